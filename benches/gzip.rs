@@ -16,7 +16,9 @@ use std::time::Instant;
 use common::pods::Pods;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use k8s_informer::{Client, Config, GroupVersionResource, ListOptions, ListerWatcher, Stop};
+use k8s_informer::object::GroupVersionResource;
+use k8s_informer::reflector::{ListOptions, ListerWatcher};
+use k8s_informer::{Client, Config, Stop};
 
 /// That of kube-apiserver.
 const LEVEL: Compression = Compression::new(1);

@@ -22,10 +22,11 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use k8s_informer::{
-    Client, Config, InformerScope, PartialObjectMetadata, SharedInformerFactory, Stop,
-};
-use k8s_informer::{GroupVersionResource, SharedIndexInformer};
+use k8s_informer::SharedIndexInformer;
+use k8s_informer::informer::InformerScope;
+use k8s_informer::object::GroupVersionResource;
+use k8s_informer::object::PartialObjectMetadata;
+use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
 use server::{Reply, Server, answer};
 
 fn main() {
@@ -107,7 +108,7 @@ fn case(url: &str, ca: &str, informers: usize, seconds: u64) {
         config = config.ca_pem(ca);
     }
     let client = Client::new(config).unwrap();
-    let mut options = k8s_informer::ReflectorOptions::default();
+    let mut options = k8s_informer::reflector::ReflectorOptions::default();
     options.watch_list = false;
     // What looking takes is not the informer's.
     smaps("Anonymous:", |_| true);

@@ -9,7 +9,9 @@ use std::collections::HashMap;
 use std::hint::black_box;
 use std::sync::Arc;
 
-use k8s_informer::{Accessor, IndexFunc, Indexer, Indexers, Key, KeyError};
+use k8s_informer::Indexer;
+use k8s_informer::object::{Accessor, Key, KeyError};
+use k8s_informer::store::{IndexFunc, Indexers};
 
 const OBJECTS: usize = 500_000;
 

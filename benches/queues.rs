@@ -13,10 +13,10 @@ use std::thread;
 
 use common::{Named, next_version, objects};
 use divan::{Bencher, black_box};
-use k8s_informer::{
-    Accessor, DeltaFifo, Fifo, Heap, Indexer, Indexers, KeyError, KnownObjects, Queue, RealFifo,
-    RealFifoMode, ReflectorStore,
-};
+use k8s_informer::Indexer;
+use k8s_informer::object::{Accessor, KeyError};
+use k8s_informer::queue::{DeltaFifo, Fifo, Heap, Queue, RealFifo, RealFifoMode};
+use k8s_informer::store::{Indexers, KnownObjects, ReflectorStore};
 use parking_lot::{Condvar, Mutex};
 
 const OBJECTS: usize = 100_000;

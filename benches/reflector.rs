@@ -18,11 +18,18 @@ use std::time::Duration;
 
 use common::objects;
 use common::pods::{CHANGED, Pods, VERSIONS, key};
+use k8s_informer::informer::SharedIndexInformerOptions;
+use k8s_informer::object::{Accessor, Compact, KeyError};
+use k8s_informer::queue::DeltaFifo;
+use k8s_informer::reflector::{
+    Body, FieldPaths, ListOptions, ListWatch, ListerWatcher, Reflector, ReflectorOptions,
+    ReflectorState,
+};
+use k8s_informer::store::{ReflectorStore, StoreError};
+use k8s_informer::time::Backoff;
 use k8s_informer::{
-    Accessor, Backoff, Body, Compact, Deleted, DeltaFifo, DynamicObject, Error, FieldPaths,
-    Indexer, KeyError, ListOptions, ListWatch, ListerWatcher, Object, ObjectMeta, Reflector,
-    ReflectorOptions, ReflectorState, ReflectorStore, SharedIndexInformer,
-    SharedIndexInformerOptions, Stop, StoreError, impl_object,
+    Deleted, DynamicObject, Error, Indexer, Object, ObjectMeta, SharedIndexInformer, Stop,
+    impl_object,
 };
 use k8s_openapi::api::core::v1::Pod;
 use serde::Deserialize;

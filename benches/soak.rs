@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 
 use common::Jump;
 use common::pods::Pods;
-use k8s_informer::{
-    Backoff, Client, Config, HandlerBuffer, HandlerFuncs, HandlerOptions, Object, ObjectMeta,
-    ReflectorOptions, SharedInformerFactory, Stop, impl_object,
-};
+use k8s_informer::handler::{HandlerBuffer, HandlerFuncs, HandlerOptions};
+use k8s_informer::reflector::ReflectorOptions;
+use k8s_informer::time::Backoff;
+use k8s_informer::{Client, Config, Object, ObjectMeta, SharedInformerFactory, Stop, impl_object};
 use serde::Deserialize;
 
 /// How much writable memory the informer's process may have, in KiB: what `ulimit -d` takes.

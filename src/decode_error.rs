@@ -21,8 +21,8 @@ use crate::text::Prose;
 #[cfg(test)]
 mod tests;
 
-/// The name of a newtype that marks the errors of [`Compact`](crate::Compact): they are made here, without values.
-pub(crate) const COMPACT: &str = "k8s_informer::Compact";
+/// The name of a newtype that marks the errors of [`Compact`](crate::object::Compact): they are made here, without values.
+pub(crate) const COMPACT: &str = "k8s_informer::object::Compact";
 
 /// Why JSON could not be decoded.
 pub(crate) struct DecodeError {

@@ -1,9 +1,14 @@
+//! The error of everything that talks to an API server, and the `Status` that servers answer with.
+//!
+//! Errors of one operation are in the module of that operation, for example
+//! [`informer::SyncError`](crate::informer::SyncError). [`Error`] has an example.
+
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::status::Status;
+pub use crate::status::{Status, StatusCause, StatusDetails};
 
 /// Implements `Debug` by `Display`: a `main` that returns an error prints it by `Debug`.
 macro_rules! debug_as_display {
@@ -26,7 +31,8 @@ pub(crate) use debug_as_display;
 /// what came back, and what to do where that is known; it never holds a credential.
 ///
 /// ```
-/// use k8s_informer::{Error, Status};
+/// use k8s_informer::Error;
+/// use k8s_informer::error::Status;
 /// use std::time::Duration;
 ///
 /// let status: Status = serde_json::from_str(

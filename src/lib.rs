@@ -4,7 +4,7 @@
 //! # In short
 //!
 //! A [`SharedInformerFactory`] gives one [`SharedIndexInformer`] for each kind of objects. It lists them,
-//! watches from there on, keeps its cache equal to the server, and calls each [handler](ResourceEventHandler)
+//! watches from there on, keeps its cache equal to the server, and calls each [handler](handler::ResourceEventHandler)
 //! on a thread of the handler's own. You read the cache through a [`Lister`], and end it all with a [`Stop`].
 //!
 //! ```
@@ -69,17 +69,17 @@
 //!
 //! # What else it does
 //!
-//! - **Handlers** are [closures](HandlerFuncs), types of your own ([`ResourceEventHandler`]), a
+//! - **Handlers** are [closures](handler::HandlerFuncs), types of your own ([`ResourceEventHandler`]), a
 //!   [`FilteringHandler`] around either, or a [`ChannelHandler`], whose receiver goes into a `select!`. Each
-//!   has [options](HandlerOptions): a name, a resync period, and a [buffer](HandlerBuffer) that keeps every
-//!   event or merges those of one object. [How it fares](HandlerStats) can be read.
+//!   has [options](handler::HandlerOptions): a name, a resync period, and a [buffer](handler::HandlerBuffer) that keeps every
+//!   event or merges those of one object. [How it fares](handler::HandlerStats) can be read.
 //! - **Which objects**: an [`InformerScope`] has namespaces, each listed and watched by itself, label and
 //!   field selectors, or one [`Shard`] of several (experimental). Informers of one type with different scopes
 //!   live in one factory.
 //! - **How fresh**: [`store_resource_version`] tells how far the cache has come;
 //!   [`wait_for_resource_version`] and [`wait_for_object`] wait for what you wrote.
 //! - **Its life**: [`status`](SharedIndexInformer::status) has state, progress, last contact and last error
-//!   at any time, and prints as [one line](ReflectorStatus); waits for a sync take a deadline and [say](SyncError) what each informer lacks; one
+//!   at any time, and prints as [one line](reflector::ReflectorStatus); waits for a sync take a deadline and [say](informer::SyncError) what each informer lacks; one
 //!   informer [can be stopped](SharedInformerFactory::stop_informer), and [a
 //!   shutdown](SharedInformerFactory::shutdown_timeout) names the threads that are stuck in a callback of
 //!   yours. A panic in one is caught, logged and counted.
@@ -88,6 +88,38 @@
 //! - **Metrics and logs**: a [`MetricsProvider`] is asked for each informer, under an [`InformerName`]; what
 //!   is logged goes to the `log` facade, without the content of objects, and the README says at which level.
 //!
+//! [`Api`]: client::api::Api
+//! [`ChannelHandler`]: handler::ChannelHandler
+//! [`Compact`]: object::Compact
+//! [`Controller`]: informer::Controller
+//! [`DeltaFifo`]: queue::DeltaFifo
+//! [`Discovery`]: client::discovery::Discovery
+//! [`ExecConfig`]: client::ExecConfig
+//! [`ExpirationCache`]: store::ExpirationCache
+//! [`Fifo`]: queue::Fifo
+//! [`FilteringHandler`]: handler::FilteringHandler
+//! [`Heap`]: queue::Heap
+//! [`InformerName`]: metrics::InformerName
+//! [`InformerScope`]: informer::InformerScope
+//! [`KubeconfigOptions`]: client::KubeconfigOptions
+//! [`ListWatch`]: reflector::ListWatch
+//! [`ListerWatcher`]: reflector::ListerWatcher
+//! [`MetricsProvider`]: metrics::MetricsProvider
+//! [`MutationCache`]: store::MutationCache
+//! [`PartialObjectMetadata`]: object::PartialObjectMetadata
+//! [`Patch`]: client::api::Patch
+//! [`Queue`]: queue::Queue
+//! [`RealFifo`]: queue::RealFifo
+//! [`Reflector`]: reflector::Reflector
+//! [`ReflectorStore`]: store::ReflectorStore
+//! [`Request`]: client::Request
+//! [`ResourceEventHandler`]: handler::ResourceEventHandler
+//! [`Shard`]: reflector::Shard
+//! [`ThreadSafeStore`]: store::ThreadSafeStore
+//! [`UndeltaStore`]: store::UndeltaStore
+//! [`new_indexer_informer`]: informer::new_indexer_informer
+//! [`new_informer`]: informer::new_informer
+//! [`retry_on_conflict`]: client::api::retry_on_conflict
 //! [`mutation_cache`]: SharedIndexInformer::mutation_cache
 //! [`store_resource_version`]: SharedIndexInformer::store_resource_version
 //! [`wait_for_resource_version`]: SharedIndexInformer::wait_for_resource_version
@@ -112,94 +144,49 @@
 
 // From here down each module may use those above it.
 mod decode_error;
-mod error;
-mod metrics;
-mod object;
+pub mod error;
+pub mod metrics;
+pub mod object;
 mod panic;
 mod resource_version;
 mod scan;
-mod selector;
+pub mod selector;
 mod stack;
 mod status;
-mod stop;
+pub mod stop;
 mod sync;
 mod text;
 mod threads;
-mod time;
+pub mod time;
 
-mod store;
+pub mod store;
 
-mod queue;
+pub mod queue;
 mod wire;
 
 pub mod workqueue;
 
-mod reflector;
+pub mod reflector;
 
 #[cfg(feature = "client")]
-mod client;
-mod informer;
+pub mod client;
+pub mod handler;
+pub mod informer;
 
 #[cfg(feature = "testing")]
 pub mod testing;
 
 #[cfg(feature = "client")]
-pub use client::{
-    Api, Client, Config, DeleteOptions, DiscoveredGroup, DiscoveredResource, DiscoveredSubresource,
-    Discovery, DiscoveryFailure, ExecConfig, Fetched, FieldValidation, Impersonation,
-    InteractiveMode, LogOptions, ObjectList, Pages, Patch, PropagationPolicy, Request,
-    ResourceListerWatcher, Response, Scale, ScaleSpec, ScaleStatus, Subresource, Warning,
-    WatchEvent, WatchEvents, retry_on_conflict,
-};
-#[cfg(feature = "kubeconfig")]
-pub use client::{Kubeconfig, KubeconfigOptions};
-/// The crate whose channels a [`ChannelHandler`] sends into: with its `Receiver` and its `select!`.
+pub use client::{Client, Config};
+/// The crate whose channels a [`ChannelHandler`](handler::ChannelHandler) sends into: with its `Receiver` and its `select!`.
 pub use crossbeam_channel;
 pub use error::Error;
-pub use informer::{
-    ChannelHandler, Controller, ControllerConfig, Event, FilteringHandler, HandlerBuffer,
-    HandlerFuncs, HandlerOptions, HandlerRegistration, HandlerStats, InformerError,
-    InformerOptions, InformerQueue, InformerScope, Observation, Observe, ProcessBatchFn, ProcessFn,
-    ResourceEventHandler, RingGrowing, SharedIndexInformer, SharedIndexInformerOptions,
-    SharedInformerFactory, SharedInformerFactoryBuilder, ShutdownError, SyncError, SyncOptions,
-    Unsynced, WrapQueue, new_indexer_informer, new_informer, observe, observe_dynamic,
-    wait_for_cache_sync, wait_for_cache_sync_timeout,
-};
-#[cfg(feature = "client")]
-pub use metrics::ClientMetrics;
-pub use metrics::{
-    InformerMetrics, InformerName, InformerNameAndResource, InformerNameError, MetricsProvider,
-};
-pub use object::{
-    Accessor, Compact, Deleted, DynamicObject, FullObjectMeta, GroupVersionKind,
-    GroupVersionResource, Key, KeyError, Object, ObjectMeta, ObjectName, OwnerReference,
-    PartialObjectMetadata, Resource, Scope, StringMap, StringMapIter, WholeObject,
-    meta_namespace_key, split_meta_namespace_key,
-};
-pub use queue::{
-    BatchError, Delta, DeltaFifo, DeltaFifoBuilder, Deltas, Fifo, Heap, PopError, Process,
-    ProcessBatch, ProcessError, Queue, RealFifo, RealFifoBuilder, RealFifoMode, Refused,
-    ReplacedAll, Requeue, WaitError, Watermark,
-};
-pub use reflector::{
-    Body, ListWatch, ListerWatcher, ListerWatcherSource, Reflector, ReflectorOptions,
-    ReflectorState, ReflectorStatus, TimedRead, UndecodableList, WatchErrorHandler,
-};
-pub use selector::{Selector, SelectorError};
-pub use status::{Status, StatusCause, StatusDetails};
-pub use stop::{Done, Stop, Subscription};
-pub use store::{
-    AddIndexersError, Change, ExpirationCache, ExpirationCacheBuilder, ExpirationPolicy, Gaps,
-    IndexError, IndexFunc, Indexer, Indexers, KnownObjects, Lister, MutationCache,
-    MutationCacheBuilder, NAMESPACE_INDEX, NamespaceLister, ReflectorStore, Rejected, StagedList,
-    Staging, Store, StoreError, ThreadSafeStore, TimestampedEntry, TransactionError, Transform,
-    TtlPolicy, UndeltaStore, meta_namespace_index,
-};
-pub use threads::StackSizes;
-pub use time::{Backoff, Clock, RealClock};
-pub use wire::{
-    DecodeLimits, FieldPathError, FieldPaths, ListOptions, ResourceVersionMatch, Shard, ShardError,
-};
+pub use handler::Notification;
+pub use informer::{SharedIndexInformer, SharedInformerFactory, observe};
+pub use object::{Deleted, DynamicObject, Object, ObjectMeta, Resource};
+pub use selector::Selector;
+pub use stop::{Done, Stop};
+pub use store::{Indexer, Lister};
 
 /// Where the crate differs from client-go on purpose.
 #[doc = include_str!("../DEVIATIONS.md")]

@@ -1,5 +1,6 @@
-//! Label selectors: parsed as Kubernetes parses them, matched against objects here, written as the API server
-//! takes them.
+//! Label selectors: parsed as Kubernetes parses them, and matched against objects in the cache.
+//!
+//! [`Selector`] is Go's `labels.Selector`; its page has the grammar and an example.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -26,7 +27,7 @@ use crate::object::Object;
 /// };
 /// assert!(selector.matches_labels(labels));
 /// assert!(!"app!=shop".parse::<Selector>()?.matches_labels(labels));
-/// # Ok::<(), k8s_informer::SelectorError>(())
+/// # Ok::<(), k8s_informer::selector::SelectorError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Selector {

@@ -10,7 +10,7 @@ use crate::text::Prose;
 /// 1024 characters of each, so that no server can forge a line of a log.
 ///
 /// ```
-/// use k8s_informer::Status;
+/// use k8s_informer::error::Status;
 ///
 /// let status: Status = serde_json::from_str(
 ///     r#"{"kind": "Status", "status": "Failure", "message": "pods \"a\" not found", "reason": "NotFound", "code": 404}"#,

@@ -1,5 +1,20 @@
-//! Two signals that close once: [`Done`], which threads wait for, and [`Stop`], which also has children and
-//! ends what is blocked in IO.
+//! Signals between threads: [`Stop`] ends work, and [`Done`] says that something has happened.
+//!
+//! | type | purpose | client-go |
+//! |---|---|---|
+//! | [`Stop`] | ends informers, requests and waits at once; has children | `stopCh`, `context.Context` |
+//! | [`Done`] | happens once; threads wait for it | `DoneChecker`, `InformerSynced` |
+//! | [`Subscription`] | a callback for either, until it is dropped | |
+//!
+//! ```
+//! use k8s_informer::Stop;
+//!
+//! let stop = Stop::new();
+//! let waiter = std::thread::spawn({ let stop = stop.clone(); move || stop.wait() });
+//! stop.stop();
+//! waiter.join().unwrap();
+//! assert!(stop.is_stopped());
+//! ```
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -143,7 +143,8 @@ impl Owners {
 ///
 /// ```
 /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
-/// use k8s_informer::{DynamicObject, SharedIndexInformer, SharedIndexInformerOptions, Stop};
+/// use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
+/// use k8s_informer::informer::SharedIndexInformerOptions;
 /// use std::sync::{Arc, PoisonError};
 ///
 /// fn deep(levels: usize) -> usize {
@@ -166,7 +167,7 @@ impl Owners {
 ///     stop.stop();
 /// });
 /// assert_eq!(handler.stats().panics, 0);
-/// # Ok::<(), k8s_informer::InformerError>(())
+/// # Ok::<(), k8s_informer::informer::InformerError>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -174,10 +175,10 @@ pub struct StackSizes {
     /// Of the thread that lists, watches and decodes, where transforms run, too, and most destructors of
     /// objects. `None`, the default: 4 MiB,
     /// twice what the deepest-going types of Kubernetes take, see
-    /// [`DecodeLimits::nesting`](crate::DecodeLimits::nesting); or what the environment's `RUST_MIN_STACK`
+    /// [`DecodeLimits::nesting`](crate::reflector::DecodeLimits::nesting); or what the environment's `RUST_MIN_STACK`
     /// says, if that is more.
     ///
-    /// A [`Reflector`](crate::Reflector) by itself runs on its caller's thread.
+    /// A [`Reflector`](crate::reflector::Reflector) by itself runs on its caller's thread.
     pub reflector: Option<usize>,
     /// Of the threads that handlers are called on. `None`, the default: the 2 MiB of the standard library,
     /// or `RUST_MIN_STACK`.

@@ -1,4 +1,19 @@
-//! Time as the crate sees it: a clock that tests can turn, and the back-off between tries.
+//! A clock that tests can advance, and the back-off between attempts.
+//!
+//! | type | purpose | Go |
+//! |---|---|---|
+//! | [`Clock`], [`RealClock`] | the time, and waits that a [`Stop`] ends | `clock.Clock` |
+//! | [`Backoff`] | growing waits with jitter | `wait.Backoff` |
+//!
+//! ```
+//! use k8s_informer::time::Backoff;
+//! use std::time::Duration;
+//!
+//! let second = Duration::from_secs(1);
+//! let mut backoff = Backoff::new(second, 2.0, 30 * second, 0.0);
+//! let waits: Vec<u64> = (0..6).map(|_| backoff.next().as_secs()).collect();
+//! assert_eq!(waits, [1, 2, 4, 8, 16, 30]);
+//! ```
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
@@ -60,7 +75,7 @@ impl Backoff {
     /// How long to wait this time.
     ///
     /// ```
-    /// use k8s_informer::Backoff;
+    /// use k8s_informer::time::Backoff;
     /// use std::time::Duration;
     ///
     /// let mut backoff = Backoff::new(Duration::from_secs(1), 2.0, Duration::from_secs(3), 0.0);

@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-use k8s_informer::{
-    Body, Compact, DynamicObject, FieldPaths, FilteringHandler, HandlerFuncs, ListOptions,
-    ListWatch, Object, Resource, SharedIndexInformer, SharedIndexInformerOptions, Stop,
-    meta_namespace_key,
-};
+use k8s_informer::handler::{FilteringHandler, HandlerFuncs};
+use k8s_informer::informer::SharedIndexInformerOptions;
+use k8s_informer::object::{Compact, meta_namespace_key};
+use k8s_informer::reflector::{Body, FieldPaths, ListOptions, ListWatch};
+use k8s_informer::{DynamicObject, Object, Resource, SharedIndexInformer, Stop};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};

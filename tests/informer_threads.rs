@@ -9,13 +9,16 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use k8s_informer::handler::{ChannelHandler, HandlerFuncs, HandlerOptions, HandlerRegistration};
+use k8s_informer::informer::{InformerError, SharedIndexInformerOptions, StackSizes, new_informer};
+use k8s_informer::object::GroupVersionResource;
+use k8s_informer::reflector::{
+    Body, ListOptions, ListWatch, ListerWatcher, ListerWatcherSource, ReflectorState,
+};
 use k8s_informer::testing::{Answer, ApiServer, FakeClock, ScriptedListerWatcher};
+use k8s_informer::time::Backoff;
 use k8s_informer::{
-    Backoff, Body, ChannelHandler, Client, Config, Done, DynamicObject, Error,
-    GroupVersionResource, HandlerFuncs, HandlerOptions, HandlerRegistration, InformerError,
-    ListOptions, ListWatch, ListerWatcher, ListerWatcherSource, ReflectorState,
-    SharedIndexInformer, SharedIndexInformerOptions, SharedInformerFactory, StackSizes, Stop,
-    new_informer,
+    Client, Config, Done, DynamicObject, Error, SharedIndexInformer, SharedInformerFactory, Stop,
 };
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::json;

@@ -2,11 +2,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use k8s_informer::{
-    Accessor, Deleted, Delta, DeltaFifo, Deltas, DynamicObject, IndexError, IndexFunc, Indexer,
-    Indexers, KeyError, Lister, Object, Queue, ReflectorStore, StoreError, ThreadSafeStore,
-    Transform,
+use k8s_informer::object::{Accessor, KeyError};
+use k8s_informer::queue::{Delta, DeltaFifo, Deltas, Queue};
+use k8s_informer::store::{
+    IndexError, IndexFunc, Indexers, ReflectorStore, StoreError, ThreadSafeStore, Transform,
 };
+use k8s_informer::{Deleted, DynamicObject, Indexer, Lister, Object};
 
 /// A key, a version and a value. A version of `None` is one that can't be read.
 #[derive(Clone, Debug, PartialEq)]

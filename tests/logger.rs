@@ -10,14 +10,21 @@ use std::sync::{Arc, Mutex, Once, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use k8s_informer::client::Request;
+use k8s_informer::handler::{HandlerFuncs, HandlerOptions};
+use k8s_informer::informer::{InformerScope, SharedIndexInformerOptions};
+use k8s_informer::metrics::{
+    InformerMetrics, InformerName, InformerNameAndResource, MetricsProvider,
+};
+use k8s_informer::object::{Accessor, GroupVersionResource, Key};
+use k8s_informer::queue::DeltaFifo;
+use k8s_informer::reflector::{ListerWatcher, ListerWatcherSource};
+use k8s_informer::store::{KnownObjects, ReflectorStore, StoreError};
 use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+use k8s_informer::time::Clock;
 use k8s_informer::workqueue::{WorkQueue, WorkQueueMetrics};
 use k8s_informer::{
-    Accessor, Client, Clock, Config, DeltaFifo, DynamicObject, Error, GroupVersionResource,
-    HandlerFuncs, HandlerOptions, InformerMetrics, InformerName, InformerNameAndResource,
-    InformerScope, Key, KnownObjects, ListerWatcher, ListerWatcherSource, MetricsProvider,
-    ReflectorStore, Request, SharedIndexInformer, SharedIndexInformerOptions,
-    SharedInformerFactory, Stop, StoreError,
+    Client, Config, DynamicObject, Error, SharedIndexInformer, SharedInformerFactory, Stop,
 };
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 

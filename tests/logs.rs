@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_informer::handler::{HandlerFuncs, HandlerOptions};
+use k8s_informer::informer::InformerScope;
+use k8s_informer::object::GroupVersionResource;
+use k8s_informer::reflector::ReflectorOptions;
 use k8s_informer::testing::{ApiServer, Fault};
-use k8s_informer::{
-    Backoff, Client, Config, DynamicObject, GroupVersionResource, HandlerFuncs, HandlerOptions,
-    InformerScope, Object, ReflectorOptions, SharedInformerFactory, Stop,
-};
+use k8s_informer::time::Backoff;
+use k8s_informer::{Client, Config, DynamicObject, Object, SharedInformerFactory, Stop};
 use serde_json::json;
 
 use crate::{log_capture, own_process};

@@ -15,14 +15,23 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use k8s_informer::client::Request;
+use k8s_informer::handler::HandlerFuncs;
+use k8s_informer::informer::{
+    InformerOptions, InformerQueue, InformerScope, SharedIndexInformerOptions,
+    SharedInformerFactoryBuilder, new_indexer_informer,
+};
+use k8s_informer::metrics::{
+    ClientMetrics, InformerMetrics, InformerName, InformerNameAndResource, InformerNameError,
+    MetricsProvider,
+};
+use k8s_informer::object::GroupVersionResource;
+use k8s_informer::reflector::ListerWatcher;
+use k8s_informer::store::{IndexFunc, Indexers};
 use k8s_informer::testing::{Answer, ApiServer, Fault, ScriptedListerWatcher};
 use k8s_informer::workqueue::{WorkQueue, WorkQueueMetrics};
 use k8s_informer::{
-    Client, ClientMetrics, Config, DynamicObject, GroupVersionResource, HandlerFuncs, IndexFunc,
-    Indexers, InformerMetrics, InformerName, InformerNameAndResource, InformerNameError,
-    InformerOptions, InformerQueue, InformerScope, ListerWatcher, MetricsProvider, Request,
-    SharedIndexInformer, SharedIndexInformerOptions, SharedInformerFactory,
-    SharedInformerFactoryBuilder, Stop, new_indexer_informer,
+    Client, Config, DynamicObject, SharedIndexInformer, SharedInformerFactory, Stop,
 };
 use serde_json::json;
 

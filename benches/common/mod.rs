@@ -8,7 +8,8 @@ pub(crate) mod replay;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use k8s_informer::{IndexFunc, Indexers, Key, ThreadSafeStore};
+use k8s_informer::object::Key;
+use k8s_informer::store::{IndexFunc, Indexers, ThreadSafeStore};
 use parking_lot::RwLock;
 
 /// An object that is nothing but its key, like `team-7/app-0042-5d8f9c7b6d-00042`, and one of ten versions.

@@ -4,7 +4,7 @@
 use std::io::{self, Read};
 use std::ops::Range;
 
-use k8s_informer::Body;
+use k8s_informer::reflector::Body;
 
 /// The version of the first list, and of the one in which one object in a hundred has changed.
 pub(crate) const VERSIONS: [&str; 2] = ["2000000", "3000000"];

@@ -5,7 +5,9 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use k8s_informer::{Compact, Config, DynamicObject, Object, ReflectorStatus, Stop};
+use k8s_informer::object::Compact;
+use k8s_informer::reflector::ReflectorStatus;
+use k8s_informer::{Config, DynamicObject, Object, Stop};
 use k8s_openapi::api::core::v1::Pod;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use arbitrary::{Result as Read, Unstructured};
-use k8s_informer::{Compact, DynamicObject, Object};
+use k8s_informer::object::Compact;
+use k8s_informer::{DynamicObject, Object};
 use serde_json::Value;
 
 use super::serving::plain;

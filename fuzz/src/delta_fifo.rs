@@ -6,10 +6,12 @@ use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
 
 use arbitrary::Arbitrary;
-use k8s_informer::{
-    BatchError, Delta, DeltaFifo, Deltas, Indexer, Indexers, Key, KnownObjects, PopError,
-    ProcessError, Queue, ReflectorStore, Refused, StoreError,
+use k8s_informer::Indexer;
+use k8s_informer::object::Key;
+use k8s_informer::queue::{
+    BatchError, Delta, DeltaFifo, Deltas, PopError, ProcessError, Queue, Refused,
 };
+use k8s_informer::store::{Indexers, KnownObjects, ReflectorStore, StoreError};
 
 use super::delta_fifo_model::{Change, Flight, Given, Lookup, Model, Options, Write, list_version};
 use super::item::{Held, Item, Press, Refusal, accessor, few, name, read, tombstone, transform};

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use arbitrary::{Arbitrary, Unstructured};
-use k8s_informer::{Deleted, Delta};
+use k8s_informer::Deleted;
+use k8s_informer::queue::Delta;
 
 use super::item::{Held, Item, Refusal, Told, few, name};
 use super::processing::End;

@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
+use k8s_informer::store::{ExpirationCache, ExpirationPolicy, TimestampedEntry, TtlPolicy};
 use k8s_informer::testing::FakeClock;
-use k8s_informer::{ExpirationCache, ExpirationPolicy, TimestampedEntry, TtlPolicy};
 
 use super::item::{
     Failure, Held, Item, NAMES, Press, Refusal, Trouble, accessor, few, name, read, tombstone,

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arbitrary::Arbitrary;
-use k8s_informer::{Fifo, PopError, ReflectorStore};
+use k8s_informer::queue::{Fifo, PopError};
+use k8s_informer::store::ReflectorStore;
 
 use super::item::{Held, Item, Press, Refusal, accessor, few, name, read, tombstone};
 use super::probe::Probe;

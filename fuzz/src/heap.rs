@@ -4,7 +4,8 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use arbitrary::Arbitrary;
-use k8s_informer::{Heap, PopError, Refused, StoreError};
+use k8s_informer::queue::{Heap, PopError, Refused};
+use k8s_informer::store::StoreError;
 
 use super::item::{Failure, Held, Item, NAMES, Press, Trouble, accessor, few, read};
 use super::probe::{Probe, touch};

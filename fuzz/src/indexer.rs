@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use arbitrary::Arbitrary;
-use k8s_informer::{Change, Deleted, Indexer};
+use k8s_informer::store::Change;
+use k8s_informer::{Deleted, Indexer};
 
 use super::item::{
     Held, Item, Press, Refusal, accessor, few, name, read, tombstone, transform, version_text,

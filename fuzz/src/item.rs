@@ -6,7 +6,9 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use arbitrary::{Arbitrary, Result as Read, Unstructured};
-use k8s_informer::{Accessor, Deleted, Key, KeyError, StoreError, Transform};
+use k8s_informer::Deleted;
+use k8s_informer::object::{Accessor, Key, KeyError};
+use k8s_informer::store::{StoreError, Transform};
 
 use super::probe::touch;
 

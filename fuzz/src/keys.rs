@@ -1,7 +1,8 @@
 //! Keys: taken apart, put together, and read from objects by functions that fail and panic (K1 to K3, H3).
 
 use arbitrary::{Arbitrary, Unstructured};
-use k8s_informer::{Deleted, Object, ObjectName, meta_namespace_key, split_meta_namespace_key};
+use k8s_informer::object::{ObjectName, meta_namespace_key, split_meta_namespace_key};
+use k8s_informer::{Deleted, Object};
 
 use super::item::{Item, accessor, tombstone};
 

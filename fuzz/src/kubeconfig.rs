@@ -3,7 +3,8 @@
 //! that is there twice is an error.
 
 use arbitrary::Unstructured;
-use k8s_informer::{Error, Kubeconfig, KubeconfigOptions};
+use k8s_informer::Error;
+use k8s_informer::client::{Kubeconfig, KubeconfigOptions};
 use serde_json::{Map, Value, json};
 
 const SECRET: &str = "s3cret";

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
-use k8s_informer::{
-    Backoff, Body, DynamicObject, Error, Indexer, ListOptions, ListWatch, Reflector,
-    ReflectorOptions, Status, Stop,
-};
+use k8s_informer::error::Status;
+use k8s_informer::reflector::{Body, ListOptions, ListWatch, Reflector, ReflectorOptions};
+use k8s_informer::time::Backoff;
+use k8s_informer::{DynamicObject, Error, Indexer, Stop};
 use serde::de::IgnoredAny;
 use serde_json::Value;
 

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
+use k8s_informer::object::{Accessor, KeyError};
+use k8s_informer::store::{IndexError, MutationCache, StoreError};
 use k8s_informer::testing::FakeClock;
-use k8s_informer::{Accessor, IndexError, Indexer, KeyError, MutationCache, Object, StoreError};
+use k8s_informer::{Indexer, Object};
 
 use super::item::{
     Failure, Held, Item, NAMES, Press, Refusal, Trouble, few, name, read, tombstone,

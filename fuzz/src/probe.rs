@@ -5,8 +5,9 @@ use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use k8s_informer::Stop;
 use k8s_informer::testing::FakeClock;
-use k8s_informer::{Clock, Stop};
+use k8s_informer::time::Clock;
 
 thread_local! {
     static TOUCH: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };

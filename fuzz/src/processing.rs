@@ -1,7 +1,7 @@
 //! How a consumer's callback ends, and what the pop says then.
 
 use arbitrary::Arbitrary;
-use k8s_informer::{PopError, ProcessError, Requeue};
+use k8s_informer::queue::{PopError, ProcessError, Requeue};
 
 use super::item::Failure;
 

@@ -6,10 +6,9 @@ use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
 
 use arbitrary::Arbitrary;
-use k8s_informer::{
-    Deltas, Key, KnownObjects, PopError, ProcessError, Queue, RealFifo, RealFifoMode,
-    ReflectorStore, StoreError,
-};
+use k8s_informer::object::Key;
+use k8s_informer::queue::{Deltas, PopError, ProcessError, Queue, RealFifo, RealFifoMode};
+use k8s_informer::store::{KnownObjects, ReflectorStore, StoreError};
 
 use super::item::{
     Failure, Held, Item, NAMES, Press, Refusal, accessor, few, name, read, tombstone, transform,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use arbitrary::Arbitrary;
-use k8s_informer::{Delta, Deltas};
+use k8s_informer::queue::{Delta, Deltas};
 
 use super::delta_fifo_model::Change;
 use super::item::{Held, Item, Refusal, Told, few, name, version_text};

@@ -13,12 +13,15 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use arbitrary::Unstructured;
-use k8s_informer::{
-    Accessor, Backoff, Body, Clock, Delta, Deltas, DynamicObject, Error, FieldPaths,
-    GroupVersionKind, Indexer, ListOptions, ListWatch, Object, Queue, RealFifo, RealFifoMode,
-    Reflector, ReflectorOptions, ReflectorStore, ResourceVersionMatch, StagedList, Staging, Stop,
+use k8s_informer::object::{Accessor, GroupVersionKind};
+use k8s_informer::queue::{Delta, Deltas, Queue, RealFifo, RealFifoMode};
+use k8s_informer::reflector::{
+    Body, FieldPaths, ListOptions, ListWatch, Reflector, ReflectorOptions, ResourceVersionMatch,
     TimedRead,
 };
+use k8s_informer::store::{ReflectorStore, StagedList, Staging};
+use k8s_informer::time::{Backoff, Clock};
+use k8s_informer::{DynamicObject, Error, Indexer, Object, Stop};
 
 use super::reflector_model::{FIRST_BACKOFF, ListRequest, MOST_BACKOFF, Model, Page, Step, Stream};
 use super::scripted::{Answer, End, Form, Frame, Live, QueueKind, Settings, Spoil, World, Written};
@@ -91,7 +94,7 @@ impl Store {
         let queue: Option<Arc<dyn Queue<Thing>>> = match kind {
             QueueKind::Indexer => None,
             QueueKind::DeltaFifo => {
-                let queue = k8s_informer::DeltaFifo::builder(Accessor::object());
+                let queue = k8s_informer::queue::DeltaFifo::builder(Accessor::object());
                 Some(Arc::new(
                     queue
                         .known_objects(cache.clone())

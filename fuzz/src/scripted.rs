@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use arbitrary::{Arbitrary, Unstructured};
-use k8s_informer::{Error, Status};
+use k8s_informer::Error;
+use k8s_informer::error::Status;
 use serde_json::json;
 
 use super::item::few;

@@ -7,7 +7,8 @@ use std::fmt;
 use std::io::{self, Read};
 use std::time::{Duration, Instant};
 
-use k8s_informer::{Clock, DynamicObject, Indexer, Object, ObjectMeta, Stop, impl_object};
+use k8s_informer::time::Clock;
+use k8s_informer::{DynamicObject, Indexer, Object, ObjectMeta, Stop, impl_object};
 use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};

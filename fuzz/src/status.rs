@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use arbitrary::Unstructured;
-use k8s_informer::{
-    Body, Clock, DynamicObject, Error, Indexer, ListOptions, ListWatch, Reflector,
-    ReflectorOptions, Status, Stop,
-};
+use k8s_informer::error::Status;
+use k8s_informer::reflector::{Body, ListOptions, ListWatch, Reflector, ReflectorOptions};
+use k8s_informer::time::Clock;
+use k8s_informer::{DynamicObject, Error, Indexer, Stop};
 use serde_json::{Value, json};
 
 use super::serving::{KNOWN, plain, text};

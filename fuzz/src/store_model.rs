@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arbitrary::Arbitrary;
-use k8s_informer::{
-    AddIndexersError, IndexError, IndexFunc, Indexer, Indexers, Key, ThreadSafeStore,
-    TransactionError,
+use k8s_informer::Indexer;
+use k8s_informer::object::Key;
+use k8s_informer::store::{
+    AddIndexersError, IndexError, IndexFunc, Indexers, ThreadSafeStore, TransactionError,
 };
 
 use super::item::{Failure, Held, Item, NAMES, Refusal};

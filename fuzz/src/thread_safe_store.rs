@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use arbitrary::{Arbitrary, Result as Read, Unstructured};
-use k8s_informer::{Change, Key, ThreadSafeStore};
+use k8s_informer::object::Key;
+use k8s_informer::store::{Change, ThreadSafeStore};
 
 use super::item::{Item, Press, Refusal, few, name, read, tombstone, version, version_text};
 use super::probe::Probe;

@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
-use k8s_informer::{
-    Backoff, Body, Deleted, DynamicObject, Error, GroupVersionKind, Indexer, ListOptions,
-    ListWatch, Reflector, ReflectorOptions, ReflectorStore, Staging, Stop, StoreError,
-};
+use k8s_informer::object::GroupVersionKind;
+use k8s_informer::reflector::{Body, ListOptions, ListWatch, Reflector, ReflectorOptions};
+use k8s_informer::store::{ReflectorStore, Staging, StoreError};
+use k8s_informer::time::Backoff;
+use k8s_informer::{Deleted, DynamicObject, Error, Indexer, Stop};
 use serde::de::IgnoredAny;
 use serde_json::de::{SliceRead, StreamDeserializer};
 use serde_json::{Value, json};

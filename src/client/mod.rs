@@ -1,13 +1,36 @@
-//! Talks to an API server: configuration, credentials, TLS, and HTTP/1.1 over sockets that a [`Stop`] can
-//! end.
+//! An HTTP client for the API server, and where its configuration comes from.
+//!
+//! | type | purpose | client-go |
+//! |---|---|---|
+//! | [`Client`] | connections, credentials, limits; shared by its clones | `rest.RESTClient`, clientsets |
+//! | [`Config`] | server, certificates, credentials, timeouts, rate limit | `rest.Config` |
+//! | `Kubeconfig`, `KubeconfigOptions` | kubeconfig files (feature `kubeconfig`) | `clientcmd` |
+//! | [`ExecConfig`] | credentials from a plugin | `clientcmdapi.ExecConfig` |
+//! | [`Impersonation`] | requests on behalf of another user | `rest.ImpersonationConfig` |
+//! | [`Request`], [`Response`] | any request | `rest.Request` |
+//! | [`ResourceListerWatcher`] | the list and watch of a resource, for a reflector | `NewListWatchFromClient` |
+//! | [`api`] | objects: read, write, list, watch | typed, dynamic and metadata clients |
+//! | [`discovery`] | what the server serves | `discovery`, `restmapper` |
+//!
+//! ```
+//! use k8s_informer::client::Request;
+//! use k8s_informer::testing::ApiServer;
+//! use k8s_informer::{Client, Config, Stop};
+//!
+//! let server = ApiServer::start()?;
+//! let client = Client::new(Config::new(server.url()))?;
+//! let version: serde_json::Value = client.request(&Request::get("/version"), &Stop::new())?.json()?;
+//! assert_eq!(version["major"], "1");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
-mod api;
+pub mod api;
 mod auth;
 mod config;
 mod connections;
 mod content_encoding;
 mod credential_data;
-mod discovery;
+pub mod discovery;
 mod error;
 mod exchange;
 mod policy;
@@ -23,24 +46,17 @@ use std::time::Duration;
 
 use ureq::http::HeaderValue;
 
-pub use api::{
-    Api, DeleteOptions, Fetched, FieldValidation, LogOptions, ObjectList, Pages, Patch,
-    PropagationPolicy, Scale, ScaleSpec, ScaleStatus, Subresource, WatchEvent, WatchEvents,
-    retry_on_conflict,
-};
 #[doc(hidden)]
 pub use auth::exec::exec_credential;
 pub use config::{Config, ExecConfig, Impersonation, InteractiveMode};
 #[cfg(feature = "kubeconfig")]
 pub use config::{Kubeconfig, KubeconfigOptions};
-pub use discovery::{
-    DiscoveredGroup, DiscoveredResource, DiscoveredSubresource, Discovery, DiscoveryFailure,
-};
 pub use policy::Warning;
 pub use request::Request;
 pub use resource::ResourceListerWatcher;
 pub use response::Response;
 
+use self::api::Api;
 use self::auth::Auth;
 use self::config::server_url;
 use self::connections::Connections;
@@ -54,7 +70,7 @@ use crate::stop::Stop;
 ///
 /// Every request blocks the thread that makes it, and its [`Stop`] ends it at once, whatever it waits for. A
 /// client starts no threads, but for what can't be interrupted, on threads that nobody waits for: to resolve
-/// a name, to wait for the end of a [plugin](crate::ExecConfig) that was killed, and, on systems other than
+/// a name, to wait for the end of a [plugin](crate::client::ExecConfig) that was killed, and, on systems other than
 /// Unix, to read what a plugin says.
 ///
 /// Files that its [`Config`] names (tokens, certificates, authorities) are read for every request: a change
@@ -66,7 +82,8 @@ use crate::stop::Stop;
 /// first request logs a warning otherwise.
 ///
 /// ```no_run
-/// use k8s_informer::{Client, Request, Stop};
+/// use k8s_informer::{Client, Stop};
+/// use k8s_informer::client::Request;
 ///
 /// let client = Client::try_default()?; // $KUBECONFIG, ~/.kube/config, in-cluster
 /// let version: serde_json::Value = client.request(&Request::get("/version"), &Stop::new())?.json()?;
@@ -219,11 +236,12 @@ impl Client {
     }
 
     /// As [`dynamic_api`](Self::dynamic_api), of a type that says neither where its objects are nor of what
-    /// kind they have to be: a [`Compact`](crate::Compact), or whatever else can be decoded from all of them.
+    /// kind they have to be: a [`Compact`](crate::object::Compact), or whatever else can be decoded from all of them.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
-    /// use k8s_informer::{Client, Compact, Config, GroupVersionResource, Stop};
+    /// use k8s_informer::{Client, Config, Stop};
+    /// use k8s_informer::object::{Compact, GroupVersionResource};
     ///
     /// let server = ApiServer::start()?;
     /// let client = Client::new(Config::new(server.url()))?;

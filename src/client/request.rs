@@ -10,7 +10,7 @@ use crate::wire::{UNRESERVED, percent_encoded};
 /// Any request to the API server, for what the crate has no words for.
 ///
 /// ```
-/// use k8s_informer::Request;
+/// use k8s_informer::client::Request;
 ///
 /// let request = Request::get("/api/v1/pods").query("labelSelector", "app in (web)");
 /// assert_eq!(format!("{request:?}"), "GET /api/v1/pods");
@@ -105,7 +105,7 @@ impl Request {
     }
 
     /// Adds to the query what is percent-encoded already, as
-    /// [`ListOptions::to_query`](crate::ListOptions::to_query) gives it.
+    /// [`ListOptions::to_query`](crate::reflector::ListOptions::to_query) gives it.
     pub fn raw_query(mut self, query: &str) -> Self {
         if !self.query.is_empty() && !query.is_empty() {
             self.query.push('&');
@@ -167,13 +167,14 @@ impl Request {
         self
     }
 
-    /// How many bytes the body of the answer may have for [`Response::bytes`](crate::Response::bytes) and
-    /// [`Response::json`](crate::Response::json), in place of the client's
+    /// How many bytes the body of the answer may have for [`Response::bytes`](crate::client::Response::bytes) and
+    /// [`Response::json`](crate::client::Response::json), in place of the client's
     /// [`body_limit`](crate::Config::body_limit).
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
-    /// use k8s_informer::{Client, Config, Request, Stop};
+    /// use k8s_informer::{Client, Config, Stop};
+    /// use k8s_informer::client::Request;
     ///
     /// let server = ApiServer::start()?;
     /// let client = Client::new(Config::new(server.url()))?;

@@ -25,7 +25,8 @@ pub(super) const READ_BUFFER: usize = 32 << 10;
 ///
 /// ```
 /// use k8s_informer::testing::ApiServer;
-/// use k8s_informer::{Client, Config, Request, Stop};
+/// use k8s_informer::{Client, Config, Stop};
+/// use k8s_informer::client::Request;
 /// use std::io::Read;
 ///
 /// let server = ApiServer::start()?;
@@ -73,14 +74,14 @@ impl Response {
     /// The body as a stream: reads block, and end with an error when the request's stop is given. Only silence
     /// is limited, neither the time nor the size of the whole.
     ///
-    /// A read that has waited for longer than the [`idle_timeout`](crate::Request::idle_timeout), or than the limit
+    /// A read that has waited for longer than the [`idle_timeout`](crate::client::Request::idle_timeout), or than the limit
     /// of [`Body::read_within`], fails with [`io::ErrorKind::TimedOut`] and loses nothing: it can be tried again.
     pub fn into_body(self) -> Body {
         Body::timed(self.body)
     }
 
-    /// Reads the whole body, up to the [`body_limit`](crate::Request::body_limit), for at most the
-    /// [`response_timeout`](crate::Request::response_timeout).
+    /// Reads the whole body, up to the [`body_limit`](crate::client::Request::body_limit), for at most the
+    /// [`response_timeout`](crate::client::Request::response_timeout).
     ///
     /// # Errors
     ///

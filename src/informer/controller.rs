@@ -82,9 +82,11 @@ impl<T> fmt::Debug for ControllerConfig<T> {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use k8s_informer::{
-///     Accessor, Body, ControllerConfig, Controller, DeltaFifo, DynamicObject, ListOptions, ListWatch, Stop,
-/// };
+/// use k8s_informer::{DynamicObject, Stop};
+/// use k8s_informer::informer::{ControllerConfig, Controller};
+/// use k8s_informer::object::Accessor;
+/// use k8s_informer::queue::DeltaFifo;
+/// use k8s_informer::reflector::{Body, ListOptions, ListWatch};
 ///
 /// let stop = Stop::new();
 /// let pods = ListWatch::new(
@@ -104,7 +106,7 @@ impl<T> fmt::Debug for ControllerConfig<T> {
 /// let controller = Controller::new(config);
 /// controller.run(&stop)?;
 /// assert!(controller.has_synced());
-/// # Ok::<(), k8s_informer::InformerError>(())
+/// # Ok::<(), k8s_informer::informer::InformerError>(())
 /// ```
 pub struct Controller<T> {
     name: Arc<str>,

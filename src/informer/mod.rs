@@ -1,17 +1,47 @@
-//! From the queue to the handlers: client-go's `controller.go`, `shared_informer.go` and
-//! `informers/factory.go`.
+//! Shared informers: a cache that follows the server, and handlers for every change.
+//!
+//! | type | purpose | client-go |
+//! |---|---|---|
+//! | [`SharedInformerFactory`] | one informer for each kind of object and scope; starts and stops them together | `SharedInformerFactory` |
+//! | [`SharedIndexInformer`] | the cache of one kind of object, its handlers and its status | `SharedIndexInformer` |
+//! | [`InformerScope`] | which objects: namespaces, selectors, a shard | `WithNamespace`, `WithTweakListOptions` |
+//! | [`SharedIndexInformerOptions`] | options of one informer: queue, resync period, indexers, names | `SharedIndexInformerOptions` |
+//! | [`observe`] | closures for added, changed and deleted objects, without a factory | |
+//! | [`Controller`] | the layer below: one reflector, one queue, and the loop that empties it | `Controller`, `NewInformer` |
+//! | [`wait_for_cache_sync`] | waits until caches have their initial lists | `WaitForCacheSync` |
+//!
+//! ```
+//! use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+//! use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
+//! use std::sync::Arc;
+//!
+//! let list = r#"{"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"},
+//!     "items": [{"metadata": {"name": "web-0", "namespace": "default", "resourceVersion": "1"}}]}"#;
+//! let pods: Arc<_> = ScriptedListerWatcher::new([Answer::json(list)]).into();
+//! let informer = SharedIndexInformer::<DynamicObject>::new(pods, Default::default());
+//! let stop = Stop::new();
+//! let thread = std::thread::spawn({
+//!     let (informer, stop) = (informer.clone(), stop.clone());
+//!     move || informer.run(&stop)
+//! });
+//! assert!(informer.wait_for_sync(&stop).is_ok());
+//! assert!(informer.lister().get("default/web-0").is_some());
+//! stop.stop();
+//! thread.join().unwrap()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod controller;
 mod error;
 mod error_listeners;
 mod factory;
-mod handler;
-mod listener;
+pub(crate) mod handler;
+pub(crate) mod listener;
 mod new_informer;
 mod options;
 mod process;
 mod queue;
-mod registration;
+pub(crate) mod registration;
 mod returns;
 mod shared_informer;
 mod shared_processor;
@@ -20,18 +50,16 @@ mod shared_processor;
 mod shuttle_tests;
 mod wait;
 
+pub use crate::threads::StackSizes;
 pub use controller::{Controller, ControllerConfig, ProcessBatchFn, ProcessFn};
 pub use error::InformerError;
 pub use factory::{
     InformerScope, Observation, Observe, SharedInformerFactory, SharedInformerFactoryBuilder,
     ShutdownError, observe, observe_dynamic,
 };
-pub use handler::{ChannelHandler, Event, FilteringHandler, HandlerFuncs, ResourceEventHandler};
-pub use listener::{HandlerBuffer, HandlerStats, RingGrowing};
 pub use new_informer::{InformerOptions, new_indexer_informer, new_informer};
 pub use options::{SharedIndexInformerOptions, WrapQueue};
 pub use queue::InformerQueue;
-pub use registration::{HandlerOptions, HandlerRegistration};
 pub use shared_informer::SharedIndexInformer;
 pub use wait::{
     SyncError, SyncOptions, Unsynced, wait_for_cache_sync, wait_for_cache_sync_timeout,

@@ -66,7 +66,11 @@ impl<T> fmt::Debug for InformerOptions<T> {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use k8s_informer::{Body, DynamicObject, HandlerFuncs, KnownObjects, ListOptions, ListWatch, Stop, new_informer};
+/// use k8s_informer::{DynamicObject, Stop};
+/// use k8s_informer::handler::HandlerFuncs;
+/// use k8s_informer::informer::new_informer;
+/// use k8s_informer::reflector::{Body, ListOptions, ListWatch};
+/// use k8s_informer::store::KnownObjects;
 ///
 /// let stop = Stop::new();
 /// let pods = ListWatch::new(
@@ -81,7 +85,7 @@ impl<T> fmt::Debug for InformerOptions<T> {
 /// let (store, controller) = new_informer(Arc::new(pods), handler);
 /// controller.run(&stop)?;
 /// assert_eq!(store.list_keys(), ["a".into()]);
-/// # Ok::<(), k8s_informer::InformerError>(())
+/// # Ok::<(), k8s_informer::informer::InformerError>(())
 /// ```
 pub fn new_informer<T: Object + DeserializeOwned>(
     lister_watcher: Arc<dyn ListerWatcher>,
@@ -96,10 +100,11 @@ pub fn new_informer<T: Object + DeserializeOwned>(
 ///
 /// ```
 /// use std::sync::Arc;
-/// use k8s_informer::{
-///     Body, DynamicObject, HandlerFuncs, IndexFunc, Indexers, InformerOptions, ListOptions, ListWatch, Object, Stop,
-///     new_indexer_informer,
-/// };
+/// use k8s_informer::{DynamicObject, Object, Stop};
+/// use k8s_informer::handler::HandlerFuncs;
+/// use k8s_informer::informer::{InformerOptions, new_indexer_informer};
+/// use k8s_informer::reflector::{Body, ListOptions, ListWatch};
+/// use k8s_informer::store::{IndexFunc, Indexers};
 ///
 /// let stop = Stop::new();
 /// let pods = ListWatch::new(

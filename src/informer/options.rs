@@ -14,7 +14,9 @@ pub type WrapQueue<T> = Arc<dyn Fn(Arc<dyn Queue<T>>) -> Arc<dyn Queue<T>> + Sen
 ///
 /// ```
 /// use k8s_informer::testing::ScriptedListerWatcher;
-/// use k8s_informer::{DynamicObject, SharedIndexInformer, SharedIndexInformerOptions, Transform};
+/// use k8s_informer::{DynamicObject, SharedIndexInformer};
+/// use k8s_informer::informer::SharedIndexInformerOptions;
+/// use k8s_informer::store::Transform;
 /// use std::sync::Arc;
 /// use std::time::Duration;
 ///
@@ -44,14 +46,14 @@ pub struct SharedIndexInformerOptions<T> {
     /// Whether an object that was deleted and created again while nobody watched, which a list gives away by
     /// its UID, is told as a deletion and an add. By default it is told as an update, as in client-go (I18).
     pub tell_recreation: bool,
-    /// Is told how the queue and the cache stand. A [`MetricsProvider`](crate::MetricsProvider) gives one to
+    /// Is told how the queue and the cache stand. A [`MetricsProvider`](crate::metrics::MetricsProvider) gives one to
     /// each informer of a factory, and, by
-    /// [`InformerNameAndResource::metrics`](crate::InformerNameAndResource::metrics), to one that no factory
+    /// [`InformerNameAndResource::metrics`](crate::metrics::InformerNameAndResource::metrics), to one that no factory
     /// makes.
     pub metrics: Option<Arc<dyn InformerMetrics>>,
     /// Puts something around the queue: to hold it, to count, to look on. It has to hand on everything, the
-    /// [staging](crate::ReflectorStore::staging) too. Without its own
-    /// [`apply`](crate::ReflectorStore::apply) and [`pop_batch`](crate::Queue::pop_batch), changes pass it one by
+    /// [staging](crate::store::ReflectorStore::staging) too. Without its own
+    /// [`apply`](crate::store::ReflectorStore::apply) and [`pop_batch`](crate::queue::Queue::pop_batch), changes pass it one by
     /// one. One for each namespace, if there are several.
     pub wrap_queue: Option<WrapQueue<T>>,
 }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::handler::{Event, Notification};
+use super::handler::{KeyedNotification, Notification};
 use crate::object::{Accessor, Deleted, Key, KeyError, Object};
 use crate::panic;
 use crate::queue::{BatchError, Delta, Deltas, ProcessError, ReplacedAll};
@@ -11,7 +11,7 @@ use crate::store::{Change, Gaps, Indexer, KnownObjects, StoreError};
 
 /// Is given each notification, with whether nothing but a resync happened (I16), and says whether to go on:
 /// not after a stop, however much there is (C3).
-pub(super) type Tell<'a, T> = dyn FnMut(Notification<T>, bool) -> bool + 'a;
+pub(super) type Tell<'a, T> = dyn FnMut(KeyedNotification<T>, bool) -> bool + 'a;
 
 /// The part of an informer's cache that one reflector fills: all of it, or what is in one namespace.
 pub(super) struct Part<T> {
@@ -74,9 +74,9 @@ impl<T: Object> Part<T> {
                 let old = self.cache.get_by_key(&key);
                 self.cache.delete_keyed(&key, gone)?;
                 tell(
-                    Notification {
+                    KeyedNotification {
                         key,
-                        event: Event::deleted(gone.clone(), old),
+                        event: Notification::deleted(gone.clone(), old),
                     },
                     false,
                 );
@@ -92,11 +92,11 @@ impl<T: Object> Part<T> {
             Delta::ReplacedAll(list) => self.replace_all(list, is_in_initial_list, tell)?,
             Delta::SyncAll => {
                 self.known().into_iter().all(|(key, object)| {
-                    let event = Event::Modified {
+                    let event = Notification::Modified {
                         old: Arc::clone(&object),
                         new: object,
                     };
-                    tell(Notification { key, event }, true)
+                    tell(KeyedNotification { key, event }, true)
                 });
             }
             Delta::Bookmark(resource_version) => self.cache.bookmark(resource_version),
@@ -166,9 +166,9 @@ impl<T: Object> Part<T> {
             at = position + 1;
             let go_on = match change {
                 Change::Delete(gone) => tell(
-                    Notification {
+                    KeyedNotification {
                         key,
-                        event: Event::deleted(gone, old),
+                        event: Notification::deleted(gone, old),
                     },
                     false,
                 ),
@@ -233,9 +233,9 @@ impl<T: Object> Part<T> {
                 last_known: Some(Arc::clone(object)),
             };
             if !tell(
-                Notification {
+                KeyedNotification {
                     key: Key::clone(key),
-                    event: Event::deleted(gone, None),
+                    event: Notification::deleted(gone, None),
                 },
                 false,
             ) {
@@ -298,13 +298,13 @@ impl<T: Object> Part<T> {
         is_in_initial_list: bool,
         tell: &mut Tell<'_, T>,
     ) -> bool {
-        let added = |object| Event::Added {
+        let added = |object| Notification::Added {
             object,
             is_in_initial_list,
         };
         let Some(old) = old else {
             return tell(
-                Notification {
+                KeyedNotification {
                     key,
                     event: added(new),
                 },
@@ -317,13 +317,13 @@ impl<T: Object> Part<T> {
                 last_known: Some(old),
             };
             return tell(
-                Notification {
+                KeyedNotification {
                     key: Key::clone(&key),
-                    event: Event::deleted(gone, None),
+                    event: Notification::deleted(gone, None),
                 },
                 false,
             ) && tell(
-                Notification {
+                KeyedNotification {
                     key,
                     event: added(new),
                 },
@@ -332,9 +332,9 @@ impl<T: Object> Part<T> {
         }
         let sync = old.resource_version() == new.resource_version();
         tell(
-            Notification {
+            KeyedNotification {
                 key,
-                event: Event::Modified { old, new },
+                event: Notification::Modified { old, new },
             },
             sync,
         )
@@ -431,12 +431,12 @@ mod tests {
     }
 
     /// What was told, as `+a@1`, `a@1>2` (with `=` for a sync), `-a`.
-    fn text(notification: &Notification<DynamicObject>, sync: bool) -> String {
+    fn text(notification: &KeyedNotification<DynamicObject>, sync: bool) -> String {
         match &notification.event {
-            Event::Added { object, .. } => {
+            Notification::Added { object, .. } => {
                 format!("+{}@{}", object.name(), object.resource_version())
             }
-            Event::Modified { old, new } => {
+            Notification::Modified { old, new } => {
                 let sync = if sync { "=" } else { "" };
                 format!(
                     "{}@{}>{}{sync}",
@@ -445,7 +445,7 @@ mod tests {
                     new.resource_version()
                 )
             }
-            Event::Deleted { gone, .. } => format!("-{}", gone.key()),
+            Notification::Deleted { gone, .. } => format!("-{}", gone.key()),
         }
     }
 
@@ -563,7 +563,7 @@ mod tests {
         let pop = |objects: &[Arc<DynamicObject>]| {
             queue.replace(objects.to_vec(), "7").unwrap();
             let mut told = Vec::new();
-            let mut tell = |notification: Notification<DynamicObject>, _| {
+            let mut tell = |notification: KeyedNotification<DynamicObject>, _| {
                 told.push(notification.key.to_string());
                 true
             };
@@ -600,7 +600,7 @@ mod tests {
             queue.add(object("a", version)).unwrap();
         }
         let (part, mut told) = (Part::new(Arc::clone(&store), None, false), Vec::new());
-        let mut tell = |notification: Notification<DynamicObject>, sync| {
+        let mut tell = |notification: KeyedNotification<DynamicObject>, sync| {
             told.push(text(&notification, sync));
             true
         };
@@ -797,7 +797,7 @@ mod tests {
                 Part::new(Arc::clone(&store), None, false),
                 RefCell::new(Vec::new()),
             );
-            let tell = |notification: Notification<DynamicObject>, sync| {
+            let tell = |notification: KeyedNotification<DynamicObject>, sync| {
                 told.borrow_mut().push(text(&notification, sync));
                 true
             };

@@ -10,7 +10,8 @@ use crate::time::Clock;
 /// Which queue an informer has between its reflector and its cache.
 ///
 /// ```
-/// use k8s_informer::{DynamicObject, InformerQueue, SharedIndexInformerOptions};
+/// use k8s_informer::DynamicObject;
+/// use k8s_informer::informer::{InformerQueue, SharedIndexInformerOptions};
 ///
 /// let mut options = SharedIndexInformerOptions::<DynamicObject>::default();
 /// assert_eq!(options.queue, InformerQueue::DeltaFifo);

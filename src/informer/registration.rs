@@ -10,7 +10,8 @@ use crate::threads::Owner;
 ///
 /// ```
 /// use k8s_informer::testing::ScriptedListerWatcher;
-/// use k8s_informer::{DynamicObject, HandlerFuncs, HandlerOptions, SharedIndexInformer};
+/// use k8s_informer::{DynamicObject, SharedIndexInformer};
+/// use k8s_informer::handler::{HandlerFuncs, HandlerOptions};
 /// use std::sync::Arc;
 ///
 /// let nothing = Arc::new(ScriptedListerWatcher::new([]));
@@ -23,7 +24,7 @@ use crate::threads::Owner;
 /// )?;
 /// assert_eq!((printer.name(), printer.has_synced()), ("printer", false));
 /// informer.remove_event_handler(&printer);
-/// # Ok::<(), k8s_informer::InformerError>(())
+/// # Ok::<(), k8s_informer::informer::InformerError>(())
 /// ```
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]

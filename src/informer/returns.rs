@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use super::handler::Notification;
+use super::handler::KeyedNotification;
 use crate::panic;
 use crate::reflector::Recycle;
 use crate::sync::Mutex;
@@ -25,7 +25,7 @@ pub(super) struct Returns<T> {
 struct State<T> {
     /// How many reflectors are at it.
     decoding: usize,
-    told: Vec<Notification<T>>,
+    told: Vec<KeyedNotification<T>>,
 }
 
 impl<T> Returns<T> {
@@ -41,7 +41,7 @@ impl<T> Returns<T> {
 
     /// Drops what has been told, now or later. It may be the last reference to an object, whose destructor is
     /// a user's code.
-    pub(super) fn put(&self, told: Notification<T>) {
+    pub(super) fn put(&self, told: KeyedNotification<T>) {
         if told.event.is_last() {
             let mut state = self.state.lock();
             if state.decoding > 0 && state.told.len() < MOST {

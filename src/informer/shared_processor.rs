@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::handler::{Event, Notification};
+use super::handler::{KeyedNotification, Notification};
 use super::listener::{Handler, ProcessorListener};
 use super::returns::Returns;
 use crate::object::Key;
@@ -44,9 +44,9 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
         if self.listeners.read().started {
             listener.start(&self.threads, &self.returns)?;
             for (key, object) in initial {
-                listener.add(Notification {
+                listener.add(KeyedNotification {
                     key,
-                    event: Event::Added {
+                    event: Notification::Added {
                         object,
                         is_in_initial_list: true,
                     },
@@ -89,7 +89,7 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
 
     /// Adds a notification for all handlers, or, if it is of a resync of that reflector, for those that take
     /// part in it (SP3). It reaches them with others, at the next [`flush`](Self::flush) at the latest.
-    pub(super) fn distribute(&self, notification: Notification<T>, sync: Option<usize>) {
+    pub(super) fn distribute(&self, notification: KeyedNotification<T>, sync: Option<usize>) {
         {
             let listeners = self.listeners.read();
             let takes_part = |listener: &&_| {

@@ -9,7 +9,8 @@ use crate::stop::{Done, Stop};
 /// without polling.
 ///
 /// ```
-/// use k8s_informer::{Done, Stop, wait_for_cache_sync};
+/// use k8s_informer::{Done, Stop};
+/// use k8s_informer::informer::wait_for_cache_sync;
 ///
 /// let (pods, nodes, stop) = (Done::new("pods"), Done::new("nodes"), Stop::new());
 /// pods.set();
@@ -33,7 +34,8 @@ pub fn wait_for_cache_sync<'a>(
 /// As [`wait_for_cache_sync`], but no longer than this.
 ///
 /// ```
-/// use k8s_informer::{Done, Stop, wait_for_cache_sync_timeout};
+/// use k8s_informer::{Done, Stop};
+/// use k8s_informer::informer::wait_for_cache_sync_timeout;
 /// use std::time::Duration;
 ///
 /// let pods = Done::new("pods");
@@ -76,7 +78,9 @@ fn wait<'a>(
 ///
 /// ```
 /// use k8s_informer::testing::{ApiServer, Fault};
-/// use k8s_informer::{Client, Config, GroupVersionResource, Stop, SyncOptions, observe_dynamic};
+/// use k8s_informer::{Client, Config, Stop};
+/// use k8s_informer::informer::{SyncOptions, observe_dynamic};
+/// use k8s_informer::object::GroupVersionResource;
 /// use std::time::Duration;
 ///
 /// let server = ApiServer::start()?;
@@ -227,7 +231,9 @@ impl SyncError {
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
-    /// use k8s_informer::{Client, Config, GroupVersionResource, Stop, observe_dynamic};
+    /// use k8s_informer::{Client, Config, Stop};
+    /// use k8s_informer::informer::observe_dynamic;
+    /// use k8s_informer::object::GroupVersionResource;
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let server = ApiServer::start()?;

@@ -12,7 +12,9 @@ use std::time::{Duration, SystemTime};
 ///
 /// ```
 /// use k8s_informer::testing::ApiServer;
-/// use k8s_informer::{Client, ClientMetrics, Config, Request, Stop};
+/// use k8s_informer::{Client, Config, Stop};
+/// use k8s_informer::client::Request;
+/// use k8s_informer::metrics::ClientMetrics;
 /// use std::sync::{Arc, Mutex};
 ///
 /// #[derive(Default)]

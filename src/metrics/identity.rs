@@ -20,7 +20,8 @@ static NAMES: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
 /// it has been shut down, or when the last clone, the factory's among them, is dropped.
 ///
 /// ```
-/// use k8s_informer::{GroupVersionResource, InformerName, InformerNameError};
+/// use k8s_informer::metrics::{InformerName, InformerNameError};
+/// use k8s_informer::object::GroupVersionResource;
 ///
 /// let name = InformerName::new("my-agent")?;
 /// assert_eq!(InformerName::new("my-agent").unwrap_err(), InformerNameError::Taken("my-agent".to_owned()));
@@ -204,10 +205,10 @@ impl InformerNameAndResource {
     ///
     /// ```
     /// use k8s_informer::testing::ScriptedListerWatcher;
-    /// use k8s_informer::{
-    ///     DynamicObject, GroupVersionResource, InformerMetrics, InformerName, InformerNameAndResource,
-    ///     MetricsProvider, SharedIndexInformer, SharedIndexInformerOptions,
-    /// };
+    /// use k8s_informer::{DynamicObject, SharedIndexInformer};
+    /// use k8s_informer::informer::SharedIndexInformerOptions;
+    /// use k8s_informer::metrics::{InformerMetrics, InformerName, InformerNameAndResource, MetricsProvider};
+    /// use k8s_informer::object::GroupVersionResource;
     /// use std::sync::Arc;
     ///
     /// struct Nothing;
@@ -226,7 +227,7 @@ impl InformerNameAndResource {
     /// assert!(pods.is_reserved());
     /// drop(informer);
     /// assert!(!pods.is_reserved());
-    /// # Ok::<(), k8s_informer::InformerNameError>(())
+    /// # Ok::<(), k8s_informer::metrics::InformerNameError>(())
     /// ```
     pub fn metrics(self, provider: &dyn MetricsProvider) -> Option<Arc<dyn InformerMetrics>> {
         let mut problems = Vec::new();

@@ -1,5 +1,16 @@
-//! Figures about queues and stores, for whoever wants to publish them: client-go's `informer_metrics.go`, and
-//! its `identity.go` in `identity`.
+//! Metrics of informers, work queues and clients, for the metrics library of your choice.
+//!
+//! Implement a trait and give it to a factory, a queue or a client; without one nothing is measured.
+//!
+//! | type | purpose | client-go |
+//! |---|---|---|
+//! | [`MetricsProvider`] | creates the metrics of each informer of a factory | `InformerMetricsProvider` |
+//! | [`InformerMetrics`] | queue length, latency and version of one informer | `informer_metrics.go` |
+//! | [`InformerName`] | names an informer, once in a process | `identity.go` |
+//! | [`WorkQueueMetrics`] | depth, latency, retries of a work queue | `workqueue.MetricsProvider` |
+//! | `ClientMetrics` | requests, latency and retries of a client | `tools/metrics` |
+//!
+//! `examples/metrics` serves all of them in Prometheus' format. [`InformerMetrics`] has an example.
 
 #[cfg(feature = "client")]
 mod client;
@@ -27,7 +38,10 @@ pub use work_queue::WorkQueueMetrics;
 /// one is logged. Where nobody wants to know, nothing is measured.
 ///
 /// ```
-/// use k8s_informer::{Accessor, DeltaFifo, InformerMetrics, KeyError, ReflectorStore};
+/// use k8s_informer::metrics::InformerMetrics;
+/// use k8s_informer::object::{Accessor, KeyError};
+/// use k8s_informer::queue::DeltaFifo;
+/// use k8s_informer::store::ReflectorStore;
 /// use std::sync::Arc;
 /// use std::sync::atomic::{AtomicUsize, Ordering};
 ///
@@ -48,8 +62,8 @@ pub use work_queue::WorkQueueMetrics;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait InformerMetrics: Send + Sync + 'static {
-    /// How much waits in the queue now: keys in a [`DeltaFifo`](crate::DeltaFifo), changes in a
-    /// [`RealFifo`](crate::RealFifo) (R22); of an informer of several namespaces, in all its queues together.
+    /// How much waits in the queue now: keys in a [`DeltaFifo`](crate::queue::DeltaFifo), changes in a
+    /// [`RealFifo`](crate::queue::RealFifo) (R22); of an informer of several namespaces, in all its queues together.
     /// Kubernetes publishes it as the gauge `informer_queued_items`.
     fn queued_items(&self, items: usize) {
         let _ = items;
@@ -74,7 +88,7 @@ pub trait InformerMetrics: Send + Sync + 'static {
 /// Gives each informer, and each work queue, whom to tell. client-go's `InformerMetricsProvider`, and the
 /// `MetricsProvider` of its work queues.
 ///
-/// A factory that [has one](crate::SharedInformerFactoryBuilder::metrics) asks it for each informer that it
+/// A factory that [has one](crate::informer::SharedInformerFactoryBuilder::metrics) asks it for each informer that it
 /// makes. What it answers is told until the informer has ended, or its [name](InformerName) is released; a
 /// provider that is asked what there is leaves out whoever is not
 /// [reserved](InformerNameAndResource::is_reserved) any more. A panic in it is logged, and the informer has
@@ -84,14 +98,12 @@ pub trait InformerMetrics: Send + Sync + 'static {
 /// [`HandlerRegistration::stats`] can be read whenever somebody asks. `examples/metrics` publishes all of it.
 ///
 /// [`SharedIndexInformer::status`]: crate::SharedIndexInformer::status
-/// [`HandlerRegistration::stats`]: crate::HandlerRegistration::stats
+/// [`HandlerRegistration::stats`]: crate::handler::HandlerRegistration::stats
 ///
 /// ```
 /// use k8s_informer::testing::ApiServer;
-/// use k8s_informer::{
-///     Client, Config, InformerMetrics, InformerName, InformerNameAndResource, MetricsProvider, SharedInformerFactory,
-///     Stop,
-/// };
+/// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+/// use k8s_informer::metrics::{InformerMetrics, InformerName, InformerNameAndResource, MetricsProvider};
 /// use k8s_openapi::api::core::v1::Pod;
 /// use std::sync::atomic::{AtomicU64, Ordering};
 /// use std::sync::{Arc, Mutex};

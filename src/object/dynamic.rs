@@ -40,7 +40,8 @@ impl DynamicObject {
     /// `Client::discover_kind` finds the resource of. client-go's `Unstructured.GroupVersionKind`.
     ///
     /// ```
-    /// use k8s_informer::{DynamicObject, GroupVersionKind};
+    /// use k8s_informer::DynamicObject;
+    /// use k8s_informer::object::GroupVersionKind;
     ///
     /// let web = r#"{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}}"#;
     /// let web: DynamicObject = serde_json::from_str(web)?;
@@ -75,7 +76,8 @@ impl DynamicObject {
     /// The whole tree, to be changed: by a transform, for example.
     ///
     /// ```
-    /// use k8s_informer::{DynamicObject, Transform};
+    /// use k8s_informer::DynamicObject;
+    /// use k8s_informer::store::Transform;
     ///
     /// let transform = Transform::in_place(|object: &mut DynamicObject| {
     ///     object.as_map_mut().remove("spec");

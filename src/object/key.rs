@@ -15,7 +15,8 @@ pub type Key = Arc<str>;
 /// `MetaNamespaceKeyFunc`.
 ///
 /// ```
-/// use k8s_informer::{DynamicObject, meta_namespace_key};
+/// use k8s_informer::DynamicObject;
+/// use k8s_informer::object::meta_namespace_key;
 ///
 /// let pod: DynamicObject = serde_json::from_str(r#"{"metadata": {"name": "web-0", "namespace": "default"}}"#)?;
 /// let node: DynamicObject = serde_json::from_str(r#"{"metadata": {"name": "worker-1"}}"#)?;
@@ -37,12 +38,12 @@ pub(crate) fn namespaced_key(namespace: &str, name: &str) -> Key {
 /// Takes a key apart into namespace (empty if it has none) and name. client-go's `SplitMetaNamespaceKey`.
 ///
 /// ```
-/// use k8s_informer::split_meta_namespace_key;
+/// use k8s_informer::object::split_meta_namespace_key;
 ///
 /// assert_eq!(split_meta_namespace_key("default/web-0")?, ("default", "web-0"));
 /// assert_eq!(split_meta_namespace_key("node-1")?, ("", "node-1"));
 /// assert!(split_meta_namespace_key("a/b/c").is_err());
-/// # Ok::<(), k8s_informer::KeyError>(())
+/// # Ok::<(), k8s_informer::object::KeyError>(())
 /// ```
 ///
 /// # Errors
@@ -61,12 +62,12 @@ pub fn split_meta_namespace_key(key: &str) -> Result<(&str, &str), KeyError> {
 /// An object's namespace and name as a value: the structured form of a key. client-go's `ObjectName`.
 ///
 /// ```
-/// use k8s_informer::ObjectName;
+/// use k8s_informer::object::ObjectName;
 ///
 /// let name: ObjectName = "default/web-0".parse()?;
 /// assert_eq!((name.namespace.as_str(), name.name.as_str()), ("default", "web-0"));
 /// assert_eq!(name.to_string(), "default/web-0");
-/// # Ok::<(), k8s_informer::KeyError>(())
+/// # Ok::<(), k8s_informer::object::KeyError>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectName {
@@ -143,7 +144,7 @@ type ResourceVersionFn<T> = dyn for<'a> Fn(&'a T) -> Option<&'a str> + Send + Sy
 /// its own. client-go has a `KeyFunc` and `meta.Accessor` for this.
 ///
 /// ```
-/// use k8s_informer::{Accessor, KeyError};
+/// use k8s_informer::object::{Accessor, KeyError};
 ///
 /// let accessor = Accessor::new(|word: &String| {
 ///     if word.is_empty() { Err(KeyError::new("an empty word")) } else { Ok(word.as_str().into()) }

@@ -5,7 +5,7 @@ use super::{Object, StringMap};
 /// The part of an object's metadata that a cache needs, for structs of your own.
 ///
 /// It leaves out annotations, owner references, managed fields and the rest: what is not decoded costs no
-/// memory. A struct that wants more has a [`FullObjectMeta`](crate::FullObjectMeta), or a metadata type of
+/// memory. A struct that wants more has a [`FullObjectMeta`](crate::object::FullObjectMeta), or a metadata type of
 /// its own that implements [`Object`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -114,7 +114,7 @@ const fn slash(text: &str) -> Option<usize> {
 }
 
 /// Makes a struct of your own an [`Object`](crate::Object) and a [`Resource`](crate::Resource): type,
-/// apiVersion, kind, plural, [`Scope`](crate::Scope).
+/// apiVersion, kind, plural, [`Scope`](crate::object::Scope).
 ///
 /// The struct has a field `metadata` whose type is an [`Object`](crate::Object) itself:
 /// [`ObjectMeta`](crate::ObjectMeta), or one of yours. Decode only what you keep: it is the cheapest cache
@@ -178,7 +178,7 @@ macro_rules! impl_object {
             const VERSION: &'static str = $crate::__private::api_version_version($api_version);
             const KIND: &'static str = $kind;
             const PLURAL: &'static str = $plural;
-            const SCOPE: $crate::Scope = $crate::Scope::$scope;
+            const SCOPE: $crate::object::Scope = $crate::object::Scope::$scope;
         }
     };
 }

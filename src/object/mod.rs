@@ -1,10 +1,31 @@
-//! What the crate asks of an object, and how an object is named.
+//! What the crate requires of an object, object types, and names.
 //!
-//! Queues and stores ask nothing but an [`Accessor`]; from the reflector on, an object is an [`Object`]; the
-//! typed calls of a factory also need to know where the API server keeps it, which is [`Resource`]. Three
-//! kinds of types have both: those of `k8s-openapi` (feature `k8s-openapi`), your own structs through
-//! [`impl_object!`](crate::impl_object), and, with their resource given at run time, [`DynamicObject`]. A
-//! [`Compact`] is one of any of them that has not been decoded yet.
+//! | type | purpose | Go |
+//! |---|---|---|
+//! | [`Object`] | an object with metadata; informers require it | `metav1.Object` |
+//! | [`Resource`] | an object whose API path is known at compile time | |
+//! | [`impl_object!`](crate::impl_object), [`ObjectMeta`] | a struct of your own with only the fields that you need | |
+//! | [`DynamicObject`] | any kind, chosen at run time | `unstructured.Unstructured` |
+//! | [`PartialObjectMetadata`] | metadata only | `metav1.PartialObjectMetadata` |
+//! | [`Compact`] | keeps an object as JSON and decodes it when you read it | |
+//! | [`Deleted`] | a deleted object, or what is known of it | `DeletedFinalStateUnknown` |
+//! | [`GroupVersionKind`], [`GroupVersionResource`] | names of kinds and resources | `schema.GroupVersionKind` … |
+//! | [`Key`], [`ObjectName`] | `namespace/name` | `string`, `ObjectName` |
+//! | [`Accessor`] | the key and version of anything that is no [`Object`] | `KeyFunc` |
+//!
+//! The types of `k8s-openapi` are objects with the feature `k8s-openapi`.
+//!
+//! ```
+//! use k8s_informer::object::{ObjectName, meta_namespace_key};
+//! use k8s_informer::{DynamicObject, Object};
+//!
+//! let pod: DynamicObject = serde_json::from_str(
+//!     r#"{"kind": "Pod", "metadata": {"name": "web-0", "namespace": "default", "labels": {"app": "web"}}}"#)?;
+//! assert_eq!((pod.kind(), pod.name(), pod.label("app")), ("Pod", "web-0", Some("web")));
+//! assert_eq!(&*meta_namespace_key(&pod), "default/web-0");
+//! assert_eq!(ObjectName::new("default", "web-0").to_string(), "default/web-0");
+//! # Ok::<(), serde_json::Error>(())
+//! ```
 
 mod compact;
 mod deleted;
@@ -23,7 +44,9 @@ pub use deleted::Deleted;
 pub use dynamic::DynamicObject;
 pub(crate) use key::namespaced_key;
 pub use key::{Accessor, Key, KeyError, ObjectName, meta_namespace_key, split_meta_namespace_key};
-pub use meta::{ObjectMeta, ObjectMetadata, api_version_group, api_version_version};
+pub use meta::ObjectMeta;
+#[doc(hidden)]
+pub use meta::{ObjectMetadata, api_version_group, api_version_version};
 pub use partial::{FullObjectMeta, OwnerReference, PartialObjectMetadata};
 pub use resource::{GroupVersionKind, GroupVersionResource, Resource, Scope};
 #[cfg(feature = "client")]
@@ -40,7 +63,8 @@ pub use whole::WholeObject;
 /// `tools/cache` uses.
 ///
 /// ```
-/// use k8s_informer::{Object, meta_namespace_key};
+/// use k8s_informer::Object;
+/// use k8s_informer::object::meta_namespace_key;
 ///
 /// /// A line of somebody's own inventory.
 /// struct Machine {

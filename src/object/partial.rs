@@ -6,12 +6,13 @@ use super::{Object, StringMap};
 /// An object of any kind without all but its metadata: `metav1.PartialObjectMetadata`.
 ///
 /// It is what a server sends when it is asked for metadata alone
-/// ([`ListerWatcherSource::metadata_lister_watcher`](crate::ListerWatcherSource::metadata_lister_watcher)):
+/// ([`ListerWatcherSource::metadata_lister_watcher`](crate::reflector::ListerWatcherSource::metadata_lister_watcher)):
 /// labels and owners of ten thousand Secrets without one byte of what is in them. Where a server sends whole
 /// objects all the same, the rest is dropped as they are decoded.
 ///
 /// ```
-/// use k8s_informer::{Object, PartialObjectMetadata};
+/// use k8s_informer::Object;
+/// use k8s_informer::object::PartialObjectMetadata;
 ///
 /// let secret: PartialObjectMetadata = serde_json::from_str(
 ///     r#"{"kind": "Secret", "metadata": {"name": "a", "annotations": {"x": "y"}}, "data": {"key": "c2VjcmV0"}}"#,
@@ -34,7 +35,7 @@ pub struct PartialObjectMetadata {
 /// stay the text that they are on the wire (RFC 3339).
 ///
 /// ```
-/// use k8s_informer::FullObjectMeta;
+/// use k8s_informer::object::FullObjectMeta;
 ///
 /// let meta: FullObjectMeta = serde_json::from_str(
 ///     r#"{"name": "a", "finalizers": ["x/y"], "ownerReferences": [{"kind": "Node", "name": "n", "uid": "7"}]}"#,

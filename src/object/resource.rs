@@ -49,7 +49,7 @@ pub trait Resource: Object {
 /// A resource known at run time: `apps/v1 deployments`. client-go's `schema.GroupVersionResource`.
 ///
 /// ```
-/// use k8s_informer::GroupVersionResource;
+/// use k8s_informer::object::GroupVersionResource;
 ///
 /// let deployments = GroupVersionResource::new("apps", "v1", "deployments");
 /// assert_eq!(deployments.path(None)?, "/apis/apps/v1/deployments");
@@ -99,7 +99,7 @@ impl GroupVersionResource {
     /// Each part is percent-encoded.
     ///
     /// ```
-    /// use k8s_informer::GroupVersionResource;
+    /// use k8s_informer::object::GroupVersionResource;
     ///
     /// let pods = GroupVersionResource::new("", "v1", "pods");
     /// let error = pods.path(Some("..")).unwrap_err();
@@ -161,7 +161,8 @@ impl fmt::Display for GroupVersionResource {
 /// What an object says it is.
 ///
 /// ```
-/// use k8s_informer::{GroupVersionKind, Resource};
+/// use k8s_informer::Resource;
+/// use k8s_informer::object::GroupVersionKind;
 /// use k8s_openapi::api::apps::v1::Deployment;
 ///
 /// let kind = Deployment::group_version_kind();
@@ -192,7 +193,7 @@ impl GroupVersionKind {
     /// Names it as objects and owner references do, by an apiVersion. client-go's `FromAPIVersionAndKind`.
     ///
     /// ```
-    /// use k8s_informer::GroupVersionKind;
+    /// use k8s_informer::object::GroupVersionKind;
     ///
     /// assert_eq!(GroupVersionKind::of("apps/v1", "Deployment").group(), "apps");
     /// assert_eq!(GroupVersionKind::of("v1", "Pod"), GroupVersionKind::new("", "v1", "Pod"));

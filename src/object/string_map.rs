@@ -17,7 +17,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// writes all of it anew: to change more than a few entries, make another one from an iterator.
 ///
 /// ```
-/// use k8s_informer::{ObjectMeta, StringMap};
+/// use k8s_informer::ObjectMeta;
+/// use k8s_informer::object::StringMap;
 ///
 /// let meta: ObjectMeta = serde_json::from_str(r#"{"name": "a", "labels": {"tier": "1", "app": "web"}}"#)?;
 /// assert_eq!(meta.labels.get("app"), Some("web"));
@@ -36,7 +37,7 @@ impl StringMap {
     /// One without entries. It allocates nothing.
     ///
     /// ```
-    /// assert!(k8s_informer::StringMap::new().is_empty());
+    /// assert!(k8s_informer::object::StringMap::new().is_empty());
     /// ```
     pub fn new() -> Self {
         Self::default()
@@ -45,7 +46,7 @@ impl StringMap {
     /// The value of a key.
     ///
     /// ```
-    /// let labels = k8s_informer::StringMap::from([("app", "web")]);
+    /// let labels = k8s_informer::object::StringMap::from([("app", "web")]);
     /// assert_eq!((labels.get("app"), labels.get("tier")), (Some("web"), None));
     /// ```
     pub fn get(&self, key: &str) -> Option<&str> {
@@ -56,7 +57,7 @@ impl StringMap {
     /// Whether there is such a key.
     ///
     /// ```
-    /// let labels = k8s_informer::StringMap::from([("app", "web")]);
+    /// let labels = k8s_informer::object::StringMap::from([("app", "web")]);
     /// assert!(labels.contains_key("app") && !labels.contains_key("web"));
     /// ```
     pub fn contains_key(&self, key: &str) -> bool {
@@ -66,7 +67,7 @@ impl StringMap {
     /// How many entries there are: it counts them.
     ///
     /// ```
-    /// assert_eq!(k8s_informer::StringMap::from([("app", "web"), ("tier", "1")]).len(), 2);
+    /// assert_eq!(k8s_informer::object::StringMap::from([("app", "web"), ("tier", "1")]).len(), 2);
     /// ```
     pub fn len(&self) -> usize {
         self.iter().count()
@@ -75,7 +76,7 @@ impl StringMap {
     /// Whether there are none.
     ///
     /// ```
-    /// assert!(!k8s_informer::StringMap::from([("app", "")]).is_empty());
+    /// assert!(!k8s_informer::object::StringMap::from([("app", "")]).is_empty());
     /// ```
     pub fn is_empty(&self) -> bool {
         self.text.is_empty()
@@ -84,7 +85,7 @@ impl StringMap {
     /// Keys and values, sorted by key.
     ///
     /// ```
-    /// let labels = k8s_informer::StringMap::from([("tier", "1"), ("app", "web")]);
+    /// let labels = k8s_informer::object::StringMap::from([("tier", "1"), ("app", "web")]);
     /// let selector: Vec<_> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     /// assert_eq!(selector.join(","), "app=web,tier=1");
     /// ```
@@ -95,7 +96,7 @@ impl StringMap {
     /// The keys, sorted.
     ///
     /// ```
-    /// let labels = k8s_informer::StringMap::from([("tier", "1"), ("app", "web")]);
+    /// let labels = k8s_informer::object::StringMap::from([("tier", "1"), ("app", "web")]);
     /// assert_eq!(labels.keys().collect::<Vec<_>>(), ["app", "tier"]);
     /// ```
     pub fn keys(&self) -> impl Iterator<Item = &str> {
@@ -105,7 +106,7 @@ impl StringMap {
     /// The values, in the order of their keys.
     ///
     /// ```
-    /// let labels = k8s_informer::StringMap::from([("tier", "1"), ("app", "web")]);
+    /// let labels = k8s_informer::object::StringMap::from([("tier", "1"), ("app", "web")]);
     /// assert_eq!(labels.values().collect::<Vec<_>>(), ["web", "1"]);
     /// ```
     pub fn values(&self) -> impl Iterator<Item = &str> {
@@ -115,7 +116,7 @@ impl StringMap {
     /// Sets the value of a key, and gives the one that it had. All of the map is written anew.
     ///
     /// ```
-    /// let mut labels = k8s_informer::StringMap::from([("app", "web")]);
+    /// let mut labels = k8s_informer::object::StringMap::from([("app", "web")]);
     /// assert_eq!(labels.insert("tier", "1"), None);
     /// assert_eq!(labels.insert("app", "shop").as_deref(), Some("web"));
     /// assert_eq!((&labels["app"], &labels["tier"]), ("shop", "1"));
@@ -130,7 +131,7 @@ impl StringMap {
     /// Removes a key, and gives its value. All of the map is written anew, if the key is there.
     ///
     /// ```
-    /// let mut labels = k8s_informer::StringMap::from([("app", "web")]);
+    /// let mut labels = k8s_informer::object::StringMap::from([("app", "web")]);
     /// assert_eq!(labels.remove("app").as_deref(), Some("web"));
     /// assert!(labels.is_empty() && labels.remove("app").is_none());
     /// ```
@@ -237,7 +238,7 @@ impl<'a> IntoIterator for &'a StringMap {
 /// Keys and values of a [`StringMap`], sorted by key: what [`StringMap::iter`] gives.
 ///
 /// ```
-/// let labels = k8s_informer::StringMap::from([("app", "web")]);
+/// let labels = k8s_informer::object::StringMap::from([("app", "web")]);
 /// let mut entries = labels.iter();
 /// assert_eq!((entries.next(), entries.next()), (Some(("app", "web")), None));
 /// ```

@@ -4,22 +4,23 @@ use serde::de::DeserializeOwned;
 use super::{DynamicObject, Object};
 
 /// A type that keeps every field of the objects that it is decoded from, so that they can be put back:
-/// [`Api::replace`](crate::Api::replace) asks for it.
+/// [`Api::replace`](crate::client::api::Api::replace) asks for it.
 ///
 /// To replace an object is to say all of it anew: a field that a type has never read would be erased. So the
 /// types of [`impl_object!`](crate::impl_object) and
-/// [`PartialObjectMetadata`](crate::PartialObjectMetadata) are none; they are [patched](crate::Patch).
+/// [`PartialObjectMetadata`](crate::object::PartialObjectMetadata) are none; they are [patched](crate::client::api::Patch).
 ///
-/// [`DynamicObject`] keeps everything there is, and a [`Compact`](crate::Compact) what its type keeps. The
+/// [`DynamicObject`] keeps everything there is, and a [`Compact`](crate::object::Compact) what its type keeps. The
 /// types of k8s-openapi keep the fields of the Kubernetes version that the program picked: **where the server
 /// is newer, fields that it has since learnt are lost when such an object is replaced**, as they are with
-/// typed clients of Go. Use a [`Patch`](crate::Patch) or [`DynamicObject`] for kinds that may grow under you.
+/// typed clients of Go. Use a [`Patch`](crate::client::api::Patch) or [`DynamicObject`] for kinds that may grow under you.
 ///
 /// Implement it for a struct of your own only if decoding and encoding an object gives that object again, in
 /// all its fields, those of the metadata included, for each version of it that a server may have:
 ///
 /// ```
-/// use k8s_informer::{Object, WholeObject, impl_object};
+/// use k8s_informer::{Object, impl_object};
+/// use k8s_informer::object::WholeObject;
 /// use serde::{Deserialize, Serialize};
 /// use serde_json::{Map, Value};
 ///

@@ -73,7 +73,7 @@ impl<T> Clone for Delta<T> {
 /// The changes of one object that wait together, oldest first, and its key. client-go's `Deltas`.
 ///
 /// ```
-/// use k8s_informer::{Delta, Deltas};
+/// use k8s_informer::queue::{Delta, Deltas};
 /// use std::sync::Arc;
 ///
 /// let deltas = Deltas::new("a".into(), vec![Delta::Added(Arc::new(1)), Delta::Updated(Arc::new(2))]);

@@ -15,7 +15,9 @@ pub type ProcessError = Box<dyn Error + Send + Sync>;
 /// [`has_synced`](super::Queue::has_synced) is concerned.
 ///
 /// ```
-/// use k8s_informer::{Accessor, Fifo, KeyError, ReflectorStore, Requeue};
+/// use k8s_informer::object::{Accessor, KeyError};
+/// use k8s_informer::queue::{Fifo, Requeue};
+/// use k8s_informer::store::ReflectorStore;
 /// use std::sync::Arc;
 ///
 /// let queue = Fifo::new(Accessor::new(|word: &String| Ok::<_, KeyError>(word.as_str().into())));
@@ -65,7 +67,9 @@ impl Error for Requeue {
 /// that fails with any other error has failed on all items.
 ///
 /// ```
-/// use k8s_informer::{Accessor, BatchError, DeltaFifo, KeyError, Queue, ReflectorStore, Requeue};
+/// use k8s_informer::object::{Accessor, KeyError};
+/// use k8s_informer::queue::{BatchError, DeltaFifo, Queue, Requeue};
+/// use k8s_informer::store::ReflectorStore;
 /// use std::sync::Arc;
 ///
 /// let queue = DeltaFifo::new(Accessor::new(|word: &String| Ok::<_, KeyError>(word.as_str().into())));
@@ -233,7 +237,9 @@ fn outcome(error: ProcessError) -> (Outcome, Option<ProcessError>) {
 /// What the callback failed with is the [`source`](Error::source), too.
 ///
 /// ```
-/// use k8s_informer::{Accessor, Fifo, KeyError, PopError, ReflectorStore};
+/// use k8s_informer::object::{Accessor, KeyError};
+/// use k8s_informer::queue::{Fifo, PopError};
+/// use k8s_informer::store::ReflectorStore;
 /// use std::sync::Arc;
 ///
 /// let queue = Fifo::new(Accessor::new(|word: &String| Ok::<_, KeyError>(word.as_str().into())));
@@ -246,7 +252,7 @@ fn outcome(error: ProcessError) -> (Outcome, Option<ProcessError>) {
 /// }
 /// queue.close();
 /// assert!(matches!(queue.pop(&mut |_, _| Ok(())), Err(PopError::Closed)));
-/// # Ok::<(), k8s_informer::StoreError>(())
+/// # Ok::<(), k8s_informer::store::StoreError>(())
 /// ```
 pub enum PopError<P> {
     /// The queue is closed, and empty. client-go's `ErrFIFOClosed`.
@@ -293,11 +299,13 @@ impl<P> Error for PopError<P> {
 
 /// What a queue did not take, given back, and why.
 ///
-/// The writes of [`ReflectorStore`](crate::ReflectorStore) don't give back what they refuse: it is a shared
+/// The writes of [`ReflectorStore`](crate::store::ReflectorStore) don't give back what they refuse: it is a shared
 /// `Arc`, of which the caller keeps a clone if he needs it.
 ///
 /// ```
-/// use k8s_informer::{Accessor, Heap, KeyError, StoreError};
+/// use k8s_informer::object::{Accessor, KeyError};
+/// use k8s_informer::queue::Heap;
+/// use k8s_informer::store::StoreError;
 /// use std::sync::Arc;
 ///
 /// let accessor = Accessor::new(|number: &u32| Ok::<_, KeyError>(number.to_string().into()));

@@ -30,7 +30,9 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 /// first [`replace`](ReflectorStore::replace); or at once if something else was written first (F5, F8).
 ///
 /// ```
-/// use k8s_informer::{Accessor, Fifo, KeyError, ReflectorStore};
+/// use k8s_informer::object::{Accessor, KeyError};
+/// use k8s_informer::queue::Fifo;
+/// use k8s_informer::store::ReflectorStore;
 /// use std::sync::Arc;
 ///
 /// let queue = Fifo::new(Accessor::new(|word: &String| Ok::<_, KeyError>(word[..1].into())));

@@ -1,11 +1,27 @@
 //! Queues between a reflector and a cache, and a heap.
 //!
-//! | type | what it hands out | client-go |
+//! | type | what it returns | client-go |
 //! |---|---|---|
-//! | `DeltaFifo` | all changes of one object together, objects in the order of their first change | `delta_fifo.go` |
-//! | `RealFifo` | every change, in order | `the_real_fifo.go` |
-//! | `Fifo` | the newest state of each object | `fifo.go` |
-//! | `Heap` | the most urgent object | `heap.go` |
+//! | [`DeltaFifo`] | all changes of one object together, objects in the order of their first change | `delta_fifo.go` |
+//! | [`RealFifo`] | every change, in order | `the_real_fifo.go` |
+//! | [`Fifo`] | the newest state of each object | `fifo.go` |
+//! | [`Heap`] | the most urgent object | `heap.go` |
+//! | [`Queue`] | the trait of the first two | `Queue`, `QueueWithBatch` |
+//! | [`Deltas`], [`Delta`] | the changes of one object; one change | `Deltas`, `Delta` |
+//!
+//! ```
+//! use k8s_informer::object::Accessor;
+//! use k8s_informer::queue::{DeltaFifo, Queue};
+//! use k8s_informer::store::ReflectorStore;
+//! use std::sync::Arc;
+//!
+//! let queue = DeltaFifo::new(Accessor::new(|word: &String| Ok(word.as_str().into())), None);
+//! queue.add(Arc::new("a".to_owned()))?;
+//! queue.update(Arc::new("a".to_owned()))?;
+//! let deltas = queue.pop(&mut |_, _| Ok(()))?;
+//! assert_eq!(deltas.len(), 2, "both changes of the object come together");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 //!
 //! # Where the methods of client-go are
 //!
@@ -133,7 +149,7 @@ pub trait Queue<T>: ReflectorStore<T> {
     /// For the queues of this crate, in whatever order they hand out what they hold:
     ///
     /// - a version is that of a list once all that the list comes to has been processed, of an object that
-    ///   was added, changed or deleted, as the [`Accessor`](crate::Accessor) reads it before any transform,
+    ///   was added, changed or deleted, as the [`Accessor`](crate::object::Accessor) reads it before any transform,
     ///   or of a bookmark. Resyncs and tombstones have none, but are waited for if they came before one;
     /// - an object or a bookmark without a version leaves the last one as it is; so does an object that is
     ///   added as long as there is none, or "0": a watch that begins there tells what exists, in no order;
@@ -141,7 +157,10 @@ pub trait Queue<T>: ReflectorStore<T> {
     /// - what the queue refused, with an error, does not count: the next version stands for it, too.
     ///
     /// ```
-    /// use k8s_informer::{Accessor, DeltaFifo, DynamicObject, Queue, ReflectorStore};
+    /// use k8s_informer::DynamicObject;
+    /// use k8s_informer::object::Accessor;
+    /// use k8s_informer::queue::{DeltaFifo, Queue};
+    /// use k8s_informer::store::ReflectorStore;
     /// use std::sync::Arc;
     ///
     /// let object = |text| serde_json::from_str::<DynamicObject>(text).map(Arc::new);

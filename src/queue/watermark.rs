@@ -24,7 +24,8 @@ use crate::sync::{Condvar, Mutex};
 /// zero.
 ///
 /// ```
-/// use k8s_informer::{Stop, WaitError, Watermark};
+/// use k8s_informer::Stop;
+/// use k8s_informer::queue::{WaitError, Watermark};
 /// use std::time::Duration;
 ///
 /// let (watermark, stop) = (Watermark::new(), Stop::new());
@@ -88,7 +89,8 @@ impl Watermark {
     /// all of them. At the end each has been there, though it may have gone back meanwhile.
     ///
     /// ```
-    /// use k8s_informer::{Stop, WaitError, Watermark};
+    /// use k8s_informer::Stop;
+    /// use k8s_informer::queue::{WaitError, Watermark};
     /// use std::time::Duration;
     ///
     /// let namespaces = [Watermark::new(), Watermark::new()];

@@ -18,7 +18,8 @@ use crate::wire::ListOptions;
 /// `ListerWatcherWithContext`.
 ///
 /// ```
-/// use k8s_informer::{Body, Error, ListOptions, ListerWatcher, Stop};
+/// use k8s_informer::{Error, Stop};
+/// use k8s_informer::reflector::{Body, ListOptions, ListerWatcher};
 ///
 /// /// A list that never changes.
 /// struct Fixed(&'static str);
@@ -70,9 +71,9 @@ pub trait ListerWatcher: Send + Sync {
 ///
 /// ```
 /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
-/// use k8s_informer::{
-///     GroupVersionResource, ListerWatcher, ListerWatcherSource, Object, SharedInformerFactory, Stop,
-/// };
+/// use k8s_informer::{Object, SharedInformerFactory, Stop};
+/// use k8s_informer::object::GroupVersionResource;
+/// use k8s_informer::reflector::{ListerWatcher, ListerWatcherSource};
 /// use std::sync::Arc;
 ///
 /// /// One object of whatever is asked for.
@@ -104,7 +105,7 @@ pub trait ListerWatcherSource: Send + Sync {
     ) -> Arc<dyn ListerWatcher>;
 
     /// The same for the objects' metadata alone
-    /// ([`PartialObjectMetadata`](crate::PartialObjectMetadata)): one that asks the server to leave the rest
+    /// ([`PartialObjectMetadata`](crate::object::PartialObjectMetadata)): one that asks the server to leave the rest
     /// out. What knows no way to ask for that gives whole objects, as this does unless implemented: what is
     /// not metadata is dropped as it is decoded.
     fn metadata_lister_watcher(
@@ -140,7 +141,7 @@ pub struct Body {
 /// that a reflector can notice a watch that has gone silent. See [`Body::timed`].
 ///
 /// ```
-/// use k8s_informer::{Body, TimedRead};
+/// use k8s_informer::reflector::{Body, TimedRead};
 /// use std::io;
 /// use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 /// use std::time::Duration;
@@ -202,7 +203,7 @@ impl Body {
     /// end the body; [`Error::from`] tells their class.
     ///
     /// ```
-    /// use k8s_informer::Body;
+    /// use k8s_informer::reflector::Body;
     /// use std::time::Duration;
     ///
     /// let (mut body, mut buffer) = (Body::from("abc"), [0; 8]);
@@ -255,7 +256,8 @@ impl fmt::Debug for Body {
 /// A [`ListerWatcher`] from two closures. client-go's `ListWatch`.
 ///
 /// ```
-/// use k8s_informer::{Body, ListOptions, ListWatch, ListerWatcher, Stop};
+/// use k8s_informer::Stop;
+/// use k8s_informer::reflector::{Body, ListOptions, ListWatch, ListerWatcher};
 ///
 /// let one_list = ListWatch::new(
 ///     |_: &ListOptions, _: &Stop| Ok(Body::from(r#"{"kind": "List", "metadata": {"resourceVersion": "7"}, "items": []}"#)),

@@ -1,6 +1,40 @@
-//! Lists, watches, and keeps a store equal to the server. client-go's `reflector.go`, `listwatch.go` and `tools/pager`.
+//! Lists and watches one kind of object, and keeps a store equal to the server.
 //!
-//! `protocol` decides what to request and when, without IO. `run` is the loop on the reflector's thread, with the
+//! | type | purpose | client-go |
+//! |---|---|---|
+//! | [`ListerWatcher`] | the source: `list` and `watch`, which return bytes | `ListerWatcher` |
+//! | [`ListWatch`] | a source made of two closures | `ListWatch` |
+//! | [`Reflector`] | lists, watches, and writes to a [`ReflectorStore`](crate::store::ReflectorStore) until it is stopped | `Reflector` |
+//! | [`ReflectorOptions`] | page size, watch-lists, limits, back-off, skipped fields | `ReflectorOptions` |
+//! | [`ReflectorStatus`] | state, progress and last error, readable at any time | |
+//! | [`ListOptions`] | the query of one LIST or WATCH | `metav1.ListOptions` |
+//! | [`FieldPaths`] | fields that are skipped while decoding | a transform |
+//! | [`Shard`] | one part of a kind, for replicas that share a large cluster | `ShardedListAndWatch` |
+//!
+//! ```
+//! use k8s_informer::reflector::{Reflector, ReflectorOptions};
+//! use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+//! use k8s_informer::{DynamicObject, Indexer, Stop};
+//! use std::sync::Arc;
+//!
+//! let list = r#"{"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "7"},
+//!     "items": [{"metadata": {"name": "web-0", "namespace": "default", "resourceVersion": "3"}}]}"#;
+//! let source = ScriptedListerWatcher::new([Answer::json(list)]);
+//! let store = Arc::new(Indexer::<DynamicObject>::for_objects());
+//! let reflector = Reflector::new(source.into(), store.clone(), ReflectorOptions::default());
+//! let stop = Stop::new();
+//! std::thread::scope(|scope| {
+//!     scope.spawn(|| reflector.run(&stop));
+//!     reflector.wait_for_list(&stop);
+//!     stop.stop();
+//! });
+//! assert!(store.get_by_key("default/web-0").is_some());
+//! assert_eq!(reflector.status().resource_version, "7");
+//! ```
+//!
+//! # Inside
+//!
+//! `protocol` decides what to request and when, without I/O. `run` is the loop on the reflector's thread, with the
 //! status and the log; its `session` performs what the protocol requests and writes to the store.
 
 mod failures;
@@ -23,3 +57,7 @@ pub(crate) use recycle::Recycle;
 pub(crate) use run::OnFailure;
 pub use run::Reflector;
 pub use undecodable::UndecodableList;
+
+pub use crate::wire::{
+    DecodeLimits, FieldPathError, FieldPaths, ListOptions, ResourceVersionMatch, Shard, ShardError,
+};

@@ -16,7 +16,8 @@ pub type WatchErrorHandler = Arc<dyn Fn(&Error) + Send + Sync>;
 /// How a reflector goes about it. client-go's `ReflectorOptions`, and what it keeps in fields.
 ///
 /// ```
-/// use k8s_informer::{Backoff, ReflectorOptions};
+/// use k8s_informer::reflector::ReflectorOptions;
+/// use k8s_informer::time::Backoff;
 /// use std::time::{Duration, Instant};
 ///
 /// let mut options = ReflectorOptions::default();
@@ -41,14 +42,14 @@ pub struct ReflectorOptions {
     /// that and twice that. 5 minutes, and less is not taken (W1).
     pub min_watch_timeout: Duration,
     /// Whether to ask a server for what is there by a watch instead of a LIST, where the lister-watcher
-    /// [can](crate::ListerWatcher::supports_watch_list): the server then needs less memory. A server that
+    /// [can](crate::reflector::ListerWatcher::supports_watch_list): the server then needs less memory. A server that
     /// can't is asked for a LIST, and not asked again for a while. On, as in client-go (WL1).
     pub watch_list: bool,
     /// After how long a silence a watch is taken for dead and opened again. `None` or zero, the default:
     /// three minutes where the server is seen to send bookmarks, which API servers do about once a
     /// minute; else the time after which it was asked to end the watch, and half a minute. Less than two
     /// minutes would end healthy watches. It takes a lister-watcher whose bodies have
-    /// [time limits](crate::TimedRead), as the client's do.
+    /// [time limits](crate::reflector::TimedRead), as the client's do.
     ///
     /// A restored etcd has no events for a version that is yet to come, so a silence can also mean that the
     /// cache is wrong. Once watches at one version have been silent for twice this timeout, and for two minutes
@@ -98,7 +99,8 @@ pub struct ReflectorOptions {
     ///
     /// ```
     /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
-    /// use k8s_informer::{ObjectMeta, SharedIndexInformer, SharedIndexInformerOptions, Stop, impl_object};
+    /// use k8s_informer::{ObjectMeta, SharedIndexInformer, Stop, impl_object};
+    /// use k8s_informer::informer::SharedIndexInformerOptions;
     /// use serde::de::Error;
     /// use serde::{Deserialize, Deserializer};
     /// use std::sync::Arc;
@@ -201,7 +203,8 @@ impl fmt::Debug for ReflectorOptions {
 ///
 /// ```
 /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
-/// use k8s_informer::{DynamicObject, ReflectorState, ReflectorStatus, SharedIndexInformer, Stop};
+/// use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
+/// use k8s_informer::reflector::{ReflectorState, ReflectorStatus};
 /// use std::sync::Arc;
 ///
 /// /// What a progress bar says during the first list.
@@ -232,7 +235,8 @@ impl fmt::Debug for ReflectorOptions {
 /// Parse the fields, not this text: its wording may change.
 ///
 /// ```
-/// use k8s_informer::{Error, ReflectorState, ReflectorStatus};
+/// use k8s_informer::Error;
+/// use k8s_informer::reflector::{ReflectorState, ReflectorStatus};
 /// use std::time::Instant;
 ///
 /// let mut status = ReflectorStatus::default();

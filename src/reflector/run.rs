@@ -42,7 +42,8 @@ pub(crate) type OnFailure = Arc<dyn Fn(&Error, bool) + Send + Sync>;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use k8s_informer::{Body, DynamicObject, Indexer, ListOptions, ListWatch, Reflector, ReflectorOptions, Stop};
+/// use k8s_informer::{DynamicObject, Indexer, Stop};
+/// use k8s_informer::reflector::{Body, ListOptions, ListWatch, Reflector, ReflectorOptions};
 ///
 /// let stop = Stop::new();
 /// let enough = stop.clone();

@@ -5,7 +5,7 @@ use crate::error::Error;
 /// A list of which no object could be decoded: most likely the Rust type does not match the resource.
 ///
 /// An informer whose first list is like this has synced, with an empty cache. The waits for its sync
-/// return this in [`Unsynced::undecodable`](crate::Unsynced::undecodable).
+/// return this in [`Unsynced::undecodable`](crate::informer::Unsynced::undecodable).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct UndecodableList {

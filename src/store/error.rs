@@ -214,7 +214,9 @@ impl std::error::Error for AddIndexersError {}
 /// Some changes of a transaction could not be made; the others have been. client-go's `TransactionError`.
 ///
 /// ```
-/// use k8s_informer::{Accessor, Change, Indexer, Indexers, KeyError, StoreError};
+/// use k8s_informer::Indexer;
+/// use k8s_informer::object::{Accessor, KeyError};
+/// use k8s_informer::store::{Change, Indexers, StoreError};
 /// use std::sync::Arc;
 ///
 /// let accessor = Accessor::new(|word: &String| match word.as_str() {

@@ -23,7 +23,7 @@ type Function<T> = dyn Fn(&T) -> Result<Vec<String>, Error> + Send + Sync;
 /// the write fails and changes nothing.
 ///
 /// ```
-/// use k8s_informer::IndexFunc;
+/// use k8s_informer::store::IndexFunc;
 ///
 /// let letters = IndexFunc::new(|word: &String| word.chars().map(String::from).collect());
 /// assert_eq!(letters.values(&"ab".to_owned()).unwrap(), ["a", "b"]);
@@ -95,7 +95,7 @@ impl<T> fmt::Debug for IndexFunc<T> {
 /// Index functions by name. client-go's `Indexers`.
 ///
 /// ```
-/// use k8s_informer::{IndexFunc, Indexers};
+/// use k8s_informer::store::{IndexFunc, Indexers};
 ///
 /// let length = IndexFunc::new(|word: &String| vec![word.len().to_string()]);
 /// let indexers = Indexers::new().with("length", length);

@@ -12,8 +12,8 @@ use crate::object::{Accessor, Deleted, Key, Object};
 /// Objects by the key that is made of them, with indices: the local copy that an informer keeps. client-go's
 /// `Indexer`.
 ///
-/// An informer makes its own; make one yourself to put under a [`Reflector`](crate::Reflector) or a
-/// [`Controller`](crate::Controller), or as a cache of anything that has keys.
+/// An informer makes its own; make one yourself to put under a [`Reflector`](crate::reflector::Reflector) or a
+/// [`Controller`](crate::informer::Controller), or as a cache of anything that has keys.
 ///
 /// It shares what it stores: `Arc`s go in and out, and nobody can change an object through it (S11). It is a
 /// [`ThreadSafeStore`] with keys, and an optional transform; that type says what a write guarantees, what
@@ -22,7 +22,9 @@ use crate::object::{Accessor, Deleted, Key, Object};
 /// changed nothing.
 ///
 /// ```
-/// use k8s_informer::{Accessor, DynamicObject, Indexer, Indexers, NAMESPACE_INDEX};
+/// use k8s_informer::{DynamicObject, Indexer};
+/// use k8s_informer::object::Accessor;
+/// use k8s_informer::store::{Indexers, NAMESPACE_INDEX};
 /// use std::sync::Arc;
 ///
 /// let pods = Indexer::new(Accessor::object(), Indexers::new().with_namespace());

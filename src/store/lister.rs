@@ -12,7 +12,7 @@ use crate::selector::Selector;
 ///
 /// What it gives is what is cached now, in no order: behind the server by as much as the watch is late, and
 /// incomplete until the informer has synced. The objects are the cache's own, shared. No call goes to the
-/// server, and none waits for longer than a short lock; [`ThreadSafeStore`](crate::ThreadSafeStore) says
+/// server, and none waits for longer than a short lock; [`ThreadSafeStore`](crate::store::ThreadSafeStore) says
 /// which, and what a list is while others write.
 ///
 /// A lookup by name or index costs what it finds; [`select`](Self::select) looks at every object, so make an

@@ -1,5 +1,30 @@
-//! What is held: stores and their indices. client-go's `store.go`, `thread_safe_store.go`, `index.go`,
-//! `expiration_cache.go`, `mutation_cache.go`, `undelta_store.go`.
+//! Caches: objects by key, and indices over them.
+//!
+//! | type | purpose | client-go |
+//! |---|---|---|
+//! | [`Indexer`] | objects by key with indices; the cache of an informer | `Indexer`, `cache` |
+//! | [`Lister`], [`NamespaceLister`] | read an indexer | generated listers |
+//! | [`Store`] | what every cache offers | `Store` |
+//! | [`ReflectorStore`] | the least that a reflector can write to: caches and queues | `ReflectorStore` |
+//! | [`ThreadSafeStore`] | an indexer without a key function | `ThreadSafeStore` |
+//! | [`ExpirationCache`] | drops entries after a time | `ExpirationCache` |
+//! | [`MutationCache`] | shows your own writes before the watch delivers them | `MutationCache` |
+//! | [`UndeltaStore`] | calls a closure with the whole content after every change | `UndeltaStore` |
+//!
+//! ```
+//! use k8s_informer::Indexer;
+//! use k8s_informer::object::Accessor;
+//! use k8s_informer::store::Store;
+//! use std::sync::Arc;
+//!
+//! let words = Indexer::new(Accessor::new(|word: &String| Ok(word.as_str().into())));
+//! words.add_index("first letter", |word| word.get(..1).map(str::to_owned).into_iter().collect())?;
+//! for word in ["pod", "node", "podcast"] {
+//!     words.add(Arc::new(word.to_owned()))?;
+//! }
+//! assert_eq!(words.index_keys("first letter", "p")?.len(), 2);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod error;
 mod expiration_cache;
@@ -42,7 +67,9 @@ pub use undelta_store::UndeltaStore;
 ///
 /// ```
 /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
-/// use k8s_informer::{Deleted, DynamicObject, Reflector, ReflectorOptions, ReflectorStore, Stop, StoreError};
+/// use k8s_informer::{Deleted, DynamicObject, Stop};
+/// use k8s_informer::reflector::{Reflector, ReflectorOptions};
+/// use k8s_informer::store::{ReflectorStore, StoreError};
 /// use std::sync::atomic::{AtomicUsize, Ordering};
 /// use std::sync::Arc;
 /// use std::time::Duration;
@@ -138,7 +165,9 @@ pub trait ReflectorStore<T>: Send + Sync {
     /// consumer once.
     ///
     /// ```
-    /// use k8s_informer::{Accessor, Change, DeltaFifo, KeyError, ReflectorStore};
+    /// use k8s_informer::object::{Accessor, KeyError};
+    /// use k8s_informer::queue::DeltaFifo;
+    /// use k8s_informer::store::{Change, ReflectorStore};
     /// use std::collections::VecDeque;
     /// use std::sync::Arc;
     ///
@@ -187,12 +216,14 @@ pub trait ReflectorStore<T>: Send + Sync {
 /// Every store of this crate is one. Implement it if the consumer keeps its objects elsewhere: from it a
 /// queue learns what a list leaves out, and what to tell again at a resync.
 ///
-/// A queue asks it while nobody else can write or pop, a [`DeltaFifo`](crate::DeltaFifo) under its very lock,
+/// A queue asks it while nobody else can write or pop, a [`DeltaFifo`](crate::queue::DeltaFifo) under its very lock,
 /// from whatever thread deletes, replaces, resyncs or pops: it has to answer at once, and must not call the
 /// queue. A panic is an error of the queue's.
 ///
 /// ```
-/// use k8s_informer::{Accessor, Delta, DeltaFifo, Key, KnownObjects, Queue, ReflectorStore, StoreError};
+/// use k8s_informer::object::{Accessor, Key};
+/// use k8s_informer::queue::{Delta, DeltaFifo, Queue};
+/// use k8s_informer::store::{KnownObjects, ReflectorStore, StoreError};
 /// use std::collections::HashMap;
 /// use std::sync::{Arc, Mutex};
 ///
@@ -240,7 +271,9 @@ pub trait KnownObjects<T>: Send + Sync {
 /// nobody waits for something to happen in a store, so no call wakes anybody.
 ///
 /// ```
-/// use k8s_informer::{Accessor, Change, Deleted, Indexer, Indexers, Store};
+/// use k8s_informer::{Deleted, Indexer};
+/// use k8s_informer::object::Accessor;
+/// use k8s_informer::store::{Change, Indexers, Store};
 /// use std::sync::Arc;
 ///
 /// let accessor = Accessor::new(|word: &String| Ok(word.as_str().into()));

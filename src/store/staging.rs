@@ -12,7 +12,8 @@ use crate::object::Key;
 /// while the list arrives; no lock is held.
 ///
 /// ```
-/// use k8s_informer::{DynamicObject, Gaps, Indexer, ReflectorStore, StagedList};
+/// use k8s_informer::{DynamicObject, Indexer};
+/// use k8s_informer::store::{Gaps, ReflectorStore, StagedList};
 /// use std::sync::Arc;
 ///
 /// let named = |name: &str| -> Arc<DynamicObject> {
@@ -30,7 +31,7 @@ use crate::object::Key;
 /// let mut keys = store.list_keys();
 /// keys.sort();
 /// assert_eq!(keys, ["a".into(), "b".into()]);
-/// # Ok::<(), k8s_informer::StoreError>(())
+/// # Ok::<(), k8s_informer::store::StoreError>(())
 /// ```
 pub trait Staging<T>: Send + Sync {
     /// The key of the object that has this namespace and name, `None` if only the object can tell.
@@ -91,7 +92,7 @@ impl<T> Default for StagedList<T> {
 /// The objects of a list that could not be read. They are there, so their cached copies have to stay.
 ///
 /// ```
-/// use k8s_informer::Gaps;
+/// use k8s_informer::store::Gaps;
 ///
 /// let mut gaps = Gaps::default();
 /// assert!(gaps.is_empty());

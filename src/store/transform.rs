@@ -16,7 +16,7 @@ type TransformFn<T> = dyn Fn(Arc<T>) -> Result<Arc<T>, Error> + Send + Sync;
 /// tells again (K5).
 ///
 /// ```
-/// use k8s_informer::Transform;
+/// use k8s_informer::store::Transform;
 /// use std::sync::Arc;
 ///
 /// let shorten = Transform::in_place(|word: &mut String| word.truncate(3));

@@ -10,7 +10,7 @@ type PushFn<T> = dyn Fn(Vec<Arc<T>>) + Send + Sync;
 
 /// Tells one function everything there is, after each change. client-go's `UndeltaStore`.
 ///
-/// Use it under a [`Reflector`](crate::Reflector) when you only ever want the whole: to write a
+/// Use it under a [`Reflector`](crate::reflector::Reflector) when you only ever want the whole: to write a
 /// configuration file from all Services, say. For many objects that change often it is the wrong thing: each
 /// change costs a list of all.
 ///
@@ -29,7 +29,9 @@ type PushFn<T> = dyn Fn(Vec<Arc<T>>) + Send + Sync;
 /// nobody waits on it.
 ///
 /// ```
-/// use k8s_informer::{Accessor, Deleted, UndeltaStore};
+/// use k8s_informer::Deleted;
+/// use k8s_informer::object::Accessor;
+/// use k8s_informer::store::UndeltaStore;
 /// use std::sync::{Arc, mpsc};
 ///
 /// let (sender, pushed) = mpsc::channel();

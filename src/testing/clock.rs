@@ -12,7 +12,8 @@ use crate::time::Clock;
 ///
 /// ```
 /// use k8s_informer::testing::FakeClock;
-/// use k8s_informer::{Clock, Stop};
+/// use k8s_informer::Stop;
+/// use k8s_informer::time::Clock;
 /// use std::time::Duration;
 ///
 /// let clock = FakeClock::new();

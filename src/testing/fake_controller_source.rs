@@ -40,7 +40,7 @@ use crate::wire::ListOptions;
 ///     assert_eq!(&*events.recv().unwrap(), "a");
 ///     stop.stop();
 /// });
-/// # Ok::<(), k8s_informer::InformerError>(())
+/// # Ok::<(), k8s_informer::informer::InformerError>(())
 /// ```
 #[derive(Clone)]
 pub struct FakeControllerSource {

@@ -16,7 +16,8 @@ use crate::wire::ListOptions;
 ///
 /// ```
 /// use k8s_informer::testing::{Answer, Request, ScriptedListerWatcher};
-/// use k8s_informer::{DynamicObject, Indexer, Reflector, ReflectorOptions, Stop};
+/// use k8s_informer::{DynamicObject, Indexer, Stop};
+/// use k8s_informer::reflector::{Reflector, ReflectorOptions};
 /// use std::sync::Arc;
 /// use std::time::Duration;
 ///

@@ -16,7 +16,7 @@ use crate::error::debug_as_display;
 /// What is left out is not looked at: it may be anything that ends where its brackets are closed.
 ///
 /// ```
-/// use k8s_informer::{FieldPaths, ReflectorOptions};
+/// use k8s_informer::reflector::{FieldPaths, ReflectorOptions};
 ///
 /// let mut options = ReflectorOptions::default();
 /// options.skip = FieldPaths::managed_fields();
@@ -26,7 +26,7 @@ use crate::error::debug_as_display;
 ///     "/spec/containers/*/env",
 /// ])?;
 /// assert!(FieldPaths::new(["metadata.managedFields"]).is_err());
-/// # Ok::<(), k8s_informer::FieldPathError>(())
+/// # Ok::<(), k8s_informer::reflector::FieldPathError>(())
 /// ```
 #[derive(Clone, Default)]
 pub struct FieldPaths {

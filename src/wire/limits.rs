@@ -9,7 +9,7 @@ const NESTING: usize = 127;
 /// The head of an answer may have 32 KiB; that is the client's.
 ///
 /// ```
-/// use k8s_informer::{DecodeLimits, ReflectorOptions};
+/// use k8s_informer::reflector::{DecodeLimits, ReflectorOptions};
 ///
 /// let mut options = ReflectorOptions::default();
 /// assert_eq!((options.limits.object_bytes, options.limits.nesting), (32 << 20, 127));
@@ -30,8 +30,8 @@ pub struct DecodeLimits {
     ///
     /// The deepest-going types of Kubernetes, the schemas of CustomResourceDefinitions, then take up to
     /// 2.1 MiB of stack in a build without optimization, a [`DynamicObject`](crate::DynamicObject) 0.25 MiB.
-    /// The thread on which an informer decodes has 4 MiB; one that runs a [`Reflector`](crate::Reflector)
-    /// by itself has to have enough. An `Api`, a `Response`, a [`Compact`](crate::Compact) and a
+    /// The thread on which an informer decodes has 4 MiB; one that runs a [`Reflector`](crate::reflector::Reflector)
+    /// by itself has to have enough. An `Api`, a `Response`, a [`Compact`](crate::object::Compact) and a
     /// [`DynamicObject`](crate::DynamicObject) decode on any thread: what is nested more than 32 levels deep is
     /// decoded on a thread of its own, with 8 MiB.
     pub nesting: usize,

@@ -5,7 +5,7 @@ use std::fmt::Write;
 /// A field that is `None`, empty or false is not sent.
 ///
 /// ```
-/// use k8s_informer::ListOptions;
+/// use k8s_informer::reflector::ListOptions;
 ///
 /// let mut options = ListOptions::default();
 /// options.label_selector = "app in (web, db)".into();
@@ -20,7 +20,7 @@ pub struct ListOptions {
     pub label_selector: String,
     /// Only objects whose fields match.
     pub field_selector: String,
-    /// Only objects of these shards, as [`Shard::selector`](crate::Shard::selector) says it. A server whose
+    /// Only objects of these shards, as [`Shard::selector`](crate::reflector::Shard::selector) says it. A server whose
     /// feature gate `ShardedListAndWatch` is off, as it is by default, does not look at it (SH4).
     pub shard_selector: String,
     /// Which state to list, or from which on to watch. `None` asks for the most recent one, `"0"` for any

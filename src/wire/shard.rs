@@ -17,7 +17,7 @@ use crate::error::debug_as_display;
 /// `n`: another `n` is another split.
 ///
 /// ```
-/// use k8s_informer::{ReflectorOptions, Shard};
+/// use k8s_informer::reflector::{ReflectorOptions, Shard};
 ///
 /// let shards = (0..3).map(|index| Shard::new(index, 3)).collect::<Result<Vec<_>, _>>()?;
 /// let uid = "0c1ba5ee-1a5c-4c41-8d5b-0b4ab1b3a9b1";
@@ -30,7 +30,7 @@ use crate::error::debug_as_display;
 ///     "shardRange(object.metadata.uid, '0x5555555555555555', '0xaaaaaaaaaaaaaaaa')"
 /// );
 /// assert!(Shard::new(3, 3).is_err());
-/// # Ok::<(), k8s_informer::ShardError>(())
+/// # Ok::<(), k8s_informer::reflector::ShardError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Shard {

@@ -69,7 +69,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueueBuilder<T> {
     /// Who is asked for [metrics](Self::metrics), if none are given and the queue has a name (Q18).
     ///
     /// ```
-    /// use k8s_informer::MetricsProvider;
+    /// use k8s_informer::metrics::MetricsProvider;
     /// use k8s_informer::workqueue::{WorkQueue, WorkQueueMetrics};
     /// use std::sync::Arc;
     /// use std::sync::atomic::{AtomicUsize, Ordering};

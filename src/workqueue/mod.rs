@@ -94,17 +94,17 @@
 //! - **A panic** of a worker ends its thread, and its key is done; catch it around what may.
 //!
 //! [`Event::key`]: crate::Event::key
-//! [`FullObjectMeta::controller`]: crate::FullObjectMeta::controller
-//! [`HandlerBuffer::Coalescing`]: crate::HandlerBuffer::Coalescing
+//! [`FullObjectMeta::controller`]: crate::object::FullObjectMeta::controller
+//! [`HandlerBuffer::Coalescing`]: crate::handler::HandlerBuffer::Coalescing
 //! [`Lister`]: crate::Lister
-//! [`DeleteOptions::unchanged`]: crate::DeleteOptions::unchanged
-//! [`Patch::apply`]: crate::Patch::apply
+//! [`DeleteOptions::unchanged`]: crate::client::api::DeleteOptions::unchanged
+//! [`Patch::apply`]: crate::client::api::Patch::apply
 //! [`wait_for_object`]: crate::SharedIndexInformer::wait_for_object
 //! [`mutation_cache`]: crate::SharedIndexInformer::mutation_cache
 //! [`add_rate_limited`]: RateLimitingQueue::add_rate_limited
 //! [`forget`]: RateLimitingQueue::forget
 //! [`status`]: crate::SharedIndexInformer::status
-//! [`resync`]: crate::SharedInformerFactoryBuilder::resync
+//! [`resync`]: crate::informer::SharedInformerFactoryBuilder::resync
 //! [`Stop`]: crate::Stop
 //! [`shutdown`]: crate::SharedInformerFactory::shutdown
 //! [`shut_down_with_drain_timeout`]: WorkQueue::shut_down_with_drain_timeout
@@ -112,17 +112,17 @@
 //! | controller-runtime, sample-controller | here |
 //! |---|---|
 //! | `Reconcile(ctx, Request)` | a function of yours, of a key and a `Stop` |
-//! | `Request`, `SplitMetaNamespaceKey` | [`Key`](crate::Key), [`ObjectName`](crate::ObjectName), [`split_meta_namespace_key`](crate::split_meta_namespace_key) |
+//! | `Request`, `SplitMetaNamespaceKey` | [`Key`](crate::object::Key), [`ObjectName`](crate::object::ObjectName), [`split_meta_namespace_key`](crate::object::split_meta_namespace_key) |
 //! | returns `nil`; an error | [`forget`]; [`add_rate_limited`] |
 //! | `Result{RequeueAfter: …}` | [`forget`], [`add_after`](DelayingQueue::add_after) |
 //! | `reconcile.TerminalError` | [`forget`], and say so |
 //! | `MaxConcurrentReconciles` | so many threads that [`take`](WorkQueue::take) |
-//! | `For`, `EnqueueRequestForObject` | [`on_event`](crate::HandlerFuncs::on_event) and [`Event::key`] |
+//! | `For`, `EnqueueRequestForObject` | [`on_event`](crate::handler::HandlerFuncs::on_event) and [`Event::key`] |
 //! | `Owns`, `EnqueueRequestForOwner` | the same, with the key of the [`FullObjectMeta::controller`] |
 //! | `Watches`, `EnqueueRequestsFromMapFunc` | the same, with keys of your own |
-//! | `WithEventFilter`, predicates | [`FilteringHandler`](crate::FilteringHandler); what the server can select, an [`InformerScope`](crate::InformerScope) |
+//! | `WithEventFilter`, predicates | [`FilteringHandler`](crate::handler::FilteringHandler); what the server can select, an [`InformerScope`](crate::informer::InformerScope) |
 //! | `mgr.GetClient()`, reading; `IndexField` | [`Lister`]; [`add_index`](crate::SharedIndexInformer::add_index) |
-//! | `mgr.GetClient()`, writing; `Status()` | [`Client::api`](crate::Client::api); [`Api::status`](crate::Api::status) |
+//! | `mgr.GetClient()`, writing; `Status()` | [`Client::api`](crate::Client::api); [`Api::status`](crate::client::api::Api::status) |
 //! | `controllerutil.CreateOrUpdate` | [`Patch::apply`] |
 //! | `mgr.Start(ctx)`, `WaitForCacheSync` | [`start`](crate::SharedInformerFactory::start), [`wait_for_cache_sync`](crate::SharedInformerFactory::wait_for_cache_sync), then your threads |
 //! | leader election, webhooks, a manager | not here |
@@ -137,7 +137,7 @@
 //! | `TypedQueueConfig`, `TypedDelayingQueueConfig`, `TypedRateLimitingQueueConfig` | [`WorkQueueBuilder`] |
 //! | `Get`, `Done` | [`WorkQueue::take`], whose [`WorkItem`] is done when it is dropped; [`get`](WorkQueue::get) and [`done`](WorkQueue::done) |
 //! | `Queue`, `DefaultQueue` | [`Order`], [`ArrivalOrder`] |
-//! | `MetricsProvider`, `SetProvider` | [`WorkQueueMetrics`], by [`WorkQueueBuilder::metrics`], or a [`MetricsProvider`](crate::MetricsProvider) that gives them |
+//! | `MetricsProvider`, `SetProvider` | [`WorkQueueMetrics`], by [`WorkQueueBuilder::metrics`], or a [`MetricsProvider`](crate::metrics::MetricsProvider) that gives them |
 //! | `TypedRateLimiter` | [`RateLimiter`] |
 //! | `TypedItemExponentialFailureRateLimiter`, `TypedItemFastSlowRateLimiter` | [`ItemExponentialFailureRateLimiter`], [`ItemFastSlowRateLimiter`] |
 //! | `TypedBucketRateLimiter` and `rate.Limiter` | [`BucketRateLimiter`] |

@@ -5,11 +5,10 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use k8s_informer::{
-    Api, Client, Config, DeleteOptions, DynamicObject, Error, GroupVersionResource, ListOptions,
-    ListerWatcher, ListerWatcherSource, Object, ObjectMeta, PartialObjectMetadata, Patch,
-    PropagationPolicy, Stop, impl_object, retry_on_conflict,
-};
+use k8s_informer::client::api::{Api, DeleteOptions, Patch, PropagationPolicy, retry_on_conflict};
+use k8s_informer::object::{GroupVersionResource, PartialObjectMetadata};
+use k8s_informer::reflector::{ListOptions, ListerWatcher, ListerWatcherSource};
+use k8s_informer::{Client, Config, DynamicObject, Error, Object, ObjectMeta, Stop, impl_object};
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use serde::Deserialize;
 use serde_json::{Value, json};

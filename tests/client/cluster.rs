@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use k8s_informer::{
-    Client, Config, GroupVersionResource, ListOptions, ListerWatcher, Request, Stop,
-};
+use k8s_informer::client::Request;
+use k8s_informer::object::GroupVersionResource;
+use k8s_informer::reflector::{ListOptions, ListerWatcher};
+use k8s_informer::{Client, Config, Stop};
 
 fn existing() -> Option<PathBuf> {
     match (

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use k8s_informer::{Client, Config, KubeconfigOptions, Request, Stop};
+use k8s_informer::client::{KubeconfigOptions, Request};
+use k8s_informer::{Client, Config, Stop};
 
 use super::folder::Folder;
 use super::server::{Reply, Server, answer};

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use k8s_informer::informer::SharedIndexInformerOptions;
+use k8s_informer::object::{Compact, GroupVersionResource};
+use k8s_informer::reflector::{ListOptions, ReflectorOptions};
 use k8s_informer::testing::{Answer, ApiServer, ScriptedListerWatcher};
 use k8s_informer::{
-    Client, Compact, Config, DynamicObject, Error, GroupVersionResource, ListOptions, ObjectMeta,
-    ReflectorOptions, SharedIndexInformer, SharedIndexInformerOptions, SharedInformerFactory, Stop,
-    impl_object,
+    Client, Config, DynamicObject, Error, ObjectMeta, SharedIndexInformer, SharedInformerFactory,
+    Stop, impl_object,
 };
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};

@@ -2,10 +2,11 @@
 
 use std::thread;
 
-use k8s_informer::{
-    Api, Client, Compact, Config, DynamicObject, Error, ListOptions, Object, Request, Stop,
-    WatchEvent,
-};
+use k8s_informer::client::Request;
+use k8s_informer::client::api::{Api, WatchEvent};
+use k8s_informer::object::Compact;
+use k8s_informer::reflector::ListOptions;
+use k8s_informer::{Client, Config, DynamicObject, Error, Object, Stop};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
 use super::server::{Reply, Server, answer};

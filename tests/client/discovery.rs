@@ -5,9 +5,9 @@ use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use k8s_informer::{
-    Client, Config, Discovery, GroupVersionKind, GroupVersionResource, Scope, Stop,
-};
+use k8s_informer::client::discovery::Discovery;
+use k8s_informer::object::{GroupVersionKind, GroupVersionResource, Scope};
+use k8s_informer::{Client, Config, Stop};
 use serde_json::{Value, json};
 
 use super::server::{Reply, Server, answer};

@@ -6,7 +6,8 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use k8s_informer::{Client, Config, Error, ExecConfig, InteractiveMode, Request, Stop};
+use k8s_informer::client::{ExecConfig, InteractiveMode, Request};
+use k8s_informer::{Client, Config, Error, Stop};
 
 use super::folder::Folder;
 use super::server::{SOON, Server};

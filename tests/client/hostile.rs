@@ -6,7 +6,9 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-use k8s_informer::{Client, Config, Error, GroupVersionResource, ListOptions, ListerWatcher, Stop};
+use k8s_informer::object::GroupVersionResource;
+use k8s_informer::reflector::{ListOptions, ListerWatcher};
+use k8s_informer::{Client, Config, Error, Stop};
 
 use super::server::{Reply, SOON, Server, answer, read_request};
 

@@ -1,10 +1,10 @@
 use std::io::{self, Read};
 use std::time::Duration;
 
-use k8s_informer::{
-    Client, Config, Error, GroupVersionResource, ListOptions, ListerWatcher, Request, Response,
-    Stop,
-};
+use k8s_informer::client::{Request, Response};
+use k8s_informer::object::GroupVersionResource;
+use k8s_informer::reflector::{ListOptions, ListerWatcher};
+use k8s_informer::{Client, Config, Error, Stop};
 
 use super::server::{Reply, Seen, Server, answer, first_chunk};
 
@@ -37,7 +37,7 @@ fn a_client_can_be_shared() {
     fn shared<T: Clone + Send + Sync + 'static>() {}
     shared::<Client>();
     shared::<Config>();
-    shared::<k8s_informer::ResourceListerWatcher>();
+    shared::<k8s_informer::client::ResourceListerWatcher>();
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Who asks: what goes into the head of a request.
 
-use k8s_informer::{Client, Config, Impersonation, Request, Stop};
+use k8s_informer::client::{Impersonation, Request};
+use k8s_informer::{Client, Config, Stop};
 
 use super::server::Server;
 

@@ -4,7 +4,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use k8s_informer::{Client, Config, Error, Kubeconfig, KubeconfigOptions};
+use k8s_informer::client::{Kubeconfig, KubeconfigOptions};
+use k8s_informer::{Client, Config, Error};
 
 use super::folder::Folder;
 

@@ -1,6 +1,8 @@
 //! Servers that answer something else than what was asked for.
 
-use k8s_informer::{DeleteOptions, Error, Patch, Shard, Stop};
+use k8s_informer::client::api::{DeleteOptions, Patch};
+use k8s_informer::reflector::Shard;
+use k8s_informer::{Error, Stop};
 use serde_json::{Value, json};
 
 use super::server::{Reply, Seen, Server, answer};

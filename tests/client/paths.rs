@@ -1,9 +1,10 @@
 //! Every segment of a request's path is checked before anything is sent.
 
-use k8s_informer::{
-    Client, Config, Error, GroupVersionResource, InformerScope, ListOptions, ListerWatcher,
-    Request, SharedInformerFactory, Stop, observe_dynamic,
-};
+use k8s_informer::client::Request;
+use k8s_informer::informer::{InformerScope, observe_dynamic};
+use k8s_informer::object::GroupVersionResource;
+use k8s_informer::reflector::{ListOptions, ListerWatcher};
+use k8s_informer::{Client, Config, Error, SharedInformerFactory, Stop};
 use serde_json::json;
 
 use super::server::{SOON, Server};

@@ -5,7 +5,9 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use k8s_informer::{Client, ClientMetrics, Config, Error, ExecConfig, Request, Stop};
+use k8s_informer::client::{ExecConfig, Request};
+use k8s_informer::metrics::ClientMetrics;
+use k8s_informer::{Client, Config, Error, Stop};
 use rcgen::PKCS_ECDSA_P256_SHA256;
 use serde_json::json;
 

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use k8s_informer::{Client, Config, Error, Request, Stop};
+use k8s_informer::client::Request;
+use k8s_informer::{Client, Config, Error, Stop};
 use rcgen::PKCS_ED25519;
 
 #[cfg(target_os = "linux")]

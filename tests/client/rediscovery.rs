@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use k8s_informer::client::discovery::DiscoveredResource;
+use k8s_informer::object::{GroupVersionKind, GroupVersionResource};
+use k8s_informer::reflector::{ListWatch, ListerWatcher, ListerWatcherSource};
 use k8s_informer::testing::ApiServer;
-use k8s_informer::{
-    Client, Config, DiscoveredResource, GroupVersionKind, GroupVersionResource, ListWatch,
-    ListerWatcher, ListerWatcherSource, SharedInformerFactory, Stop,
-};
+use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
 use serde_json::json;
 
 use super::discovery::{aggregated, client, not_found, ok, path_of, real, serving, unavailable};

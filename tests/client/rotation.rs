@@ -7,7 +7,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use k8s_informer::{Client, Config, Error, Request, Stop};
+use k8s_informer::client::Request;
+use k8s_informer::{Client, Config, Error, Stop};
 use rcgen::PKCS_ECDSA_P256_SHA256;
 
 use super::folder::Folder;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use k8s_informer::ExecConfig;
+use k8s_informer::client::ExecConfig;
 use serde_json::{Value, json};
 
 /// A plugin that hands out what stands in a file, and counts how often it is asked.

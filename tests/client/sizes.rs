@@ -2,9 +2,10 @@
 
 use std::io::Read;
 
-use k8s_informer::{
-    Client, Config, GroupVersionResource, ListOptions, ListerWatcher, Request, Stop,
-};
+use k8s_informer::client::Request;
+use k8s_informer::object::GroupVersionResource;
+use k8s_informer::reflector::{ListOptions, ListerWatcher};
+use k8s_informer::{Client, Config, Stop};
 
 use super::server::{Reply, Server, answer};
 use super::tls::Authority;

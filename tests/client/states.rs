@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use k8s_informer::{
-    Client, Config, DynamicObject, GroupVersionResource, HandlerFuncs, InformerOptions,
-    ReflectorOptions, ReflectorState, SharedIndexInformer, SharedIndexInformerOptions, Stop,
-    new_indexer_informer,
-};
+use k8s_informer::handler::HandlerFuncs;
+use k8s_informer::informer::{InformerOptions, SharedIndexInformerOptions, new_indexer_informer};
+use k8s_informer::object::GroupVersionResource;
+use k8s_informer::reflector::{ReflectorOptions, ReflectorState};
+use k8s_informer::{Client, Config, DynamicObject, SharedIndexInformer, Stop};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 

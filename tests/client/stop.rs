@@ -5,7 +5,8 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use k8s_informer::{Client, Config, Error, Request, Response, Stop};
+use k8s_informer::client::{Request, Response};
+use k8s_informer::{Client, Config, Error, Stop};
 
 use super::server::{FullBacklog, Reply, SOON, Seen, Server, answer, first_chunk};
 

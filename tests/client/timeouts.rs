@@ -7,9 +7,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use k8s_informer::{
-    Body, Client, Config, Error, GroupVersionResource, ListOptions, ListerWatcher, Request, Stop,
-};
+use k8s_informer::client::Request;
+use k8s_informer::object::GroupVersionResource;
+use k8s_informer::reflector::{Body, ListOptions, ListerWatcher};
+use k8s_informer::{Client, Config, Error, Stop};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use super::server::{Reply, Server, first_chunk, read_request};

@@ -1,7 +1,8 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use k8s_informer::{Client, Config, Error, Request, Stop};
+use k8s_informer::client::Request;
+use k8s_informer::{Client, Config, Error, Stop};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519, SignatureAlgorithm,

@@ -5,11 +5,11 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use k8s_informer::{
-    Api, Client, Config, DeleteOptions, DynamicObject, Error, FieldValidation,
-    GroupVersionResource, ListOptions, LogOptions, Object, ObjectMeta, Patch, Request, Stop,
-    impl_object,
-};
+use k8s_informer::client::Request;
+use k8s_informer::client::api::{Api, DeleteOptions, FieldValidation, LogOptions, Patch};
+use k8s_informer::object::GroupVersionResource;
+use k8s_informer::reflector::ListOptions;
+use k8s_informer::{Client, Config, DynamicObject, Error, Object, ObjectMeta, Stop, impl_object};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -243,7 +243,8 @@ fn pages_follow_continue_token_until_first_error() {
     let mut options = all();
     options.label_selector = "a".to_owned();
     options.resource_version = Some("5".to_owned());
-    options.resource_version_match = Some(k8s_informer::ResourceVersionMatch::NotOlderThan);
+    options.resource_version_match =
+        Some(k8s_informer::reflector::ResourceVersionMatch::NotOlderThan);
     let mut pages = counteds(&server).pages(&options, &Stop::new());
     assert_eq!(
         server.accepted(),

@@ -4,7 +4,8 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use k8s_informer::{Api, Client, Config, Error, Object, Stop, WatchEvent, WatchEvents};
+use k8s_informer::client::api::{Api, WatchEvent, WatchEvents};
+use k8s_informer::{Client, Config, Error, Object, Stop};
 use serde_json::{Value, json};
 
 use super::server::{Reply, SOON, Server, answer, first_chunk};

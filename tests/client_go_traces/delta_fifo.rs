@@ -1,4 +1,6 @@
-use k8s_informer::{Deleted, Delta, DeltaFifo, Deltas, PopError, Queue, ReflectorStore};
+use k8s_informer::Deleted;
+use k8s_informer::queue::{Delta, DeltaFifo, Deltas, PopError, Queue};
+use k8s_informer::store::ReflectorStore;
 use serde_json::{Value, json};
 
 use super::Replay;

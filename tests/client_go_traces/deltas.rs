@@ -1,6 +1,7 @@
 //! How deltas are written in the traces.
 
-use k8s_informer::{Deleted, Delta};
+use k8s_informer::Deleted;
+use k8s_informer::queue::Delta;
 use serde_json::{Value, json};
 
 use super::object::{Obj, obj, text, tombstone};

@@ -1,8 +1,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_informer::Deleted;
+use k8s_informer::store::{ExpirationCache, ReflectorStore};
 use k8s_informer::testing::FakeClock;
-use k8s_informer::{Deleted, ExpirationCache, ReflectorStore};
 use serde_json::{Value, json};
 
 use super::Replay;

@@ -1,4 +1,6 @@
-use k8s_informer::{Deleted, Fifo, PopError, ReflectorStore};
+use k8s_informer::Deleted;
+use k8s_informer::queue::{Fifo, PopError};
+use k8s_informer::store::ReflectorStore;
 use serde_json::{Value, json};
 
 use super::Replay;

@@ -1,8 +1,8 @@
 use std::sync::{Arc, Mutex};
 
-use k8s_informer::{
-    Deleted, FilteringHandler, HandlerFuncs, ResourceEventHandler, meta_namespace_key,
-};
+use k8s_informer::Deleted;
+use k8s_informer::handler::{FilteringHandler, HandlerFuncs, ResourceEventHandler};
+use k8s_informer::object::meta_namespace_key;
 use serde_json::{Value, json};
 
 use super::Replay;

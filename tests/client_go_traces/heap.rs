@@ -1,11 +1,11 @@
-use k8s_informer::{Heap, PopError, Refused};
+use k8s_informer::queue::{Heap, PopError, Refused};
 use serde_json::{Value, json};
 
 use super::Replay;
 use super::object::{Obj, accessor, class, done, found, keys, obj, objs, sorted, text};
 
 pub(crate) fn build(_: &Value) -> Box<dyn Replay> {
-    let key = k8s_informer::meta_namespace_key::<Obj>;
+    let key = k8s_informer::object::meta_namespace_key::<Obj>;
     Box::new(Heap::new(accessor(), move |a, b| {
         (&a.val, key(a)).cmp(&(&b.val, key(b)))
     }))

@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
-use k8s_informer::{
-    Deleted, Indexer, Indexers, Key, KeyError, Lister, ObjectName, Selector, SelectorError,
-    split_meta_namespace_key,
-};
+use k8s_informer::object::{Key, KeyError, ObjectName, split_meta_namespace_key};
+use k8s_informer::selector::SelectorError;
+use k8s_informer::store::Indexers;
+use k8s_informer::{Deleted, Indexer, Lister, Selector};
 use serde_json::{Value, json};
 
 use super::Replay;
@@ -101,7 +101,7 @@ fn with(
 }
 
 fn listed(objects: Vec<Arc<Obj>>) -> Value {
-    json!({"keys": keys(objects.iter().map(|object| k8s_informer::meta_namespace_key(&**object)).collect())})
+    json!({"keys": keys(objects.iter().map(|object| k8s_informer::object::meta_namespace_key(&**object)).collect())})
 }
 
 fn key(key: Result<Key, KeyError>) -> Value {

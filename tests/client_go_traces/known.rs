@@ -4,7 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use k8s_informer::{Delta, Deltas, Indexer, Indexers, Key, KnownObjects, ProcessError, StoreError};
+use k8s_informer::Indexer;
+use k8s_informer::object::Key;
+use k8s_informer::queue::{Delta, Deltas, ProcessError};
+use k8s_informer::store::{Indexers, KnownObjects, StoreError};
 use serde_json::{Value, json};
 
 use super::object::{Obj, accessor, obj, sorted, text};

@@ -1,8 +1,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_informer::store::{IndexError, MutationCache};
 use k8s_informer::testing::FakeClock;
-use k8s_informer::{Deleted, IndexError, Indexer, MutationCache};
+use k8s_informer::{Deleted, Indexer};
 use serde_json::{Value, json};
 
 use super::Replay;

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_informer::{
-    Accessor, Deleted, IndexError, IndexFunc, Indexers, Key, KeyError, Object, StoreError,
-    Transform,
-};
+use k8s_informer::object::{Accessor, Key, KeyError};
+use k8s_informer::store::{IndexError, IndexFunc, Indexers, StoreError, Transform};
+use k8s_informer::{Deleted, Object};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -54,7 +53,7 @@ impl Object for Obj {
 pub(crate) fn accessor() -> Accessor<Obj> {
     Accessor::new(|object: &Obj| match object.unkeyable {
         true => Err(KeyError::new("no metadata")),
-        false => Ok(k8s_informer::meta_namespace_key(object)),
+        false => Ok(k8s_informer::object::meta_namespace_key(object)),
     })
     .with_resource_version(|object| (!object.unkeyable).then_some(object.rv.as_str()))
 }
@@ -125,7 +124,7 @@ pub(crate) fn indexers(names: &Value) -> Indexers<Obj> {
 pub(crate) fn sorted(mut objects: Vec<Arc<Obj>>) -> Value {
     objects.sort_by_cached_key(|object| {
         (
-            k8s_informer::meta_namespace_key(&**object),
+            k8s_informer::object::meta_namespace_key(&**object),
             object.rv.clone(),
         )
     });

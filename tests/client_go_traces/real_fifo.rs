@@ -1,6 +1,8 @@
 use std::sync::Arc;
 
-use k8s_informer::{Deleted, Deltas, PopError, Queue, RealFifo, RealFifoMode, ReflectorStore};
+use k8s_informer::Deleted;
+use k8s_informer::queue::{Deltas, PopError, Queue, RealFifo, RealFifoMode};
+use k8s_informer::store::ReflectorStore;
 use serde_json::{Map, Value, json};
 
 use super::Replay;

@@ -1,4 +1,5 @@
-use k8s_informer::{AddIndexersError, Change, Deleted, Indexer, ReflectorStore, TransactionError};
+use k8s_informer::store::{AddIndexersError, Change, ReflectorStore, TransactionError};
+use k8s_informer::{Deleted, Indexer};
 use serde_json::{Value, json};
 
 use super::Replay;

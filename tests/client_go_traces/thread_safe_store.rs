@@ -1,4 +1,5 @@
-use k8s_informer::{Deleted, ThreadSafeStore};
+use k8s_informer::Deleted;
+use k8s_informer::store::ThreadSafeStore;
 use serde_json::{Value, json};
 
 use super::Replay;

@@ -1,6 +1,7 @@
 use std::sync::mpsc::{Receiver, channel};
 
-use k8s_informer::{Deleted, ReflectorStore, UndeltaStore};
+use k8s_informer::Deleted;
+use k8s_informer::store::{ReflectorStore, UndeltaStore};
 use serde_json::{Value, json};
 
 use super::Replay;

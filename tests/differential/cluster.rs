@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use k8s_informer::GroupVersionResource;
+use k8s_informer::object::GroupVersionResource;
 use k8s_informer::testing::{ApiResource, ApiServer};
 use serde_json::{Value, json};
 

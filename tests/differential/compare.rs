@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_informer::NAMESPACE_INDEX;
+use k8s_informer::store::NAMESPACE_INDEX;
 use serde_json::Value;
 
 use crate::differential::config::NAMESPACES;

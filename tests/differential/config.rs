@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use k8s_informer::{InformerQueue, InformerScope};
+use k8s_informer::informer::{InformerQueue, InformerScope};
 use serde_json::Value;
 
 use crate::differential::random::Random;

@@ -1,8 +1,11 @@
 //! The forms that objects have in a cache, and how they are compared.
 
+use k8s_informer::informer::InformerScope;
+use k8s_informer::object::{
+    Compact, FullObjectMeta, GroupVersionResource, PartialObjectMetadata, StringMap,
+};
 use k8s_informer::{
-    Compact, DynamicObject, FullObjectMeta, GroupVersionResource, InformerScope, Object,
-    PartialObjectMetadata, SharedIndexInformer, SharedInformerFactory, StringMap, impl_object,
+    DynamicObject, Object, SharedIndexInformer, SharedInformerFactory, impl_object,
 };
 use k8s_openapi::api::core::v1::Pod;
 use serde::de::DeserializeOwned;

@@ -42,7 +42,8 @@ mod world;
 
 use std::time::Instant;
 
-use k8s_informer::{Compact, DynamicObject, PartialObjectMetadata};
+use k8s_informer::DynamicObject;
+use k8s_informer::object::{Compact, PartialObjectMetadata};
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::differential::config::{Config, Form};

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use k8s_informer::{Deleted, ResourceEventHandler, meta_namespace_key};
+use k8s_informer::Deleted;
+use k8s_informer::handler::ResourceEventHandler;
+use k8s_informer::object::meta_namespace_key;
 use parking_lot::Mutex;
 
 use crate::differential::config::is_left_out;

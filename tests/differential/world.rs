@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use k8s_informer::handler::{FilteringHandler, HandlerBuffer, HandlerOptions, HandlerRegistration};
+use k8s_informer::reflector::ReflectorOptions;
+use k8s_informer::store::{IndexFunc, Indexers, Transform};
+use k8s_informer::time::Backoff;
 use k8s_informer::{
-    Backoff, Client, Config as ClientConfig, FilteringHandler, HandlerBuffer, HandlerOptions,
-    HandlerRegistration, IndexFunc, Indexers, ReflectorOptions, SharedIndexInformer,
-    SharedInformerFactory, Stop, Transform,
+    Client, Config as ClientConfig, SharedIndexInformer, SharedInformerFactory, Stop,
 };
 
 use crate::differential::cluster::Cluster;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use k8s_informer::reflector::{ListOptions, Shard};
 use k8s_informer::testing::ApiServer;
-use k8s_informer::{ListOptions, Shard};
 use serde_json::{Value, json};
 
 use crate::embedded_api_server::CONFIGMAPS;

@@ -1,6 +1,7 @@
 //! Who may come in, by which kubeconfig.
 
-use k8s_informer::{Client, Config, ReflectorState, SharedInformerFactory, Stop};
+use k8s_informer::reflector::ReflectorState;
+use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use k8s_informer::{Config, Request};
+use k8s_informer::Config;
+use k8s_informer::client::Request;
 use serde_json::json;
 
 use crate::cluster::{ADMIN, Cluster, Namespace};

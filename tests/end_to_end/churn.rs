@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use k8s_informer::client::Request;
+use k8s_informer::object::GroupVersionResource;
 use k8s_informer::{
-    Client, DynamicObject, Error, GroupVersionResource, ObjectMeta, Request, SharedIndexInformer,
-    Stop, impl_object,
+    Client, DynamicObject, Error, ObjectMeta, SharedIndexInformer, Stop, impl_object,
 };
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde::Deserialize;
@@ -57,7 +58,9 @@ fn follow(cluster: &Cluster, with_outage: bool) {
     let selector = format!("run={}", namespaces[0].name);
     let tweak = {
         let selector = selector.clone();
-        move |options: &mut k8s_informer::ListOptions| options.label_selector.clone_from(&selector)
+        move |options: &mut k8s_informer::reflector::ListOptions| {
+            options.label_selector.clone_from(&selector)
+        }
     };
     let factory = cluster.factory().tweak_list_options(tweak).build();
     let typed = factory.informer::<ConfigMap>();

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use k8s_informer::client::Request;
+use k8s_informer::informer::SharedInformerFactoryBuilder;
+use k8s_informer::reflector::ReflectorOptions;
 use k8s_informer::testing::{self, ApiServer, ApiServerBuilder};
-use k8s_informer::{
-    Client, Config, Error, ReflectorOptions, Request, SharedInformerFactory,
-    SharedInformerFactoryBuilder, Stop,
-};
+use k8s_informer::{Client, Config, Error, SharedInformerFactory, Stop};
 use serde_json::{Value, json};
 
 use crate::local::{self, Gates, Local};

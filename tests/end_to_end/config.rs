@@ -1,6 +1,7 @@
 //! Configurations that lead nowhere: what and where.
 
-use k8s_informer::{Client, Config, Error, ReflectorState, SharedInformerFactory, Stop};
+use k8s_informer::reflector::ReflectorState;
+use k8s_informer::{Client, Config, Error, SharedInformerFactory, Stop};
 use k8s_openapi::api::core::v1::ConfigMap;
 use rcgen::{CertificateParams, KeyPair};
 

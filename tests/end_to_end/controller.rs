@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use k8s_informer::Stop;
+use k8s_informer::client::Request;
 use k8s_informer::testing::{Fault, RequestRecord, Verb};
-use k8s_informer::{Request, Stop};
 use serde_json::{Value, json};
 
 use self::example::{Action, NAME, Options, Outcome, TEAM, TeamController};

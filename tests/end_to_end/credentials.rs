@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use k8s_informer::{
-    Client, Config, Impersonation, ReflectorState, SharedIndexInformer, SharedInformerFactory, Stop,
-};
+use k8s_informer::client::Impersonation;
+use k8s_informer::reflector::ReflectorState;
+use k8s_informer::{Client, Config, SharedIndexInformer, SharedInformerFactory, Stop};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
 use rcgen::{CertificateParams, KeyPair};

@@ -1,9 +1,9 @@
 //! Resources that are known by name alone, built in or made by a CustomResourceDefinition.
 
-use k8s_informer::{
-    Client, Config, DynamicObject, GroupVersionKind, GroupVersionResource, Patch, Request,
-    SharedInformerFactory, Stop,
-};
+use k8s_informer::client::Request;
+use k8s_informer::client::api::Patch;
+use k8s_informer::object::{GroupVersionKind, GroupVersionResource};
+use k8s_informer::{Client, Config, DynamicObject, SharedInformerFactory, Stop};
 use serde_json::{Value, json};
 
 use crate::cluster::{BOTH, Cluster, on_every_cluster};

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use k8s_informer::reflector::ReflectorState;
 use k8s_informer::testing::{ApiServer, Fault, Verb};
-use k8s_informer::{Error, ReflectorState, SharedIndexInformer, SharedInformerFactory, Stop};
+use k8s_informer::{Error, SharedIndexInformer, SharedInformerFactory, Stop};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 

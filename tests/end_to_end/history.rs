@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use k8s_informer::reflector::ReflectorState;
 use k8s_informer::testing::FakeClock;
-use k8s_informer::{Error, ReflectorState, SharedInformerFactory, Stop};
+use k8s_informer::{Error, SharedInformerFactory, Stop};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 

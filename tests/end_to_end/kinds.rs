@@ -1,9 +1,7 @@
 //! Objects of any kind know of what kind they are, in whatever way they come.
 
-use k8s_informer::{
-    Compact, DynamicObject, GroupVersionResource, Object, SharedIndexInformer,
-    SharedInformerFactory, Stop,
-};
+use k8s_informer::object::{Compact, GroupVersionResource};
+use k8s_informer::{DynamicObject, Object, SharedIndexInformer, SharedInformerFactory, Stop};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 

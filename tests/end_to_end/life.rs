@@ -3,10 +3,12 @@
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use k8s_informer::{
-    Backoff, Client, Config, GroupVersionResource, HandlerFuncs, HandlerOptions, InformerQueue,
-    InformerScope, Object, SharedInformerFactory, ShutdownError, Stop, Transform,
-};
+use k8s_informer::handler::{HandlerFuncs, HandlerOptions};
+use k8s_informer::informer::{InformerQueue, InformerScope, ShutdownError};
+use k8s_informer::object::GroupVersionResource;
+use k8s_informer::store::Transform;
+use k8s_informer::time::Backoff;
+use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use serde_json::json;
 

@@ -5,10 +5,10 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use k8s_informer::GroupVersionResource;
-use k8s_informer::{
-    Api, Error, ListOptions, Object, ResourceVersionMatch, Stop, WatchEvent, WatchEvents,
-};
+use k8s_informer::client::api::{Api, WatchEvent, WatchEvents};
+use k8s_informer::object::GroupVersionResource;
+use k8s_informer::reflector::{ListOptions, ResourceVersionMatch};
+use k8s_informer::{Error, Object, Stop};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace as CoreNamespace, Node};
 use serde::de::DeserializeOwned;
 use serde_json::json;

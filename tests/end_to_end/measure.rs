@@ -2,7 +2,9 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use k8s_informer::{ReflectorStatus, Request, Stop};
+use k8s_informer::Stop;
+use k8s_informer::client::Request;
+use k8s_informer::reflector::ReflectorStatus;
 use serde_json::json;
 
 use self::arguments::Arguments;

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use k8s_informer::{
-    Body, Client, Error, GroupVersionResource, ListOptions, ListerWatcher, ListerWatcherSource,
-    Request, Stop, TimedRead,
-};
+use k8s_informer::client::Request;
+use k8s_informer::object::GroupVersionResource;
+use k8s_informer::reflector::{Body, ListOptions, ListerWatcher, ListerWatcherSource, TimedRead};
+use k8s_informer::{Client, Error, Stop};
 
 /// What an informer asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,10 +4,10 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use k8s_informer::{
-    Body, Client, Error, GroupVersionResource, InformerScope, ListOptions, ListerWatcher,
-    ListerWatcherSource, Object, SharedInformerFactory, Stop, TimedRead,
-};
+use k8s_informer::informer::InformerScope;
+use k8s_informer::object::GroupVersionResource;
+use k8s_informer::reflector::{Body, ListOptions, ListerWatcher, ListerWatcherSource, TimedRead};
+use k8s_informer::{Client, Error, Object, SharedInformerFactory, Stop};
 use serde_json::json;
 
 use crate::cluster::{BOTH, Cluster, on_every_cluster};

@@ -1,9 +1,9 @@
 //! One informer of several namespaces, each listed and watched by itself.
 
-use k8s_informer::{
-    Error, InformerScope, ReflectorState, ReflectorStatus, SharedIndexInformer,
-    SharedInformerFactory, Stop, WaitError,
-};
+use k8s_informer::informer::InformerScope;
+use k8s_informer::queue::WaitError;
+use k8s_informer::reflector::{ReflectorState, ReflectorStatus};
+use k8s_informer::{Error, SharedIndexInformer, SharedInformerFactory, Stop};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 use std::time::Duration;

@@ -2,10 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use k8s_informer::{
-    Backoff, Error, ReflectorOptions, ReflectorState, SharedIndexInformer, SharedInformerFactory,
-    Stop,
-};
+use k8s_informer::reflector::{ReflectorOptions, ReflectorState};
+use k8s_informer::time::Backoff;
+use k8s_informer::{Error, SharedIndexInformer, SharedInformerFactory, Stop};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 

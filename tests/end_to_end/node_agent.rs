@@ -5,8 +5,12 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use k8s_informer::client::Request;
+use k8s_informer::client::api::Patch;
+use k8s_informer::informer::Observation;
+use k8s_informer::reflector::ReflectorState;
 use k8s_informer::testing::{ApiServer, Fault};
-use k8s_informer::{Client, Config, Object, Observation, Patch, ReflectorState, Request, Stop};
+use k8s_informer::{Client, Config, Object, Stop};
 use serde_json::{Value, json};
 
 use crate::cluster::{BOTH, Cluster, Namespace, merge_patch, on_every_cluster};

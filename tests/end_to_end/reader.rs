@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use k8s_informer::Client;
+use k8s_informer::client::Request;
 use k8s_informer::testing::{Fault, RequestRecord, Verb};
-use k8s_informer::{Client, Request};
 use serde_json::json;
 
 use crate::cluster::{Cluster, Namespace};

@@ -1,6 +1,7 @@
 //! Several informers of one type in one factory, and observers that share them.
 
-use k8s_informer::{InformerScope, Observe, SharedInformerFactory, Stop};
+use k8s_informer::informer::{InformerScope, Observe};
+use k8s_informer::{SharedInformerFactory, Stop};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 use std::sync::Arc;
@@ -137,7 +138,7 @@ fn observers_share_an_informer_if_type_and_scope_are_equal() {
             all.lister().indexer()
         ));
         // One of another type is another one, and so is one that has its own.
-        let other = factory.observe_dynamic(k8s_informer::GroupVersionResource::new(
+        let other = factory.observe_dynamic(k8s_informer::object::GroupVersionResource::new(
             "",
             "v1",
             "configmaps",

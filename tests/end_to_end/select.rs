@@ -1,6 +1,9 @@
 //! Informers that see a part: by label, by field, by namespace.
 
-use k8s_informer::{GroupVersionResource, ReflectorState, Request, Stop};
+use k8s_informer::Stop;
+use k8s_informer::client::Request;
+use k8s_informer::object::GroupVersionResource;
+use k8s_informer::reflector::ReflectorState;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use serde_json::json;
 

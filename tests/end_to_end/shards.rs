@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use k8s_informer::{
-    InformerScope, Object, Request, Shard, SharedIndexInformer, SharedInformerFactory, Stop,
-};
+use k8s_informer::client::Request;
+use k8s_informer::informer::InformerScope;
+use k8s_informer::reflector::Shard;
+use k8s_informer::{Object, SharedIndexInformer, SharedInformerFactory, Stop};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 

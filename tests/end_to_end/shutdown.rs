@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use k8s_informer::{Client, Config, ReflectorOptions, ReflectorState, SharedInformerFactory, Stop};
+use k8s_informer::reflector::{ReflectorOptions, ReflectorState};
+use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
@@ -43,7 +44,7 @@ fn in_a_back_off() {
         let factory = SharedInformerFactory::builder(client)
             .reflector_options(options)
             .build();
-        let nothing = factory.dynamic(k8s_informer::GroupVersionResource::new(
+        let nothing = factory.dynamic(k8s_informer::object::GroupVersionResource::new(
             "", "v1", "nothings",
         ));
         factory.start(&Stop::new()).unwrap();

@@ -9,10 +9,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use k8s_informer::{
-    Backoff, Deleted, Object, ReflectorOptions, ResourceEventHandler, SharedIndexInformer,
-    SharedInformerFactory, Stop, meta_namespace_key,
-};
+use k8s_informer::handler::ResourceEventHandler;
+use k8s_informer::object::meta_namespace_key;
+use k8s_informer::reflector::ReflectorOptions;
+use k8s_informer::time::Backoff;
+use k8s_informer::{Deleted, Object, SharedIndexInformer, SharedInformerFactory, Stop};
 
 /// Long enough for the slowest machine; nothing waits this long unless it is broken.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,6 +1,7 @@
 //! The way to the server is a tunnel through a proxy.
 
-use k8s_informer::{Client, Config, ReflectorState, SharedInformerFactory};
+use k8s_informer::reflector::ReflectorState;
+use k8s_informer::{Client, Config, SharedInformerFactory};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 

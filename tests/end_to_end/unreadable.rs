@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use k8s_informer::{
-    ObjectMeta, ReflectorState, ReflectorStatus, SharedIndexInformer, SharedInformerFactory, Stop,
-    impl_object,
-};
+use k8s_informer::reflector::{ReflectorState, ReflectorStatus};
+use k8s_informer::{ObjectMeta, SharedIndexInformer, SharedInformerFactory, Stop, impl_object};
 use serde::Deserialize;
 use serde_json::json;
 

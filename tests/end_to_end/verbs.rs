@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use k8s_informer::client::Request;
+use k8s_informer::client::api::{Api, DeleteOptions, FieldValidation, LogOptions, Patch};
+use k8s_informer::object::{GroupVersionResource, PartialObjectMetadata};
+use k8s_informer::reflector::ListOptions;
 use k8s_informer::testing::Verb;
-use k8s_informer::{
-    Api, Client, DeleteOptions, DynamicObject, FieldValidation, GroupVersionResource, ListOptions,
-    LogOptions, Object, ObjectMeta, PartialObjectMetadata, Patch, Request, Stop, impl_object,
-};
+use k8s_informer::{Client, DynamicObject, Object, ObjectMeta, Stop, impl_object};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, ReplicationController, Secret};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -405,7 +406,7 @@ fn what_has_replicas_is_scaled() {
     trait DryReplicas {
         fn dry_replicas(&self, replicas: u32, stop: &Stop) -> u32;
     }
-    impl DryReplicas for k8s_informer::Subresource<k8s_informer::Scale> {
+    impl DryReplicas for k8s_informer::client::api::Subresource<k8s_informer::client::api::Scale> {
         fn dry_replicas(&self, replicas: u32, stop: &Stop) -> u32 {
             let before = self.get("web", stop).unwrap();
             let scaled = self.dry_run().set_replicas("web", replicas, stop).unwrap();

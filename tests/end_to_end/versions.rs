@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use k8s_informer::{
-    Api, DeleteOptions, InformerQueue, Object, Patch, SharedIndexInformer, SharedInformerFactory,
-    Stop, WaitError,
-};
+use k8s_informer::client::api::{Api, DeleteOptions, Patch};
+use k8s_informer::informer::InformerQueue;
+use k8s_informer::queue::WaitError;
+use k8s_informer::{Object, SharedIndexInformer, SharedInformerFactory, Stop};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 

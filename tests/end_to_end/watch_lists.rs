@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use k8s_informer::reflector::ReflectorState;
 use k8s_informer::testing::{Fault, RequestRecord, Verb};
-use k8s_informer::{Object, ReflectorState, SharedInformerFactory, Stop};
+use k8s_informer::{Object, SharedInformerFactory, Stop};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use k8s_informer::client::Request;
+use k8s_informer::client::api::{Api, DeleteOptions, Patch, PropagationPolicy, retry_on_conflict};
+use k8s_informer::informer::{InformerOptions, new_indexer_informer};
+use k8s_informer::object::{FullObjectMeta, GroupVersionResource, PartialObjectMetadata};
+use k8s_informer::reflector::{ListOptions, ListerWatcherSource};
 use k8s_informer::testing::Verb;
-use k8s_informer::{
-    Api, Client, DeleteOptions, DynamicObject, FullObjectMeta, GroupVersionResource,
-    InformerOptions, ListOptions, ListerWatcherSource, Object, ObjectMeta, PartialObjectMetadata,
-    Patch, PropagationPolicy, Request, Stop, impl_object, new_indexer_informer, retry_on_conflict,
-};
+use k8s_informer::{Client, DynamicObject, Object, ObjectMeta, Stop, impl_object};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace as CoreNamespace, Node, Pod};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use k8s_informer::object::GroupVersionKind;
+use k8s_informer::reflector::ReflectorOptions;
 use k8s_informer::testing::{Answer, ScriptedListerWatcher};
-use k8s_informer::{DynamicObject, Error, GroupVersionKind, ReflectorOptions};
+use k8s_informer::{DynamicObject, Error};
 use parking_lot::Mutex;
 
 use crate::hostile::objects::object;

@@ -1,7 +1,9 @@
 //! Broken events: each costs itself, or the connection, and the cache stays.
 
+use k8s_informer::DynamicObject;
+use k8s_informer::informer::InformerQueue;
+use k8s_informer::object::GroupVersionKind;
 use k8s_informer::testing::{Answer, Request, ScriptedListerWatcher};
-use k8s_informer::{DynamicObject, GroupVersionKind, InformerQueue};
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::hostile::objects::{
@@ -331,7 +333,7 @@ fn w9_object_of_other_kind_is_reported_and_nothing_deleted() {
         br#"{"kind":"Table","apiVersion":"meta.k8s.io/v1","rows":[{"object":{"metadata":{"name":"b"}}}]}"#;
     for queue in QUEUES {
         for (other, c_is_told) in [(&other[..], true), (&table[..], false)] {
-            let expects = |options: &mut k8s_informer::ReflectorOptions| {
+            let expects = |options: &mut k8s_informer::reflector::ReflectorOptions| {
                 options.expected_kind = Some(GroupVersionKind::new("", "v1", "Pod"));
             };
             let states = [

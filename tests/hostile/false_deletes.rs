@@ -2,7 +2,8 @@
 
 use std::any::type_name;
 
-use k8s_informer::{DynamicObject, InformerQueue, Object};
+use k8s_informer::informer::InformerQueue;
+use k8s_informer::{DynamicObject, Object};
 use k8s_openapi::api::core::v1::Pod;
 use serde::de::DeserializeOwned;
 

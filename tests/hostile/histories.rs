@@ -6,12 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
+use k8s_informer::error::Status;
+use k8s_informer::informer::{InformerQueue, SharedIndexInformerOptions};
+use k8s_informer::object::Accessor;
+use k8s_informer::queue::Fifo;
+use k8s_informer::reflector::{Body, ListOptions, ListWatch, Reflector};
+use k8s_informer::store::{IndexFunc, Indexers, ReflectorStore};
 use k8s_informer::testing::{Answer, ScriptedListerWatcher};
-use k8s_informer::{
-    Accessor, Body, Error, Fifo, IndexFunc, Indexer, Indexers, InformerQueue, ListOptions,
-    ListWatch, ObjectMeta, Reflector, ReflectorStore, SharedIndexInformer,
-    SharedIndexInformerOptions, Status, Stop, impl_object,
-};
+use k8s_informer::{Error, Indexer, ObjectMeta, SharedIndexInformer, Stop, impl_object};
 use serde::Deserialize;
 
 use crate::hostile::support::{
@@ -201,7 +203,7 @@ struct Running {
 impl Running {
     fn start(
         what: String,
-        lister_watcher: impl k8s_informer::ListerWatcher + 'static,
+        lister_watcher: impl k8s_informer::reflector::ListerWatcher + 'static,
         queue: InformerQueue,
         index: impl Fn(&Note) -> Result<(), &'static str> + Send + Sync + 'static,
     ) -> Self {
@@ -276,11 +278,11 @@ fn relisted(
         (script.clone(), script.clone(), Arc::clone(&wait));
     let list = move |options: &ListOptions, stop: &Stop| {
         list_wait(options, true);
-        k8s_informer::ListerWatcher::list(&list_script, options, stop)
+        k8s_informer::reflector::ListerWatcher::list(&list_script, options, stop)
     };
     let watch = move |options: &ListOptions, stop: &Stop| {
         wait(options, options.send_initial_events);
-        k8s_informer::ListerWatcher::watch(&watch_script, options, stop)
+        k8s_informer::reflector::ListerWatcher::watch(&watch_script, options, stop)
     };
     let mut lister_watcher = ListWatch::new(list, watch);
     if sending == Sending::WatchList {
@@ -440,7 +442,7 @@ fn relist_decodes_everything_until_a_full_list_is_processed() {
             third,
             Answer::open(LAST),
         ]);
-        let queue = Arc::new(k8s_informer::DeltaFifo::new(Accessor::object()));
+        let queue = Arc::new(k8s_informer::queue::DeltaFifo::new(Accessor::object()));
         reflect(&script, queue.clone());
         let deltas = queue.get_by_key("ns/a").unwrap();
         let texts: Vec<_> = deltas

@@ -1,6 +1,7 @@
 //! JSON that Go reads in another way: keys that are there twice.
 
-use k8s_informer::{Compact, DynamicObject, Object};
+use k8s_informer::object::Compact;
+use k8s_informer::{DynamicObject, Object};
 use k8s_openapi::api::core::v1::Pod;
 use serde::de::DeserializeOwned;
 

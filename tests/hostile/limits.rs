@@ -4,10 +4,10 @@ use std::io::{self, Cursor, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use k8s_informer::informer::InformerQueue;
+use k8s_informer::reflector::{Body, DecodeLimits, ListOptions, ListerWatcher};
 use k8s_informer::testing::{Answer, ScriptedListerWatcher};
-use k8s_informer::{
-    Body, DecodeLimits, DynamicObject, Error, InformerQueue, ListOptions, ListerWatcher, Stop,
-};
+use k8s_informer::{DynamicObject, Error, Stop};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
 use crate::hostile::objects::{object, with};
@@ -86,7 +86,7 @@ fn flood(
         byte,
         read: Arc::clone(&read),
     };
-    let set = |options: &mut k8s_informer::ReflectorOptions| {
+    let set = |options: &mut k8s_informer::reflector::ReflectorOptions| {
         if let Some(limit) = limit {
             options.limits.object_bytes = limit;
         }

@@ -1,7 +1,9 @@
 //! What a server says in a `Status` forges no lines of a log, and does not fill it.
 
+use k8s_informer::error::Status;
+use k8s_informer::informer::InformerQueue;
 use k8s_informer::testing::{Answer, ScriptedListerWatcher};
-use k8s_informer::{DynamicObject, Error, InformerQueue, Status};
+use k8s_informer::{DynamicObject, Error};
 use serde_json::json;
 
 use crate::hostile::secrets::logged;

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use k8s_informer::informer::InformerQueue;
+use k8s_informer::object::GroupVersionResource;
 use k8s_informer::testing::{ApiServer, Backup, FakeClock, Fault};
 use k8s_informer::{
-    Client, Config, DynamicObject, GroupVersionResource, InformerQueue, Object,
-    SharedIndexInformer, SharedInformerFactory, Stop,
+    Client, Config, DynamicObject, Object, SharedIndexInformer, SharedInformerFactory, Stop,
 };
 use parking_lot::{Condvar, Mutex};
 use serde_json::{Value, json};

@@ -1,8 +1,10 @@
 //! One shard of the objects: what is wrong with those of others costs nothing, and what can't be told whose
 //! it is is not taken for another's.
 
+use k8s_informer::informer::InformerQueue;
+use k8s_informer::reflector::{ReflectorOptions, Shard};
 use k8s_informer::testing::Answer;
-use k8s_informer::{DynamicObject, InformerQueue, Object, ReflectorOptions, Shard};
+use k8s_informer::{DynamicObject, Object};
 use serde::de::DeserializeOwned;
 
 use crate::hostile::objects::Small;

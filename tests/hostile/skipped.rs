@@ -1,6 +1,8 @@
 //! Fields that are not decoded.
 
-use k8s_informer::{DynamicObject, FieldPaths, InformerQueue, ObjectMeta, impl_object};
+use k8s_informer::informer::InformerQueue;
+use k8s_informer::reflector::FieldPaths;
+use k8s_informer::{DynamicObject, ObjectMeta, impl_object};
 use k8s_openapi::api::core::v1::Pod;
 use serde::Deserialize;
 

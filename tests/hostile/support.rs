@@ -2,12 +2,14 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use k8s_informer::testing::{Answer, ScriptedListerWatcher};
-use k8s_informer::{
-    Backoff, Body, Clock, Deleted, Error, InformerQueue, ListOptions, ListerWatcher, Object,
-    ReflectorOptions, ReflectorStatus, ResourceEventHandler, SharedIndexInformer,
-    SharedIndexInformerOptions, Stop,
+use k8s_informer::handler::ResourceEventHandler;
+use k8s_informer::informer::{InformerQueue, SharedIndexInformerOptions};
+use k8s_informer::reflector::{
+    Body, ListOptions, ListerWatcher, ReflectorOptions, ReflectorStatus,
 };
+use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+use k8s_informer::time::{Backoff, Clock};
+use k8s_informer::{Deleted, Error, Object, SharedIndexInformer, Stop};
 use parking_lot::{Condvar, Mutex};
 use serde::de::DeserializeOwned;
 
@@ -381,7 +383,7 @@ impl<T: Object + DeserializeOwned> Informed<T> {
 fn id<T: Object>(object: &T) -> String {
     format!(
         "{}@{}",
-        k8s_informer::meta_namespace_key(object),
+        k8s_informer::object::meta_namespace_key(object),
         object.resource_version()
     )
 }

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use k8s_informer::informer::InformerQueue;
+use k8s_informer::object::Accessor;
+use k8s_informer::reflector::ReflectorOptions;
+use k8s_informer::store::Transform;
 use k8s_informer::testing::{Answer, ScriptedListerWatcher};
-use k8s_informer::{
-    Accessor, DynamicObject, Indexer, InformerQueue, Object, ObjectMeta, ReflectorOptions,
-    Transform, impl_object,
-};
+use k8s_informer::{DynamicObject, Indexer, Object, ObjectMeta, impl_object};
 use parking_lot::Mutex;
 use serde::{Deserialize, Deserializer};
 

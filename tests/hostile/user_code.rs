@@ -4,12 +4,13 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread;
 
+use k8s_informer::informer::InformerQueue;
+use k8s_informer::object::{Accessor, Key, KeyError, meta_namespace_key};
+use k8s_informer::queue::{Delta, DeltaFifo, Deltas, Queue, RealFifo, RealFifoMode};
+use k8s_informer::reflector::{Reflector, ReflectorStatus};
+use k8s_informer::store::{Indexers, ReflectorStore, Transform};
 use k8s_informer::testing::{Answer, ScriptedListerWatcher};
-use k8s_informer::{
-    Accessor, Deleted, Delta, DeltaFifo, Deltas, DynamicObject, Indexer, Indexers, InformerQueue,
-    Key, KeyError, Object, ObjectMeta, Queue, RealFifo, RealFifoMode, Reflector, ReflectorStatus,
-    ReflectorStore, Stop, Transform, impl_object, meta_namespace_key,
-};
+use k8s_informer::{Deleted, DynamicObject, Indexer, Object, ObjectMeta, Stop, impl_object};
 use serde::{Deserialize, Deserializer};
 
 use crate::hostile::objects::{object, with};

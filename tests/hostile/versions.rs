@@ -1,7 +1,9 @@
 //! Versions that are none, and objects that come twice.
 
+use k8s_informer::error::Status;
+use k8s_informer::informer::InformerQueue;
 use k8s_informer::testing::{Answer, Request, ScriptedListerWatcher};
-use k8s_informer::{DynamicObject, Error, InformerQueue, Status};
+use k8s_informer::{DynamicObject, Error};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use k8s_informer::informer::{InformerScope, SyncError, SyncOptions, observe_dynamic};
+use k8s_informer::object::GroupVersionResource;
 use k8s_informer::testing::{ApiServer, Fault};
-use k8s_informer::{
-    Client, Config, GroupVersionResource, InformerScope, ObjectMeta, SharedInformerFactory, Stop,
-    SyncError, SyncOptions, impl_object, observe, observe_dynamic,
-};
+use k8s_informer::{Client, Config, ObjectMeta, SharedInformerFactory, Stop, impl_object, observe};
 use serde::Deserialize;
 use serde_json::json;
 

@@ -5,11 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use k8s_informer::informer::{InformerError, InformerScope, Observation, Observe, observe_dynamic};
+use k8s_informer::object::GroupVersionResource;
+use k8s_informer::reflector::ReflectorOptions;
 use k8s_informer::testing::{ApiServer, Fault};
+use k8s_informer::time::Clock;
 use k8s_informer::{
-    Client, Clock, Config, Event, GroupVersionResource, InformerError, InformerScope, Object,
-    Observation, Observe, ReflectorOptions, Selector, SharedInformerFactory, Stop, observe,
-    observe_dynamic,
+    Client, Config, Notification, Object, Selector, SharedInformerFactory, Stop, observe,
 };
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
@@ -109,18 +111,18 @@ fn one_closure_takes_every_event() {
         .unwrap();
     let event = events.recv_timeout(SOON).unwrap();
     assert!(
-        matches!(&event, Event::Added { object, is_in_initial_list: true } if object.name() == "a")
+        matches!(&event, Notification::Added { object, is_in_initial_list: true } if object.name() == "a")
     );
     server
         .patch(&format!("{MAPS}/a"), json!({"data": {"k": "v"}}))
         .unwrap();
-    let Event::Modified { old, new } = events.recv_timeout(SOON).unwrap() else {
+    let Notification::Modified { old, new } = events.recv_timeout(SOON).unwrap() else {
         panic!("not an update")
     };
     assert_ne!(old.resource_version(), new.resource_version());
     server.delete(&format!("{MAPS}/a")).unwrap();
     assert!(
-        matches!(events.recv_timeout(SOON).unwrap(), Event::Deleted { gone, .. } if gone.name() == "a")
+        matches!(events.recv_timeout(SOON).unwrap(), Notification::Deleted { gone, .. } if gone.name() == "a")
     );
 }
 

@@ -5,12 +5,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded, select, unbounded};
+use k8s_informer::error::Status;
+use k8s_informer::handler::{HandlerOptions, HandlerRegistration, ResourceEventHandler};
+use k8s_informer::informer::InformerError;
+use k8s_informer::reflector::{Body, ListOptions, ListerWatcher, ReflectorOptions};
 use k8s_informer::testing::FakeClock;
-use k8s_informer::{
-    Backoff, Body, Deleted, DynamicObject, Error, HandlerOptions, HandlerRegistration,
-    InformerError, ListOptions, ListerWatcher, Object, ReflectorOptions, ResourceEventHandler,
-    SharedIndexInformer, Status, Stop,
-};
+use k8s_informer::time::Backoff;
+use k8s_informer::{Deleted, DynamicObject, Error, Object, SharedIndexInformer, Stop};
 use parking_lot::{Condvar, Mutex};
 use serde_json::json;
 

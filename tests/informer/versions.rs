@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use k8s_informer::informer::{InformerQueue, SharedIndexInformerOptions};
+use k8s_informer::queue::WaitError;
+use k8s_informer::reflector::ListerWatcher;
+use k8s_informer::store::{IndexFunc, Indexers};
 use k8s_informer::testing::{Answer, ScriptedListerWatcher};
-use k8s_informer::{
-    DynamicObject, IndexFunc, Indexers, InformerQueue, ListerWatcher, Object, SharedIndexInformer,
-    SharedIndexInformerOptions, Stop, WaitError,
-};
+use k8s_informer::{DynamicObject, Object, SharedIndexInformer, Stop};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde::de::DeserializeOwned;
 use serde_json::json;

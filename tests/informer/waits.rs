@@ -2,12 +2,13 @@
 
 use std::sync::{Arc, OnceLock};
 
+use k8s_informer::informer::{InformerQueue, SharedIndexInformerOptions, wait_for_cache_sync};
+use k8s_informer::object::Key;
+use k8s_informer::queue::{Deltas, PopError, Process, Queue};
+use k8s_informer::reflector::{ListerWatcher, ReflectorStatus};
+use k8s_informer::store::{ReflectorStore, StagedList, Staging, StoreError};
 use k8s_informer::testing::{Answer, FakeClock, ScriptedListerWatcher};
-use k8s_informer::{
-    Deleted, Deltas, Done, DynamicObject, InformerQueue, Key, ListerWatcher, PopError, Process,
-    Queue, ReflectorStatus, ReflectorStore, SharedIndexInformer, SharedIndexInformerOptions,
-    StagedList, Staging, StoreError, wait_for_cache_sync,
-};
+use k8s_informer::{Deleted, Done, DynamicObject, SharedIndexInformer};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 

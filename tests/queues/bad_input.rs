@@ -4,10 +4,10 @@ use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use k8s_informer::{
-    Accessor, Deleted, Delta, DeltaFifo, Indexer, Indexers, Key, KeyError, KnownObjects, PopError,
-    Queue, RealFifo, RealFifoMode, ReflectorStore, StoreError, Transform,
-};
+use k8s_informer::object::{Accessor, Key, KeyError};
+use k8s_informer::queue::{Delta, DeltaFifo, PopError, Queue, RealFifo, RealFifoMode};
+use k8s_informer::store::{Indexers, KnownObjects, ReflectorStore, StoreError, Transform};
+use k8s_informer::{Deleted, Indexer};
 
 use super::things::in_time;
 

@@ -5,10 +5,10 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use k8s_informer::{
-    Accessor, BatchError, Change, Deleted, DeltaFifo, Deltas, Indexer, Indexers, Key, KeyError,
-    KnownObjects, PopError, Queue, RealFifo, ReflectorStore, Requeue, StoreError, Transform,
-};
+use k8s_informer::object::{Accessor, Key, KeyError};
+use k8s_informer::queue::{BatchError, DeltaFifo, Deltas, PopError, Queue, RealFifo, Requeue};
+use k8s_informer::store::{Change, Indexers, KnownObjects, ReflectorStore, StoreError, Transform};
+use k8s_informer::{Deleted, Indexer};
 
 use super::things::{Thing, accessor, deleted, gone, sync, thing, tombstone};
 use super::watermark::{Fact, each_kind, fact};

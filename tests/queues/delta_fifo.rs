@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use k8s_informer::{
-    Deleted, Delta, DeltaFifo, Deltas, Indexer, Indexers, Key, KnownObjects, PopError, Queue,
-    ReflectorStore, StoreError, Transform,
-};
+use k8s_informer::object::Key;
+use k8s_informer::queue::{Delta, DeltaFifo, Deltas, PopError, Queue};
+use k8s_informer::store::{Indexers, KnownObjects, ReflectorStore, StoreError, Transform};
+use k8s_informer::{Deleted, Indexer};
 
 use super::things::*;
 

@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Weak};
 
-use k8s_informer::{
-    Accessor, Deleted, DeltaFifo, Deltas, Indexer, Indexers, KeyError, KnownObjects, PopError,
-    Queue, ReflectorStore, Requeue,
-};
+use k8s_informer::object::{Accessor, KeyError};
+use k8s_informer::queue::{DeltaFifo, Deltas, PopError, Queue, Requeue};
+use k8s_informer::store::{Indexers, KnownObjects, ReflectorStore};
+use k8s_informer::{Deleted, Indexer};
 
 use super::things::*;
 

@@ -3,9 +3,10 @@
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-use k8s_informer::{
-    Accessor, Deleted, Fifo, Key, PopError, ProcessError, ReflectorStore, Requeue, StoreError,
-};
+use k8s_informer::Deleted;
+use k8s_informer::object::{Accessor, Key};
+use k8s_informer::queue::{Fifo, PopError, ProcessError, Requeue};
+use k8s_informer::store::{ReflectorStore, StoreError};
 
 use super::things::{Thing, accessor, gone, in_time, thing};
 

@@ -1,6 +1,8 @@
 //! What a `Fifo` does with an object that its consumer wants again.
 
-use k8s_informer::{Key, ReflectorStore, Requeue};
+use k8s_informer::object::Key;
+use k8s_informer::queue::Requeue;
+use k8s_informer::store::ReflectorStore;
 
 use super::fifo::{Action, again, drain, failure, listed, pop, pop_with, queue};
 use super::things::{Thing, gone, in_time, thing};

@@ -4,7 +4,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 
-use k8s_informer::{Accessor, Deleted, Fifo, KeyError, PopError, ReflectorStore, Requeue};
+use k8s_informer::Deleted;
+use k8s_informer::object::{Accessor, KeyError};
+use k8s_informer::queue::{Fifo, PopError, Requeue};
+use k8s_informer::store::ReflectorStore;
 
 use super::things::in_time;
 

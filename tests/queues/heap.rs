@@ -6,7 +6,9 @@ use std::sync::atomic::{self, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock, Weak, mpsc};
 use std::thread;
 
-use k8s_informer::{Accessor, Heap, Key, KeyError, PopError, Refused, StoreError};
+use k8s_informer::object::{Accessor, Key, KeyError};
+use k8s_informer::queue::{Heap, PopError, Refused};
+use k8s_informer::store::StoreError;
 
 use super::things::{Thing, accessor, in_time, thing};
 

@@ -4,10 +4,9 @@
 use std::sync::Arc;
 use std::thread;
 
-use k8s_informer::{
-    Delta, DeltaFifo, Deltas, Indexer, Indexers, Queue, ReflectorStore, Requeue, StagedList,
-    StoreError,
-};
+use k8s_informer::Indexer;
+use k8s_informer::queue::{Delta, DeltaFifo, Deltas, Queue, Requeue};
+use k8s_informer::store::{Indexers, ReflectorStore, StagedList, StoreError};
 
 use super::things::*;
 

@@ -3,10 +3,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use k8s_informer::Stop;
+use k8s_informer::metrics::InformerMetrics;
+use k8s_informer::queue::{DeltaFifo, Deltas, Queue, RealFifo, RealFifoMode};
+use k8s_informer::store::ReflectorStore;
 use k8s_informer::testing::FakeClock;
-use k8s_informer::{
-    Clock, DeltaFifo, Deltas, InformerMetrics, Queue, RealFifo, RealFifoMode, ReflectorStore, Stop,
-};
+use k8s_informer::time::Clock;
 
 use super::things::*;
 use crate::log_capture::{self, LOGGER_PANICS};

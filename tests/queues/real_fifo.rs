@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use k8s_informer::{
-    Accessor, Delta, Deltas, Indexer, Indexers, Key, KeyError, KnownObjects, PopError, Queue,
-    RealFifo, RealFifoMode, ReflectorStore, Requeue, StoreError, Transform,
-};
+use k8s_informer::Indexer;
+use k8s_informer::object::{Accessor, Key, KeyError};
+use k8s_informer::queue::{Delta, Deltas, PopError, Queue, RealFifo, RealFifoMode, Requeue};
+use k8s_informer::store::{Indexers, KnownObjects, ReflectorStore, StoreError, Transform};
 
 use super::things::*;
 

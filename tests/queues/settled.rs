@@ -1,6 +1,6 @@
 //! Whether the last list has been processed.
 
-use k8s_informer::{Queue, Requeue};
+use k8s_informer::queue::{Queue, Requeue};
 
 use super::watermark::{Fact, each_kind, fact};
 
@@ -27,7 +27,7 @@ fn list_is_settled_once_all_of_it_is_processed() {
         let mut later = 0;
         queue.close();
         loop {
-            let process = |deltas: &k8s_informer::Deltas<Fact>, _: bool| {
+            let process = |deltas: &k8s_informer::queue::Deltas<Fact>, _: bool| {
                 let newest = deltas.newest().and_then(|delta| delta.object());
                 // Of the same key "a" as in the list, but behind it where each change waits on its own.
                 let is_later =

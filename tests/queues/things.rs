@@ -4,7 +4,10 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use k8s_informer::{Accessor, Deleted, Delta, Key, KeyError, KnownObjects, StoreError};
+use k8s_informer::Deleted;
+use k8s_informer::object::{Accessor, Key, KeyError};
+use k8s_informer::queue::Delta;
+use k8s_informer::store::{KnownObjects, StoreError};
 
 pub(crate) type Thing = (&'static str, u32);
 

@@ -4,10 +4,12 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use k8s_informer::{
-    Accessor, Deleted, DeltaFifo, Deltas, Indexer, Indexers, KeyError, ProcessError, Queue,
-    RealFifo, RealFifoMode, ReflectorStore, Requeue, Stop, Transform, WaitError, Watermark,
+use k8s_informer::object::{Accessor, KeyError};
+use k8s_informer::queue::{
+    DeltaFifo, Deltas, ProcessError, Queue, RealFifo, RealFifoMode, Requeue, WaitError, Watermark,
 };
+use k8s_informer::store::{Indexers, ReflectorStore, Transform};
+use k8s_informer::{Deleted, Indexer, Stop};
 
 use super::things::in_time;
 

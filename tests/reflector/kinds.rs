@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
+use k8s_informer::reflector::{FieldPaths, ReflectorOptions, ReflectorStatus};
+use k8s_informer::store::Transform;
 use k8s_informer::testing::{Answer, ScriptedListerWatcher};
-use k8s_informer::{
-    DynamicObject, FieldPaths, Indexer, Object, ReflectorOptions, ReflectorStatus, Transform,
-};
+use k8s_informer::{DynamicObject, Indexer, Object};
 
 use crate::reflector::support::{error_event, run_until_read_with};
 

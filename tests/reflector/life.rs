@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_informer::testing::{Answer, ScriptedListerWatcher};
-use k8s_informer::{
-    Backoff, Body, Deleted, DynamicObject, Error, ListOptions, ListWatch, ListerWatcher, Reflector,
-    ReflectorOptions, ReflectorState, ReflectorStore, Stop, StoreError,
+use k8s_informer::reflector::{
+    Body, ListOptions, ListWatch, ListerWatcher, Reflector, ReflectorOptions, ReflectorState,
 };
+use k8s_informer::store::{ReflectorStore, StoreError};
+use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+use k8s_informer::time::Backoff;
+use k8s_informer::{Deleted, DynamicObject, Error, Stop};
 use parking_lot::Mutex;
 
 use crate::reflector::support::{

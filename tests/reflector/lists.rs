@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use k8s_informer::testing::{Answer, Request, ScriptedListerWatcher};
-use k8s_informer::{
-    Backoff, Body, DynamicObject, Error, Indexer, ListOptions, ListWatch, Object, Reflector,
-    ReflectorOptions, ReflectorState, Stop,
+use k8s_informer::reflector::{
+    Body, ListOptions, ListWatch, Reflector, ReflectorOptions, ReflectorState,
 };
+use k8s_informer::testing::{Answer, Request, ScriptedListerWatcher};
+use k8s_informer::time::Backoff;
+use k8s_informer::{DynamicObject, Error, Indexer, Object, Stop};
 
 use crate::reflector::support::{
     Recorder, Running, SECOND, Server, TICK, bookmark, connection_refused, error_event, event,

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use k8s_informer::informer::SharedIndexInformerOptions;
+use k8s_informer::object::{GroupVersionKind, GroupVersionResource};
+use k8s_informer::reflector::{ListerWatcher, ListerWatcherSource, Reflector, ReflectorOptions};
 use k8s_informer::testing::Answer;
-use k8s_informer::{
-    Backoff, DynamicObject, Error, GroupVersionKind, GroupVersionResource, ListerWatcher,
-    ListerWatcherSource, Reflector, ReflectorOptions, SharedIndexInformer,
-    SharedIndexInformerOptions, SharedInformerFactory, Stop,
-};
+use k8s_informer::time::Backoff;
+use k8s_informer::{DynamicObject, Error, SharedIndexInformer, SharedInformerFactory, Stop};
 
 use crate::reflector::support::{
     Recorder, SECOND, SILENCE, SOON, Server, TICK, error_event, list, refused,

@@ -7,10 +7,14 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use k8s_informer::object::GroupVersionResource;
+use k8s_informer::reflector::{
+    Body, ListOptions, ListerWatcher, Reflector, ReflectorOptions, Shard,
+};
 use k8s_informer::testing::{ApiServer, Fault, Verb};
+use k8s_informer::time::Backoff;
 use k8s_informer::{
-    Backoff, Body, Client, Config, DynamicObject, Error, GroupVersionResource, Indexer,
-    ListOptions, ListerWatcher, Object, Reflector, ReflectorOptions, Shard, SharedIndexInformer,
+    Client, Config, DynamicObject, Error, Indexer, Object, SharedIndexInformer,
     SharedInformerFactory, Stop,
 };
 use serde_json::json;

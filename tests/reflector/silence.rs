@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use k8s_informer::ReflectorState;
+use k8s_informer::reflector::ReflectorState;
 use k8s_informer::testing::{Answer, Request};
 
 use crate::reflector::support::{

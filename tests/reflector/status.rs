@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_informer::reflector::{ReflectorState, ReflectorStatus};
 use k8s_informer::testing::{Answer, ScriptedListerWatcher};
-use k8s_informer::{DynamicObject, Error, Indexer, ReflectorState, ReflectorStatus};
+use k8s_informer::{DynamicObject, Error, Indexer};
 
 use crate::reflector::support::{
     Running, connection_refused, error_event, event, list, logged, logging, refused,

@@ -8,11 +8,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use k8s_informer::testing::{Answer, FakeClock, Request, ScriptedListerWatcher};
-use k8s_informer::{
-    Backoff, Body, Deleted, DynamicObject, Error, ListOptions, ListerWatcher, Object, Reflector,
-    ReflectorOptions, ReflectorStatus, ReflectorStore, Status, Stop, StoreError, TimedRead,
+use k8s_informer::error::Status;
+use k8s_informer::reflector::{
+    Body, ListOptions, ListerWatcher, Reflector, ReflectorOptions, ReflectorStatus, TimedRead,
 };
+use k8s_informer::store::{ReflectorStore, StoreError};
+use k8s_informer::testing::{Answer, FakeClock, Request, ScriptedListerWatcher};
+use k8s_informer::time::Backoff;
+use k8s_informer::{Deleted, DynamicObject, Error, Object, Stop};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 

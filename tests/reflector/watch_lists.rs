@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
+use k8s_informer::reflector::{ReflectorOptions, ReflectorState, ResourceVersionMatch};
+use k8s_informer::store::Transform;
 use k8s_informer::testing::{Answer, ScriptedListerWatcher};
-use k8s_informer::{
-    DynamicObject, Indexer, Object, ObjectMeta, ReflectorOptions, ReflectorState,
-    ResourceVersionMatch, Transform, impl_object,
-};
+use k8s_informer::{DynamicObject, Indexer, Object, ObjectMeta, impl_object};
 use serde::Deserialize;
 
 use crate::reflector::support::{

@@ -4,10 +4,11 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_informer::object::GroupVersionKind;
+use k8s_informer::reflector::ReflectorState;
+use k8s_informer::store::{ReflectorStore, StoreError};
 use k8s_informer::testing::{Answer, ScriptedListerWatcher};
-use k8s_informer::{
-    Deleted, DynamicObject, GroupVersionKind, Indexer, ReflectorState, ReflectorStore, StoreError,
-};
+use k8s_informer::{Deleted, DynamicObject, Indexer};
 use parking_lot::Mutex;
 
 use crate::reflector::support::{

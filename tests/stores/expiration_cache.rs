@@ -5,11 +5,13 @@ use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use k8s_informer::testing::FakeClock;
-use k8s_informer::{
-    Accessor, Change, Clock, Deleted, ExpirationCache, ExpirationPolicy, Key, Store, StoreError,
-    TimestampedEntry, TtlPolicy,
+use k8s_informer::Deleted;
+use k8s_informer::object::{Accessor, Key};
+use k8s_informer::store::{
+    Change, ExpirationCache, ExpirationPolicy, Store, StoreError, TimestampedEntry, TtlPolicy,
 };
+use k8s_informer::testing::FakeClock;
+use k8s_informer::time::Clock;
 
 use super::things::*;
 

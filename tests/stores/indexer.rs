@@ -7,11 +7,13 @@ use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use k8s_informer::{
-    Accessor, AddIndexersError, Change, Deleted, IndexError, IndexFunc, Indexer, Indexers,
-    InformerMetrics, KeyError, KnownObjects, ReflectorStore, Store, StoreError, ThreadSafeStore,
-    TransactionError, Transform,
+use k8s_informer::metrics::InformerMetrics;
+use k8s_informer::object::{Accessor, KeyError};
+use k8s_informer::store::{
+    AddIndexersError, Change, IndexError, IndexFunc, Indexers, KnownObjects, ReflectorStore, Store,
+    StoreError, ThreadSafeStore, TransactionError, Transform,
 };
+use k8s_informer::{Deleted, Indexer};
 
 /// `key=value` pairs; the value's words are index values, and its length stands for a resourceVersion.
 #[derive(Clone, Debug, PartialEq)]
@@ -318,7 +320,7 @@ fn s7_a_store_without_transactions_makes_none() {
         }
     }
     impl KnownObjects<Thing> for Plain {
-        fn list_keys(&self) -> Vec<k8s_informer::Key> {
+        fn list_keys(&self) -> Vec<k8s_informer::object::Key> {
             self.0.list_keys()
         }
         fn get_by_key(&self, key: &str) -> Result<Option<Arc<Thing>>, StoreError> {
@@ -767,7 +769,7 @@ fn x1_keys_are_one_allocation() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&seen);
     let accessor = Accessor::new(move |_: &u32| {
-        let key: k8s_informer::Key = "k".into();
+        let key: k8s_informer::object::Key = "k".into();
         sink.lock().unwrap().push(Arc::clone(&key));
         Ok(key)
     });

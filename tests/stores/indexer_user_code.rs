@@ -4,10 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_informer::{
-    Accessor, AddIndexersError, Change, Deleted, IndexError, IndexFunc, Indexer, Indexers, Key,
-    StoreError, ThreadSafeStore, Transform,
+use k8s_informer::object::{Accessor, Key};
+use k8s_informer::store::{
+    AddIndexersError, Change, IndexError, IndexFunc, Indexers, StoreError, ThreadSafeStore,
+    Transform,
 };
+use k8s_informer::{Deleted, Indexer};
 
 /// A key, and which of the functions panics on it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use k8s_informer::{Accessor, KeyError};
+use k8s_informer::object::{Accessor, KeyError};
 
 pub(crate) type Thing = (&'static str, u32);
 

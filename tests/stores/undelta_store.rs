@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread;
 use std::time::Duration;
 
-use k8s_informer::{Accessor, Change, Deleted, ReflectorStore, Store, StoreError, UndeltaStore};
+use k8s_informer::Deleted;
+use k8s_informer::object::Accessor;
+use k8s_informer::store::{Change, ReflectorStore, Store, StoreError, UndeltaStore};
 
 use super::things::*;
 use crate::log_capture;

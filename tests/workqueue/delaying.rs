@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use k8s_informer::Stop;
 use k8s_informer::testing::FakeClock;
+use k8s_informer::time::Clock;
 use k8s_informer::workqueue::{DelayingQueue, WorkQueue, WorkQueueMetrics};
-use k8s_informer::{Clock, Stop};
 
 use super::support::*;
 

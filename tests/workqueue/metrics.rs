@@ -191,7 +191,7 @@ fn q18_unfinished_work_is_measured_twice_a_second() {
 #[test]
 fn q18_a_queue_that_nobody_measures_asks_no_clock() {
     struct NoClock;
-    impl k8s_informer::Clock for NoClock {
+    impl k8s_informer::time::Clock for NoClock {
         fn now(&self) -> std::time::Instant {
             panic!("nobody wants to know")
         }

@@ -8,9 +8,10 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use k8s_informer::Stop;
 use k8s_informer::testing::FakeClock;
+use k8s_informer::time::Clock;
 use k8s_informer::workqueue::{DelayingQueue, Order, RateLimiter, RateLimitingQueue, WorkQueue};
-use k8s_informer::{Clock, Stop};
 
 use super::support::*;
 

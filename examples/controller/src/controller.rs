@@ -13,11 +13,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use k8s_informer::client::api::{DeleteOptions, Patch};
+use k8s_informer::informer::{InformerError, InformerScope};
+use k8s_informer::object::{GroupVersionResource, Key, PartialObjectMetadata};
+use k8s_informer::reflector::ReflectorOptions;
 use k8s_informer::workqueue::{RateLimitingQueue, default_controller_rate_limiter};
 use k8s_informer::{
-    Client, DeleteOptions, Event, GroupVersionResource, InformerError, InformerScope, Key, Lister,
-    Object, ObjectMeta, PartialObjectMetadata, Patch, ReflectorOptions, SharedIndexInformer,
-    SharedInformerFactory, Stop, impl_object,
+    Client, Lister, Notification, Object, ObjectMeta, SharedIndexInformer, SharedInformerFactory,
+    Stop, impl_object,
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -137,8 +140,8 @@ impl TeamController {
         let maps = factory.informer_in::<TeamMap>(&ours);
 
         let queue = Arc::new(Queue::new(default_controller_rate_limiter())?);
-        enqueue(&namespaces, &queue, Event::name)?;
-        enqueue(&maps, &queue, Event::namespace)?;
+        enqueue(&namespaces, &queue, Notification::name)?;
+        enqueue(&maps, &queue, Notification::namespace)?;
         let (namespaces, report) = (namespaces.lister(), Box::new(report));
         Ok(Self {
             client,
@@ -268,7 +271,7 @@ impl TeamController {
 fn enqueue<T: Object>(
     informer: &SharedIndexInformer<T>,
     queue: &Arc<Queue>,
-    namespace: fn(&Event<T>) -> &str,
+    namespace: fn(&Notification<T>) -> &str,
 ) -> Result<(), InformerError> {
     let queue = Arc::clone(queue);
     // Every event, not `HandlerBuffer::Coalescing`: that does not tell of what came and went, which a worker

@@ -4,7 +4,8 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use k8s_informer::{Config, KubeconfigOptions};
+use k8s_informer::Config;
+use k8s_informer::client::KubeconfigOptions;
 
 use super::run::{Listing, Settings};
 use super::types::TYPES;

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use k8s_informer::{Deleted, ResourceEventHandler, Stop};
+use k8s_informer::handler::ResourceEventHandler;
+use k8s_informer::{Deleted, Stop};
 
 use super::latency::Samples;
 

@@ -28,7 +28,8 @@ use std::process::ExitCode;
 
 use env_logger::Env;
 use indicatif::{ProgressBar, ProgressStyle};
-use k8s_informer::{ReflectorStatus, Stop};
+use k8s_informer::Stop;
+use k8s_informer::reflector::ReflectorStatus;
 
 use self::arguments::Arguments;
 use self::report::Report;

@@ -4,10 +4,9 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_informer::{
-    Client, Config, FieldPaths, InformerScope, Object, ReflectorOptions, ReflectorStatus,
-    SharedIndexInformer, SharedInformerFactory, Stop,
-};
+use k8s_informer::informer::InformerScope;
+use k8s_informer::reflector::{FieldPaths, ReflectorOptions, ReflectorStatus};
+use k8s_informer::{Client, Config, Object, SharedIndexInformer, SharedInformerFactory, Stop};
 use serde::de::DeserializeOwned;
 
 use super::count::{Count, Counting};

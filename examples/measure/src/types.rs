@@ -2,9 +2,8 @@
 
 use std::error::Error;
 
-use k8s_informer::{
-    Client, Compact, DynamicObject, GroupVersionResource, PartialObjectMetadata, Resource, Stop,
-};
+use k8s_informer::object::{Compact, GroupVersionResource, PartialObjectMetadata};
+use k8s_informer::{Client, DynamicObject, Resource, Stop};
 use k8s_openapi::Metadata;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret, Service};

@@ -21,10 +21,10 @@ use std::thread;
 use std::time::Duration;
 
 use env_logger::Env;
+use k8s_informer::metrics::InformerName;
+use k8s_informer::object::GroupVersionResource;
 use k8s_informer::testing::ApiServer;
-use k8s_informer::{
-    Client, Config, GroupVersionResource, InformerName, SharedInformerFactory, Stop,
-};
+use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
 use serde_json::json;
 
 use self::prometheus::Exporter;

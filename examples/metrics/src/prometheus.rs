@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use k8s_informer::{
-    GroupVersionResource, HandlerRegistration, HandlerStats, InformerMetrics,
-    InformerNameAndResource, MetricsProvider, ReflectorState, ReflectorStatus,
-};
+use k8s_informer::handler::{HandlerRegistration, HandlerStats};
+use k8s_informer::metrics::{InformerMetrics, InformerNameAndResource, MetricsProvider};
+use k8s_informer::object::GroupVersionResource;
+use k8s_informer::reflector::{ReflectorState, ReflectorStatus};
 
 /// In seconds.
 const BUCKETS: &[f64] = &[

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 
-use k8s_informer::ClientMetrics;
+use k8s_informer::metrics::ClientMetrics;
 
 use super::prometheus::{Histogram, Text, label, lock};
 

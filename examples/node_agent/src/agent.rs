@@ -1,8 +1,7 @@
 //! The agent: it reports the Pods on one node and their changes.
 
-use k8s_informer::{
-    Client, InformerError, InformerScope, Object, ObjectMeta, Observation, impl_object, observe,
-};
+use k8s_informer::informer::{InformerError, InformerScope, Observation};
+use k8s_informer::{Client, Object, ObjectMeta, impl_object, observe};
 use serde::Deserialize;
 
 /// The parts of a Pod that the agent needs. Other fields are not decoded and take no memory.

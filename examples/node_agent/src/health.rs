@@ -5,7 +5,9 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use k8s_informer::{HandlerStats, Object, Observation, Stop};
+use k8s_informer::handler::HandlerStats;
+use k8s_informer::informer::Observation;
+use k8s_informer::{Object, Stop};
 use serde::de::DeserializeOwned;
 
 /// How long one client may keep the next one waiting: clients are served one after the other.

@@ -7,10 +7,10 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use k8s_informer::client::Request;
+use k8s_informer::handler::ResourceEventHandler;
 use k8s_informer::testing::ApiServer;
-use k8s_informer::{
-    Client, Config, Deleted, Object, Request, ResourceEventHandler, SharedInformerFactory, Stop,
-};
+use k8s_informer::{Client, Config, Deleted, Object, SharedInformerFactory, Stop};
 use serde_json::json;
 
 use crate::pod::{Pod, head, row};

@@ -7,10 +7,8 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use console::Term;
-use k8s_informer::{
-    Client, Object, ReflectorState, ReflectorStatus, SharedIndexInformer, SharedInformerFactory,
-    Stop,
-};
+use k8s_informer::reflector::{ReflectorState, ReflectorStatus};
+use k8s_informer::{Client, Object, SharedIndexInformer, SharedInformerFactory, Stop};
 
 use crate::pod::{Pod, TITLES, cells, head, row};
 use crate::screen::{View, draw};

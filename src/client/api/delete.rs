@@ -12,7 +12,7 @@ use crate::wire::ListOptions;
 /// What a deletion asks for: `metav1.DeleteOptions`. The default is what the kind's is, without conditions.
 ///
 /// ```
-/// use k8s_informer::{DeleteOptions, PropagationPolicy};
+/// use k8s_informer::client::api::{DeleteOptions, PropagationPolicy};
 ///
 /// let mut options = DeleteOptions::default();
 /// options.propagation_policy = Some(PropagationPolicy::Foreground);
@@ -125,7 +125,9 @@ impl<T> Api<T> {
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
-    /// use k8s_informer::{Client, Config, DeleteOptions, ListOptions, Object, Stop};
+    /// use k8s_informer::{Client, Config, Object, Stop};
+    /// use k8s_informer::client::api::DeleteOptions;
+    /// use k8s_informer::reflector::ListOptions;
     /// use k8s_openapi::api::core::v1::ConfigMap;
     /// use serde_json::json;
     ///

@@ -6,12 +6,13 @@ use std::ops::{Deref, DerefMut};
 /// It is used as the object that it holds. Overwriting that with an object from somewhere else
 /// (`*fetched = other`) is for those who know that the other one is as whole.
 ///
-/// [`Api`]: crate::Api
-/// [`Api::replace`]: crate::Api::replace
+/// [`Api`]: crate::client::api::Api
+/// [`Api::replace`]: crate::client::api::Api::replace
 ///
 /// ```
 /// use k8s_informer::testing::ApiServer;
-/// use k8s_informer::{Client, Config, Fetched, Object, Stop};
+/// use k8s_informer::{Client, Config, Object, Stop};
+/// use k8s_informer::client::api::Fetched;
 /// use k8s_openapi::api::core::v1::ConfigMap;
 ///
 /// let server = ApiServer::start()?;

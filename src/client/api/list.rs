@@ -72,7 +72,8 @@ impl<T: Object + DeserializeOwned> Api<T> {
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
-    /// use k8s_informer::{Client, Config, ListOptions, Object, Stop};
+    /// use k8s_informer::{Client, Config, Object, Stop};
+    /// use k8s_informer::reflector::ListOptions;
     /// use k8s_openapi::api::core::v1::ConfigMap;
     /// use serde_json::json;
     ///
@@ -123,7 +124,8 @@ impl<T: Object + DeserializeOwned> Api<T> {
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
-    /// use k8s_informer::{Client, Config, ListOptions, Stop};
+    /// use k8s_informer::{Client, Config, Stop};
+    /// use k8s_informer::reflector::ListOptions;
     /// use k8s_openapi::api::core::v1::ConfigMap;
     /// use serde_json::json;
     ///

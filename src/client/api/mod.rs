@@ -1,4 +1,17 @@
-//! Reading and writing objects, one by one and all of a resource.
+//! Reads, writes, lists and watches objects without a cache.
+//!
+//! [`Api`] is the entry: one resource, in one namespace or in all. Its page has an example.
+//!
+//! | type | purpose | Go |
+//! |---|---|---|
+//! | [`Api`] | all verbs for one resource | typed, dynamic and metadata clients |
+//! | [`Patch`] | apply, merge, JSON and strategic patches | `types.PatchType` |
+//! | [`Fetched`] | an object with everything the server sent, to be changed and written back | |
+//! | [`ObjectList`], [`Pages`] | one list; a list in pages | `tools/pager` |
+//! | [`WatchEvents`] | a watch | `watch.Interface` |
+//! | [`DeleteOptions`], [`LogOptions`] | options | `metav1.DeleteOptions`, `PodLogOptions` |
+//! | [`Scale`], [`Subresource`] | `scale`, `status` | `autoscaling/v1.Scale` |
+//! | [`retry_on_conflict`] | reads and writes again after a conflict | `retry.RetryOnConflict` |
 
 mod delete;
 mod fetched;
@@ -57,7 +70,8 @@ use crate::stop::Stop;
 ///
 /// ```
 /// use k8s_informer::testing::ApiServer;
-/// use k8s_informer::{Client, Config, DeleteOptions, Patch, Stop};
+/// use k8s_informer::{Client, Config, Stop};
+/// use k8s_informer::client::api::{DeleteOptions, Patch};
 /// use k8s_openapi::api::core::v1::ConfigMap;
 /// use serde_json::json;
 ///
@@ -363,7 +377,7 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
     /// conflict. Read again and try again, as [`modify`](Self::modify) does.
     ///
     /// It takes only what this client has [fetched](Fetched) as a whole: an object from an informer's cache
-    /// may have lost fields on its way there ([`FieldPaths`](crate::FieldPaths)), and a type that is no
+    /// may have lost fields on its way there ([`FieldPaths`](crate::reflector::FieldPaths)), and a type that is no
     /// [`WholeObject`] never had them.
     ///
     /// # Errors
@@ -388,7 +402,8 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
     /// ```
     ///
     /// ```compile_fail,E0277
-    /// # use k8s_informer::{Client, GroupVersionResource, Stop};
+    /// # use k8s_informer::{Client, Stop};
+    /// # use k8s_informer::object::GroupVersionResource;
     /// # fn metadata(client: Client, stop: Stop) -> Result<(), k8s_informer::Error> {
     /// let maps = client.metadata_api(&GroupVersionResource::new("", "v1", "configmaps"), Some("default"));
     /// let map = maps.get("settings", &stop)?;
@@ -399,7 +414,8 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
     /// An informer's object may have been stripped:
     ///
     /// ```compile_fail,E0308
-    /// # use k8s_informer::{Api, Lister, Stop};
+    /// # use k8s_informer::{Lister, Stop};
+    /// # use k8s_informer::client::api::Api;
     /// # use k8s_openapi::api::core::v1::ConfigMap;
     /// # fn cached(lister: Lister<ConfigMap>, maps: Api<ConfigMap>, stop: Stop) -> Result<(), k8s_informer::Error> {
     /// let map = lister.get("default", "settings").unwrap();
@@ -410,7 +426,8 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
     /// While this does:
     ///
     /// ```
-    /// # use k8s_informer::{Api, Error, Stop};
+    /// # use k8s_informer::{Error, Stop};
+    /// # use k8s_informer::client::api::Api;
     /// # use k8s_openapi::api::core::v1::ConfigMap;
     /// fn freeze(maps: Api<ConfigMap>, stop: Stop) -> Result<(), Error> {
     ///     let mut map = maps.get("settings", &stop)?;

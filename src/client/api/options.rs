@@ -87,7 +87,7 @@ impl<T> Api<T> {
     }
 
     /// The same, but what it writes is written in this name, which `managedFields` then have; the server
-    /// takes it from the User-Agent otherwise. The manager of a [`Patch::apply`](crate::Patch::apply) is its
+    /// takes it from the User-Agent otherwise. The manager of a [`Patch::apply`](crate::client::api::Patch::apply) is its
     /// own. client-go's `FieldManager`.
     ///
     /// ```
@@ -110,7 +110,8 @@ impl<T> Api<T> {
     ///
     /// ```
     /// # use k8s_informer::testing::ApiServer;
-    /// # use k8s_informer::{Client, Config, FieldValidation, Stop};
+    /// # use k8s_informer::{Client, Config, Stop};
+    /// # use k8s_informer::client::api::FieldValidation;
     /// # use k8s_openapi::api::core::v1::ConfigMap;
     /// # let server = ApiServer::start()?;
     /// # let client = Client::new(Config::new(server.url()))?;

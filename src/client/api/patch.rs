@@ -13,7 +13,7 @@ use crate::error::Error;
 /// but a few fields.
 ///
 /// ```
-/// use k8s_informer::Patch;
+/// use k8s_informer::client::api::Patch;
 /// use serde_json::json;
 ///
 /// // Sets one label, and takes another away; of this state of the object alone.

@@ -12,7 +12,7 @@ use crate::stop::Stop;
 /// pod's only container.
 ///
 /// ```
-/// use k8s_informer::LogOptions;
+/// use k8s_informer::client::api::LogOptions;
 ///
 /// let mut options = LogOptions::default();
 /// options.container = Some("app".to_owned());
@@ -83,7 +83,8 @@ impl<T> Api<T> {
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
-    /// use k8s_informer::{Client, Config, DeleteOptions, Stop};
+    /// use k8s_informer::{Client, Config, Stop};
+    /// use k8s_informer::client::api::DeleteOptions;
     /// use k8s_openapi::api::core::v1::Pod;
     /// use serde_json::json;
     ///
@@ -138,7 +139,8 @@ impl<T> Api<T> {
     /// [`response_timeout`](crate::Config::response_timeout).
     ///
     /// ```no_run
-    /// use k8s_informer::{Client, LogOptions, Stop};
+    /// use k8s_informer::{Client, Stop};
+    /// use k8s_informer::client::api::LogOptions;
     /// use k8s_openapi::api::core::v1::Pod;
     /// use std::io::{BufRead, BufReader};
     ///

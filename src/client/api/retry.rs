@@ -11,10 +11,12 @@ const JITTER: f64 = 0.1;
 
 /// Does it again as long as it ends in a [conflict](Error::is_conflict), up to 5 times, with about 10 ms in
 /// between: client-go's `retry.RetryOnConflict` with `DefaultRetry`. Each time it has to begin with reading
-/// what it changes; [`Api::modify`](crate::Api::modify) does, for the most common case.
+/// what it changes; [`Api::modify`](crate::client::api::Api::modify) does, for the most common case.
 ///
 /// ```
-/// use k8s_informer::{Error, Status, Stop, retry_on_conflict};
+/// use k8s_informer::{Error, Stop};
+/// use k8s_informer::client::api::retry_on_conflict;
+/// use k8s_informer::error::Status;
 ///
 /// let mut tries = 0;
 /// let result = retry_on_conflict(&Stop::new(), || {

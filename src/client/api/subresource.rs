@@ -30,7 +30,9 @@ impl<T> Api<T> {
     ///
     /// ```
     /// use k8s_informer::testing::{ApiResource, ApiServer};
-    /// use k8s_informer::{Client, Config, GroupVersionResource, Patch, Stop};
+    /// use k8s_informer::{Client, Config, Stop};
+    /// use k8s_informer::client::api::Patch;
+    /// use k8s_informer::object::GroupVersionResource;
     /// use serde_json::json;
     ///
     /// let widgets = ApiResource::new("example.com", "v1", "widgets", "Widget");

@@ -46,7 +46,9 @@ impl<T: Object + DeserializeOwned> Api<T> {
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
-    /// use k8s_informer::{Client, Config, ListOptions, Object, Stop, WatchEvent};
+    /// use k8s_informer::{Client, Config, Object, Stop};
+    /// use k8s_informer::client::api::WatchEvent;
+    /// use k8s_informer::reflector::ListOptions;
     /// use k8s_openapi::api::core::v1::ConfigMap;
     /// use serde_json::json;
     ///
@@ -109,7 +111,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
 /// was asked for is too old, so that a new list is needed.
 ///
 /// It is a stream, with no limit of time or size for the whole: an event has at most the 32 MiB of
-/// [`DecodeLimits`](crate::DecodeLimits), and silence ends the watch only if it has a timeout of its own.
+/// [`DecodeLimits`](crate::reflector::DecodeLimits), and silence ends the watch only if it has a timeout of its own.
 ///
 /// The [`Stop`] of the request ends it at once, with an error that [`is_stopped`](Error::is_stopped).
 /// Dropping it closes its connection.
@@ -118,7 +120,9 @@ impl<T: Object + DeserializeOwned> Api<T> {
 ///
 /// ```
 /// use k8s_informer::testing::ApiServer;
-/// use k8s_informer::{Api, Client, Config, Error, ListOptions, Patch, Stop, WatchEvent};
+/// use k8s_informer::{Client, Config, Error, Stop};
+/// use k8s_informer::client::api::{Api, Patch, WatchEvent};
+/// use k8s_informer::reflector::ListOptions;
 /// use k8s_openapi::api::core::v1::ConfigMap;
 /// use serde_json::json;
 ///
@@ -194,7 +198,8 @@ impl<T> WatchEvents<T> {
     ///
     /// ```
     /// # use k8s_informer::testing::ApiServer;
-    /// # use k8s_informer::{Client, Config, ListOptions, Stop};
+    /// # use k8s_informer::{Client, Config, Stop};
+    /// # use k8s_informer::reflector::ListOptions;
     /// # use k8s_openapi::api::core::v1::ConfigMap;
     /// # use std::time::Duration;
     /// # let server = ApiServer::start()?;

@@ -16,7 +16,7 @@ use serde_json::Value;
 /// writes to its standard output is read by a thread, up to 1 MiB, and no message shows any of it.
 ///
 /// ```
-/// use k8s_informer::{ExecConfig, InteractiveMode};
+/// use k8s_informer::client::{ExecConfig, InteractiveMode};
 ///
 /// let plugin = ExecConfig::new("aws")
 ///     .args(["eks", "get-token", "--cluster-name", "prod"])
@@ -47,7 +47,7 @@ pub struct ExecConfig {
 /// this process. client-go's `ExecInteractiveMode`.
 ///
 /// ```
-/// use k8s_informer::InteractiveMode;
+/// use k8s_informer::client::InteractiveMode;
 ///
 /// assert_eq!(InteractiveMode::default(), InteractiveMode::IfAvailable);
 /// ```

@@ -6,7 +6,9 @@
 ///
 /// ```
 /// use k8s_informer::testing::ApiServer;
-/// use k8s_informer::{Client, Config, Impersonation, ListOptions, Stop};
+/// use k8s_informer::{Client, Config, Stop};
+/// use k8s_informer::client::Impersonation;
+/// use k8s_informer::reflector::ListOptions;
 /// use k8s_openapi::api::core::v1::Secret;
 ///
 /// let server = ApiServer::builder().token("admin's").start()?;

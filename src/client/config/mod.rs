@@ -218,7 +218,8 @@ impl Config {
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
-    /// use k8s_informer::{Client, Config, Request, Stop};
+    /// use k8s_informer::{Client, Config, Stop};
+    /// use k8s_informer::client::Request;
     ///
     /// let server = ApiServer::builder().token("second").start()?;
     /// let file = std::env::temp_dir().join(format!("k8s-informer-token-{}", std::process::id()));
@@ -246,7 +247,8 @@ impl Config {
     /// is not asked if there is a token, a user name or a client certificate beside it.
     ///
     /// ```
-    /// use k8s_informer::{Client, Config, ExecConfig, Request, Stop};
+    /// use k8s_informer::{Client, Config, Stop};
+    /// use k8s_informer::client::{ExecConfig, Request};
     ///
     /// let plugin = ExecConfig::new("no-such-plugin").args(["get-token"]).install_hint("apt install it");
     /// let client = Client::new(Config::new("https://127.0.0.1:6443").exec(plugin))?; // Runs nothing yet.
@@ -340,15 +342,15 @@ impl Config {
     ///
     /// | body | limit |
     /// |---|---|
-    /// | what an [`Api`](crate::Api) reads, a list or a page too; [`Response::bytes`], [`Response::json`]; a failure | this for the whole |
+    /// | what an [`Api`](crate::client::api::Api) reads, a list or a page too; [`Response::bytes`], [`Response::json`]; a failure | this for the whole |
     /// | an informer's list, which can be of any size | this for silence, ten times this for the whole |
     /// | logs that are not followed, [`Response::into_body`] | this for silence, none for the whole |
     /// | a watch, logs that are followed | none; an informer has [`watch_idle_timeout`] |
     ///
-    /// [`Response::bytes`]: crate::Response::bytes
-    /// [`Response::json`]: crate::Response::json
-    /// [`Response::into_body`]: crate::Response::into_body
-    /// [`watch_idle_timeout`]: crate::ReflectorOptions::watch_idle_timeout
+    /// [`Response::bytes`]: crate::client::Response::bytes
+    /// [`Response::json`]: crate::client::Response::json
+    /// [`Response::into_body`]: crate::client::Response::into_body
+    /// [`watch_idle_timeout`]: crate::reflector::ReflectorOptions::watch_idle_timeout
     pub fn response_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.response_timeout = timeout.into();
         self
@@ -393,7 +395,7 @@ impl Config {
     ///
     /// There is none by default, where client-go has 5 and 10: an API server shares itself out fairly (API
     /// Priority and Fairness), says 429 where that is not enough, and then is waited for
-    /// ([`Request::retries`](crate::Request::retries)). A limit here knows nothing of what the server can do;
+    /// ([`Request::retries`](crate::client::Request::retries)). A limit here knows nothing of what the server can do;
     /// controller-runtime has none any more either.
     ///
     /// ```
@@ -409,9 +411,9 @@ impl Config {
         self
     }
 
-    /// How many bytes the body of an answer may have for [`Response::bytes`](crate::Response::bytes),
-    /// [`Response::json`](crate::Response::json) and an [`Api`](crate::Api). Default: [256
-    /// MiB](Self::DEFAULT_BODY_LIMIT). [`Request::body_limit`](crate::Request::body_limit) sets it for one
+    /// How many bytes the body of an answer may have for [`Response::bytes`](crate::client::Response::bytes),
+    /// [`Response::json`](crate::client::Response::json) and an [`Api`](crate::client::api::Api). Default: [256
+    /// MiB](Self::DEFAULT_BODY_LIMIT). [`Request::body_limit`](crate::client::Request::body_limit) sets it for one
     /// request. What is larger is an error ([`Error::is_decode`](crate::Error::is_decode)), as soon as that
     /// is known.
     ///
@@ -421,13 +423,13 @@ impl Config {
     /// |---|---|
     /// | the head of an answer | 32 KiB |
     /// | the body of a failure | 256 KiB are read, 1 KiB of them shown if it is no `Status` |
-    /// | a body that is read as a whole; a list or a page of an [`Api`](crate::Api) | this one; after decompression |
+    /// | a body that is read as a whole; a list or a page of an [`Api`](crate::client::api::Api) | this one; after decompression |
     /// | an object of a list, an event of a watch | [`DecodeLimits`]: 32 MiB; after decompression |
     /// | an informer's list, a watch, logs, [`Response::into_body`] | none: they are streams, never in memory as a whole |
     /// | a compressed list, after decompression | this one, or 100 times its compressed size if that is more |
     ///
-    /// [`DecodeLimits`]: crate::DecodeLimits
-    /// [`Response::into_body`]: crate::Response::into_body
+    /// [`DecodeLimits`]: crate::reflector::DecodeLimits
+    /// [`Response::into_body`]: crate::client::Response::into_body
     pub fn body_limit(mut self, bytes: u64) -> Self {
         self.policy.body_limit = bytes;
         self

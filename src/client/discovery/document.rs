@@ -15,7 +15,8 @@ use crate::object::{GroupVersionKind, GroupVersionResource, Scope};
 ///
 /// ```
 /// use k8s_informer::testing::ApiServer;
-/// use k8s_informer::{Client, Config, GroupVersionKind, GroupVersionResource, Stop};
+/// use k8s_informer::{Client, Config, Stop};
+/// use k8s_informer::object::{GroupVersionKind, GroupVersionResource};
 ///
 /// let server = ApiServer::start()?;
 /// let client = Client::new(Config::new(server.url()))?;
@@ -210,7 +211,7 @@ impl DiscoveredResource {
         self.kind.kind()
     }
 
-    /// Where its objects are: what an [`Api`](crate::Api) and an informer take.
+    /// Where its objects are: what an [`Api`](crate::client::api::Api) and an informer take.
     pub fn group_version_resource(&self) -> GroupVersionResource {
         self.resource.clone()
     }

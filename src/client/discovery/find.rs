@@ -29,7 +29,7 @@ impl Discovery {
     /// cut short (`ingresses.networking`). Of several groups that have it the first one is meant, which
     /// is the core group where that has it, and of several versions the preferred one. For an object that
     /// has an apiVersion and a kind there is [`by_kind`](Self::by_kind). What
-    /// [`GroupVersionResource`](crate::GroupVersionResource) displays is found, too.
+    /// [`GroupVersionResource`](crate::object::GroupVersionResource) displays is found, too.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;

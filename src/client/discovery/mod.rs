@@ -1,5 +1,7 @@
-//! What the server serves: asked for once, kept for all clones of a client, asked for again when something
-//! is not there.
+//! What an API server serves: groups, versions, resources, and kubectl's short names.
+//!
+//! [`Client::discover`] returns a [`Discovery`], which a client caches; its page has an example. Go's `discovery` and
+//! `restmapper`.
 
 mod decode;
 mod document;
@@ -134,7 +136,8 @@ impl Client {
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
-    /// use k8s_informer::{Client, Config, DynamicObject, Object, Patch, Stop};
+    /// use k8s_informer::{Client, Config, DynamicObject, Object, Stop};
+    /// use k8s_informer::client::api::Patch;
     ///
     /// let server = ApiServer::start()?;
     /// let (client, stop) = (Client::new(Config::new(server.url()))?, Stop::new());

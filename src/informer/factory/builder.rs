@@ -18,7 +18,8 @@ use crate::wire::ListOptions;
 ///
 /// ```
 /// use k8s_informer::testing::ApiServer;
-/// use k8s_informer::{Client, Config, GroupVersionResource, Object, SharedInformerFactory, Stop};
+/// use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
+/// use k8s_informer::object::GroupVersionResource;
 /// use serde_json::json;
 ///
 /// let server = ApiServer::start()?;
@@ -116,7 +117,7 @@ impl SharedInformerFactoryBuilder {
     }
 
     /// Whether an object that was deleted and created again unseen is told as a deletion and an add; see
-    /// [`SharedIndexInformerOptions::tell_recreation`](crate::SharedIndexInformerOptions::tell_recreation).
+    /// [`SharedIndexInformerOptions::tell_recreation`](crate::informer::SharedIndexInformerOptions::tell_recreation).
     pub fn tell_recreation(mut self, tell_recreation: bool) -> Self {
         self.common.tell_recreation = tell_recreation;
         self

@@ -122,7 +122,7 @@ impl SharedInformerFactory {
     ///   wrong last with each.
     /// - [`start`](Self::start) was never called: which informers were not started.
     /// - An informer has synced, but the first list of one of its sources had at least two objects and none could
-    ///   be decoded: see [`Unsynced::undecodable`](crate::Unsynced::undecodable).
+    ///   be decoded: see [`Unsynced::undecodable`](crate::informer::Unsynced::undecodable).
     pub fn wait_for_cache_sync(&self, stop: &Stop) -> Result<(), SyncError> {
         self.wait_for_cache_sync_with(stop, SyncOptions::new())
     }
@@ -131,7 +131,8 @@ impl SharedInformerFactory {
     ///
     /// ```
     /// use k8s_informer::testing::{ApiServer, Fault};
-    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop, SyncOptions};
+    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+    /// use k8s_informer::informer::SyncOptions;
     /// use k8s_openapi::api::core::v1::Pod;
     /// use std::time::Duration;
     ///
@@ -330,7 +331,8 @@ impl SharedInformerFactory {
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
-    /// use k8s_informer::{Client, Config, ShutdownError, SharedInformerFactory, Stop};
+    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+    /// use k8s_informer::informer::ShutdownError;
     /// use k8s_openapi::api::core::v1::Namespace;
     /// use std::time::Duration;
     ///

@@ -184,7 +184,8 @@ impl SharedInformerFactory {
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
-    /// use k8s_informer::{Client, Config, InformerScope, SharedInformerFactory};
+    /// use k8s_informer::{Client, Config, SharedInformerFactory};
+    /// use k8s_informer::informer::InformerScope;
     /// use k8s_openapi::api::core::v1::Pod;
     ///
     /// let server = ApiServer::start()?;
@@ -215,7 +216,8 @@ impl SharedInformerFactory {
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
-    /// use k8s_informer::{Client, Config, InformerQueue, Resource, SharedIndexInformer, SharedInformerFactory};
+    /// use k8s_informer::{Client, Config, Resource, SharedIndexInformer, SharedInformerFactory};
+    /// use k8s_informer::informer::InformerQueue;
     /// use k8s_openapi::api::core::v1::Pod;
     ///
     /// let server = ApiServer::start()?;
@@ -254,12 +256,13 @@ impl SharedInformerFactory {
     }
 
     /// As [`dynamic`](Self::dynamic), of a type that says neither where its objects are nor of what kind they
-    /// have to be: a [`Compact`](crate::Compact), or whatever else can be decoded from all of them. Each type
+    /// have to be: a [`Compact`](crate::object::Compact), or whatever else can be decoded from all of them. Each type
     /// has an informer of its own, with a list, a watch and a cache.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
-    /// use k8s_informer::{Client, Compact, Config, GroupVersionResource, SharedInformerFactory, Stop};
+    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+    /// use k8s_informer::object::{Compact, GroupVersionResource};
     /// use serde_json::json;
     ///
     /// let server = ApiServer::start()?;
@@ -301,7 +304,8 @@ impl SharedInformerFactory {
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
-    /// use k8s_informer::{Client, Config, GroupVersionResource, SharedInformerFactory, Stop};
+    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+    /// use k8s_informer::object::GroupVersionResource;
     ///
     /// let server = ApiServer::start()?;
     /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
@@ -331,7 +335,8 @@ impl SharedInformerFactory {
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
-    /// use k8s_informer::{Client, Compact, Config, SharedInformerFactory, Stop};
+    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+    /// use k8s_informer::object::Compact;
     ///
     /// let server = ApiServer::start()?;
     /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
@@ -356,7 +361,8 @@ impl SharedInformerFactory {
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
-    /// use k8s_informer::{Client, Config, GroupVersionResource, Object, SharedInformerFactory, Stop};
+    /// use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
+    /// use k8s_informer::object::GroupVersionResource;
     /// use serde_json::json;
     ///
     /// let server = ApiServer::start()?;

@@ -8,7 +8,7 @@ use super::{Identity, InformerScope, SharedInformerFactory, What};
 use crate::error::Error;
 use crate::informer::error::InformerError;
 use crate::informer::error_listeners::ErrorSubscription;
-use crate::informer::handler::{Event, HandlerFuncs, ResourceEventHandler};
+use crate::informer::handler::{HandlerFuncs, Notification, ResourceEventHandler};
 use crate::informer::listener::{HandlerBuffer, HandlerStats};
 use crate::informer::registration::{HandlerOptions, HandlerRegistration};
 use crate::informer::shared_informer::SharedIndexInformer;
@@ -58,7 +58,9 @@ pub fn observe<T: Resource + DeserializeOwned>(
 ///
 /// ```
 /// use k8s_informer::testing::ApiServer;
-/// use k8s_informer::{Client, Config, Event, GroupVersionResource, InformerScope, Object, observe_dynamic};
+/// use k8s_informer::{Client, Config, Notification, Object};
+/// use k8s_informer::informer::{InformerScope, observe_dynamic};
+/// use k8s_informer::object::GroupVersionResource;
 /// use serde_json::json;
 ///
 /// let server = ApiServer::start()?;
@@ -70,7 +72,7 @@ pub fn observe<T: Resource + DeserializeOwned>(
 ///     .on_event(move |event| sender.send(event.clone()).unwrap())
 ///     .inline()
 ///     .start()?;
-/// assert!(matches!(events.recv()?, Event::Added { object, .. } if object.name() == "a"));
+/// assert!(matches!(events.recv()?, Notification::Added { object, .. } if object.name() == "a"));
 /// drop(secrets); // It is over, and every thread has ended.
 /// assert!(events.recv().is_err());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -106,7 +108,8 @@ impl SharedInformerFactory {
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
-    /// use k8s_informer::{Client, Compact, Config, GroupVersionResource, SharedInformerFactory};
+    /// use k8s_informer::{Client, Config, SharedInformerFactory};
+    /// use k8s_informer::object::{Compact, GroupVersionResource};
     /// use serde_json::json;
     ///
     /// let server = ApiServer::start()?;
@@ -197,7 +200,7 @@ impl<T: Object + DeserializeOwned> Observe<T> {
     }
 
     /// What to do whatever happens, after what the other closures do.
-    pub fn on_event(self, on_event: impl FnMut(&Event<T>) + Send + 'static) -> Self {
+    pub fn on_event(self, on_event: impl FnMut(&Notification<T>) + Send + 'static) -> Self {
         Self {
             observer: self.observer.on_event(on_event),
             ..self
@@ -212,7 +215,9 @@ impl<T: Object + DeserializeOwned> Observe<T> {
     ///
     /// ```
     /// use k8s_informer::testing::{ApiServer, Fault};
-    /// use k8s_informer::{Client, Config, GroupVersionResource, observe_dynamic};
+    /// use k8s_informer::{Client, Config};
+    /// use k8s_informer::informer::observe_dynamic;
+    /// use k8s_informer::object::GroupVersionResource;
     ///
     /// let server = ApiServer::start()?;
     /// server.fail_next(Fault::status(403).always());

@@ -10,12 +10,12 @@ use crate::wire::{ListOptions, Shard, Shown};
 /// only if their scopes are equal.
 ///
 /// ```
-/// use k8s_informer::InformerScope;
+/// use k8s_informer::informer::InformerScope;
 ///
 /// let web = InformerScope::all().namespace("blue").label_selector("app=web".parse()?);
 /// assert_ne!(web, InformerScope::all());
 /// assert_eq!(web.namespaces(), ["blue"]);
-/// # Ok::<(), k8s_informer::SelectorError>(())
+/// # Ok::<(), k8s_informer::selector::SelectorError>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct InformerScope {
@@ -72,7 +72,9 @@ impl InformerScope {
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
-    /// use k8s_informer::{Client, Config, InformerScope, Shard, SharedInformerFactory, Stop};
+    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+    /// use k8s_informer::informer::InformerScope;
+    /// use k8s_informer::reflector::Shard;
     /// use k8s_openapi::api::core::v1::ConfigMap;
     /// use serde_json::json;
     ///
@@ -83,7 +85,7 @@ impl InformerScope {
     /// // Here all three of them; otherwise each program has one.
     /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
     /// let shard = |index| Ok(InformerScope::all().shard(Shard::new(index, 3)?));
-    /// let scopes = (0..3).map(shard).collect::<Result<Vec<_>, k8s_informer::ShardError>>()?;
+    /// let scopes = (0..3).map(shard).collect::<Result<Vec<_>, k8s_informer::reflector::ShardError>>()?;
     /// let shards: Vec<_> = scopes.iter().map(|scope| factory.informer_in::<ConfigMap>(scope)).collect();
     /// let stop = Stop::new();
     /// factory.start(&stop)?;

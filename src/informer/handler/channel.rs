@@ -1,7 +1,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Event, ResourceEventHandler};
+use super::{Notification, ResourceEventHandler};
 use crate::object::Deleted;
 use crate::stop::{Stop, Subscription};
 use crate::sync::channel::{self, Receiver, Select, Sender};
@@ -10,17 +10,18 @@ use crate::sync::channel::{self, Receiver, Select, Sender};
 /// `select!` with other channels, or on a thread of his own.
 ///
 /// The channel has room for as many events as you say, for none if zero: then each is handed over. What it
-/// has no room for waits in the handler's [buffer](crate::HandlerOptions::buffer), where it is counted, and
+/// has no room for waits in the handler's [buffer](crate::handler::HandlerOptions::buffer), where it is counted, and
 /// merged if you like. The channel ends when the handler is removed or the informer stops, after what is in
 /// it; whoever waits for the channel then goes on. If the receiver is dropped the events are, too.
 ///
-/// The handler [is synced](crate::HandlerRegistration::synced) when the whole initial list is in the channel.
+/// The handler [is synced](crate::handler::HandlerRegistration::synced) when the whole initial list is in the channel.
 ///
 /// The receiver is one of [crossbeam](crate::crossbeam_channel)'s, whose `select!` takes it.
 ///
 /// ```
 /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
-/// use k8s_informer::{ChannelHandler, DynamicObject, Event, Object, SharedIndexInformer, Stop};
+/// use k8s_informer::{DynamicObject, Notification, Object, SharedIndexInformer, Stop};
+/// use k8s_informer::handler::ChannelHandler;
 /// use std::sync::Arc;
 ///
 /// let list = r#"{"kind": "List", "metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "a"}}]}"#;
@@ -34,7 +35,7 @@ use crate::sync::channel::{self, Receiver, Select, Sender};
 /// let patience = k8s_informer::crossbeam_channel::after(std::time::Duration::from_secs(60));
 /// k8s_informer::crossbeam_channel::select! {
 ///     recv(events) -> event => match event? {
-///         Event::Added { object, is_in_initial_list: true } => assert_eq!(object.name(), "a"),
+///         Notification::Added { object, is_in_initial_list: true } => assert_eq!(object.name(), "a"),
 ///         _ => panic!("not an add"),
 ///     },
 ///     recv(patience) -> _ => panic!("nothing came"),
@@ -45,7 +46,7 @@ use crate::sync::channel::{self, Receiver, Select, Sender};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct ChannelHandler<T> {
-    events: Sender<Event<T>>,
+    events: Sender<Notification<T>>,
     /// Closed when the handler is removed, which ends a wait for room.
     removed: Option<(Receiver<()>, Subscription)>,
 }
@@ -56,7 +57,7 @@ impl<T> ChannelHandler<T> {
         all(test, shuttle),
         expect(private_interfaces, reason = "the channel of the interleaving tests")
     )]
-    pub fn new(capacity: usize) -> (Self, Receiver<Event<T>>) {
+    pub fn new(capacity: usize) -> (Self, Receiver<Notification<T>>) {
         let (events, receiver) = channel::bounded(capacity);
         (
             Self {
@@ -67,7 +68,7 @@ impl<T> ChannelHandler<T> {
         )
     }
 
-    fn send(&self, event: Event<T>) {
+    fn send(&self, event: Notification<T>) {
         let Some((removed, _)) = &self.removed else {
             // Nobody has begun it: it is called by hand. Whoever dropped the receiver does not care.
             let _ = self.events.send(event);
@@ -93,26 +94,26 @@ impl<T: Send + Sync> ResourceEventHandler<T> for ChannelHandler<T> {
     }
 
     fn on_add(&mut self, object: &Arc<T>, is_in_initial_list: bool) {
-        self.send(Event::Added {
+        self.send(Notification::Added {
             object: Arc::clone(object),
             is_in_initial_list,
         });
     }
 
     fn on_update(&mut self, old: &Arc<T>, new: &Arc<T>) {
-        self.send(Event::Modified {
+        self.send(Notification::Modified {
             old: Arc::clone(old),
             new: Arc::clone(new),
         });
     }
 
     fn on_delete(&mut self, gone: &Deleted<T>) {
-        self.send(Event::deleted(gone.clone(), None));
+        self.send(Notification::deleted(gone.clone(), None));
     }
 
     fn on_delete_after(&mut self, last_delivered: &Arc<T>, gone: &Deleted<T>) {
         let last_delivered = Some(Arc::clone(last_delivered));
-        self.send(Event::Deleted {
+        self.send(Notification::Deleted {
             gone: gone.clone(),
             last_delivered,
         });

@@ -17,14 +17,15 @@ use crate::stop::Stop;
 ///
 /// ```
 /// use k8s_informer::testing::ScriptedListerWatcher;
-/// use k8s_informer::{DynamicObject, FilteringHandler, HandlerFuncs, Object, SharedIndexInformer};
+/// use k8s_informer::{DynamicObject, Object, SharedIndexInformer};
+/// use k8s_informer::handler::{FilteringHandler, HandlerFuncs};
 /// use std::sync::Arc;
 ///
 /// let nothing = Arc::new(ScriptedListerWatcher::new([]));
 /// let informer = SharedIndexInformer::<DynamicObject>::new(nothing, Default::default());
 /// let web = HandlerFuncs::new().on_add(|pod: &Arc<DynamicObject>, _| println!("+ {}", pod.name()));
 /// informer.add_handler(FilteringHandler::new(|pod: &DynamicObject| pod.label("app") == Some("web"), web))?;
-/// # Ok::<(), k8s_informer::InformerError>(())
+/// # Ok::<(), k8s_informer::informer::InformerError>(())
 /// ```
 pub struct FilteringHandler<T, H> {
     filter: Box<dyn FnMut(&T) -> bool + Send>,

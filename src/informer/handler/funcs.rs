@@ -1,19 +1,20 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Event, ResourceEventHandler};
+use super::{Notification, ResourceEventHandler};
 use crate::object::Deleted;
 
 type OnAdd<T> = Box<dyn FnMut(&Arc<T>, bool) + Send>;
 type OnUpdate<T> = Box<dyn FnMut(&Arc<T>, &Arc<T>) + Send>;
 type OnDelete<T> = Box<dyn FnMut(&Deleted<T>) + Send>;
-type OnEvent<T> = Box<dyn FnMut(&Event<T>) + Send>;
+type OnEvent<T> = Box<dyn FnMut(&Notification<T>) + Send>;
 
 /// A handler from up to three closures, or one for everything. client-go's `ResourceEventHandlerFuncs`.
 ///
 /// ```
 /// use std::sync::Arc;
-/// use k8s_informer::{DynamicObject, HandlerFuncs, Object, ResourceEventHandler};
+/// use k8s_informer::{DynamicObject, Object};
+/// use k8s_informer::handler::{HandlerFuncs, ResourceEventHandler};
 ///
 /// let (seen, names) = std::sync::mpsc::channel();
 /// let mut handler = HandlerFuncs::<DynamicObject>::new()
@@ -71,7 +72,8 @@ impl<T> HandlerFuncs<T> {
     /// say that something is to be looked at.
     ///
     /// ```
-    /// use k8s_informer::{Deleted, DynamicObject, HandlerFuncs, ResourceEventHandler};
+    /// use k8s_informer::{Deleted, DynamicObject};
+    /// use k8s_informer::handler::{HandlerFuncs, ResourceEventHandler};
     /// use std::sync::mpsc;
     ///
     /// let (queue, keys) = mpsc::channel();
@@ -85,7 +87,7 @@ impl<T> HandlerFuncs<T> {
     /// # Ok::<(), mpsc::RecvError>(())
     /// ```
     #[must_use]
-    pub fn on_event(self, on_event: impl FnMut(&Event<T>) + Send + 'static) -> Self {
+    pub fn on_event(self, on_event: impl FnMut(&Notification<T>) + Send + 'static) -> Self {
         Self {
             event: Some(Box::new(on_event)),
             ..self
@@ -97,7 +99,7 @@ impl<T> HandlerFuncs<T> {
             on_delete(gone);
         }
         if let Some(on_event) = &mut self.event {
-            on_event(&Event::Deleted {
+            on_event(&Notification::Deleted {
                 gone: gone.clone(),
                 last_delivered: last_delivered.cloned(),
             });
@@ -117,7 +119,7 @@ impl<T> ResourceEventHandler<T> for HandlerFuncs<T> {
             on_add(object, is_in_initial_list);
         }
         if let Some(on_event) = &mut self.event {
-            on_event(&Event::Added {
+            on_event(&Notification::Added {
                 object: Arc::clone(object),
                 is_in_initial_list,
             });
@@ -129,7 +131,7 @@ impl<T> ResourceEventHandler<T> for HandlerFuncs<T> {
             on_update(old, new);
         }
         if let Some(on_event) = &mut self.event {
-            on_event(&Event::Modified {
+            on_event(&Notification::Modified {
                 old: Arc::clone(old),
                 new: Arc::clone(new),
             });

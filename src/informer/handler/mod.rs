@@ -1,9 +1,9 @@
 //! What is called for every change.
 
 mod channel;
-mod event;
 mod filtering;
 mod funcs;
+mod notification;
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use crate::object::Deleted;
 use crate::stop::Stop;
 
 pub use channel::ChannelHandler;
-pub use event::Event;
-pub(crate) use event::Notification;
 pub use filtering::FilteringHandler;
 pub use funcs::HandlerFuncs;
+pub(crate) use notification::KeyedNotification;
+pub use notification::Notification;
 
 /// What is called for every change. client-go's `ResourceEventHandler`.
 ///
@@ -27,7 +27,8 @@ pub use funcs::HandlerFuncs;
 /// its destructor must not wait for the informer or its handlers.
 ///
 /// ```
-/// use k8s_informer::{Deleted, DynamicObject, Object, ResourceEventHandler};
+/// use k8s_informer::{Deleted, DynamicObject, Object};
+/// use k8s_informer::handler::ResourceEventHandler;
 /// use std::collections::BTreeMap;
 /// use std::sync::Arc;
 ///

@@ -1,6 +1,6 @@
 use super::coalescing::{Coalescing, Merged};
 use super::ring_growing::RingGrowing;
-use crate::informer::handler::Notification;
+use crate::informer::handler::KeyedNotification;
 
 /// How many notifications the ring has room for before it grows.
 const INITIAL_RING: usize = 1024;
@@ -8,7 +8,7 @@ const INITIAL_RING: usize = 1024;
 /// What becomes of the events that wait for a slow handler.
 ///
 /// ```
-/// use k8s_informer::{HandlerBuffer, HandlerOptions};
+/// use k8s_informer::handler::{HandlerBuffer, HandlerOptions};
 ///
 /// let mut options = HandlerOptions::default();
 /// assert_eq!(options.buffer, HandlerBuffer::Unbounded);
@@ -28,7 +28,7 @@ pub enum HandlerBuffer {
     /// | added a | modified a to b | added b |
     /// | added | deleted | nothing: the handler never heard of it |
     /// | modified a to b | modified b to c | modified a to c |
-    /// | modified a to b | deleted | deleted, with a as the [state delivered last](crate::Event::Deleted) |
+    /// | modified a to b | deleted | deleted, with a as the [state delivered last](crate::Notification::Deleted) |
     /// | deleted | added | both |
     /// | deleted, added | deleted | deleted, as it was first |
     ///
@@ -46,7 +46,7 @@ pub enum HandlerBuffer {
 
 /// What waits for a handler: on its pop thread alone.
 pub(super) enum Buffer<T> {
-    Ring(RingGrowing<Notification<T>>),
+    Ring(RingGrowing<KeyedNotification<T>>),
     Coalescing(Coalescing<T>),
 }
 
@@ -58,7 +58,7 @@ impl<T> Buffer<T> {
         }
     }
 
-    pub(super) fn write(&mut self, notification: Notification<T>) -> Merged<T> {
+    pub(super) fn write(&mut self, notification: KeyedNotification<T>) -> Merged<T> {
         match self {
             Self::Ring(ring) => {
                 ring.write(notification);
@@ -69,7 +69,7 @@ impl<T> Buffer<T> {
     }
 
     /// Takes out so many at most, those that have waited longest: one by one what can still be merged.
-    pub(super) fn read(&mut self, most: usize) -> Vec<Notification<T>> {
+    pub(super) fn read(&mut self, most: usize) -> Vec<KeyedNotification<T>> {
         match self {
             Self::Ring(ring) => {
                 let mut events = Vec::with_capacity(most.min(ring.len()));

@@ -1,6 +1,6 @@
 use std::collections::{BTreeMap, HashMap};
 
-use crate::informer::handler::{Event, Notification};
+use crate::informer::handler::{KeyedNotification, Notification};
 use crate::object::{self, Key};
 
 /// For how many keys room is kept, however few wait.
@@ -10,7 +10,7 @@ const KEEP: usize = 1024;
 /// rules of [`HandlerBuffer::Coalescing`](super::HandlerBuffer::Coalescing).
 pub(super) struct Coalescing<T> {
     /// By the order in which they came.
-    waiting: BTreeMap<u64, Notification<T>>,
+    waiting: BTreeMap<u64, KeyedNotification<T>>,
     /// Where the events of a key are: those it has are in `waiting`.
     places: HashMap<Key, Places>,
     next: u64,
@@ -30,7 +30,7 @@ pub(super) struct Merged<T> {
     pub(super) initial: usize,
     /// What nobody will be told. To be dropped by the caller: the last reference to an object may go with
     /// it.
-    pub(super) dropped: Vec<Event<T>>,
+    pub(super) dropped: Vec<Notification<T>>,
 }
 
 impl<T> Default for Merged<T> {
@@ -58,7 +58,10 @@ impl<T> Coalescing<T> {
         self.waiting.len()
     }
 
-    pub(super) fn write(&mut self, Notification { key, event }: Notification<T>) -> Merged<T> {
+    pub(super) fn write(
+        &mut self,
+        KeyedNotification { key, event }: KeyedNotification<T>,
+    ) -> Merged<T> {
         let last = self
             .places
             .get(&key)
@@ -76,7 +79,7 @@ impl<T> Coalescing<T> {
             );
             return Merged::default();
         };
-        let initial = |event: &Event<T>| usize::from(event.is_in_initial_list());
+        let initial = |event: &Notification<T>| usize::from(event.is_in_initial_list());
         let before = initial(&older) + initial(&event);
         let mut merged = Merged {
             events: 1,
@@ -85,7 +88,7 @@ impl<T> Coalescing<T> {
         match merge(older, event, &mut merged.dropped) {
             Became::One(event) => {
                 merged.initial = before - initial(&event);
-                self.waiting.insert(place, Notification { key, event });
+                self.waiting.insert(place, KeyedNotification { key, event });
             }
             Became::Nothing => {
                 merged.events = 2;
@@ -95,7 +98,7 @@ impl<T> Coalescing<T> {
             Became::Both(older, event) => {
                 self.waiting.insert(
                     place,
-                    Notification {
+                    KeyedNotification {
                         key: Key::clone(&key),
                         event: older,
                     },
@@ -114,16 +117,16 @@ impl<T> Coalescing<T> {
         merged
     }
 
-    pub(super) fn read(&mut self) -> Option<Notification<T>> {
+    pub(super) fn read(&mut self) -> Option<KeyedNotification<T>> {
         let (place, notification) = self.waiting.pop_first()?;
         self.forget(&notification.key, place);
         Some(notification)
     }
 
-    fn append(&mut self, key: Key, event: Event<T>) -> u64 {
+    fn append(&mut self, key: Key, event: Notification<T>) -> u64 {
         let place = self.next;
         self.next += 1;
-        self.waiting.insert(place, Notification { key, event });
+        self.waiting.insert(place, KeyedNotification { key, event });
         place
     }
 
@@ -147,15 +150,19 @@ impl<T> Coalescing<T> {
 
 /// What two events of an object have become.
 enum Became<T> {
-    One(Event<T>),
+    One(Notification<T>),
     Nothing,
-    Both(Event<T>, Event<T>),
+    Both(Notification<T>, Notification<T>),
 }
 
 /// Two events of one object, the older of which the handler has not been told. What is left over goes to
 /// `dropped`.
-fn merge<T>(older: Event<T>, newer: Event<T>, dropped: &mut Vec<Event<T>>) -> Became<T> {
-    use Event::{Added, Deleted, Modified};
+fn merge<T>(
+    older: Notification<T>,
+    newer: Notification<T>,
+    dropped: &mut Vec<Notification<T>>,
+) -> Became<T> {
+    use Notification::{Added, Deleted, Modified};
     let (became, superfluous) = match (older, newer) {
         (
             Added {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use self::buffer::Buffer;
 use self::stats::Counters;
 use self::sync_tracker::SyncTracker;
-use super::handler::{Notification, ResourceEventHandler};
+use super::handler::{KeyedNotification, ResourceEventHandler};
 use super::returns::{Returns, drop_each};
 use crate::panic;
 use crate::stop::{Done, Stop};
@@ -49,9 +49,9 @@ const BATCH: usize = 64;
 pub(super) struct ProcessorListener<T> {
     pub(super) id: u64,
     pub(super) handler: Arc<Handler>,
-    add: Sender<Vec<Notification<T>>>,
+    add: Sender<Vec<KeyedNotification<T>>>,
     /// What has been added and not been sent. Locked while it is sent, so that nothing overtakes it.
-    added: Mutex<Vec<Notification<T>>>,
+    added: Mutex<Vec<KeyedNotification<T>>>,
     /// What the threads begin with. Taken when they are started.
     idle: Mutex<Option<Idle<T>>>,
     /// When to resync. Innermost.
@@ -139,7 +139,7 @@ pub(super) struct NewListener<T> {
 }
 
 struct Idle<T> {
-    added: Receiver<Vec<Notification<T>>>,
+    added: Receiver<Vec<KeyedNotification<T>>>,
     callee: Box<dyn ResourceEventHandler<T>>,
     buffer: HandlerBuffer,
     stacks: StackSizes,
@@ -243,7 +243,7 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
     }
 
     /// Adds a notification. It is sent with the next ones, at the latest by [`flush`](Self::flush).
-    pub(super) fn add(&self, notification: Notification<T>) {
+    pub(super) fn add(&self, notification: KeyedNotification<T>) {
         if notification.event.is_in_initial_list() {
             self.handler.tracker.start();
         }
@@ -264,7 +264,7 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
     }
 
     /// To the pop thread, which is always ready to take something.
-    fn send(&self, added: &mut Vec<Notification<T>>) {
+    fn send(&self, added: &mut Vec<KeyedNotification<T>>) {
         // The next ones will be about as many.
         let next = Vec::with_capacity(added.len());
         // It fails only if the threads could not be started, and then nobody is there to be told.
@@ -329,12 +329,12 @@ struct Next<T> {
     /// Adds of the initial list that nobody will be told. They are counted on the run thread: whoever waits
     /// for the handler's sync is called by who counts the last one, and the pop thread must never wait.
     came_to_nothing: usize,
-    events: Vec<Notification<T>>,
+    events: Vec<KeyedNotification<T>>,
 }
 
 /// The pop thread: from the add channel to the next channel, by way of the buffer (SP8).
 fn pop<T>(
-    add: &Receiver<Vec<Notification<T>>>,
+    add: &Receiver<Vec<KeyedNotification<T>>>,
     next: &Sender<Next<T>>,
     mut buffer: Buffer<T>,
     handler: &Handler,

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 /// initial size, when no more than a quarter of it is full (SP7).
 ///
 /// ```
-/// use k8s_informer::RingGrowing;
+/// use k8s_informer::handler::RingGrowing;
 ///
 /// let mut ring = RingGrowing::new(2);
 /// for n in 0..5 {

@@ -1,6 +1,6 @@
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// How a handler stands: [`HandlerRegistration::stats`](crate::HandlerRegistration::stats).
+/// How a handler stands: [`HandlerRegistration::stats`](crate::handler::HandlerRegistration::stats).
 ///
 /// ```
 /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
@@ -19,7 +19,7 @@ use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// });
 /// let stats = handler.stats();
 /// assert_eq!((stats.received, stats.delivered, stats.panics, stats.waiting), (1, 1, 1, 0));
-/// # Ok::<(), k8s_informer::InformerError>(())
+/// # Ok::<(), k8s_informer::informer::InformerError>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

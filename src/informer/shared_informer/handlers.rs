@@ -165,7 +165,8 @@ impl<T: Object> SharedIndexInformer<T> {
     ///
     /// ```
     /// use k8s_informer::testing::ScriptedListerWatcher;
-    /// use k8s_informer::{DynamicObject, HandlerFuncs, SharedIndexInformer};
+    /// use k8s_informer::{DynamicObject, SharedIndexInformer};
+    /// use k8s_informer::handler::HandlerFuncs;
     /// use std::sync::Arc;
     ///
     /// let nothing = Arc::new(ScriptedListerWatcher::new([]));
@@ -173,7 +174,7 @@ impl<T: Object> SharedIndexInformer<T> {
     /// let handler = informer.add_handler(HandlerFuncs::new())?;
     /// assert!(informer.shut_down_event_handler(&handler));
     /// assert!(handler.ended().is_done());
-    /// # Ok::<(), k8s_informer::InformerError>(())
+    /// # Ok::<(), k8s_informer::informer::InformerError>(())
     /// ```
     pub fn shut_down_event_handler(&self, registration: &HandlerRegistration) -> bool {
         self.remove_event_handler(registration);

@@ -37,7 +37,8 @@ use crate::threads::Owner;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use k8s_informer::{Body, DynamicObject, ListOptions, ListWatch, Object, SharedIndexInformer, Stop};
+/// use k8s_informer::{DynamicObject, Object, SharedIndexInformer, Stop};
+/// use k8s_informer::reflector::{Body, ListOptions, ListWatch};
 ///
 /// let pods = ListWatch::new(
 ///     |_: &ListOptions, _: &Stop| Ok(Body::from(r#"{"kind": "List", "metadata": {}, "items": [{"metadata": {"name": "a"}}]}"#)),
@@ -58,7 +59,7 @@ use crate::threads::Owner;
 /// assert_eq!(informer.lister().list().len(), 1);
 /// stop.stop();
 /// running.join().unwrap()?;
-/// # Ok::<(), k8s_informer::InformerError>(())
+/// # Ok::<(), k8s_informer::informer::InformerError>(())
 /// ```
 pub struct SharedIndexInformer<T> {
     shared: Arc<Shared<T>>,
@@ -267,7 +268,8 @@ impl<T: Object> SharedIndexInformer<T> {
     ///
     /// ```
     /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
-    /// use k8s_informer::{DynamicObject, SharedIndexInformer, Stop, Transform};
+    /// use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
+    /// use k8s_informer::store::Transform;
     /// use std::sync::Arc;
     ///
     /// let item = r#"{"metadata": {"name": "a"}, "spec": {"of no": "interest"}}"#;
@@ -286,7 +288,7 @@ impl<T: Object> SharedIndexInformer<T> {
     ///     stop.stop();
     /// });
     /// assert!(informer.lister().get("", "a").unwrap().get("spec").is_none());
-    /// # Ok::<(), k8s_informer::InformerError>(())
+    /// # Ok::<(), k8s_informer::informer::InformerError>(())
     /// ```
     ///
     /// # Errors
@@ -298,7 +300,7 @@ impl<T: Object> SharedIndexInformer<T> {
 
     /// Is called with the failed lists and the failed requests for a watch; the last one that is set before
     /// the start counts (I6). See
-    /// [`ReflectorOptions::watch_error_handler`](crate::ReflectorOptions::watch_error_handler).
+    /// [`ReflectorOptions::watch_error_handler`](crate::reflector::ReflectorOptions::watch_error_handler).
     ///
     /// # Errors
     ///

@@ -19,7 +19,8 @@ impl<T: Object> SharedIndexInformer<T> {
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
-    /// use k8s_informer::{Client, Config, Request, SharedInformerFactory, Stop};
+    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+    /// use k8s_informer::client::Request;
     /// use k8s_openapi::api::core::v1::ConfigMap;
     /// use serde_json::json;
     /// use std::sync::Arc;

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use super::{Life, Shared, SharedIndexInformer};
 use crate::informer::controller::{Controller, ControllerConfig};
 use crate::informer::error::InformerError;
-use crate::informer::handler::Notification;
+use crate::informer::handler::KeyedNotification;
 use crate::informer::options::SharedIndexInformerOptions;
 use crate::informer::process::{Part, Tell};
 use crate::informer::queue::{InformerQueue, QueueOptions};
@@ -243,7 +243,12 @@ impl<T: Object> Process<T> {
     }
 
     /// To the handlers; whether to go on.
-    fn tell(&self, notification: Notification<T>, sync: bool, panics: &mut Vec<String>) -> bool {
+    fn tell(
+        &self,
+        notification: KeyedNotification<T>,
+        sync: bool,
+        panics: &mut Vec<String>,
+    ) -> bool {
         if let Some(inline) = &self.shared.inline
             && let Err(panic) = panic::catch(|| notification.event.deliver(&mut **inline.lock()))
         {

@@ -61,7 +61,7 @@ impl<T: Object> SharedIndexInformer<T> {
     /// for.
     ///
     /// `Ok` thus also means that the object has been deleted since, or never reaches this cache: a label or
-    /// field selector, or a [`Shard`](crate::Shard), excludes it, or the informer was made from a
+    /// field selector, or a [`Shard`](crate::reflector::Shard), excludes it, or the informer was made from a
     /// lister-watcher that is limited to another namespace. An object that was not in the cache before and
     /// that could not be decoded or stored is not told apart from these. Read the cache to see which.
     ///

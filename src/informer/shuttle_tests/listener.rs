@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Recorder, Thing};
-use crate::informer::handler::{Event, Notification};
+use crate::informer::handler::{KeyedNotification, Notification};
 use crate::informer::listener::{HandlerBuffer, NewListener, ProcessorListener};
 use crate::informer::returns::Returns;
 use crate::informer::shared_processor::SharedProcessor;
@@ -39,12 +39,12 @@ fn things(count: usize) -> Vec<Arc<Thing>> {
         .collect()
 }
 
-fn initial(thing: &Arc<Thing>) -> Notification<Thing> {
-    let event = Event::Added {
+fn initial(thing: &Arc<Thing>) -> KeyedNotification<Thing> {
+    let event = Notification::Added {
         object: Arc::clone(thing),
         is_in_initial_list: true,
     };
-    Notification {
+    KeyedNotification {
         key: thing.name().into(),
         event,
     }
@@ -175,16 +175,16 @@ fn sp6_a_handler_is_removed_while_others_are_told() {
 }
 
 /// Events of two objects that belong together, some of them of the initial list.
-fn changes() -> Vec<Notification<Thing>> {
+fn changes() -> Vec<KeyedNotification<Thing>> {
     let thing = |version| Thing::new("a", version);
-    let update = |old, new| Event::Modified {
+    let update = |old, new| Notification::Modified {
         old: thing(old),
         new: thing(new),
     };
     let (other, delete) = (Thing::new("b", 1), |thing| {
-        Event::deleted(Deleted::Final(thing), None)
+        Notification::deleted(Deleted::Final(thing), None)
     });
-    let of = |name: &str, event| Notification {
+    let of = |name: &str, event| KeyedNotification {
         key: name.into(),
         event,
     };
@@ -196,7 +196,7 @@ fn changes() -> Vec<Notification<Thing>> {
         of("a", delete(thing(3))),
         of(
             "a",
-            Event::Added {
+            Notification::Added {
                 object: thing(4),
                 is_in_initial_list: false,
             },

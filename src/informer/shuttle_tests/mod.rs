@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::handler::{Event, ResourceEventHandler};
+use super::handler::{Notification, ResourceEventHandler};
 use crate::object::{Deleted, Object};
 use crate::sync::{Condvar, Mutex};
 
@@ -96,14 +96,14 @@ impl View {
         );
     }
 
-    fn tell(&mut self, event: &Event<Thing>) {
+    fn tell(&mut self, event: &Notification<Thing>) {
         match event {
-            Event::Added {
+            Notification::Added {
                 object,
                 is_in_initial_list,
             } => self.add(object, *is_in_initial_list),
-            Event::Modified { old, new } => self.update(old, new),
-            Event::Deleted { gone, .. } => self.delete(gone),
+            Notification::Modified { old, new } => self.update(old, new),
+            Notification::Deleted { gone, .. } => self.delete(gone),
         }
     }
 }

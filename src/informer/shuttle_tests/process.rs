@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{Thing, View};
 use crate::informer::InformerQueue;
-use crate::informer::handler::Notification;
+use crate::informer::handler::KeyedNotification;
 use crate::informer::process::Part;
 use crate::informer::queue::QueueOptions;
 use crate::object::{Accessor, Deleted, Object};
@@ -100,7 +100,7 @@ fn consume(
         requeue.set(requeue.get() - usize::from(back));
         back
     };
-    let tell = |notification: Notification<Thing>, _| {
+    let tell = |notification: KeyedNotification<Thing>, _| {
         view.borrow_mut().tell(&notification.event);
         true
     };
@@ -141,7 +141,7 @@ fn is_closed<P>(error: &PopError<P>) -> bool {
 struct Server {
     objects: BTreeMap<&'static str, usize>,
     version: usize,
-    /// Whether it deletes what was not there, which only a [`DeltaFifo`](crate::DeltaFifo) keeps to itself.
+    /// Whether it deletes what was not there, which only a [`DeltaFifo`](crate::queue::DeltaFifo) keeps to itself.
     unknown: bool,
 }
 

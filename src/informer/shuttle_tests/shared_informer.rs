@@ -4,9 +4,9 @@ use std::io::{self, Read};
 use std::sync::Arc;
 
 use super::{Recorder, Thing, View};
+use crate::handler::{HandlerBuffer, HandlerOptions, HandlerRegistration};
 use crate::informer::{
-    HandlerBuffer, HandlerOptions, HandlerRegistration, InformerError, InformerQueue,
-    SharedIndexInformer, SharedIndexInformerOptions,
+    InformerError, InformerQueue, SharedIndexInformer, SharedIndexInformerOptions,
 };
 use crate::reflector::{Body, ListWatch};
 use crate::stop::Stop;

@@ -29,12 +29,13 @@ use crate::stack;
 /// - Handlers and listers always want the same few fields: a struct of your own with just those
 ///   ([`impl_object!`](crate::impl_object)). Nothing is cheaper.
 /// - They want everything, but of few of the objects, or now and then: `Compact`. Leave out what nobody wants
-///   by [`ReflectorOptions::skip`](crate::ReflectorOptions::skip): what is skipped is not in the bytes.
+///   by [`ReflectorOptions::skip`](crate::reflector::ReflectorOptions::skip): what is skipped is not in the bytes.
 /// - They go through all of each object at each event: the type itself, which is decoded once.
 ///
 /// ```
 /// use k8s_informer::testing::ApiServer;
-/// use k8s_informer::{Client, Compact, Config, Object, SharedInformerFactory, Stop};
+/// use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
+/// use k8s_informer::object::Compact;
 /// use k8s_openapi::api::core::v1::Pod;
 /// use serde_json::json;
 ///
@@ -78,7 +79,9 @@ impl<T> Compact<T> {
     /// From anything that is an object as JSON: a value of the type, a tree, another one that was changed.
     ///
     /// ```
-    /// use k8s_informer::{Compact, Object, Transform};
+    /// use k8s_informer::Object;
+    /// use k8s_informer::object::Compact;
+    /// use k8s_informer::store::Transform;
     /// use k8s_openapi::api::core::v1::Pod;
     ///
     /// // A transform that changes what it decodes.
@@ -113,7 +116,7 @@ impl<T> Compact<T> {
     /// All of it, as JSON.
     ///
     /// ```
-    /// use k8s_informer::Compact;
+    /// use k8s_informer::object::Compact;
     ///
     /// let pod: Compact = serde_json::from_str(r#" {"metadata":{"name":"a"}} "#)?;
     /// assert_eq!(pod.json(), r#"{"metadata":{"name":"a"}}"#);
@@ -127,7 +130,8 @@ impl<T> Compact<T> {
     /// of its own, with more stack than a handler's has.
     ///
     /// ```
-    /// use k8s_informer::{Compact, DynamicObject};
+    /// use k8s_informer::DynamicObject;
+    /// use k8s_informer::object::Compact;
     ///
     /// let pod: Compact = serde_json::from_str(r#"{"metadata": {"name": "a"}, "spec": {"priority": 3}}"#)?;
     /// let tree: DynamicObject = pod.decode()?;
@@ -150,7 +154,7 @@ impl<T> Compact<T> {
     /// Decodes it into another type: a struct with just the fields that are needed here, which may borrow.
     ///
     /// ```
-    /// use k8s_informer::Compact;
+    /// use k8s_informer::object::Compact;
     /// use serde::Deserialize;
     ///
     /// #[derive(Deserialize)]
@@ -182,7 +186,7 @@ impl<T> Compact<T> {
     /// A `Cow<str>` or a `String` takes any.
     ///
     /// ```
-    /// use k8s_informer::Compact;
+    /// use k8s_informer::object::Compact;
     ///
     /// let pod: Compact = serde_json::from_str(
     ///     r#"{"metadata": {"name": "a", "annotations": {"example.com/size": "3"}},
@@ -224,7 +228,7 @@ impl<T> Compact<T> {
     /// `metadata.labels`, in no particular order.
     ///
     /// ```
-    /// use k8s_informer::Compact;
+    /// use k8s_informer::object::Compact;
     ///
     /// let pod: Compact = serde_json::from_str(r#"{"metadata": {"labels": {"app": "web", "tier": "1"}}}"#)?;
     /// assert_eq!(pod.labels().collect::<Vec<_>>(), [("app", "web"), ("tier", "1")]);

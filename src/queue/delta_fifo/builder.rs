@@ -47,8 +47,8 @@ impl<T> DeltaFifoBuilder<T> {
         self
     }
 
-    /// Whether objects of a list come as [`Replaced`](crate::Delta::Replaced). Default: no, as
-    /// [`Sync`](crate::Delta::Sync), as in client-go.
+    /// Whether objects of a list come as [`Replaced`](crate::queue::Delta::Replaced). Default: no, as
+    /// [`Sync`](crate::queue::Delta::Sync), as in client-go.
     pub fn emit_replaced(mut self, emit_replaced: bool) -> Self {
         self.emit_replaced = emit_replaced;
         self
@@ -73,7 +73,7 @@ impl<T> DeltaFifoBuilder<T> {
         self
     }
 
-    /// What [`synced`](crate::Queue::synced) is called in reports, and the queue in the log. Default:
+    /// What [`synced`](crate::queue::Queue::synced) is called in reports, and the queue in the log. Default:
     /// `DeltaFifo`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();

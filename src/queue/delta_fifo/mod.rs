@@ -54,7 +54,9 @@ const BATCH: usize = if cfg!(all(test, shuttle)) { 2 } else { 64 };
 /// under the queue's lock: they must not call the queue. A panic in any of them is an error.
 ///
 /// ```
-/// use k8s_informer::{Accessor, Delta, DeltaFifo, KeyError, Queue, ReflectorStore};
+/// use k8s_informer::object::{Accessor, KeyError};
+/// use k8s_informer::queue::{Delta, DeltaFifo, Queue};
+/// use k8s_informer::store::ReflectorStore;
 /// use std::sync::Arc;
 ///
 /// let queue = DeltaFifo::new(Accessor::new(|word: &String| Ok::<_, KeyError>(word[..1].into())));
@@ -144,7 +146,7 @@ impl<T> DeltaFifo<T> {
     /// had `AddIfNotPresent` until 1.32.
     ///
     /// Use it only if the thread that pops also writes. Otherwise the deltas may be older than what the consumer
-    /// has seen meanwhile; return [`Requeue`](crate::Requeue) from the callback instead.
+    /// has seen meanwhile; return [`Requeue`](crate::queue::Requeue) from the callback instead.
     ///
     /// # Errors
     ///
@@ -203,7 +205,9 @@ impl<T> DeltaFifo<T> {
     /// The deltas that wait for this key.
     ///
     /// ```
-    /// use k8s_informer::{Accessor, DeltaFifo, KeyError, ReflectorStore};
+    /// use k8s_informer::object::{Accessor, KeyError};
+    /// use k8s_informer::queue::DeltaFifo;
+    /// use k8s_informer::store::ReflectorStore;
     /// use std::sync::Arc;
     ///
     /// let queue = DeltaFifo::new(Accessor::new(|word: &String| Ok::<_, KeyError>(word.as_str().into())));

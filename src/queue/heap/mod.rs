@@ -37,7 +37,8 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 /// changed nothing: the write is refused, and gives its object back.
 ///
 /// ```
-/// use k8s_informer::{Accessor, Heap, KeyError};
+/// use k8s_informer::object::{Accessor, KeyError};
+/// use k8s_informer::queue::Heap;
 /// use std::sync::Arc;
 ///
 /// struct Job(&'static str, u32);

@@ -16,7 +16,10 @@ use crate::time::{Clock, RealClock};
 /// go together (R4).
 ///
 /// ```
-/// use k8s_informer::{Accessor, Delta, Indexer, Indexers, KeyError, RealFifo, RealFifoMode, ReflectorStore};
+/// use k8s_informer::Indexer;
+/// use k8s_informer::object::{Accessor, KeyError};
+/// use k8s_informer::queue::{Delta, RealFifo, RealFifoMode};
+/// use k8s_informer::store::{Indexers, ReflectorStore};
 /// use std::sync::Arc;
 ///
 /// let accessor = Accessor::new(|word: &String| Ok::<_, KeyError>(word.as_str().into()));
@@ -31,7 +34,7 @@ use crate::time::{Clock, RealClock};
 /// let in_order = RealFifo::builder(accessor, RealFifoMode::InOrder(store)).build();
 /// in_order.replace(two(), "7")?;
 /// assert_eq!(in_order.list_keys(), ["a".into(), "b".into()]);
-/// # Ok::<(), k8s_informer::StoreError>(())
+/// # Ok::<(), k8s_informer::store::StoreError>(())
 /// ```
 pub enum RealFifoMode<T> {
     /// One change each.
@@ -79,7 +82,9 @@ impl<T> RealFifo<T> {
     /// With options.
     ///
     /// ```
-    /// use k8s_informer::{DynamicObject, Indexer, Queue, RealFifo, RealFifoMode, ReflectorStore};
+    /// use k8s_informer::{DynamicObject, Indexer};
+    /// use k8s_informer::queue::{Queue, RealFifo, RealFifoMode};
+    /// use k8s_informer::store::ReflectorStore;
     /// use std::sync::Arc;
     ///
     /// let store = Arc::new(Indexer::<DynamicObject>::for_objects());
@@ -130,7 +135,7 @@ impl<T> RealFifoBuilder<T> {
         self
     }
 
-    /// What [`synced`](crate::Queue::synced) is called in reports, and the queue in the log. Default:
+    /// What [`synced`](crate::queue::Queue::synced) is called in reports, and the queue in the log. Default:
     /// `RealFifo`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();

@@ -52,7 +52,10 @@ const BATCH: usize = if cfg!(all(test, shuttle)) { 2 } else { 1000 };
 /// head, since order is what this queue promises.
 ///
 /// ```
-/// use k8s_informer::{Accessor, Deleted, Delta, KeyError, Queue, RealFifo, ReflectorStore};
+/// use k8s_informer::Deleted;
+/// use k8s_informer::object::{Accessor, KeyError};
+/// use k8s_informer::queue::{Delta, Queue, RealFifo};
+/// use k8s_informer::store::ReflectorStore;
 /// use std::sync::Arc;
 ///
 /// let queue = RealFifo::new(Accessor::new(|word: &String| Ok::<_, KeyError>(word[..1].into())));

@@ -28,7 +28,7 @@ impl<T> RealFifo<T> {
     }
 
     /// What waits for this key, oldest first. It takes looking at everything that waits; and what a
-    /// [`ReplacedAll`](crate::Delta::ReplacedAll) has for the key is not seen.
+    /// [`ReplacedAll`](crate::queue::Delta::ReplacedAll) has for the key is not seen.
     pub fn get_by_key(&self, key: &str) -> Option<Deltas<T>> {
         let state = self.state.lock();
         let mut waiting = state

@@ -1,4 +1,4 @@
-//! [`DeltaFifo`](crate::DeltaFifo), without known objects: those are in the models of informers.
+//! [`DeltaFifo`](crate::queue::DeltaFifo), without known objects: those are in the models of informers.
 
 use super::Promise::EachOfAKey;
 use super::delta_fifo;

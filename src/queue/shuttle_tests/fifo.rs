@@ -1,4 +1,4 @@
-//! [`Fifo`](crate::Fifo).
+//! [`Fifo`](crate::queue::Fifo).
 
 use std::sync::Arc;
 

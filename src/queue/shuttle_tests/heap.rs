@@ -1,4 +1,4 @@
-//! [`Heap`](crate::Heap), whose writers compare without its lock.
+//! [`Heap`](crate::queue::Heap), whose writers compare without its lock.
 
 use std::cmp::Reverse;
 use std::sync::Arc;

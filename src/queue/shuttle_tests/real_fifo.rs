@@ -1,4 +1,4 @@
-//! [`RealFifo`](crate::RealFifo): the order across objects, and who keeps whom waiting. A batch is two
+//! [`RealFifo`](crate::queue::RealFifo): the order across objects, and who keeps whom waiting. A batch is two
 //! changes at most here, so four that are left are what two thousand are elsewhere.
 
 use std::sync::{Arc, OnceLock, Weak};

@@ -34,7 +34,8 @@ use crate::time::Clock;
 ///
 /// ```
 /// use k8s_informer::testing::FakeClock;
-/// use k8s_informer::{Accessor, ExpirationCache};
+/// use k8s_informer::object::Accessor;
+/// use k8s_informer::store::ExpirationCache;
 /// use std::sync::Arc;
 /// use std::time::Duration;
 ///
@@ -48,7 +49,7 @@ use crate::time::Clock;
 /// assert_eq!(zones.get_by_key("worker-1")?.unwrap().1, "zone-a");
 /// clock.advance(Duration::from_nanos(1));
 /// assert!(zones.get_by_key("worker-1")?.is_none());
-/// # Ok::<(), k8s_informer::StoreError>(())
+/// # Ok::<(), k8s_informer::store::StoreError>(())
 /// ```
 pub struct ExpirationCache<T> {
     accessor: Accessor<T>,

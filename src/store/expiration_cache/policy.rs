@@ -12,7 +12,8 @@ use crate::time::Clock;
 /// a policy; [`TtlPolicy`] is the usual one.
 ///
 /// ```
-/// use k8s_informer::{Accessor, ExpirationCache, TimestampedEntry};
+/// use k8s_informer::object::Accessor;
+/// use k8s_informer::store::{ExpirationCache, TimestampedEntry};
 /// use std::sync::Arc;
 ///
 /// let cache = ExpirationCache::builder(Accessor::new(|word: &String| Ok(word.as_str().into())))
@@ -21,7 +22,7 @@ use crate::time::Clock;
 /// cache.add(Arc::new("keep".to_owned()))?;
 /// cache.add(Arc::new("xyz".to_owned()))?;
 /// assert_eq!(cache.list(), [Arc::new("keep".to_owned())]);
-/// # Ok::<(), k8s_informer::StoreError>(())
+/// # Ok::<(), k8s_informer::store::StoreError>(())
 /// ```
 pub trait ExpirationPolicy<T>: Send + Sync {
     /// Whether the entry is to be treated as gone.
@@ -74,18 +75,19 @@ impl<T> fmt::Debug for TimestampedEntry<T> {
 /// by itself it is for policies of your own that build on it.
 ///
 /// ```
-/// use k8s_informer::{ExpirationPolicy, RealClock, TimestampedEntry, TtlPolicy};
+/// use k8s_informer::store::{ExpirationPolicy, TimestampedEntry, TtlPolicy};
+/// use k8s_informer::time::RealClock;
 /// use std::sync::Arc;
 /// use std::time::Duration;
 ///
 /// let ttl = TtlPolicy { ttl: Duration::from_secs(60), clock: Arc::new(RealClock) };
 /// let but_the_root =
 ///     move |entry: &TimestampedEntry<String>| &**entry.key() != "root" && ttl.is_expired(entry);
-/// # let accessor = k8s_informer::Accessor::new(|word: &String| Ok(word.as_str().into()));
-/// let cache = k8s_informer::ExpirationCache::builder(accessor).policy(but_the_root).build();
+/// # let accessor = k8s_informer::object::Accessor::new(|word: &String| Ok(word.as_str().into()));
+/// let cache = k8s_informer::store::ExpirationCache::builder(accessor).policy(but_the_root).build();
 /// cache.add(Arc::new("root".to_owned()))?;
 /// assert_eq!(cache.list().len(), 1);
-/// # Ok::<(), k8s_informer::StoreError>(())
+/// # Ok::<(), k8s_informer::store::StoreError>(())
 /// ```
 #[derive(Clone)]
 pub struct TtlPolicy {

@@ -41,7 +41,9 @@ use crate::time::Clock;
 /// than those of the store; those by index copy the list of mutations.
 ///
 /// ```
-/// use k8s_informer::{Accessor, DynamicObject, Indexer, MutationCache};
+/// use k8s_informer::{DynamicObject, Indexer};
+/// use k8s_informer::object::Accessor;
+/// use k8s_informer::store::MutationCache;
 /// use std::sync::Arc;
 ///
 /// let pod = |version: u32| -> Arc<DynamicObject> {

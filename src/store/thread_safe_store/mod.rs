@@ -44,7 +44,7 @@ type ResourceVersionFn<T> = dyn for<'a> Fn(&'a T) -> Option<&'a str> + Send + Sy
 /// for it.
 ///
 /// ```
-/// use k8s_informer::{IndexFunc, Indexers, ThreadSafeStore};
+/// use k8s_informer::store::{IndexFunc, Indexers, ThreadSafeStore};
 /// use std::sync::Arc;
 ///
 /// let first = IndexFunc::new(|word: &String| word.chars().take(1).map(String::from).collect());

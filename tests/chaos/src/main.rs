@@ -56,7 +56,9 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use k8s_informer::{Client, Clock, ReflectorState, ReflectorStatus};
+use k8s_informer::Client;
+use k8s_informer::reflector::{ReflectorState, ReflectorStatus};
+use k8s_informer::time::Clock;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};

@@ -7,13 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use k8s_informer::{
-    Backoff, Client, Clock, Compact, DynamicObject, FieldPaths, FilteringHandler,
-    GroupVersionResource, HandlerBuffer, HandlerOptions, HandlerRegistration, InformerQueue,
-    InformerScope, ListerWatcherSource, Object, ObjectMeta, PartialObjectMetadata,
-    ReflectorOptions, ReflectorStatus, Shard, SharedIndexInformer, SharedInformerFactory, Stop,
-    impl_object,
-};
+use k8s_informer::{Client, DynamicObject, Object, ObjectMeta, SharedIndexInformer, SharedInformerFactory, Stop, impl_object};
+use k8s_informer::handler::{FilteringHandler, HandlerBuffer, HandlerOptions, HandlerRegistration};
+use k8s_informer::informer::{InformerQueue, InformerScope};
+use k8s_informer::object::{Compact, GroupVersionResource, PartialObjectMetadata};
+use k8s_informer::reflector::{FieldPaths, ListerWatcherSource, ReflectorOptions, ReflectorStatus, Shard};
+use k8s_informer::time::{Backoff, Clock};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -348,7 +347,7 @@ impl ListerWatcherSource for Source {
         &self,
         resource: &GroupVersionResource,
         namespace: Option<&str>,
-    ) -> Arc<dyn k8s_informer::ListerWatcher> {
+    ) -> Arc<dyn k8s_informer::reflector::ListerWatcher> {
         self.0.lister_watcher(resource, namespace)
     }
 
@@ -356,7 +355,7 @@ impl ListerWatcherSource for Source {
         &self,
         resource: &GroupVersionResource,
         namespace: Option<&str>,
-    ) -> Arc<dyn k8s_informer::ListerWatcher> {
+    ) -> Arc<dyn k8s_informer::reflector::ListerWatcher> {
         self.0.metadata_lister_watcher(resource, namespace)
     }
 }

@@ -5,7 +5,9 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use k8s_informer::{Client, Error, GroupVersionResource, Request, Stop};
+use k8s_informer::{Client, Error, Stop};
+use k8s_informer::client::Request;
+use k8s_informer::object::GroupVersionResource;
 use serde_json::{Value, json};
 
 use crate::counts::Counts;

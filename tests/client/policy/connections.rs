@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use k8s_informer::{
-    Client, Config, GroupVersionResource, ListOptions, ListerWatcher, Request, Stop,
-};
+use k8s_informer::client::Request;
+use k8s_informer::object::GroupVersionResource;
+use k8s_informer::reflector::{ListOptions, ListerWatcher};
+use k8s_informer::{Client, Config, Stop};
 
 use crate::client::server::{Reply, SOON, Seen, Server, answer, first_chunk, read_request};
 

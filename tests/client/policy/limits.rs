@@ -5,10 +5,11 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use k8s_informer::{
-    Api, Client, Config, DeleteOptions, DynamicObject, Error, GroupVersionResource, ListOptions,
-    ListerWatcher, Request, Stop,
-};
+use k8s_informer::client::Request;
+use k8s_informer::client::api::{Api, DeleteOptions};
+use k8s_informer::object::GroupVersionResource;
+use k8s_informer::reflector::{ListOptions, ListerWatcher};
+use k8s_informer::{Client, Config, DynamicObject, Error, Stop};
 
 use crate::client::server::{Reply, SOON, Server, answer, first_chunk, read_request};
 

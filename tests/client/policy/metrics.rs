@@ -4,10 +4,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use k8s_informer::client::Request;
+use k8s_informer::metrics::ClientMetrics;
+use k8s_informer::object::GroupVersionResource;
+use k8s_informer::reflector::{ListOptions, ListerWatcher};
 use k8s_informer::testing::FakeClock;
-use k8s_informer::{
-    Client, ClientMetrics, Config, GroupVersionResource, ListOptions, ListerWatcher, Request, Stop,
-};
+use k8s_informer::{Client, Config, Stop};
 
 use crate::client::server::{Reply, SOON, Server, answer};
 

@@ -2,10 +2,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use k8s_informer::client::Request;
+use k8s_informer::object::GroupVersionResource;
+use k8s_informer::reflector::{ListOptions, ListerWatcher};
 use k8s_informer::testing::FakeClock;
-use k8s_informer::{
-    Client, Config, GroupVersionResource, ListOptions, ListerWatcher, Request, Stop,
-};
+use k8s_informer::{Client, Config, Stop};
 
 use super::{client_by, logged};
 use crate::client::server::{Reply, SOON, Server, answer};

@@ -2,8 +2,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use k8s_informer::client::Request;
 use k8s_informer::testing::FakeClock;
-use k8s_informer::{Config, Error, Request, Stop};
+use k8s_informer::{Config, Error, Stop};
 
 use super::client_by;
 use crate::client::server::{Reply, SOON, Server, answer};

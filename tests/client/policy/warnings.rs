@@ -1,8 +1,9 @@
 use std::sync::{Arc, Mutex};
 
-use k8s_informer::{
-    Client, Config, GroupVersionResource, ListOptions, ListerWatcher, Request, Stop, Warning,
-};
+use k8s_informer::client::{Request, Warning};
+use k8s_informer::object::GroupVersionResource;
+use k8s_informer::reflector::{ListOptions, ListerWatcher};
+use k8s_informer::{Client, Config, Stop};
 
 use super::logged;
 use crate::client::server::{Reply, Server, answer};

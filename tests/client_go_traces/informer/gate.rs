@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use k8s_informer::{
-    Deleted, Deltas, Done, InformerMetrics, PopError, Process, ProcessBatch, Queue, ReflectorStore,
-    Staging, Stop, StoreError,
-};
+use k8s_informer::metrics::InformerMetrics;
+use k8s_informer::queue::{Deltas, PopError, Process, ProcessBatch, Queue};
+use k8s_informer::store::{ReflectorStore, Staging, StoreError};
+use k8s_informer::{Deleted, Done, Stop};
 
 use super::source::Item;
 use super::world::{Gate, State, World};

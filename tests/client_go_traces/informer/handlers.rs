@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use k8s_informer::{Deleted, FilteringHandler, Object, ResourceEventHandler, Stop, Subscription};
+use k8s_informer::handler::{FilteringHandler, ResourceEventHandler};
+use k8s_informer::stop::Subscription;
+use k8s_informer::{Deleted, Object, Stop};
 use serde_json::{Value, json};
 
 use super::source::Item;

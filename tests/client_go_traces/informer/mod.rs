@@ -14,10 +14,12 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use k8s_informer::{
-    HandlerOptions, InformerError, InformerQueue, Queue, ReflectorOptions, SharedIndexInformer,
-    SharedIndexInformerOptions, Stop, Transform,
-};
+use k8s_informer::handler::HandlerOptions;
+use k8s_informer::informer::{InformerError, InformerQueue, SharedIndexInformerOptions};
+use k8s_informer::queue::Queue;
+use k8s_informer::reflector::ReflectorOptions;
+use k8s_informer::store::Transform;
+use k8s_informer::{SharedIndexInformer, Stop};
 use serde_json::{Value, json};
 
 use self::gate::{Depth, Gated};

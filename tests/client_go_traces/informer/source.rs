@@ -4,9 +4,10 @@ use std::io::{self, Read};
 use std::sync::Arc;
 use std::thread;
 
-use k8s_informer::{
-    Body, Error, IndexFunc, Indexers, ListOptions, ListerWatcher, Object, Status, Stop, Transform,
-};
+use k8s_informer::error::Status;
+use k8s_informer::reflector::{Body, ListOptions, ListerWatcher};
+use k8s_informer::store::{IndexFunc, Indexers, Transform};
+use k8s_informer::{Error, Object, Stop};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 

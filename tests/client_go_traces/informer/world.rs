@@ -6,7 +6,10 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use k8s_informer::{Clock, Error, HandlerRegistration, Stop, Subscription};
+use k8s_informer::handler::HandlerRegistration;
+use k8s_informer::stop::Subscription;
+use k8s_informer::time::Clock;
+use k8s_informer::{Error, Stop};
 use serde_json::Value;
 
 /// All threads settle in so long, in real time.

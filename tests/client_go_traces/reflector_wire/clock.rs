@@ -4,7 +4,8 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use k8s_informer::{Clock, Stop};
+use k8s_informer::Stop;
+use k8s_informer::time::Clock;
 
 /// A thread that is expected to do something has so long, in real time.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -3,10 +3,10 @@
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use k8s_informer::{
-    Clock, Deleted, Done, DynamicObject, InformerQueue, Object, SharedIndexInformer,
-    SharedIndexInformerOptions, meta_namespace_key,
-};
+use k8s_informer::informer::{InformerQueue, SharedIndexInformerOptions};
+use k8s_informer::object::meta_namespace_key;
+use k8s_informer::time::Clock;
+use k8s_informer::{Deleted, Done, DynamicObject, Object, SharedIndexInformer};
 use serde_json::{Map, Value, json};
 
 use super::options;

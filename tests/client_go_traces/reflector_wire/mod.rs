@@ -15,10 +15,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_informer::{
-    Backoff, Clock, DynamicObject, Error, GroupVersionKind, Reflector, ReflectorOptions,
-    ReflectorStore,
-};
+use k8s_informer::object::GroupVersionKind;
+use k8s_informer::reflector::{Reflector, ReflectorOptions};
+use k8s_informer::store::ReflectorStore;
+use k8s_informer::time::{Backoff, Clock};
+use k8s_informer::{DynamicObject, Error};
 use serde_json::{Map, Value, json};
 
 pub(crate) use self::observe::class;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
-use k8s_informer::{
-    Deleted, DynamicObject, Error, Object, ReflectorStore, StoreError, meta_namespace_key,
-};
+use k8s_informer::object::meta_namespace_key;
+use k8s_informer::store::{ReflectorStore, StoreError};
+use k8s_informer::{Deleted, DynamicObject, Error, Object};
 use serde_json::{Map, Value, json};
 
 use crate::client_go_traces::object::text;

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use k8s_informer::{Body, Error, ListOptions, ListWatch, ListerWatcher, Stop};
+use k8s_informer::reflector::{Body, ListOptions, ListWatch, ListerWatcher};
+use k8s_informer::{Error, Stop};
 use serde_json::{Map, Value, json};
 
 use super::clock::VirtualClock;

@@ -13,9 +13,11 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use k8s_informer::{
-    Client, Clock, Config, DynamicObject, GroupVersionResource, Reflector, ReflectorStore, Stop,
-};
+use k8s_informer::object::GroupVersionResource;
+use k8s_informer::reflector::Reflector;
+use k8s_informer::store::ReflectorStore;
+use k8s_informer::time::Clock;
+use k8s_informer::{Client, Config, DynamicObject, Stop};
 use serde_json::{Value, json};
 
 use super::observe::{self, Recorder};

@@ -3,12 +3,13 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 
-use k8s_informer::testing::FakeClock;
-use k8s_informer::{
-    Deleted, Deltas, Done, DynamicObject, FilteringHandler, HandlerBuffer, HandlerOptions,
-    HandlerRegistration, Object, PopError, Process, ProcessBatch, Queue, ReflectorStore,
-    ResourceEventHandler, SharedIndexInformer, StoreError,
+use k8s_informer::handler::{
+    FilteringHandler, HandlerBuffer, HandlerOptions, HandlerRegistration, ResourceEventHandler,
 };
+use k8s_informer::queue::{Deltas, PopError, Process, ProcessBatch, Queue};
+use k8s_informer::store::{ReflectorStore, StoreError};
+use k8s_informer::testing::FakeClock;
+use k8s_informer::{Deleted, Done, DynamicObject, Object, SharedIndexInformer};
 use parking_lot::{Condvar, Mutex};
 use serde_json::json;
 
@@ -196,7 +197,7 @@ fn sp13_panics_of_every_kind_of_call_are_counted_and_named() {
     let feed = Feed::new("sp13 counts");
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
-    let funcs = k8s_informer::HandlerFuncs::new()
+    let funcs = k8s_informer::handler::HandlerFuncs::new()
         .on_add(|_: &Arc<DynamicObject>, _| panic!("at an add"))
         .on_update(|_, _| std::panic::panic_any(7))
         .on_delete(|_| panic!("at a deletion"));
@@ -226,7 +227,7 @@ fn sp14_a_call_that_takes_long_while_many_wait_is_logged() {
     let informer = informer_with(&feed, options(&clock));
     let (first, second) = (Door::new(), Door::new());
     let (one, two) = (first.clone(), second.clone());
-    let funcs = k8s_informer::HandlerFuncs::new()
+    let funcs = k8s_informer::handler::HandlerFuncs::new()
         .on_add(move |_: &Arc<DynamicObject>, _| one.pass())
         .on_update(move |_, _| two.pass());
     let name = format!("sp14 {:?}", super::queue_kind());
@@ -320,10 +321,11 @@ fn sp15_handler_shutting_itself_down_does_not_deadlock() {
     let slot: Arc<Mutex<Option<HandlerRegistration>>> = Arc::default();
     let (answered, answers) = mpsc::channel();
     let (inner, own) = (informer.clone(), Arc::clone(&slot));
-    let funcs = k8s_informer::HandlerFuncs::new().on_add(move |_: &Arc<DynamicObject>, _| {
-        let own = own.lock().clone().unwrap();
-        answered.send(inner.shut_down_event_handler(&own)).unwrap();
-    });
+    let funcs =
+        k8s_informer::handler::HandlerFuncs::new().on_add(move |_: &Arc<DynamicObject>, _| {
+            let own = own.lock().clone().unwrap();
+            answered.send(inner.shut_down_event_handler(&own)).unwrap();
+        });
     let handler = add(&informer, "sp15 self", HandlerBuffer::Unbounded, funcs);
     *slot.lock() = Some(handler.clone());
     let _running = run_synced(&informer);

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use k8s_informer::{Clock, DynamicObject, RealClock, Stop};
+use k8s_informer::time::{Clock, RealClock};
+use k8s_informer::{DynamicObject, Stop};
 
 use super::informer;
 use crate::informer::support::{Door, Feed, SOON, object, run_synced, until};

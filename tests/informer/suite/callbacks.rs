@@ -3,8 +3,10 @@
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use k8s_informer::handler::HandlerRegistration;
 use k8s_informer::testing::FakeClock;
-use k8s_informer::{Clock, HandlerRegistration, Object, SharedIndexInformer, Stop};
+use k8s_informer::time::Clock;
+use k8s_informer::{Object, SharedIndexInformer, Stop};
 use parking_lot::Mutex;
 
 use super::{informer, informer_options, informer_with};
@@ -52,7 +54,7 @@ fn a_callback_may_remove_its_own_handler() {
     let handler = informer
         .add_event_handler(|handler| {
             handler.on_add(move |object, initial| {
-                k8s_informer::ResourceEventHandler::on_add(&mut tell, object, initial);
+                k8s_informer::handler::ResourceEventHandler::on_add(&mut tell, object, initial);
                 inner.remove_event_handler(own.lock().as_ref().unwrap());
             })
         })

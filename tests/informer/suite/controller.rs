@@ -5,13 +5,17 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Instant;
 
-use k8s_informer::testing::{Answer, FakeClock, ScriptedListerWatcher};
-use k8s_informer::{
-    Accessor, Backoff, Controller, ControllerConfig, Deleted, DeltaFifo, Deltas, Done,
-    DynamicObject, HandlerFuncs, IndexFunc, Indexer, Indexers, InformerError, InformerOptions,
-    InformerQueue, Object, PopError, Process, Queue, RealFifo, RealFifoMode, ReflectorStore,
-    ResourceEventHandler, SharedIndexInformer, Stop, StoreError, new_indexer_informer,
+use k8s_informer::handler::{HandlerFuncs, ResourceEventHandler};
+use k8s_informer::informer::{
+    Controller, ControllerConfig, InformerError, InformerOptions, InformerQueue,
+    new_indexer_informer,
 };
+use k8s_informer::object::Accessor;
+use k8s_informer::queue::{DeltaFifo, Deltas, PopError, Process, Queue, RealFifo, RealFifoMode};
+use k8s_informer::store::{IndexFunc, Indexers, ReflectorStore, StoreError};
+use k8s_informer::testing::{Answer, FakeClock, ScriptedListerWatcher};
+use k8s_informer::time::Backoff;
+use k8s_informer::{Deleted, Done, DynamicObject, Indexer, Object, SharedIndexInformer, Stop};
 use serde::{Deserialize, Deserializer};
 
 use super::{informer, informer_options, informer_with, locked, one_by_one, queue_kind};

@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use k8s_informer::handler::{HandlerFuncs, HandlerRegistration};
+use k8s_informer::informer::{InformerError, InformerScope, ShutdownError};
+use k8s_informer::object::GroupVersionResource;
+use k8s_informer::reflector::{ListerWatcher, ListerWatcherSource, WatchErrorHandler};
+use k8s_informer::store::Transform;
 use k8s_informer::testing::FakeClock;
-use k8s_informer::{
-    DynamicObject, GroupVersionResource, HandlerFuncs, HandlerRegistration, InformerError,
-    InformerScope, ListerWatcher, ListerWatcherSource, Object, SharedIndexInformer,
-    SharedInformerFactory, ShutdownError, Stop, Transform, WatchErrorHandler,
-};
+use k8s_informer::{DynamicObject, Object, SharedIndexInformer, SharedInformerFactory, Stop};
 use parking_lot::Mutex;
 use serde_json::json;
 
@@ -175,7 +176,7 @@ fn i3_reflector_and_process_loop_end_before_the_handlers() {
     // The handler is still in its call, everything else has ended.
     assert_eq!(
         informer.status().state,
-        k8s_informer::ReflectorState::Stopped
+        k8s_informer::reflector::ReflectorState::Stopped
     );
     assert!(!informer.ended().is_done() && !handler.ended().is_done());
     assert!(informer.add_event_handler(|handler| handler).is_err());
@@ -529,11 +530,11 @@ fn wt1_i5_wait_for_past_sync_returns_even_after_stop() {
     feed.list("10", &[]);
     let informer = informer(&feed);
     let running = run(&informer);
-    k8s_informer::wait_for_cache_sync(&Stop::new(), [informer.synced()]).unwrap();
+    k8s_informer::informer::wait_for_cache_sync(&Stop::new(), [informer.synced()]).unwrap();
     running.end().unwrap();
     let stopped = Stop::new();
     stopped.stop();
-    k8s_informer::wait_for_cache_sync(&stopped, [informer.synced()]).unwrap();
+    k8s_informer::informer::wait_for_cache_sync(&stopped, [informer.synced()]).unwrap();
 }
 
 #[test]

@@ -4,12 +4,16 @@ use std::collections::HashMap;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use k8s_informer::testing::{ApiServer, FakeClock, Fault, RequestRecord, Verb};
-use k8s_informer::{
-    Client, Config, GroupVersionResource, HandlerFuncs, InformerError, ListerWatcher,
-    ListerWatcherSource, NAMESPACE_INDEX, Object, ReflectorOptions, ReflectorState,
-    SharedInformerFactory, SharedInformerFactoryBuilder, Stop, WaitError,
+use k8s_informer::handler::HandlerFuncs;
+use k8s_informer::informer::{InformerError, SharedInformerFactoryBuilder};
+use k8s_informer::object::GroupVersionResource;
+use k8s_informer::queue::WaitError;
+use k8s_informer::reflector::{
+    ListerWatcher, ListerWatcherSource, ReflectorOptions, ReflectorState,
 };
+use k8s_informer::store::NAMESPACE_INDEX;
+use k8s_informer::testing::{ApiServer, FakeClock, Fault, RequestRecord, Verb};
+use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use parking_lot::Mutex;
 use serde_json::json;

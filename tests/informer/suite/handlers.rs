@@ -2,9 +2,8 @@
 
 use std::sync::{Arc, mpsc};
 
-use k8s_informer::{
-    DynamicObject, HandlerOptions, Object, ResourceEventHandler, RingGrowing, impl_object,
-};
+use k8s_informer::handler::{HandlerOptions, ResourceEventHandler, RingGrowing};
+use k8s_informer::{DynamicObject, Object, impl_object};
 use parking_lot::Mutex;
 
 use super::informer;
@@ -16,7 +15,7 @@ fn add_named(
     informer: &Informer,
     name: &str,
     handler: impl ResourceEventHandler<DynamicObject> + 'static,
-) -> k8s_informer::HandlerRegistration {
+) -> k8s_informer::handler::HandlerRegistration {
     let mut options = HandlerOptions::default();
     options.name = name.to_owned();
     informer.add_handler_with_options(handler, options).unwrap()

@@ -21,10 +21,10 @@ use std::env;
 use std::process::Command;
 use std::sync::Arc;
 
+use k8s_informer::SharedIndexInformer;
+use k8s_informer::informer::{InformerQueue, SharedIndexInformerOptions};
+use k8s_informer::reflector::ReflectorOptions;
 use k8s_informer::testing::FakeClock;
-use k8s_informer::{
-    InformerQueue, ReflectorOptions, SharedIndexInformer, SharedIndexInformerOptions,
-};
 
 /// The name of the queue that this process tests.
 const VARIABLE: &str = "TEST_QUEUE";

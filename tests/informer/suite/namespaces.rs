@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_informer::informer::InformerScope;
+use k8s_informer::object::GroupVersionResource;
+use k8s_informer::reflector::ReflectorState;
 use k8s_informer::testing::{ApiServer, FakeClock, Fault, Verb};
-use k8s_informer::{
-    Client, Config, GroupVersionResource, InformerScope, Object, ReflectorState,
-    SharedIndexInformer, SharedInformerFactory, Stop,
-};
+use k8s_informer::{Client, Config, Object, SharedIndexInformer, SharedInformerFactory, Stop};
 use serde_json::{Value, json};
 
 use super::{informer_options, queue_kind};

@@ -3,11 +3,13 @@
 use std::sync::{Arc, mpsc};
 
 use crossbeam_channel::{Receiver, TryRecvError};
-use k8s_informer::testing::FakeClock;
-use k8s_informer::{
-    ChannelHandler, Deleted, DynamicObject, Event, FilteringHandler, HandlerBuffer, HandlerFuncs,
-    HandlerOptions, InformerOptions, Object, ResourceEventHandler, Stop, new_indexer_informer,
+use k8s_informer::handler::{
+    ChannelHandler, FilteringHandler, HandlerBuffer, HandlerFuncs, HandlerOptions,
+    ResourceEventHandler,
 };
+use k8s_informer::informer::{InformerOptions, new_indexer_informer};
+use k8s_informer::testing::FakeClock;
+use k8s_informer::{Deleted, DynamicObject, Notification, Object, Stop};
 use serde_json::json;
 
 use super::{informer, one_by_one, queue_kind};
@@ -16,7 +18,7 @@ use crate::informer::support::{
     run_synced, soon, until,
 };
 
-type Channel = Receiver<Event<DynamicObject>>;
+type Channel = Receiver<Notification<DynamicObject>>;
 
 fn receive(channel: &Channel) -> String {
     let event = channel.recv_timeout(SOON).expect("an event");
@@ -350,8 +352,8 @@ fn h1_filter_decides_on_state_before_merged_deletion() {
         channel.on_delete_after(&labelled("a", "1", before), &tombstone(after));
         let (inner, events, _asks) = web();
         let (sender, passed) = mpsc::channel();
-        let collect =
-            HandlerFuncs::new().on_event(move |event| sender.send(Event::clone(event)).unwrap());
+        let collect = HandlerFuncs::new()
+            .on_event(move |event| sender.send(Notification::clone(event)).unwrap());
         let tombstones = |gone: &Deleted<DynamicObject>| {
             gone.object()
                 .is_some_and(|object| object.label("app") == Some("web"))

@@ -14,7 +14,7 @@ struct Resyncing {
     clock: FakeClock,
     informer: Informer,
     ticks: usize,
-    running: Option<Running<Result<(), k8s_informer::InformerError>>>,
+    running: Option<Running<Result<(), k8s_informer::informer::InformerError>>>,
 }
 
 impl Resyncing {

@@ -3,11 +3,11 @@
 use std::sync::mpsc;
 use std::thread;
 
+use k8s_informer::informer::{InformerError, wait_for_cache_sync};
+use k8s_informer::object::GroupVersionKind;
+use k8s_informer::store::NAMESPACE_INDEX;
 use k8s_informer::testing::FakeClock;
-use k8s_informer::{
-    DynamicObject, GroupVersionKind, InformerError, NAMESPACE_INDEX, Object, Stop,
-    wait_for_cache_sync,
-};
+use k8s_informer::{DynamicObject, Object, Stop};
 use serde_json::json;
 
 use super::{informer, informer_with};

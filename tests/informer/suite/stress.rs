@@ -6,11 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
+use k8s_informer::handler::{HandlerBuffer, HandlerOptions, ResourceEventHandler};
 use k8s_informer::testing::ApiServer;
-use k8s_informer::{
-    Client, Config, Deleted, DynamicObject, HandlerBuffer, HandlerOptions, Object,
-    ResourceEventHandler, SharedInformerFactory, Stop,
-};
+use k8s_informer::{Client, Config, Deleted, DynamicObject, Object, SharedInformerFactory, Stop};
 use parking_lot::Mutex;
 use serde_json::json;
 
@@ -184,13 +182,13 @@ fn handlers_follow_server_through_broken_watches_and_lists() {
     let client = Client::new(Config::new(server.url())).unwrap();
     let mut options = crate::informer::support::options(&k8s_informer::testing::FakeClock::new());
     // Watches that end at once are opened at intervals.
-    options.clock = k8s_informer::ReflectorOptions::default().clock;
+    options.clock = k8s_informer::reflector::ReflectorOptions::default().clock;
     options.page_size = Some(3);
     let factory = SharedInformerFactory::builder(client)
         .queue(super::queue_kind())
         .reflector_options(options)
         .build();
-    let informer = factory.dynamic(k8s_informer::GroupVersionResource::new(
+    let informer = factory.dynamic(k8s_informer::object::GroupVersionResource::new(
         "",
         "v1",
         "configmaps",

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
-use k8s_informer::{Deleted, IndexError, MutationCache};
+use k8s_informer::Deleted;
+use k8s_informer::store::{IndexError, MutationCache};
 
 use super::{Thing, accessor, pairs, plain, thing, valued, with_adds};
 

@@ -7,11 +7,10 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use k8s_informer::object::{Accessor, KeyError, meta_namespace_key};
+use k8s_informer::store::{IndexFunc, Indexers, MutationCache, MutationCacheBuilder, StoreError};
 use k8s_informer::testing::FakeClock;
-use k8s_informer::{
-    Accessor, Deleted, IndexFunc, Indexer, Indexers, KeyError, MutationCache, MutationCacheBuilder,
-    Object, StoreError, meta_namespace_key,
-};
+use k8s_informer::{Deleted, Indexer, Object};
 
 const A_MOMENT: Duration = Duration::from_nanos(1);
 const FIVE_MINUTES: Duration = Duration::from_secs(300);

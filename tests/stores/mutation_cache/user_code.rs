@@ -4,10 +4,11 @@ use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use k8s_informer::{
-    Accessor, Deleted, IndexFunc, Indexer, Indexers, Key, KnownObjects, MutationCache, Object,
-    ReflectorStore, Store, StoreError,
+use k8s_informer::object::{Accessor, Key};
+use k8s_informer::store::{
+    IndexFunc, Indexers, KnownObjects, MutationCache, ReflectorStore, Store, StoreError,
 };
+use k8s_informer::{Deleted, Indexer, Object};
 
 use super::{Thing, accessor, thing, valued, with_adds, with_uid};
 

@@ -17,7 +17,7 @@ use crate::error::Error;
 /// one that has a `current-context` on that.
 ///
 /// ```
-/// use k8s_informer::Kubeconfig;
+/// use k8s_informer::client::Kubeconfig;
 ///
 /// let text = "
 /// current-context: dev

@@ -15,7 +15,8 @@ use crate::error::Error;
 /// [`Config`] that comes of it.
 ///
 /// ```
-/// use k8s_informer::{Client, KubeconfigOptions};
+/// use k8s_informer::Client;
+/// use k8s_informer::client::KubeconfigOptions;
 ///
 /// # let folder = std::env::temp_dir().join(format!("kubeconfig-options-{}", std::process::id()));
 /// # std::fs::create_dir_all(&folder)?;
@@ -121,7 +122,8 @@ impl KubeconfigOptions {
     /// As [`load`](Self::load).
     ///
     /// ```
-    /// use k8s_informer::{Client, KubeconfigOptions};
+    /// use k8s_informer::Client;
+    /// use k8s_informer::client::KubeconfigOptions;
     ///
     /// let text = "
     /// current-context: here

@@ -1,4 +1,4 @@
-//! The algebra of [`HandlerBuffer::Coalescing`](crate::HandlerBuffer::Coalescing): line by line, and as
+//! The algebra of [`HandlerBuffer::Coalescing`](crate::handler::HandlerBuffer::Coalescing): line by line, and as
 //! properties of any sequence of events with reads at any points. Objects are versions.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -8,33 +8,33 @@ use super::*;
 use crate::informer::handler::{FilteringHandler, HandlerFuncs};
 use crate::object::Deleted;
 
-fn add(version: u32) -> Event<u32> {
-    Event::Added {
+fn add(version: u32) -> Notification<u32> {
+    Notification::Added {
         object: Arc::new(version),
         is_in_initial_list: false,
     }
 }
 
-fn initial(version: u32) -> Event<u32> {
-    Event::Added {
+fn initial(version: u32) -> Notification<u32> {
+    Notification::Added {
         object: Arc::new(version),
         is_in_initial_list: true,
     }
 }
 
-fn update(old: u32, new: u32) -> Event<u32> {
-    Event::Modified {
+fn update(old: u32, new: u32) -> Notification<u32> {
+    Notification::Modified {
         old: Arc::new(old),
         new: Arc::new(new),
     }
 }
 
-fn delete(version: u32) -> Event<u32> {
-    Event::deleted(Deleted::Final(Arc::new(version)), None)
+fn delete(version: u32) -> Notification<u32> {
+    Notification::deleted(Deleted::Final(Arc::new(version)), None)
 }
 
-fn gone(version: u32) -> Event<u32> {
-    Event::deleted(
+fn gone(version: u32) -> Notification<u32> {
+    Notification::deleted(
         Deleted::FinalStateUnknown {
             key: "a".into(),
             last_known: Some(Arc::new(version)),
@@ -43,26 +43,26 @@ fn gone(version: u32) -> Event<u32> {
     )
 }
 
-fn of(key: &str, event: Event<u32>) -> Notification<u32> {
-    Notification {
+fn of(key: &str, event: Notification<u32>) -> KeyedNotification<u32> {
+    KeyedNotification {
         key: key.into(),
         event,
     }
 }
 
 /// `+3`, `initial +3`, `1>2`, `-3`, `gone 3`, `-3 after 1` if updates of 1 were merged into it.
-fn text(event: &Event<u32>) -> String {
+fn text(event: &Notification<u32>) -> String {
     match event {
-        Event::Added {
+        Notification::Added {
             object,
             is_in_initial_list: false,
         } => format!("+{object}"),
-        Event::Added {
+        Notification::Added {
             object,
             is_in_initial_list: true,
         } => format!("initial +{object}"),
-        Event::Modified { old, new } => format!("{old}>{new}"),
-        Event::Deleted {
+        Notification::Modified { old, new } => format!("{old}>{new}"),
+        Notification::Deleted {
             gone,
             last_delivered,
         } => {
@@ -79,7 +79,7 @@ fn text(event: &Event<u32>) -> String {
 }
 
 /// What becomes of these, all of one object; how many events fewer that is, and how many initial adds.
-fn become_of(events: impl IntoIterator<Item = Event<u32>>) -> (String, usize, usize) {
+fn become_of(events: impl IntoIterator<Item = Notification<u32>>) -> (String, usize, usize) {
     let mut coalescing = Coalescing::default();
     let (mut fewer, mut initial, mut came) = (0, 0, 0);
     for event in events {
@@ -257,12 +257,12 @@ fn million_updates_of_ten_objects_merge_into_ten_events() {
     let mut merged = 0;
     for (at, pair) in objects.windows(2).enumerate() {
         for key in &keys {
-            let event = Event::Modified {
+            let event = Notification::Modified {
                 old: Arc::clone(&pair[0]),
                 new: Arc::clone(&pair[1]),
             };
             merged += coalescing
-                .write(Notification {
+                .write(KeyedNotification {
                     key: Key::clone(key),
                     event,
                 })
@@ -316,11 +316,11 @@ impl Random {
 struct View(BTreeMap<String, u32>);
 
 impl View {
-    fn tell(&mut self, key: &str, event: &Event<u32>, why: &str) {
+    fn tell(&mut self, key: &str, event: &Notification<u32>, why: &str) {
         let (before, after) = match event {
-            Event::Added { object, .. } => (None, Some(**object)),
-            Event::Modified { old, new } => (Some(**old), Some(**new)),
-            Event::Deleted { last_delivered, .. } => {
+            Notification::Added { object, .. } => (None, Some(**object)),
+            Notification::Modified { old, new } => (Some(**old), Some(**new)),
+            Notification::Deleted { last_delivered, .. } => {
                 let known = self.0.remove(key);
                 assert!(
                     known.is_some(),
@@ -340,7 +340,7 @@ impl View {
 
 /// Returns the views of the handlers behind a filter for odd versions, one of which also has a filter for
 /// tombstones.
-fn filtered(events: &[(String, Event<u32>)], why: &str) -> [View; 2] {
+fn filtered(events: &[(String, Notification<u32>)], why: &str) -> [View; 2] {
     let is_odd = |object: &u32| object % 2 == 1;
     let (sender, passed) = mpsc::channel();
     let handler = || {
@@ -376,16 +376,16 @@ struct Checked {
 }
 
 impl Checked {
-    fn write(&mut self, key: &str, event: &Event<u32>) {
+    fn write(&mut self, key: &str, event: &Notification<u32>) {
         self.came += 1;
         self.initial += usize::from(event.is_in_initial_list());
-        let deletes = matches!(event, Event::Deleted { .. });
+        let deletes = matches!(event, Notification::Deleted { .. });
         let added = self
             .coalescing
             .waiting
             .values()
             .rfind(|waits| &*waits.key == key);
-        let added = added.is_some_and(|waits| matches!(waits.event, Event::Added { .. }));
+        let added = added.is_some_and(|waits| matches!(waits.event, Notification::Added { .. }));
         let since = self.since.entry(key.to_owned()).or_default();
         match since.back_mut() {
             // It was never told, and is gone again.
@@ -399,7 +399,7 @@ impl Checked {
         self.check();
     }
 
-    fn read(&mut self) -> Option<(String, Event<u32>)> {
+    fn read(&mut self) -> Option<(String, Notification<u32>)> {
         let key = self
             .coalescing
             .waiting
@@ -449,7 +449,10 @@ impl Checked {
 }
 
 /// Runs `next` for many seeds; it gives the next event of a key.
-fn for_any_sequence(next: impl Fn(&mut Random, Option<u32>, u32) -> Event<u32>, views: bool) {
+fn for_any_sequence(
+    next: impl Fn(&mut Random, Option<u32>, u32) -> Notification<u32>,
+    views: bool,
+) {
     for seed in 0..400 {
         let (random, mut checked) = (&mut Random(seed), Checked::default());
         let (mut server, mut all, mut spared) = (BTreeMap::new(), View::default(), View::default());
@@ -463,7 +466,7 @@ fn for_any_sequence(next: impl Fn(&mut Random, Option<u32>, u32) -> Event<u32>, 
             let key = format!("o{}", random.below(keys));
             let event = next(random, server.get(&key).copied(), version);
             match event.object() {
-                Some(object) if !matches!(event, Event::Deleted { .. }) => {
+                Some(object) if !matches!(event, Notification::Deleted { .. }) => {
                     server.insert(key.clone(), **object)
                 }
                 _ => server.remove(&key),

@@ -7,11 +7,12 @@ use crate::object::{Deleted, Key, Object, meta_namespace_key};
 /// `deleteNotification`.
 ///
 /// ```
-/// use k8s_informer::{DynamicObject, Event, HandlerFuncs, Object};
+/// use k8s_informer::{DynamicObject, Notification, Object};
+/// use k8s_informer::handler::HandlerFuncs;
 /// use std::sync::Arc;
 ///
 /// let object: Arc<DynamicObject> = Arc::new(serde_json::from_str(r#"{"metadata": {"name": "a"}}"#)?);
-/// let event = Event::Added { object, is_in_initial_list: false };
+/// let event = Notification::Added { object, is_in_initial_list: false };
 /// assert_eq!((&*event.key(), event.name(), event.namespace()), ("a", "a", ""));
 /// let (sender, names) = std::sync::mpsc::channel();
 /// let mut handler = HandlerFuncs::<DynamicObject>::new()
@@ -21,7 +22,7 @@ use crate::object::{Deleted, Key, Object, meta_namespace_key};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub enum Event<T> {
+pub enum Notification<T> {
     /// An object appeared.
     Added {
         /// As it is.
@@ -46,7 +47,7 @@ pub enum Event<T> {
     },
 }
 
-impl<T> Event<T> {
+impl<T> Notification<T> {
     /// A deletion of an object that was delivered in this state before, if it was.
     pub(crate) fn deleted(gone: Deleted<T>, last_delivered: Option<Arc<T>>) -> Self {
         let is_same = |last: &Arc<T>| {
@@ -115,7 +116,7 @@ impl<T> Event<T> {
 }
 
 /// Whose event it is can always be told, also of a deletion that nobody saw.
-impl<T: Object> Event<T> {
+impl<T: Object> Notification<T> {
     /// The key of the object, `namespace/name`: what a controller puts into its
     /// [queue](crate::workqueue#writing-a-controller).
     pub fn key(&self) -> Key {
@@ -145,7 +146,7 @@ impl<T: Object> Event<T> {
     }
 }
 
-impl<T> Clone for Event<T> {
+impl<T> Clone for Notification<T> {
     fn clone(&self) -> Self {
         match self {
             Self::Added {
@@ -171,12 +172,12 @@ impl<T> Clone for Event<T> {
 }
 
 /// An event on its way to a handler, with the key under which the cache has the object.
-pub(crate) struct Notification<T> {
+pub(crate) struct KeyedNotification<T> {
     pub(crate) key: Key,
-    pub(crate) event: Event<T>,
+    pub(crate) event: Notification<T>,
 }
 
-impl<T> Clone for Notification<T> {
+impl<T> Clone for KeyedNotification<T> {
     fn clone(&self) -> Self {
         Self {
             key: Key::clone(&self.key),
