@@ -23,7 +23,7 @@ use std::thread;
 use std::time::Duration;
 
 use k8s_informer::SharedIndexInformer;
-use k8s_informer::informer::InformerScope;
+use k8s_informer::informer::{InformerScope, Source};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::object::PartialObjectMetadata;
 use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
@@ -119,7 +119,9 @@ fn case(url: &str, ca: &str, informers: usize, seconds: u64) {
     let informers: Vec<SharedIndexInformer<PartialObjectMetadata>> = (0..informers)
         .map(|n| {
             let scope = InformerScope::all().namespace(format!("team-{n}"));
-            let informer = factory.metadata_in(GroupVersionResource::new("", "v1", "pods"), &scope);
+            let informer = factory.informer_of(
+                Source::metadata(GroupVersionResource::new("", "v1", "pods")).scope(scope.clone()),
+            );
             informer
                 .add_event_handler(|handler| handler.on_add(|_, _| {}))
                 .unwrap();

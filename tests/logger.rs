@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use k8s_informer::client::Request;
 use k8s_informer::handler::{HandlerFuncs, HandlerOptions};
-use k8s_informer::informer::{InformerScope, SharedIndexInformerOptions};
+use k8s_informer::informer::{InformerScope, SharedIndexInformerOptions, Source};
 use k8s_informer::metrics::{
     InformerMetrics, InformerName, InformerNameAndResource, MetricsProvider,
 };
@@ -346,7 +346,7 @@ fn logger_may_ask_factory_that_finds_a_name_taken() {
     });
     bounded(move || {
         factory.dynamic(pods.clone());
-        factory.dynamic_in(pods, &InformerScope::all().namespace("blue"));
+        factory.informer_of(Source::dynamic(pods).scope(InformerScope::all().namespace("blue")));
     });
     logged.recv_timeout(SOON).unwrap();
 }
@@ -360,7 +360,7 @@ fn logger_may_add_handler_after_inline_observer_panicked() {
     });
     let factory = SharedInformerFactory::builder(OneObject).build();
     let observation = factory
-        .observe_dynamic(GroupVersionResource::new("", "v1", "pods"))
+        .observe(Source::dynamic(GroupVersionResource::new("", "v1", "pods")))
         .on_added(|_| panic!("no observer today"))
         .inline()
         .start()

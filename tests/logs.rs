@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_informer::handler::{HandlerFuncs, HandlerOptions};
-use k8s_informer::informer::InformerScope;
+use k8s_informer::informer::{InformerScope, Source};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::ReflectorOptions;
 use k8s_informer::testing::{ApiServer, Fault};
@@ -43,7 +43,8 @@ fn each_log_line_names_its_informer_once_and_no_secret() {
         .reflector_options(options)
         .build();
     let resource = GroupVersionResource::new("", "v1", "secrets");
-    let informer = factory.dynamic_in(resource, &InformerScope::all().namespace("default"));
+    let informer = factory
+        .informer_of(Source::dynamic(resource).scope(InformerScope::all().namespace("default")));
     let mut options = HandlerOptions::default();
     options.name = "broken".to_owned();
     let broken = |object: &Arc<DynamicObject>, _| panic!("not {}", object.name());

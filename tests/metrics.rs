@@ -19,7 +19,7 @@ use k8s_informer::client::Request;
 use k8s_informer::handler::HandlerFuncs;
 use k8s_informer::informer::{
     InformerOptions, InformerQueue, InformerScope, SharedIndexInformerOptions,
-    SharedInformerFactoryBuilder, new_indexer_informer,
+    SharedInformerFactoryBuilder, Source, new_indexer_informer,
 };
 use k8s_informer::metrics::{
     ClientMetrics, InformerMetrics, InformerName, InformerNameAndResource, InformerNameError,
@@ -215,9 +215,9 @@ fn id2_first_informer_has_metrics_next_logs_an_error() {
         ["id2 pods.v1"],
         "all who ask for it have one informer"
     );
-    factory.dynamic_in(
-        pods(),
-        &InformerScope::all().label_selector("app=web".parse().unwrap()),
+    factory.informer_of(
+        Source::dynamic(pods())
+            .scope(InformerScope::all().label_selector("app=web".parse().unwrap())),
     );
     logged(&["ERROR id2 pods.v1: ", "its metrics are not published"]);
     factory.dynamic(GroupVersionResource::new("apps", "v1", "deployments"));

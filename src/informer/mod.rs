@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`SharedInformerFactory`] | one informer for each kind of object and scope; starts and stops them together | `SharedInformerFactory` |
 //! | [`SharedIndexInformer`] | the cache of one kind of object, its handlers and its status | `SharedIndexInformer` |
+//! | [`Source`] | which objects: a type or a resource, and a scope | |
 //! | [`InformerScope`] | which objects: namespaces, selectors, a shard | `WithNamespace`, `WithTweakListOptions` |
 //! | [`SharedIndexInformerOptions`] | options of one informer: queue, resync period, indexers, names | `SharedIndexInformerOptions` |
 //! | [`observe`] | closures for added, changed and deleted objects, without a factory | |
@@ -48,6 +49,7 @@ mod shared_processor;
 #[cfg(test)]
 #[cfg(shuttle)]
 mod shuttle_tests;
+mod source;
 mod wait;
 
 pub use crate::threads::StackSizes;
@@ -55,12 +57,13 @@ pub use controller::{Controller, ControllerConfig, ProcessBatchFn, ProcessFn};
 pub use error::InformerError;
 pub use factory::{
     InformerScope, Observation, Observe, SharedInformerFactory, SharedInformerFactoryBuilder,
-    ShutdownError, observe, observe_dynamic,
+    ShutdownError, observe,
 };
 pub use new_informer::{InformerOptions, new_indexer_informer, new_informer};
 pub use options::{SharedIndexInformerOptions, WrapQueue};
 pub use queue::InformerQueue;
 pub use shared_informer::SharedIndexInformer;
+pub use source::Source;
 pub use wait::{
     SyncError, SyncOptions, Unsynced, wait_for_cache_sync, wait_for_cache_sync_timeout,
 };

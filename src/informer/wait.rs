@@ -78,15 +78,15 @@ fn wait<'a>(
 ///
 /// ```
 /// use k8s_informer::testing::{ApiServer, Fault};
-/// use k8s_informer::{Client, Config, Stop};
-/// use k8s_informer::informer::{SyncOptions, observe_dynamic};
-/// use k8s_informer::object::GroupVersionResource;
+/// use k8s_informer::{Client, Config, Stop, observe};
+/// use k8s_informer::informer::SyncOptions;
+/// use k8s_openapi::api::core::v1::Pod;
 /// use std::time::Duration;
 ///
 /// let server = ApiServer::start()?;
 /// server.fail_next(Fault::status(403).always());
 /// let client = Client::new(Config::new(server.url()))?;
-/// let pods = observe_dynamic(client, GroupVersionResource::new("", "v1", "pods")).start()?;
+/// let pods = observe::<Pod>(client).start()?;
 /// let options = SyncOptions::new().timeout(Duration::from_secs(60)).fail_fast();
 /// let error = pods.wait_for_sync(&Stop::new(), options).unwrap_err();
 /// assert!(error.is_refused() && !error.timed_out());
@@ -231,16 +231,15 @@ impl SyncError {
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
-    /// use k8s_informer::{Client, Config, Stop};
-    /// use k8s_informer::informer::observe_dynamic;
-    /// use k8s_informer::object::GroupVersionResource;
+    /// use k8s_informer::{Client, Config, Stop, observe};
+    /// use k8s_openapi::api::core::v1::Pod;
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let server = ApiServer::start()?;
     /// let client = Client::new(Config::new(server.url()))?;
     /// let stop = Stop::new();
     /// stop.stop(); // Ctrl-C, if it is `Stop::on_signals`.
-    /// let pods = observe_dynamic(client, GroupVersionResource::new("", "v1", "pods")).start()?;
+    /// let pods = observe::<Pod>(client).start()?;
     /// match pods.wait_for_sync(&stop, None) {
     ///     Err(error) if error.is_stopped() => return Ok(()),
     ///     synced => synced?,

@@ -67,7 +67,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - **Handlers put keys into the queue**, and do nothing else: that of the object, [`Event::key`], or of
+//! - **Handlers put keys into the queue**, and do nothing else: that of the object, [`Notification::key`], or of
 //!   what it belongs to ([`FullObjectMeta::controller`]). They need every event: no
 //!   [`HandlerBuffer::Coalescing`], which does not tell of what came and went, while a worker may have seen
 //!   it in the cache.
@@ -93,7 +93,7 @@
 //!   other ends the calls that workers are in. Then come the threads, and [`shutdown`] of the factory.
 //! - **A panic** of a worker ends its thread, and its key is done; catch it around what may.
 //!
-//! [`Event::key`]: crate::Event::key
+//! [`Notification::key`]: crate::Notification::key
 //! [`FullObjectMeta::controller`]: crate::object::FullObjectMeta::controller
 //! [`HandlerBuffer::Coalescing`]: crate::handler::HandlerBuffer::Coalescing
 //! [`Lister`]: crate::Lister
@@ -117,7 +117,7 @@
 //! | `Result{RequeueAfter: …}` | [`forget`], [`add_after`](DelayingQueue::add_after) |
 //! | `reconcile.TerminalError` | [`forget`], and say so |
 //! | `MaxConcurrentReconciles` | so many threads that [`take`](WorkQueue::take) |
-//! | `For`, `EnqueueRequestForObject` | [`on_event`](crate::handler::HandlerFuncs::on_event) and [`Event::key`] |
+//! | `For`, `EnqueueRequestForObject` | [`on_event`](crate::handler::HandlerFuncs::on_event) and [`Notification::key`] |
 //! | `Owns`, `EnqueueRequestForOwner` | the same, with the key of the [`FullObjectMeta::controller`] |
 //! | `Watches`, `EnqueueRequestsFromMapFunc` | the same, with keys of your own |
 //! | `WithEventFilter`, predicates | [`FilteringHandler`](crate::handler::FilteringHandler); what the server can select, an [`InformerScope`](crate::informer::InformerScope) |

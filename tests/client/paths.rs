@@ -1,7 +1,7 @@
 //! Every segment of a request's path is checked before anything is sent.
 
 use k8s_informer::client::Request;
-use k8s_informer::informer::{InformerScope, observe_dynamic};
+use k8s_informer::informer::{InformerScope, Source};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::{ListOptions, ListerWatcher};
 use k8s_informer::{Client, Config, Error, SharedInformerFactory, Stop};
@@ -170,7 +170,7 @@ fn scope_with_a_bad_namespace_does_not_start() {
         let factory = SharedInformerFactory::builder(client(&server)).build();
         let good = factory.dynamic(GroupVersionResource::new("", "v1", "nodes"));
         let scope = InformerScope::all().namespace("good").namespace(bad);
-        let informer = factory.dynamic_in(pods(), &scope);
+        let informer = factory.informer_of(Source::dynamic(pods()).scope(scope.clone()));
         let error = factory.start(&Stop::new()).expect_err(bad).to_string();
         assert!(
             error.contains("pods") && error.contains("not a DNS label"),
@@ -183,7 +183,9 @@ fn scope_with_a_bad_namespace_does_not_start() {
             .unwrap_err();
         assert!(error.unsynced.iter().all(|one| one.not_started), "{error}");
 
-        let observed = observe_dynamic(client(&server), pods())
+        let observed = SharedInformerFactory::builder(client(&server))
+            .build()
+            .observe(Source::dynamic(pods()))
             .scope(scope)
             .start();
         assert!(

@@ -284,10 +284,10 @@ fn a_factory_takes_names() {
         .namespace("web")
         .build();
 
-    let by_name = factory.dynamic_by_name("deployments.apps", &stop).unwrap();
+    let by_name = factory.dynamic(factory.find_resource("deployments.apps", &stop).unwrap());
     let by_resource = factory.dynamic(GroupVersionResource::new("apps", "v1", "deployments"));
     for name in ["deploy", "Deployment", "Deployment.v1.apps"] {
-        let same = factory.dynamic_by_name(name, &stop).unwrap();
+        let same = factory.dynamic(factory.find_resource(name, &stop).unwrap());
         assert!(Arc::ptr_eq(same.indexer(), by_name.indexer()), "{name}");
     }
     assert!(Arc::ptr_eq(by_resource.indexer(), by_name.indexer()));
@@ -299,7 +299,7 @@ fn a_factory_takes_names() {
         "of the factory's namespace"
     );
 
-    let error = factory.dynamic_by_name("deploymnt", &stop).unwrap_err();
+    let error = factory.find_resource("deploymnt", &stop).unwrap_err();
     assert!(
         error.is_no_match() && error.to_string().contains("deployments.apps"),
         "{error}"
@@ -309,7 +309,7 @@ fn a_factory_takes_names() {
     let elsewhere = SharedInformerFactory::builder(self::client(&Server::mute())).build();
     assert!(
         elsewhere
-            .dynamic_by_name("pods", &stopped)
+            .find_resource("pods", &stopped)
             .unwrap_err()
             .is_stopped()
     );
@@ -320,7 +320,7 @@ fn a_factory_takes_names() {
 fn what_can_not_be_watched_is_no_informer() {
     let factory = SharedInformerFactory::builder(client(&real())).build();
     for (name, verb) in [("tokenreviews", "list"), ("componentstatuses", "watch")] {
-        let error = factory.dynamic_by_name(name, &Stop::new()).unwrap_err();
+        let error = factory.find_resource(name, &Stop::new()).unwrap_err();
         let text = error.to_string();
         assert!(!error.is_no_match() && !error.is_retryable(), "{error:?}");
         assert!(
@@ -329,7 +329,7 @@ fn what_can_not_be_watched_is_no_informer() {
         );
     }
     factory
-        .dynamic_by_name("componentstatuse", &Stop::new())
+        .find_resource("componentstatuse", &Stop::new())
         .unwrap_err();
 }
 
@@ -347,7 +347,7 @@ fn a_source_that_knows_no_names_says_so() {
     }
     let factory = SharedInformerFactory::builder(Nameless).build();
     let error = factory
-        .dynamic_by_name("deployments.apps", &Stop::new())
+        .find_resource("deployments.apps", &Stop::new())
         .unwrap_err();
     assert!(
         error.to_string().contains("knows nothing of names"),

@@ -1,6 +1,6 @@
 //! The forms that objects have in a cache, and how they are compared.
 
-use k8s_informer::informer::InformerScope;
+use k8s_informer::informer::{InformerScope, Source};
 use k8s_informer::object::{
     Compact, FullObjectMeta, GroupVersionResource, PartialObjectMetadata, StringMap,
 };
@@ -19,7 +19,7 @@ pub(crate) trait CacheForm: Object + DeserializeOwned + Clone {
         resource: GroupVersionResource,
         scope: &InformerScope,
     ) -> SharedIndexInformer<Self> {
-        factory.dynamic_as_in(resource, scope)
+        factory.informer_of(Source::dynamic_as(resource).scope(scope.clone()))
     }
 
     /// All that can be read of it.
@@ -79,7 +79,7 @@ impl CacheForm for Widget {
         _: GroupVersionResource,
         scope: &InformerScope,
     ) -> SharedIndexInformer<Self> {
-        factory.informer_in(scope)
+        factory.informer_of(Source::of().scope(scope.clone()))
     }
 
     fn show(&self) -> Value {
@@ -97,7 +97,7 @@ impl CacheForm for Pod {
         _: GroupVersionResource,
         scope: &InformerScope,
     ) -> SharedIndexInformer<Self> {
-        factory.informer_in(scope)
+        factory.informer_of(Source::of().scope(scope.clone()))
     }
 
     fn show(&self) -> Value {
@@ -115,7 +115,7 @@ impl CacheForm for PartialObjectMetadata {
         resource: GroupVersionResource,
         scope: &InformerScope,
     ) -> SharedIndexInformer<Self> {
-        factory.metadata_in(resource, scope)
+        factory.informer_of(Source::metadata(resource).scope(scope.clone()))
     }
 
     fn show(&self) -> Value {

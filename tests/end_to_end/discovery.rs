@@ -152,12 +152,11 @@ fn a_custom_resource_is_found_watched_changed_and_gone() {
         let factory = SharedInformerFactory::builder(client.clone())
             .reflector_options(cluster.options())
             .build();
-        let informer = factory
-            .dynamic_by_name(&format!("gz.{}", definition.group), &stop)
-            .unwrap();
-        let same = factory
-            .dynamic_by_name(&format!("Gizmo.v1.{}", definition.group), &stop)
-            .unwrap();
+        let by_name = |name: &str| {
+            let name = format!("{name}.{}", definition.group);
+            factory.dynamic(factory.find_resource(&name, &stop).unwrap())
+        };
+        let (informer, same) = (by_name("gz"), by_name("Gizmo.v1"));
         assert!(std::sync::Arc::ptr_eq(informer.indexer(), same.indexer()));
         let follower = synced(&factory, &informer);
         assert_eq!(names(&informer), ["a"]);

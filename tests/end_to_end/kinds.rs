@@ -1,5 +1,6 @@
 //! Objects of any kind know of what kind they are, in whatever way they come.
 
+use k8s_informer::informer::Source;
 use k8s_informer::object::{Compact, GroupVersionResource};
 use k8s_informer::{DynamicObject, Object, SharedIndexInformer, SharedInformerFactory, Stop};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -82,7 +83,7 @@ fn compact_objects_equal_dynamic_ones_when_listed_and_watched() {
         let namespace = cluster.namespace("kinds");
         namespace.create("a", json!({"app": "web"}));
         let factory = cluster.factory().namespace(&namespace.name).build();
-        let dynamic = factory.dynamic_as::<Compact>(configmaps());
+        let dynamic = factory.informer_of(Source::dynamic_as::<Compact>(configmaps()));
         let typed = factory.informer::<Compact<ConfigMap>>();
         let (follower, typed_follower) = (synced(&factory, &dynamic), synced(&factory, &typed));
         namespace.patch("a", &json!({ "data": { "round": "1" } }));

@@ -4,7 +4,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use k8s_informer::handler::{HandlerFuncs, HandlerOptions};
-use k8s_informer::informer::{InformerQueue, InformerScope, ShutdownError};
+use k8s_informer::informer::{InformerQueue, InformerScope, ShutdownError, Source};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::store::Transform;
 use k8s_informer::time::Backoff;
@@ -35,7 +35,7 @@ fn who_waits_for_several_is_told_what_each_of_them_may_not() {
             .reflector_options(cluster.options())
             .build();
         let here = InformerScope::all().namespace("default");
-        let maps = factory.informer_in::<ConfigMap>(&here);
+        let maps = factory.informer_of(Source::of::<ConfigMap>().scope(here.clone()));
         let (pods, nodes) = (factory.informer::<Pod>(), factory.informer::<Node>());
         let stop = Stop::new();
         factory.start(&stop).unwrap();

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use k8s_informer::informer::InformerScope;
+use k8s_informer::informer::{InformerScope, Source};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::{Body, ListOptions, ListerWatcher, ListerWatcherSource, TimedRead};
 use k8s_informer::{Client, Error, Object, SharedInformerFactory, Stop};
@@ -138,7 +138,10 @@ fn fa7_only_metadata_arrives() {
         };
         let (tap, tap_of_all) = (Tap::of(cluster), Tap::of(cluster));
         let (slim, whole) = (factory(&tap), factory(&tap_of_all));
-        let (metadata, maps) = (slim.metadata(configmaps()), whole.dynamic(configmaps()));
+        let (metadata, maps) = (
+            slim.informer_of(Source::metadata(configmaps())),
+            whole.dynamic(configmaps()),
+        );
         let (follower, of_whole) = (synced(&slim, &metadata), synced(&whole, &maps));
         assert_eq!(
             (follower.known().initial, names(&metadata)),
@@ -191,13 +194,17 @@ fn metadata_is_selected_as_objects_are() {
         let factory = cluster.factory().build();
         let here = InformerScope::all().namespace(&namespace.name);
         let web = here.clone().label_selector("tier=web".parse().unwrap());
-        let web = factory.metadata_in(configmaps(), &web);
-        let one = factory.metadata_in(configmaps(), &here.field_selector("metadata.name=b"));
+        let web = factory.informer_of(Source::metadata(configmaps()).scope(web.clone()));
+        let one = factory.informer_of(
+            Source::metadata(configmaps()).scope(here.field_selector("metadata.name=b")),
+        );
         // Of a kind that has no namespace.
         let itself =
             InformerScope::all().field_selector(format!("metadata.name={}", namespace.name));
-        let itself =
-            factory.metadata_in(GroupVersionResource::new("", "v1", "namespaces"), &itself);
+        let itself = factory.informer_of(
+            Source::metadata(GroupVersionResource::new("", "v1", "namespaces"))
+                .scope(itself.clone()),
+        );
         let [of_web, of_one, of_itself] =
             [&web, &one, &itself].map(|informer| synced(&factory, informer));
         namespace.patch("b", &json!({ "metadata": { "labels": { "tier": "web" } } }));

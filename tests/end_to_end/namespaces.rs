@@ -1,6 +1,6 @@
 //! One informer of several namespaces, each listed and watched by itself.
 
-use k8s_informer::informer::InformerScope;
+use k8s_informer::informer::{InformerScope, Source};
 use k8s_informer::queue::WaitError;
 use k8s_informer::reflector::{ReflectorState, ReflectorStatus};
 use k8s_informer::{Error, SharedIndexInformer, SharedInformerFactory, Stop};
@@ -46,7 +46,7 @@ fn several_namespaces_are_one_informer_and_no_other_is_seen() {
         }
         blue.create("only", json!({}));
         let factory = cluster.factory().build();
-        let maps = factory.informer_in::<ConfigMap>(&scope(&[&blue, &green]));
+        let maps = factory.informer_of(Source::of::<ConfigMap>().scope(scope(&[&blue, &green])));
         let follower = synced(&factory, &maps);
         let known = follower.known();
         assert_eq!(

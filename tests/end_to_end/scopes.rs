@@ -1,6 +1,6 @@
 //! Several informers of one type in one factory, and observers that share them.
 
-use k8s_informer::informer::{InformerScope, Observe};
+use k8s_informer::informer::{InformerScope, Observe, Source};
 use k8s_informer::{SharedInformerFactory, Stop};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
@@ -23,7 +23,7 @@ fn fa1_informers_of_one_type_differ_by_their_selectors() {
         namespace.create("c", json!({}));
         let factory = cluster.factory().build();
         let informer = |scope: InformerScope| {
-            factory.informer_in::<ConfigMap>(&scope.namespace(&namespace.name))
+            factory.informer_of(Source::of::<ConfigMap>().scope(scope.namespace(&namespace.name)))
         };
         let web = informer(labelled("tier=web"));
         let db = informer(labelled("tier=db"));
@@ -96,7 +96,9 @@ fn observe(
 ) -> (Follower, Observe<ConfigMap>) {
     let follower = Follower::default();
     let mut told = follower.clone();
-    let observe = factory.observe::<ConfigMap>().scope(scope.clone());
+    let observe = factory
+        .observe(Source::of::<ConfigMap>())
+        .scope(scope.clone());
     (
         follower,
         observe.on_event(move |event| event.deliver(&mut told)),
@@ -138,10 +140,8 @@ fn observers_share_an_informer_if_type_and_scope_are_equal() {
             all.lister().indexer()
         ));
         // One of another type is another one, and so is one that has its own.
-        let other = factory.observe_dynamic(k8s_informer::object::GroupVersionResource::new(
-            "",
-            "v1",
-            "configmaps",
+        let other = factory.observe(Source::dynamic(
+            k8s_informer::object::GroupVersionResource::new("", "v1", "configmaps"),
         ));
         let other = other.scope(web.clone()).start().unwrap();
         other.wait_for_sync(&Stop::new(), PATIENCE).unwrap();

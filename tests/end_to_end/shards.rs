@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use k8s_informer::client::Request;
-use k8s_informer::informer::InformerScope;
+use k8s_informer::informer::{InformerScope, Source};
 use k8s_informer::reflector::Shard;
 use k8s_informer::{Object, SharedIndexInformer, SharedInformerFactory, Stop};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -81,8 +81,9 @@ fn sh4_three_shards_hold_each_object_once() {
         create(cluster, &namespace);
         let factory = cluster.factory().build();
         let informers = shards().map(|shard| {
-            factory.informer_in::<ConfigMap>(
-                &InformerScope::all().namespace(&namespace.name).shard(shard),
+            factory.informer_of(
+                Source::of::<ConfigMap>()
+                    .scope(InformerScope::all().namespace(&namespace.name).shard(shard)),
             )
         });
         let followers = informers
@@ -162,7 +163,8 @@ fn sh4_three_shards_hold_each_object_once_after_relists() {
         });
         let scope = InformerScope::all().namespace(&namespace.name);
         let of = |(factory, shard): (&SharedInformerFactory, Shard)| {
-            let informer = factory.informer_in::<ConfigMap>(&scope.clone().shard(shard));
+            let informer =
+                factory.informer_of(Source::of::<ConfigMap>().scope(scope.clone().shard(shard)));
             let follower = synced(factory, &informer);
             (informer, follower)
         };
@@ -231,7 +233,9 @@ fn sh1_a_namespace_is_in_one_shard_if_they_go_by_namespace() {
         let scope = InformerScope::all().label_selector(format!("run={run}").parse().unwrap());
         let (factory, stop) = (cluster.factory().build(), Stop::new());
         let informers = shards().map(|shard| {
-            factory.informer_in::<ConfigMap>(&scope.clone().shard(shard.by_namespace()))
+            factory.informer_of(
+                Source::of::<ConfigMap>().scope(scope.clone().shard(shard.by_namespace())),
+            )
         });
         factory.start(&stop).unwrap();
         factory.wait_for_cache_sync(&stop).unwrap();

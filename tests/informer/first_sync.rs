@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use k8s_informer::informer::{InformerScope, SyncError, SyncOptions, observe_dynamic};
+use k8s_informer::informer::{InformerScope, Source, SyncError, SyncOptions};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::testing::{ApiServer, Fault};
 use k8s_informer::{Client, Config, ObjectMeta, SharedInformerFactory, Stop, impl_object, observe};
@@ -46,7 +46,10 @@ fn fa4_factory_never_started_fails_the_wait() {
     assert!(!error.is_stopped() && !error.timed_out() && !error.is_refused());
 
     // An observation starts its own informer, and no other.
-    let nodes = factory.observe_dynamic(resource("nodes")).start().unwrap();
+    let nodes = factory
+        .observe(Source::dynamic(resource("nodes")))
+        .start()
+        .unwrap();
     nodes.wait_for_sync(&stop, SOON).unwrap();
     let error = factory.wait_for_cache_sync(&stop).unwrap_err();
     assert_eq!(
@@ -115,7 +118,11 @@ fn fail_fast_wait_goes_on_while_errors_may_heal() {
     let (server, client) = server();
     // Watch-list and list of three cycles.
     server.fail_next(Fault::status(503).times(6));
-    let pods = observe_dynamic(client, resource("pods")).start().unwrap();
+    let pods = SharedInformerFactory::builder(client)
+        .build()
+        .observe(Source::dynamic(resource("pods")))
+        .start()
+        .unwrap();
     pods.wait_for_sync(&Stop::new(), fail_fast()).unwrap();
     assert_eq!(server.pending_faults(), 0);
     let error = pods.status().last_error.unwrap();
@@ -155,7 +162,9 @@ fn refusal_that_was_lifted_does_not_end_a_later_wait() {
             .when(|request| request.path().contains("/green/"))
             .always(),
     );
-    let pods = observe_dynamic(client, resource("pods"))
+    let pods = SharedInformerFactory::builder(client)
+        .build()
+        .observe(Source::dynamic(resource("pods")))
         .scope(scope)
         .start()
         .unwrap();
@@ -210,13 +219,13 @@ fn observation_reports_errors_to_its_callback() {
     server.fail_next(Fault::status(403).always());
     let factory = SharedInformerFactory::builder(client).build();
     let (sender, errors) = mpsc::channel();
-    let first = factory.observe_dynamic(resource("pods"));
+    let first = factory.observe(Source::dynamic(resource("pods")));
     let first = first
         .on_error(move |error| sender.send(error.clone()).unwrap())
         .start()
         .unwrap();
     // One that shares the informer, and panics.
-    let second = factory.observe_dynamic(resource("pods"));
+    let second = factory.observe(Source::dynamic(resource("pods")));
     let second = second
         .on_error(|error| panic!("cannot bear {error}"))
         .start()
@@ -266,7 +275,7 @@ fn refused_list_is_logged_once_as_permanent() {
     let scope = InformerScope::all()
         .namespace("bad-selector")
         .field_selector("spec.colour=red");
-    let pods = factory.dynamic_in(resource("pods"), &scope);
+    let pods = factory.informer_of(Source::dynamic(resource("pods")).scope(scope.clone()));
     let stop = Stop::new();
     factory.start(&stop).unwrap();
     let error = pods.wait_for_sync(&stop, fail_fast()).unwrap_err();
@@ -287,7 +296,11 @@ fn refused_list_is_logged_once_as_permanent() {
 fn errors_read_the_same_by_debug_and_display() {
     let (server, client) = server();
     server.fail_next(Fault::status(403).always());
-    let pods = observe_dynamic(client, resource("pods")).start().unwrap();
+    let pods = SharedInformerFactory::builder(client)
+        .build()
+        .observe(Source::dynamic(resource("pods")))
+        .start()
+        .unwrap();
     let error = pods.wait_for_sync(&Stop::new(), fail_fast()).unwrap_err();
     assert_eq!(format!("{error:?}"), error.to_string());
     let cause = error.unsynced[0].last_error.clone().unwrap();

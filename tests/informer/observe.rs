@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use k8s_informer::informer::{InformerError, InformerScope, Observation, Observe, observe_dynamic};
+use k8s_informer::informer::{InformerError, InformerScope, Observation, Observe, Source};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::ReflectorOptions;
 use k8s_informer::testing::{ApiServer, Fault};
@@ -103,7 +103,9 @@ fn one_closure_takes_every_event() {
     let (server, client) = server_with(&["a"]);
     let (sender, events) = mpsc::channel();
     let resource = GroupVersionResource::new("", "v1", "configmaps");
-    let _maps = observe_dynamic(client, resource)
+    let _maps = SharedInformerFactory::builder(client)
+        .build()
+        .observe(Source::dynamic(resource))
         .on_event(move |event| {
             let _ = sender.send(event.clone());
         })
@@ -135,9 +137,9 @@ fn observations_of_equal_type_and_scope_share_informer() {
         let (observe, told) = recording(observe);
         (observe.start().unwrap(), told)
     };
-    let all = [(); 2].map(|()| start(factory.observe::<ConfigMap>()));
-    let some = [(); 2].map(|()| start(factory.observe::<ConfigMap>().scope(web())));
-    let own = start(factory.observe::<ConfigMap>().inline());
+    let all = [(); 2].map(|()| start(factory.observe(Source::of::<ConfigMap>())));
+    let some = [(); 2].map(|()| start(factory.observe(Source::of::<ConfigMap>()).scope(web())));
+    let own = start(factory.observe(Source::of::<ConfigMap>()).inline());
     for (observation, told) in all.iter().chain([&own]) {
         observation.wait_for_sync(&Stop::new(), SOON).unwrap();
         let mut first = [next(told), next(told)];
@@ -164,7 +166,7 @@ fn observations_of_equal_type_and_scope_share_informer() {
         server.wait_for_watches(2, SOON),
         "with the last one its informer ends"
     );
-    let (again, told) = start(factory.observe::<ConfigMap>());
+    let (again, told) = start(factory.observe(Source::of::<ConfigMap>()));
     let mut names = [next(&told), next(&told), next(&told)];
     names.sort();
     assert_eq!(names, ["+a", "+b", "+c"]);
@@ -176,7 +178,7 @@ fn observations_of_equal_type_and_scope_share_informer() {
         "the cache can still be read"
     );
     assert!(matches!(
-        factory.observe::<ConfigMap>().start(),
+        factory.observe(Source::of::<ConfigMap>()).start(),
         Err(InformerError::Stopped { .. })
     ));
 }
@@ -185,14 +187,14 @@ fn observations_of_equal_type_and_scope_share_informer() {
 fn requested_informer_outlives_last_observation() {
     let (server, client) = server_with(&["a"]);
     let factory = SharedInformerFactory::builder(client).build();
-    let (observe, told) = recording(factory.observe::<ConfigMap>());
+    let (observe, told) = recording(factory.observe(Source::of::<ConfigMap>()));
     let observation = observe.start().unwrap();
     assert_eq!(next(&told), "+a");
     let maps = factory.informer::<ConfigMap>();
     assert!(observation.stop());
     assert!(!maps.is_stopped());
     create(&server, "b");
-    let (observe, told) = recording(factory.observe::<ConfigMap>());
+    let (observe, told) = recording(factory.observe(Source::of::<ConfigMap>()));
     let _observation = observe.start().unwrap();
     let mut names = [next(&told), next(&told)];
     names.sort();
@@ -271,7 +273,7 @@ fn of_an_observation_that_was_stopped_the_factory_keeps_nothing() {
     for inline in [false, true] {
         let (_server, client) = server_with(&["a"]);
         let factory = SharedInformerFactory::builder(client).build();
-        let (observe, told) = recording(factory.observe::<ConfigMap>());
+        let (observe, told) = recording(factory.observe(Source::of::<ConfigMap>()));
         let observation = if inline { observe.inline() } else { observe }
             .start()
             .unwrap();
@@ -313,7 +315,7 @@ fn observing_informer_stopped_meanwhile_is_an_error() {
         .build();
     let (inner, maps) = (factory.clone(), factory.informer::<ConfigMap>());
     *clock.0.lock().unwrap() = Some(Box::new(move || assert!(inner.stop_informer(&maps))));
-    let (observe, told) = recording(factory.observe::<ConfigMap>());
+    let (observe, told) = recording(factory.observe(Source::of::<ConfigMap>()));
     assert!(
         matches!(observe.start(), Err(InformerError::Stopped { .. })),
         "it would never be told anything"

@@ -3,9 +3,9 @@
 use std::error::Error;
 use std::hint::black_box;
 
-use k8s_informer::{Config, Stop};
 use k8s_informer::object::Compact;
 use k8s_informer::reflector::ReflectorStatus;
+use k8s_informer::{Config, Stop};
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde::de::DeserializeOwned;

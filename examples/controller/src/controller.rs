@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use k8s_informer::client::api::{DeleteOptions, Patch};
-use k8s_informer::informer::{InformerError, InformerScope};
+use k8s_informer::informer::{InformerError, InformerScope, Source};
 use k8s_informer::object::{GroupVersionResource, Key, PartialObjectMetadata};
 use k8s_informer::reflector::ReflectorOptions;
 use k8s_informer::workqueue::{RateLimitingQueue, default_controller_rate_limiter};
@@ -132,12 +132,13 @@ impl TeamController {
         // The server selects, so that nothing comes over the wire and into the caches that isn't ours. Of
         // Namespaces the metadata is enough.
         let ours = InformerScope::all().label_selector(TEAM.parse()?);
-        let namespaces =
-            factory.metadata_in(GroupVersionResource::new("", "v1", "namespaces"), &ours);
+        let namespaces = factory.informer_of(
+            Source::metadata(GroupVersionResource::new("", "v1", "namespaces")).scope(ours.clone()),
+        );
         let ours = InformerScope::all()
             .label_selector(format!("{MANAGED_BY}={MANAGER}").parse()?)
             .field_selector(format!("metadata.name={NAME}"));
-        let maps = factory.informer_in::<TeamMap>(&ours);
+        let maps = factory.informer_of(Source::of::<TeamMap>().scope(ours.clone()));
 
         let queue = Arc::new(Queue::new(default_controller_rate_limiter())?);
         enqueue(&namespaces, &queue, Notification::name)?;

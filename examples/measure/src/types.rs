@@ -2,6 +2,7 @@
 
 use std::error::Error;
 
+use k8s_informer::informer::Source;
 use k8s_informer::object::{Compact, GroupVersionResource, PartialObjectMetadata};
 use k8s_informer::{Client, DynamicObject, Resource, Stop};
 use k8s_openapi::Metadata;
@@ -30,7 +31,7 @@ pub(crate) fn measure(
         }
         "own" => Err("only for pods there is a struct of one's own".into()),
         "compact" => run.measure(
-            |client, factory| Ok(factory.dynamic_as(found(client)?)),
+            |client, factory| Ok(factory.informer_of(Source::dynamic_as(found(client)?))),
             |object: &Compact| {
                 let sent_at = object.pointer::<&str>("/metadata/annotations/example.com~1sent-at");
                 sent_at.ok().flatten().map_or(0, parse)
@@ -46,7 +47,7 @@ pub(crate) fn measure(
             },
         ),
         "metadata" => run.measure(
-            |client, factory| Ok(factory.metadata(found(client)?)),
+            |client, factory| Ok(factory.informer_of(Source::metadata(found(client)?))),
             |object: &PartialObjectMetadata| {
                 object.metadata.annotations.get(SENT_AT).map_or(0, parse)
             },

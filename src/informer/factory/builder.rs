@@ -1,3 +1,4 @@
+use std::any::TypeId;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -8,8 +9,9 @@ use super::scope::TweakListOptions;
 use super::{Common, Factory, InformerScope, Informers, SharedInformerFactory};
 use crate::informer::queue::InformerQueue;
 use crate::metrics::{InformerName, MetricsProvider};
-use crate::object::GroupVersionResource;
+use crate::object::{GroupVersionResource, Object};
 use crate::reflector::{ListerWatcherSource, ReflectorOptions};
+use crate::store::Transform;
 use crate::sync::Mutex;
 use crate::threads::{Owner, StackSizes, Threads};
 use crate::wire::ListOptions;
@@ -113,6 +115,42 @@ impl SharedInformerFactoryBuilder {
     /// What is between the reflectors and the caches.
     pub fn queue(mut self, queue: InformerQueue) -> Self {
         self.common.queue = queue;
+        self
+    }
+
+    /// Sets the transform of all informers for `T`: it changes each object before it reaches the cache and the
+    /// handlers. client-go's `WithTransform`.
+    ///
+    /// Call it once for each type. To drop fields from the objects of every type, for example `managedFields`, use
+    /// [`ReflectorOptions::skip`], which does not decode them in the first place.
+    ///
+    /// ```
+    /// use k8s_informer::store::Transform;
+    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use serde_json::json;
+    ///
+    /// let server = ApiServer::start()?;
+    /// let map = json!({"metadata": {"name": "a"}, "data": {"large": "x"}});
+    /// server.create("/api/v1/namespaces/default/configmaps", map)?;
+    /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?)
+    ///     .transform(Transform::in_place(|map: &mut ConfigMap| {
+    ///         map.data = None;
+    ///         Ok(())
+    ///     }))
+    ///     .build();
+    /// let maps = factory.informer::<ConfigMap>();
+    /// let stop = Stop::new();
+    /// factory.start(&stop)?;
+    /// factory.wait_for_cache_sync(&stop)?;
+    /// assert_eq!(maps.lister().list()[0].data, None);
+    /// # factory.shutdown();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn transform<T: Object>(mut self, transform: Transform<T>) -> Self {
+        let transforms = &mut self.common.transforms;
+        transforms.insert(TypeId::of::<T>(), Box::new(transform));
         self
     }
 

@@ -7,7 +7,7 @@ mod metrics;
 mod observe;
 mod scope;
 
-use std::any::TypeId;
+use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -22,11 +22,10 @@ use super::error::InformerError;
 use super::handler::ResourceEventHandler;
 use super::options::SharedIndexInformerOptions;
 use super::queue::InformerQueue;
-use super::shared_informer::{SharedIndexInformer, Source};
+use super::shared_informer::{Part, SharedIndexInformer};
+use super::source::Source;
 use crate::error::Error;
-use crate::object::{
-    DynamicObject, GroupVersionKind, GroupVersionResource, Object, PartialObjectMetadata, Resource,
-};
+use crate::object::{DynamicObject, GroupVersionKind, GroupVersionResource, Object, Resource};
 use crate::reflector::{ListerWatcher, ListerWatcherSource, ReflectorOptions};
 use crate::stop::{Done, Stop};
 use crate::store::Indexers;
@@ -35,7 +34,7 @@ use crate::threads::Threads;
 
 pub use builder::SharedInformerFactoryBuilder;
 pub use life::ShutdownError;
-pub use observe::{Observation, Observe, observe, observe_dynamic};
+pub use observe::{Observation, Observe, observe};
 pub use scope::InformerScope;
 
 /// One informer for each kind of objects and each scope, shared by all who ask for it. client-go's
@@ -88,6 +87,8 @@ struct Common {
     reflector: ReflectorOptions,
     queue: InformerQueue,
     tell_recreation: bool,
+    /// The [`Transform<T>`] of each type.
+    transforms: HashMap<TypeId, Box<dyn Any + Send + Sync>>,
 }
 
 #[derive(Default)]
@@ -120,12 +121,12 @@ struct Identity {
 }
 
 impl Identity {
-    fn new<T: 'static>(resource: GroupVersionResource, scope: &InformerScope) -> Self {
+    fn new<T: 'static>(source: &Source<T>, exclusive: u64) -> Self {
         Self {
             type_id: TypeId::of::<T>(),
-            resource,
-            scope: scope.clone(),
-            exclusive: 0,
+            resource: source.resource.clone(),
+            scope: source.scope.clone().unwrap_or_default(),
+            exclusive,
         }
     }
 
@@ -140,13 +141,6 @@ impl Identity {
             source,
         })
     }
-}
-
-/// What there is to list.
-#[derive(Clone, Copy)]
-enum What<'a> {
-    Objects(&'a GroupVersionResource),
-    Metadata(&'a GroupVersionResource),
 }
 
 struct Entry {
@@ -173,51 +167,56 @@ impl SharedInformerFactory {
         SharedInformerFactoryBuilder::new(Arc::new(source))
     }
 
-    /// The informer for a type: the same one for all who ask (FA1), with an index by namespace (FA8). It runs
-    /// once the factory is started; one that is asked for later needs another [`start`](Self::start).
+    /// Returns the informer for a type, in the scope of the factory, with an index by namespace (FA1, FA8). Equal
+    /// requests return the same informer.
+    ///
+    /// The informer runs once the factory is [started](Self::start). To run an informer requested after that, call
+    /// `start` again. This is short for `informer_of(Source::of::<T>())`.
     pub fn informer<T: Resource + DeserializeOwned>(&self) -> SharedIndexInformer<T> {
-        self.informer_in(&self.factory.scope)
+        self.informer_of(Source::of::<T>())
     }
 
-    /// The informer for the objects of a type that are in a scope. There can be several of one type, each
-    /// with its own cache.
+    /// Returns the informer for a resource chosen at run time, in the scope of the factory (FA7). This is short for
+    /// `informer_of(Source::dynamic(resource))`.
+    pub fn dynamic(&self, resource: GroupVersionResource) -> SharedIndexInformer<DynamicObject> {
+        self.informer_of(Source::dynamic(resource))
+    }
+
+    /// Returns the informer for a [`Source`]: a type and a scope. Each different type or scope has its own informer,
+    /// with its own list, watch and cache.
     ///
     /// ```
+    /// use k8s_informer::informer::{InformerScope, Source};
     /// use k8s_informer::testing::ApiServer;
     /// use k8s_informer::{Client, Config, SharedInformerFactory};
-    /// use k8s_informer::informer::InformerScope;
     /// use k8s_openapi::api::core::v1::Pod;
     ///
     /// let server = ApiServer::start()?;
     /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
     /// let web = InformerScope::all().label_selector("app=web".parse()?);
     /// let here = InformerScope::all().field_selector("spec.nodeName=worker-1");
-    /// let (web, here) = (factory.informer_in::<Pod>(&web), factory.informer_in::<Pod>(&here));
+    /// let web = factory.informer_of(Source::of::<Pod>().scope(web));
+    /// let here = factory.informer_of(Source::of::<Pod>().scope(here));
     /// assert!(!std::sync::Arc::ptr_eq(web.indexer(), here.indexer()));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn informer_in<T: Resource + DeserializeOwned>(
+    pub fn informer_of<T: Object + DeserializeOwned>(
         &self,
-        scope: &InformerScope,
+        source: Source<T>,
     ) -> SharedIndexInformer<T> {
-        self.typed(scope, |factory, options| {
-            factory.make(
-                What::Objects(&T::group_version_resource()),
-                scope,
-                options,
-                None,
-            )
+        let source = self.factory.resolved(source);
+        self.informer_or(&source, 0, false, |factory, options| {
+            factory.make(&source, options, None)
         })
     }
 
-    /// The informer for a type, made by you if there is none yet: `new` gets what the factory would take
-    /// lister-watchers from, and the options that it would use. It counts as the one that
-    /// [`informer`](Self::informer) gives (FA1). client-go's `InformerFor`.
+    /// Returns the informer for a type, and creates it with `new` if there is none yet. `new` receives the source of
+    /// lister-watchers and the options that the factory would use. client-go's `InformerFor`.
     ///
     /// ```
+    /// use k8s_informer::informer::InformerQueue;
     /// use k8s_informer::testing::ApiServer;
     /// use k8s_informer::{Client, Config, Resource, SharedIndexInformer, SharedInformerFactory};
-    /// use k8s_informer::informer::InformerQueue;
     /// use k8s_openapi::api::core::v1::Pod;
     ///
     /// let server = ApiServer::start()?;
@@ -236,183 +235,51 @@ impl SharedInformerFactory {
             SharedIndexInformerOptions<T>,
         ) -> SharedIndexInformer<T>,
     ) -> SharedIndexInformer<T> {
-        self.typed(&self.factory.scope, |factory, options| {
+        let source = self.factory.resolved(Source::of::<T>());
+        self.informer_or(&source, 0, false, |factory, options| {
             new(&*factory.source, options)
         })
     }
 
-    /// The informer for a resource that is known only at run time (FA7).
-    pub fn dynamic(&self, resource: GroupVersionResource) -> SharedIndexInformer<DynamicObject> {
-        self.dynamic_in(resource, &self.factory.scope)
-    }
-
-    /// The informer for the objects in a scope of a resource that is known only at run time.
-    pub fn dynamic_in(
-        &self,
-        resource: GroupVersionResource,
-        scope: &InformerScope,
-    ) -> SharedIndexInformer<DynamicObject> {
-        self.dynamic_as_in(resource, scope)
-    }
-
-    /// As [`dynamic`](Self::dynamic), of a type that says neither where its objects are nor of what kind they
-    /// have to be: a [`Compact`](crate::object::Compact), or whatever else can be decoded from all of them. Each type
-    /// has an informer of its own, with a list, a watch and a cache.
+    /// Finds a resource by its kind or by a name that kubectl takes: `deployments.apps`, `deploy`, `Deployment`,
+    /// `Deployment.v1.apps`.
+    ///
+    /// Blocks while the client requests the server's discovery document, which it caches.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
     /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
-    /// use k8s_informer::object::{Compact, GroupVersionResource};
-    /// use serde_json::json;
-    ///
-    /// let server = ApiServer::start()?;
-    /// let map = json!({"metadata": {"name": "a"}, "data": {"colour": "red"}});
-    /// server.create("/api/v1/namespaces/web/configmaps", map)?;
-    /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
-    /// let maps = factory.dynamic_as::<Compact>(GroupVersionResource::new("", "v1", "configmaps"));
-    /// let stop = Stop::new();
-    /// factory.start(&stop)?;
-    /// factory.wait_for_cache_sync(&stop)?;
-    /// let map = maps.lister().get("web", "a").unwrap();
-    /// assert_eq!((map.kind(), map.pointer::<&str>("/data/colour")?), ("ConfigMap", Some("red")));
-    /// # factory.shutdown();
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn dynamic_as<T: Object + DeserializeOwned>(
-        &self,
-        resource: GroupVersionResource,
-    ) -> SharedIndexInformer<T> {
-        self.dynamic_as_in(resource, &self.factory.scope)
-    }
-
-    /// As [`dynamic_as`](Self::dynamic_as), of the objects in a scope.
-    pub fn dynamic_as_in<T: Object + DeserializeOwned>(
-        &self,
-        resource: GroupVersionResource,
-        scope: &InformerScope,
-    ) -> SharedIndexInformer<T> {
-        let identity = Identity::new::<T>(resource.clone(), scope);
-        self.informer_or(identity, None, false, |factory, options| {
-            factory.make(What::Objects(&resource), scope, options, None)
-        })
-    }
-
-    /// The informer for a resource by what kubectl calls it, or by its kind: `deployments.apps`, `deploy`,
-    /// `Deployment`, `Deployment.v1.apps`. It is the one that [`dynamic`](Self::dynamic) gives for the
-    /// resource of that name. Blocks while the server is asked, which it is once for all names; the client
-    /// has the rules (`Client::discover`).
-    ///
-    /// ```
-    /// use k8s_informer::testing::ApiServer;
-    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
-    /// use k8s_informer::object::GroupVersionResource;
     ///
     /// let server = ApiServer::start()?;
     /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
     /// let stop = Stop::new();
-    /// let deployments = factory.dynamic_by_name("deployments.apps", &stop)?;
-    /// let same = factory.dynamic(GroupVersionResource::new("apps", "v1", "deployments"));
-    /// assert!(std::sync::Arc::ptr_eq(deployments.indexer(), same.indexer()));
+    /// let deployments = factory.dynamic(factory.find_resource("deploy", &stop)?);
+    /// assert_eq!(deployments.name(), "deployments.apps");
     ///
-    /// let error = factory.dynamic_by_name("deploymens.apps", &stop).unwrap_err();
+    /// let error = factory.find_resource("deploymens.apps", &stop).unwrap_err();
     /// assert!(error.is_no_match() && error.to_string().contains("near it: deployments.apps"), "{error}");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     ///
-    /// [`is_no_match`](Error::is_no_match) if there is none of that name, with what is near; it can't be
-    /// listed or watched; the server can't be asked; what the factory was built with knows no names.
-    pub fn dynamic_by_name(
-        &self,
-        name: &str,
-        stop: &Stop,
-    ) -> Result<SharedIndexInformer<DynamicObject>, Error> {
-        self.dynamic_by_name_as(name, stop)
+    /// Returns an error for which [`is_no_match`](Error::is_no_match) holds if there is no such resource, with similar
+    /// names; and any other error if the resource cannot be listed and watched, if the request fails, or if the factory
+    /// was not built with a client.
+    pub fn find_resource(&self, name: &str, stop: &Stop) -> Result<GroupVersionResource, Error> {
+        self.factory.source.find_resource(name, stop)
     }
 
-    /// As [`dynamic_by_name`](Self::dynamic_by_name), of a type as for [`dynamic_as`](Self::dynamic_as).
-    ///
-    /// ```
-    /// use k8s_informer::testing::ApiServer;
-    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
-    /// use k8s_informer::object::Compact;
-    ///
-    /// let server = ApiServer::start()?;
-    /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
-    /// let deployments = factory.dynamic_by_name_as::<Compact>("deploy", &Stop::new())?;
-    /// assert_eq!(deployments.name(), "deployments.apps");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn dynamic_by_name_as<T: Object + DeserializeOwned>(
-        &self,
-        name: &str,
-        stop: &Stop,
-    ) -> Result<SharedIndexInformer<T>, Error> {
-        Ok(self.dynamic_as(self.factory.source.find_resource(name, stop)?))
-    }
-
-    /// The informer for nothing but the metadata of a resource's objects: the server leaves the rest out, so
-    /// that neither it nor this program has to read it. client-go's `metadatainformer`.
-    ///
-    /// ```
-    /// use k8s_informer::testing::ApiServer;
-    /// use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
-    /// use k8s_informer::object::GroupVersionResource;
-    /// use serde_json::json;
-    ///
-    /// let server = ApiServer::start()?;
-    /// let secret = json!({"metadata": {"name": "a"}, "stringData": {"password": "x"}});
-    /// server.create("/api/v1/namespaces/web/secrets", secret)?;
-    /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
-    /// let secrets = factory.metadata(GroupVersionResource::new("", "v1", "secrets"));
-    /// let stop = Stop::new();
-    /// factory.start(&stop)?;
-    /// factory.wait_for_cache_sync(&stop)?;
-    /// assert_eq!(secrets.lister().list()[0].name(), "a");
-    /// # factory.shutdown();
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn metadata(
-        &self,
-        resource: GroupVersionResource,
-    ) -> SharedIndexInformer<PartialObjectMetadata> {
-        self.metadata_in(resource, &self.factory.scope)
-    }
-
-    /// As [`metadata`](Self::metadata), of the objects in a scope.
-    pub fn metadata_in(
-        &self,
-        resource: GroupVersionResource,
-        scope: &InformerScope,
-    ) -> SharedIndexInformer<PartialObjectMetadata> {
-        let identity = Identity::new::<PartialObjectMetadata>(resource.clone(), scope);
-        self.informer_or(identity, None, false, |factory, options| {
-            factory.make(What::Metadata(&resource), scope, options, None)
-        })
-    }
-
-    fn typed<T: Resource + DeserializeOwned>(
-        &self,
-        scope: &InformerScope,
-        new: impl FnOnce(&Factory, SharedIndexInformerOptions<T>) -> SharedIndexInformer<T>,
-    ) -> SharedIndexInformer<T> {
-        let identity = Identity::new::<T>(T::group_version_resource(), scope);
-        self.informer_or(identity, Some(T::group_version_kind()), false, new)
-    }
-
-    /// The informer of this identity; `new` makes it if there is none.
+    /// Returns the informer for a source; `new` creates it if there is none. `exclusive` is not 0 for an informer that
+    /// nothing else shares.
     fn informer_or<T: Object + DeserializeOwned>(
         &self,
-        identity: Identity,
-        kind: Option<GroupVersionKind>,
+        source: &Source<T>,
+        exclusive: u64,
         is_observed: bool,
         new: impl FnOnce(&Factory, SharedIndexInformerOptions<T>) -> SharedIndexInformer<T>,
     ) -> SharedIndexInformer<T> {
+        let identity = Identity::new(source, exclusive);
         let factory = &*self.factory;
         let ask = |entry: &mut Entry| -> Option<SharedIndexInformer<T>> {
             entry.is_asked_for |= !is_observed;
@@ -430,7 +297,7 @@ impl SharedInformerFactory {
             return informer;
         }
         // Made under no lock: it may be a user's code that makes it, and ask for another.
-        let informer = new(factory, factory.options(&identity, kind));
+        let informer = new(factory, factory.options(&identity, source.kind.clone()));
         let there = {
             let mut informers = factory.informers.lock();
             ask(informers.all.entry(identity).or_insert_with(|| Entry {
@@ -463,6 +330,7 @@ impl Factory {
             reflector,
             queue,
             tell_recreation,
+            transforms,
         } = &self.common;
         let mut reflector = reflector.clone();
         reflector.expected_kind = reflector.expected_kind.or(kind);
@@ -479,52 +347,61 @@ impl Factory {
                 .metrics
                 .as_ref()
                 .and_then(|metrics| metrics.of(identity)),
+            transform: transforms
+                .get(&TypeId::of::<T>())
+                .and_then(|transform| transform.downcast_ref())
+                .cloned(),
             ..SharedIndexInformerOptions::default()
         }
     }
 
+    /// The source with the scope that applies.
+    fn resolved<T>(&self, mut source: Source<T>) -> Source<T> {
+        source.scope.get_or_insert_with(|| self.scope.clone());
+        source
+    }
+
     fn make<T: Object + DeserializeOwned>(
         &self,
-        what: What<'_>,
-        scope: &InformerScope,
+        source: &Source<T>,
         options: SharedIndexInformerOptions<T>,
         inline: Option<Box<dyn ResourceEventHandler<T>>>,
     ) -> SharedIndexInformer<T> {
+        let scope = source.scope.clone().unwrap_or_default();
+        let resource = &source.resource;
         let lister_watcher = |namespace| -> Arc<dyn ListerWatcher> {
             Arc::new(Tweaked {
-                lister_watcher: match what {
-                    What::Objects(resource) => self.source.lister_watcher(resource, namespace),
-                    What::Metadata(resource) => {
-                        self.source.metadata_lister_watcher(resource, namespace)
-                    }
+                lister_watcher: match source.is_metadata {
+                    false => self.source.lister_watcher(resource, namespace),
+                    true => self.source.metadata_lister_watcher(resource, namespace),
                 },
                 scope: scope.clone(),
                 tweak: self.tweak_list_options.clone(),
             })
         };
-        let sources = match scope.namespaces() {
+        let parts = match scope.namespaces() {
             [] => {
-                vec![Source {
+                vec![Part {
                     namespace: None,
                     only_namespace: None,
                     lister_watcher: lister_watcher(None),
                 }]
             }
-            [namespace] => vec![Source {
+            [namespace] => vec![Part {
                 namespace: None,
                 only_namespace: Some(namespace.clone()),
                 lister_watcher: lister_watcher(Some(namespace)),
             }],
             namespaces => namespaces
                 .iter()
-                .map(|namespace| Source {
+                .map(|namespace| Part {
                     lister_watcher: lister_watcher(Some(namespace)),
                     namespace: Some(namespace.clone()),
                     only_namespace: None,
                 })
                 .collect(),
         };
-        SharedIndexInformer::of(sources, options, inline)
+        SharedIndexInformer::of(parts, options, inline)
     }
 }
 

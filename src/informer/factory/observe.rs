@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::de::DeserializeOwned;
 
-use super::{Identity, InformerScope, SharedInformerFactory, What};
+use super::{InformerScope, SharedInformerFactory};
 use crate::error::Error;
 use crate::informer::error::InformerError;
 use crate::informer::error_listeners::ErrorSubscription;
@@ -12,17 +12,18 @@ use crate::informer::handler::{HandlerFuncs, Notification, ResourceEventHandler}
 use crate::informer::listener::{HandlerBuffer, HandlerStats};
 use crate::informer::registration::{HandlerOptions, HandlerRegistration};
 use crate::informer::shared_informer::SharedIndexInformer;
+use crate::informer::source::Source;
 use crate::informer::wait::{SyncError, SyncOptions};
-use crate::object::{
-    Deleted, DynamicObject, GroupVersionKind, GroupVersionResource, Object, Resource,
-};
+use crate::object::{Deleted, Object, Resource};
 use crate::reflector::{ListerWatcherSource, ReflectorStatus, WatchErrorHandler};
 use crate::stop::{Done, Stop};
 use crate::store::Lister;
 
-/// Observes the objects of a type: say what to do when one is added, modified or deleted, and
-/// [start](Observe::start). Everything else is taken care of: an informer is made and run, and ends with the
-/// [`Observation`] that you get.
+/// Observes the objects of a type: set closures for added, modified and deleted objects, and
+/// [start](Observe::start). It creates and runs an informer, which ends with the returned [`Observation`].
+///
+/// Each call has its own connection and cache. To share them between observers, or to observe other [sources](Source)
+/// than a type, use [`SharedInformerFactory::observe`].
 ///
 /// ```
 /// use k8s_informer::testing::ApiServer;
@@ -47,101 +48,50 @@ use crate::store::Lister;
 pub fn observe<T: Resource + DeserializeOwned>(
     source: impl ListerWatcherSource + 'static,
 ) -> Observe<T> {
-    let observe = SharedInformerFactory::builder(source).build().observe();
+    let factory = SharedInformerFactory::builder(source).build();
     Observe {
         owns_factory: true,
-        ..observe
-    }
-}
-
-/// As [`observe`], the objects of a resource that is known only at run time.
-///
-/// ```
-/// use k8s_informer::testing::ApiServer;
-/// use k8s_informer::{Client, Config, Notification, Object};
-/// use k8s_informer::informer::{InformerScope, observe_dynamic};
-/// use k8s_informer::object::GroupVersionResource;
-/// use serde_json::json;
-///
-/// let server = ApiServer::start()?;
-/// server.create("/api/v1/namespaces/blue/secrets", json!({"metadata": {"name": "a"}}))?;
-/// let (sender, events) = std::sync::mpsc::channel();
-/// let client = Client::new(Config::new(server.url()))?;
-/// let secrets = observe_dynamic(client, GroupVersionResource::new("", "v1", "secrets"))
-///     .scope(InformerScope::all().namespace("blue"))
-///     .on_event(move |event| sender.send(event.clone()).unwrap())
-///     .inline()
-///     .start()?;
-/// assert!(matches!(events.recv()?, Notification::Added { object, .. } if object.name() == "a"));
-/// drop(secrets); // It is over, and every thread has ended.
-/// assert!(events.recv().is_err());
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub fn observe_dynamic(
-    source: impl ListerWatcherSource + 'static,
-    resource: GroupVersionResource,
-) -> Observe<DynamicObject> {
-    let observe = SharedInformerFactory::builder(source)
-        .build()
-        .observe_dynamic(resource);
-    Observe {
-        owns_factory: true,
-        ..observe
+        ..factory.observe(Source::of::<T>())
     }
 }
 
 impl SharedInformerFactory {
-    /// Observes the objects of a type as [`observe`] does; of all who do so through one factory, those with
-    /// the same type and scope share an informer, and with those who [ask](Self::informer) for it. It is
-    /// started at once, and ends with the last observation, or with the factory, unless somebody asked for
-    /// it.
-    pub fn observe<T: Resource + DeserializeOwned>(&self) -> Observe<T> {
-        self.observing(T::group_version_resource(), Some(T::group_version_kind()))
-    }
-
-    /// As [`observe`](Self::observe), the objects of a resource that is known only at run time.
-    pub fn observe_dynamic(&self, resource: GroupVersionResource) -> Observe<DynamicObject> {
-        self.observe_dynamic_as(resource)
-    }
-
-    /// As [`observe_dynamic`](Self::observe_dynamic), as what [`dynamic_as`](Self::dynamic_as) takes.
+    /// Observes the objects of a [`Source`], as [`observe`] does. Observations with equal sources share one informer,
+    /// also with callers of [`informer_of`](Self::informer_of).
+    ///
+    /// An observation starts its informer itself. The informer ends with its last observation, or with the factory; an
+    /// informer that was also requested by `informer_of` stays until the factory ends.
     ///
     /// ```
-    /// use k8s_informer::testing::ApiServer;
-    /// use k8s_informer::{Client, Config, SharedInformerFactory};
-    /// use k8s_informer::object::{Compact, GroupVersionResource};
+    /// use k8s_informer::informer::{InformerScope, Source};
+    /// use k8s_informer::object::GroupVersionResource;
+    /// use k8s_informer::testing::{ApiServer, Verb};
+    /// use k8s_informer::{Client, Config, Notification, Object, SharedInformerFactory};
     /// use serde_json::json;
     ///
     /// let server = ApiServer::start()?;
-    /// server.create("/api/v1/namespaces/web/configmaps", json!({"metadata": {"name": "a"}, "data": {"b": "c"}}))?;
-    /// let (sender, data) = std::sync::mpsc::channel();
+    /// server.create("/api/v1/namespaces/blue/secrets", json!({"metadata": {"name": "a"}}))?;
     /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
-    /// let maps = factory
-    ///     .observe_dynamic_as::<Compact>(GroupVersionResource::new("", "v1", "configmaps"))
-    ///     .on_added(move |map| sender.send(map.pointer::<String>("/data/b").unwrap()).unwrap())
+    /// let secrets = Source::dynamic(GroupVersionResource::new("", "v1", "secrets"))
+    ///     .scope(InformerScope::all().namespace("blue"));
+    /// let (sender, events) = std::sync::mpsc::channel();
+    /// let first = factory
+    ///     .observe(secrets.clone())
+    ///     .on_event(move |event| sender.send(event.clone()).unwrap())
     ///     .start()?;
-    /// assert_eq!(data.recv()?.as_deref(), Some("c"));
-    /// # maps.stop();
+    /// let second = factory.observe(secrets).start()?;
+    /// assert!(matches!(events.recv()?, Notification::Added { object, .. } if object.name() == "a"));
+    /// assert!(std::sync::Arc::ptr_eq(first.informer().indexer(), second.informer().indexer()));
+    ///
+    /// drop((first, second)); // The informer has ended.
+    /// assert!(events.recv().is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn observe_dynamic_as<T: Object + DeserializeOwned>(
-        &self,
-        resource: GroupVersionResource,
-    ) -> Observe<T> {
-        self.observing(resource, None)
-    }
-
-    fn observing<T>(
-        &self,
-        resource: GroupVersionResource,
-        kind: Option<GroupVersionKind>,
-    ) -> Observe<T> {
+    pub fn observe<T: Object + DeserializeOwned>(&self, source: Source<T>) -> Observe<T> {
         Observe {
-            scope: self.factory.scope.clone(),
             factory: self.clone(),
             owns_factory: false,
-            resource,
-            kind,
+            source: self.factory.resolved(source),
             observer: HandlerFuncs::new(),
             on_error: None,
             inline: false,
@@ -159,9 +109,7 @@ pub struct Observe<T> {
     factory: SharedInformerFactory,
     /// Whether nobody else uses it.
     owns_factory: bool,
-    resource: GroupVersionResource,
-    kind: Option<GroupVersionKind>,
-    scope: InformerScope,
+    source: Source<T>,
     observer: HandlerFuncs<T>,
     on_error: Option<WatchErrorHandler>,
     inline: bool,
@@ -171,7 +119,7 @@ pub struct Observe<T> {
 impl<T: Object + DeserializeOwned> Observe<T> {
     /// Only these objects, instead of all, or of the factory's own scope.
     pub fn scope(mut self, scope: InformerScope) -> Self {
-        self.scope = scope;
+        self.source = self.source.scope(scope);
         self
     }
 
@@ -216,14 +164,14 @@ impl<T: Object + DeserializeOwned> Observe<T> {
     /// ```
     /// use k8s_informer::testing::{ApiServer, Fault};
     /// use k8s_informer::{Client, Config};
-    /// use k8s_informer::informer::observe_dynamic;
-    /// use k8s_informer::object::GroupVersionResource;
+    /// use k8s_informer::observe;
+    /// use k8s_openapi::api::core::v1::Pod;
     ///
     /// let server = ApiServer::start()?;
     /// server.fail_next(Fault::status(403).always());
     /// let (sender, errors) = std::sync::mpsc::channel();
     /// let client = Client::new(Config::new(server.url()))?;
-    /// let pods = observe_dynamic(client, GroupVersionResource::new("", "v1", "pods"))
+    /// let pods = observe::<Pod>(client)
     ///     .on_error(move |error| sender.send(error.clone()).unwrap())
     ///     .start()?;
     /// assert!(errors.recv()?.is_forbidden());
@@ -267,9 +215,7 @@ impl<T: Object + DeserializeOwned> Observe<T> {
         let Self {
             factory,
             owns_factory,
-            resource,
-            kind,
-            scope,
+            source,
             observer,
             on_error,
             inline,
@@ -280,10 +226,6 @@ impl<T: Object + DeserializeOwned> Observe<T> {
         } else {
             0
         };
-        let identity = Identity {
-            exclusive,
-            ..Identity::new::<T>(resource.clone(), &scope)
-        };
         let (inline, handler) = if inline {
             (
                 Some(Box::new(observer) as Box<dyn ResourceEventHandler<T>>),
@@ -292,8 +234,8 @@ impl<T: Object + DeserializeOwned> Observe<T> {
         } else {
             (None, Some(observer))
         };
-        let informer = factory.informer_or(identity, kind, true, |factory, options| {
-            factory.make(What::Objects(&resource), &scope, options, inline)
+        let informer = factory.informer_or(&source, exclusive, true, |factory, options| {
+            factory.make(&source, options, inline)
         });
         // From here on a failure takes it back.
         let errors = on_error.map(|on_error| informer.on_error(move |error| on_error(error)));
@@ -322,8 +264,7 @@ impl<T: Object + DeserializeOwned> Observe<T> {
 impl<T> fmt::Debug for Observe<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Observe")
-            .field("resource", &self.resource)
-            .field("scope", &self.scope)
+            .field("source", &self.source)
             .field("inline", &self.inline)
             .finish_non_exhaustive()
     }

@@ -73,7 +73,7 @@ impl InformerScope {
     /// ```
     /// use k8s_informer::testing::ApiServer;
     /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
-    /// use k8s_informer::informer::InformerScope;
+    /// use k8s_informer::informer::{InformerScope, Source};
     /// use k8s_informer::reflector::Shard;
     /// use k8s_openapi::api::core::v1::ConfigMap;
     /// use serde_json::json;
@@ -86,7 +86,7 @@ impl InformerScope {
     /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
     /// let shard = |index| Ok(InformerScope::all().shard(Shard::new(index, 3)?));
     /// let scopes = (0..3).map(shard).collect::<Result<Vec<_>, k8s_informer::reflector::ShardError>>()?;
-    /// let shards: Vec<_> = scopes.iter().map(|scope| factory.informer_in::<ConfigMap>(scope)).collect();
+    /// let shards: Vec<_> = scopes.iter().map(|scope| factory.informer_of(Source::of::<ConfigMap>().scope(scope.clone()))).collect();
     /// let stop = Stop::new();
     /// factory.start(&stop)?;
     /// factory.wait_for_cache_sync(&stop)?;

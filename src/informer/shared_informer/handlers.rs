@@ -113,7 +113,7 @@ impl<T: Object> SharedIndexInformer<T> {
             buffer,
             requested,
             period,
-            sources: self.shared.sources.len(),
+            sources: self.shared.parts.len(),
             stacks: life.options.reflector.stack_sizes,
             clock,
             now,

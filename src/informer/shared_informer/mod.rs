@@ -68,7 +68,7 @@ pub struct SharedIndexInformer<T> {
 struct Shared<T> {
     name: Arc<str>,
     /// What is listed and watched: all of it, or each namespace by itself.
-    sources: Vec<Source>,
+    parts: Vec<Part>,
     indexer: Arc<Indexer<T>>,
     processor: SharedProcessor<T>,
     /// Called on the process loop, before the others. Under `block_deltas`, so nobody waits for it.
@@ -100,8 +100,8 @@ struct Shared<T> {
     owner: Owner,
 }
 
-/// What is listed and watched by one reflector.
-pub(in crate::informer) struct Source {
+/// The part of an informer that one reflector lists and watches.
+pub(in crate::informer) struct Part {
     /// `None` for everything.
     pub(in crate::informer) namespace: Option<String>,
     /// The only namespace that is listed, if that is known of a source of everything.
@@ -122,7 +122,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         options: SharedIndexInformerOptions<T>,
     ) -> Self {
         Self::of(
-            vec![Source {
+            vec![Part {
                 namespace: None,
                 only_namespace: None,
                 lister_watcher,
@@ -166,39 +166,39 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         namespaces: impl IntoIterator<Item = (String, Arc<dyn ListerWatcher>)>,
         options: SharedIndexInformerOptions<T>,
     ) -> Self {
-        let mut sources: Vec<Source> = Vec::new();
+        let mut parts: Vec<Part> = Vec::new();
         for (namespace, lister_watcher) in namespaces {
             let namespace = Some(namespace);
-            if sources.iter().all(|source| source.namespace != namespace) {
-                sources.push(Source {
+            if parts.iter().all(|part| part.namespace != namespace) {
+                parts.push(Part {
                     namespace,
                     only_namespace: None,
                     lister_watcher,
                 });
             }
         }
-        if let Some(at) = sources
+        if let Some(at) = parts
             .iter()
-            .position(|source| source.namespace.as_deref() == Some(""))
+            .position(|part| part.namespace.as_deref() == Some(""))
         {
-            let Source { lister_watcher, .. } = sources.swap_remove(at);
-            sources = vec![Source {
+            let Part { lister_watcher, .. } = parts.swap_remove(at);
+            parts = vec![Part {
                 namespace: None,
                 only_namespace: None,
                 lister_watcher,
             }];
         }
-        Self::of(sources, options, None)
+        Self::of(parts, options, None)
     }
 
     /// With a handler that is called on the process loop, under `block_deltas`: it must not add or
     /// remove others.
     pub(in crate::informer) fn of(
-        sources: Vec<Source>,
+        parts: Vec<Part>,
         mut options: SharedIndexInformerOptions<T>,
         inline: Option<Box<dyn ResourceEventHandler<T>>>,
     ) -> Self {
-        let names: Vec<_> = sources.iter().map(|source| source.name(&options)).collect();
+        let names: Vec<_> = parts.iter().map(|part| part.name(&options)).collect();
         let name: Arc<str> = match options.reflector.name.as_str() {
             "" => names.join(", ").into(),
             name => name.into(),
@@ -212,8 +212,8 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             shared: Arc::new(Shared {
                 synced: Done::new(&*name),
                 ended: Done::new(&*name),
-                error_listeners: ErrorListeners::new(sources.len()),
-                sources,
+                error_listeners: ErrorListeners::new(parts.len()),
+                parts,
                 indexer: Arc::new(indexer),
                 processor: SharedProcessor::new(Arc::clone(&name), owner),
                 inline: inline.map(Mutex::new),
@@ -235,7 +235,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
     }
 }
 
-impl Source {
+impl Part {
     /// Whether objects of this namespace may be among those that are listed.
     pub(super) fn may_have(&self, namespace: &str) -> bool {
         match (&self.namespace, &self.only_namespace) {

@@ -150,11 +150,11 @@ impl<T: Object> SharedIndexInformer<T> {
 
     /// Whether a source has no list, and failed for good when it last tried.
     pub(in crate::informer) fn is_refused(&self) -> bool {
-        let mut sources = self.controllers().iter().enumerate();
-        sources.any(|(at, one)| self.shared.error_listeners.is_refused(at) && !one.status().listed)
+        let mut parts = self.controllers().iter().enumerate();
+        parts.any(|(at, one)| self.shared.error_listeners.is_refused(at) && !one.status().listed)
     }
 
-    /// The sources of whose objects none could be decoded.
+    /// The parts of whose objects none could be decoded.
     pub(in crate::informer) fn undecodable(&self) -> Vec<Unsynced> {
         let all = self.controllers().iter();
         all.filter_map(|one| {
@@ -228,12 +228,12 @@ impl<T: Object> SharedIndexInformer<T> {
     /// How each of the reflectors stands, with its namespace: one for each of several namespaces, else one
     /// without. None before the start.
     pub fn statuses(&self) -> Vec<(Option<String>, ReflectorStatus)> {
-        let sources = self
+        let parts = self
             .shared
-            .sources
+            .parts
             .iter()
             .map(|source| source.namespace.clone());
-        sources
+        parts
             .zip(self.controllers().iter().map(Controller::status))
             .collect()
     }

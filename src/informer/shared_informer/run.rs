@@ -53,7 +53,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
     fn start(&self, mut life: MutexGuard<'_, Life<T>>) -> Result<&[Controller<T>], InformerError> {
         let Shared {
             name,
-            sources,
+            parts,
             processor,
             controllers,
             ..
@@ -61,7 +61,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         processor
             .start()
             .map_err(|error| super::handlers::thread_error(name, error))?;
-        let metrics = shares(life.options.metrics.as_ref(), sources.len());
+        let metrics = shares(life.options.metrics.as_ref(), parts.len());
         let all = metrics.into_iter().enumerate();
         let (all, marks): (Vec<_>, Vec<_>) = all
             .map(|(at, metrics)| self.controller(at, metrics, &mut life))
@@ -98,7 +98,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         metrics: Option<Arc<dyn InformerMetrics>>,
         life: &mut Life<T>,
     ) -> (Controller<T>, Watermark) {
-        let source = &self.shared.sources[at];
+        let source = &self.shared.parts[at];
         let SharedIndexInformerOptions {
             reflector,
             queue,

@@ -100,11 +100,9 @@ impl<T: Object> SharedIndexInformer<T> {
         stop: &Stop,
     ) -> Result<(), WaitError> {
         let (version, namespace) = (object.resource_version(), object.namespace());
-        let Shared {
-            sources, indexer, ..
-        } = &*self.shared;
-        if !sources.iter().any(|source| source.may_have(namespace)) {
-            let watched = sources
+        let Shared { parts, indexer, .. } = &*self.shared;
+        if !parts.iter().any(|source| source.may_have(namespace)) {
+            let watched = parts
                 .iter()
                 .filter_map(|source| source.namespace.as_ref().or(source.only_namespace.as_ref()));
             return Err(WaitError::OtherNamespace {
@@ -129,7 +127,7 @@ impl<T: Object> SharedIndexInformer<T> {
         Ok(())
     }
 
-    /// Waits for the sources that can tell about a namespace, or all; also for the start, and not beyond the
+    /// Waits for the parts that can tell about a namespace, or all; also for the start, and not beyond the
     /// end.
     fn wait_for_version(
         &self,
@@ -147,8 +145,8 @@ impl<T: Object> SharedIndexInformer<T> {
         let Some(watermarks) = self.shared.watermarks.get() else {
             return Watermark::new().wait(version, rest, &stop);
         };
-        let sources = self.shared.sources.iter().zip(watermarks);
-        let concerned = sources
+        let parts = self.shared.parts.iter().zip(watermarks);
+        let concerned = parts
             .filter(|(source, _)| namespace.is_none_or(|namespace| source.may_have(namespace)));
         Watermark::wait_all(
             concerned.map(|(_, watermark)| watermark),

@@ -22,7 +22,7 @@ use crate::stack;
 /// Only what a cache asks for is known beforehand: name, namespace, UID, resourceVersion and labels. The rest
 /// is there as a whole, by [`decode`](Self::decode), or place by place, by [`pointer`](Self::pointer).
 /// `Compact<Pod>` is a [`Resource`] and goes wherever `Pod` goes; a plain `Compact` decodes to a
-/// [`DynamicObject`] and goes with [`dynamic_as`](crate::SharedInformerFactory::dynamic_as) and its like.
+/// [`DynamicObject`] and goes with [`Source::dynamic_as`](crate::informer::Source::dynamic_as).
 ///
 /// Which type for which cache?
 ///

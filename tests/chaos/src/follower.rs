@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use k8s_informer::{Deleted, Object};
 use k8s_informer::handler::ResourceEventHandler;
+use k8s_informer::{Deleted, Object};
 
 use crate::random::Random;
 

@@ -4,11 +4,11 @@ use std::io::{self, Read};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use k8s_informer::{Client, Error, Stop};
 use k8s_informer::client::Request;
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::{Body, ListOptions, ListerWatcher, ListerWatcherSource, TimedRead};
 use k8s_informer::time::Clock;
+use k8s_informer::{Client, Error, Stop};
 
 /// How many times faster.
 const SPEED: u32 = 40;

@@ -8,8 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use k8s_informer::{Client, Config, Stop};
 use k8s_informer::client::Request;
+use k8s_informer::{Client, Config, Stop};
 use serde_json::{Value, json};
 
 /// A start takes five seconds on an idle machine.

@@ -7,12 +7,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use k8s_informer::{Client, DynamicObject, Object, ObjectMeta, SharedIndexInformer, SharedInformerFactory, Stop, impl_object};
 use k8s_informer::handler::{FilteringHandler, HandlerBuffer, HandlerOptions, HandlerRegistration};
-use k8s_informer::informer::{InformerQueue, InformerScope};
+use k8s_informer::informer::{InformerQueue, InformerScope, Source};
 use k8s_informer::object::{Compact, GroupVersionResource, PartialObjectMetadata};
-use k8s_informer::reflector::{FieldPaths, ListerWatcherSource, ReflectorOptions, ReflectorStatus, Shard};
+use k8s_informer::reflector::{
+    FieldPaths, ListerWatcherSource, ReflectorOptions, ReflectorStatus, Shard,
+};
 use k8s_informer::time::{Backoff, Clock};
+use k8s_informer::{
+    Client, DynamicObject, Object, ObjectMeta, SharedIndexInformer, SharedInformerFactory, Stop,
+    impl_object,
+};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -305,7 +310,7 @@ pub(crate) fn start(
     } else {
         Box::new(client)
     };
-    let factory = SharedInformerFactory::builder(Source(source))
+    let factory = SharedInformerFactory::builder(BoxedSource(source))
         .reflector_options(plan.reflector_options(&name, clock))
         .queue(plan.queue)
         .tell_recreation(plan.tell_recreation)
@@ -319,19 +324,19 @@ pub(crate) fn start(
             Informer::start(name, plan, proxy, factory, informer, random, setting)
         }
         (Form::Own, Resource::Widgets) => {
-            let informer = factory.dynamic_as::<Own>(resource);
+            let informer = factory.informer_of(Source::dynamic_as::<Own>(resource));
             Informer::start(name, plan, proxy, factory, informer, random, setting)
         }
         (Form::Dynamic, _) => {
-            let informer = factory.dynamic_as::<DynamicObject>(resource);
+            let informer = factory.informer_of(Source::dynamic_as::<DynamicObject>(resource));
             Informer::start(name, plan, proxy, factory, informer, random, setting)
         }
         (Form::Compact, _) => {
-            let informer = factory.dynamic_as::<Compact>(resource);
+            let informer = factory.informer_of(Source::dynamic_as::<Compact>(resource));
             Informer::start(name, plan, proxy, factory, informer, random, setting)
         }
         (Form::Metadata, _) => {
-            let informer = factory.metadata(resource);
+            let informer = factory.informer_of(Source::metadata(resource));
             Informer::<PartialObjectMetadata>::start(
                 name, plan, proxy, factory, informer, random, setting,
             )
@@ -340,9 +345,9 @@ pub(crate) fn start(
 }
 
 /// Either of two sources.
-struct Source(Box<dyn ListerWatcherSource>);
+struct BoxedSource(Box<dyn ListerWatcherSource>);
 
-impl ListerWatcherSource for Source {
+impl ListerWatcherSource for BoxedSource {
     fn lister_watcher(
         &self,
         resource: &GroupVersionResource,

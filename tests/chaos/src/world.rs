@@ -5,9 +5,9 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use k8s_informer::{Client, Error, Stop};
 use k8s_informer::client::Request;
 use k8s_informer::object::GroupVersionResource;
+use k8s_informer::{Client, Error, Stop};
 use serde_json::{Value, json};
 
 use crate::counts::Counts;

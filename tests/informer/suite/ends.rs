@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use k8s_informer::handler::{HandlerFuncs, HandlerRegistration};
-use k8s_informer::informer::{InformerError, InformerScope, ShutdownError};
+use k8s_informer::informer::{InformerError, InformerScope, ShutdownError, Source};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::{ListerWatcher, ListerWatcherSource, WatchErrorHandler};
 use k8s_informer::store::Transform;
@@ -26,16 +26,16 @@ const INSTANT: Duration = Duration::from_millis(10);
 
 /// The same feed for whatever is asked.
 #[derive(Clone)]
-struct Source(Feed);
+struct FeedSource(Feed);
 
-impl ListerWatcherSource for Source {
+impl ListerWatcherSource for FeedSource {
     fn lister_watcher(&self, _: &GroupVersionResource, _: Option<&str>) -> Arc<dyn ListerWatcher> {
         Arc::new(self.0.clone())
     }
 }
 
 fn factory(feed: &Feed) -> SharedInformerFactory {
-    let builder = SharedInformerFactory::builder(Source(feed.clone())).queue(queue_kind());
+    let builder = SharedInformerFactory::builder(FeedSource(feed.clone())).queue(queue_kind());
     builder
         .reflector_options(options(&FakeClock::new()))
         .build()
@@ -431,7 +431,7 @@ fn fa2_the_resync_period_of_one_resource_overrides_the_factorys() {
     let feed = Feed::new("fa2");
     let clock = FakeClock::new();
     let nodes = GroupVersionResource::new("", "v1", "nodes");
-    let factory = SharedInformerFactory::builder(Source(feed.clone()))
+    let factory = SharedInformerFactory::builder(FeedSource(feed.clone()))
         .queue(queue_kind())
         .reflector_options(options(&clock))
         .resync(60 * SECOND)
@@ -467,11 +467,13 @@ fn fa1_two_scopes_of_a_kind_get_two_informers() {
     ];
     let informers = scopes
         .clone()
-        .map(|scope| factory.dynamic_in(pods(), &scope));
+        .map(|scope| factory.informer_of(Source::dynamic(pods()).scope(scope.clone())));
     for (informer, scope) in informers.iter().zip(&scopes) {
         assert!(Arc::ptr_eq(
             informer.indexer(),
-            factory.dynamic_in(pods(), scope).indexer()
+            factory
+                .informer_of(Source::dynamic(pods()).scope(scope.clone()))
+                .indexer()
         ));
     }
     assert!(!Arc::ptr_eq(informers[0].indexer(), informers[1].indexer()));

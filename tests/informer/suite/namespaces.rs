@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_informer::informer::InformerScope;
+use k8s_informer::informer::{InformerScope, Source};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::ReflectorState;
 use k8s_informer::testing::{ApiServer, FakeClock, Fault, Verb};
@@ -252,12 +252,13 @@ fn scope_of_two_namespaces_needs_no_rights_to_others() {
         .namespace("blue")
         .build();
     let informer = factory.dynamic(GroupVersionResource::new("", "v1", "configmaps"));
-    let same = factory.dynamic_in(
-        GroupVersionResource::new("", "v1", "configmaps"),
-        &InformerScope::all()
-            .namespace("blue")
-            .namespace("green")
-            .namespace("blue"),
+    let same = factory.informer_of(
+        Source::dynamic(GroupVersionResource::new("", "v1", "configmaps")).scope(
+            InformerScope::all()
+                .namespace("blue")
+                .namespace("green")
+                .namespace("blue"),
+        ),
     );
     assert!(Arc::ptr_eq(informer.indexer(), same.indexer()));
     let (_handler, events) = record(&informer);

@@ -1,0 +1,140 @@
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::DeserializeOwned;
+
+use super::factory::InformerScope;
+use crate::object::{
+    DynamicObject, GroupVersionKind, GroupVersionResource, Object, PartialObjectMetadata, Resource,
+};
+
+/// Names the objects of an informer: a resource, the Rust type they are decoded into, and a scope.
+///
+/// Two requests for an informer with equal sources share it. [`SharedInformerFactory::informer`] and
+/// [`SharedInformerFactory::dynamic`] are short forms for the most common sources.
+///
+/// | source | decodes into |
+/// |---|---|
+/// | [`Source::of::<T>()`](Source::of) | a type that names its resource: k8s-openapi's types, your own structs |
+/// | [`Source::dynamic`] | [`DynamicObject`] |
+/// | [`Source::dynamic_as::<T>`](Source::dynamic_as) | any type, for example [`Compact`](crate::object::Compact) |
+/// | [`Source::metadata`] | [`PartialObjectMetadata`]: the server sends only the metadata |
+///
+/// ```
+/// use k8s_informer::informer::{InformerScope, Source};
+/// use k8s_informer::object::{Compact, GroupVersionResource};
+/// use k8s_informer::testing::ApiServer;
+/// use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
+/// use k8s_openapi::api::core::v1::Secret;
+/// use serde_json::json;
+///
+/// let server = ApiServer::start()?;
+/// for namespace in ["blue", "green"] {
+///     let secret = json!({"metadata": {"name": "a"}, "stringData": {"password": "x"}});
+///     server.create(&format!("/api/v1/namespaces/{namespace}/secrets"), secret)?;
+/// }
+/// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
+/// let secrets = GroupVersionResource::new("", "v1", "secrets");
+/// let typed = factory.informer_of(Source::of::<Secret>().scope(InformerScope::all().namespace("blue")));
+/// let compact = factory.informer_of(Source::dynamic_as::<Compact>(secrets.clone()));
+/// let names = factory.informer_of(Source::metadata(secrets));
+///
+/// let stop = Stop::new();
+/// factory.start(&stop)?;
+/// factory.wait_for_cache_sync(&stop)?;
+/// assert_eq!(typed.lister().list().len(), 1);
+/// assert_eq!(compact.lister().list().len(), 2);
+/// assert_eq!(names.lister().list()[0].name(), "a");
+/// # factory.shutdown();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// [`SharedInformerFactory::informer`]: super::SharedInformerFactory::informer
+/// [`SharedInformerFactory::dynamic`]: super::SharedInformerFactory::dynamic
+pub struct Source<T = ()> {
+    pub(super) resource: GroupVersionResource,
+    /// What each object has to be, if the type says it.
+    pub(super) kind: Option<GroupVersionKind>,
+    pub(super) is_metadata: bool,
+    /// `None` for the scope of the factory.
+    pub(super) scope: Option<InformerScope>,
+    object: PhantomData<fn() -> T>,
+}
+
+impl Source {
+    /// The objects of a type that names its resource.
+    pub fn of<T: Resource + DeserializeOwned>() -> Source<T> {
+        let kind = Some(T::group_version_kind());
+        Source::new(T::group_version_resource(), kind, false)
+    }
+
+    /// The objects of a resource chosen at run time. See [`SharedInformerFactory::find_resource`] for names as
+    /// kubectl takes them.
+    ///
+    /// [`SharedInformerFactory::find_resource`]: super::SharedInformerFactory::find_resource
+    pub fn dynamic(resource: GroupVersionResource) -> Source<DynamicObject> {
+        Self::dynamic_as(resource)
+    }
+
+    /// The objects of a resource chosen at run time, decoded into `T`. The kind of the objects is not checked.
+    pub fn dynamic_as<T: Object + DeserializeOwned>(resource: GroupVersionResource) -> Source<T> {
+        Source::new(resource, None, false)
+    }
+
+    /// The metadata of a resource's objects. The server leaves the rest out. client-go's `metadatainformer`.
+    pub fn metadata(resource: GroupVersionResource) -> Source<PartialObjectMetadata> {
+        Source::new(resource, None, true)
+    }
+}
+
+impl<T> Source<T> {
+    fn new(
+        resource: GroupVersionResource,
+        kind: Option<GroupVersionKind>,
+        is_metadata: bool,
+    ) -> Self {
+        Self {
+            resource,
+            kind,
+            is_metadata,
+            scope: None,
+            object: PhantomData,
+        }
+    }
+
+    /// Sets the scope. Without it, the scope of the factory applies: all namespaces, unless its builder names
+    /// others.
+    #[must_use]
+    pub fn scope(mut self, scope: InformerScope) -> Self {
+        self.scope = Some(scope);
+        self
+    }
+
+    /// The resource.
+    pub fn resource(&self) -> &GroupVersionResource {
+        &self.resource
+    }
+}
+
+impl<T> Clone for Source<T> {
+    fn clone(&self) -> Self {
+        Self {
+            resource: self.resource.clone(),
+            kind: self.kind.clone(),
+            is_metadata: self.is_metadata,
+            scope: self.scope.clone(),
+            object: PhantomData,
+        }
+    }
+}
+
+impl<T> fmt::Debug for Source<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Source")
+            .field("resource", &self.resource)
+            .field("type", &std::any::type_name::<T>())
+            .field("is_metadata", &self.is_metadata)
+            .field("scope", &self.scope)
+            .finish()
+    }
+}
