@@ -16,7 +16,9 @@ use std::time::Duration;
 use common::{Cache, Function, Jump, Named, Ours, Plain, app, next_version, objects, version};
 use divan::{Bencher, black_box};
 
-const SIZES: [usize; 2] = [100_000, 1_000_000];
+/// A debug build, as in CI, only checks that the benchmarks run.
+const SCALE: usize = if cfg!(debug_assertions) { 100 } else { 1 };
+const SIZES: [usize; 2] = [100_000 / SCALE, 1_000_000 / SCALE];
 const READERS: usize = 4;
 const INDICES: [(&str, Function); 2] = [("app", app), ("version", version)];
 
@@ -36,7 +38,7 @@ fn filled<C: Cache>(objects: &[Arc<Named>], indices: &[(&str, Function)]) -> C {
 /// One by one, into an empty store with so many indices.
 #[divan::bench(types = [Ours, Plain], args = [0, 1, 2], sample_count = 10)]
 fn add_100k<C: Cache>(bencher: Bencher, indices: usize) {
-    let objects = objects(100_000);
+    let objects = objects(100_000 / SCALE);
     let empty = || filled::<C>(&[], &INDICES[..indices]);
     bencher.with_inputs(empty).bench_values(|store| {
         objects.iter().for_each(|object| store.add(object));
@@ -47,7 +49,7 @@ fn add_100k<C: Cache>(bencher: Bencher, indices: usize) {
 /// Everything by new objects, in a store with so many indices.
 #[divan::bench(types = [Ours, Plain], args = [0, 1, 2], sample_count = 10)]
 fn replace_100k<C: Cache>(bencher: Bencher, indices: usize) {
-    let objects = objects(100_000);
+    let objects = objects(100_000 / SCALE);
     let newer: Vec<_> = objects.iter().map(|object| next_version(object)).collect();
     let full = || filled::<C>(&objects, &INDICES[..indices]);
     bencher
@@ -58,10 +60,10 @@ fn replace_100k<C: Cache>(bencher: Bencher, indices: usize) {
 /// Ten thousand updates: without an index, and with one whose value stays or changes.
 #[divan::bench(types = [Ours, Plain], args = ["no index", "unchanged", "changed"], sample_count = 20)]
 fn update_10k<C: Cache>(bencher: Bencher, case: &str) {
-    let objects = objects(100_000);
+    let objects = objects(100_000 / SCALE);
     let newer: Vec<_> = objects
         .iter()
-        .take(10_000)
+        .take(10_000 / SCALE)
         .map(|object| next_version(object))
         .collect();
     let indices: &[_] = match case {

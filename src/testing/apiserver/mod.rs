@@ -1,32 +1,16 @@
-//! An API server on loopback; its guide is in the docs of the room above.
+//! The embedded API server. Its guide is in [`testing`](super).
+//!
+//! Each folder uses those above it: `model` has values and rules, `engine` the store, `handlers` the requests, `net`
+//! the sockets and threads.
 
-mod api;
-mod apply;
-mod builder;
-mod connection;
-mod crd;
-mod discovery;
-mod faults;
-mod http;
-mod list;
-mod log;
-mod outlet;
-mod patch;
-mod resources;
-mod select;
-mod server;
-mod shards;
-mod status;
-mod store;
-mod subresources;
-mod validate;
-mod watch;
-mod write;
-mod write_options;
+mod engine;
+mod handlers;
+mod model;
+mod net;
 
-pub use builder::ApiServerBuilder;
-pub use faults::Fault;
-pub use log::{RequestRecord, Verb};
-pub use resources::ApiResource;
-pub use server::{ApiServer, Backup};
-pub use status::StatusError;
+pub use model::faults::Fault;
+pub use model::log::{RequestRecord, Verb};
+pub use model::resources::ApiResource;
+pub use model::status::StatusError;
+pub use net::builder::ApiServerBuilder;
+pub use net::server::{ApiServer, Backup};

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::resources::{ApiResource, Resources};
-use super::server::{ApiServer, Settings, Shared};
-use super::store::Store;
+use super::server::ApiServer;
+use crate::testing::apiserver::engine::shared::{Settings, Shared};
+use crate::testing::apiserver::engine::store::Store;
+use crate::testing::apiserver::model::resources::{ApiResource, Resources};
 
 /// Settings of an [`ApiServer`] that is yet to start; made by [`ApiServer::builder`].
 pub struct ApiServerBuilder {

@@ -3,7 +3,6 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::discovery::Document;
 use super::http::percent_decode;
 
 /// A resource that the server serves: group, version, names and what may be asked of it.
@@ -409,6 +408,19 @@ pub(crate) enum Route {
     NoSuchResource,
     /// Nothing at all is there.
     NotFound,
+}
+
+/// A discovery document.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Document {
+    /// `/api`.
+    Api,
+    /// `/apis`.
+    Apis,
+    /// `/apis/apps`.
+    Group(String),
+    /// `/api/v1`, `/apis/apps/v1`.
+    Version(String, String),
 }
 
 /// A collection, an object or a subresource of one.

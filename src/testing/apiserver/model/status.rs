@@ -420,6 +420,14 @@ impl StatusError {
 }
 
 /// `pods`, `widgets.sample.example.com`.
+/// The event that tells of an error.
+pub(crate) fn error_line(status: &StatusError) -> Vec<u8> {
+    let mut line = br#"{"type":"ERROR","object":"#.to_vec();
+    line.extend_from_slice(&status.body());
+    line.extend_from_slice(b"}\n");
+    line
+}
+
 fn qualified(plural: &str, group: &str) -> String {
     if group.is_empty() {
         plural.to_owned()

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::store::{Content, meta_str};
+use super::object::{Content, meta_str};
 use crate::wire::fnv1a;
 
 /// `shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')`, or several of one field

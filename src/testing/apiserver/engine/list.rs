@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::http::Head;
-use super::resources::ApiResource;
-use super::select::Selection;
-use super::status::{Cause, StatusError};
-use super::store::{Collection, Form, Object, Store};
+use super::store::{Collection, Store};
+use crate::testing::apiserver::model::http::Head;
+use crate::testing::apiserver::model::object::{Form, Object};
+use crate::testing::apiserver::model::resources::ApiResource;
+use crate::testing::apiserver::model::select::Selection;
+use crate::testing::apiserver::model::status::{Cause, StatusError};
 
 /// The query parameters of lists and watches.
 #[derive(Clone, Debug, Default)]
@@ -48,8 +49,8 @@ impl Options {
             token: text("continue"),
             resource_version: text("resourceVersion"),
             version_match: text("resourceVersionMatch"),
-            bookmarks: flag(head, "allowWatchBookmarks").unwrap_or(false),
-            initial_events: flag(head, "sendInitialEvents"),
+            bookmarks: head.flag("allowWatchBookmarks").unwrap_or(false),
+            initial_events: head.flag("sendInitialEvents"),
             timeout_seconds: Some(number("timeoutSeconds")?).filter(|&seconds| seconds > 0),
         })
     }
@@ -151,12 +152,6 @@ fn refuse(causes: &[Cause]) -> Result<(), StatusError> {
     } else {
         Err(StatusError::invalid_options(causes))
     }
-}
-
-/// A boolean parameter, as Go's conversion reads it: anything but `false` and `0` is true.
-pub(crate) fn flag(head: &Head, name: &str) -> Option<bool> {
-    head.param(name)
-        .map(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
 }
 
 pub(crate) fn parse_version(text: &str) -> Result<u64, String> {

@@ -10,15 +10,16 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::api::{self, Answer};
-use super::faults::{Action, Strike};
-use super::http::{Head, Reader, Refusal, Response, stream_head};
-use super::log::{RequestRecord, Verb};
-use super::outlet::{End, Line, Outlet};
-use super::resources::Route;
-use super::server::Shared;
-use super::status::StatusError;
-use super::watch::Watch;
+use super::reader::{Reader, Refusal};
+use crate::testing::apiserver::engine::shared::Shared;
+use crate::testing::apiserver::handlers::api::{self, Answer};
+use crate::testing::apiserver::handlers::body_writer::{BodyWriter, End, Line};
+use crate::testing::apiserver::handlers::watch::Watch;
+use crate::testing::apiserver::model::faults::{Action, Strike};
+use crate::testing::apiserver::model::http::{Head, Response, stream_head};
+use crate::testing::apiserver::model::log::{RequestRecord, Verb};
+use crate::testing::apiserver::model::resources::Route;
+use crate::testing::apiserver::model::status::StatusError;
 
 /// The largest body of a request, as of kube-apiserver.
 const MAX_BODY: usize = 3 << 20;
@@ -49,7 +50,11 @@ struct Connection {
 
 impl Connections {
     /// Serves `stream` on a thread of its own.
-    pub(crate) fn start(&self, shared: &Arc<Shared>, stream: TcpStream) -> io::Result<()> {
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        stream: TcpStream,
+    ) -> io::Result<()> {
         // Events are small and must not wait for one another.
         stream.set_nodelay(true)?;
         let handle = stream.try_clone()?;
@@ -57,6 +62,7 @@ impl Connections {
         open.last_id += 1;
         let id = open.last_id;
         let shared = shared.clone();
+        let connections = Arc::clone(self);
         let gone = Arc::new(AtomicBool::new(false));
         let its_gone = gone.clone();
         let thread = thread::Builder::new()
@@ -64,7 +70,11 @@ impl Connections {
             .spawn(move || {
                 let line = Line::new(&shared, &stream, its_gone);
                 // Even a panic must leave no dead connection behind.
-                let _finish = Finish { line: &line, id };
+                let _finish = Finish {
+                    connections: &connections,
+                    line: &line,
+                    id,
+                };
                 serve(&line);
             })?;
         // The thread can't have finished before this: finishing takes the lock.
@@ -142,6 +152,7 @@ fn join(threads: Vec<JoinHandle<()>>) {
 }
 
 struct Finish<'a> {
+    connections: &'a Connections,
     line: &'a Line<'a>,
     id: u64,
 }
@@ -149,7 +160,7 @@ struct Finish<'a> {
 impl Drop for Finish<'_> {
     fn drop(&mut self) {
         self.line.close();
-        self.line.shared.connections.finish(self.id);
+        self.connections.finish(self.id);
     }
 }
 
@@ -170,7 +181,10 @@ fn serve(line: &Line<'_>) {
                     http11: true,
                 };
                 let response = Response::text(status, &format!("{status} {message}"));
-                if response.write(&mut Outlet::new(line), &head, false).is_ok() {
+                if BodyWriter::new(line)
+                    .respond(&response, &head, false)
+                    .is_ok()
+                {
                     linger(line.stream);
                 }
                 return;
@@ -254,45 +268,45 @@ struct Exchange<'a> {
 impl Exchange<'_> {
     /// Answers, or does what the fault says; whether another request may follow.
     fn answer(&self, strike: Option<Strike>) -> Result<bool, End> {
-        let mut outlet = Outlet::new(self.line);
+        let mut writer = BodyWriter::new(self.line);
         let mut bookmarks = true;
         let (within, before) = match strike {
             Some(strike) if strike.within_answer() => (Some(strike), None),
             before => (None, before),
         };
         if let Some(strike) = before {
-            outlet.delay(&strike)?;
+            writer.delay(&strike)?;
             match strike.action {
                 Action::Status(status, headers) => {
                     let mut response = Response::from(status);
                     response.headers.extend(headers);
-                    return self.respond(&mut outlet, &response);
+                    return self.respond(&mut writer, &response);
                 }
-                Action::Respond(response) => return self.respond(&mut outlet, &response),
+                Action::Respond(response) => return self.respond(&mut writer, &response),
                 Action::Garbage(bytes) => {
-                    outlet.write(&bytes)?;
+                    writer.write(&bytes)?;
                     return Err(End::Cut);
                 }
                 Action::NoBookmarks => bookmarks = false,
-                action => outlet.act(action)?,
+                action => writer.act(action)?,
             }
         }
         match self.as_asked() {
             Answer::Response(response) => {
                 // A watch that is refused has no events to count.
                 if let Some(strike) = within.filter(|strike| !strike.for_watches()) {
-                    outlet.plan(strike);
+                    writer.plan(strike);
                 }
-                self.respond(&mut outlet, &response)
+                self.respond(&mut writer, &response)
             }
             Answer::Watch(mut watch) => {
                 if let Some(strike) = within {
-                    outlet.plan(strike);
+                    writer.plan(strike);
                 }
                 if !bookmarks {
                     watch.forget_bookmarks();
                 }
-                self.watch(&mut outlet, watch)
+                self.watch(&mut writer, watch)
             }
         }
     }
@@ -304,25 +318,25 @@ impl Exchange<'_> {
         }
     }
 
-    fn respond(&self, outlet: &mut Outlet<'_>, response: &Response) -> Result<bool, End> {
-        response.write(outlet, self.request.head(), self.keep_alive)?;
+    fn respond(&self, writer: &mut BodyWriter<'_>, response: &Response) -> Result<bool, End> {
+        writer.respond(response, self.request.head(), self.keep_alive)?;
         Ok(self.keep_alive)
     }
 
-    fn watch(&self, outlet: &mut Outlet<'_>, mut watch: Watch<'_>) -> Result<bool, End> {
+    fn watch(&self, writer: &mut BodyWriter<'_>, mut watch: Watch<'_>) -> Result<bool, End> {
         let chunked = self.request.head().http11;
         let keep_alive = self.keep_alive && chunked;
-        let begun = outlet
+        let begun = writer
             .head(&stream_head(chunked, keep_alive), chunked)
-            .and_then(|()| outlet.flush());
+            .and_then(|()| writer.flush());
         let end = match begun {
-            Ok(()) => watch.run(outlet),
+            Ok(()) => watch.run(writer),
             Err(end) => end,
         };
         // It is not open any more when its client sees the end.
         drop(watch);
         match end {
-            End::Clean => outlet.finish().map(|()| keep_alive),
+            End::Clean => writer.finish().map(|()| keep_alive),
             End::Cut => Err(End::Cut),
         }
     }

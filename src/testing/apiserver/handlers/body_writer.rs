@@ -6,10 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::faults::{Action, Strike};
-use super::http::{LAST_CHUNK, push_chunk};
-use super::server::Shared;
-use super::watch::error_line;
+use crate::testing::apiserver::engine::shared::Shared;
+use crate::testing::apiserver::model::faults::{Action, Strike};
+use crate::testing::apiserver::model::http::{Head, LAST_CHUNK, Response, push_chunk, start_line};
+use crate::testing::apiserver::model::status::error_line;
+
+/// Go answers bodies smaller than this with a Content-Length, larger ones in chunks: clients must meet both.
+const CHUNKED_FROM: usize = 2048;
+/// How much of a body is written as one chunk.
+const CHUNK: usize = 32 << 10;
 
 /// What the threads of a connection share.
 pub(crate) struct Line<'a> {
@@ -95,7 +100,7 @@ impl From<io::Error> for End {
 }
 
 /// Where one answer goes out: its head, and the pieces of its body, framed.
-pub(crate) struct Outlet<'a> {
+pub(crate) struct BodyWriter<'a> {
     line: &'a Line<'a>,
     chunked: bool,
     /// Framed and not yet written.
@@ -113,7 +118,7 @@ struct Planned {
     strike: Strike,
 }
 
-impl<'a> Outlet<'a> {
+impl<'a> BodyWriter<'a> {
     pub(crate) fn new(line: &'a Line<'a>) -> Self {
         Self {
             line,
@@ -162,6 +167,41 @@ impl<'a> Outlet<'a> {
             }) if *bytes <= length => garbage.len(),
             _ => 0,
         }
+    }
+
+    /// Writes the response; `keep_alive` says whether the connection stays open after it.
+    pub(crate) fn respond(
+        &mut self,
+        response: &Response,
+        head: &Head,
+        keep_alive: bool,
+    ) -> Result<(), End> {
+        let chunked = head.http11 && response.body.len() >= CHUNKED_FROM;
+        let mut start = start_line(response.status, head.http11, keep_alive);
+        start.extend_from_slice(format!("Content-Type: {}\r\n", response.content_type).as_bytes());
+        for (name, value) in &response.headers {
+            start.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
+        }
+        if chunked {
+            start.extend_from_slice(b"Transfer-Encoding: chunked\r\n\r\n");
+        } else {
+            let length = response.body.len() + self.extra(response.body.len());
+            start.extend_from_slice(format!("Content-Length: {length}\r\n\r\n").as_bytes());
+        }
+        self.head(&start, chunked)?;
+        if head.method == "HEAD" {
+            return self.flush();
+        }
+        let size = if chunked {
+            CHUNK
+        } else {
+            response.body.len().max(1)
+        };
+        response
+            .body
+            .chunks(size)
+            .try_for_each(|part| self.send(&[part]))?;
+        self.finish()
     }
 
     /// The head of an answer. It goes out with the body unless that is flushed before.

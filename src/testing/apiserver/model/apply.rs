@@ -4,10 +4,9 @@
 use serde_json::{Map, Value, json};
 
 use super::http::Head;
-use super::list::flag;
+use super::object::{Content, meta_str};
 use super::resources::{ApiResource, Target};
 use super::status::{Cause, StatusError};
-use super::store::{Content, meta_str};
 use super::validate::go_error;
 
 /// What one manager wants to be there.
@@ -51,7 +50,7 @@ impl Apply {
         Ok(Self {
             wanted,
             manager,
-            force: flag(head, "force").unwrap_or(false),
+            force: head.flag("force").unwrap_or(false),
         })
     }
 

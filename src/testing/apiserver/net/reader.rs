@@ -1,33 +1,16 @@
-//! HTTP/1.1 as far as an API server needs it: request heads and bodies in, responses and chunks out.
+//! Reads requests from a connection.
 //!
 //! Everything read is bounded; what is malformed or too large becomes a [`Refusal`], never a panic.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
-use super::outlet::{End, Outlet};
+use crate::testing::apiserver::model::http::{Head, parse_query};
 
 /// The most bytes of request line and headers. Go's net/http, and so kube-apiserver, allows 1 MiB; no client
 /// comes near.
 const MAX_HEAD: usize = 64 << 10;
 const MAX_HEADERS: usize = 128;
-/// Go answers bodies smaller than this with a Content-Length, larger ones in chunks: clients must meet both.
-const CHUNKED_FROM: usize = 2048;
-/// How much of a body is written as one chunk.
-const CHUNK: usize = 32 << 10;
-
-/// Request line and headers.
-#[derive(Clone, Debug)]
-pub(crate) struct Head {
-    pub(crate) method: String,
-    /// Still percent-encoded, without the query.
-    pub(crate) path: String,
-    /// Decoded, in order.
-    pub(crate) query: Vec<(String, String)>,
-    pub(crate) headers: Vec<(String, String)>,
-    /// HTTP/1.1, so chunks and keep-alive are understood.
-    pub(crate) http11: bool,
-}
 
 /// Why no request could be read.
 #[derive(Debug)]
@@ -41,37 +24,6 @@ pub(crate) enum Refusal {
 impl From<io::Error> for Refusal {
     fn from(_: io::Error) -> Self {
         Self::Gone
-    }
-}
-
-impl Head {
-    /// The first header of that name (lower case).
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers
-            .iter()
-            .find(|(key, _)| key.eq_ignore_ascii_case(name))
-            .map(|(_, value)| value.as_str())
-    }
-
-    pub(crate) fn param(&self, name: &str) -> Option<&str> {
-        self.query
-            .iter()
-            .find(|(key, _)| key == name)
-            .map(|(_, value)| value.as_str())
-    }
-
-    /// Whether the client wants to send another request on this connection.
-    pub(crate) fn keep_alive(&self) -> bool {
-        let tokens = self
-            .header("connection")
-            .unwrap_or_default()
-            .to_ascii_lowercase();
-        let has = |token: &str| tokens.split(',').any(|t| t.trim() == token);
-        if self.http11 {
-            !has("close")
-        } else {
-            has("keep-alive")
-        }
     }
 }
 
@@ -264,192 +216,10 @@ fn parse_head(bytes: &[u8]) -> Result<Option<(Head, usize)>, Refusal> {
     Ok(Some((head, length)))
 }
 
-/// Takes a query apart; `+` is a space here, as in forms.
-pub(crate) fn parse_query(query: &str) -> Vec<(String, String)> {
-    query
-        .split('&')
-        .filter(|pair| !pair.is_empty())
-        .map(|pair| {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (
-                percent_decode(&key.replace('+', " ")),
-                percent_decode(&value.replace('+', " ")),
-            )
-        })
-        .collect()
-}
-
-/// Undoes percent-encoding; what is not one stays as it is.
-pub(crate) fn percent_decode(text: &str) -> String {
-    let hex = |b: u8| char::from(b).to_digit(16);
-    let mut plain = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&first, after)) = rest.split_first() {
-        if first == b'%'
-            && let [high, low, after @ ..] = after
-            && let (Some(high), Some(low)) = (hex(*high), hex(*low))
-        {
-            plain.push((high * 16 + low) as u8);
-            rest = after;
-        } else {
-            plain.push(first);
-            rest = after;
-        }
-    }
-    String::from_utf8_lossy(&plain).into_owned()
-}
-
-/// A whole answer. Its body is JSON unless said otherwise.
-#[derive(Clone, Debug)]
-pub(crate) struct Response {
-    pub(crate) status: u16,
-    pub(crate) content_type: String,
-    pub(crate) headers: Vec<(String, String)>,
-    pub(crate) body: Vec<u8>,
-}
-
-impl Response {
-    pub(crate) fn json(status: u16, body: Vec<u8>) -> Self {
-        Self {
-            status,
-            content_type: "application/json".to_owned(),
-            headers: Vec::new(),
-            body,
-        }
-    }
-
-    pub(crate) fn text(status: u16, body: &str) -> Self {
-        Self {
-            status,
-            content_type: "text/plain; charset=utf-8".to_owned(),
-            headers: vec![("X-Content-Type-Options".to_owned(), "nosniff".to_owned())],
-            body: body.as_bytes().to_vec(),
-        }
-    }
-
-    /// Writes the response; `keep_alive` says whether the connection stays open after it.
-    pub(crate) fn write(
-        &self,
-        outlet: &mut Outlet<'_>,
-        head: &Head,
-        keep_alive: bool,
-    ) -> Result<(), End> {
-        let chunked = head.http11 && self.body.len() >= CHUNKED_FROM;
-        let mut start = start_line(self.status, head.http11, keep_alive);
-        start.extend_from_slice(format!("Content-Type: {}\r\n", self.content_type).as_bytes());
-        for (name, value) in &self.headers {
-            start.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
-        }
-        if chunked {
-            start.extend_from_slice(b"Transfer-Encoding: chunked\r\n\r\n");
-        } else {
-            let length = self.body.len() + outlet.extra(self.body.len());
-            start.extend_from_slice(format!("Content-Length: {length}\r\n\r\n").as_bytes());
-        }
-        outlet.head(&start, chunked)?;
-        if head.method == "HEAD" {
-            return outlet.flush();
-        }
-        let size = if chunked {
-            CHUNK
-        } else {
-            self.body.len().max(1)
-        };
-        self.body
-            .chunks(size)
-            .try_for_each(|part| outlet.send(&[part]))?;
-        outlet.finish()
-    }
-}
-
-/// What ends a chunked body.
-pub(crate) const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
-
-/// The head of a response whose body is a stream without end.
-pub(crate) fn stream_head(http11: bool, keep_alive: bool) -> Vec<u8> {
-    let mut out = start_line(200, http11, keep_alive);
-    out.extend_from_slice(b"Content-Type: application/json\r\n");
-    if http11 {
-        out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
-    }
-    out.extend_from_slice(b"\r\n");
-    out
-}
-
-pub(crate) fn push_chunk(out: &mut Vec<u8>, part: &[u8]) {
-    out.extend_from_slice(format!("{:x}\r\n", part.len()).as_bytes());
-    out.extend_from_slice(part);
-    out.extend_from_slice(b"\r\n");
-}
-
-fn start_line(status: u16, http11: bool, keep_alive: bool) -> Vec<u8> {
-    let date = jiff::fmt::rfc2822::DateTimePrinter::new()
-        .timestamp_to_rfc9110_string(&jiff::Timestamp::now())
-        .unwrap_or_default();
-    let connection = match (http11, keep_alive) {
-        (true, true) => "",
-        (false, true) => "Connection: keep-alive\r\n",
-        (_, false) => "Connection: close\r\n",
-    };
-    format!(
-        "HTTP/1.{} {status} {}\r\nCache-Control: no-cache, private\r\nDate: {date}\r\n{connection}",
-        u8::from(http11),
-        phrase(status)
-    )
-    .into_bytes()
-}
-
-fn phrase(status: u16) -> &'static str {
-    match status {
-        200 => "OK",
-        201 => "Created",
-        202 => "Accepted",
-        204 => "No Content",
-        301 => "Moved Permanently",
-        302 => "Found",
-        307 => "Temporary Redirect",
-        308 => "Permanent Redirect",
-        400 => "Bad Request",
-        401 => "Unauthorized",
-        403 => "Forbidden",
-        404 => "Not Found",
-        405 => "Method Not Allowed",
-        406 => "Not Acceptable",
-        408 => "Request Timeout",
-        409 => "Conflict",
-        410 => "Gone",
-        413 => "Request Entity Too Large",
-        415 => "Unsupported Media Type",
-        422 => "Unprocessable Entity",
-        429 => "Too Many Requests",
-        431 => "Request Header Fields Too Large",
-        500 => "Internal Server Error",
-        501 => "Not Implemented",
-        502 => "Bad Gateway",
-        503 => "Service Unavailable",
-        504 => "Gateway Timeout",
-        _ => "Unknown",
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn percent_encoding_is_undone_and_nonsense_left_alone() {
-        assert_eq!(percent_decode("a%3Db%2c"), "a=b,");
-        assert_eq!(percent_decode("100%"), "100%");
-        assert_eq!(percent_decode("%zz%4"), "%zz%4");
-        assert_eq!(percent_decode("%ff"), "\u{fffd}");
-        let query = parse_query("a=1&b&c=x+y%2Bz&&d==");
-        let pairs: Vec<(&str, &str)> = query
-            .iter()
-            .map(|(k, v)| (k.as_str(), v.as_str()))
-            .collect();
-        assert_eq!(pairs, [("a", "1"), ("b", ""), ("c", "x y+z"), ("d", "=")]);
-    }
 
     #[test]
     fn keep_alive_follows_version_and_header() {

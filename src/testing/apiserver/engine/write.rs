@@ -4,17 +4,18 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::apply::Apply;
-use super::crd;
 use super::list::{Options, Page, list};
-use super::patch::Patch;
-use super::resources::{ApiResource, Resources, Target};
-use super::select::Selection;
-use super::status::{Cause, StatusError};
-use super::store::{
-    Collection, Content, Key, Object, Store, meta, meta_str, remove_meta, set_meta,
+use super::store::{Collection, Key, Store};
+use crate::testing::apiserver::model::apply::Apply;
+use crate::testing::apiserver::model::definitions;
+use crate::testing::apiserver::model::object::{
+    Content, Object, meta, meta_str, remove_meta, set_meta,
 };
-use super::validate::{check_name, check_object, go_error};
+use crate::testing::apiserver::model::patch::Patch;
+use crate::testing::apiserver::model::resources::{ApiResource, Resources, Target};
+use crate::testing::apiserver::model::select::Selection;
+use crate::testing::apiserver::model::status::{Cause, StatusError};
+use crate::testing::apiserver::model::validate::{check_name, check_object, go_error};
 
 /// One write. Whoever makes one holds the lock on the store, so it is atomic.
 pub(crate) struct Writer<'a> {
@@ -461,8 +462,8 @@ impl Writer<'_> {
         key: Key,
         old: &Arc<Object>,
     ) -> Deleted {
-        let is_definition =
-            crd::is_definition(resource) && meta(old.content(), "deletionTimestamp").is_none();
+        let is_definition = definitions::is_definition(resource)
+            && meta(old.content(), "deletionTimestamp").is_none();
         if !is_definition && !is_held(resource, old.content()) {
             let last = if self.dry_run {
                 None
@@ -483,7 +484,7 @@ impl Writer<'_> {
         let mut content = old.content().clone();
         set_meta(&mut content, "deletionTimestamp", now());
         if is_definition {
-            crd::hold(&mut content);
+            definitions::hold(&mut content);
         }
         if resource.generation {
             bump_generation(&mut content);
@@ -667,7 +668,7 @@ fn set_defaults(resource: &ApiResource, name: &str, content: &mut Content) {
             .or_insert_with(|| json!({ "phase": "Pending" }));
     } else if resource.group.is_empty() && resource.plural == "secrets" {
         content.entry("type").or_insert_with(|| "Opaque".into());
-    } else if crd::is_definition(resource) {
-        crd::set_defaults(content);
+    } else if definitions::is_definition(resource) {
+        definitions::set_defaults(content);
     }
 }

@@ -6,22 +6,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::{Value, json};
 
-use super::http::{Head, Response};
-use super::resources::{ApiResource, Resources};
-use super::status::StatusError;
-
-/// What is asked for.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Document {
-    /// `/api`.
-    Api,
-    /// `/apis`.
-    Apis,
-    /// `/apis/apps`.
-    Group(String),
-    /// `/api/v1`, `/apis/apps/v1`.
-    Version(String, String),
-}
+use crate::testing::apiserver::model::http::{Head, Response};
+use crate::testing::apiserver::model::resources::{ApiResource, Document, Resources};
+use crate::testing::apiserver::model::status::StatusError;
 
 /// The order of the built-in groups, which is that of kube-apiserver. Those of others come after them, by
 /// name.

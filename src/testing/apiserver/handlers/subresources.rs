@@ -4,19 +4,21 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::apply::Apply;
-use super::http::{Head, Response};
-use super::log::Verb;
-use super::patch::Patch;
-use super::resources::{ApiResource, Sub, Target};
-use super::select::Selection;
-use super::server::Shared;
-use super::status::{Cause, StatusError};
-use super::store::{Collection, Key, Object, meta, meta_str};
-use super::validate::parse_object;
-use super::write::{Preconditions, Writer, now};
-use super::write_options::{is_dry_deletion, is_dry_run};
-use super::{api, resources};
+use super::read;
+use crate::testing::apiserver::engine::shared::Shared;
+use crate::testing::apiserver::engine::store::{Collection, Key};
+use crate::testing::apiserver::engine::write::{Preconditions, Writer, now};
+use crate::testing::apiserver::model::apply::Apply;
+use crate::testing::apiserver::model::http::{Head, Response};
+use crate::testing::apiserver::model::log::Verb;
+use crate::testing::apiserver::model::object::{Content, Object, meta, meta_str};
+use crate::testing::apiserver::model::patch::Patch;
+use crate::testing::apiserver::model::resources;
+use crate::testing::apiserver::model::resources::{ApiResource, Sub, Target};
+use crate::testing::apiserver::model::select::Selection;
+use crate::testing::apiserver::model::status::{Cause, StatusError};
+use crate::testing::apiserver::model::validate::parse_object;
+use crate::testing::apiserver::model::write_options::{is_dry_deletion, is_dry_run};
 
 /// Answers a request for a subresource that has a kind of its own.
 pub(crate) fn answer(
@@ -38,7 +40,7 @@ pub(crate) fn answer(
     };
     match (sub, verb) {
         (Sub::Scale, Verb::Get) => {
-            scale(&*api::get(shared, target, head.param("resourceVersion"))?)
+            scale(&*read::get(shared, target, head.param("resourceVersion"))?)
         }
         (Sub::Scale, Verb::Update) => {
             let wanted = parse_object(body, &scales())?;
@@ -74,7 +76,7 @@ fn scales() -> ApiResource {
     ApiResource::new("autoscaling", "v1", "scales", "Scale")
 }
 
-fn at<'a>(content: &'a super::store::Content, path: &str) -> Option<&'a Value> {
+fn at<'a>(content: &'a Content, path: &str) -> Option<&'a Value> {
     let mut keys = path.trim_start_matches('.').split('.');
     let first = content.get(keys.next()?);
     keys.fold(first, |value, key| value?.get(key))
@@ -93,7 +95,7 @@ fn no_replicas(resource: &ApiResource) -> StatusError {
 
 /// The scale of an object; its `spec` is null where a custom resource does not say what is wanted, which is
 /// all right for who changes it.
-fn scale_of(resource: &ApiResource, content: &super::store::Content) -> Result<Value, StatusError> {
+fn scale_of(resource: &ApiResource, content: &Content) -> Result<Value, StatusError> {
     let Some(resources::Scale {
         spec,
         status,

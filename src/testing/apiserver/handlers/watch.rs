@@ -1,68 +1,23 @@
 //! Watches: a cursor into the history that a thread follows, event by event, until it is told to end.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::faults::{Action, Fault, Strike};
-use super::list::Options;
-use super::log::RequestRecord;
-use super::outlet::{End, Line, Outlet};
-use super::resources::ApiResource;
-use super::select::Selection;
-use super::server::Shared;
-use super::status::StatusError;
-use super::store::{Change, Collection, Form, NewState, Object, Store};
+use super::body_writer::{BodyWriter, End, Line};
+use crate::testing::apiserver::engine::list::Options;
+use crate::testing::apiserver::engine::shared::Shared;
+use crate::testing::apiserver::engine::store::{Change, Collection, NewState, Store};
+use crate::testing::apiserver::engine::watches::Entry;
+use crate::testing::apiserver::model::faults::{Action, Strike};
+use crate::testing::apiserver::model::log::RequestRecord;
+use crate::testing::apiserver::model::object::{Form, Object};
+use crate::testing::apiserver::model::resources::ApiResource;
+use crate::testing::apiserver::model::select::Selection;
+use crate::testing::apiserver::model::status::{StatusError, error_line};
 
 /// How many changes are taken at once while the lock is held, and how many lines are written at once.
 const BATCH: usize = 256;
-
-/// The open watches of a server, so that tests can count them and meddle with them.
-#[derive(Default)]
-pub(crate) struct Watches {
-    last_id: u64,
-    open: BTreeMap<u64, Entry>,
-}
-
-struct Entry {
-    request: RequestRecord,
-    /// What is to go wrong, and after which version: what was written before still goes out before it.
-    faults: VecDeque<(u64, Strike)>,
-    /// What it watches is no more.
-    cancelled: bool,
-}
-
-impl Watches {
-    pub(crate) fn len(&self) -> usize {
-        self.open.len()
-    }
-
-    /// Which are open, and what was asked for.
-    pub(crate) fn requests(&self) -> Vec<(u64, RequestRecord)> {
-        self.open
-            .iter()
-            .map(|(&id, entry)| (id, entry.request.clone()))
-            .collect()
-    }
-
-    /// Lets the fault strike these watches, behind the changes up to `after`; how many there are.
-    pub(crate) fn fail(&mut self, ids: &[u64], after: u64, fault: &Fault) -> usize {
-        let mut count = 0;
-        for id in ids {
-            if let Some(entry) = self.open.get_mut(id) {
-                entry.faults.push_back((after, fault.strike().clone()));
-                count += 1;
-            }
-        }
-        count
-    }
-
-    pub(crate) fn cancel_all(&mut self) {
-        for entry in self.open.values_mut() {
-            entry.cancelled = true;
-        }
-    }
-}
 
 /// One open watch. It counts as open until dropped.
 pub(crate) struct Watch<'a> {
@@ -186,22 +141,22 @@ impl<'a> Watch<'a> {
     }
 
     /// Sends events until the watch ends. Blocks; wakes for changes, faults and its own timers only.
-    pub(crate) fn run(&mut self, outlet: &mut Outlet<'_>) -> End {
-        match self.send_events(outlet) {
+    pub(crate) fn run(&mut self, writer: &mut BodyWriter<'_>) -> End {
+        match self.send_events(writer) {
             Ok(end) | Err(end) => end,
         }
     }
 
-    fn send_events(&mut self, outlet: &mut Outlet<'_>) -> Result<End, End> {
+    fn send_events(&mut self, writer: &mut BodyWriter<'_>) -> Result<End, End> {
         for objects in std::mem::take(&mut self.initial).chunks(BATCH) {
             let lines: Vec<Vec<u8>> = objects
                 .iter()
                 .map(|object| self.line("ADDED", object))
                 .collect();
-            outlet.send(&lines)?;
+            writer.send(&lines)?;
         }
         if let Some(line) = self.after_initial.take() {
-            outlet.send(&[line])?;
+            writer.send(&[line])?;
         }
         if self.failed {
             return Ok(End::Clean);
@@ -209,7 +164,7 @@ impl<'a> Watch<'a> {
         let interval = self.shared.settings.bookmark_interval;
         let mut next_bookmark = Instant::now().checked_add(interval);
         loop {
-            match self.next_work(next_bookmark.filter(|_| self.bookmarks), outlet.line()) {
+            match self.next_work(next_bookmark.filter(|_| self.bookmarks), writer.line()) {
                 Work::Changes(changes) => {
                     let lines: Vec<Vec<u8>> = changes
                         .iter()
@@ -218,22 +173,22 @@ impl<'a> Watch<'a> {
                     if let Some(last) = changes.last() {
                         self.cursor = last.version;
                     }
-                    outlet.send(&lines)?;
+                    writer.send(&lines)?;
                 }
                 Work::Bookmark(version) => {
                     next_bookmark = Instant::now().checked_add(interval);
-                    outlet.send(&[self.bookmark(version, false)])?;
+                    writer.send(&[self.bookmark(version, false)])?;
                 }
                 Work::Fault(Strike {
                     action: Action::NoBookmarks,
                     ..
                 }) => self.forget_bookmarks(),
-                Work::Fault(strike) => outlet.plan_now(strike)?,
+                Work::Fault(strike) => writer.plan_now(strike)?,
                 Work::Behind => return Ok(End::Clean),
                 Work::TimeIsUp(version) => {
                     // One last bookmark, so that the next watch can start from here.
                     if self.bookmarks && version >= self.cursor {
-                        outlet.send(&[self.bookmark(version, false)])?;
+                        writer.send(&[self.bookmark(version, false)])?;
                     }
                     return Ok(End::Clean);
                 }
@@ -335,14 +290,6 @@ impl<'a> Watch<'a> {
         );
         format!("{{\"type\":\"BOOKMARK\",\"object\":{object}}}\n").into_bytes()
     }
-}
-
-/// The event that tells of an error.
-pub(crate) fn error_line(status: &StatusError) -> Vec<u8> {
-    let mut line = br#"{"type":"ERROR","object":"#.to_vec();
-    line.extend_from_slice(&status.body());
-    line.extend_from_slice(b"}\n");
-    line
 }
 
 /// What Go makes of the fields of an empty object that are not `omitempty`, as recorded from a kube-apiserver

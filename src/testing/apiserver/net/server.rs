@@ -8,134 +8,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use serde_json::Value;
 
-use super::api::{self, Auth};
 use super::builder::ApiServerBuilder;
 use super::connection::Connections;
-use super::crd;
-use super::faults::{Fault, Faults};
-use super::http::{Head, parse_query};
-use super::list::Options;
-use super::log::{Log, RequestRecord};
-use super::patch::Patch;
-use super::resources::{ApiResource, Resources, Route, Target};
-use super::status::StatusError;
-use super::store::{Form, Store};
-use super::watch::Watches;
-use super::write::{Preconditions, Writer};
-
-/// What all threads of a server share.
-pub(crate) struct Shared {
-    pub(crate) resources: Resources,
-    pub(crate) settings: Settings,
-    /// Objects and watches, so that a watch starts at exactly the version it has seen. Nothing else is
-    /// locked, nothing is written to a socket and nothing of the user runs while it is held.
-    pub(crate) state: Mutex<State>,
-    /// Signalled when there is a change, a fault for an open watch, or a client that has gone; watches and
-    /// what faults delay sleep here, with `state`.
-    pub(crate) changed: Condvar,
-    /// Signalled when a watch opens or ends; tests that wait for that sleep here, with `state`.
-    pub(crate) watches_changed: Condvar,
-    pub(crate) auth: Auth,
-    pub(crate) faults: Faults,
-    pub(crate) log: Log,
-    pub(crate) connections: Connections,
-}
-
-pub(crate) struct State {
-    pub(crate) store: Store,
-    pub(crate) watches: Watches,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Settings {
-    pub(crate) bookmark_interval: Duration,
-    pub(crate) watch_timeout: Duration,
-    pub(crate) watch_list: bool,
-    pub(crate) shards: bool,
-}
-
-impl Shared {
-    pub(crate) fn new(resources: Resources, settings: Settings, store: Store) -> Self {
-        Self {
-            resources,
-            settings,
-            state: Mutex::new(State {
-                store,
-                watches: Watches::default(),
-            }),
-            changed: Condvar::new(),
-            watches_changed: Condvar::new(),
-            auth: Auth::default(),
-            faults: Faults::default(),
-            log: Log::default(),
-            connections: Connections::default(),
-        }
-    }
-
-    /// Runs one write and wakes the watches if it changed anything.
-    pub(crate) fn write<R>(
-        &self,
-        client: bool,
-        dry_run: bool,
-        write: impl FnOnce(&mut Writer<'_>) -> R,
-    ) -> R {
-        let mut state = self.state.lock();
-        let before = state.store.version();
-        let store = &mut state.store;
-        let result = write(&mut Writer {
-            store,
-            resources: &self.resources,
-            client,
-            dry_run,
-        });
-        if state.store.version() != before {
-            self.reconcile(&mut state);
-            self.changed.notify_all();
-        }
-        result
-    }
-
-    /// Serves what CustomResourceDefinitions say. Watches of what has gone end.
-    fn reconcile(&self, state: &mut State) {
-        let gone = crd::reconcile(state, &self.resources);
-        if gone.is_empty() {
-            return;
-        }
-        let is_gone = |request: &RequestRecord| {
-            let resource = request
-                .path()
-                .trim_end_matches('/')
-                .rsplit('/')
-                .next()
-                .unwrap_or_default();
-            gone.iter().any(|index| {
-                let gone = self.resources.get(*index);
-                let root = format!("/apis/{}/", gone.api_version());
-                gone.plural == resource && request.path().starts_with(&root)
-            })
-        };
-        let open = state.watches.requests();
-        let ended: Vec<u64> = open
-            .into_iter()
-            .filter(|(_, request)| is_gone(request))
-            .map(|(id, _)| id)
-            .collect();
-        state
-            .watches
-            .fail(&ended, state.store.version(), &Fault::end_watch());
-    }
-
-    /// Wakes the threads of these connections from any sleep: nobody reads from them any more.
-    pub(crate) fn hang_up<'a>(&self, gone: impl IntoIterator<Item = &'a AtomicBool>) {
-        let _state = self.state.lock();
-        gone.into_iter()
-            .for_each(|gone| gone.store(true, Ordering::Release));
-        self.changed.notify_all();
-    }
-}
+use crate::testing::apiserver::engine::list::Options;
+use crate::testing::apiserver::engine::shared::Shared;
+use crate::testing::apiserver::engine::store::Store;
+use crate::testing::apiserver::engine::write::Preconditions;
+use crate::testing::apiserver::handlers::read;
+use crate::testing::apiserver::model::faults::Fault;
+use crate::testing::apiserver::model::http::{Head, parse_query};
+use crate::testing::apiserver::model::log::RequestRecord;
+use crate::testing::apiserver::model::object::Form;
+use crate::testing::apiserver::model::patch::Patch;
+use crate::testing::apiserver::model::resources::{ApiResource, Route, Target};
+use crate::testing::apiserver::model::status::StatusError;
 
 /// A Kubernetes API server on a loopback port, in this process. See the [module](crate::testing) for what it
 /// can do.
@@ -149,6 +38,7 @@ impl Shared {
 /// given.
 pub struct ApiServer {
     shared: Arc<Shared>,
+    connections: Arc<Connections>,
     address: SocketAddr,
     /// `None` while paused. Held over a whole pause or resume, so it comes before all other locks.
     acceptor: Mutex<Option<Acceptor>>,
@@ -171,9 +61,11 @@ impl ApiServer {
 
     pub(crate) fn listen(shared: Arc<Shared>, listener: TcpListener) -> io::Result<Self> {
         let address = listener.local_addr()?;
-        let acceptor = Acceptor::start(&shared, listener)?;
+        let connections = Arc::default();
+        let acceptor = Acceptor::start(&shared, &connections, listener)?;
         Ok(Self {
             shared,
+            connections,
             address,
             acceptor: Mutex::new(Some(acceptor)),
         })
@@ -255,7 +147,7 @@ impl ApiServer {
     /// 404 if it is not there.
     pub fn get(&self, path: &str) -> Result<Value, StatusError> {
         let (target, _) = self.target(path)?;
-        Ok(api::get(&self.shared, &target, None)?.to_value(self.resource(&target)))
+        Ok(read::get(&self.shared, &target, None)?.to_value(self.resource(&target)))
     }
 
     /// The list at this path, which may have a query as over HTTP (`?labelSelector=app%3Dweb&limit=10`).
@@ -265,7 +157,7 @@ impl ApiServer {
     /// Those of the API: 400 for a bad selector, 410 for a version that is forgotten.
     pub fn list(&self, path: &str) -> Result<Value, StatusError> {
         let (target, head) = self.target(path)?;
-        let page = api::list_page(&self.shared, &target, &Options::parse(&head)?)?;
+        let page = read::list_page(&self.shared, &target, &Options::parse(&head)?)?;
         let body = page.body(self.resource(&target), Form::Full);
         serde_json::from_slice(&body).map_err(|error| StatusError::internal(error.to_string()))
     }
@@ -342,7 +234,7 @@ impl ApiServer {
         let mut acceptor = self.acceptor.lock();
         if let Some(acceptor) = acceptor.take() {
             acceptor.stop(self.address);
-            self.shared.connections.close(&self.shared);
+            self.connections.close(&self.shared);
         }
     }
 
@@ -356,6 +248,7 @@ impl ApiServer {
         if acceptor.is_none() {
             *acceptor = Some(Acceptor::start(
                 &self.shared,
+                &self.connections,
                 TcpListener::bind(self.address)?,
             )?);
         }
@@ -462,12 +355,12 @@ impl ApiServer {
 
     /// How many connections are open, idle ones included.
     pub fn open_connections(&self) -> usize {
-        self.shared.connections.len()
+        self.connections.len()
     }
 
     /// Waits until exactly so many connections are open; false if that takes longer than `timeout`.
     pub fn wait_for_connections(&self, count: usize, timeout: Duration) -> bool {
-        self.shared.connections.wait(count, timeout)
+        self.connections.wait(count, timeout)
     }
 
     /// All requests received so far, oldest first, faults and failures included. Only the last 65536 are
@@ -559,9 +452,14 @@ struct Acceptor {
 }
 
 impl Acceptor {
-    fn start(shared: &Arc<Shared>, listener: TcpListener) -> io::Result<Self> {
+    fn start(
+        shared: &Arc<Shared>,
+        connections: &Arc<Connections>,
+        listener: TcpListener,
+    ) -> io::Result<Self> {
         let stopping = Arc::new(AtomicBool::new(false));
-        let (shared, stop) = (shared.clone(), stopping.clone());
+        let (shared, connections) = (shared.clone(), connections.clone());
+        let stop = stopping.clone();
         let thread = thread::Builder::new()
             .name("api-server".to_owned())
             .spawn(move || {
@@ -573,7 +471,7 @@ impl Acceptor {
                         if stop.load(Ordering::Acquire) {
                             Ok(())
                         } else {
-                            shared.connections.start(&shared, stream)
+                            connections.start(&shared, stream)
                         }
                     });
                     if let Err(error) = served {

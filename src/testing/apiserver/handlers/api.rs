@@ -1,44 +1,30 @@
 //! From a request to its answer: who may ask, what is asked, which room answers.
 
-use std::collections::HashMap;
-
-use parking_lot::Mutex;
 use serde_json::json;
 
-use super::apply::Apply;
 use super::discovery;
-use super::http::{Head, Response};
-use super::list::{self, Options, Page, flag, parse_version};
-use super::log::{RequestRecord, Verb};
-use super::patch::Patch;
-use super::resources::{ApiResource, Resources, Route, Sub, Target};
-use super::select::Selection;
-use super::server::Shared;
-use super::status::{Cause, StatusError};
-use super::store::{Collection, Form, Key, Object};
+use super::read::{get, list_page, selected};
 use super::subresources;
-use super::validate::parse_object;
 use super::watch::Watch;
-use super::write::{Deleted, Preconditions};
-use super::write_options::{Validation, Warnings, is_dry_deletion, is_dry_run};
+use crate::testing::apiserver::engine::list::Options;
+use crate::testing::apiserver::engine::shared::Shared;
+use crate::testing::apiserver::engine::write::{Deleted, Preconditions};
+use crate::testing::apiserver::model::apply::Apply;
+use crate::testing::apiserver::model::http::{Head, Response};
+use crate::testing::apiserver::model::log::{RequestRecord, Verb};
+use crate::testing::apiserver::model::object::{Form, Object, meta_str};
+use crate::testing::apiserver::model::patch::Patch;
+use crate::testing::apiserver::model::resources::{ApiResource, Route, Target};
+use crate::testing::apiserver::model::status::{Cause, StatusError};
+use crate::testing::apiserver::model::validate::parse_object;
+use crate::testing::apiserver::model::write_options::{
+    Validation, Warnings, is_dry_deletion, is_dry_run,
+};
 
 /// What a request comes to.
 pub(crate) enum Answer<'a> {
     Response(Response),
     Watch(Watch<'a>),
-}
-
-impl From<StatusError> for Response {
-    fn from(status: StatusError) -> Self {
-        let mut response = Self::json(status.code(), status.body());
-        response.body.push(b'\n');
-        if let Some(seconds) = status.retry_after() {
-            response
-                .headers
-                .push(("Retry-After".to_owned(), seconds.to_string()));
-        }
-        response
-    }
 }
 
 /// What a request wants, judged by method and path alone.
@@ -49,7 +35,7 @@ pub(crate) fn verb(head: &Head, route: &Route) -> Verb {
     let one = target.name.is_some();
     match head.method.as_str() {
         "GET" if one => Verb::Get,
-        "GET" if flag(head, "watch").unwrap_or(false) => Verb::Watch,
+        "GET" if head.flag("watch").unwrap_or(false) => Verb::Watch,
         "GET" => Verb::List,
         "POST" => Verb::Create,
         "PUT" => Verb::Update,
@@ -57,95 +43,6 @@ pub(crate) fn verb(head: &Head, route: &Route) -> Verb {
         "DELETE" if one => Verb::Delete,
         "DELETE" => Verb::DeleteCollection,
         _ => Verb::Other,
-    }
-}
-
-/// Who may ask. Without tokens, everybody may.
-#[derive(Default)]
-pub(crate) struct Auth {
-    /// By token, the name of a user without any rights, or `None` for one with all. A leaf lock.
-    tokens: Mutex<Option<HashMap<String, Option<String>>>>,
-}
-
-impl Auth {
-    /// From now on these tokens have all rights; those without rights stay.
-    pub(crate) fn allow_only(&self, tokens: impl IntoIterator<Item = String>) {
-        let mut known = self.tokens.lock();
-        let known = known.get_or_insert_default();
-        known.retain(|_, user| user.is_some());
-        known.extend(tokens.into_iter().map(|token| (token, None)));
-    }
-
-    pub(crate) fn add_without_rights(&self, token: String, user: String) {
-        self.tokens
-            .lock()
-            .get_or_insert_default()
-            .insert(token, Some(user));
-    }
-
-    fn check(
-        &self,
-        request: &RequestRecord,
-        route: &Route,
-        resources: &Resources,
-    ) -> Result<(), StatusError> {
-        let tokens = self.tokens.lock();
-        let Some(tokens) = tokens.as_ref() else {
-            return Ok(());
-        };
-        let bearer = request
-            .header("authorization")
-            .and_then(|value| value.split_once(' '));
-        let token = bearer
-            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
-            .map(|(_, token)| token.trim());
-        // Who has all rights may act as anybody; of those only this group has any.
-        let acts_as = request.header("impersonate-user");
-        let acts_as =
-            acts_as.filter(|_| request.header("impersonate-group") != Some("system:masters"));
-        let user = match token.map(|token| tokens.get(token)) {
-            Some(None) => return Err(StatusError::unauthorized()),
-            Some(Some(None)) => match acts_as {
-                None => return Ok(()),
-                Some(user) => user,
-            },
-            Some(Some(Some(user))) => user,
-            None => "system:anonymous",
-        };
-        let target = match route {
-            Route::Version | Route::Health => return Ok(()),
-            Route::Object(target) => target,
-            // Whoever has a name may ask what there is.
-            Route::Discovery(_) if user != "system:anonymous" => return Ok(()),
-            Route::Discovery(_) | Route::NoSuchResource | Route::NotFound => {
-                let why = format!(
-                    "forbidden: User \"{user}\" cannot get path \"{}\"",
-                    request.path()
-                );
-                return Err(StatusError::plain(403, Some(why)));
-            }
-        };
-        let ApiResource { group, plural, .. } = resources.get(target.resource);
-        let place = match &target.namespace {
-            Some(namespace) => format!("in the namespace \"{namespace}\""),
-            None => "at the cluster scope".to_owned(),
-        };
-        let verb = request.verb().name();
-        let part = match target.sub {
-            None if target.status => "/status",
-            None => "",
-            Some(Sub::Scale) => "/scale",
-            Some(Sub::Eviction) => "/eviction",
-        };
-        let why = format!(
-            "User \"{user}\" cannot {verb} resource \"{plural}{part}\" in API group \"{group}\" {place}"
-        );
-        Err(StatusError::forbidden(
-            target.name.as_deref().unwrap_or_default(),
-            group,
-            plural,
-            &why,
-        ))
     }
 }
 
@@ -314,63 +211,6 @@ fn answer_object<'a>(
     Ok(Answer::Response(response))
 }
 
-/// The collection that `target` names and what the options select of it.
-fn selected(
-    shared: &Shared,
-    target: &Target,
-    options: &Options,
-) -> Result<(Collection, Selection), StatusError> {
-    let resource = shared.resources.get(target.resource);
-    let mut selection =
-        Selection::parse(&options.label_selector, &options.field_selector, resource)?;
-    if shared.settings.shards && !options.shard_selector.is_empty() {
-        selection = selection.of_shards(&options.shard_selector)?;
-    }
-    Ok((
-        Collection::new(target.resource, target.namespace.as_deref()),
-        selection,
-    ))
-}
-
-pub(crate) fn list_page(
-    shared: &Shared,
-    target: &Target,
-    options: &Options,
-) -> Result<Page, StatusError> {
-    let (collection, selection) = selected(shared, target, options)?;
-    list::list(&shared.state.lock().store, &collection, &selection, options)
-}
-
-pub(crate) fn get(
-    shared: &Shared,
-    target: &Target,
-    version: Option<&str>,
-) -> Result<std::sync::Arc<Object>, StatusError> {
-    let resource = shared.resources.get(target.resource);
-    let name = target
-        .name
-        .as_deref()
-        .ok_or_else(StatusError::method_not_allowed)?;
-    let asked = parse_version(version.unwrap_or_default())
-        .map_err(|why| StatusError::bad_request(format!("invalid resource version: {why}")))?;
-    let state = shared.state.lock();
-    if asked > state.store.version() {
-        return Err(StatusError::too_large_resource_version(
-            asked,
-            state.store.version(),
-        ));
-    }
-    let found = state
-        .store
-        .get(&Key::new(
-            target.resource,
-            target.namespace.as_deref(),
-            name,
-        ))
-        .cloned();
-    found.ok_or_else(|| StatusError::not_found(name, &resource.group, &resource.plural))
-}
-
 /// What the client accepts first of those forms that the server has.
 #[derive(Clone, Copy)]
 enum Accepted {
@@ -456,7 +296,7 @@ fn check_content_type(head: &Head) -> Result<(), StatusError> {
 }
 
 fn success(resource: &ApiResource, last: &Object) -> Vec<u8> {
-    let field = |name: &str| super::store::meta_str(last.content(), name);
+    let field = |name: &str| meta_str(last.content(), name);
     let mut details =
         json!({ "name": field("name"), "kind": resource.plural, "uid": field("uid") });
     if !resource.group.is_empty() {

@@ -5,28 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
-
-use super::resources::ApiResource;
-
-/// The content of an object, without `kind` and `apiVersion`, which its resource knows.
-pub(crate) type Content = Map<String, Value>;
-
-/// An object as it was at one resourceVersion. Never changes, so lists and watches share it.
-#[derive(Debug)]
-pub(crate) struct Object {
-    content: Content,
-    /// `content` as JSON but for the opening brace: serialised once, whoever reads it.
-    tail: String,
-}
-
-/// How much of an object is asked for.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Form {
-    Full,
-    /// `PartialObjectMetadata`: only `metadata`.
-    Metadata,
-}
+use crate::testing::apiserver::model::object::{Content, Object, set_meta};
 
 /// Where an object is: its resource and `namespace/name`, or `name` if it has no namespace. Sorts as etcd
 /// does.
@@ -74,93 +53,6 @@ pub(crate) struct Store {
     history: VecDeque<Arc<Change>>,
     history_limit: usize,
     random: u64,
-}
-
-impl Object {
-    pub(crate) fn new(content: Content) -> Self {
-        // A map of JSON values with string keys always serialises; its first byte is the brace.
-        let mut tail = serde_json::to_string(&content).unwrap_or_else(|_| "{}".to_owned());
-        tail.remove(0);
-        Self { content, tail }
-    }
-
-    pub(crate) fn content(&self) -> &Content {
-        &self.content
-    }
-
-    /// The whole object, `kind` and `apiVersion` included.
-    pub(crate) fn to_value(&self, resource: &ApiResource) -> Value {
-        let mut content = self.content.clone();
-        content.insert("kind".to_owned(), resource.kind.clone().into());
-        content.insert("apiVersion".to_owned(), resource.api_version().into());
-        Value::Object(content)
-    }
-
-    /// Writes the object as JSON, with `kind` and `apiVersion` in front.
-    pub(crate) fn write(&self, resource: &ApiResource, form: Form, out: &mut Vec<u8>) {
-        let (kind, version) = match form {
-            Form::Full => (resource.kind.as_str(), resource.api_version()),
-            Form::Metadata => ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned()),
-        };
-        out.extend_from_slice(format!(r#"{{"kind":"{kind}","apiVersion":"{version}","#).as_bytes());
-        match (form, self.content.get("metadata")) {
-            (Form::Metadata, Some(metadata)) => {
-                out.extend_from_slice(format!(r#""metadata":{metadata}}}"#).as_bytes());
-            }
-            _ => out.extend_from_slice(self.tail.as_bytes()),
-        }
-    }
-
-    /// Writes the object as an item of a list: those of built-in resources don't repeat `kind` and
-    /// `apiVersion`.
-    pub(crate) fn write_item(&self, resource: &ApiResource, form: Form, out: &mut Vec<u8>) {
-        if form == Form::Full && !resource.custom {
-            out.push(b'{');
-            out.extend_from_slice(self.tail.as_bytes());
-        } else {
-            self.write(resource, form, out);
-        }
-    }
-
-    /// The same object with another resourceVersion.
-    pub(crate) fn at_version(&self, version: u64) -> Self {
-        let mut content = self.content.clone();
-        set_meta(&mut content, "resourceVersion", version.to_string());
-        Self::new(content)
-    }
-}
-
-/// A string of `metadata`, empty if absent.
-pub(crate) fn meta_str<'a>(content: &'a Content, field: &str) -> &'a str {
-    content
-        .get("metadata")
-        .and_then(|m| m.get(field))
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-}
-
-/// A field of `metadata` that is neither absent nor null.
-pub(crate) fn meta<'a>(content: &'a Content, field: &str) -> Option<&'a Value> {
-    content
-        .get("metadata")
-        .and_then(|m| m.get(field))
-        .filter(|value| !value.is_null())
-}
-
-/// Sets a field of `metadata`, which is made if there is none.
-pub(crate) fn set_meta(content: &mut Content, field: &str, value: impl Into<Value>) {
-    let metadata = content
-        .entry("metadata")
-        .or_insert_with(|| Value::Object(Map::new()));
-    if let Value::Object(metadata) = metadata {
-        metadata.insert(field.to_owned(), value.into());
-    }
-}
-
-pub(crate) fn remove_meta(content: &mut Content, field: &str) {
-    if let Some(Value::Object(metadata)) = content.get_mut("metadata") {
-        metadata.remove(field);
-    }
 }
 
 impl Key {

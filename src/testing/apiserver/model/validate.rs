@@ -3,9 +3,9 @@
 
 use serde_json::{Map, Value};
 
+use super::object::{Content, meta_str};
 use super::resources::{ApiResource, Target};
 use super::status::{Cause, StatusError};
-use super::store::{Content, meta_str};
 
 /// Reads the body of a create or update.
 pub(crate) fn parse_object(body: &[u8], resource: &ApiResource) -> Result<Value, StatusError> {

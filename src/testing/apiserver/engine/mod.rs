@@ -1,0 +1,8 @@
+//! The store and what happens to it: versions, lists, writes, CustomResourceDefinitions.
+
+pub(crate) mod crd;
+pub(crate) mod list;
+pub(crate) mod shared;
+pub(crate) mod store;
+pub(crate) mod watches;
+pub(crate) mod write;

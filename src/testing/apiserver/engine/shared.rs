@@ -1,0 +1,124 @@
+//! What all threads of a server share, and the locks.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::crd;
+use super::store::Store;
+use super::watches::Watches;
+use super::write::Writer;
+use crate::testing::apiserver::model::auth::Auth;
+use crate::testing::apiserver::model::faults::{Fault, Faults};
+use crate::testing::apiserver::model::log::{Log, RequestRecord};
+use crate::testing::apiserver::model::resources::Resources;
+
+/// What all threads of a server share.
+pub(crate) struct Shared {
+    pub(crate) resources: Resources,
+    pub(crate) settings: Settings,
+    /// Objects and watches, so that a watch starts at exactly the version it has seen. Nothing else is
+    /// locked, nothing is written to a socket and nothing of the user runs while it is held.
+    pub(crate) state: Mutex<State>,
+    /// Signalled when there is a change, a fault for an open watch, or a client that has gone; watches and
+    /// what faults delay sleep here, with `state`.
+    pub(crate) changed: Condvar,
+    /// Signalled when a watch opens or ends; tests that wait for that sleep here, with `state`.
+    pub(crate) watches_changed: Condvar,
+    pub(crate) auth: Auth,
+    pub(crate) faults: Faults,
+    pub(crate) log: Log,
+}
+
+pub(crate) struct State {
+    pub(crate) store: Store,
+    pub(crate) watches: Watches,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) bookmark_interval: Duration,
+    pub(crate) watch_timeout: Duration,
+    pub(crate) watch_list: bool,
+    pub(crate) shards: bool,
+}
+
+impl Shared {
+    pub(crate) fn new(resources: Resources, settings: Settings, store: Store) -> Self {
+        Self {
+            resources,
+            settings,
+            state: Mutex::new(State {
+                store,
+                watches: Watches::default(),
+            }),
+            changed: Condvar::new(),
+            watches_changed: Condvar::new(),
+            auth: Auth::default(),
+            faults: Faults::default(),
+            log: Log::default(),
+        }
+    }
+
+    /// Runs one write and wakes the watches if it changed anything.
+    pub(crate) fn write<R>(
+        &self,
+        client: bool,
+        dry_run: bool,
+        write: impl FnOnce(&mut Writer<'_>) -> R,
+    ) -> R {
+        let mut state = self.state.lock();
+        let before = state.store.version();
+        let store = &mut state.store;
+        let result = write(&mut Writer {
+            store,
+            resources: &self.resources,
+            client,
+            dry_run,
+        });
+        if state.store.version() != before {
+            self.reconcile(&mut state);
+            self.changed.notify_all();
+        }
+        result
+    }
+
+    /// Serves what CustomResourceDefinitions say. Watches of what has gone end.
+    pub(crate) fn reconcile(&self, state: &mut State) {
+        let gone = crd::reconcile(&mut state.store, &self.resources);
+        if gone.is_empty() {
+            return;
+        }
+        let is_gone = |request: &RequestRecord| {
+            let resource = request
+                .path()
+                .trim_end_matches('/')
+                .rsplit('/')
+                .next()
+                .unwrap_or_default();
+            gone.iter().any(|index| {
+                let gone = self.resources.get(*index);
+                let root = format!("/apis/{}/", gone.api_version());
+                gone.plural == resource && request.path().starts_with(&root)
+            })
+        };
+        let open = state.watches.requests();
+        let ended: Vec<u64> = open
+            .into_iter()
+            .filter(|(_, request)| is_gone(request))
+            .map(|(id, _)| id)
+            .collect();
+        state
+            .watches
+            .fail(&ended, state.store.version(), &Fault::end_watch());
+    }
+
+    /// Wakes the threads of these connections from any sleep: nobody reads from them any more.
+    pub(crate) fn hang_up<'a>(&self, gone: impl IntoIterator<Item = &'a AtomicBool>) {
+        let _state = self.state.lock();
+        gone.into_iter()
+            .for_each(|gone| gone.store(true, Ordering::Release));
+        self.changed.notify_all();
+    }
+}

@@ -1,0 +1,126 @@
+//! What a CustomResourceDefinition says.
+
+use serde_json::{Value, json};
+
+use super::object::{Content, meta, meta_str, set_meta};
+use super::resources::{ApiResource, Scale};
+
+pub(crate) const GROUP: &str = "apiextensions.k8s.io";
+pub(crate) const PLURAL: &str = "customresourcedefinitions";
+
+/// What holds a definition until its objects have gone.
+pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// What a definition has to say, if it says it.
+pub(crate) fn set_defaults(content: &mut Content) {
+    let versions: Vec<Value> = versions(content)
+        .filter(|version| version["storage"] == true)
+        .cloned()
+        .collect();
+    let stored: Vec<Value> = versions
+        .iter()
+        .map(|version| version["name"].clone())
+        .collect();
+    if let Some(Value::Object(spec)) = content.get_mut("spec") {
+        spec.entry("conversion")
+            .or_insert_with(|| json!({ "strategy": "None" }));
+        if let Some(Value::Object(names)) = spec.get_mut("names")
+            && let Some(kind) = names.get("kind").and_then(Value::as_str).map(str::to_owned)
+        {
+            names
+                .entry("singular")
+                .or_insert_with(|| kind.to_lowercase().into());
+            names
+                .entry("listKind")
+                .or_insert_with(|| format!("{kind}List").into());
+        }
+    }
+    content.entry("status").or_insert_with(|| {
+        json!({ "conditions": null, "acceptedNames": { "plural": "", "kind": "" }, "storedVersions": stored })
+    });
+}
+
+pub(crate) fn is_definition(resource: &ApiResource) -> bool {
+    resource.group == GROUP && resource.plural == PLURAL
+}
+
+fn versions(content: &Content) -> impl Iterator<Item = &Value> {
+    let versions = content
+        .get("spec")
+        .and_then(|spec| spec.get("versions"))
+        .and_then(Value::as_array);
+    versions.into_iter().flatten()
+}
+
+/// The resources that a definition makes, one for each version; none of one that makes no sense, which is
+/// what its name is for.
+pub(crate) fn made_by(content: &Content, is_wanted: impl Fn(&Value) -> bool) -> Vec<ApiResource> {
+    let Some(spec) = content.get("spec") else {
+        return Vec::new();
+    };
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let list = |value: &Value| {
+        value
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(text)
+            .collect::<Vec<_>>()
+    };
+    let (names, group) = (&spec["names"], text(&spec["group"]));
+    let (plural, kind) = (text(&names["plural"]), text(&names["kind"]));
+    if kind.is_empty()
+        || plural.is_empty()
+        || meta_str(content, "name") != format!("{plural}.{group}")
+    {
+        return Vec::new();
+    }
+    let made = versions(content)
+        .filter(|version| is_wanted(version))
+        .map(|version| {
+            let fields = version["selectableFields"].as_array().into_iter().flatten();
+            let fields =
+                fields.map(|field| text(&field["jsonPath"]).trim_start_matches('.').to_owned());
+            ApiResource {
+                namespaced: spec["scope"] != "Cluster",
+                fields: fields.collect(),
+                status: version["subresources"]["status"].is_object(),
+                scale: Some(&version["subresources"]["scale"])
+                    .filter(|scale| scale.is_object())
+                    .map(|scale| Scale {
+                        spec: text(&scale["specReplicasPath"]),
+                        status: text(&scale["statusReplicasPath"]),
+                        selector: text(&scale["labelSelectorPath"]),
+                    }),
+                singular: text(&names["singular"]),
+                short_names: list(&names["shortNames"]),
+                categories: list(&names["categories"]),
+                ..ApiResource::new(
+                    group.clone(),
+                    text(&version["name"]),
+                    plural.clone(),
+                    kind.clone(),
+                )
+            }
+        });
+    made.filter(|resource| !resource.version.is_empty())
+        .collect()
+}
+
+/// What is deleted stays until its objects have gone.
+pub(crate) fn hold(content: &mut Content) {
+    let mut finalizers = finalizers(content);
+    finalizers.push(CLEANUP.to_owned());
+    set_meta(content, "finalizers", finalizers);
+}
+
+pub(crate) fn finalizers(content: &Content) -> Vec<String> {
+    let finalizers = meta(content, "finalizers")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
+    finalizers
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect()
+}

@@ -1,0 +1,16 @@
+//! Values: resources, objects, requests, errors, and the rules that need no store.
+
+pub(crate) mod apply;
+pub(crate) mod auth;
+pub(crate) mod definitions;
+pub(crate) mod faults;
+pub(crate) mod http;
+pub(crate) mod log;
+pub(crate) mod object;
+pub(crate) mod patch;
+pub(crate) mod resources;
+pub(crate) mod select;
+pub(crate) mod shards;
+pub(crate) mod status;
+pub(crate) mod validate;
+pub(crate) mod write_options;
