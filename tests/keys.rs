@@ -120,7 +120,7 @@ fn k2_the_key_of_what_is_gone_is_the_tombstones_own() {
     store
         .replace(vec![thing("a", "x"), thing("b", "x")], "1")
         .unwrap();
-    store.delete(&tombstone("a")).unwrap();
+    store.delete(tombstone("a")).unwrap();
     assert_eq!(store.list_keys(), ["b".into()], "not its object's");
     let queue = DeltaFifo::new(accessor());
     let newest = Deltas::from(vec![
@@ -269,6 +269,6 @@ fn k8_transform_removing_metadata_keeps_the_version() {
         ),
         ("1", 1)
     );
-    store.bookmark("2");
+    store.bookmark("2").unwrap();
     assert_eq!(store.last_store_sync_resource_version(), "2");
 }

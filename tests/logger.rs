@@ -297,7 +297,7 @@ impl KnownObjects<DynamicObject> for Unknown {
         vec!["a".into()]
     }
 
-    fn get_by_key(&self, _: &str) -> Result<Option<Arc<DynamicObject>>, StoreError> {
+    fn lookup(&self, _: &str) -> Result<Option<Arc<DynamicObject>>, StoreError> {
         Err(StoreError::other("not known today"))
     }
 }

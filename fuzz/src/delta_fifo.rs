@@ -55,7 +55,7 @@ impl KnownObjects<Held> for Known {
         keys
     }
 
-    fn get_by_key(&self, key: &str) -> Result<Option<Arc<Held>>, StoreError> {
+    fn lookup(&self, key: &str) -> Result<Option<Arc<Held>>, StoreError> {
         let spoilt = *self.spoilt.lock().unwrap();
         match spoilt {
             (spoilt, Lookup::Fails) if spoilt == key => Err(StoreError::other("can't tell")),
@@ -257,7 +257,7 @@ impl Harness {
         if processing.flags & 1 == 1 {
             for (flight, deltas) in flights.iter().zip(batch) {
                 match deltas.newest() {
-                    Some(Delta::Deleted(gone)) => drop(self.known.indexer.delete(gone)),
+                    Some(Delta::Deleted(gone)) => drop(self.known.indexer.delete(gone.clone())),
                     newest => drop(
                         self.known
                             .indexer
@@ -325,7 +325,7 @@ pub fn run(input: &[u8]) {
                 harness.model.put(item);
             }
             Op::Remove(key) => {
-                drop(harness.known.indexer.delete(&tombstone(key, None)));
+                drop(harness.known.indexer.delete(tombstone(key, None)));
                 harness.model.known.remove(key);
             }
             Op::Spoil(key, lookup) => {

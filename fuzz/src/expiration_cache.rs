@@ -6,7 +6,9 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
-use k8s_informer::store::{ExpirationCache, ExpirationPolicy, TimestampedEntry, TtlPolicy};
+use k8s_informer::store::{
+    ExpirationCache, ExpirationPolicy, ReflectorStore, TimestampedEntry, TtlPolicy,
+};
 use k8s_informer::testing::FakeClock;
 
 use super::item::{
@@ -161,7 +163,7 @@ pub fn run(input: &[u8]) {
     });
     assert!(cell.set(Arc::downgrade(&cache)).is_ok());
     let _probe = Probe::of(&cache, |cache| {
-        assert!(cache.delete(&tombstone("-", None)).is_ok());
+        assert!(cache.delete(tombstone("-", None)).is_ok());
     });
     let mut model = Model {
         options,
@@ -188,12 +190,12 @@ pub fn run(input: &[u8]) {
                     // E5.
                     model.version = item.version().unwrap_or(None).unwrap_or(model.version);
                 });
-                let result = cache.delete(&item.gone());
+                let result = cache.delete(item.gone());
                 assert_eq!(result.map_err(|error| Refusal::of(&error)), expected);
             }
             Op::Tombstone(key, item) => {
                 model.content.remove(key);
-                assert!(cache.delete(&tombstone(key, *item)).is_ok());
+                assert!(cache.delete(tombstone(key, *item)).is_ok());
             }
             Op::Replace(items, version) => {
                 let items = press.number_all(items);
@@ -236,7 +238,7 @@ pub fn run(input: &[u8]) {
                 model.list();
             }
             Op::Bookmark(version) => {
-                cache.bookmark(version);
+                cache.bookmark(version).unwrap();
                 model.version = version;
             }
         }

@@ -320,7 +320,7 @@ pub fn run(input: &[u8]) {
                 (indexer.add(item.held()).map(drop), expected)
             }
             Op::Remove(key) => (
-                indexer.delete(&tombstone(key, None)),
+                indexer.delete(tombstone(key, None)),
                 model.store.set((key, None), None).map(drop),
             ),
             Op::Mutation(item) => {

@@ -57,7 +57,7 @@ impl KnownObjects<Held> for Shared {
             .collect()
     }
 
-    fn get_by_key(&self, key: &str) -> Result<Option<Arc<Held>>, StoreError> {
+    fn lookup(&self, key: &str) -> Result<Option<Arc<Held>>, StoreError> {
         touch();
         let (lookup, item) = self.0.lock().unwrap().lookup(key);
         match lookup {

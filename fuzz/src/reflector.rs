@@ -132,7 +132,7 @@ impl Store {
                     | Delta::Updated(object)
                     | Delta::Replaced(object)
                     | Delta::Sync(object) => drop(self.cache.add(Arc::clone(object))?),
-                    Delta::Deleted(gone) => self.cache.delete(gone)?,
+                    Delta::Deleted(gone) => self.cache.delete(gone.clone())?,
                     Delta::ReplacedAll(list) => {
                         let staging: &dyn Staging<Thing> = &*self.cache;
                         let objects = list
@@ -145,7 +145,7 @@ impl Store {
                             gaps: list.gaps.clone(),
                         })?;
                     }
-                    Delta::Bookmark(version) => self.cache.bookmark(version),
+                    Delta::Bookmark(version) => self.cache.bookmark(version)?,
                     // A resync, which nobody asks for.
                     _ => {}
                 }

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use arbitrary::Arbitrary;
-use k8s_informer::store::UndeltaStore;
+use k8s_informer::store::{ReflectorStore, UndeltaStore};
 
 use super::item::{
     Failure, Held, Item, NAMES, Press, Refusal, Trouble, accessor, few, name, read, tombstone,
@@ -145,8 +145,8 @@ pub fn run(input: &[u8]) {
         let result = match &operation {
             Op::Add(item) => store.add(item.held()),
             Op::Update(item) => store.update(item.held()),
-            Op::Delete(item) => store.delete(&item.gone()),
-            Op::Tombstone(key, item) => store.delete(&tombstone(key, *item)),
+            Op::Delete(item) => store.delete(item.gone()),
+            Op::Tombstone(key, item) => store.delete(tombstone(key, *item)),
             Op::Replace(items, version) => {
                 store.replace(items.iter().map(|item| item.held()).collect(), version)
             }
@@ -162,7 +162,7 @@ pub fn run(input: &[u8]) {
                 Ok(())
             }
             Op::Bookmark(version) => {
-                store.bookmark(version);
+                store.bookmark(version).unwrap();
                 Ok(())
             }
         };

@@ -107,7 +107,7 @@ impl<T: Shown> ReflectorStore<T> for Recorder<T> {
             Deleted::Final(object) => Told::Deleted(object.shown()),
             Deleted::FinalStateUnknown { key, .. } => Told::Gone(key.to_string()),
         });
-        self.indexer.delete(&gone)
+        self.indexer.delete(gone)
     }
 
     fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
@@ -116,8 +116,7 @@ impl<T: Shown> ReflectorStore<T> for Recorder<T> {
 
     fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
         self.note(Told::Bookmark(resource_version.to_owned()));
-        self.indexer.bookmark(resource_version);
-        Ok(())
+        self.indexer.bookmark(resource_version)
     }
 
     fn staging(&self) -> Option<&dyn Staging<T>> {

@@ -99,7 +99,7 @@ impl<T: Object> Part<T> {
                     tell(KeyedNotification { key, event }, true)
                 });
             }
-            Delta::Bookmark(resource_version) => self.cache.bookmark(resource_version),
+            Delta::Bookmark(resource_version) => self.cache.set_resource_version(resource_version),
         }
         Ok(())
     }
@@ -285,7 +285,7 @@ impl<T: Object> Part<T> {
         let (_, refused) = self
             .cache
             .transact_keyed(updates.chain(deletions).collect());
-        self.cache.bookmark(resource_version);
+        self.cache.set_resource_version(resource_version);
         refused
     }
 
@@ -411,7 +411,7 @@ impl<T: Object> KnownObjects<T> for Part<T> {
         keys
     }
 
-    fn get_by_key(&self, key: &str) -> Result<Option<Arc<T>>, StoreError> {
+    fn lookup(&self, key: &str) -> Result<Option<Arc<T>>, StoreError> {
         Ok(self.has(key).then(|| self.cache.get_by_key(key)).flatten())
     }
 }

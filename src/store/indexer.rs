@@ -86,15 +86,15 @@ impl<T> Indexer<T> {
         &self.accessor
     }
 
-    /// Stores an object, in place of the one with its key if there is one, which is given back.
+    /// Stores an object. It replaces the object with the same key, if there is one.
     ///
     /// # Errors
     ///
     /// [`StoreError`] if it has no key, or the transform or an index function fails: nothing has changed then
     /// (S1, X6).
-    pub fn add(&self, object: Arc<T>) -> Result<Option<Arc<T>>, StoreError> {
+    pub fn add(&self, object: Arc<T>) -> Result<(), StoreError> {
         let (key, object) = self.prepare(object)?;
-        self.store.add(key, object)
+        self.store.add(key, object).map(drop)
     }
 
     /// The same as [`add`](Self::add) (S2).
@@ -102,7 +102,7 @@ impl<T> Indexer<T> {
     /// # Errors
     ///
     /// As [`add`](Self::add).
-    pub fn update(&self, object: Arc<T>) -> Result<Option<Arc<T>>, StoreError> {
+    pub fn update(&self, object: Arc<T>) -> Result<(), StoreError> {
         self.add(object)
     }
 
@@ -111,9 +111,9 @@ impl<T> Indexer<T> {
     /// # Errors
     ///
     /// [`StoreError::Key`] if the object has no key.
-    pub fn delete(&self, gone: &Deleted<T>) -> Result<(), StoreError> {
-        let key = self.accessor.key_of_deleted(gone)?;
-        self.store.delete_with_object(&key, gone)
+    pub fn delete(&self, gone: Deleted<T>) -> Result<(), StoreError> {
+        let key = self.accessor.key_of_deleted(&gone)?;
+        self.store.delete_with_object(&key, &gone)
     }
 
     /// These are all the objects, as of this resourceVersion; of several with one key the last counts.
@@ -276,14 +276,13 @@ impl<T> Indexer<T> {
         self.store.get_indexers()
     }
 
-    /// Everything up to this resourceVersion has been seen.
-    pub fn bookmark(&self, resource_version: &str) {
-        self.store.bookmark(resource_version);
-    }
-
     /// The resourceVersion of the last thing that was written; it may go back (X9). Empty at first.
     pub fn last_store_sync_resource_version(&self) -> String {
         self.store.last_store_sync_resource_version()
+    }
+
+    pub(crate) fn set_resource_version(&self, resource_version: &str) {
+        self.store.bookmark(resource_version);
     }
 
     /// For who has the key already: it is neither made again nor is there a transform.
@@ -340,15 +339,15 @@ impl<T> Indexer<T> {
 
 impl<T: Send + Sync> ReflectorStore<T> for Indexer<T> {
     fn add(&self, object: Arc<T>) -> Result<(), StoreError> {
-        self.add(object).map(drop)
+        self.add(object)
     }
 
     fn update(&self, object: Arc<T>) -> Result<(), StoreError> {
-        self.update(object).map(drop)
+        self.update(object)
     }
 
     fn delete(&self, object: Deleted<T>) -> Result<(), StoreError> {
-        self.delete(&object)
+        self.delete(object)
     }
 
     fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
@@ -356,7 +355,7 @@ impl<T: Send + Sync> ReflectorStore<T> for Indexer<T> {
     }
 
     fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
-        self.bookmark(resource_version);
+        self.store.bookmark(resource_version);
         Ok(())
     }
 
@@ -398,7 +397,7 @@ impl<T: Send + Sync> KnownObjects<T> for Indexer<T> {
         self.list_keys()
     }
 
-    fn get_by_key(&self, key: &str) -> Result<Option<Arc<T>>, StoreError> {
+    fn lookup(&self, key: &str) -> Result<Option<Arc<T>>, StoreError> {
         Ok(self.get_by_key(key))
     }
 }

@@ -234,7 +234,7 @@ pub trait ReflectorStore<T>: Send + Sync {
 ///     fn list_keys(&self) -> Vec<Key> {
 ///         self.0.lock().unwrap().keys().cloned().collect()
 ///     }
-///     fn get_by_key(&self, key: &str) -> Result<Option<Arc<String>>, StoreError> {
+///     fn lookup(&self, key: &str) -> Result<Option<Arc<String>>, StoreError> {
 ///         Ok(self.0.lock().unwrap().get(key).cloned())
 ///     }
 /// }
@@ -251,12 +251,13 @@ pub trait KnownObjects<T>: Send + Sync {
     /// The keys of all objects.
     fn list_keys(&self) -> Vec<Key>;
 
-    /// One object, `None` if it is not there.
+    /// Returns the object stored under `key`, or `None`. client-go's `GetByKey`.
     ///
     /// # Errors
     ///
-    /// If it can't be told; the stores of this crate always can.
-    fn get_by_key(&self, key: &str) -> Result<Option<Arc<T>>, StoreError>;
+    /// Returns an error if the lookup fails. In the stores of this crate only a policy of an [`ExpirationCache`] can
+    /// fail.
+    fn lookup(&self, key: &str) -> Result<Option<Arc<T>>, StoreError>;
 }
 
 /// A whole store: written by a reflector or a controller, read by anyone. client-go's `Store`.

@@ -40,7 +40,7 @@ type PushFn<T> = dyn Fn(Vec<Arc<T>>) + Send + Sync;
 /// let word = Arc::new("pod".to_owned());
 /// store.add(Arc::clone(&word))?;
 /// assert_eq!(pushed.try_recv()?, [Arc::clone(&word)]);
-/// store.delete(&Deleted::Final(word))?;
+/// store.delete(Deleted::Final(word))?;
 /// assert!(pushed.try_recv()?.is_empty());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -98,7 +98,7 @@ impl<T> UndeltaStore<T> {
     /// # Errors
     ///
     /// [`StoreError::Key`] if it has no key: nothing has changed then, and nothing is pushed.
-    pub fn delete(&self, gone: &Deleted<T>) -> Result<(), StoreError> {
+    pub fn delete(&self, gone: Deleted<T>) -> Result<(), StoreError> {
         self.store.delete(gone)?;
         self.pushed();
         Ok(())
@@ -137,11 +137,6 @@ impl<T> UndeltaStore<T> {
     /// All keys, in no order.
     pub fn list_keys(&self) -> Vec<Key> {
         self.store.list_keys()
-    }
-
-    /// Everything up to this resourceVersion has been seen. Pushes nothing.
-    pub fn bookmark(&self, resource_version: &str) {
-        self.store.bookmark(resource_version);
     }
 
     /// The resourceVersion of the last thing that was written; it may go back (X9). Empty at first.
@@ -187,7 +182,7 @@ impl<T: Send + Sync> ReflectorStore<T> for UndeltaStore<T> {
     }
 
     fn delete(&self, object: Deleted<T>) -> Result<(), StoreError> {
-        self.delete(&object)
+        self.delete(object)
     }
 
     fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
@@ -195,8 +190,7 @@ impl<T: Send + Sync> ReflectorStore<T> for UndeltaStore<T> {
     }
 
     fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
-        self.bookmark(resource_version);
-        Ok(())
+        self.store.bookmark(resource_version)
     }
 }
 
@@ -205,7 +199,7 @@ impl<T: Send + Sync> KnownObjects<T> for UndeltaStore<T> {
         self.list_keys()
     }
 
-    fn get_by_key(&self, key: &str) -> Result<Option<Arc<T>>, StoreError> {
+    fn lookup(&self, key: &str) -> Result<Option<Arc<T>>, StoreError> {
         Ok(self.get_by_key(key))
     }
 }

@@ -42,7 +42,7 @@ impl Known {
         if self.kind == "indexer" {
             for delta in deltas.iter() {
                 match delta {
-                    Delta::Deleted(gone) => self.indexer.0.delete(gone)?,
+                    Delta::Deleted(gone) => self.indexer.0.delete(gone.clone())?,
                     other => self
                         .indexer
                         .0
@@ -63,7 +63,7 @@ impl Known {
             return json!({"objs": []});
         };
         let keys = known.list_keys();
-        json!({"objs": sorted(keys.iter().filter_map(|key| known.get_by_key(key).ok().flatten()).collect())})
+        json!({"objs": sorted(keys.iter().filter_map(|key| known.lookup(key).ok().flatten()).collect())})
     }
 }
 
@@ -112,7 +112,7 @@ impl KnownObjects<Obj> for Map {
             .collect()
     }
 
-    fn get_by_key(&self, key: &str) -> Result<Option<Arc<Obj>>, StoreError> {
+    fn lookup(&self, key: &str) -> Result<Option<Arc<Obj>>, StoreError> {
         match self.0.lock().unwrap().get(key) {
             Some(Entry { fails: true, .. }) => Err(StoreError::other("fails")),
             Some(entry) => Ok(entry.object.clone()),
@@ -130,7 +130,7 @@ impl KnownObjects<Obj> for Sorted {
         keys
     }
 
-    fn get_by_key(&self, key: &str) -> Result<Option<Arc<Obj>>, StoreError> {
+    fn lookup(&self, key: &str) -> Result<Option<Arc<Obj>>, StoreError> {
         Ok(self.0.get_by_key(key))
     }
 }

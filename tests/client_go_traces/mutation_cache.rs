@@ -78,7 +78,7 @@ impl Replay for Subject {
             },
             "store_add" => done(indexer.add(obj(&step["obj"])).map(drop)),
             "store_update" => done(indexer.update(obj(&step["obj"])).map(drop)),
-            "store_delete" => done(indexer.delete(&Deleted::Final(obj(&step["obj"])))),
+            "store_delete" => done(indexer.delete(Deleted::Final(obj(&step["obj"])))),
             "store_replace" => done(indexer.replace(objs(&step["list"]), text(&step["rv"]))),
             "advance_ms" => {
                 clock.advance(Duration::from_millis(step["ms"].as_u64().unwrap()));

@@ -25,8 +25,8 @@ impl Replay for Subject {
         match op {
             "add" => done(store.add(obj(&step["obj"])).map(drop)),
             "update" => done(store.update(obj(&step["obj"])).map(drop)),
-            "delete" => done(store.delete(&Deleted::Final(obj(&step["obj"])))),
-            "delete_tombstone" => done(store.delete(&tombstone(step))),
+            "delete" => done(store.delete(Deleted::Final(obj(&step["obj"])))),
+            "delete_tombstone" => done(store.delete(tombstone(step))),
             "replace" => done(store.replace(objs(&step["list"]), text(&step["rv"]))),
             "transaction" => {
                 let changes = step["txns"].as_array().unwrap().iter().map(change);

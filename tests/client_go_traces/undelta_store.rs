@@ -26,7 +26,7 @@ impl Replay for Subject {
         let mut answer = match op {
             "add" => done(store.add(obj(&step["obj"]))),
             "update" => done(store.update(obj(&step["obj"]))),
-            "delete" => done(store.delete(&Deleted::Final(obj(&step["obj"])))),
+            "delete" => done(store.delete(Deleted::Final(obj(&step["obj"])))),
             "replace" => done(store.replace(objs(&step["list"]), text(&step["rv"]))),
             "resync" => done(store.resync()),
             "list" => json!({"objs": sorted(store.list())}),

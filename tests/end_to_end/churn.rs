@@ -59,7 +59,7 @@ fn follow(cluster: &Cluster, with_outage: bool) {
     let tweak = {
         let selector = selector.clone();
         move |options: &mut k8s_informer::reflector::ListOptions| {
-            options.label_selector.clone_from(&selector)
+            options.label_selector.clone_from(&selector);
         }
     };
     let factory = cluster.factory().tweak_list_options(tweak).build();

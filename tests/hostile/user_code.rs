@@ -165,7 +165,7 @@ pub(crate) fn consume(
             match delta {
                 Delta::Deleted(deleted) => {
                     gone.push(deleted.key().to_string());
-                    store.delete(deleted)?;
+                    store.delete(deleted.clone())?;
                 }
                 Delta::ReplacedAll(list) => {
                     let listed: Vec<_> = list
@@ -176,7 +176,7 @@ pub(crate) fn consume(
                     for key in store.list_keys() {
                         if !listed.contains(&key) && !list.gaps.cover(&key) {
                             gone.push(key.to_string());
-                            store.delete(&Deleted::FinalStateUnknown {
+                            store.delete(Deleted::FinalStateUnknown {
                                 key,
                                 last_known: None,
                             })?;

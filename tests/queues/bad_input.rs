@@ -234,7 +234,7 @@ fn known_objects_using_queue_on_drop_do_not_hang() {
             vec!["a".into(), "b".into()]
         }
 
-        fn get_by_key(&self, key: &str) -> Result<Option<Arc<Word>>, StoreError> {
+        fn lookup(&self, key: &str) -> Result<Option<Arc<Word>>, StoreError> {
             assert!(
                 key == "a" || !self.1.load(Ordering::SeqCst),
                 "known objects"

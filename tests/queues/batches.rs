@@ -177,7 +177,7 @@ impl KnownObjects<Thing> for Picky {
         Vec::new()
     }
 
-    fn get_by_key(&self, key: &str) -> Result<Option<Arc<Thing>>, StoreError> {
+    fn lookup(&self, key: &str) -> Result<Option<Arc<Thing>>, StoreError> {
         assert_ne!(key, "panic");
         Ok(None)
     }

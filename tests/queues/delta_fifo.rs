@@ -499,7 +499,7 @@ fn nothing_is_lost_between_queue_and_store() {
                         for delta in deltas.iter() {
                             thread::yield_now();
                             match delta {
-                                Delta::Deleted(gone) => store.delete(gone)?,
+                                Delta::Deleted(gone) => store.delete(gone.clone())?,
                                 other => store
                                     .update(Arc::clone(other.object().unwrap()))
                                     .map(drop)?,
@@ -566,7 +566,7 @@ fn panicking_known_objects_change_nothing() {
             );
             Vec::new()
         }
-        fn get_by_key(&self, _: &str) -> Result<Option<Arc<Thing>>, StoreError> {
+        fn lookup(&self, _: &str) -> Result<Option<Arc<Thing>>, StoreError> {
             assert!(
                 !*self.0.lock().unwrap_or_else(PoisonError::into_inner),
                 "known objects"

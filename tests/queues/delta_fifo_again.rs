@@ -223,7 +223,7 @@ fn d3_a_deletion_that_succeeds_needs_no_second() {
         .pop(&mut |_, _| {
             queue.delete(gone("a", 3))?;
             queue.replace(Vec::new(), "9")?;
-            store.delete(&gone("a", 2))?;
+            store.delete(gone("a", 2))?;
             Ok(())
         })
         .unwrap();
@@ -233,12 +233,12 @@ fn d3_a_deletion_that_succeeds_needs_no_second() {
     store.add(thing("a", 1)).unwrap();
     queue.delete(gone("a", 2)).unwrap();
     let failed = queue.pop(&mut |_, _| {
-        store.delete(&gone("a", 2))?;
+        store.delete(gone("a", 2))?;
         queue.delete(gone("a", 3))?;
         Err("afterwards".into())
     });
     assert!(failed.is_err() && queue.is_empty());
-    assert!(matches!(KnownObjects::get_by_key(&*store, "a"), Ok(None)));
+    assert!(matches!(KnownObjects::lookup(&*store, "a"), Ok(None)));
 }
 
 #[test]

@@ -21,7 +21,7 @@ const HAPPENS: [(&str, Happen); 16] = [
         let popped = queue.pop(&mut |deltas, initial| {
             for delta in deltas.iter() {
                 match delta {
-                    Delta::Deleted(gone) => store.delete(gone)?,
+                    Delta::Deleted(gone) => store.delete(gone.clone())?,
                     delta => drop(store.add(Arc::clone(delta.object().ok_or("no object")?))?),
                 }
             }

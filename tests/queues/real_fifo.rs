@@ -332,7 +332,7 @@ fn r10_a_known_object_without_a_key_is_a_key_error() {
         fn list_keys(&self) -> Vec<Key> {
             vec!["a".into(), "b".into()]
         }
-        fn get_by_key(&self, key: &str) -> Result<Option<Arc<Thing>>, StoreError> {
+        fn lookup(&self, key: &str) -> Result<Option<Arc<Thing>>, StoreError> {
             Ok(Some(thing(if key == "a" { "a" } else { "" }, 1)))
         }
     }
@@ -662,7 +662,7 @@ fn panicking_known_objects_change_nothing_and_block_nobody() {
         fn list_keys(&self) -> Vec<Key> {
             panic!("known objects")
         }
-        fn get_by_key(&self, _: &str) -> Result<Option<Arc<Thing>>, StoreError> {
+        fn lookup(&self, _: &str) -> Result<Option<Arc<Thing>>, StoreError> {
             Ok(None)
         }
     }
@@ -693,7 +693,7 @@ fn d3_r5_nothing_is_lost_between_queue_and_store() {
                     let apply = |deltas: &Deltas<Thing>| match deltas.newest() {
                         Some(Delta::Deleted(gone)) => {
                             told.fetch_add(1, Ordering::Relaxed);
-                            store.delete(gone)
+                            store.delete(gone.clone())
                         }
                         Some(delta) => store.add(delta.object().unwrap().clone()).map(drop),
                         None => Ok(()),

@@ -31,7 +31,7 @@ impl KnownObjects<Thing> for Known {
         self.0.iter().map(|thing| thing.0.into()).collect()
     }
 
-    fn get_by_key(&self, key: &str) -> Result<Option<Arc<Thing>>, StoreError> {
+    fn lookup(&self, key: &str) -> Result<Option<Arc<Thing>>, StoreError> {
         match self.0.iter().find(|thing| thing.0 == key) {
             // Value 0: listed, but not to be had; 99: not to be looked up.
             Some((_, 0)) | None => Ok(None),

@@ -8,7 +8,8 @@ use std::time::Duration;
 use k8s_informer::Deleted;
 use k8s_informer::object::{Accessor, Key};
 use k8s_informer::store::{
-    Change, ExpirationCache, ExpirationPolicy, Store, StoreError, TimestampedEntry, TtlPolicy,
+    Change, ExpirationCache, ExpirationPolicy, ReflectorStore, Store, StoreError, TimestampedEntry,
+    TtlPolicy,
 };
 use k8s_informer::testing::FakeClock;
 use k8s_informer::time::Clock;
@@ -228,21 +229,17 @@ fn e5_adds_and_updates_do_not_move_the_resource_version() {
     assert_eq!(version(), "");
     cache.replace(vec![thing("a", 3)], "7").unwrap();
     assert_eq!(version(), "7");
-    cache.bookmark("8");
+    cache.bookmark("8").unwrap();
     assert_eq!(version(), "8");
     let tombstone = Deleted::FinalStateUnknown {
         key: "a".into(),
         last_known: Some(thing("a", 1)),
     };
-    cache.delete(&tombstone).unwrap();
+    cache.delete(tombstone).unwrap();
     assert_eq!((version().as_str(), cache.list().len()), ("8", 0));
-    cache
-        .delete(&Deleted::Final(thing("not there", 1)))
-        .unwrap();
+    cache.delete(Deleted::Final(thing("not there", 1))).unwrap();
     assert_eq!(version(), "rv", "from the object of a deletion");
-    cache
-        .delete(&Deleted::Final(thing("not there", 0)))
-        .unwrap();
+    cache.delete(Deleted::Final(thing("not there", 0))).unwrap();
     assert_eq!(version(), "");
 }
 
@@ -254,7 +251,7 @@ fn it_is_a_store_without_transactions() {
     store.update(thing("a", 2)).unwrap();
     store.resync().unwrap();
     assert_eq!(store.get(&thing("a", 0)).unwrap(), Some(thing("a", 2)));
-    assert_eq!(store.get_by_key("a").unwrap(), Some(thing("a", 2)));
+    assert_eq!(store.lookup("a").unwrap(), Some(thing("a", 2)));
     store.delete(Deleted::Final(thing("a", 0))).unwrap();
     store.replace(vec![thing("b", 1)], "5").unwrap();
     store.bookmark("6").unwrap();
@@ -280,7 +277,7 @@ fn what_has_no_key_changes_nothing() {
             |result: Result<(), StoreError>| assert!(matches!(result, Err(StoreError::Key(_))));
         key_error(cache.add(thing(key, 1)));
         key_error(cache.update(thing(key, 1)));
-        key_error(cache.delete(&Deleted::Final(thing(key, 1))));
+        key_error(cache.delete(Deleted::Final(thing(key, 1))));
         key_error(cache.replace(vec![thing("b", 1), thing(key, 1)], "8"));
         key_error(cache.get(&thing(key, 1)).map(drop));
     }
@@ -357,7 +354,7 @@ fn user_code_runs_under_no_lock() {
     impl Nosy {
         fn look(&self) {
             if let Some(cache) = self.1.get() {
-                cache.bookmark("looked");
+                cache.bookmark("looked").unwrap();
                 cache.list_keys();
             }
         }
@@ -386,7 +383,7 @@ fn user_code_runs_under_no_lock() {
         assert!(cache.get_by_key("1").unwrap().is_none());
         cache.replace(vec![nosy(2), nosy(3), nosy(3)], "r").unwrap();
         assert_eq!(cache.list().len(), 1);
-        cache.delete(&Deleted::Final(nosy(2))).unwrap();
+        cache.delete(Deleted::Final(nosy(2))).unwrap();
         cache.replace(Vec::new(), "r").unwrap();
         done.send(()).unwrap();
     });

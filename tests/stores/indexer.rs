@@ -80,8 +80,8 @@ fn s2_store_contract() {
     assert_eq!(store.get_by_key("foo"), Some(thing("foo", "bar")));
     store.update(thing("foo", "baz")).unwrap();
     assert_eq!(store.get(&thing("foo", "")).unwrap().unwrap().value, "baz");
-    store.delete(&Deleted::Final(thing("foo", "qux"))).unwrap();
-    store.delete(&Deleted::Final(thing("foo", "quux"))).unwrap();
+    store.delete(Deleted::Final(thing("foo", "qux"))).unwrap();
+    store.delete(Deleted::Final(thing("foo", "quux"))).unwrap();
     assert_eq!(store.get_by_key("foo"), None);
     assert_eq!(
         store.last_store_sync_resource_version(),
@@ -113,7 +113,7 @@ fn s1_a_key_error_unwraps_to_its_cause_and_changes_nothing() {
             Err(StoreError::Key(_))
         ));
         assert!(matches!(
-            store.delete(&Deleted::Final(thing(key, "x"))),
+            store.delete(Deleted::Final(thing(key, "x"))),
             Err(StoreError::Key(_))
         ));
         assert!(matches!(
@@ -157,7 +157,7 @@ fn s1_transforms_and_their_panics() {
 fn s3_a_deletion_tells_its_version_and_a_tombstone_none() {
     let store = by_words();
     store.add(thing("a", "1")).unwrap();
-    store.delete(&Deleted::Final(thing("a", "2"))).unwrap();
+    store.delete(Deleted::Final(thing("a", "2"))).unwrap();
     assert_eq!(
         (
             store.len(),
@@ -170,7 +170,7 @@ fn s3_a_deletion_tells_its_version_and_a_tombstone_none() {
         key: "a".into(),
         last_known: Some(thing("b", "4")),
     };
-    store.delete(&tombstone).unwrap();
+    store.delete(tombstone).unwrap();
     assert_eq!(
         (
             store.len(),
@@ -233,17 +233,17 @@ fn s8_a_resync_does_nothing() {
 fn s11_objects_are_shared_and_not_copied() {
     let store = by_words();
     let object = thing("a", "x");
-    assert_eq!(store.add(Arc::clone(&object)).unwrap(), None);
+    store.add(Arc::clone(&object)).unwrap();
     for found in [
         store.get_by_key("a").unwrap(),
         store.list().remove(0),
         store.snapshot().0.remove(0),
         store.by_index("words", "x").unwrap().remove(0),
         store.index("words", &object).unwrap().remove(0),
-        store.add(thing("a", "y")).unwrap().unwrap(),
     ] {
         assert!(Arc::ptr_eq(&found, &object));
     }
+    store.add(thing("a", "y")).unwrap();
     assert_eq!(
         Arc::strong_count(&object),
         1,
@@ -313,7 +313,7 @@ fn s7_a_store_without_transactions_makes_none() {
             self.0.update(thing).map(drop)
         }
         fn delete(&self, gone: Deleted<Thing>) -> Result<(), StoreError> {
-            self.0.delete(&gone)
+            self.0.delete(gone)
         }
         fn replace(&self, things: Vec<Arc<Thing>>, rv: &str) -> Result<(), StoreError> {
             self.0.replace(things, rv)
@@ -323,7 +323,7 @@ fn s7_a_store_without_transactions_makes_none() {
         fn list_keys(&self) -> Vec<k8s_informer::object::Key> {
             self.0.list_keys()
         }
-        fn get_by_key(&self, key: &str) -> Result<Option<Arc<Thing>>, StoreError> {
+        fn lookup(&self, key: &str) -> Result<Option<Arc<Thing>>, StoreError> {
             Ok(self.0.get_by_key(key))
         }
     }
@@ -394,7 +394,7 @@ fn x3_x4_x5_index_follows_multiple_values() {
     store.update(thing("a", "two four")).unwrap();
     assert_eq!(values(&store, "words"), arcs(&["four", "three", "two"]));
     store
-        .delete(&Deleted::Final(thing("b", "whatever")))
+        .delete(Deleted::Final(thing("b", "whatever")))
         .unwrap();
     assert_eq!(
         values(&store, "words"),
@@ -442,7 +442,7 @@ fn x6_failing_index_function_changes_nothing() {
         (arcs(&["x"]), arcs(&["x"]))
     );
     assert_eq!(store.last_store_sync_resource_version(), "rv-x");
-    store.delete(&Deleted::Final(thing("a", "bad"))).unwrap();
+    store.delete(Deleted::Final(thing("a", "bad"))).unwrap();
     assert!(store.is_empty() && values(&store, "touchy").is_empty());
 }
 
@@ -598,7 +598,7 @@ fn user_code_runs_under_no_lock() {
     impl Drop for Nosy {
         fn drop(&mut self) {
             if let Some(store) = self.1.get() {
-                store.bookmark("dropped");
+                store.bookmark("dropped").unwrap();
             }
         }
     }
@@ -607,7 +607,7 @@ fn user_code_runs_under_no_lock() {
         let cell = Arc::new(OnceLock::<Arc<Indexer<Nosy>>>::new());
         let look = |nosy: &Nosy| {
             let count = nosy.1.get().map_or(0, |store| {
-                store.bookmark("looked");
+                store.bookmark("looked").unwrap();
                 store.list().len()
             });
             Some(count)
@@ -639,7 +639,7 @@ fn user_code_runs_under_no_lock() {
             .unwrap();
         store.replace(vec![nosy(2), nosy(3), nosy(3)], "r").unwrap();
         store
-            .delete(&Deleted::FinalStateUnknown {
+            .delete(Deleted::FinalStateUnknown {
                 key: "2".into(),
                 last_known: None,
             })
@@ -676,10 +676,10 @@ fn x1_list_during_writes_and_replaces() {
                 // Odd numbers come and go, and change slots with each other; even ones stay.
                 for number in (1..200).step_by(2) {
                     store
-                        .delete(&Deleted::Final(Arc::new((number, round))))
+                        .delete(Deleted::Final(Arc::new((number, round))))
                         .unwrap();
                     store
-                        .delete(&Deleted::Final(Arc::new((MANY - number, round))))
+                        .delete(Deleted::Final(Arc::new((MANY - number, round))))
                         .unwrap();
                     store.add(Arc::new((number, round))).unwrap();
                     store.add(Arc::new((MANY - number, round))).unwrap();
@@ -839,12 +839,12 @@ fn x13_the_version_is_told_to_the_metrics() {
     };
     store.add(at("1")).unwrap();
     store.replace(vec![at("2")], "99123456789012345").unwrap();
-    store.bookmark("no number");
-    store.delete(&Deleted::Final(at("3"))).unwrap();
+    store.bookmark("no number").unwrap();
+    store.delete(Deleted::Final(at("3"))).unwrap();
     store
         .transaction(vec![Change::Add(at("4")), Change::Update(at("5"))])
         .unwrap();
-    store.bookmark("");
+    store.bookmark("").unwrap();
     assert_eq!(
         *versions.0.lock().unwrap(),
         [1, 123_456_789_012_345, 3, 5, 0]

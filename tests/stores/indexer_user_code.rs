@@ -131,10 +131,10 @@ fn an_indexer_whose_functions_panic_is_as_before() {
             check!(store, [1, 2], "7");
         }
     }
-    assert!(store.delete(&Deleted::Final(touchy(1, "key"))).is_err());
+    assert!(store.delete(Deleted::Final(touchy(1, "key"))).is_err());
     assert!(store.get(&touchy(1, "key")).is_err());
     check!(store, [1, 2], "7");
-    store.delete(&Deleted::Final(touchy(1, "first"))).unwrap();
+    store.delete(Deleted::Final(touchy(1, "first"))).unwrap();
     check!(store, [2], "7");
     store.add(thing(5)).unwrap();
     check!(store, [2, 5], "7");
@@ -261,7 +261,7 @@ fn indexers_that_panic_on_what_is_stored_are_not_added() {
     let all: Vec<u32> = (1..MANY).collect();
     check!(indexer, all, "8");
     check!(store, all, "8");
-    indexer.delete(&Deleted::Final(thing(MANY - 1))).unwrap();
+    indexer.delete(Deleted::Final(thing(MANY - 1))).unwrap();
     indexer.add_indexers(more()).unwrap();
     assert_eq!(indexer.get_indexers().len(), 4);
     check!(indexer, all[..all.len() - 1], "8");

@@ -40,10 +40,10 @@ fn s10_each_write_is_followed_by_one_push_of_everything() {
     one(&[("a", 1), ("b", 2)]);
     store.update(thing("a", 3)).unwrap();
     one(&[("a", 3), ("b", 2)]);
-    store.delete(&Deleted::Final(thing("b", 0))).unwrap();
+    store.delete(Deleted::Final(thing("b", 0))).unwrap();
     one(&[("a", 3)]);
     store
-        .delete(&Deleted::FinalStateUnknown {
+        .delete(Deleted::FinalStateUnknown {
             key: "never there".into(),
             last_known: None,
         })
@@ -62,7 +62,7 @@ fn s10_reads_bookmarks_and_resyncs_push_nothing() {
     let (store, pushed) = recording();
     store.replace(vec![thing("a", 1)], "7").unwrap();
     assert_eq!(pushed.try_iter().count(), 1);
-    store.bookmark("8");
+    store.bookmark("8").unwrap();
     store.resync().unwrap();
     assert_eq!(store.last_store_sync_resource_version(), "8");
     assert_eq!(store.get(&thing("a", 0)).unwrap(), Some(thing("a", 1)));
@@ -84,7 +84,7 @@ fn s10_what_is_refused_pushes_nothing() {
             |result: Result<(), StoreError>| assert!(matches!(result, Err(StoreError::Key(_))));
         key_error(store.add(thing(key, 1)));
         key_error(store.update(thing(key, 1)));
-        key_error(store.delete(&Deleted::Final(thing(key, 1))));
+        key_error(store.delete(Deleted::Final(thing(key, 1))));
         key_error(store.replace(vec![thing("b", 1), thing(key, 1)], "8"));
         key_error(store.get(&thing(key, 1)).map(drop));
     }
@@ -129,7 +129,7 @@ fn it_is_a_store_without_transactions() {
     );
     assert_eq!(
         store.get(&thing("b", 0)).unwrap(),
-        store.get_by_key("b").unwrap()
+        store.lookup("b").unwrap()
     );
     assert_eq!(store.last_store_sync_resource_version(), "6");
 }
@@ -241,7 +241,7 @@ fn s10_user_code_runs_under_no_lock_and_may_write() {
     impl Nosy {
         fn look(&self) {
             if let Some(store) = self.1.get() {
-                store.bookmark("looked");
+                store.bookmark("looked").unwrap();
                 store.list_keys();
             }
         }
@@ -280,7 +280,7 @@ fn s10_user_code_runs_under_no_lock_and_may_write() {
         assert_eq!(pushed.try_iter().collect::<Vec<_>>(), [1, 2, 3]);
         store.update(nosy(1)).unwrap();
         store.replace(Vec::new(), "r").unwrap();
-        store.delete(&Deleted::Final(nosy(1))).unwrap();
+        store.delete(Deleted::Final(nosy(1))).unwrap();
         assert_eq!(pushed.try_iter().last(), Some(0));
         done.send(()).unwrap();
     });

@@ -66,7 +66,7 @@ impl<T> DeltaFifo<T> {
         Ok(match state.flying(key) {
             Some(flying) if flying.newest.is_some() => Known::Yes,
             Some(_) => Known::Leaving,
-            None => match ask(|| known.get_by_key(key))? {
+            None => match ask(|| known.lookup(key))? {
                 Ok(None) => Known::No,
                 Ok(Some(object)) => {
                     dropped.push(object);
@@ -106,7 +106,7 @@ impl<T> DeltaFifo<T> {
             problems,
         } = everything;
         let mut look_up = |key: &Key| {
-            known.get_by_key(key).unwrap_or_else(|error| {
+            known.lookup(key).unwrap_or_else(|error| {
                 let problem = format!("{}: known object {key}: {error}", self.timing.name);
                 problems.0.push(problem);
                 None

@@ -431,7 +431,7 @@ impl<T: Send + Sync> Staging<T> for DeltaFifo<T> {
             let deltas = state.items.get(key);
             deltas.and_then(|deltas| deltas.newest()?.object().cloned())
         };
-        let known = || ask(|| self.known_objects.as_ref()?.get_by_key(key).ok()?).ok()?;
+        let known = || ask(|| self.known_objects.as_ref()?.lookup(key).ok()?).ok()?;
         queued.or_else(known)
     }
 
@@ -526,7 +526,7 @@ impl<T> DeltaFifo<T> {
             };
             // The first deletion has failed: the second is delivered if the consumer still has the object.
             let known = self.known_objects.as_ref().filter(|_| failed);
-            let known = known.map(|known| ask(|| known.get_by_key(key)));
+            let known = known.map(|known| ask(|| known.lookup(key)));
             if matches!(known, None | Some(Ok(Ok(None)))) {
                 state.versions.end(*since);
             } else {

@@ -171,7 +171,7 @@ impl<T> RealFifo<T> {
 }
 
 fn look_up<T>(queue: &str, known: &dyn KnownObjects<T>, key: &str) -> Option<Arc<T>> {
-    match known.get_by_key(key) {
+    match known.lookup(key) {
         Ok(object) => object,
         Err(error) => {
             log::error!("{queue}: known object {key}: {error}");

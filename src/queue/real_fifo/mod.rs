@@ -467,7 +467,7 @@ impl<T: Send + Sync> Staging<T> for RealFifo<T> {
             RealFifoMode::InOrder(known) => Some(known),
             RealFifoMode::Atomic { .. } => self.cache.as_ref(),
         };
-        catch(|| cache?.get_by_key(key).ok()?).ok()?
+        catch(|| cache?.lookup(key).ok()?).ok()?
     }
 
     fn is_settled(&self) -> bool {

@@ -108,7 +108,7 @@ impl KnownObjects<Item> for Watchful {
         vec!["a".into()]
     }
 
-    fn get_by_key(&self, _: &str) -> Result<Option<Arc<Item>>, StoreError> {
+    fn lookup(&self, _: &str) -> Result<Option<Arc<Item>>, StoreError> {
         thread::yield_now();
         assert!(!self.asked.load(Ordering::SeqCst), "asked by two");
         Ok(Some(Arc::new(("a", 1))))

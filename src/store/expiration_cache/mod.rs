@@ -95,9 +95,9 @@ impl<T> ExpirationCache<T> {
     /// # Errors
     ///
     /// [`StoreError::Key`] if the object has no key.
-    pub fn delete(&self, gone: &Deleted<T>) -> Result<(), StoreError> {
-        let key = self.accessor.key_of_deleted(gone)?;
-        let resource_version = match gone {
+    pub fn delete(&self, gone: Deleted<T>) -> Result<(), StoreError> {
+        let key = self.accessor.key_of_deleted(&gone)?;
+        let resource_version = match &gone {
             Deleted::Final(object) => self.accessor.resource_version(object),
             Deleted::FinalStateUnknown { .. } => None,
         };
@@ -175,11 +175,6 @@ impl<T> ExpirationCache<T> {
         drop(self.list());
     }
 
-    /// Everything up to this resourceVersion has been seen.
-    pub fn bookmark(&self, resource_version: &str) {
-        self.storage.bookmark(resource_version);
-    }
-
     /// The resourceVersion of the last replace, bookmark or deletion; adds and updates don't move it (E5).
     /// Empty at first.
     pub fn last_store_sync_resource_version(&self) -> String {
@@ -217,7 +212,7 @@ impl<T: Send + Sync> ReflectorStore<T> for ExpirationCache<T> {
     }
 
     fn delete(&self, object: Deleted<T>) -> Result<(), StoreError> {
-        self.delete(&object)
+        self.delete(object)
     }
 
     fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
@@ -225,7 +220,7 @@ impl<T: Send + Sync> ReflectorStore<T> for ExpirationCache<T> {
     }
 
     fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
-        self.bookmark(resource_version);
+        self.storage.bookmark(resource_version);
         Ok(())
     }
 }
@@ -235,7 +230,7 @@ impl<T: Send + Sync> KnownObjects<T> for ExpirationCache<T> {
         self.list_keys()
     }
 
-    fn get_by_key(&self, key: &str) -> Result<Option<Arc<T>>, StoreError> {
+    fn lookup(&self, key: &str) -> Result<Option<Arc<T>>, StoreError> {
         self.get_by_key(key)
     }
 }

@@ -129,7 +129,7 @@ impl<T: Object> MutationCache<T> {
     pub fn get_by_key(&self, key: &str) -> Result<Option<Arc<T>>, StoreError> {
         let now = self.clock.now();
         let mutation = self.locked(|overlay| overlay.get(key, now).cloned());
-        let stored = catch(|| self.store.get_by_key(key))
+        let stored = catch(|| self.store.lookup(key))
             .unwrap_or_else(|message| Err(StoreError::other(format!("the store {message}"))))?;
         let Some(mutation) = mutation else {
             return Ok(stored);

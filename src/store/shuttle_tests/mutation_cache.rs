@@ -181,7 +181,7 @@ fn m4_what_is_gone_stays_gone() {
             let cached = Arc::clone(&cached);
             move || {
                 let gone = Deleted::Final(Thing::new(4));
-                cached.store.delete(&gone).unwrap();
+                cached.store.delete(gone.clone()).unwrap();
                 cached.cache.on_delete(&gone).unwrap();
             }
         });

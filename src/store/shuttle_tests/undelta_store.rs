@@ -62,7 +62,7 @@ fn s10_the_last_push_is_the_final_state() {
             thread::spawn(move || {
                 store.add(item(key, 1)).unwrap();
                 match any(3) {
-                    0 => store.delete(&Deleted::Final(item(key, 1))).unwrap(),
+                    0 => store.delete(Deleted::Final(item(key, 1))).unwrap(),
                     1 => store.update(item(key, 2)).unwrap(),
                     _ => store.replace(vec![item(key, 2)], "1").unwrap(),
                 }

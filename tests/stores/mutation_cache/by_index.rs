@@ -112,8 +112,8 @@ fn m3_an_index_answers_what_reads_by_key_answer() {
         let object = valued(name, version - below(3).min(version), value);
         match below(6) {
             0 | 1 => subject.cache.mutation(object).unwrap(),
-            2 => drop(subject.indexer.update(object).unwrap()),
-            3 => subject.indexer.delete(&Deleted::Final(object)).unwrap(),
+            2 => subject.indexer.update(object).unwrap(),
+            3 => subject.indexer.delete(Deleted::Final(object)).unwrap(),
             4 => subject.cache.on_delete(&Deleted::Final(object)).unwrap(),
             _ => subject.clock.advance(Duration::from_secs(below(100))),
         }

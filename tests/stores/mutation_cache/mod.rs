@@ -322,7 +322,7 @@ fn m2_object_not_yet_in_store_is_there_for_every_read() {
     assert_eq!(subject.version("a").unwrap(), "3");
     subject
         .indexer
-        .delete(&Deleted::Final(thing("a", 4)))
+        .delete(Deleted::Final(thing("a", 4)))
         .unwrap();
     assert_eq!(
         subject.get("a"),

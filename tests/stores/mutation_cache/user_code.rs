@@ -76,7 +76,7 @@ impl KnownObjects<Thing> for Asked {
     fn list_keys(&self) -> Vec<Key> {
         unreachable!()
     }
-    fn get_by_key(&self, key: &str) -> Result<Option<Arc<Thing>>, StoreError> {
+    fn lookup(&self, key: &str) -> Result<Option<Arc<Thing>>, StoreError> {
         (self.0)(key)
     }
 }

@@ -227,6 +227,7 @@ impl Store {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::testing::apiserver::model::object::meta_str;
     use serde_json::json;
 
     const ALL: Collection = Collection {
