@@ -11,8 +11,8 @@ use super::log::{RequestRecord, Verb};
 use super::status::StatusError;
 
 /// Something that goes wrong for the next requests that match, planted by
-/// [`ApiServer::fail_next`](super::ApiServer::fail_next), or for watches that are open, by
-/// [`ApiServer::fail_watches`](super::ApiServer::fail_watches).
+/// [`ApiServer::fail_next`](crate::testing::ApiServer::fail_next), or for watches that are open, by
+/// [`ApiServer::fail_watches`](crate::testing::ApiServer::fail_watches).
 ///
 /// A fault is what goes wrong, where, and for whom.
 ///
@@ -304,7 +304,7 @@ impl Fault {
         self
     }
 
-    /// Strikes until [`ApiServer::clear_faults`](super::ApiServer::clear_faults).
+    /// Strikes until [`ApiServer::clear_faults`](crate::testing::ApiServer::clear_faults).
     #[must_use]
     pub fn always(mut self) -> Self {
         self.times = None;

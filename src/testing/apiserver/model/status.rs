@@ -9,7 +9,7 @@ use crate::error::debug_as_display;
 
 /// What the server answers where it does not do as asked: an HTTP status and a Kubernetes `Status` object.
 ///
-/// The calls of [`ApiServer`](super::ApiServer) return it as their error; over HTTP it is the body of the
+/// The calls of [`ApiServer`](crate::testing::ApiServer) return it as their error; over HTTP it is the body of the
 /// response.
 #[derive(Clone, PartialEq)]
 pub struct StatusError(Box<Inner>);
