@@ -47,6 +47,7 @@ enum Callback {
 /// assert_eq!((synced.is_done(), synced.name()), (true, "pods"));
 /// ```
 #[derive(Clone)]
+#[doc(alias = "DoneChecker")]
 pub struct Done {
     shared: Arc<Shared>,
 }
@@ -255,6 +256,7 @@ impl fmt::Debug for Subscription {
 /// assert!(other.is_stopped());
 /// ```
 #[derive(Clone)]
+#[doc(alias = "stopCh")]
 pub struct Stop {
     done: Done,
     /// Keeps a child registered with its parent for as long as any clone of the child lives, and the parent

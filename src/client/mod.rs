@@ -91,6 +91,7 @@ use crate::stop::Stop;
 /// # Ok::<(), k8s_informer::Error>(())
 /// ```
 #[derive(Clone)]
+#[doc(alias = "RESTClient")]
 pub struct Client {
     inner: Arc<Inner>,
 }

@@ -22,6 +22,7 @@ pub(super) const PARTIAL_LIST: &str =
 /// [`Config::disable_compression`](crate::Config::disable_compression). It is cheap to clone.
 #[derive(Clone, Debug)]
 #[must_use]
+#[doc(alias = "NewListWatchFromClient")]
 pub struct ResourceListerWatcher {
     client: Client,
     /// Refused by every request if it can't be one.

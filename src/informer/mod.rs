@@ -44,6 +44,7 @@ mod process;
 mod queue;
 pub(crate) mod registration;
 mod returns;
+mod scope;
 mod shared_informer;
 mod shared_processor;
 #[cfg(test)]
@@ -56,12 +57,13 @@ pub use crate::threads::StackSizes;
 pub use controller::{Controller, ControllerConfig, ProcessBatchFn, ProcessFn};
 pub use error::InformerError;
 pub use factory::{
-    InformerScope, Observation, Observe, SharedInformerFactory, SharedInformerFactoryBuilder,
-    ShutdownError, observe,
+    Observation, Observe, SharedInformerFactory, SharedInformerFactoryBuilder, ShutdownError,
+    observe,
 };
 pub use new_informer::{InformerOptions, new_indexer_informer, new_informer};
 pub use options::{SharedIndexInformerOptions, WrapQueue};
 pub use queue::InformerQueue;
+pub use scope::InformerScope;
 pub use shared_informer::SharedIndexInformer;
 pub use source::Source;
 pub use wait::{

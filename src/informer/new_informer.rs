@@ -87,6 +87,7 @@ impl<T> fmt::Debug for InformerOptions<T> {
 /// assert_eq!(store.list_keys(), ["a".into()]);
 /// # Ok::<(), k8s_informer::informer::InformerError>(())
 /// ```
+#[doc(alias = "NewInformer")]
 pub fn new_informer<T: Object + DeserializeOwned>(
     lister_watcher: Arc<dyn ListerWatcher>,
     handler: impl ResourceEventHandler<T> + 'static,
@@ -127,6 +128,7 @@ pub fn new_informer<T: Object + DeserializeOwned>(
 /// assert_eq!(indexer.by_index("app", "web")?[0].name(), "a");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[doc(alias = "NewIndexerInformer")]
 pub fn new_indexer_informer<T: Object + DeserializeOwned>(
     options: InformerOptions<T>,
 ) -> (Arc<Indexer<T>>, Controller<T>) {

@@ -41,6 +41,7 @@ pub struct HandlerOptions {
 ///
 /// Dropping it does nothing: the handler stays until it is removed or the informer stops.
 #[derive(Clone)]
+#[doc(alias = "ResourceEventHandlerRegistration")]
 pub struct HandlerRegistration {
     pub(super) id: u64,
     /// Which informer it is of: another one's is left alone.

@@ -3,7 +3,7 @@ use std::marker::PhantomData;
 
 use serde::de::DeserializeOwned;
 
-use super::factory::InformerScope;
+use super::scope::InformerScope;
 use crate::object::{
     DynamicObject, GroupVersionKind, GroupVersionResource, Object, PartialObjectMetadata, Resource,
 };

@@ -24,6 +24,7 @@ use crate::stop::{Done, Stop};
 /// # Errors
 ///
 /// If `stop` is given before: which have not happened then, each one looked at once more (WT2).
+#[doc(alias = "WaitForCacheSync")]
 pub fn wait_for_cache_sync<'a>(
     stop: &Stop,
     synced: impl IntoIterator<Item = &'a Done>,

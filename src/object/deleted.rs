@@ -15,6 +15,7 @@ use super::{Key, Object};
 /// assert_eq!((missed.namespace(), missed.name()), ("default", "web-0"));
 /// assert!(missed.is_final_state_unknown() && missed.object().is_none());
 /// ```
+#[doc(alias = "DeletedFinalStateUnknown")]
 pub enum Deleted<T> {
     /// The watch delivered the deletion, with the object as it was last.
     Final(Arc<T>),

@@ -23,6 +23,7 @@ use crate::stack;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(transparent)]
+#[doc(alias = "Unstructured")]
 pub struct DynamicObject(Map<String, Value>);
 
 impl DynamicObject {

@@ -23,6 +23,7 @@ pub type Key = Arc<str>;
 /// assert_eq!((&*meta_namespace_key(&pod), &*meta_namespace_key(&node)), ("default/web-0", "worker-1"));
 /// # Ok::<(), serde_json::Error>(())
 /// ```
+#[doc(alias = "MetaNamespaceKeyFunc")]
 pub fn meta_namespace_key<T: Object + ?Sized>(object: &T) -> Key {
     namespaced_key(object.namespace(), object.name())
 }
@@ -49,6 +50,7 @@ pub(crate) fn namespaced_key(namespace: &str, name: &str) -> Key {
 /// # Errors
 ///
 /// [`KeyError`] if the key has more than two parts.
+#[doc(alias = "SplitMetaNamespaceKey")]
 pub fn split_meta_namespace_key(key: &str) -> Result<(&str, &str), KeyError> {
     match key.split_once('/') {
         None => Ok(("", key)),
@@ -153,6 +155,7 @@ type ResourceVersionFn<T> = dyn for<'a> Fn(&'a T) -> Option<&'a str> + Send + Sy
 /// assert!(accessor.key(&String::new()).is_err());
 /// # Ok::<(), KeyError>(())
 /// ```
+#[doc(alias = "KeyFunc")]
 pub struct Accessor<T> {
     key: Arc<KeyFn<T>>,
     resource_version: Arc<ResourceVersionFn<T>>,

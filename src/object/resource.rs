@@ -58,6 +58,7 @@ pub trait Resource: Object {
 /// # Ok::<(), k8s_informer::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[doc(alias = "GVR")]
 pub struct GroupVersionResource {
     group: String,
     version: String,
@@ -170,6 +171,7 @@ impl fmt::Display for GroupVersionResource {
 /// assert_eq!(kind, GroupVersionKind::new("apps", "v1", "Deployment"));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[doc(alias = "GVK")]
 pub struct GroupVersionKind {
     group: String,
     version: String,

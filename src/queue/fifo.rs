@@ -45,6 +45,7 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 /// assert!(queue.pop(&mut |_, _| Ok(())).is_err());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[doc(alias = "FIFO")]
 pub struct Fifo<T> {
     accessor: Accessor<T>,
     synced: Done,

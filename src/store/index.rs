@@ -10,6 +10,7 @@ use crate::panic::catch;
 pub const NAMESPACE_INDEX: &str = "namespace";
 
 /// The index function by namespace, for [`NAMESPACE_INDEX`]. client-go's `MetaNamespaceIndexFunc`.
+#[doc(alias = "MetaNamespaceIndexFunc")]
 pub fn meta_namespace_index<T: Object>() -> IndexFunc<T> {
     IndexFunc::new(|object: &T| vec![object.namespace().to_owned()])
 }

@@ -33,6 +33,7 @@ use crate::selector::Selector;
 /// assert!(pods.select(&"app=web".parse()?).is_empty());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[doc(alias = "GenericLister")]
 pub struct Lister<T> {
     indexer: Arc<Indexer<T>>,
 }
@@ -105,6 +106,7 @@ impl<T> fmt::Debug for Lister<T> {
 }
 
 /// Reads the objects of one namespace. client-go's `NamespaceLister`.
+#[doc(alias = "GenericNamespaceLister")]
 pub struct NamespaceLister<'a, T> {
     lister: &'a Lister<T>,
     namespace: &'a str,

@@ -247,6 +247,7 @@ pub trait ReflectorStore<T>: Send + Sync {
 /// assert!(matches!(deltas.newest(), Some(Delta::Deleted(gone)) if gone.is_final_state_unknown()));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[doc(alias = "KeyListerGetter")]
 pub trait KnownObjects<T>: Send + Sync {
     /// The keys of all objects.
     fn list_keys(&self) -> Vec<Key>;

@@ -29,6 +29,7 @@ use crate::error::debug_as_display;
 /// # Ok::<(), k8s_informer::reflector::FieldPathError>(())
 /// ```
 #[derive(Clone, Default)]
+#[doc(alias = "WithTransform")]
 pub struct FieldPaths {
     paths: Arc<[Vec<Step>]>,
 }

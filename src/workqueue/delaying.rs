@@ -31,6 +31,7 @@ use super::WorkQueue;
 /// assert_eq!(queue.take().as_deref(), Some(&"a"));
 /// # Ok::<(), std::io::Error>(())
 /// ```
+#[doc(alias = "TypedDelayingInterface")]
 pub struct DelayingQueue<T: Clone + Eq + Hash + Send + 'static> {
     pub(super) queue: WorkQueue<T>,
 }

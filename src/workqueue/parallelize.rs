@@ -31,6 +31,7 @@ use crate::sync::{Mutex, catch_unwind, thread};
 /// });
 /// assert_eq!(sum.into_inner(), 5050);
 /// ```
+#[doc(alias = "ParallelizeUntil")]
 pub fn parallelize_until(
     stop: &Stop,
     workers: usize,

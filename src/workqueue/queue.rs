@@ -46,6 +46,7 @@ use crate::threads::{Owner, Threads};
 /// });
 /// assert_eq!(seen, ["a", "b"]);
 /// ```
+#[doc(alias = "TypedInterface")]
 pub struct WorkQueue<T: Clone + Eq + Hash + Send + 'static> {
     pub(super) shared: Arc<Shared<T>>,
     pub(super) owner: Owner,

@@ -29,6 +29,7 @@ use super::{DelayingQueue, RateLimiter, WorkQueue};
 /// assert_eq!(queue.num_requeues(&"a"), 0);
 /// # Ok::<(), std::io::Error>(())
 /// ```
+#[doc(alias = "TypedRateLimitingInterface")]
 pub struct RateLimitingQueue<T: Clone + Eq + Hash + Send + 'static> {
     pub(super) queue: DelayingQueue<T>,
     /// Called without any lock.

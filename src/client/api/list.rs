@@ -221,6 +221,7 @@ fn named<T: Object>(object: T) -> Result<T, Unreadable> {
 
 /// The pages of a list, which are asked for one by one: made by [`Api::pages`].
 #[must_use = "nothing is asked for unless the pages are wanted"]
+#[doc(alias = "ListPager")]
 pub struct Pages<T> {
     api: Api<T>,
     stop: Stop,

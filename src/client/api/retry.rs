@@ -31,6 +31,7 @@ const JITTER: f64 = 0.1;
 ///
 /// The first one that is no conflict, or the last conflict; [`is_stopped`](Error::is_stopped) if `stop` is
 /// given in between.
+#[doc(alias = "RetryOnConflict")]
 pub fn retry_on_conflict<R>(
     stop: &Stop,
     mut attempt: impl FnMut() -> Result<R, Error>,

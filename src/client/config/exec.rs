@@ -30,6 +30,7 @@ use serde_json::Value;
 /// ```
 #[derive(Clone)]
 #[must_use]
+#[doc(alias = "ExecCredential")]
 pub struct ExecConfig {
     pub(in crate::client) command: PathBuf,
     pub(in crate::client) args: Vec<String>,

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::metrics::FactoryMetrics;
-use super::scope::TweakListOptions;
-use super::{Common, Factory, InformerScope, Informers, SharedInformerFactory};
+use super::{Common, Factory, Informers, SharedInformerFactory};
 use crate::informer::queue::InformerQueue;
+use crate::informer::scope::{InformerScope, TweakListOptions};
 use crate::metrics::{InformerName, MetricsProvider};
 use crate::object::{GroupVersionResource, Object};
 use crate::reflector::{ListerWatcherSource, ReflectorOptions};

@@ -5,7 +5,6 @@ mod builder;
 mod life;
 mod metrics;
 mod observe;
-mod scope;
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -17,11 +16,11 @@ use serde::de::DeserializeOwned;
 
 use self::any_informer::AnyInformer;
 use self::metrics::FactoryMetrics;
-use self::scope::{TweakListOptions, Tweaked};
 use super::error::InformerError;
 use super::handler::ResourceEventHandler;
 use super::options::SharedIndexInformerOptions;
 use super::queue::InformerQueue;
+use super::scope::{InformerScope, TweakListOptions, Tweaked};
 use super::shared_informer::{Part, SharedIndexInformer};
 use super::source::Source;
 use crate::error::Error;
@@ -35,7 +34,6 @@ use crate::threads::Threads;
 pub use builder::SharedInformerFactoryBuilder;
 pub use life::ShutdownError;
 pub use observe::{Observation, Observe, observe};
-pub use scope::InformerScope;
 
 /// One informer for each kind of objects and each scope, shared by all who ask for it. client-go's
 /// `SharedInformerFactory`.

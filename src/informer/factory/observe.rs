@@ -4,13 +4,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::de::DeserializeOwned;
 
-use super::{InformerScope, SharedInformerFactory};
+use super::SharedInformerFactory;
 use crate::error::Error;
 use crate::informer::error::InformerError;
 use crate::informer::error_listeners::ErrorSubscription;
 use crate::informer::handler::{HandlerFuncs, Notification, ResourceEventHandler};
 use crate::informer::listener::{HandlerBuffer, HandlerStats};
 use crate::informer::registration::{HandlerOptions, HandlerRegistration};
+use crate::informer::scope::InformerScope;
 use crate::informer::shared_informer::SharedIndexInformer;
 use crate::informer::source::Source;
 use crate::informer::wait::{SyncError, SyncOptions};

@@ -27,6 +27,7 @@ use crate::stop::Stop;
 /// informer.add_handler(FilteringHandler::new(|pod: &DynamicObject| pod.label("app") == Some("web"), web))?;
 /// # Ok::<(), k8s_informer::informer::InformerError>(())
 /// ```
+#[doc(alias = "FilteringResourceEventHandler")]
 pub struct FilteringHandler<T, H> {
     filter: Box<dyn FnMut(&T) -> bool + Send>,
     tombstones: Option<Box<FilterDeleted<T>>>,

@@ -23,6 +23,7 @@ type OnEvent<T> = Box<dyn FnMut(&Notification<T>) + Send>;
 /// ResourceEventHandler::on_add(&mut handler, &Arc::new(object), true);
 /// assert_eq!(names.recv(), Ok(("a".to_owned(), true)));
 /// ```
+#[doc(alias = "ResourceEventHandlerFuncs")]
 pub struct HandlerFuncs<T> {
     add: Option<OnAdd<T>>,
     update: Option<OnUpdate<T>>,

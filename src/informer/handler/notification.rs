@@ -22,6 +22,7 @@ use crate::object::{Deleted, Key, Object, meta_namespace_key};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
+#[doc(alias = "addNotification")]
 pub enum Notification<T> {
     /// An object appeared.
     Added {

@@ -71,6 +71,7 @@ const BATCH: usize = if cfg!(all(test, shuttle)) { 2 } else { 64 };
 /// assert_eq!(queue.list_keys(), ["b".into()]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[doc(alias = "DeltaFIFO")]
 pub struct DeltaFifo<T> {
     accessor: Accessor<T>,
     known_objects: Option<Arc<dyn KnownObjects<T>>>,

@@ -71,6 +71,7 @@ const BATCH: usize = if cfg!(all(test, shuttle)) { 2 } else { 1000 };
 /// assert_eq!(queue.list_keys(), ["a".into()]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[doc(alias = "RealFIFO")]
 pub struct RealFifo<T> {
     accessor: Accessor<T>,
     mode: RealFifoMode<T>,

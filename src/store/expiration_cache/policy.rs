@@ -90,6 +90,7 @@ impl<T> fmt::Debug for TimestampedEntry<T> {
 /// # Ok::<(), k8s_informer::store::StoreError>(())
 /// ```
 #[derive(Clone)]
+#[doc(alias = "TTLPolicy")]
 pub struct TtlPolicy {
     /// An entry that is older has expired; one of just this age is alive. Zero: none expires (E2).
     pub ttl: Duration,

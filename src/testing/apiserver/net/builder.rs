@@ -26,6 +26,22 @@ pub struct ApiServerBuilder {
     powerless: Vec<(String, String)>,
 }
 
+impl ApiServer {
+    /// Starts a server with default settings: built-in resources, a free port, no tokens.
+    ///
+    /// # Errors
+    ///
+    /// When no port can be had or no thread can be started.
+    pub fn start() -> io::Result<Self> {
+        Self::builder().start()
+    }
+
+    /// Settings for a server, to be started with [`ApiServerBuilder::start`].
+    pub fn builder() -> ApiServerBuilder {
+        ApiServerBuilder::new()
+    }
+}
+
 impl ApiServerBuilder {
     pub(crate) fn new() -> Self {
         Self {

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use super::builder::ApiServerBuilder;
 use super::connection::Connections;
 use crate::testing::apiserver::engine::list::Options;
 use crate::testing::apiserver::engine::shared::Shared;
@@ -45,20 +44,6 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// Starts a server with default settings: built-in resources, a free port, no tokens.
-    ///
-    /// # Errors
-    ///
-    /// When no port can be had or no thread can be started.
-    pub fn start() -> io::Result<Self> {
-        Self::builder().start()
-    }
-
-    /// Settings for a server, to be started with [`ApiServerBuilder::start`].
-    pub fn builder() -> ApiServerBuilder {
-        ApiServerBuilder::new()
-    }
-
     pub(crate) fn listen(shared: Arc<Shared>, listener: TcpListener) -> io::Result<Self> {
         let address = listener.local_addr()?;
         let connections = Arc::default();
@@ -255,7 +240,8 @@ impl ApiServer {
         Ok(())
     }
 
-    /// From now on only these tokens have rights; [`ApiServerBuilder::token`] tells the rest. For tests of
+    /// From now on only these tokens have rights; see
+    /// [`ApiServerBuilder::token`](super::builder::ApiServerBuilder::token). For tests of
     /// tokens that expire. Requests under way and open watches are not affected.
     pub fn set_tokens<T: Into<String>>(&self, tokens: impl IntoIterator<Item = T>) {
         self.shared

@@ -101,7 +101,7 @@ impl InformerScope {
     }
 
     /// Checks that each namespace has a name that a namespace can have: a DNS label.
-    pub(super) fn check(&self) -> Result<(), Error> {
+    pub(in crate::informer) fn check(&self) -> Result<(), Error> {
         let is_inner = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
         let is_label = |name: &str| {
             name.len() <= 63
@@ -125,7 +125,7 @@ impl InformerScope {
     }
 
     /// The shard that was named.
-    pub(super) fn shard_of(&self) -> Option<&Shard> {
+    pub(in crate::informer) fn shard_of(&self) -> Option<&Shard> {
         self.shard.as_ref()
     }
 
@@ -135,20 +135,20 @@ impl InformerScope {
     }
 
     /// Which of the requests' options are the scope's.
-    pub(super) fn apply(&self, options: &mut ListOptions) {
+    pub(in crate::informer) fn apply(&self, options: &mut ListOptions) {
         options.label_selector.clone_from(&self.label_selector);
         options.field_selector.clone_from(&self.field_selector);
     }
 }
 
 /// Changes the options of a request.
-pub(super) type TweakListOptions = dyn Fn(&mut ListOptions) + Send + Sync;
+pub(in crate::informer) type TweakListOptions = dyn Fn(&mut ListOptions) + Send + Sync;
 
 /// A lister-watcher whose options the scope, and a user, have a hand in (FA9).
-pub(super) struct Tweaked {
-    pub(super) lister_watcher: Arc<dyn ListerWatcher>,
-    pub(super) scope: InformerScope,
-    pub(super) tweak: Option<Arc<TweakListOptions>>,
+pub(in crate::informer) struct Tweaked {
+    pub(in crate::informer) lister_watcher: Arc<dyn ListerWatcher>,
+    pub(in crate::informer) scope: InformerScope,
+    pub(in crate::informer) tweak: Option<Arc<TweakListOptions>>,
 }
 
 impl Tweaked {
