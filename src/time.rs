@@ -11,7 +11,7 @@
 //!
 //! let second = Duration::from_secs(1);
 //! let mut backoff = Backoff::new(second, 2.0, 30 * second, 0.0);
-//! let waits: Vec<u64> = (0..6).map(|_| backoff.next().as_secs()).collect();
+//! let waits: Vec<u64> = (0..6).map(|_| backoff.step().as_secs()).collect();
 //! assert_eq!(waits, [1, 2, 4, 8, 16, 30]);
 //! ```
 

@@ -18,15 +18,15 @@
 //!
 //! let list = r#"{"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"},
 //!     "items": [{"metadata": {"name": "web-0", "namespace": "default", "resourceVersion": "1"}}]}"#;
-//! let pods: Arc<_> = ScriptedListerWatcher::new([Answer::json(list)]).into();
-//! let informer = SharedIndexInformer::<DynamicObject>::new(pods, Default::default());
+//! let pods = ScriptedListerWatcher::new([Answer::body(list), Answer::open("")]);
+//! let informer = SharedIndexInformer::<DynamicObject>::new(Arc::new(pods), Default::default());
 //! let stop = Stop::new();
 //! let thread = std::thread::spawn({
 //!     let (informer, stop) = (informer.clone(), stop.clone());
 //!     move || informer.run(&stop)
 //! });
-//! assert!(informer.wait_for_sync(&stop).is_ok());
-//! assert!(informer.lister().get("default/web-0").is_some());
+//! assert!(informer.wait_for_sync(&stop, None).is_ok());
+//! assert!(informer.lister().get("default", "web-0").is_some());
 //! stop.stop();
 //! thread.join().unwrap()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -15,11 +15,11 @@
 //! use k8s_informer::store::ReflectorStore;
 //! use std::sync::Arc;
 //!
-//! let queue = DeltaFifo::new(Accessor::new(|word: &String| Ok(word.as_str().into())), None);
+//! let queue = DeltaFifo::new(Accessor::new(|word: &String| Ok(word.as_str().into())));
 //! queue.add(Arc::new("a".to_owned()))?;
 //! queue.update(Arc::new("a".to_owned()))?;
 //! let deltas = queue.pop(&mut |_, _| Ok(()))?;
-//! assert_eq!(deltas.len(), 2, "both changes of the object come together");
+//! assert_eq!(deltas.len(), 2); // both changes of the object
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

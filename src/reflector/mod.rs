@@ -16,16 +16,18 @@
 //! use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 //! use k8s_informer::{DynamicObject, Indexer, Stop};
 //! use std::sync::Arc;
+//! use std::time::Duration;
 //!
 //! let list = r#"{"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "7"},
 //!     "items": [{"metadata": {"name": "web-0", "namespace": "default", "resourceVersion": "3"}}]}"#;
-//! let source = ScriptedListerWatcher::new([Answer::json(list)]);
+//! let script = ScriptedListerWatcher::new([Answer::body(list), Answer::open("")]);
 //! let store = Arc::new(Indexer::<DynamicObject>::for_objects());
-//! let reflector = Reflector::new(source.into(), store.clone(), ReflectorOptions::default());
+//! let source = Arc::new(script.clone());
+//! let reflector = Reflector::new(source, store.clone(), ReflectorOptions::default());
 //! let stop = Stop::new();
 //! std::thread::scope(|scope| {
 //!     scope.spawn(|| reflector.run(&stop));
-//!     reflector.wait_for_list(&stop);
+//!     assert!(script.until_read(2, Duration::from_secs(10))); // the list, and the watch so far
 //!     stop.stop();
 //! });
 //! assert!(store.get_by_key("default/web-0").is_some());

@@ -14,15 +14,16 @@
 //! ```
 //! use k8s_informer::Indexer;
 //! use k8s_informer::object::Accessor;
-//! use k8s_informer::store::Store;
+//! use k8s_informer::store::{IndexFunc, Indexers};
 //! use std::sync::Arc;
 //!
-//! let words = Indexer::new(Accessor::new(|word: &String| Ok(word.as_str().into())));
-//! words.add_index("first letter", |word| word.get(..1).map(str::to_owned).into_iter().collect())?;
+//! let letter = IndexFunc::new(|word: &String| vec![word[..1].to_owned()]);
+//! let accessor = Accessor::new(|word: &String| Ok(word.as_str().into()));
+//! let words = Indexer::new(accessor, Indexers::new().with("letter", letter));
 //! for word in ["pod", "node", "podcast"] {
 //!     words.add(Arc::new(word.to_owned()))?;
 //! }
-//! assert_eq!(words.index_keys("first letter", "p")?.len(), 2);
+//! assert_eq!(words.index_keys("letter", "p")?.len(), 2);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

@@ -135,10 +135,7 @@ impl SharedInformerFactoryBuilder {
     /// let map = json!({"metadata": {"name": "a"}, "data": {"large": "x"}});
     /// server.create("/api/v1/namespaces/default/configmaps", map)?;
     /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?)
-    ///     .transform(Transform::in_place(|map: &mut ConfigMap| {
-    ///         map.data = None;
-    ///         Ok(())
-    ///     }))
+    ///     .transform(Transform::in_place(|map: &mut ConfigMap| map.data = None))
     ///     .build();
     /// let maps = factory.informer::<ConfigMap>();
     /// let stop = Stop::new();
