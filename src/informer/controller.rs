@@ -9,7 +9,7 @@ use crate::object::Object;
 use crate::panic;
 use crate::queue::{Deltas, PopError, ProcessError, Queue};
 use crate::reflector::{
-    ListerWatcher, OnFailure, Recycle, Reflector, ReflectorOptions, ReflectorState, ReflectorStatus,
+    ListerWatcher, OnFailure, Reclaim, Reflector, ReflectorOptions, ReflectorState, ReflectorStatus,
 };
 use crate::stop::{Done, Stop};
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -42,7 +42,7 @@ pub struct ControllerConfig<T> {
     /// Called with the stop when the controller begins to run.
     pub(super) begins: Option<Begins>,
     /// Where objects come from that the reflector is to drop.
-    pub(super) recycle: Option<Arc<dyn Recycle>>,
+    pub(super) reclaim: Option<Arc<dyn Reclaim>>,
     /// Called with each failure of the reflector.
     pub(super) on_failure: Option<OnFailure>,
 }
@@ -64,7 +64,7 @@ impl<T> ControllerConfig<T> {
             process_batch: None,
             reflector,
             begins: None,
-            recycle: None,
+            reclaim: None,
             on_failure: None,
         }
     }
@@ -134,13 +134,13 @@ impl<T: Object + DeserializeOwned> Controller<T> {
             process_batch,
             reflector,
             begins,
-            recycle,
+            reclaim,
             on_failure,
         } = config;
         let name = reflector_name(&reflector, &*lister_watcher);
         let sink: Arc<dyn Queue<T>> = Arc::clone(&queue);
         let reflector = Reflector::new(lister_watcher, sink, reflector);
-        let reflector = reflector.recycling(recycle).on_failure(on_failure);
+        let reflector = reflector.reclaiming(reclaim).on_failure(on_failure);
         let process = Process {
             one: process,
             batch: process_batch,

@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 
 use super::handler::{KeyedNotification, Notification};
 use super::listener::{Handler, ProcessorListener};
-use super::returns::Returns;
+use super::reclaim::ReclaimQueue;
 use crate::object::Key;
 use crate::sync::RwLock;
 use crate::threads::{Owner, Threads};
@@ -14,7 +14,7 @@ pub(super) struct SharedProcessor<T> {
     /// which never waits for a handler; no callback runs under it. After the informer's `block_deltas`.
     listeners: RwLock<Listeners<T>>,
     threads: Threads,
-    returns: Arc<Returns<T>>,
+    reclaim: Arc<ReclaimQueue<T>>,
 }
 
 struct Listeners<T> {
@@ -31,7 +31,7 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
         Self {
             listeners,
             threads: Threads::new(owner),
-            returns: Arc::new(Returns::new(informer)),
+            reclaim: Arc::new(ReclaimQueue::new(informer)),
         }
     }
 
@@ -42,7 +42,7 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
         initial: impl IntoIterator<Item = (Key, Arc<T>)>,
     ) -> std::io::Result<()> {
         if self.listeners.read().started {
-            listener.start(&self.threads, &self.returns)?;
+            listener.start(&self.threads, &self.reclaim)?;
             for (key, object) in initial {
                 listener.add(KeyedNotification {
                     key,
@@ -65,7 +65,7 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
         listeners
             .all
             .iter()
-            .try_for_each(|listener| listener.start(&self.threads, &self.returns))
+            .try_for_each(|listener| listener.start(&self.threads, &self.reclaim))
     }
 
     /// Takes a handler out. Dropped, it loses what waits for it, and the call that it is in goes on (SP6,
@@ -104,12 +104,12 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
                 return listener.add(notification);
             }
         }
-        self.returns.put(notification);
+        self.reclaim.put(notification);
     }
 
     /// Where what has been told goes in the end.
-    pub(super) fn returns(&self) -> &Arc<Returns<T>> {
-        &self.returns
+    pub(super) fn reclaim(&self) -> &Arc<ReclaimQueue<T>> {
+        &self.reclaim
     }
 
     /// Sends what has been distributed to the handlers' threads.

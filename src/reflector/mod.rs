@@ -47,7 +47,7 @@ mod lister_watcher;
 mod options;
 mod protocol;
 mod read_buffer;
-mod recycle;
+mod reclaim;
 mod run;
 mod undecodable;
 
@@ -55,7 +55,7 @@ pub use lister_watcher::{Body, ListWatch, ListerWatcher, ListerWatcherSource, Ti
 pub use options::{ReflectorOptions, ReflectorState, ReflectorStatus, WatchErrorHandler};
 #[cfg(feature = "client")]
 pub(crate) use protocol::SLACK;
-pub(crate) use recycle::Recycle;
+pub(crate) use reclaim::Reclaim;
 pub(crate) use run::OnFailure;
 pub use run::Reflector;
 pub use undecodable::UndecodableList;

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use self::session::Session;
 use super::failures::{Failures, named};
 use super::protocol::{Protocol, Report, ReportKind};
-use super::recycle::Recycle;
+use super::reclaim::Reclaim;
 use super::undecodable::UndecodableList;
 use super::{Body, ListerWatcher, ReflectorOptions, ReflectorState, ReflectorStatus};
 use crate::error::Error;
@@ -66,7 +66,7 @@ pub struct Reflector<T> {
     store: Arc<dyn ReflectorStore<T>>,
     decode: Decode<T>,
     options: ReflectorOptions,
-    recycle: Option<Arc<dyn Recycle>>,
+    reclaim: Option<Arc<dyn Reclaim>>,
     /// Called with each failure, and with whether it is of a first list that will fail again in the same way.
     on_failure: Option<OnFailure>,
     /// What `status` answers. Innermost: nothing is called under it.
@@ -87,7 +87,7 @@ impl<T: Object + DeserializeOwned> Reflector<T> {
             store,
             decode: Decode::new(),
             options,
-            recycle: None,
+            reclaim: None,
             on_failure: None,
             status: Mutex::default(),
             logged: Mutex::default(),
@@ -97,8 +97,8 @@ impl<T: Object + DeserializeOwned> Reflector<T> {
 
 impl<T: Object> Reflector<T> {
     /// Drops what comes back.
-    pub(crate) fn recycling(self, recycle: Option<Arc<dyn Recycle>>) -> Self {
-        Self { recycle, ..self }
+    pub(crate) fn reclaiming(self, reclaim: Option<Arc<dyn Reclaim>>) -> Self {
+        Self { reclaim, ..self }
     }
 
     /// Calls this with each failure.
@@ -135,8 +135,8 @@ impl<T: Object> Reflector<T> {
             );
             false
         });
-        let recycle = self.recycle.clone();
-        let mut session = Session::new(self, &*self.store, self.decode, recycle, watch_list);
+        let reclaim = self.reclaim.clone();
+        let mut session = Session::new(self, &*self.store, self.decode, reclaim, watch_list);
         thread::scope(|scope| {
             let mut listing = None;
             let mut resync: Option<Resync<'_>> = None;

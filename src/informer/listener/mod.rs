@@ -14,7 +14,7 @@ use self::buffer::Buffer;
 use self::stats::Counters;
 use self::sync_tracker::SyncTracker;
 use super::handler::{KeyedNotification, ResourceEventHandler};
-use super::returns::{Returns, drop_each};
+use super::reclaim::{ReclaimQueue, drop_each};
 use crate::panic;
 use crate::stop::{Done, Stop};
 use crate::sync::Mutex;
@@ -209,7 +209,7 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
     pub(super) fn start(
         &self,
         threads: &Threads,
-        returns: &Arc<Returns<T>>,
+        reclaim: &Arc<ReclaimQueue<T>>,
     ) -> std::io::Result<()> {
         let Some(Idle {
             added,
@@ -222,15 +222,15 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
             return Ok(());
         };
         let (next, nexts) = channel::bounded(0);
-        let (handler, name, returns) = (
+        let (handler, name, reclaim) = (
             Arc::clone(&self.handler),
             &self.handler.name,
-            Arc::clone(returns),
+            Arc::clone(reclaim),
         );
         let runs = move || {
             handler
                 .owner
-                .adopt(|| run(&nexts, callee, &handler, &returns, &*clock));
+                .adopt(|| run(&nexts, callee, &handler, &reclaim, &*clock));
         };
         let runs = threads.spawn(format!("{name} run"), stacks.handlers, runs);
         runs.inspect_err(|_| self.handler.ended.set())?;
@@ -390,7 +390,7 @@ fn run<T>(
     nexts: &Receiver<Next<T>>,
     mut callee: Box<dyn ResourceEventHandler<T>>,
     handler: &Handler,
-    returns: &Returns<T>,
+    reclaim: &ReclaimQueue<T>,
     clock: &dyn Clock,
 ) {
     let Handler {
@@ -420,7 +420,7 @@ fn run<T>(
             let callee = &mut *callee;
             let called = panic::catch(|| told.event.deliver(callee));
             // By itself: a destructor that panics while another panic unwinds would end the process.
-            if let Err(panic) = panic::catch(|| returns.put(told)) {
+            if let Err(panic) = panic::catch(|| reclaim.put(told)) {
                 log::error!("{handler}: an object, being dropped, {panic}");
             }
             counters.delivered(called.is_err());

@@ -150,7 +150,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
                 batch.run(|tell| Ok(batch.part.process_batch(deltas, is_in_initial_list, tell)?))
             }),
         });
-        config.recycle = Some(Arc::clone(self.shared.processor.returns()) as _);
+        config.reclaim = Some(Arc::clone(self.shared.processor.reclaim()) as _);
         let (listeners, name) = (
             Arc::clone(&self.shared.error_listeners),
             Arc::clone(&self.shared.name),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::{Recorder, Thing};
 use crate::informer::handler::{KeyedNotification, Notification};
 use crate::informer::listener::{HandlerBuffer, NewListener, ProcessorListener};
-use crate::informer::returns::Returns;
+use crate::informer::reclaim::ReclaimQueue;
 use crate::informer::shared_processor::SharedProcessor;
 use crate::object::{Deleted, Object};
 use crate::sync::{any, check, join_all, thread};
@@ -71,7 +71,7 @@ fn sp8_sp11_everything_is_delivered_in_order() {
         let (threads, recorder, things) = (Threads::new(Owner::new()), Recorder::new(), things(4));
         let listener = listener(1, &recorder);
         listener
-            .start(&threads, &Arc::new(Returns::new("informer".into())))
+            .start(&threads, &Arc::new(ReclaimQueue::new("informer".into())))
             .unwrap();
         let waiter = thread::spawn({
             let (handler, recorder) = (Arc::clone(&listener.handler), recorder.clone());
@@ -112,10 +112,10 @@ fn sp12_a_close_at_any_point_ends_the_threads() {
             let (threads, things) = (Arc::clone(&threads), things.clone());
             move || {
                 listener
-                    .start(&threads, &Arc::new(Returns::new("informer".into())))
+                    .start(&threads, &Arc::new(ReclaimQueue::new("informer".into())))
                     .unwrap();
                 listener
-                    .start(&threads, &Arc::new(Returns::new("informer".into())))
+                    .start(&threads, &Arc::new(ReclaimQueue::new("informer".into())))
                     .unwrap();
                 things.iter().take(added).for_each(|thing| {
                     listener.add(initial(thing));

@@ -11,7 +11,7 @@ use crate::reflector::headroom::Headroom;
 use crate::reflector::initial_list::{InitialList, prepared, refused, stored_key};
 use crate::reflector::protocol::{Output, Protocol, ReportKind};
 use crate::reflector::read_buffer::ReadBuffer;
-use crate::reflector::recycle::{Recycle, Recycling};
+use crate::reflector::reclaim::{Reclaim, Reclaiming};
 use crate::reflector::undecodable::UndecodableList;
 use crate::reflector::{Body, ReflectorOptions};
 use crate::stop::Stop;
@@ -32,7 +32,7 @@ pub(super) struct Session<'r, T> {
     pub(super) initial: InitialList<T>,
     /// The changes that the store does not have yet. Never left for the next read.
     changes: VecDeque<Change<T>>,
-    recycle: Option<Arc<dyn Recycle>>,
+    reclaim: Option<Arc<dyn Reclaim>>,
     headroom: Headroom,
     /// The number of objects in the last list.
     pub(super) received: usize,
@@ -51,7 +51,7 @@ impl<'r, T: Object> Session<'r, T> {
         reflector: &'r Reflector<T>,
         store: &'r dyn ReflectorStore<T>,
         decode: Decode<T>,
-        recycle: Option<Arc<dyn Recycle>>,
+        reclaim: Option<Arc<dyn Reclaim>>,
         watch_list: bool,
     ) -> Self {
         let options = reflector.options();
@@ -64,7 +64,7 @@ impl<'r, T: Object> Session<'r, T> {
             buffer: ReadBuffer::default(),
             initial: InitialList::default(),
             changes: VecDeque::new(),
-            recycle,
+            reclaim,
             headroom: Headroom::default(),
             received: 0,
             complete: false,
@@ -176,8 +176,8 @@ impl<'r, T: Object> Session<'r, T> {
 
     /// Handles the bytes that were read. Bytes that the protocol does not consume belong to a body that has ended.
     fn consume(&mut self, mut input: &[u8]) {
-        let recycle = self.recycle.clone();
-        let _recycling = Recycling::begin(recycle.as_deref());
+        let reclaim = self.reclaim.clone();
+        let _reclaiming = Reclaiming::begin(reclaim.as_deref());
         loop {
             let (consumed, output) = self.protocol.poll(input);
             match output {
@@ -186,7 +186,7 @@ impl<'r, T: Object> Session<'r, T> {
                     head,
                     may_reuse,
                 } => {
-                    recycle.as_ref().inspect(|recycle| recycle.one());
+                    reclaim.as_ref().inspect(|reclaim| reclaim.one());
                     self.headroom.stays(bytes.len());
                     let unchanged = |identity: &Peek<'_>| unchanged(identity, self.store);
                     let unchanged = may_reuse.then_some(&unchanged as _);
@@ -194,7 +194,7 @@ impl<'r, T: Object> Session<'r, T> {
                     self.item(decoded);
                 }
                 Output::Frame { bytes, may_reuse } => {
-                    recycle.as_ref().inspect(|recycle| recycle.one());
+                    reclaim.as_ref().inspect(|reclaim| reclaim.one());
                     let unchanged = |identity: &Peek<'_>| unchanged(identity, self.store);
                     let unchanged = may_reuse.then_some(&unchanged as _);
                     let (decoded, length) = (self.decoder.event(bytes, unchanged), bytes.len());
