@@ -152,9 +152,7 @@ fn memory(types: &[&str], count: usize, test: bool) {
     );
     println!("bound: what the peaks may be, the larger one of 5 % of the cache and 8 MiB.");
     let entry = queue / count as f64;
-    println!(
-        "An entry of a DeltaFifo, for what is no list in the order of its keys: {entry:.0} bytes.\n"
-    );
+    println!("An entry of a DeltaFifo: {entry:.0} bytes.\n");
     println!(
         "{:8} {:10} {:>7} {:>6} | {:>7} {:>7} {:>6} {:5} | {:>7} {:>7} {:>6} {:5} | {:>7} {:>7} {:>6}",
         "",

@@ -1,4 +1,5 @@
-//! Text from other systems as shown in messages: on one line, without control characters, of bounded length.
+//! Text from other systems as shown in messages (on one line, without control characters, of bounded length), and
+//! percent-encoding.
 
 use std::fmt::{self, Write};
 
@@ -58,6 +59,22 @@ impl fmt::Debug for Prose<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "\"{self}\"")
     }
+}
+
+/// The characters that need no encoding anywhere in a URL, beside letters and digits (RFC 3986).
+pub(crate) const UNRESERVED: &[u8] = b"-._~";
+
+/// Percent-encodes all but letters, digits and `allowed`.
+pub(crate) fn percent_encoded(text: &str, allowed: &[u8]) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || allowed.contains(&byte) {
+            encoded.push(byte.into());
+        } else {
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use serde::Serialize;
 use ureq::http::Method;
 
 use crate::error::Error;
-use crate::wire::{UNRESERVED, percent_encoded};
+use crate::text::{UNRESERVED, percent_encoded};
 
 /// Any request to the API server, for what the crate has no words for.
 ///

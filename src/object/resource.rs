@@ -2,7 +2,7 @@ use std::fmt;
 
 use super::Object;
 use crate::error::Error;
-use crate::wire::{Shown, percent_encoded};
+use crate::text::{Shown, percent_encoded};
 
 /// Whether a resource lives in namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

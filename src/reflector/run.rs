@@ -96,7 +96,7 @@ impl<T: Object + DeserializeOwned> Reflector<T> {
 }
 
 impl<T: Object> Reflector<T> {
-    /// Drops what comes back.
+    /// Frees returned objects on the reflector's thread.
     pub(crate) fn reclaiming(self, reclaim: Option<Arc<dyn Reclaim>>) -> Self {
         Self { reclaim, ..self }
     }
@@ -388,7 +388,7 @@ impl<T: Object> Reflector<T> {
         Ok(())
     }
 
-    /// The resync thread: at each tick, unless nobody wants one, the store tells everything once more.
+    /// The resync thread: at each tick, if a resync is due, the store delivers all its objects again.
     fn resync_until(&self, period: Duration, stop: &Stop) -> Result<(), StoreError> {
         while self.options.clock.wait(period, stop) {
             if self

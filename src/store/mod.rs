@@ -217,9 +217,9 @@ pub trait ReflectorStore<T>: Send + Sync {
 /// Every store of this crate is one. Implement it if the consumer keeps its objects elsewhere: from it a
 /// queue learns what a list leaves out, and what to tell again at a resync.
 ///
-/// A queue asks it while nobody else can write or pop, a [`DeltaFifo`](crate::queue::DeltaFifo) under its very lock,
-/// from whatever thread deletes, replaces, resyncs or pops: it has to answer at once, and must not call the
-/// queue. A panic is an error of the queue's.
+/// A queue calls it while no other thread can write or pop ([`DeltaFifo`](crate::queue::DeltaFifo) under its lock), on the
+/// thread that deletes, replaces, resyncs or pops. It must return at once and must not call the queue. A panic becomes an
+/// error of the queue.
 ///
 /// ```
 /// use k8s_informer::object::{Accessor, Key};

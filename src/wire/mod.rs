@@ -22,9 +22,6 @@ pub use fields::{FieldPathError, FieldPaths};
 pub(crate) use frame::{FrameSplitter, Piece};
 pub use limits::DecodeLimits;
 pub(crate) use list::{ListMeta, ListSplitter};
-#[cfg(feature = "client")]
-pub(crate) use options::UNRESERVED;
-pub(crate) use options::percent_encoded;
 pub use options::{ListOptions, ResourceVersionMatch};
 pub(crate) use pages::PageCheck;
 pub(crate) use peek::Peek;

@@ -1,4 +1,4 @@
-use std::fmt::Write;
+use crate::text::{UNRESERVED, percent_encoded};
 
 /// The options of a LIST or a WATCH: `metav1.ListOptions`.
 ///
@@ -135,20 +135,4 @@ impl Query {
             self.text(key, "true");
         }
     }
-}
-
-/// What stands for itself everywhere in a URL, beside letters and digits (RFC 3986).
-pub(crate) const UNRESERVED: &[u8] = b"-._~";
-
-/// Percent-encodes all but letters, digits and `allowed`.
-pub(crate) fn percent_encoded(text: &str, allowed: &[u8]) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || allowed.contains(&byte) {
-            encoded.push(byte.into());
-        } else {
-            let _ = write!(encoded, "%{byte:02X}");
-        }
-    }
-    encoded
 }

@@ -4,7 +4,7 @@ use ureq::http::{HeaderName, HeaderValue};
 use crate::client::config::Impersonation;
 use crate::client::credential_data::config_error;
 use crate::error::Error;
-use crate::wire::percent_encoded;
+use crate::text::percent_encoded;
 
 /// What a header's name may hold beside letters and digits, but for `%`, which escapes.
 const TOKEN: &[u8] = b"!#$&'*+-.^_`|~";

@@ -114,7 +114,7 @@ impl Shared {
             .fail(&ended, state.store.version(), &Fault::end_watch());
     }
 
-    /// Wakes the threads of these connections from any sleep: nobody reads from them any more.
+    /// Wakes the threads of connections whose clients have gone, whatever they wait for.
     pub(crate) fn hang_up<'a>(&self, gone: impl IntoIterator<Item = &'a AtomicBool>) {
         let _state = self.state.lock();
         gone.into_iter()

@@ -11,7 +11,7 @@ pub(crate) type Content = Map<String, Value>;
 #[derive(Debug)]
 pub(crate) struct Object {
     content: Content,
-    /// `content` as JSON but for the opening brace: serialised once, whoever reads it.
+    /// `content` as JSON without the opening brace. Serialized once for all readers.
     tail: String,
 }
 
