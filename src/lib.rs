@@ -143,6 +143,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 // From here down each module may use those above it.
+mod adaptive_buffer;
 mod decode_error;
 pub mod error;
 pub mod metrics;
@@ -151,6 +152,7 @@ mod panic;
 mod resource_version;
 mod scan;
 pub mod selector;
+mod shrink;
 mod stack;
 mod status;
 pub mod stop;

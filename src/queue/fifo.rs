@@ -3,9 +3,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::error::Processed;
-use super::{KEEP, PopError, ProcessError, Refused};
+use super::{PopError, ProcessError, Refused};
 use crate::object::{Accessor, Deleted, Key, KeyError};
 use crate::panic::catch;
+use crate::shrink::Shrink;
 use crate::stop::Done;
 use crate::store::{ReflectorStore, StoreError};
 use crate::sync::thread::{self, ThreadId};
@@ -317,10 +318,8 @@ impl<T> Fifo<T> {
 impl<T> State<T> {
     fn next(&mut self) -> Option<Taken<T>> {
         let next = self.pass();
-        if self.order.is_empty() && self.order.capacity() > KEEP {
-            self.order = VecDeque::new();
-            self.items = HashMap::new();
-        }
+        self.order.shrink_when_empty();
+        self.items.shrink_when_empty();
         next
     }
 

@@ -89,9 +89,6 @@ pub use watermark::{WaitError, Watermark};
 use crate::stop::Done;
 use crate::store::ReflectorStore;
 
-/// The capacity, in items, that an empty queue keeps.
-const KEEP: usize = 1024;
-
 /// A queue that a reflector fills and one consumer at a time empties. client-go's `Queue` and
 /// `QueueWithBatch`.
 pub trait Queue<T>: ReflectorStore<T> {

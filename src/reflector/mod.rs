@@ -46,7 +46,6 @@ mod initial_objects;
 mod lister_watcher;
 mod options;
 mod protocol;
-mod read_buffer;
 mod reclaim;
 mod run;
 mod undecodable;

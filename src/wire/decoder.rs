@@ -2,7 +2,8 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
-use super::{DecodeLimits, Event, EventKind, FieldPaths, ListMeta, Peek, Room, Shard, Shown};
+use super::{DecodeLimits, Event, EventKind, FieldPaths, ListMeta, Peek, Shard, Shown};
+use crate::adaptive_buffer::AdaptiveBuffer;
 use crate::decode_error::{DecodeError, explain};
 use crate::error::Error;
 use crate::object::{GroupVersionKind, Key, Object, namespaced_key};
@@ -55,7 +56,7 @@ pub(crate) struct Decoder<T> {
     skips_type_meta: [bool; 2],
     expected: Option<Expected>,
     /// The JSON of an object without its skipped fields.
-    buffer: Room,
+    buffer: AdaptiveBuffer,
 }
 
 struct Expected {
@@ -139,7 +140,7 @@ impl<T> Decoder<T> {
             skips_type_meta: ["apiVersion", "kind"].map(|field| options.skip.has_field(field)),
             options,
             expected,
-            buffer: Room::default(),
+            buffer: AdaptiveBuffer::default(),
         }
     }
 

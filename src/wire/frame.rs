@@ -1,6 +1,7 @@
 use memchr::memchr;
 
-use super::{Room, SplitError};
+use super::SplitError;
+use crate::adaptive_buffer::AdaptiveBuffer;
 use crate::scan::Scanner;
 
 /// Splits a watch stream into frames: JSON objects, one after the other.
@@ -12,11 +13,11 @@ use crate::scan::Scanner;
 #[derive(Debug, Default)]
 pub(crate) struct FrameSplitter {
     /// A line whose end has not come; not looked at yet, unless `in_line`.
-    line: Room,
+    line: AdaptiveBuffer,
     /// How much of `line` has been split, while it is being split.
     in_line: Option<usize>,
     /// The beginning of a frame whose end has not come, or the frame that was returned last.
-    partial: Room,
+    partial: AdaptiveBuffer,
     /// Finds the closing brace of `partial`.
     scanner: Scanner,
     /// Whether `partial` has several lines.

@@ -10,7 +10,6 @@ mod list;
 mod options;
 mod pages;
 mod peek;
-mod room;
 mod shard;
 
 pub(crate) use decoder::{
@@ -25,7 +24,6 @@ pub(crate) use list::{ListMeta, ListSplitter};
 pub use options::{ListOptions, ResourceVersionMatch};
 pub(crate) use pages::PageCheck;
 pub(crate) use peek::Peek;
-pub(crate) use room::Room;
 #[cfg(feature = "testing")]
 pub(crate) use shard::fnv1a;
 pub use shard::{Shard, ShardError};

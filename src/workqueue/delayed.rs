@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::time::Instant;
 
-use super::KEEP;
+use crate::shrink::Shrink;
 
 /// When an item is due; of those that are due at once, the first one that was asked for.
 type Due = (Instant, u64);
@@ -58,9 +58,7 @@ impl<T: Clone + Eq + Hash> Delayed<T> {
             .filter(|first| first.key().0 <= now)?;
         let item = first.remove();
         let copy = self.by_item.remove_entry(&item).map(|(copy, _)| copy);
-        if self.by_item.is_empty() && self.by_item.capacity() > KEEP {
-            self.by_item = HashMap::new();
-        }
+        self.by_item.shrink_when_empty();
         Some((item, copy))
     }
 

@@ -173,6 +173,3 @@ pub use order::{ArrivalOrder, Order};
 pub use parallelize::parallelize_until;
 pub use queue::{WorkItem, WorkQueue};
 pub use rate_limiting::RateLimitingQueue;
-
-/// Room for this many items is kept when a queue has run empty; more is given back.
-const KEEP: usize = 1024;

@@ -1,6 +1,6 @@
 use std::collections::VecDeque;
 
-use super::KEEP;
+use crate::shrink::Shrink;
 
 /// In which order a [`WorkQueue`](super::WorkQueue) hands out what waits in it. client-go's `Queue`, whose
 /// `Len` is not needed: the work queue counts for itself.
@@ -73,9 +73,7 @@ impl<T: Send + 'static> Order<T> for ArrivalOrder<T> {
 
     fn pop(&mut self) -> Option<T> {
         let item = self.0.pop_front();
-        if self.0.is_empty() && self.0.capacity() > KEEP {
-            self.0 = VecDeque::new();
-        }
+        self.0.shrink_when_empty();
         item
     }
 }

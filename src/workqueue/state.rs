@@ -4,9 +4,10 @@ use std::hash::Hash;
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
+use super::Order;
 use super::delayed::Delayed;
-use super::{KEEP, Order};
 use crate::panic;
+use crate::shrink::Shrink;
 use crate::stop::Stop;
 use crate::sync::catch_unwind;
 
@@ -248,9 +249,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
         after
             .dropped
             .extend(self.items.remove_entry(item).map(|(item, _)| item));
-        if self.items.is_empty() && self.items.capacity() > KEEP {
-            self.items = HashMap::new();
-        }
+        self.items.shrink_when_empty();
         ended
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, SockRef, TcpKeepalive, Type};
 use ureq::unversioned::transport::{Buffers, NextTimeout, Transport, time};
 
-use super::buffers::GrowingBuffers;
+use super::buffers::ConnectionBuffers;
 use super::cancel::{Call, Socket};
 use super::deadline::ReadDeadline;
 use super::sizes::{BUFFER, RECORD_BUFFER, RECORD_INPUT, SMALL_INPUT};
@@ -127,7 +127,7 @@ fn connect(
 
 pub(super) struct TcpTransport {
     socket: Arc<Socket>,
-    buffers: GrowingBuffers,
+    buffers: ConnectionBuffers,
     /// That of the call that wrote last.
     deadline: Arc<ReadDeadline>,
     /// What the socket is set to, to save system calls.
@@ -142,7 +142,7 @@ impl TcpTransport {
         } else {
             (SMALL_INPUT, BUFFER)
         };
-        let buffers = GrowingBuffers::new(small, output);
+        let buffers = ConnectionBuffers::new(small, output);
         Self {
             socket,
             buffers,
@@ -235,7 +235,7 @@ impl Transport for TcpTransport {
 }
 
 /// Where to read to. A buffer that is full while more is wanted would look like the end of the connection.
-pub(super) fn free_input(buffers: &mut GrowingBuffers) -> Result<&mut [u8], ureq::Error> {
+pub(super) fn free_input(buffers: &mut ConnectionBuffers) -> Result<&mut [u8], ureq::Error> {
     let used = buffers.input().len();
     match buffers.input_append_buf() {
         [] => Err(ureq::Error::LargeResponseHeader(used, used)),

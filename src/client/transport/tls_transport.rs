@@ -8,7 +8,7 @@ use ureq::unversioned::transport::{
     Buffers, ConnectionDetails, Either, NextTimeout, Transport, TransportAdapter, time,
 };
 
-use super::buffers::GrowingBuffers;
+use super::buffers::ConnectionBuffers;
 use super::deadline::left_to_connect;
 use super::sizes::SMALL_INPUT;
 use super::tcp::{TcpTransport, free_input};
@@ -31,7 +31,7 @@ pub(super) fn handshake<T: Transport>(
     let stream = StreamOwned::new(connection, below);
     Ok(TlsTransport {
         stream,
-        buffers: GrowingBuffers::new(SMALL_INPUT, output),
+        buffers: ConnectionBuffers::new(SMALL_INPUT, output),
     })
 }
 
@@ -52,7 +52,7 @@ pub(super) fn adapter<T: Transport>(
 
 pub(super) struct TlsTransport<T: Transport> {
     stream: StreamOwned<ClientConnection, TransportAdapter<T>>,
-    buffers: GrowingBuffers,
+    buffers: ConnectionBuffers,
 }
 
 impl<T: Transport> Transport for TlsTransport<T> {

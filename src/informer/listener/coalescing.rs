@@ -2,9 +2,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::informer::handler::{KeyedNotification, Notification};
 use crate::object::{self, Key};
-
-/// For how many keys room is kept, however few wait.
-const KEEP: usize = 1024;
+use crate::shrink::{KEEP, Shrink};
 
 /// What waits for a handler that wants to be told how things stand: at most two events of an object, by the
 /// rules of [`HandlerBuffer::Coalescing`](super::HandlerBuffer::Coalescing).
@@ -141,10 +139,7 @@ impl<T> Coalescing<T> {
                 }
             }
         }
-        let capacity = self.places.capacity();
-        if capacity > KEEP && self.places.len() <= capacity / 4 {
-            self.places.shrink_to((capacity / 2).max(KEEP));
-        }
+        self.places.shrink_when_sparse(KEEP);
     }
 }
 

@@ -1,5 +1,7 @@
 use std::collections::VecDeque;
 
+use crate::shrink::Shrink;
+
 /// A ring buffer that grows when it is full: what waits for a slow handler. client-go's `buffer.RingGrowing`.
 ///
 /// It doubles from its initial size on, and unlike client-go's gives the memory back: it halves, down to its
@@ -43,11 +45,7 @@ impl<T> RingGrowing<T> {
     /// Takes out the one that has waited longest.
     pub fn read(&mut self) -> Option<T> {
         let item = self.items.pop_front();
-        let capacity = self.items.capacity();
-        // Not at a half: it would grow again with the next one.
-        if capacity > self.initial && self.items.len() <= capacity / 4 {
-            self.items.shrink_to((capacity / 2).max(self.initial));
-        }
+        self.items.shrink_when_sparse(self.initial);
         item
     }
 

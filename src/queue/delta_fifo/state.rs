@@ -1,11 +1,11 @@
 //! What happens to the state under the lock.
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::State;
 use crate::object::{Deleted, Key};
-use crate::queue::{Delta, Deltas, KEEP};
+use crate::queue::{Delta, Deltas};
+use crate::shrink::Shrink;
 use crate::sync::thread::ThreadId;
 
 /// The keys that one pop took out, until they have been processed.
@@ -110,10 +110,8 @@ impl<T> State<T> {
         };
         let keys = deltas.iter().filter_map(flying).collect();
         self.flight = Some(Flight { thread, keys });
-        if self.order.is_empty() && self.order.capacity() > KEEP {
-            self.order = VecDeque::new();
-            self.items = HashMap::new();
-        }
+        self.order.shrink_when_empty();
+        self.items.shrink_when_empty();
         Batch {
             deltas,
             is_in_initial_list: !self.synced(),

@@ -3,7 +3,7 @@ use std::iter;
 use std::sync::Arc;
 
 use crate::object::Key;
-use crate::queue::KEEP;
+use crate::shrink::Shrink;
 use crate::time::Random;
 
 /// In the place of a slot: there is none.
@@ -130,10 +130,8 @@ impl<T> Order<T> {
             self.hang(children[BEFORE], slot, BEFORE);
             self.hang(children[AFTER], slot, AFTER);
         }
-        if self.nodes.is_empty() && self.nodes.capacity() > KEEP {
-            self.nodes = Vec::new();
-            self.by_key = HashMap::new();
-        }
+        self.nodes.shrink_when_empty();
+        self.by_key.shrink_when_empty();
         removed.object
     }
 

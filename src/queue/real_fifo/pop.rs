@@ -1,12 +1,13 @@
 //! Taking changes out, one or many.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::slice;
 
 use super::{BATCH, Flight, RealFifo, RealFifoMode, State};
 use crate::panic::catch;
 use crate::queue::error::Processed;
-use crate::queue::{Delta, Deltas, KEEP, PopError, Process, ProcessBatch, Queue, Watermark};
+use crate::queue::{Delta, Deltas, PopError, Process, ProcessBatch, Queue, Watermark};
+use crate::shrink::Shrink;
 use crate::stop::Done;
 use crate::sync::{MutexGuard, thread};
 
@@ -43,9 +44,7 @@ impl<T> RealFifo<T> {
 
     /// They are out of the queue, and processing begins.
     fn fly(&self, mut state: MutexGuard<'_, State<T>>) -> Taken {
-        if state.items.is_empty() && state.items.capacity() > KEEP {
-            state.items = VecDeque::new();
-        }
+        state.items.shrink_when_empty();
         let unlocked = matches!(
             self.mode,
             RealFifoMode::Atomic {

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Reflector;
+use crate::adaptive_buffer::ReadBuffer;
 use crate::error::Error;
 use crate::object::{Deleted, Key, Object, meta_namespace_key};
 use crate::panic;
 use crate::reflector::headroom::Headroom;
 use crate::reflector::initial_list::{InitialList, prepared, refused, stored_key};
 use crate::reflector::protocol::{Output, Protocol, ReportKind};
-use crate::reflector::read_buffer::ReadBuffer;
 use crate::reflector::reclaim::{Reclaim, Reclaiming};
 use crate::reflector::undecodable::UndecodableList;
 use crate::reflector::{Body, ReflectorOptions};
@@ -61,7 +61,7 @@ impl<'r, T: Object> Session<'r, T> {
             store,
             decoder: Decoder::new(decode, decode_options(options)),
             body: None,
-            buffer: ReadBuffer::default(),
+            buffer: read_buffer(),
             initial: InitialList::default(),
             changes: VecDeque::new(),
             reclaim,
@@ -139,7 +139,7 @@ impl<'r, T: Object> Session<'r, T> {
         }
         let opened = opened.map(|body| {
             self.body = Some(body);
-            self.buffer = ReadBuffer::default();
+            self.buffer = read_buffer();
         });
         self.protocol.opened(opened, timeout, started, now);
     }
@@ -147,7 +147,7 @@ impl<'r, T: Object> Session<'r, T> {
     fn read(&mut self, timeout: Option<Duration>, stop: &Stop) {
         let clock = &self.reflector.options().clock;
         let read = match &mut self.body {
-            Some(body) => read_some(body, self.buffer.room(), timeout),
+            Some(body) => read_some(body, self.buffer.free(), timeout),
             None => Ok(Some(0)),
         };
         if stop.is_stopped() {
@@ -162,8 +162,10 @@ impl<'r, T: Object> Session<'r, T> {
                 self.reflector.has_contact(now);
                 self.protocol.read(now);
                 let was_watching = self.protocol.is_watching();
-                let mut buffer = std::mem::take(&mut self.buffer);
-                self.consume(buffer.received(length));
+                let mut buffer = std::mem::replace(&mut self.buffer, read_buffer());
+                buffer.received(length);
+                self.consume(&buffer);
+                buffer.consume(length);
                 // What follows the objects of a watch-list comes in small reads.
                 if was_watching || !self.protocol.is_watching() {
                     self.buffer = buffer;
@@ -473,6 +475,11 @@ impl<'r, T: Object> Session<'r, T> {
         self.complete = complete;
         self.protocol.replaced(complete, keeps_older);
     }
+}
+
+/// Returns a buffer for a body: small for a silent watch, large for a list, whose reads wake up this thread each.
+fn read_buffer() -> ReadBuffer {
+    ReadBuffer::new(4 << 10, 128 << 10)
 }
 
 /// Reads from the body: the number of bytes, 0 at its end, or `None` if none came within the timeout.

@@ -1,0 +1,249 @@
+//! Byte buffers that adapt to the data: large in a burst, small again after it.
+
+use std::ops::Deref;
+
+/// A buffer shrinks after this many uses in a row that needed less than a quarter of it.
+const PATIENCE: u32 = 32;
+
+/// Decides how large a buffer is.
+///
+/// It doubles after a use that filled it, and halves after [`PATIENCE`] uses in a row that needed less than a quarter:
+/// one large use now and then keeps its size.
+#[derive(Debug)]
+struct SizePolicy {
+    least: usize,
+    most: usize,
+    /// The number of uses in a row that needed less than a quarter.
+    small_uses: u32,
+}
+
+impl SizePolicy {
+    const fn new(least: usize, most: usize) -> Self {
+        Self {
+            least,
+            most,
+            small_uses: 0,
+        }
+    }
+
+    /// Returns the size for the next use, after a use that needed `used` of `size` bytes.
+    fn next_size(&mut self, size: usize, used: usize) -> usize {
+        let is_small = size > self.least && used < size / 4;
+        self.small_uses = if is_small { self.small_uses + 1 } else { 0 };
+        let next = if used >= size {
+            size.saturating_mul(2)
+        } else if self.small_uses == PATIENCE {
+            self.small_uses = 0;
+            size / 2
+        } else {
+            size
+        };
+        next.clamp(self.least, self.most)
+    }
+}
+
+/// Bytes that are written for one use, then cleared for the next.
+#[derive(Debug)]
+pub(crate) struct AdaptiveBuffer {
+    bytes: Vec<u8>,
+    policy: SizePolicy,
+}
+
+impl AdaptiveBuffer {
+    /// The capacity that it always keeps.
+    const LEAST: usize = 16 << 10;
+
+    /// The bytes of this use, to be written.
+    pub(crate) fn bytes(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// Ends a use.
+    pub(crate) fn clear(&mut self) {
+        let (capacity, used) = (self.bytes.capacity(), self.bytes.len());
+        self.bytes.clear();
+        // It grows as a `Vec` does, while it is written.
+        self.bytes.shrink_to(self.policy.next_size(capacity, used));
+    }
+}
+
+impl Default for AdaptiveBuffer {
+    fn default() -> Self {
+        Self {
+            bytes: Vec::new(),
+            policy: SizePolicy::new(Self::LEAST, usize::MAX),
+        }
+    }
+}
+
+impl Deref for AdaptiveBuffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Bytes that are read from a stream, each read a use, and consumed. Dereferences to those not yet consumed.
+#[derive(Debug)]
+pub(crate) struct ReadBuffer {
+    /// Read up to `filled`, and consumed up to `consumed`.
+    bytes: Vec<u8>,
+    consumed: usize,
+    filled: usize,
+    /// The size for the next read.
+    size: usize,
+    policy: SizePolicy,
+}
+
+impl ReadBuffer {
+    /// Allocates nothing yet.
+    pub(crate) fn new(least: usize, most: usize) -> Self {
+        Self {
+            bytes: Vec::new(),
+            consumed: 0,
+            filled: 0,
+            size: least,
+            policy: SizePolicy::new(least, most),
+        }
+    }
+
+    /// Returns where to read into: at least one byte. Unconsumed bytes move to the front, beyond the largest size if
+    /// they need it.
+    pub(crate) fn free(&mut self) -> &mut [u8] {
+        let unconsumed = self.len();
+        let mut size = self.size;
+        while size <= unconsumed {
+            size *= 2;
+        }
+        if size == self.bytes.len() {
+            self.bytes.copy_within(self.consumed..self.filled, 0);
+        } else {
+            let mut bytes = vec![0; size];
+            bytes[..unconsumed].copy_from_slice(self);
+            self.bytes = bytes;
+        }
+        (self.consumed, self.filled) = (0, unconsumed);
+        &mut self.bytes[unconsumed..]
+    }
+
+    /// Ends a read that put `amount` bytes into [`free`](Self::free).
+    pub(crate) fn received(&mut self, amount: usize) {
+        self.filled += amount;
+        assert!(
+            self.filled <= self.bytes.len(),
+            "more was read than there was room for"
+        );
+        self.size = self.policy.next_size(self.bytes.len(), self.filled);
+    }
+
+    /// Drops the first `amount` bytes.
+    pub(crate) fn consume(&mut self, amount: usize) {
+        self.consumed += amount;
+        assert!(
+            self.consumed <= self.filled,
+            "more was consumed than there was"
+        );
+    }
+
+    /// How many bytes are allocated.
+    #[cfg(all(test, feature = "client"))]
+    pub(crate) fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// Frees the memory, unless bytes are still unconsumed.
+    #[cfg(feature = "client")]
+    pub(crate) fn release(&mut self) {
+        if self.is_empty() {
+            *self = Self::new(self.policy.least, self.policy.most);
+        }
+    }
+}
+
+impl Deref for ReadBuffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[self.consumed..self.filled]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn use_once(buffer: &mut AdaptiveBuffer, length: usize) -> usize {
+        buffer.bytes().resize(length, b'x');
+        buffer.clear();
+        buffer.bytes.capacity()
+    }
+
+    #[test]
+    fn buffer_halves_after_small_uses_in_a_row() {
+        let mut buffer = AdaptiveBuffer::default();
+        assert_eq!(use_once(&mut buffer, 1 << 20), 1 << 20);
+        for _ in 1..PATIENCE {
+            assert_eq!(use_once(&mut buffer, 6_000), 1 << 20);
+        }
+        assert_eq!(use_once(&mut buffer, 6_000), 1 << 19);
+        for _ in 0..100 * PATIENCE {
+            use_once(&mut buffer, 6_000);
+        }
+        assert_eq!(buffer.bytes.capacity(), AdaptiveBuffer::LEAST);
+    }
+
+    #[test]
+    fn one_use_of_a_quarter_among_small_ones_keeps_the_size() {
+        let mut buffer = AdaptiveBuffer::default();
+        use_once(&mut buffer, 1 << 20);
+        for _ in 0..10 {
+            for _ in 1..PATIENCE {
+                assert_eq!(use_once(&mut buffer, 6_000), 1 << 20);
+            }
+            assert_eq!(use_once(&mut buffer, 1 << 18), 1 << 20);
+        }
+    }
+
+    #[test]
+    fn small_buffer_stays_as_it_is() {
+        let mut buffer = AdaptiveBuffer::default();
+        use_once(&mut buffer, AdaptiveBuffer::LEAST);
+        for _ in 0..10 * PATIENCE {
+            assert_eq!(use_once(&mut buffer, 1), AdaptiveBuffer::LEAST);
+        }
+    }
+
+    const LEAST: usize = 4 << 10;
+    const MOST: usize = 128 << 10;
+
+    /// Reads `amount`, or as much as fits, and consumes it. Returns the size of the buffer.
+    fn read(buffer: &mut ReadBuffer, amount: usize) -> usize {
+        let free = buffer.free().len();
+        buffer.received(amount.min(free));
+        buffer.consume(buffer.len());
+        free
+    }
+
+    #[test]
+    fn read_buffer_grows_on_full_reads_shrinks_after_small() {
+        let mut buffer = ReadBuffer::new(LEAST, MOST);
+        assert_eq!(buffer.bytes.capacity(), 0, "nothing has been read");
+        let sizes: Vec<usize> = (0..7).map(|_| read(&mut buffer, MOST) >> 10).collect();
+        assert_eq!(sizes, [4, 8, 16, 32, 64, 128, 128]);
+        let sizes: Vec<usize> = (0..6 * PATIENCE).map(|_| read(&mut buffer, 100)).collect();
+        assert_eq!((sizes[0], sizes[PATIENCE as usize]), (MOST, MOST / 2));
+        assert_eq!(sizes.last(), Some(&LEAST));
+        assert!(sizes.is_sorted_by(|a, b| a >= b));
+    }
+
+    #[test]
+    fn one_large_read_among_small_ones_keeps_the_size() {
+        let mut buffer = ReadBuffer::new(LEAST, MOST);
+        while read(&mut buffer, MOST) < MOST {}
+        for _ in 0..10 {
+            (1..PATIENCE).for_each(|_| assert_eq!(read(&mut buffer, 1), MOST));
+            assert_eq!(read(&mut buffer, MOST / 4), MOST);
+        }
+    }
+}
