@@ -21,6 +21,7 @@ pub use fields::{FieldPathError, FieldPaths};
 pub(crate) use frame::{FrameSplitter, Piece};
 pub use limits::DecodeLimits;
 pub(crate) use list::{ListMeta, ListSplitter};
+pub(crate) use options::WATCH_SLACK;
 pub use options::{ListOptions, ResourceVersionMatch};
 pub(crate) use pages::PageCheck;
 pub(crate) use peek::Peek;

@@ -1,4 +1,9 @@
+use std::time::Duration;
+
 use crate::text::{UNRESERVED, percent_encoded};
+
+/// A server ends a watch on time. A watch that is silent for this much longer is dead.
+pub(crate) const WATCH_SLACK: Duration = Duration::from_secs(30);
 
 /// The options of a LIST or a WATCH: `metav1.ListOptions`.
 ///

@@ -10,9 +10,11 @@ use super::Api;
 use crate::client::response::READ_BUFFER;
 use crate::error::Error;
 use crate::object::Object;
-use crate::reflector::{Body, ListerWatcher, SLACK};
+use crate::reflector::{Body, ListerWatcher};
 use crate::stop::Stop;
-use crate::wire::{BadFrame, Decoded, Decoder, EventKind, FrameSplitter, ListOptions, Unreadable};
+use crate::wire::{
+    BadFrame, Decoded, Decoder, EventKind, FrameSplitter, ListOptions, Unreadable, WATCH_SLACK,
+};
 
 /// What a watch tells. client-go's `watch.Event`, whose errors are [`Error`]s here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,7 +97,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
             pending: VecDeque::new(),
             versions_count: version.is_some(),
             version: version.unwrap_or_default().to_owned(),
-            idle_timeout: seconds.map(|seconds| Duration::from_secs(seconds.into()) + SLACK),
+            idle_timeout: seconds.map(|seconds| Duration::from_secs(seconds.into()) + WATCH_SLACK),
             description: lister_watcher.description(),
         })
     }

@@ -18,10 +18,7 @@ use super::ReflectorOptions;
 use crate::error::Error;
 use crate::object::Key;
 use crate::time::{Backoff, Random};
-use crate::wire::{ListOptions, Piece, ResourceVersionMatch, SplitError};
-
-/// A server ends a watch on time. A watch that is silent for this much longer is dead.
-pub(crate) const SLACK: Duration = Duration::from_secs(30);
+use crate::wire::{ListOptions, Piece, ResourceVersionMatch, SplitError, WATCH_SLACK};
 
 /// During a longer wait an API server may have been restarted with another etcd, without another sign of it.
 const OUTAGE: Duration = Duration::from_secs(1);
@@ -363,7 +360,10 @@ impl Protocol {
 
     fn watch_stream(&self, timeout: Option<u32>, started: Instant) -> WatchStream {
         let timeout = Duration::from_secs(timeout.unwrap_or_default().into());
-        let idle_timeout = self.settings.watch_idle_timeout.unwrap_or(timeout + SLACK);
+        let idle_timeout = self
+            .settings
+            .watch_idle_timeout
+            .unwrap_or(timeout + WATCH_SLACK);
         WatchStream::new(
             self.settings.limits.object_bytes,
             started,

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::watch::{BOOKMARK_INTERVAL, PATIENCE, QUIET};
-use super::{Next, Phase, Protocol, ReportKind, SLACK};
+use super::{Next, Phase, Protocol, ReportKind};
 use crate::error::Error;
+use crate::wire::WATCH_SLACK;
 
 /// A watch that ends within this time and without an event is not healthy (W5).
 const VERY_SHORT: Duration = Duration::from_secs(1);
@@ -81,7 +82,7 @@ impl Protocol {
                 .settings
                 .min_watch_timeout
                 .saturating_mul(2)
-                .saturating_add(SLACK),
+                .saturating_add(WATCH_SLACK),
         };
         if self.quiet
             < limit
