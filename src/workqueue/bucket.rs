@@ -1,20 +1,14 @@
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::RateLimiter;
-use super::limiter::nanoseconds;
-use crate::sync::Mutex;
-use crate::time::{Clock, RealClock};
+use crate::time::{Clock, RealClock, TokenBucket};
 
-/// The longest wait there is in Go: for what never comes.
-const NEVER: Duration = Duration::from_nanos(i64::MAX as u64);
-
-/// So many items a second, whichever they are, and some more at once: a bucket of tokens, from which each
-/// item takes one and which fills steadily. client-go's `TypedBucketRateLimiter`, with Go's `x/time/rate`.
+/// A limit for all items together: so many items each second, and a burst. client-go's `TypedBucketRateLimiter`.
 ///
-/// An item that finds the bucket empty owes its token and waits until it is there; it never gives it back
-/// (Q17). Nothing is counted by item, so nothing can be forgotten.
+/// Each item takes a token from a bucket that fills steadily. If the bucket is empty, the item owes its token and waits
+/// until it is there; it never returns it (Q17). Items are not counted, so `forget` has no effect.
 ///
 /// ```
 /// use k8s_informer::testing::FakeClock;
@@ -30,35 +24,19 @@ const NEVER: Duration = Duration::from_nanos(i64::MAX as u64);
 /// assert_eq!(limiter.when(&"a"), Duration::ZERO);
 /// ```
 pub struct BucketRateLimiter {
-    per_second: f64,
-    burst: usize,
+    bucket: TokenBucket,
     clock: Arc<dyn Clock>,
-    /// Guards the bucket. Innermost.
-    bucket: Mutex<Bucket>,
-}
-
-struct Bucket {
-    /// Less than none if some are owed.
-    tokens: f64,
-    /// When that was so; `None` at first.
-    at: Option<Instant>,
 }
 
 impl BucketRateLimiter {
-    /// From how many tokens there are a second, and how many the bucket holds: it is full at first.
+    /// From the number of tokens each second, and the number that the bucket holds. It is full at first.
     ///
-    /// Without any a second, what is in the bucket is all there ever is; without any in the bucket nothing
-    /// comes, unless infinitely many do a second: then nothing waits.
+    /// Without new tokens each second, the first ones are all there are. Without a burst no token ever comes, unless
+    /// infinitely many come each second: then nothing waits.
     pub fn new(per_second: f64, burst: usize) -> Self {
-        let bucket = Mutex::new(Bucket {
-            tokens: burst as f64,
-            at: None,
-        });
         Self {
-            per_second,
-            burst,
+            bucket: TokenBucket::new(per_second, burst),
             clock: Arc::new(RealClock),
-            bucket,
         }
     }
 
@@ -68,54 +46,11 @@ impl BucketRateLimiter {
         self.clock = clock;
         self
     }
-
-    /// Takes a token; how long it takes until it is there.
-    fn reserve(&self) -> Duration {
-        if self.per_second == f64::INFINITY {
-            return Duration::ZERO;
-        }
-        if self.burst == 0 {
-            return NEVER;
-        }
-        let now = self.clock.now();
-        let mut bucket = self.bucket.lock();
-        // Who has read the clock earlier may come later.
-        let at = bucket.at.map_or(now, |at| at.max(now));
-        let passed = bucket.at.map_or(Duration::ZERO, |before| at - before);
-        let tokens = (bucket.tokens + self.tokens_in(passed)).min(self.burst as f64) - 1.0;
-        *bucket = Bucket {
-            tokens,
-            at: Some(at),
-        };
-        drop(bucket);
-        if tokens < 0.0 {
-            self.time_of(-tokens)
-        } else {
-            Duration::ZERO
-        }
-    }
-
-    fn tokens_in(&self, time: Duration) -> f64 {
-        if self.per_second > 0.0 {
-            // Go's Duration.Seconds, to the last bit.
-            (time.as_secs() as f64 + f64::from(time.subsec_nanos()) / 1e9) * self.per_second
-        } else {
-            0.0
-        }
-    }
-
-    fn time_of(&self, tokens: f64) -> Duration {
-        if self.per_second > 0.0 {
-            nanoseconds(tokens / self.per_second * 1e9).unwrap_or(NEVER)
-        } else {
-            NEVER
-        }
-    }
 }
 
 impl<T> RateLimiter<T> for BucketRateLimiter {
     fn when(&self, _: &T) -> Duration {
-        self.reserve()
+        self.bucket.reserve(&*self.clock)
     }
 
     /// Does nothing.
@@ -130,9 +65,7 @@ impl<T> RateLimiter<T> for BucketRateLimiter {
 impl fmt::Debug for BucketRateLimiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BucketRateLimiter")
-            .field("per_second", &self.per_second)
-            .field("burst", &self.burst)
-            .field("tokens", &self.bucket.lock().tokens)
+            .field("bucket", &self.bucket)
             .finish_non_exhaustive()
     }
 }

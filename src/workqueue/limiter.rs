@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::BucketRateLimiter;
 use crate::sync::Mutex;
-use crate::time::{Clock, RealClock};
+use crate::time::{Clock, RealClock, nanoseconds};
 
 /// Says how long an item has to wait before it is tried again. client-go's `TypedRateLimiter`.
 ///
@@ -165,11 +165,6 @@ impl<T: Clone + Eq + Hash + Send + 'static> RateLimiter<T>
     fn num_requeues(&self, item: &T) -> usize {
         self.failures.of(item)
     }
-}
-
-/// As many as Go's `Duration` holds; `None` for more.
-pub(super) fn nanoseconds(number: f64) -> Option<Duration> {
-    (number < i64::MAX as f64).then(|| Duration::from_nanos(number as u64))
 }
 
 /// A short wait for an item's first failures, and a long one from there on. client-go's

@@ -7,8 +7,7 @@ use crate::client::credential_data::config_error;
 use crate::error::Error;
 use crate::stop::Stop;
 use crate::sync::Mutex;
-use crate::time::Clock;
-use crate::workqueue::{BucketRateLimiter, RateLimiter};
+use crate::time::{Clock, TokenBucket};
 
 /// A wait that is worth a line for whoever looks closely. client-go's `longThrottleLatency`.
 const LONG: Duration = Duration::from_millis(50);
@@ -20,7 +19,7 @@ const VERY_LONG: Duration = Duration::from_secs(1);
 const OFTEN_ENOUGH: Duration = Duration::from_secs(10);
 
 pub(super) struct Throttle {
-    bucket: BucketRateLimiter,
+    bucket: TokenBucket,
     clock: Arc<dyn Clock>,
     /// When a wait was last logged for everybody. Innermost.
     logged: Mutex<Option<Instant>>,
@@ -34,9 +33,8 @@ impl Throttle {
                 "the rate limit lets nothing through: qps and burst must be above 0",
             ));
         }
-        let bucket = BucketRateLimiter::new(qps, burst).with_clock(Arc::clone(&clock));
         Ok(Self {
-            bucket,
+            bucket: TokenBucket::new(qps, burst),
             clock,
             logged: Mutex::default(),
         })
@@ -44,7 +42,7 @@ impl Throttle {
 
     /// Waits for this request's turn; how long that took.
     pub(super) fn wait(&self, asked: &str, stop: &Stop) -> Result<Duration, Error> {
-        let turn = self.bucket.when(&());
+        let turn = self.bucket.reserve(&*self.clock);
         if turn.is_zero() {
             return Ok(turn);
         }

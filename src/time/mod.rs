@@ -15,9 +15,12 @@
 //! assert_eq!(waits, [1, 2, 4, 8, 16, 30]);
 //! ```
 
+mod token_bucket;
+
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
+pub(crate) use self::token_bucket::{TokenBucket, nanoseconds};
 use crate::stop::Stop;
 
 /// Tells the time and waits. [`RealClock`] outside of tests.
