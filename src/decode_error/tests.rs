@@ -1,6 +1,7 @@
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::*;

@@ -1,0 +1,138 @@
+use std::fmt::{self, Display};
+
+use serde::de::{Error, Expected, Unexpected};
+
+/// What is wrong with a value.
+#[derive(Debug)]
+pub(super) struct Fault {
+    pub(super) text: String,
+    /// Whether the text is a type's own, and may contain values.
+    pub(super) is_custom: bool,
+}
+
+impl Fault {
+    pub(super) fn of_serde(text: String) -> Self {
+        Self {
+            text,
+            is_custom: false,
+        }
+    }
+
+    pub(super) fn unclear() -> Self {
+        Self::of_serde("not of the expected form".to_owned())
+    }
+
+    /// Of an error that serde_json made: `invalid type: string "hunter2", expected u32 at line 1 column 9`.
+    pub(super) fn of_serde_json(text: &str) -> Self {
+        let text = without_position(text);
+        let is_field = |rest: &str| {
+            rest.strip_suffix('`')
+                .is_some_and(|name| !name.contains(['`', ' ', '\n']))
+        };
+        if ["missing field `", "duplicate field `"]
+            .iter()
+            .any(|kind| text.strip_prefix(kind).is_some_and(is_field))
+        {
+            return Self::of_serde(text.to_owned());
+        }
+        let kind = ["invalid type", "invalid value", "invalid length"]
+            .into_iter()
+            .find_map(|kind| Some((kind, text.strip_prefix(kind)?)));
+        match (kind, text.rsplit_once(", expected ")) {
+            (Some((kind, rest)), Some((_, expected))) => {
+                Self::unexpected(kind, rest.trim_start_matches(": "), &expected)
+            }
+            _ => Self::unclear(),
+        }
+    }
+
+    /// With what kind of value was found, of what serde shows of it.
+    fn unexpected(what: &str, found: &str, expected: &dyn Display) -> Self {
+        const KINDS: [&str; 13] = [
+            "boolean",
+            "integer",
+            "floating point",
+            "character",
+            "string",
+            "byte array",
+            "null",
+            "unit value",
+            "Option value",
+            "newtype struct",
+            "sequence",
+            "map",
+            "enum",
+        ];
+        let kind = KINDS.into_iter().find(|kind| found.starts_with(kind));
+        let kind = kind.map(|kind| format!(": {kind}")).unwrap_or_default();
+        Self::of_serde(format!("{what}{kind}, expected {expected}"))
+    }
+
+    fn unknown(what: &str, known: &[&str]) -> Self {
+        match known {
+            [] => Self::of_serde(format!("unknown {what}, expected none")),
+            known => Self::of_serde(format!("unknown {what}, expected `{}`", known.join("`, `"))),
+        }
+    }
+}
+
+impl Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Fault {}
+
+impl Error for Fault {
+    fn custom<T: Display>(message: T) -> Self {
+        let text = message.to_string();
+        // `derive` has no other way to report this. The name is that of the type.
+        let name = text.strip_prefix("data did not match any variant of untagged enum ");
+        let is_derived = name.is_some_and(|name| {
+            name.bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        });
+        Self {
+            text,
+            is_custom: !is_derived,
+        }
+    }
+
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::unexpected("invalid type", &found.to_string(), &expected)
+    }
+
+    fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::unexpected("invalid value", &found.to_string(), &expected)
+    }
+
+    fn invalid_length(_: usize, expected: &dyn Expected) -> Self {
+        Self::unexpected("invalid length", "", &expected)
+    }
+
+    fn unknown_variant(_: &str, expected: &'static [&'static str]) -> Self {
+        Self::unknown("variant", expected)
+    }
+
+    fn unknown_field(_: &str, expected: &'static [&'static str]) -> Self {
+        Self::unknown("field", expected)
+    }
+
+    fn missing_field(field: &'static str) -> Self {
+        Self::of_serde(format!("missing field `{field}`"))
+    }
+
+    fn duplicate_field(field: &'static str) -> Self {
+        Self::of_serde(format!("duplicate field `{field}`"))
+    }
+}
+
+/// Returns a text of serde_json's without ` at line 1 column 9`.
+pub(super) fn without_position(text: &str) -> &str {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match text.rsplit_once(" at line ") {
+        Some((before, position)) if position.split(" column ").all(is_number) => before,
+        _ => text,
+    }
+}
