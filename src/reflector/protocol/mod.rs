@@ -185,12 +185,6 @@ impl Protocol {
         let Self {
             settings, random, ..
         } = self;
-        let mut watch_options = || ListOptions {
-            allow_watch_bookmarks: true,
-            timeout_seconds: Some(settings.watch_timeout(random)),
-            shard_selector: settings.shard_selector.clone(),
-            ..ListOptions::default()
-        };
         match &self.phase {
             Phase::List(list) => Output::List(ListOptions {
                 shard_selector: settings.shard_selector.clone(),
@@ -221,14 +215,14 @@ impl Protocol {
             Phase::Wait(duration, _) => Output::Wait(*duration),
             Phase::Watch => Output::Watch(ListOptions {
                 resource_version: Some(self.version.clone()),
-                ..watch_options()
+                ..settings.watch_options(random)
             }),
             // WL2: never older than what has been seen. Before anything has been seen, a consistent read.
             Phase::WatchList => Output::Watch(ListOptions {
                 resource_version: (!self.version_unavailable).then(|| self.version.clone()),
                 resource_version_match: Some(ResourceVersionMatch::NotOlderThan),
                 send_initial_events: true,
-                ..watch_options()
+                ..settings.watch_options(random)
             }),
         }
     }
@@ -360,16 +354,10 @@ impl Protocol {
 
     fn watch_stream(&self, timeout: Option<u32>, started: Instant) -> WatchStream {
         let timeout = Duration::from_secs(timeout.unwrap_or_default().into());
-        let idle_timeout = self
-            .settings
-            .watch_idle_timeout
-            .unwrap_or(timeout + WATCH_SLACK);
-        WatchStream::new(
-            self.settings.limits.object_bytes,
-            started,
-            timeout,
-            idle_timeout,
-        )
+        let limit = self.settings.limits.object_bytes;
+        let idle_timeout = self.settings.watch_idle_timeout;
+        let idle_timeout = idle_timeout.unwrap_or(timeout + WATCH_SLACK);
+        WatchStream::new(limit, started, timeout, idle_timeout)
     }
 
     /// Bytes of the body were read.

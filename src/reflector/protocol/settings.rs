@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use crate::reflector::ReflectorOptions;
 use crate::time::Random;
-use crate::wire::{DecodeLimits, Shard};
+use crate::wire::{DecodeLimits, ListOptions, Shard};
 
 /// What the protocol needs of the options.
 pub(super) struct Settings {
@@ -39,8 +39,18 @@ impl Settings {
         }
     }
 
+    /// The options of the next watch, without its version.
+    pub(super) fn watch_options(&self, random: &mut Random) -> ListOptions {
+        ListOptions {
+            allow_watch_bookmarks: true,
+            timeout_seconds: Some(self.watch_timeout(random)),
+            shard_selector: self.shard_selector.clone(),
+            ..ListOptions::default()
+        }
+    }
+
     /// Between the minimum and twice that, so that the watches of many clients do not end together (W1).
-    pub(super) fn watch_timeout(&self, random: &mut Random) -> u32 {
+    fn watch_timeout(&self, random: &mut Random) -> u32 {
         let seconds = self.min_watch_timeout.as_secs_f64() * (1.0 + random.unit());
         seconds as u32
     }

@@ -8,14 +8,19 @@ use super::list::{Options, Page, list};
 use super::store::{Collection, Key, Store};
 use crate::testing::apiserver::model::apply::Apply;
 use crate::testing::apiserver::model::definitions;
+use crate::testing::apiserver::model::names::{name_suffix, uuid};
 use crate::testing::apiserver::model::object::{
     Content, Object, meta, meta_str, remove_meta, set_meta,
 };
+use crate::testing::apiserver::model::object_rules::{
+    bump_generation, is_held, is_namespace, is_new_generation, set_defaults,
+};
 use crate::testing::apiserver::model::patch::Patch;
+use crate::testing::apiserver::model::preconditions::Preconditions;
 use crate::testing::apiserver::model::resources::{ApiResource, Resources, Target};
 use crate::testing::apiserver::model::select::Selection;
 use crate::testing::apiserver::model::status::{Cause, StatusError};
-use crate::testing::apiserver::model::validate::{check_name, check_object, go_error};
+use crate::testing::apiserver::model::validate::{check_name, check_object};
 
 /// One write. Whoever makes one holds the lock on the store, so it is atomic.
 pub(crate) struct Writer<'a> {
@@ -33,61 +38,6 @@ pub(crate) struct Deleted {
     pub(crate) object: Arc<Object>,
     /// False if finalizers still hold it.
     pub(crate) gone: bool,
-}
-
-/// What must be true of an object for it to be deleted.
-#[derive(Debug, Default, PartialEq)]
-pub(crate) struct Preconditions {
-    uid: Option<String>,
-    resource_version: Option<String>,
-}
-
-impl Preconditions {
-    /// Reads `DeleteOptions`. Nothing but the preconditions matters here, but the rest must be right.
-    pub(crate) fn parse(body: &[u8]) -> Result<Self, StatusError> {
-        if body.is_empty() {
-            return Ok(Self::default());
-        }
-        let options: Value = serde_json::from_slice(body).map_err(|error| {
-            StatusError::bad_request(format!(
-                "couldn't get version/kind; json parse error: {}",
-                go_error(&error)
-            ))
-        })?;
-        let policy = options
-            .get("propagationPolicy")
-            .and_then(Value::as_str)
-            .unwrap_or("Background");
-        if !["Foreground", "Background", "Orphan"].contains(&policy) {
-            let cause = Cause {
-                reason: "FieldValueNotSupported",
-                message: format!(
-                    "Unsupported value: \"{policy}\": supported values: \"Foreground\", \"Background\", \"Orphan\", \
-                     \"nil\""
-                ),
-                field: "propagationPolicy",
-            };
-            return Err(StatusError::invalid(
-                "",
-                "meta.k8s.io",
-                "DeleteOptions",
-                &[cause],
-            ));
-        }
-        let text = |field: &str| {
-            Some(
-                options
-                    .get("preconditions")?
-                    .get(field)?
-                    .as_str()?
-                    .to_owned(),
-            )
-        };
-        Ok(Self {
-            uid: text("uid"),
-            resource_version: text("resourceVersion"),
-        })
-    }
 }
 
 pub(crate) fn now() -> String {
@@ -134,7 +84,7 @@ impl Writer<'_> {
         let client = self.client;
         let given = |content: &Content, field: &str| !client && meta(content, field).is_some();
         if !given(&content, "uid") {
-            let uid = self.uid();
+            let uid = uuid(self.store.random(), self.store.random());
             set_meta(&mut content, "uid", uid);
         }
         if !given(&content, "creationTimestamp") {
@@ -559,26 +509,13 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Looks like a random (version 4) UUID.
-    fn uid(&mut self) -> String {
-        let (a, b) = (self.store.random(), self.store.random());
-        format!(
-            "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
-            a >> 32,
-            a >> 16 & 0xffff,
-            a & 0xfff,
-            b >> 48 & 0x3fff | 0x8000,
-            b & 0xffff_ffff_ffff
-        )
-    }
-
     /// A name that is free, unless chance is against it eight times, which is when the real one gives up too.
     fn generated_name(&mut self, target: &Target, prefix: &str) -> String {
         // So that it can be a label.
         let prefix: String = prefix.chars().take(58).collect();
         let mut name = String::new();
         for _ in 0..8 {
-            name = format!("{prefix}{}", self.suffix());
+            name = format!("{prefix}{}", name_suffix(self.store.random()));
             let key = Key::new(target.resource, target.namespace.as_deref(), &name);
             if self.store.get(&key).is_none() {
                 break;
@@ -586,56 +523,6 @@ impl Writer<'_> {
         }
         name
     }
-
-    /// What is appended to a `generateName`: five characters that make no words.
-    fn suffix(&mut self) -> String {
-        const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-        let mut random = self.store.random();
-        let mut letter = || {
-            let letter = LETTERS[(random % LETTERS.len() as u64) as usize];
-            random /= LETTERS.len() as u64;
-            char::from(letter)
-        };
-        (0..5).map(|_| letter()).collect()
-    }
-}
-
-fn is_namespace(resource: &ApiResource) -> bool {
-    resource.group.is_empty() && resource.plural == "namespaces"
-}
-
-/// Whether finalizers keep the object from going. A namespace has some in its spec too.
-fn is_held(resource: &ApiResource, content: &Content) -> bool {
-    let filled = |list: Option<&Value>| {
-        list.and_then(Value::as_array)
-            .is_some_and(|list| !list.is_empty())
-    };
-    filled(meta(content, "finalizers"))
-        || is_namespace(resource)
-            && filled(content.get("spec").and_then(|spec| spec.get("finalizers")))
-}
-
-fn is_new_generation(resource: &ApiResource, before: &Content, after: &Content) -> bool {
-    let counts = |key: &&String| *key != "metadata" && !(*key == "status" && resource.status);
-    let keys = |content: &Content| content.keys().filter(counts).count();
-    keys(before) != keys(after)
-        || after
-            .iter()
-            .any(|(key, value)| counts(&key) && before.get(key) != Some(value))
-}
-
-fn bump_generation(content: &mut Content) {
-    let generation = meta(content, "generation")
-        .and_then(Value::as_u64)
-        .unwrap_or(0);
-    set_meta(content, "generation", generation.saturating_add(1));
-}
-
-fn set_or_remove(content: &mut Content, field: &str, value: Option<Value>) {
-    match value {
-        Some(value) => content.insert(field.to_owned(), value),
-        None => content.remove(field),
-    };
 }
 
 fn name_mismatch(object: &str, url: &str) -> StatusError {
@@ -644,31 +531,9 @@ fn name_mismatch(object: &str, url: &str) -> StatusError {
     ))
 }
 
-/// The few defaults without which an object would look nothing like what a cluster stores.
-fn set_defaults(resource: &ApiResource, name: &str, content: &mut Content) {
-    if is_namespace(resource) {
-        if meta(content, "labels").is_none() {
-            set_meta(content, "labels", json!({}));
-        }
-        if let Some(labels) = content
-            .get_mut("metadata")
-            .and_then(|m| m.get_mut("labels"))
-        {
-            labels["kubernetes.io/metadata.name"] = name.into();
-        }
-        content
-            .entry("spec")
-            .or_insert_with(|| json!({ "finalizers": ["kubernetes"] }));
-        content
-            .entry("status")
-            .or_insert_with(|| json!({ "phase": "Active" }));
-    } else if resource.group.is_empty() && resource.plural == "pods" {
-        content
-            .entry("status")
-            .or_insert_with(|| json!({ "phase": "Pending" }));
-    } else if resource.group.is_empty() && resource.plural == "secrets" {
-        content.entry("type").or_insert_with(|| "Opaque".into());
-    } else if definitions::is_definition(resource) {
-        definitions::set_defaults(content);
-    }
+fn set_or_remove(content: &mut Content, field: &str, value: Option<Value>) {
+    match value {
+        Some(value) => content.insert(field.to_owned(), value),
+        None => content.remove(field),
+    };
 }

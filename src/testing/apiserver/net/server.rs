@@ -15,13 +15,13 @@ use super::connection::Connections;
 use crate::testing::apiserver::engine::list::Options;
 use crate::testing::apiserver::engine::shared::Shared;
 use crate::testing::apiserver::engine::store::Store;
-use crate::testing::apiserver::engine::write::Preconditions;
 use crate::testing::apiserver::handlers::read;
 use crate::testing::apiserver::model::faults::Fault;
 use crate::testing::apiserver::model::http::{Head, parse_query};
 use crate::testing::apiserver::model::log::RequestRecord;
 use crate::testing::apiserver::model::object::Form;
 use crate::testing::apiserver::model::patch::Patch;
+use crate::testing::apiserver::model::preconditions::Preconditions;
 use crate::testing::apiserver::model::resources::{ApiResource, Route, Target};
 use crate::testing::apiserver::model::status::StatusError;
 
