@@ -1,0 +1,419 @@
+use std::cell::RefCell;
+
+use super::*;
+use crate::object::DynamicObject;
+use crate::queue::{DeltaFifo, PopError, Queue, RealFifo, RealFifoMode};
+use crate::store::{IndexFunc, Indexers, ReflectorStore, Transform};
+
+fn object(name: &str, version: &str) -> Arc<DynamicObject> {
+    let json = serde_json::json!({"metadata": {"name": name, "resourceVersion": version}});
+    Arc::new(serde_json::from_value(json).unwrap())
+}
+
+/// What was told, as `+a@1`, `a@1>2` (with `=` for a sync), `-a`.
+fn text(notification: &KeyedNotification<DynamicObject>, sync: bool) -> String {
+    match &notification.event {
+        Notification::Added { object, .. } => {
+            format!("+{}@{}", object.name(), object.resource_version())
+        }
+        Notification::Modified { old, new } => {
+            let sync = if sync { "=" } else { "" };
+            format!(
+                "{}@{}>{}{sync}",
+                new.name(),
+                old.resource_version(),
+                new.resource_version()
+            )
+        }
+        Notification::Deleted { gone, .. } => format!("-{}", gone.key()),
+    }
+}
+
+/// Processes all that is queued.
+fn told(queue: &dyn Queue<DynamicObject>, store: &Arc<Indexer<DynamicObject>>) -> Vec<String> {
+    let (part, mut told) = (Part::new(Arc::clone(store), None, false), Vec::new());
+    queue.close();
+    let mut process = |deltas: &Deltas<DynamicObject>, initial| {
+        part.process(deltas, initial, &mut |notification, sync| {
+            told.push(text(&notification, sync));
+            true
+        })?;
+        Ok(())
+    };
+    while queue.pop(&mut process).is_ok() {}
+    told
+}
+
+#[test]
+fn k4_the_cache_files_an_object_under_the_key_it_was_queued_by() {
+    let store = Arc::new(Indexer::for_objects());
+    let rename = Transform::new(|_| Ok::<_, String>(object("same", "1")));
+    let queue = DeltaFifo::builder(Accessor::object())
+        .known_objects(store.clone())
+        .transform(rename);
+    let queue = queue.build();
+    queue
+        .replace(vec![object("a", "1"), object("b", "1")], "1")
+        .unwrap();
+    queue.delete(Deleted::Final(object("a", "2"))).unwrap();
+    told(&queue, &store);
+    assert_eq!(store.list_keys(), ["b".into()]);
+}
+
+#[test]
+fn a_key_is_made_once_for_queue_and_store() {
+    let store = Arc::new(Indexer::for_objects());
+    let queue = DeltaFifo::new(Accessor::object());
+    queue.add(object("a", "1")).unwrap();
+    let queued = queue.list_keys().remove(0);
+    told(&queue, &store);
+    assert!(Arc::ptr_eq(&queued, &store.list_keys()[0]));
+}
+
+#[test]
+fn p6_p7_a_whole_list_reaches_the_store_before_anything_is_told() {
+    let store = Arc::new(Indexer::for_objects());
+    for name in ["gone", "same", "new version"] {
+        store.add(object(name, "1")).unwrap();
+    }
+    let queue = RealFifo::new(Accessor::object());
+    let list = vec![
+        object("added", "5"),
+        object("new version", "4"),
+        object("same", "1"),
+    ];
+    queue.replace(list, "7").unwrap();
+    let expected = ["-gone", "+added@5", "new version@1>4", "same@1>1="];
+    let deltas = queue.list().remove(0);
+    let mut seen = |_, _| {
+        assert_eq!(store.len(), 3);
+        true
+    };
+    Part::new(Arc::clone(&store), None, false)
+        .process(&deltas, false, &mut seen)
+        .unwrap();
+    assert_eq!(store.last_store_sync_resource_version(), "7");
+
+    let store = Arc::new(Indexer::for_objects());
+    store
+        .replace(
+            ["gone", "same", "new version"]
+                .map(|name| object(name, "1"))
+                .into(),
+            "1",
+        )
+        .unwrap();
+    assert_eq!(told(&queue, &store), expected);
+}
+
+#[test]
+fn p6_a_key_that_is_twice_in_a_list_is_told_once() {
+    let store = Arc::new(Indexer::for_objects());
+    let queue = RealFifo::new(Accessor::object());
+    queue
+        .replace(vec![object("a", "1"), object("a", "2")], "7")
+        .unwrap();
+    queue
+        .replace(
+            vec![object("b", "3"), object("a", "4"), object("b", "5")],
+            "8",
+        )
+        .unwrap();
+    assert_eq!(told(&queue, &store), ["+a@2", "+b@5", "a@2>4"]);
+    let mut stored: Vec<_> = store
+        .list()
+        .iter()
+        .map(|object| object.resource_version().to_owned())
+        .collect();
+    stored.sort();
+    assert_eq!(stored, ["4", "5"]);
+}
+
+#[test]
+fn p9_an_object_without_a_key_costs_only_itself() {
+    let accessor = Accessor::new(|object: &DynamicObject| match object.name() {
+        "" => Err(KeyError::new("no name")),
+        name => Ok(name.into()),
+    });
+    let store = Arc::new(Indexer::new(accessor.clone(), Indexers::new()));
+    let (queue, part) = (
+        RealFifo::new(accessor),
+        Part::new(Arc::clone(&store), None, false),
+    );
+    let pop = |objects: &[Arc<DynamicObject>]| {
+        queue.replace(objects.to_vec(), "7").unwrap();
+        let mut told = Vec::new();
+        let mut tell = |notification: KeyedNotification<DynamicObject>, _| {
+            told.push(notification.key.to_string());
+            true
+        };
+        let popped =
+            queue.pop(&mut |deltas, initial| Ok(part.process(deltas, initial, &mut tell)?));
+        told.sort();
+        (told, store.len(), popped.is_ok())
+    };
+    let told = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>();
+    assert_eq!(
+        pop(&[object("a", "1"), object("b", "1")]),
+        (told(&["a", "b"]), 2, true)
+    );
+    // What has no key may be what was "b".
+    assert_eq!(
+        pop(&[object("a", "2"), object("", "2"), object("c", "2")]),
+        (told(&["a", "c"]), 3, false)
+    );
+    assert_eq!(pop(&[object("a", "3")]), (told(&["a", "b", "c"]), 1, true));
+}
+
+#[test]
+fn p1_refused_delta_does_not_drop_later_ones() {
+    let picky = IndexFunc::fallible(|object: &DynamicObject| match object.resource_version() {
+        "2" => Err("refused"),
+        _ => Ok(Vec::new()),
+    });
+    let store = Arc::new(Indexer::new(
+        Accessor::object(),
+        Indexers::new().with("picky", picky),
+    ));
+    let queue = DeltaFifo::new(Accessor::object());
+    for version in ["1", "2", "3"] {
+        queue.add(object("a", version)).unwrap();
+    }
+    let (part, mut told) = (Part::new(Arc::clone(&store), None, false), Vec::new());
+    let mut tell = |notification: KeyedNotification<DynamicObject>, sync| {
+        told.push(text(&notification, sync));
+        true
+    };
+    let popped = queue.pop(&mut |deltas, initial| Ok(part.process(deltas, initial, &mut tell)?));
+    assert!(popped.is_err(), "the refusal is reported");
+    assert_eq!(told, ["+a@1", "a@1>3"]);
+    assert_eq!(store.get_by_key("a").unwrap().resource_version(), "3");
+}
+
+#[test]
+fn p4_p5_bookmark_reaches_store_full_resync_reaches_handlers() {
+    let store = Arc::new(Indexer::for_objects());
+    store.add(object("a", "1")).unwrap();
+    let queue = RealFifo::new(Accessor::object());
+    queue.bookmark("9").unwrap();
+    queue.resync().unwrap();
+    assert_eq!(told(&queue, &store), ["a@1>1="]);
+    assert_eq!(store.last_store_sync_resource_version(), "9");
+}
+
+#[test]
+fn c3_after_a_stop_the_rest_of_what_was_popped_is_left() {
+    let store = Arc::new(Indexer::for_objects());
+    let of_one = DeltaFifo::new(Accessor::object());
+    for version in ["1", "2", "3"] {
+        of_one.update(object("a", version)).unwrap();
+    }
+    let of_many = RealFifo::new(Accessor::object());
+    of_many
+        .replace(
+            vec![object("a", "3"), object("b", "3"), object("c", "3")],
+            "7",
+        )
+        .unwrap();
+    for queue in [&of_one as &dyn Queue<DynamicObject>, &of_many] {
+        let mut told = 0;
+        queue
+            .pop(&mut |deltas, initial| {
+                let mut tell = |_, _| {
+                    told += 1;
+                    told < 2
+                };
+                Ok(Part::new(Arc::clone(&store), None, false)
+                    .process(deltas, initial, &mut tell)?)
+            })
+            .unwrap();
+        assert_eq!(told, 2);
+    }
+}
+
+/// A cache with these, whose only index function fails on "bad" and panics on "worse" from version 2 on.
+fn picky(names: &[&str]) -> Arc<Indexer<DynamicObject>> {
+    let picky = IndexFunc::fallible(|object: &DynamicObject| match object.name() {
+        "bad" if object.resource_version() != "1" => Err("not this one"),
+        "worse" if object.resource_version() != "1" => panic!("nor this one"),
+        _ => Ok(vec![object.resource_version().to_owned()]),
+    });
+    let store = Indexer::new(Accessor::object(), Indexers::new().with("version", picky));
+    store
+        .replace(names.iter().map(|name| object(name, "1")).collect(), "1")
+        .unwrap();
+    Arc::new(store)
+}
+
+/// Adds of these, as a queue lets them go together.
+fn batch(names: &[&str]) -> Vec<Deltas<DynamicObject>> {
+    let queue = RealFifo::new(Accessor::object());
+    names
+        .iter()
+        .for_each(|name| queue.add(object(name, "2")).unwrap());
+    queue.list()
+}
+
+/// Processes a batch, and goes on telling until `enough` was told: whether it failed, and what was told.
+fn batch_told(
+    store: &Arc<Indexer<DynamicObject>>,
+    batch: &[Deltas<DynamicObject>],
+    enough: usize,
+) -> (Option<String>, Vec<String>) {
+    let mut told = Vec::new();
+    let processed = Part::new(Arc::clone(store), None, false).process_batch(
+        batch,
+        true,
+        &mut |told_now, sync| {
+            // P11: all of the batch is in the cache before any of it is told.
+            for delta in batch.iter().flat_map(|deltas| deltas.iter()) {
+                if let Delta::Added(object) = delta
+                    && !["bad", "worse"].contains(&object.name())
+                {
+                    assert_eq!(store.get_by_key(object.name()).as_ref(), Some(object));
+                }
+            }
+            told.push(text(&told_now, sync));
+            told.len() < enough
+        },
+    );
+    (processed.err().map(|error| error.to_string()), told)
+}
+
+#[test]
+fn p10_p11_a_batch_is_in_the_cache_before_it_is_told_in_order() {
+    let store = picky(&["b", "d"]);
+    let mut batch = batch(&["c", "b", "a"]);
+    let queue = RealFifo::new(Accessor::object());
+    queue.delete(Deleted::Final(object("d", "3"))).unwrap();
+    // P3: of what was never there, too.
+    queue.delete(Deleted::Final(object("e", "3"))).unwrap();
+    batch.extend(queue.list());
+    let (error, told) = batch_told(&store, &batch, usize::MAX);
+    assert_eq!(
+        (error, told),
+        (
+            None,
+            ["+c@2", "b@1>2", "+a@2", "-d", "-e"]
+                .map(str::to_owned)
+                .into()
+        )
+    );
+    assert_eq!(store.by_index("version", "2").unwrap().len(), 3);
+}
+
+#[test]
+fn p10_of_a_batch_that_fails_in_part_the_rest_is_told() {
+    let store = picky(&["bad", "b"]);
+    let (error, told) = batch_told(&store, &batch(&["a", "bad", "b", "worse", "c"]), usize::MAX);
+    assert_eq!(told, ["+a@2", "b@1>2", "+c@2"]);
+    assert!(error.is_some_and(|error| error.contains("not this one")));
+    assert_eq!(
+        store.get_by_key("bad").unwrap().resource_version(),
+        "1",
+        "the cached copy stays"
+    );
+    assert!(store.get_by_key("worse").is_none());
+    assert_eq!(store.by_index("version", "1").unwrap().len(), 1);
+}
+
+#[test]
+fn p10_of_a_batch_that_fails_as_a_whole_nothing_is_told() {
+    let store = picky(&["bad"]);
+    let (error, told) = batch_told(&store, &batch(&["bad", "worse"]), usize::MAX);
+    assert!(error.is_some() && told.is_empty(), "{told:?}");
+    assert_eq!(store.list_keys(), ["bad".into()]);
+}
+
+#[test]
+fn c3_after_stop_rest_of_batch_is_cached_not_delivered() {
+    let store = picky(&[]);
+    let (error, told) = batch_told(&store, &batch(&["a", "bad", "b", "c", "d"]), 2);
+    assert_eq!(told, ["+a@2", "+b@2"]);
+    assert!(error.is_some() && store.len() == 4);
+}
+
+#[test]
+fn p10_p12_what_is_of_no_single_object_is_no_part_of_a_batch() {
+    let queue = RealFifo::builder(
+        Accessor::object(),
+        RealFifoMode::Atomic {
+            unlock_while_processing: true,
+            bookmarks: true,
+        },
+    );
+    let queue = queue.build();
+    queue.replace(vec![object("listed", "2")], "2").unwrap();
+    queue.bookmark("9").unwrap();
+    queue.resync().unwrap();
+    let store = picky(&["b"]);
+    let mut all = queue.list();
+    assert_eq!(all.len(), 3);
+    all.extend(batch(&["a"]));
+    let (error, told) = batch_told(&store, &all, usize::MAX);
+    assert!(error.is_some_and(|error| error.contains("single objects only")));
+    assert_eq!(told, ["+a@2"]);
+    assert_eq!(
+        store.last_store_sync_resource_version(),
+        "2",
+        "of a, not of the bookmark"
+    );
+}
+
+#[test]
+fn c4_what_a_queue_lets_go_together_is_told_as_one_by_one() {
+    for batches in [true, false] {
+        let store = picky(&[]);
+        let queue = RealFifo::new(Accessor::object());
+        queue.replace(vec![object("a", "1")], "1").unwrap();
+        for (name, version) in [("a", "2"), ("b", "3"), ("bad", "4"), ("a", "5"), ("c", "6")] {
+            queue.update(object(name, version)).unwrap();
+        }
+        queue.delete(Deleted::Final(object("b", "7"))).unwrap();
+        queue.close();
+        let (part, told) = (
+            Part::new(Arc::clone(&store), None, false),
+            RefCell::new(Vec::new()),
+        );
+        let tell = |notification: KeyedNotification<DynamicObject>, sync| {
+            told.borrow_mut().push(text(&notification, sync));
+            true
+        };
+        let mut one =
+            |deltas: &Deltas<_>, initial| Ok(part.process(deltas, initial, &mut { tell })?);
+        let (mut pops, mut most) = (0, 0);
+        loop {
+            let mut many = |deltas: &[Deltas<_>], initial| {
+                Ok(part.process_batch(deltas, initial, &mut { tell })?)
+            };
+            let popped = if batches {
+                queue
+                    .pop_batch(&mut many, &mut one)
+                    .map(|popped| popped.len())
+            } else {
+                queue.pop(&mut one).map(|_| 1).map_err(|error| match error {
+                    PopError::Closed => PopError::Closed,
+                    PopError::Process { popped, error } => PopError::Process {
+                        popped: vec![popped],
+                        error,
+                    },
+                })
+            };
+            pops += 1;
+            match popped {
+                Ok(popped) => most = most.max(popped),
+                Err(PopError::Closed) => break,
+                Err(PopError::Process { popped, .. }) => most = most.max(popped.len()),
+            }
+        }
+        assert_eq!(
+            *told.borrow(),
+            ["+a@1", "a@1>2", "+b@3", "a@2>5", "+c@6", "-b"]
+        );
+        assert_eq!(
+            (pops < 7, most > 1),
+            (batches, batches),
+            "{pops} pops of {most} at most"
+        );
+    }
+}
