@@ -52,7 +52,6 @@ mod undecodable;
 
 pub use lister_watcher::{Body, ListWatch, ListerWatcher, ListerWatcherSource, TimedRead};
 pub use options::{ReflectorOptions, ReflectorState, ReflectorStatus, WatchErrorHandler};
-#[cfg(feature = "client")]
 pub(crate) use reclaim::Reclaim;
 pub(crate) use run::OnFailure;
 pub use run::Reflector;
