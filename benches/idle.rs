@@ -27,7 +27,7 @@ use k8s_informer::informer::{InformerScope, Source};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::object::PartialObjectMetadata;
 use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
-use server::{Reply, Server, answer};
+use server::{Reply, Server, reply};
 
 fn main() {
     let arguments: Vec<String> = std::env::args()
@@ -48,8 +48,8 @@ fn main() {
     let seconds: u64 = seconds.unwrap_or(if test { 0 } else { 12 });
 
     let authority = tls::Authority::new();
-    let server = Server::with_tls(Some(authority.server("127.0.0.1")), reply);
-    let plain = Server::start(reply);
+    let server = Server::with_tls(Some(authority.server("127.0.0.1")), serve);
+    let plain = Server::start(serve);
     println!(
         "Each for {seconds} s; kB of anonymous memory that is resident, over the process with nothing but a client;"
     );
@@ -90,14 +90,14 @@ fn main() {
 }
 
 /// A list of nothing, and a watch of which nothing comes.
-fn reply(request: &str) -> Reply {
+fn serve(request: &str) -> Reply {
     const HEAD: &str =
         "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
     const LIST: &str =
         r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}"#;
     match request.contains("watch=") {
         true => Reply::WriteAndHang(HEAD.into()),
-        false => Reply::Write(answer("200 OK", "Content-Type: application/json\r\n", LIST)),
+        false => Reply::Write(reply("200 OK", "Content-Type: application/json\r\n", LIST)),
     }
 }
 

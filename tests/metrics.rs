@@ -52,9 +52,9 @@ const QUEUES: [InformerQueue; 3] = [
 #[derive(Default)]
 struct Noted {
     asked: Mutex<Vec<InformerNameAndResource>>,
-    told: Arc<Told>,
+    recorded: Arc<RecordedMetrics>,
     /// What to do with whoever asks.
-    answer: Answers,
+    response: Answers,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -67,7 +67,7 @@ enum Answers {
 }
 
 #[derive(Default)]
-struct Told {
+struct RecordedMetrics {
     levels: Mutex<Vec<usize>>,
     latencies: Mutex<usize>,
     versions: Mutex<Vec<u64>>,
@@ -75,13 +75,13 @@ struct Told {
     panics: bool,
 }
 
-impl Told {
+impl RecordedMetrics {
     fn maybe_panic(&self) {
         assert!(!self.panics, "these metrics are broken");
     }
 }
 
-impl InformerMetrics for Told {
+impl InformerMetrics for RecordedMetrics {
     fn queued_items(&self, items: usize) {
         self.levels.lock().unwrap().push(items);
         self.maybe_panic();
@@ -109,37 +109,37 @@ impl MetricsProvider for Noted {
         informer: InformerNameAndResource,
     ) -> Option<Arc<dyn InformerMetrics>> {
         self.asked.lock().unwrap().push(informer);
-        match self.answer {
+        match self.response {
             Answers::Nobody => None,
             Answers::Panics => panic!("this provider is broken"),
-            Answers::Metrics | Answers::PanickingMetrics => Some(self.told.clone()),
+            Answers::Metrics | Answers::PanickingMetrics => Some(self.recorded.clone()),
         }
     }
 
     fn work_queue_metrics(&self, name: &str) -> Option<Arc<dyn WorkQueueMetrics>> {
         assert!(
-            self.answer == Answers::Metrics,
+            self.response == Answers::Metrics,
             "this provider has nothing for {name}"
         );
-        (name == "pods").then(|| self.told.clone() as _)
+        (name == "pods").then(|| self.recorded.clone() as _)
     }
 }
 
-impl WorkQueueMetrics for Told {
+impl WorkQueueMetrics for RecordedMetrics {
     fn depth(&self, items: usize) {
         self.queued_items(items);
     }
 }
 
 impl Noted {
-    fn that(answer: Answers) -> Arc<Self> {
-        let told = Arc::new(Told {
-            panics: answer == Answers::PanickingMetrics,
-            ..Told::default()
+    fn that(response: Answers) -> Arc<Self> {
+        let recorded = Arc::new(RecordedMetrics {
+            panics: response == Answers::PanickingMetrics,
+            ..RecordedMetrics::default()
         });
         Arc::new(Self {
-            answer,
-            told,
+            response,
+            recorded,
             ..Self::default()
         })
     }
@@ -245,7 +245,7 @@ fn id2_concurrent_requests_get_one_informer_with_metrics() {
         let stop = Stop::new();
         factory.start(&stop).unwrap();
         factory.wait_for_cache_sync_with(&stop, SOON).unwrap();
-        assert!(!noted.told.versions.lock().unwrap().is_empty());
+        assert!(!noted.recorded.versions.lock().unwrap().is_empty());
         factory.shutdown();
     }
 }
@@ -268,10 +268,10 @@ fn id3_release_ends_metrics_and_shutdown_releases_name() {
     // What was being told when it was released may come after it, but nothing that happens later.
     create(&server, "default", "b");
     seen.recv_timeout(SOON).unwrap();
-    let before = noted.told.versions.lock().unwrap().len();
+    let before = noted.recorded.versions.lock().unwrap().len();
     create(&server, "default", "c");
     seen.recv_timeout(SOON).unwrap();
-    assert_eq!(noted.told.versions.lock().unwrap().len(), before);
+    assert_eq!(noted.recorded.versions.lock().unwrap().len(), before);
     assert!(
         !name
             .with_resource(GroupVersionResource::new("", "v1", "nodes"))
@@ -315,7 +315,7 @@ fn id3_an_informer_that_has_ended_makes_room_for_the_next() {
     factory.start(&stop).unwrap();
     factory.wait_for_cache_sync_with(&stop, SOON).unwrap();
     assert!(factory.stop_informer(&first));
-    assert_eq!(*noted.told.ends.lock().unwrap(), 1);
+    assert_eq!(*noted.recorded.ends.lock().unwrap(), 1);
     let second = factory.dynamic(pods());
     let reserved: Vec<_> = noted
         .asked
@@ -333,7 +333,7 @@ fn id3_an_informer_that_has_ended_makes_room_for_the_next() {
     assert!(noted.asked.lock().unwrap()[2].is_reserved());
     factory.shutdown();
     assert_eq!(
-        *noted.told.ends.lock().unwrap(),
+        *noted.recorded.ends.lock().unwrap(),
         1,
         "the others have told nothing"
     );
@@ -390,17 +390,17 @@ fn x13_and_r22_reach_the_provider_whatever_the_queue_is() {
             let _stopping = Stopping(stop.clone());
             scope.spawn(|| informer.run(&stop).unwrap());
             assert!(informer.synced().wait_timeout(SOON));
-            let versions = || noted.told.versions.lock().unwrap().clone();
+            let versions = || noted.recorded.versions.lock().unwrap().clone();
             until(
                 &format!("{queue:?}: the version of the store is told"),
                 || versions().last() == Some(&7),
             );
             until("nothing waits", || {
-                noted.told.levels.lock().unwrap().last() == Some(&0)
+                noted.recorded.levels.lock().unwrap().last() == Some(&0)
             });
-            assert!(*noted.told.latencies.lock().unwrap() > 0, "{queue:?}");
+            assert!(*noted.recorded.latencies.lock().unwrap() > 0, "{queue:?}");
         });
-        assert_eq!(*noted.told.ends.lock().unwrap(), 1);
+        assert_eq!(*noted.recorded.ends.lock().unwrap(), 1);
         assert!(!noted.asked.lock().unwrap()[0].is_reserved());
     }
 }
@@ -411,7 +411,7 @@ fn an_unshared_informer_has_metrics_too() {
     let (see, seen) = std::sync::mpsc::channel();
     let handler = HandlerFuncs::<DynamicObject>::new().on_add(move |_, _| see.send(()).unwrap());
     let mut options = InformerOptions::new(two_pods(), handler);
-    options.metrics = Some(noted.told.clone());
+    options.metrics = Some(noted.recorded.clone());
     let (_store, controller) = new_indexer_informer(options);
     let stop = Stop::new();
     thread::scope(|scope| {
@@ -419,10 +419,10 @@ fn an_unshared_informer_has_metrics_too() {
         scope.spawn(|| controller.run(&stop).unwrap());
         seen.recv_timeout(SOON).unwrap();
         until("the version is told", || {
-            noted.told.versions.lock().unwrap().last() == Some(&7)
+            noted.recorded.versions.lock().unwrap().last() == Some(&7)
         });
         until("nothing waits", || {
-            noted.told.levels.lock().unwrap().last() == Some(&0)
+            noted.recorded.levels.lock().unwrap().last() == Some(&0)
         });
     });
 }
@@ -440,7 +440,7 @@ fn queue_depth_of_several_namespaces_is_one_sum() {
             Vec::new()
         }),
     );
-    let metrics: Arc<dyn InformerMetrics> = noted.told.clone();
+    let metrics: Arc<dyn InformerMetrics> = noted.recorded.clone();
     let options = SharedIndexInformerOptions {
         metrics: Some(metrics),
         indexers,
@@ -458,7 +458,7 @@ fn queue_depth_of_several_namespaces_is_one_sum() {
         let closed = gate.lock().unwrap();
         let _stopping = Stopping(stop.clone());
         scope.spawn(|| informer.run(&stop).unwrap());
-        let level = || noted.told.levels.lock().unwrap().last().copied();
+        let level = || noted.recorded.levels.lock().unwrap().last().copied();
         until("two of blue and three of green wait", || level() == Some(5));
         drop(closed);
         assert!(informer.synced().wait_timeout(SOON));
@@ -481,12 +481,12 @@ fn pods_of(namespace: &str, count: usize) -> Arc<dyn ListerWatcher> {
 fn where_nobody_wants_to_know_nobody_is_told() {
     let server = ApiServer::start().unwrap();
     create(&server, "default", "a");
-    for (n, answer) in [Answers::Nobody, Answers::Panics, Answers::PanickingMetrics]
+    for (n, response) in [Answers::Nobody, Answers::Panics, Answers::PanickingMetrics]
         .into_iter()
         .enumerate()
     {
         logging();
-        let noted = Noted::that(answer);
+        let noted = Noted::that(response);
         let name = InformerName::new(format!("nobody-{n}")).unwrap();
         let factory = builder(&server)
             .metrics(name.clone(), noted.clone())
@@ -497,8 +497,8 @@ fn where_nobody_wants_to_know_nobody_is_told() {
         create(&server, "default", &format!("b-{n}"));
         seen.recv_timeout(SOON).unwrap();
         assert!(factory.shutdown());
-        let told = !noted.told.levels.lock().unwrap().is_empty();
-        assert_eq!(told, answer == Answers::PanickingMetrics);
+        let recorded = !noted.recorded.levels.lock().unwrap().is_empty();
+        assert_eq!(recorded, response == Answers::PanickingMetrics);
     }
     logged(&["ERROR nobody-1 pods.v1: ", "this provider is broken"]);
     logged(&["ERROR metrics panicked: these metrics are broken"]);
@@ -521,7 +521,7 @@ fn q18_a_work_queue_with_a_name_asks_the_provider_too() {
     add(&noted, Some("pods"));
     add(&noted, Some("nodes"));
     add(&noted, None);
-    assert_eq!(*noted.told.levels.lock().unwrap(), [1]);
+    assert_eq!(*noted.recorded.levels.lock().unwrap(), [1]);
     add(&Noted::that(Answers::Panics), Some("pods"));
     logged(&[
         "ERROR work queue \"pods\": ",
@@ -681,24 +681,24 @@ fn the_example_serves_what_prometheus_can_read() {
         )];
         assert!(count >= 1.0 && bucket("+Inf") == count && bucket("0.001") <= bucket("10"));
 
-        let answer = |request: &str| {
+        let response = |request: &str| {
             let mut connection = TcpStream::connect(address).unwrap();
             connection.write_all(request.as_bytes()).unwrap();
-            let mut answer = String::new();
-            connection.read_to_string(&mut answer).unwrap();
-            answer.lines().take(2).collect::<Vec<_>>().join(" ")
+            let mut response = String::new();
+            connection.read_to_string(&mut response).unwrap();
+            response.lines().take(2).collect::<Vec<_>>().join(" ")
         };
         let text = "Content-Type: text/plain; version=0.0.4; charset=utf-8";
         assert_eq!(
-            answer("GET /metrics?x HTTP/1.1\r\n\r\n"),
+            response("GET /metrics?x HTTP/1.1\r\n\r\n"),
             format!("HTTP/1.1 200 OK {text}")
         );
         assert_eq!(
-            answer("GET / HTTP/1.1\r\n\r\n"),
+            response("GET / HTTP/1.1\r\n\r\n"),
             format!("HTTP/1.1 404 Not Found {text}")
         );
         assert_eq!(
-            answer("POST /metrics HTTP/1.1\r\n\r\n"),
+            response("POST /metrics HTTP/1.1\r\n\r\n"),
             format!("HTTP/1.1 405 Method Not Allowed {text}")
         );
 
@@ -719,9 +719,9 @@ fn the_example_serves_what_prometheus_can_read() {
 fn the_example_serves_what_a_client_tells() {
     let server = ApiServer::start().unwrap();
     create(&server, "default", "a");
-    let told = Arc::new(RestClient::default());
+    let recorded = Arc::new(RestClient::default());
     let config = Config::new(server.url())
-        .metrics(told.clone())
+        .metrics(recorded.clone())
         .rate_limit(1000.0, 1000);
     let client = Client::new(config).unwrap();
     let pods = "/api/v1/namespaces/default/pods";
@@ -745,10 +745,10 @@ fn the_example_serves_what_a_client_tells() {
             .unwrap_err()
             .is_not_found()
     );
-    told.exec_plugin_call(1, "plugin_execution_error");
-    told.certificate_rotation_age(Duration::from_secs(3600));
+    recorded.exec_plugin_call(1, "plugin_execution_error");
+    recorded.certificate_rotation_age(Duration::from_secs(3600));
 
-    let samples = parse(&told.text());
+    let samples = parse(&recorded.text());
     let host = server.url().strip_prefix("http://").unwrap().to_owned();
     let figure = |name: &str, labels: &[(&str, &str)]| {
         let labels = labels
@@ -793,9 +793,10 @@ fn the_example_serves_what_a_client_tells() {
         1.0
     );
     assert_eq!(figure("exec_plugin_ttl_seconds", &[]), f64::INFINITY);
-    told.certificate_expiry(Some(std::time::SystemTime::UNIX_EPOCH));
+    recorded.certificate_expiry(Some(std::time::SystemTime::UNIX_EPOCH));
     assert!(
-        told.text()
+        recorded
+            .text()
             .contains("rest_client_exec_plugin_ttl_seconds{} -")
     );
 }

@@ -6,7 +6,7 @@ use arbitrary::{Arbitrary, Unstructured};
 use k8s_informer::Deleted;
 use k8s_informer::queue::Delta;
 
-use super::item::{Held, Item, Refusal, Told, few, name};
+use super::item::{Held, Item, Refusal, VersionTracker, few, name};
 use super::processing::End;
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
@@ -132,7 +132,7 @@ fn append(changes: &mut Vec<Change>, change: Change) {
 pub struct Model {
     pub options: Options,
     /// In the order of pops, each key once.
-    places: Vec<Place>,
+    slots: Vec<Slot>,
     changes: BTreeMap<&'static str, Vec<Change>>,
     /// What the consumer and others have filled the known objects with.
     pub known: BTreeMap<&'static str, Item>,
@@ -141,10 +141,10 @@ pub struct Model {
     populated: bool,
     pub synced: bool,
     pub closed: bool,
-    told: Told,
+    versions: VersionTracker,
 }
 
-struct Place {
+struct Slot {
     key: &'static str,
     /// Whether it belongs to the initial list.
     initial: bool,
@@ -188,7 +188,7 @@ impl Model {
     pub fn new(options: Options, spoilt: (&'static str, Lookup)) -> Self {
         Self {
             options,
-            places: Vec::new(),
+            slots: Vec::new(),
             changes: BTreeMap::new(),
             known: BTreeMap::new(),
             spoilt,
@@ -196,20 +196,20 @@ impl Model {
             populated: false,
             synced: false,
             closed: false,
-            told: Told::default(),
+            versions: VersionTracker::default(),
         }
     }
 
     /// Up to which version everything has been processed.
     pub fn processed(&self) -> &'static str {
-        let places = self.places.iter().map(|place| place.since);
+        let slots = self.slots.iter().map(|slot| slot.since);
         let flight = self.flight.iter().map(|flight| flight.since);
-        self.told.before(places.chain(flight).min())
+        self.versions.before(slots.chain(flight).min())
     }
 
     /// What waits, in order.
     pub fn waiting(&self) -> Vec<(&'static str, &[Change])> {
-        let keys = self.places.iter().map(|place| place.key);
+        let keys = self.slots.iter().map(|slot| slot.key);
         keys.map(|key| (key, self.changes[key].as_slice()))
             .collect()
     }
@@ -244,10 +244,10 @@ impl Model {
         match self.changes.get_mut(key) {
             Some(changes) => append(changes, change),
             None => {
-                self.places.push(Place {
+                self.slots.push(Slot {
                     key,
                     initial: false,
-                    since: self.told.now,
+                    since: self.versions.now,
                 });
                 self.changes.insert(key, vec![change]);
             }
@@ -258,19 +258,19 @@ impl Model {
     /// the end of that.
     fn put_back(&mut self, key: &'static str, changes: &[Change], initial: bool, since: usize) {
         let newer = self.changes.remove(key);
-        let place = Place {
+        let slot = Slot {
             key,
             initial,
             since,
         };
         if initial {
-            self.places.retain(|place| place.key != key);
-            let at = self.places.iter().rposition(|place| place.initial);
-            self.places.insert(at.map_or(0, |at| at + 1), place);
-        } else if let Some(place) = self.places.iter_mut().find(|place| place.key == key) {
-            place.since = place.since.min(since);
+            self.slots.retain(|slot| slot.key != key);
+            let at = self.slots.iter().rposition(|slot| slot.initial);
+            self.slots.insert(at.map_or(0, |at| at + 1), slot);
+        } else if let Some(slot) = self.slots.iter_mut().find(|slot| slot.key == key) {
+            slot.since = slot.since.min(since);
         } else {
-            self.places.push(place);
+            self.slots.push(slot);
         }
         let mut all = changes.to_vec();
         newer
@@ -296,7 +296,8 @@ impl Model {
         let (key, transformed) = self.prepare(item)?;
         let change = change(transformed);
         self.push(key, change);
-        self.told.object(&item, matches!(change, Change::Added(_)));
+        self.versions
+            .object(&item, matches!(change, Change::Added(_)));
         Ok(())
     }
 
@@ -304,7 +305,7 @@ impl Model {
     fn delete(&mut self, key: &'static str, gone: Change) -> Result<(), Refusal> {
         self.populated = true;
         let known = self.options.known_objects && (self.flies(key) || self.lookup(key) != Ok(None));
-        let told = gone;
+        let versions = gone;
         let gone = match gone {
             _ if !self.changes.contains_key(key) && !known => None,
             Change::Deleted(item) => Some(Change::Deleted(self.prepare(item)?.1)),
@@ -314,12 +315,12 @@ impl Model {
         let leaving = flight.find(|flight| flight.key == key && flight.left().is_none());
         match (leaving, gone) {
             (Some(flight), Some(gone)) if !self.changes.contains_key(key) => {
-                flight.miss(gone, self.told.now);
+                flight.miss(gone, self.versions.now);
             }
             (_, gone) => gone.into_iter().for_each(|gone| self.push(key, gone)),
         }
-        if let Change::Deleted(item) = told {
-            self.told.object(&item, false);
+        if let Change::Deleted(item) = versions {
+            self.versions.object(&item, false);
         }
         Ok(())
     }
@@ -361,18 +362,16 @@ impl Model {
         for (key, item) in leaving {
             let mut flight = self.flight.iter_mut();
             let flight = flight.find(|flight| flight.key == key).unwrap();
-            flight.miss(Change::Tombstone(key, Some(item)), self.told.now);
+            flight.miss(Change::Tombstone(key, Some(item)), self.versions.now);
         }
         for (key, item) in gone {
             self.push(key, Change::Tombstone(key, item));
         }
         if !self.populated {
             self.populated = true;
-            self.places
-                .iter_mut()
-                .for_each(|place| place.initial = true);
+            self.slots.iter_mut().for_each(|slot| slot.initial = true);
         }
-        self.told.list(list_version(items));
+        self.versions.list(list_version(items));
         Ok(())
     }
 
@@ -395,18 +394,18 @@ impl Model {
     ) -> Result<bool, Refusal> {
         let newest = changes.last().ok_or(Refusal::Other)?;
         let key = key.map_or_else(|| newest.key(), Ok)?;
-        self.told.now += 1;
+        self.versions.now += 1;
         self.populated = true;
         let taken = !self.changes.contains_key(key);
         if taken {
-            self.put_back(key, changes, false, self.told.now);
+            self.put_back(key, changes, false, self.versions.now);
         }
         self.settle();
         Ok(taken)
     }
 
     pub fn write(&mut self, write: &Write) -> Result<(), Refusal> {
-        self.told.now += 1;
+        self.versions.now += 1;
         let result = match write {
             Write::Add(item) => self.upsert(*item, Change::Added),
             Write::Update(item) => self.upsert(*item, Change::Updated),
@@ -425,32 +424,32 @@ impl Model {
 
     /// A bookmark, whose version may be larger than any number.
     pub fn bookmark(&mut self) -> &'static str {
-        let version = ["", "11", "123456789012345678901234567890"][self.told.now % 3];
-        self.told.now += 1;
-        self.told.bookmark(version);
+        let version = ["", "11", "123456789012345678901234567890"][self.versions.now % 3];
+        self.versions.now += 1;
+        self.versions.bookmark(version);
         version
     }
 
     /// Synced is when the initial list has been there, and nothing of it waits or is processed (D8, D10).
     fn settle(&mut self) {
         let initial = self.flight.iter().any(|flight| flight.initial);
-        self.synced |= self.populated && !initial && self.places.iter().all(|place| !place.initial);
+        self.synced |= self.populated && !initial && self.slots.iter().all(|slot| !slot.initial);
     }
 
     /// What a pop of at most this many keys gives: all of the initial list, or none.
     pub fn take(&mut self, most: usize) -> Vec<Flight> {
         while self.flight.len() < most
-            && let Some(next) = self.places.first()
+            && let Some(next) = self.slots.first()
             && self
                 .flight
                 .first()
                 .is_none_or(|first| first.initial == next.initial)
         {
-            let Place {
+            let Slot {
                 key,
                 initial,
                 since,
-            } = self.places.remove(0);
+            } = self.slots.remove(0);
             self.flight.push(Flight {
                 key,
                 changes: self.changes.remove(key).unwrap(),
@@ -466,7 +465,7 @@ impl Model {
 
     /// The end of the processing of each.
     pub fn land(&mut self, ends: &[End]) {
-        self.told.now += 1;
+        self.versions.now += 1;
         for (flight, end) in std::mem::take(&mut self.flight).into_iter().zip(ends) {
             match end {
                 End::Well => {}

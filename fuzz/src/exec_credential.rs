@@ -71,7 +71,7 @@ pub fn run(input: &[u8]) {
         return;
     }
     match plain(&output) {
-        Some(Value::Object(answer)) => check(&answer, version, outcome),
+        Some(Value::Object(reply)) => check(&reply, version, outcome),
         // JSON with a key twice is not asked about.
         _ if serde_json::from_slice::<Value>(&output).is_ok() => {}
         _ => assert!(
@@ -92,9 +92,9 @@ type Outcome = Result<
 >;
 
 /// What JSON without a key twice has to give.
-fn check(answer: &Map<String, Value>, version: &str, outcome: Outcome) {
+fn check(reply: &Map<String, Value>, version: &str, outcome: Outcome) {
     let empty = Map::new();
-    let status = answer
+    let status = reply
         .get("status")
         .and_then(Value::as_object)
         .unwrap_or(&empty);
@@ -115,10 +115,10 @@ fn check(answer: &Map<String, Value>, version: &str, outcome: Outcome) {
         text(status, "clientCertificateData"),
         text(status, "clientKeyData"),
     );
-    let usable = ["", "ExecCredential"].contains(&text(answer, "kind").as_str())
-        && text(answer, "apiVersion") == version
-        && answer.get("status").is_some_and(Value::is_object)
-        && is_text(answer, "kind")
+    let usable = ["", "ExecCredential"].contains(&text(reply, "kind").as_str())
+        && text(reply, "apiVersion") == version
+        && reply.get("status").is_some_and(Value::is_object)
+        && is_text(reply, "kind")
         && ["token", "clientCertificateData", "clientKeyData"]
             .iter()
             .all(|name| is_text(status, name))
@@ -191,19 +191,19 @@ fn made(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Vec<u8>> {
         "é\u{1f}\"",
         "null",
     ];
-    let mut answer = json!({"kind": "ExecCredential", "status": {}});
-    answer["apiVersion"] = bytes
+    let mut reply = json!({"kind": "ExecCredential", "status": {}});
+    reply["apiVersion"] = bytes
         .choose(&[VERSIONS[0], VERSIONS[1], "v1", "", "s3cret"])?
         .to_string()
         .into();
     for field in ["token", "clientCertificateData", "clientKeyData"] {
         if bytes.arbitrary()? {
-            answer["status"][field] = (*bytes.choose(&TEXTS)?).into();
+            reply["status"][field] = (*bytes.choose(&TEXTS)?).into();
         }
     }
     if bytes.arbitrary()? {
         let (time, _) = bytes.choose(&TIMES)?;
-        answer["status"]["expirationTimestamp"] =
+        reply["status"]["expirationTimestamp"] =
             if bytes.ratio(1, 8)? { ZERO } else { time }.into();
     }
     let odd = [
@@ -216,13 +216,13 @@ fn made(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Vec<u8>> {
     ];
     if bytes.ratio(1, 8)? {
         let field = *bytes.choose(&["kind", "apiVersion", "status", "spec"])?;
-        answer[field] = bytes.choose(&odd)?.clone();
+        reply[field] = bytes.choose(&odd)?.clone();
     }
-    if answer["status"].is_object() && bytes.ratio(1, 8)? {
+    if reply["status"].is_object() && bytes.ratio(1, 8)? {
         let field = *bytes.choose(&["token", "clientKeyData", "expirationTimestamp", "other"])?;
-        answer["status"][field] = bytes.choose(&odd)?.clone();
+        reply["status"][field] = bytes.choose(&odd)?.clone();
     }
-    let mut output = answer.to_string();
+    let mut output = reply.to_string();
     if bytes.ratio(1, 4)? {
         // In the flow style it is YAML, if it does not begin like JSON.
         output.insert_str(0, "# s3cret\n");

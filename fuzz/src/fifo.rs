@@ -31,7 +31,7 @@ enum Write {
 
 #[derive(Default)]
 struct Model {
-    places: Vec<&'static str>,
+    order: Vec<&'static str>,
     objects: BTreeMap<&'static str, Item>,
     /// How many places of the first replace have not been passed; they are the first ones (F3, F5).
     initial: usize,
@@ -60,7 +60,7 @@ impl Model {
         let key = item.key().map_err(|_| Refusal::Key)?;
         self.supersede(key);
         if self.objects.insert(key, item).is_none() {
-            self.places.push(key);
+            self.order.push(key);
         }
         Ok(())
     }
@@ -99,22 +99,22 @@ impl Model {
     /// F3; here in the order of the list.
     fn replace(&mut self, items: &[Item]) -> Result<(), Refusal> {
         let keys: Result<Vec<_>, _> = items.iter().map(Item::key).collect();
-        let mut places = keys.map_err(|_| Refusal::Key)?;
-        self.objects = places.iter().copied().zip(items.iter().copied()).collect();
+        let mut order = keys.map_err(|_| Refusal::Key)?;
+        self.objects = order.iter().copied().zip(items.iter().copied()).collect();
         let mut first = BTreeMap::new();
-        places.retain(|key| first.insert(*key, ()).is_none());
-        self.places = places;
+        order.retain(|key| first.insert(*key, ()).is_none());
+        self.order = order;
         self.superseded = true;
         if !self.populated {
             self.populated = true;
-            self.initial = self.places.len();
+            self.initial = self.order.len();
         }
         Ok(())
     }
 
     fn waiting(&self) -> Vec<Item> {
         let mut rest = self.objects.clone();
-        self.places
+        self.order
             .iter()
             .filter_map(|key| rest.remove(key))
             .collect()
@@ -123,8 +123,8 @@ impl Model {
     /// The next one, past the places of the deleted.
     fn take(&mut self) -> Option<Item> {
         let mut taken = None;
-        while taken.is_none() && !self.places.is_empty() {
-            let key = self.places.remove(0);
+        while taken.is_none() && !self.order.is_empty() {
+            let key = self.order.remove(0);
             self.flying += usize::from(self.initial > self.flying);
             taken = self.objects.remove(key);
         }
@@ -145,12 +145,12 @@ impl Model {
         self.flying = 0;
         if let Some((item, counts)) = again {
             let at = if counts {
-                self.initial.min(self.places.len())
+                self.initial.min(self.order.len())
             } else {
-                self.places.len()
+                self.order.len()
             };
             self.initial += usize::from(counts);
-            self.places.insert(at, item.name);
+            self.order.insert(at, item.name);
             self.objects.insert(item.name, item);
         }
         self.settle();
@@ -238,7 +238,7 @@ impl Harness {
         let (was_synced, initial) = (self.model.synced, self.model.initial);
         let passed = self
             .model
-            .places
+            .order
             .iter()
             .position(|key| self.model.objects.contains_key(key));
         let Some(item) = self.model.take() else {

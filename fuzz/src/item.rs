@@ -220,12 +220,12 @@ pub fn name(bytes: &mut Unstructured) -> Read<&'static str> {
 /// The versions that a queue was told, and when: what has been processed is told by the last of them that is
 /// older than all that has not been.
 #[derive(Default)]
-pub struct Told {
+pub struct VersionTracker {
     pub now: usize,
     versions: Vec<(usize, &'static str)>,
 }
 
-impl Told {
+impl VersionTracker {
     fn latest(&self) -> &'static str {
         self.versions.last().map_or("", |(_, version)| version)
     }

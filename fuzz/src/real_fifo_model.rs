@@ -6,7 +6,7 @@ use arbitrary::Arbitrary;
 use k8s_informer::queue::{Delta, Deltas};
 
 use super::delta_fifo_model::Change;
-use super::item::{Held, Item, Refusal, Told, few, name, version_text};
+use super::item::{Held, Item, Refusal, VersionTracker, few, name, version_text};
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub struct Options {
@@ -92,7 +92,7 @@ impl Entry {
                         .map(|held| held.0)
                         .eq(items.iter().copied())
             }
-            (Event::Bookmark(version), Delta::Bookmark(told)) => *version == &**told,
+            (Event::Bookmark(version), Delta::Bookmark(versions)) => *version == &**versions,
             (event, delta) => *event == Event::SyncAll && matches!(delta, Delta::SyncAll),
         };
         same && deltas.key().map(|key| &**key) == self.key()
@@ -107,7 +107,7 @@ pub struct Model {
     populated: bool,
     pub synced: bool,
     pub closed: bool,
-    told: Told,
+    versions: VersionTracker,
 }
 
 impl Model {
@@ -120,7 +120,7 @@ impl Model {
             populated: false,
             synced: false,
             closed: false,
-            told: Told::default(),
+            versions: VersionTracker::default(),
         }
     }
 
@@ -128,13 +128,13 @@ impl Model {
         self.items.push(Entry {
             event,
             initial: false,
-            since: self.told.now,
+            since: self.versions.now,
         });
     }
 
     /// Up to which version everything has been processed.
     pub fn processed(&self) -> &'static str {
-        self.told.before(
+        self.versions.before(
             self.items
                 .iter()
                 .chain(&self.flight)
@@ -158,7 +158,8 @@ impl Model {
         item.key().map_err(|_| Refusal::Key)?;
         let change = change(self.transform(item)?);
         self.push(Event::One(change));
-        self.told.object(&item, matches!(change, Change::Added(_)));
+        self.versions
+            .object(&item, matches!(change, Change::Added(_)));
         Ok(())
     }
 
@@ -215,7 +216,7 @@ impl Model {
             let items: Result<Vec<_>, _> = items.iter().map(|item| self.transform(*item)).collect();
             self.push(Event::All(version, items?));
         }
-        self.told.list(version);
+        self.versions.list(version);
         if !self.populated {
             self.populated = true;
             self.items.iter_mut().for_each(|entry| entry.initial = true);
@@ -247,7 +248,7 @@ impl Model {
     }
 
     pub fn write(&mut self, write: &Write) -> Result<(), Refusal> {
-        self.told.now += 1;
+        self.versions.now += 1;
         let result = match write {
             Write::Add(item) => self.one(*item, Change::Added),
             Write::Update(item) => self.one(*item, Change::Updated),
@@ -263,7 +264,7 @@ impl Model {
                 if self.options.bookmarks && !self.options.in_order {
                     self.push(Event::Bookmark(version));
                 }
-                self.told.bookmark(version);
+                self.versions.bookmark(version);
                 Ok(())
             }
         };

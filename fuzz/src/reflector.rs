@@ -45,7 +45,7 @@ fn run_bodies(input: &[u8]) {
             .collect(),
     );
     let next = Arc::new(AtomicUsize::new(0));
-    let answer = {
+    let reply = {
         let stop = stop.clone();
         move |_: &ListOptions, _: &Stop| match bodies.get(next.fetch_add(1, Ordering::Relaxed)) {
             Some(body) => Ok(Body::new(Pieces::new(body, &[(body.len() % 13) as u8]))),
@@ -59,7 +59,7 @@ fn run_bodies(input: &[u8]) {
     let mut options = ReflectorOptions::default();
     options.clock = Arc::new(NoWaiting);
     let reflector = Reflector::new(
-        Arc::new(ListWatch::new(answer.clone(), answer)),
+        Arc::new(ListWatch::new(reply.clone(), reply)),
         store.clone(),
         options,
     );
@@ -242,10 +242,10 @@ fn run_script(input: &[u8]) {
     };
     let mut answers = Vec::new();
     while !bytes.is_empty() && answers.len() < 40 {
-        let Ok(answer) = bytes.arbitrary::<Answer>() else {
+        let Ok(reply) = bytes.arbitrary::<Answer>() else {
             return;
         };
-        answers.push(answer);
+        answers.push(reply);
     }
     let stop = Stop::new();
     let time = Time {
@@ -355,18 +355,18 @@ impl Run {
         }
     }
 
-    fn answer(&mut self) -> Option<Answer> {
+    fn reply(&mut self) -> Option<Answer> {
         self.check();
-        let answer = self.answers.next();
-        match &answer {
-            Some(answer) => {
-                for change in &answer.changes {
+        let reply = self.answers.next();
+        match &reply {
+            Some(reply) => {
+                for change in &reply.changes {
                     self.world.change(*change);
                 }
             }
             None => self.stop.stop(),
         }
-        answer
+        reply
     }
 
     fn list(&mut self, options: &ListOptions) -> Result<Body, Error> {
@@ -384,14 +384,14 @@ impl Run {
             (at_a_version && options.limit.is_some()).then_some(ResourceVersionMatch::NotOlderThan);
         assert_eq!(Step::List(asked), self.model.next);
         assert!(!options.send_initial_events && options.resource_version_match == rule);
-        let Some(answer) = self.answer() else {
+        let Some(reply) = self.reply() else {
             return Err(Error::other("the script is over"));
         };
         let mut limit = options.limit.map(|limit| limit as usize);
-        if answer.form == Form::Paged {
+        if reply.form == Form::Paged {
             limit = Some(limit.unwrap_or(2).min(2));
         }
-        let listed = match answer.failure {
+        let listed = match reply.failure {
             Some(failure) => Err(failure),
             None => {
                 let token = options.continue_token.as_deref();
@@ -406,15 +406,15 @@ impl Run {
                 return Err(failure.error());
             }
         };
-        if let Some(served) = items.get_mut(answer.spoilt) {
-            answer.spoil(served);
+        if let Some(served) = items.get_mut(reply.spoilt) {
+            reply.spoil(served);
         }
-        if answer.form == Form::NoVersion {
+        if reply.form == Form::NoVersion {
             version.clear();
         }
-        let last = answer.form == Form::VersionLast;
+        let last = reply.form == Form::VersionLast;
         let written = Written::list(&items, &version, token.as_deref(), last);
-        let end = written.end(answer.end);
+        let end = written.end(reply.end);
         let large =
             |&(begin, end): &(usize, usize)| self.settings.small && end - begin > Settings::BYTES;
         self.model.listed(Page {
@@ -422,7 +422,7 @@ impl Run {
             version: &version,
             version_comes_last: last,
             token,
-            breaks: answer.end == End::Reset,
+            breaks: reply.end == End::Reset,
             came: written
                 .parts
                 .iter()
@@ -430,9 +430,9 @@ impl Run {
                 .collect(),
             whole: end == written.bytes.len() && !written.parts.iter().any(large),
             started: self.time.millis(),
-            ended: self.time.millis() + answer.millis,
+            ended: self.time.millis() + reply.millis,
         });
-        Ok(self.body(&written.bytes[..end], &answer))
+        Ok(self.body(&written.bytes[..end], &reply))
     }
 
     fn watch(&mut self, options: &ListOptions) -> Result<Body, Error> {
@@ -453,10 +453,10 @@ impl Run {
             assert_eq!(self.model.next, Step::Watch);
             assert_eq!(options.resource_version.as_ref(), Some(&self.model.version));
         }
-        let Some(answer) = self.answer() else {
+        let Some(reply) = self.reply() else {
             return Err(Error::other("the script is over"));
         };
-        let begun = match answer.failure {
+        let begun = match reply.failure {
             Some(failure) => Err(failure),
             None => self
                 .world
@@ -465,7 +465,7 @@ impl Run {
         let now = self.time.millis();
         let mut frames = match begun {
             Ok(frames) => frames,
-            Err(failure) if answer.form == Form::ErrorEvent => {
+            Err(failure) if reply.form == Form::ErrorEvent => {
                 vec![Frame::Error(failure.in_stream())]
             }
             Err(failure) => {
@@ -477,7 +477,7 @@ impl Run {
             }
         };
         let mark = |world: &World| {
-            let no_version = answer.form == Form::NoVersion;
+            let no_version = reply.form == Form::NoVersion;
             let version = if no_version {
                 String::new()
             } else {
@@ -488,10 +488,10 @@ impl Run {
                 mark: true,
             }
         };
-        if initial && !matches!(answer.form, Form::NoMark | Form::MarkLast) {
+        if initial && !matches!(reply.form, Form::NoMark | Form::MarkLast) {
             frames.push(mark(&self.world));
         }
-        for live in &answer.live {
+        for live in &reply.live {
             let version = self.world.version.to_string();
             frames.extend(match *live {
                 Live::Change(change) => self.world.change(change),
@@ -511,15 +511,15 @@ impl Run {
                 Live::Garbage(garbage) => Some(Frame::Garbage(garbage)),
             });
         }
-        if initial && answer.form == Form::MarkLast {
+        if initial && reply.form == Form::MarkLast {
             frames.push(mark(&self.world));
         }
-        if answer.spoil != Spoil::Nothing {
-            answer.spoil_frames(&mut frames);
+        if reply.spoil != Spoil::Nothing {
+            reply.spoil_frames(&mut frames);
         }
         let written = Written::stream(&frames);
-        let end = written.end(answer.end);
-        let silent = answer.end == End::Silent && self.settings.read_timeouts;
+        let end = written.end(reply.end);
+        let silent = reply.end == End::Silent && self.settings.read_timeouts;
         self.model.watched(
             Stream {
                 frames: &frames,
@@ -531,22 +531,22 @@ impl Run {
                     })
                     .collect(),
                 end: if silent { End::Silent } else { End::Clean },
-                breaks: answer.end == End::Reset,
+                breaks: reply.end == End::Reset,
                 started: now,
                 patience: u64::from(timeout) * 1000 + 30_000,
-                ended: now + if silent { 30_000 } else { answer.millis },
+                ended: now + if silent { 30_000 } else { reply.millis },
             },
             initial,
         );
-        Ok(self.body(&written.bytes[..end], &answer))
+        Ok(self.body(&written.bytes[..end], &reply))
     }
 
-    fn body(&self, bytes: &[u8], answer: &Answer) -> Body {
-        let is_timed = answer.end == End::Silent && self.settings.read_timeouts;
+    fn body(&self, bytes: &[u8], reply: &Answer) -> Body {
+        let is_timed = reply.end == End::Silent && self.settings.read_timeouts;
         let body = Ending {
             pieces: Pieces::new(bytes, &self.settings.pieces),
-            end: answer.end,
-            millis: Some(answer.millis),
+            end: reply.end,
+            millis: Some(reply.millis),
             timeout: 0,
             time: self.time.clone(),
         };

@@ -26,8 +26,8 @@ pub fn run(input: &[u8]) {
     };
     if let Ok(status) = serde_json::from_slice::<Status>(&body) {
         let error = check(&body, &status);
-        for place in [Place::List, Place::Watch] {
-            follow(place, &error, &body);
+        for position in [Position::List, Position::Watch] {
+            follow(position, &error, &body);
         }
     }
     // In a frame it has to be an object; a frame that has more than one meaning is not asked about.
@@ -36,7 +36,7 @@ pub fn run(input: &[u8]) {
         let is_status =
             serde_json::from_slice::<Value>(&body).is_ok_and(|value| value["kind"] == "Status");
         follow(
-            Place::Event,
+            Position::Event,
             &Error::from_status(if is_status { status } else { Status::default() }),
             &body,
         );
@@ -115,7 +115,7 @@ fn check(body: &[u8], status: &Status) -> Error {
 
 /// Where the error comes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Place {
+enum Position {
     List,
     Watch,
     Event,
@@ -158,7 +158,7 @@ impl Clock for Notes {
     }
 }
 
-fn follow(place: Place, error: &Error, body: &[u8]) {
+fn follow(position: Position, error: &Error, body: &[u8]) {
     let stop = Stop::new();
     let notes = Notes {
         steps: Arc::default(),
@@ -170,7 +170,7 @@ fn follow(place: Place, error: &Error, body: &[u8]) {
         move |options: &ListOptions, _: &Stop| {
             notes.note(Step::List(options.resource_version.clone()));
             match lists.fetch_add(1, Ordering::Relaxed) {
-                0 if place == Place::List => Err(error.clone()),
+                0 if position == Position::List => Err(error.clone()),
                 _ => Ok(Body::from(KNOWN)),
             }
         }
@@ -181,8 +181,8 @@ fn follow(place: Place, error: &Error, body: &[u8]) {
         move |options: &ListOptions, _: &Stop| {
             notes.note(Step::Watch(options.resource_version.clone()));
             match watches.fetch_add(1, Ordering::Relaxed) {
-                0 if place == Place::Event => Ok(Body::from(frame.clone())),
-                0 if place == Place::Watch => Err(error.clone()),
+                0 if position == Position::Event => Ok(Body::from(frame.clone())),
+                0 if position == Position::Watch => Err(error.clone()),
                 _ => Ok(Body::from("{\"type\":\"BOOKMARK\",\"object\":{}}")),
             }
         }
@@ -211,18 +211,18 @@ fn follow(place: Place, error: &Error, body: &[u8]) {
     let recent = error.is_gone() || error.is_too_large_resource_version();
     let code = error.status().map_or(0, |status| status.code);
     let unacceptable = error.is_bad_request() || error.is_invalid() || matches!(code, 414 | 431);
-    let expected = match place {
-        Place::List if recent => vec![first, Step::List(None), second],
-        Place::List => vec![first.clone(), first, second],
+    let expected = match position {
+        Position::List if recent => vec![first, Step::List(None), second],
+        Position::List => vec![first.clone(), first, second],
         _ if error.is_too_many_requests() => vec![first, second.clone(), second],
         _ if unacceptable => vec![first, second, Step::List(None)],
         _ => vec![first, second, relist],
     };
     assert!(
         steps.starts_with(&expected),
-        "after {error} in a {place:?}: {steps:?}"
+        "after {error} in a {position:?}: {steps:?}"
     );
-    if place == Place::List && recent {
+    if position == Position::List && recent {
         assert_eq!(wait, None, "at once");
     } else {
         let wait = wait.expect("it waits");

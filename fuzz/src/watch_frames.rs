@@ -70,7 +70,7 @@ fn known_stream() -> String {
 
 /// What a store is told.
 #[derive(Clone, Debug, PartialEq)]
-enum Told {
+enum StoreCall {
     Added(Value),
     Updated(Value),
     Deleted(Value),
@@ -82,30 +82,30 @@ enum Told {
 /// An indexer that takes note of what it is told after the first list.
 struct Recorder<T> {
     indexer: Indexer<T>,
-    told: Mutex<Vec<Told>>,
+    calls: Mutex<Vec<StoreCall>>,
 }
 
 impl<T: Shown> Recorder<T> {
-    fn note(&self, told: Told) {
-        self.told.lock().unwrap().push(told);
+    fn note(&self, calls: StoreCall) {
+        self.calls.lock().unwrap().push(calls);
     }
 }
 
 impl<T: Shown> ReflectorStore<T> for Recorder<T> {
     fn add(&self, object: Arc<T>) -> Result<(), StoreError> {
-        self.note(Told::Added(object.shown()));
+        self.note(StoreCall::Added(object.shown()));
         self.indexer.add(object).map(drop)
     }
 
     fn update(&self, object: Arc<T>) -> Result<(), StoreError> {
-        self.note(Told::Updated(object.shown()));
+        self.note(StoreCall::Updated(object.shown()));
         self.indexer.update(object).map(drop)
     }
 
     fn delete(&self, gone: Deleted<T>) -> Result<(), StoreError> {
         self.note(match &gone {
-            Deleted::Final(object) => Told::Deleted(object.shown()),
-            Deleted::FinalStateUnknown { key, .. } => Told::Gone(key.to_string()),
+            Deleted::Final(object) => StoreCall::Deleted(object.shown()),
+            Deleted::FinalStateUnknown { key, .. } => StoreCall::Gone(key.to_string()),
         });
         self.indexer.delete(gone)
     }
@@ -115,7 +115,7 @@ impl<T: Shown> ReflectorStore<T> for Recorder<T> {
     }
 
     fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
-        self.note(Told::Bookmark(resource_version.to_owned()));
+        self.note(StoreCall::Bookmark(resource_version.to_owned()));
         self.indexer.bookmark(resource_version)
     }
 
@@ -127,7 +127,7 @@ impl<T: Shown> ReflectorStore<T> for Recorder<T> {
 #[derive(Debug, PartialEq)]
 struct Outcome {
     cache: BTreeMap<String, Value>,
-    told: Vec<Told>,
+    calls: Vec<StoreCall>,
     version: String,
     unreadable: u64,
     complete: bool,
@@ -165,7 +165,7 @@ fn reflected<T: Shown>(stream: &[u8], sizes: &[u8], given: Options) -> Outcome {
     };
     let store = Arc::new(Recorder {
         indexer: Indexer::<T>::for_objects(),
-        told: Mutex::default(),
+        calls: Mutex::default(),
     });
     let mut options = ReflectorOptions::default();
     options.clock = Arc::new(NoWaiting);
@@ -184,11 +184,11 @@ fn reflected<T: Shown>(stream: &[u8], sizes: &[u8], given: Options) -> Outcome {
     let reflector = Reflector::new(Arc::new(lister_watcher), store.clone(), options);
     reflector.run(&stop);
     let status = reflector.status();
-    let told = std::mem::take(&mut *store.told.lock().unwrap());
+    let calls = std::mem::take(&mut *store.calls.lock().unwrap());
     let again = again.lock().unwrap().take();
     Outcome {
         cache: shown(&store.indexer),
-        told,
+        calls,
         version: status.resource_version,
         unreadable: status.unreadable,
         complete: status.complete,
@@ -216,7 +216,7 @@ fn check<T: Shown>(stream: &[u8], sizes: &[u8], options: Options) {
             .any(|window| window == MARK.as_bytes());
         if !marked && !stream.contains(&b'\\') {
             assert_eq!(
-                (outcome.told.len(), outcome.cache.len()),
+                (outcome.calls.len(), outcome.cache.len()),
                 (0, 3),
                 "nothing has changed before the mark"
             );
@@ -232,8 +232,8 @@ fn check<T: Shown>(stream: &[u8], sizes: &[u8], options: Options) {
     };
     if is_exact {
         assert_eq!(
-            (&outcome.told, &outcome.version, outcome.unreadable),
-            (&expected.told, &expected.version, expected.unreadable)
+            (&outcome.calls, &outcome.version, outcome.unreadable),
+            (&expected.calls, &expected.version, expected.unreadable)
         );
         let broken = expected.broken.then_some(&outcome.version);
         if expected.events == 0 && !expected.broken || expected.error {
@@ -253,10 +253,10 @@ fn check<T: Shown>(stream: &[u8], sizes: &[u8], options: Options) {
         }
     } else {
         assert!(
-            outcome.told.starts_with(&expected.told),
+            outcome.calls.starts_with(&expected.calls),
             "{:?} lacks {:?}",
-            outcome.told,
-            expected.told
+            outcome.calls,
+            expected.calls
         );
     }
 }
@@ -268,7 +268,7 @@ fn frames(stream: &[u8]) -> StreamDeserializer<'_, SliceRead<'_>, IgnoredAny> {
 /// What serde_json finds.
 #[derive(Default)]
 struct Expected {
-    told: Vec<Told>,
+    calls: Vec<StoreCall>,
     version: String,
     unreadable: u64,
     events: u32,
@@ -347,20 +347,20 @@ fn event<T: Shown>(frame: &Value, expected: &mut Expected, options: Options) -> 
     match (kind, decoded, key_of(object)) {
         ("BOOKMARK", ..) => {
             if !version.is_empty() {
-                expected.told.push(Told::Bookmark(version.clone()));
+                expected.calls.push(StoreCall::Bookmark(version.clone()));
             }
         }
         (_, Some(_), None) => {
             expected.unreadable += 1;
             return true;
         }
-        ("ADDED", Some(object), _) => expected.told.push(Told::Added(object.shown())),
-        ("MODIFIED", Some(object), _) => expected.told.push(Told::Updated(object.shown())),
-        (_, Some(object), _) => expected.told.push(Told::Deleted(object.shown())),
+        ("ADDED", Some(object), _) => expected.calls.push(StoreCall::Added(object.shown())),
+        ("MODIFIED", Some(object), _) => expected.calls.push(StoreCall::Updated(object.shown())),
+        (_, Some(object), _) => expected.calls.push(StoreCall::Deleted(object.shown())),
         (_, None, key) => {
             expected.unreadable += 1;
             if kind == "DELETED" {
-                expected.told.extend(key.map(Told::Gone));
+                expected.calls.extend(key.map(StoreCall::Gone));
             }
         }
     }

@@ -95,7 +95,7 @@ fn clean(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn answer(code: u16, headers: &[(&'static str, &str)], body: &str) -> Error {
+    fn error_of(code: u16, headers: &[(&'static str, &str)], body: &str) -> Error {
         let headers = headers
             .iter()
             .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()))
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_status_is_kept_as_it_came() {
-        let error = answer(
+        let error = error_of(
             403,
             &[],
             r#"{"kind": "Status", "status": "Failure", "message": "no", "reason": "Forbidden", "code": 403}"#,
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn a_status_without_a_code_has_that_of_the_answer() {
         assert_eq!(
-            answer(418, &[], r#"{"kind": "Status"}"#)
+            error_of(418, &[], r#"{"kind": "Status"}"#)
                 .status()
                 .unwrap()
                 .code,
@@ -127,32 +127,32 @@ mod tests {
 
     #[test]
     fn any_other_body_is_the_message_on_one_short_line() {
-        let error = answer(404, &[], "404 page\r\n\x1b[31m not found\n");
+        let error = error_of(404, &[], "404 page\r\n\x1b[31m not found\n");
         assert!(error.is_not_found());
         assert_eq!(error.to_string(), r"404 page \u{1b}[31m not found (404)");
-        let long = answer(500, &[], &"é".repeat(5000)).to_string();
+        let long = error_of(500, &[], &"é".repeat(5000)).to_string();
         assert!(
             long.chars().count() < Prose::LENGTH + 20 && long.contains('…'),
             "{} bytes",
             long.len()
         );
-        let words = answer(500, &[], &"many words ".repeat(500)).to_string();
+        let words = error_of(500, &[], &"many words ".repeat(500)).to_string();
         assert!(
             words.len() < Prose::LENGTH + 20 && words.contains('…'),
             "{} bytes",
             words.len()
         );
         assert_eq!(
-            answer(502, &[], "").to_string(),
+            error_of(502, &[], "").to_string(),
             "the server answered 502 and no reason (502)"
         );
         // JSON, but not a Status; and a Status that is none.
         assert_eq!(
-            answer(500, &[], r#"{"kind":"Pod"}"#).to_string(),
+            error_of(500, &[], r#"{"kind":"Pod"}"#).to_string(),
             r#"{"kind":"Pod"} (500)"#
         );
         assert_eq!(
-            answer(500, &[], r#"{"kind":"Status","code":"x"}"#)
+            error_of(500, &[], r#"{"kind":"Status","code":"x"}"#)
                 .status()
                 .unwrap()
                 .code,
@@ -168,11 +168,11 @@ mod tests {
             "https://me:s3cret@login/",
             "https://s3cret:s3@cret@login/?s3cret",
         ] {
-            let error = answer(302, &[("location", to)], "");
+            let error = error_of(302, &[("location", to)], "");
             let expected = "the server redirects to https://login/, which is not followed (302)";
             assert_eq!(error.to_string(), expected);
         }
-        let error = answer(302, &[("location", "/path/@home")], "");
+        let error = error_of(302, &[("location", "/path/@home")], "");
         assert!(
             error.to_string().contains("redirects to /path/@home,"),
             "{error}"
@@ -182,9 +182,12 @@ mod tests {
     #[test]
     fn retry_after_comes_from_the_header_or_the_details() {
         let seconds = |error: Error| error.retry_after().map(|after| after.as_secs());
-        assert_eq!(seconds(answer(429, &[("retry-after", " 7 ")], "")), Some(7));
         assert_eq!(
-            seconds(answer(
+            seconds(error_of(429, &[("retry-after", " 7 ")], "")),
+            Some(7)
+        );
+        assert_eq!(
+            seconds(error_of(
                 429,
                 &[("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT")],
                 ""
@@ -192,9 +195,9 @@ mod tests {
             None
         );
         let details = r#"{"kind": "Status", "details": {"retryAfterSeconds": 3}}"#;
-        assert_eq!(seconds(answer(429, &[], details)), Some(3));
+        assert_eq!(seconds(error_of(429, &[], details)), Some(3));
         assert_eq!(
-            seconds(answer(429, &[("retry-after", "7")], details)),
+            seconds(error_of(429, &[("retry-after", "7")], details)),
             Some(7)
         );
     }

@@ -160,10 +160,10 @@ impl<'a> Attempt<'a> {
         let running = Running::begin(self.stop, self.new_connection);
         let sent = head.map(|head| running.enter(|| self.run(head)));
         let code = |response: &http::Response<_>| response.status().as_u16();
-        let answer = sent.as_ref().ok().and_then(|sent| sent.as_ref().ok());
-        self.metrics.sent(self.request, answer.map(code));
+        let response = sent.as_ref().ok().and_then(|sent| sent.as_ref().ok());
+        self.metrics.sent(self.request, response.map(code));
         match sent {
-            Ok(Ok(answer)) => self.receive(answer, running),
+            Ok(Ok(response)) => self.receive(response, running),
             _ if self.stop.is_stopped() => Err(Error::stopped()),
             Ok(Err(error)) => {
                 self.found_closed_connection = !self.new_connection
@@ -253,13 +253,13 @@ impl<'a> Attempt<'a> {
 
     fn receive(
         &self,
-        answer: http::Response<ureq::Body>,
+        response: http::Response<ureq::Body>,
         running: Running,
     ) -> Result<Response, Error> {
         let Self {
             client, request, ..
         } = self;
-        let (head, body) = answer.into_parts();
+        let (head, body) = response.into_parts();
         check_framing(&head.headers)?;
         client.policy.warn(&head.headers, self.context);
         let status = head.status.as_u16();

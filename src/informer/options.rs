@@ -25,7 +25,7 @@ pub type WrapQueue<T> = Arc<dyn Fn(Arc<dyn Queue<T>>) -> Arc<dyn Queue<T>> + Sen
 /// options.transform = Some(Transform::in_place(|object: &mut DynamicObject| {
 ///     object.as_map_mut().remove("spec");
 /// }));
-/// options.tell_recreation = true;
+/// options.recreation_as_delete_and_add = true;
 /// // Several informers may be made of them.
 /// for _ in 0..2 {
 ///     let nothing = Arc::new(ScriptedListerWatcher::new([]));
@@ -45,7 +45,7 @@ pub struct SharedIndexInformerOptions<T> {
     pub transform: Option<Transform<T>>,
     /// Whether an object that was deleted and created again while nobody watched, which a list gives away by
     /// its UID, is told as a deletion and an add. By default it is told as an update, as in client-go (I18).
-    pub tell_recreation: bool,
+    pub recreation_as_delete_and_add: bool,
     /// Is told how the queue and the cache stand. A [`MetricsProvider`](crate::metrics::MetricsProvider) gives one to
     /// each informer of a factory, and, by
     /// [`InformerNameAndResource::metrics`](crate::metrics::InformerNameAndResource::metrics), to one that no factory
@@ -65,7 +65,7 @@ impl<T> Default for SharedIndexInformerOptions<T> {
             reflector: ReflectorOptions::default(),
             queue: InformerQueue::default(),
             transform: None,
-            tell_recreation: false,
+            recreation_as_delete_and_add: false,
             metrics: None,
             wrap_queue: None,
         }
@@ -79,7 +79,7 @@ impl<T> Clone for SharedIndexInformerOptions<T> {
             reflector: self.reflector.clone(),
             queue: self.queue,
             transform: self.transform.clone(),
-            tell_recreation: self.tell_recreation,
+            recreation_as_delete_and_add: self.recreation_as_delete_and_add,
             metrics: self.metrics.clone(),
             wrap_queue: self.wrap_queue.clone(),
         }
@@ -91,7 +91,10 @@ impl<T> fmt::Debug for SharedIndexInformerOptions<T> {
         f.debug_struct("SharedIndexInformerOptions")
             .field("reflector", &self.reflector)
             .field("queue", &self.queue)
-            .field("tell_recreation", &self.tell_recreation)
+            .field(
+                "recreation_as_delete_and_add",
+                &self.recreation_as_delete_and_add,
+            )
             .finish_non_exhaustive()
     }
 }

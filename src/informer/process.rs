@@ -11,7 +11,7 @@ use crate::store::{Change, Gaps, Indexer, KnownObjects, StoreError};
 
 /// Is given each notification, with whether nothing but a resync happened (I16), and says whether to go on:
 /// not after a stop, however much there is (C3).
-pub(super) type Tell<'a, T> = dyn FnMut(KeyedNotification<T>, bool) -> bool + 'a;
+pub(super) type Notify<'a, T> = dyn FnMut(KeyedNotification<T>, bool) -> bool + 'a;
 
 /// The part of an informer's cache that one reflector fills: all of it, or what is in one namespace.
 pub(super) struct Part<T> {
@@ -19,7 +19,7 @@ pub(super) struct Part<T> {
     /// What the keys of the part begin with: a namespace and a slash. `None` for all.
     prefix: Option<String>,
     /// Whether another object under the same key is told as a deletion and an add.
-    tell_recreation: bool,
+    recreation_as_delete_and_add: bool,
 }
 
 impl<T: Object> Part<T> {
@@ -27,12 +27,12 @@ impl<T: Object> Part<T> {
     pub(super) fn new(
         cache: Arc<Indexer<T>>,
         namespace: Option<&str>,
-        tell_recreation: bool,
+        recreation_as_delete_and_add: bool,
     ) -> Self {
         Self {
             cache,
             prefix: namespace.map(|namespace| format!("{namespace}/")),
-            tell_recreation,
+            recreation_as_delete_and_add,
         }
     }
 
@@ -43,18 +43,18 @@ impl<T: Object> Part<T> {
         &self,
         deltas: &Deltas<T>,
         is_in_initial_list: bool,
-        tell: &mut Tell<'_, T>,
+        notify: &mut Notify<'_, T>,
     ) -> Result<(), StoreError> {
         let mut go_on = true;
         // What has been popped gets to the cache, also after a stop: the queue counts it as processed.
-        let tell = &mut |notification, sync| {
-            go_on = go_on && tell(notification, sync);
+        let notify = &mut |notification, sync| {
+            go_on = go_on && notify(notification, sync);
             go_on
         };
         // A change that is refused costs only itself: the ones after it may be good.
         let mut failed = None;
         for delta in deltas.iter() {
-            if let Err(error) = self.process_one(deltas, delta, is_in_initial_list, tell) {
+            if let Err(error) = self.process_one(deltas, delta, is_in_initial_list, notify) {
                 failed.get_or_insert(error);
             }
         }
@@ -66,14 +66,14 @@ impl<T: Object> Part<T> {
         deltas: &Deltas<T>,
         delta: &Delta<T>,
         is_in_initial_list: bool,
-        tell: &mut Tell<'_, T>,
+        notify: &mut Notify<'_, T>,
     ) -> Result<(), StoreError> {
         match delta {
             Delta::Deleted(gone) => {
                 let key = self.key(deltas, delta)?;
                 let old = self.cache.get_by_key(&key);
                 self.cache.delete_keyed(&key, gone)?;
-                tell(
+                notify(
                     KeyedNotification {
                         key,
                         event: Notification::deleted(gone.clone(), old),
@@ -87,16 +87,16 @@ impl<T: Object> Part<T> {
             | Delta::Sync(object) => {
                 let key = self.key(deltas, delta)?;
                 let old = self.cache.add_keyed(Key::clone(&key), Arc::clone(object))?;
-                self.tell_object(key, old, Arc::clone(object), is_in_initial_list, tell);
+                self.notify_object(key, old, Arc::clone(object), is_in_initial_list, notify);
             }
-            Delta::ReplacedAll(list) => self.replace_all(list, is_in_initial_list, tell)?,
+            Delta::ReplacedAll(list) => self.replace_all(list, is_in_initial_list, notify)?,
             Delta::SyncAll => {
                 self.known().into_iter().all(|(key, object)| {
                     let event = Notification::Modified {
                         old: Arc::clone(&object),
                         new: object,
                     };
-                    tell(KeyedNotification { key, event }, true)
+                    notify(KeyedNotification { key, event }, true)
                 });
             }
             Delta::Bookmark(resource_version) => self.cache.set_resource_version(resource_version),
@@ -109,11 +109,11 @@ impl<T: Object> Part<T> {
         &self,
         batch: &[Deltas<T>],
         is_in_initial_list: bool,
-        tell: &mut Tell<'_, T>,
+        notify: &mut Notify<'_, T>,
     ) -> Result<(), ProcessError> {
         let mut errors = BatchError::new();
         for (position, deltas) in batch.iter().enumerate() {
-            match panic::catch(|| self.process(deltas, is_in_initial_list, tell)) {
+            match panic::catch(|| self.process(deltas, is_in_initial_list, notify)) {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => errors.add(position, error),
                 Err(panic) => errors.add(position, panic),
@@ -128,7 +128,7 @@ impl<T: Object> Part<T> {
         &self,
         batch: &[Deltas<T>],
         is_in_initial_list: bool,
-        tell: &mut Tell<'_, T>,
+        notify: &mut Notify<'_, T>,
     ) -> Result<(), StoreError> {
         let mut failed = None;
         let mut changes = Vec::with_capacity(batch.len());
@@ -165,7 +165,7 @@ impl<T: Object> Part<T> {
             };
             at = position + 1;
             let go_on = match change {
-                Change::Delete(gone) => tell(
+                Change::Delete(gone) => notify(
                     KeyedNotification {
                         key,
                         event: Notification::deleted(gone, old),
@@ -173,7 +173,7 @@ impl<T: Object> Part<T> {
                     false,
                 ),
                 Change::Add(new) | Change::Update(new) => {
-                    self.tell_object(key, old, new, is_in_initial_list, tell)
+                    self.notify_object(key, old, new, is_in_initial_list, notify)
                 }
                 Change::Bookmark(_) => true,
             };
@@ -195,7 +195,7 @@ impl<T: Object> Part<T> {
         &self,
         list: &ReplacedAll<T>,
         is_in_initial_list: bool,
-        tell: &mut Tell<'_, T>,
+        notify: &mut Notify<'_, T>,
     ) -> Result<(), StoreError> {
         let mut failed = None;
         let mut gaps = list.gaps.clone();
@@ -232,7 +232,7 @@ impl<T: Object> Part<T> {
                 key: Key::clone(key),
                 last_known: Some(Arc::clone(object)),
             };
-            if !tell(
+            if !notify(
                 KeyedNotification {
                     key: Key::clone(key),
                     event: Notification::deleted(gone, None),
@@ -247,7 +247,7 @@ impl<T: Object> Part<T> {
                 continue;
             }
             let before = old.get(&key).cloned();
-            if !self.tell_object(key, before, new, is_in_initial_list, tell) {
+            if !self.notify_object(key, before, new, is_in_initial_list, notify) {
                 return Ok(());
             }
         }
@@ -290,20 +290,20 @@ impl<T: Object> Part<T> {
     }
 
     /// An object that is in the cache now, where `old` was before.
-    fn tell_object(
+    fn notify_object(
         &self,
         key: Key,
         old: Option<Arc<T>>,
         new: Arc<T>,
         is_in_initial_list: bool,
-        tell: &mut Tell<'_, T>,
+        notify: &mut Notify<'_, T>,
     ) -> bool {
         let added = |object| Notification::Added {
             object,
             is_in_initial_list,
         };
         let Some(old) = old else {
-            return tell(
+            return notify(
                 KeyedNotification {
                     key,
                     event: added(new),
@@ -311,18 +311,18 @@ impl<T: Object> Part<T> {
                 false,
             );
         };
-        if self.tell_recreation && is_recreated(&*old, &*new) {
+        if self.recreation_as_delete_and_add && is_recreated(&*old, &*new) {
             let gone = Deleted::FinalStateUnknown {
                 key: Key::clone(&key),
                 last_known: Some(old),
             };
-            return tell(
+            return notify(
                 KeyedNotification {
                     key: Key::clone(&key),
                     event: Notification::deleted(gone, None),
                 },
                 false,
-            ) && tell(
+            ) && notify(
                 KeyedNotification {
                     key,
                     event: added(new),
@@ -331,7 +331,7 @@ impl<T: Object> Part<T> {
             );
         }
         let sync = old.resource_version() == new.resource_version();
-        tell(
+        notify(
             KeyedNotification {
                 key,
                 event: Notification::Modified { old, new },

@@ -3,7 +3,7 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use super::{InformerMetrics, MetricsProvider, say};
+use super::{InformerMetrics, MetricsProvider, call};
 use crate::error::debug_as_display;
 use crate::object::GroupVersionResource;
 use crate::panic::catch;
@@ -252,7 +252,7 @@ impl InformerNameAndResource {
         };
         let informer = &metrics.informer;
         match catch(|| provider.informer_metrics(informer.clone())) {
-            Ok(answer) => metrics.metrics = answer,
+            Ok(created) => metrics.metrics = created,
             Err(panic) => problems.push(format!("{informer}: the metrics provider {panic}")),
         }
         metrics.metrics.is_some().then(|| Arc::new(metrics))
@@ -295,30 +295,30 @@ impl ReservedMetrics {
         self.informer.release();
     }
 
-    fn tell(&self, tell: impl FnOnce(&dyn InformerMetrics)) {
+    fn with_metrics(&self, report: impl FnOnce(&dyn InformerMetrics)) {
         if let Some(metrics) = self.metrics.as_deref().filter(|_| self.is_reserved()) {
-            tell(metrics);
+            report(metrics);
         }
     }
 }
 
 impl InformerMetrics for ReservedMetrics {
     fn queued_items(&self, items: usize) {
-        self.tell(|metrics| metrics.queued_items(items));
+        self.with_metrics(|metrics| metrics.queued_items(items));
     }
 
     fn processing_latency(&self, latency: Duration) {
-        self.tell(|metrics| metrics.processing_latency(latency));
+        self.with_metrics(|metrics| metrics.processing_latency(latency));
     }
 
     fn store_resource_version(&self, version: u64) {
-        self.tell(|metrics| metrics.store_resource_version(version));
+        self.with_metrics(|metrics| metrics.store_resource_version(version));
     }
 
     fn ended(&self) {
         self.informer.release();
         if let Some(metrics) = &self.metrics {
-            say(|| metrics.ended());
+            call(|| metrics.ended());
         }
     }
 }

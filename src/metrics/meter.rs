@@ -21,19 +21,19 @@ impl<M: ?Sized> Meter<M> {
     }
 
     /// Tells a level; `read` may lock what is measured.
-    pub(crate) fn level<R>(&self, read: impl FnOnce() -> R, tell: impl FnOnce(&M, R)) {
+    pub(crate) fn level<R>(&self, read: impl FnOnce() -> R, record: impl FnOnce(&M, R)) {
         let Some(metrics) = &self.metrics else { return };
-        let told = {
+        let called = {
             let _in_order = self.order.lock();
-            catch(|| tell(&**metrics, read()))
+            catch(|| record(&**metrics, read()))
         };
-        report(told);
+        report(called);
     }
 
     /// Tells of something that has happened.
-    pub(crate) fn event(&self, tell: impl FnOnce(&M)) {
+    pub(crate) fn event(&self, record: impl FnOnce(&M)) {
         if let Some(metrics) = &self.metrics {
-            say(|| tell(&**metrics));
+            call(|| record(&**metrics));
         }
     }
 
@@ -43,13 +43,13 @@ impl<M: ?Sized> Meter<M> {
 }
 
 /// Calls metrics, which are a user's code.
-pub(crate) fn say(tell: impl FnOnce()) {
-    report(catch(tell));
+pub(crate) fn call(record: impl FnOnce()) {
+    report(catch(record));
 }
 
 /// Logs a panic of metrics, under no lock: a logger is user code, and may cause a level to be told.
-fn report(told: Result<(), String>) {
-    if let Err(panic) = told {
+fn report(called: Result<(), String>) {
+    if let Err(panic) = called {
         // If the logger panics too, nobody is left to tell.
         drop(catch(|| log::error!("metrics {panic}")));
     }

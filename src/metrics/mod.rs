@@ -26,7 +26,7 @@ use std::time::Duration;
 pub use client::ClientMetrics;
 pub(crate) use identity::ReservedMetrics;
 pub use identity::{InformerName, InformerNameAndResource, InformerNameError};
-pub(crate) use meter::{Meter, resource_version_metric, say};
+pub(crate) use meter::{Meter, call, resource_version_metric};
 pub(crate) use shares::shares;
 pub use work_queue::WorkQueueMetrics;
 

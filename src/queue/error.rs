@@ -216,7 +216,7 @@ impl Processed {
     }
 
     /// What the pop answers.
-    pub(super) fn answer<P>(self, popped: P) -> Result<P, PopError<P>> {
+    pub(super) fn into_result<P>(self, popped: P) -> Result<P, PopError<P>> {
         match self.result {
             Ok(()) => Ok(popped),
             Err(error) => Err(PopError::Process { popped, error }),

@@ -82,7 +82,7 @@ struct Flight {
     superseded: bool,
 }
 
-struct Taken<T> {
+struct Popped<T> {
     key: Key,
     object: Arc<T>,
     in_initial_list: bool,
@@ -121,15 +121,15 @@ impl<T> Fifo<T> {
     /// [`PopError::Closed`] once the queue is closed and empty; [`PopError::Process`] gives what `process`
     /// failed with, and the object.
     pub fn pop(&self, process: &mut Process<'_, T>) -> Result<Arc<T>, PopError<Arc<T>>> {
-        let Some(taken) = self.take() else {
+        let Some(popped) = self.take() else {
             return Err(PopError::Closed);
         };
-        let processed = Processed::from(catch(|| process(&taken.object, taken.in_initial_list)));
-        self.land(&taken, processed.again(0));
-        processed.answer(taken.object)
+        let processed = Processed::from(catch(|| process(&popped.object, popped.in_initial_list)));
+        self.land(&popped, processed.again(0));
+        processed.into_result(popped.object)
     }
 
-    fn take(&self) -> Option<Taken<T>> {
+    fn take(&self) -> Option<Popped<T>> {
         let this = thread::current().id();
         let mut state = self.state.lock();
         loop {
@@ -141,14 +141,14 @@ impl<T> Fifo<T> {
                 }
                 Some(_) => {}
                 None => {
-                    if let Some(taken) = state.next() {
-                        let key = Arc::clone(&taken.key);
+                    if let Some(popped) = state.next() {
+                        let key = Arc::clone(&popped.key);
                         state.in_flight = Some(Flight {
                             key,
                             thread: this,
                             superseded: false,
                         });
-                        return Some(taken);
+                        return Some(popped);
                     }
                     if state.flying > 0 {
                         // Nothing but deleted keys: they are done with.
@@ -166,7 +166,7 @@ impl<T> Fifo<T> {
         }
     }
 
-    fn land(&self, taken: &Taken<T>, again: bool) {
+    fn land(&self, popped: &Popped<T>, again: bool) {
         let mut state = self.state.lock();
         let again = again
             && state
@@ -174,21 +174,21 @@ impl<T> Fifo<T> {
                 .take()
                 .is_some_and(|flight| !flight.superseded);
         state.in_flight = None;
-        if again && taken.counts {
+        if again && popped.counts {
             state.flying -= 1;
         }
         state.settle();
         if again {
             let end = state.order.len();
-            let at = if taken.counts {
+            let at = if popped.counts {
                 end.min(state.initial - 1)
             } else {
                 end
             };
-            state.order.insert(at, Arc::clone(&taken.key));
+            state.order.insert(at, Arc::clone(&popped.key));
             state
                 .items
-                .insert(Arc::clone(&taken.key), Arc::clone(&taken.object));
+                .insert(Arc::clone(&popped.key), Arc::clone(&popped.object));
         }
         if state.closed {
             self.changed.notify_all();
@@ -316,7 +316,7 @@ impl<T> Fifo<T> {
 }
 
 impl<T> State<T> {
-    fn next(&mut self) -> Option<Taken<T>> {
+    fn next(&mut self) -> Option<Popped<T>> {
         let next = self.pass();
         self.order.shrink_when_empty();
         self.items.shrink_when_empty();
@@ -324,13 +324,13 @@ impl<T> State<T> {
     }
 
     /// The next one that waits, past the keys that have been deleted.
-    fn pass(&mut self) -> Option<Taken<T>> {
+    fn pass(&mut self) -> Option<Popped<T>> {
         let in_initial_list = !self.synced;
         while let Some(key) = self.order.pop_front() {
             let counts = self.initial > self.flying;
             self.flying += usize::from(counts);
             if let Some(object) = self.items.remove(&key) {
-                return Some(Taken {
+                return Some(Popped {
                     key,
                     object,
                     in_initial_list,

@@ -12,7 +12,7 @@ pub(super) struct InitialObjects<V> {
     /// `None` where it has been removed again.
     objects: Vec<(Key, Option<V>)>,
     /// The index of each, once the order of the keys has not been kept.
-    places: Option<HashMap<Key, usize>>,
+    positions: Option<HashMap<Key, usize>>,
     /// How many have not been removed.
     count: usize,
 }
@@ -21,7 +21,7 @@ impl<V> InitialObjects<V> {
     pub(super) fn new() -> Self {
         Self {
             objects: Vec::new(),
-            places: None,
+            positions: None,
             count: 0,
         }
     }
@@ -31,34 +31,34 @@ impl<V> InitialObjects<V> {
     }
 
     pub(super) fn contains(&self, key: &str) -> bool {
-        self.place(key)
-            .is_some_and(|place| self.objects[place].1.is_some())
+        self.position(key)
+            .is_some_and(|position| self.objects[position].1.is_some())
     }
 
     pub(super) fn put(&mut self, key: Key, object: V) {
-        if let Some(place) = self.place(&key) {
-            let older = self.objects[place].1.replace(object);
+        if let Some(position) = self.position(&key) {
+            let older = self.objects[position].1.replace(object);
             self.count += usize::from(older.is_none());
             return;
         }
-        if self.places.is_none() && self.objects.last().is_some_and(|(last, _)| *last > key) {
-            let places = self
+        if self.positions.is_none() && self.objects.last().is_some_and(|(last, _)| *last > key) {
+            let positions = self
                 .objects
                 .iter()
                 .enumerate()
-                .map(|(place, (key, _))| (key.clone(), place));
-            self.places = Some(places.collect());
+                .map(|(position, (key, _))| (key.clone(), position));
+            self.positions = Some(positions.collect());
         }
-        if let Some(places) = &mut self.places {
-            places.insert(key.clone(), self.objects.len());
+        if let Some(positions) = &mut self.positions {
+            positions.insert(key.clone(), self.objects.len());
         }
         self.objects.push((key, Some(object)));
         self.count += 1;
     }
 
     pub(super) fn remove(&mut self, key: &str) {
-        if let Some(place) = self.place(key) {
-            let gone = self.objects[place].1.take();
+        if let Some(position) = self.position(key) {
+            let gone = self.objects[position].1.take();
             self.count -= usize::from(gone.is_some());
         }
     }
@@ -71,9 +71,9 @@ impl<V> InitialObjects<V> {
             .collect()
     }
 
-    fn place(&self, key: &str) -> Option<usize> {
-        match &self.places {
-            Some(places) => places.get(key).copied(),
+    fn position(&self, key: &str) -> Option<usize> {
+        match &self.positions {
+            Some(positions) => positions.get(key).copied(),
             // Mostly it is behind all of them.
             None if self.objects.last().is_none_or(|(last, _)| **last < *key) => None,
             None => self
@@ -109,7 +109,7 @@ mod tests {
                 "{changes}"
             );
         }
-        let hashed = objects.places.is_some();
+        let hashed = objects.positions.is_some();
         let all = objects.into_vec();
         assert!(
             all.iter()

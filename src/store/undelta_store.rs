@@ -49,12 +49,12 @@ pub struct UndeltaStore<T> {
     push: Box<PushFn<T>>,
     /// Whose turn it is to push. Innermost: held for a look and a change of it, never while something is
     /// pushed. Nobody waits for it to change: who finds a push under way leaves word and goes.
-    turn: Mutex<Turn>,
+    push_state: Mutex<PushState>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Turn {
-    Nobody,
+enum PushState {
+    Idle,
     /// Some thread lists and pushes.
     Pushing,
     /// And it has to do so again: something was written meanwhile.
@@ -67,7 +67,7 @@ impl<T: 'static> UndeltaStore<T> {
         Self {
             store: Indexer::new(accessor, Indexers::new()),
             push: Box::new(push),
-            turn: Mutex::new(Turn::Nobody),
+            push_state: Mutex::new(PushState::Idle),
         }
     }
 }
@@ -147,12 +147,12 @@ impl<T> UndeltaStore<T> {
     /// Sees to it that what has just been written is pushed.
     fn pushed(&self) {
         {
-            let mut turn = self.turn.lock();
-            if *turn != Turn::Nobody {
-                *turn = Turn::PushingAgain;
+            let mut push_state = self.push_state.lock();
+            if *push_state != PushState::Idle {
+                *push_state = PushState::PushingAgain;
                 return;
             }
-            *turn = Turn::Pushing;
+            *push_state = PushState::Pushing;
         }
         loop {
             let everything = self.store.snapshot().0;
@@ -162,12 +162,12 @@ impl<T> UndeltaStore<T> {
                     log::error!("the push function of an UndeltaStore: {message}");
                 }));
             }
-            let mut turn = self.turn.lock();
-            if *turn == Turn::Pushing {
-                *turn = Turn::Nobody;
+            let mut push_state = self.push_state.lock();
+            if *push_state == PushState::Pushing {
+                *push_state = PushState::Idle;
                 return;
             }
-            *turn = Turn::Pushing;
+            *push_state = PushState::Pushing;
         }
     }
 }

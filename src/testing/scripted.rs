@@ -186,7 +186,7 @@ impl ScriptedListerWatcher {
         true
     }
 
-    fn answer(&self, request: Request, stop: &Stop) -> Result<Body, Error> {
+    fn respond(&self, request: Request, stop: &Stop) -> Result<Body, Error> {
         let answer = {
             let mut state = self.shared.state.lock();
             state.requests.push(request);
@@ -210,11 +210,11 @@ impl ScriptedListerWatcher {
 
 impl ListerWatcher for ScriptedListerWatcher {
     fn list(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
-        self.answer(Request::List(options.clone()), stop)
+        self.respond(Request::List(options.clone()), stop)
     }
 
     fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
-        self.answer(Request::Watch(options.clone()), stop)
+        self.respond(Request::Watch(options.clone()), stop)
     }
 
     fn supports_watch_list(&self) -> bool {

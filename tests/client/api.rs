@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::server::{Reply, SOON, Seen, Server, answer, first_chunk};
+use super::server::{Reply, SOON, Seen, Server, first_chunk, reply};
 
 /// Of a group of its own, and knows nothing but its name.
 #[derive(Debug, Deserialize)]
@@ -403,33 +403,33 @@ fn what_is_not_the_object_is_no_answer() {
     let json = "Content-Type: application/json\r\n";
     for bytes in [
         // Another object than was asked for, and none.
-        answer("200 OK", json, &named("s3cret", "n")),
-        answer("200 OK", json, &named("a", "other")),
-        answer("200 OK", json, &named("", "n")),
-        answer("200 OK", json, "{}"),
-        answer(
+        reply("200 OK", json, &named("s3cret", "n")),
+        reply("200 OK", json, &named("a", "other")),
+        reply("200 OK", json, &named("", "n")),
+        reply("200 OK", json, "{}"),
+        reply(
             "200 OK",
             json,
             r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"s3cret"}"#,
         ),
-        answer(
+        reply(
             "200 OK",
             json,
             r#"{"kind":"Secret","apiVersion":"v1","metadata":{"name":"a","namespace":"n"}}"#,
         ),
         // No JSON, or not all of it.
-        answer(
+        reply(
             "200 OK",
             "Content-Type: text/html\r\n",
             "<html>s3cret</html>",
         ),
-        answer("200 OK", "Content-Encoding: gzip\r\n", MAP),
-        answer("200 OK", json, ""),
-        answer("200 OK", json, "{\"metadata\":{\"name\":\"s3cret"),
-        answer("200 OK", json, &format!("{MAP}{MAP}")),
-        answer("200 OK", json, &"[".repeat(100_000)),
-        answer("200 OK", json, &"{\"metadata\":".repeat(100_000)),
-        answer("204 No Content", "", ""),
+        reply("200 OK", "Content-Encoding: gzip\r\n", MAP),
+        reply("200 OK", json, ""),
+        reply("200 OK", json, "{\"metadata\":{\"name\":\"s3cret"),
+        reply("200 OK", json, &format!("{MAP}{MAP}")),
+        reply("200 OK", json, &"[".repeat(100_000)),
+        reply("200 OK", json, &"{\"metadata\":".repeat(100_000)),
+        reply("204 No Content", "", ""),
     ] {
         for error in errors_of(move || Reply::Write(bytes.clone())) {
             assert!(error.is_decode(), "{error:?}");
@@ -486,7 +486,7 @@ fn what_the_server_says_is_the_error_with_all_that_was_asked() {
             "kind": "Status", "status": "Failure", "message": "no", "reason": reason, "code": code,
             "details": {"causes": [{"reason": cause}]},
         });
-        let server = Server::start(move |_| Reply::Write(answer(line, "", &status.to_string())));
+        let server = Server::start(move |_| Reply::Write(reply(line, "", &status.to_string())));
         let (maps, stop) = (maps(&server), Stop::new());
         let error = maps.get("a", &stop).unwrap_err();
         assert!(is_it(&error), "{error:?}");
@@ -623,9 +623,9 @@ fn contended(conflicts: usize) -> Server {
         let is_read = request.starts_with("GET");
         Reply::Write(
             if is_read || writes.fetch_add(1, Ordering::SeqCst) >= conflicts {
-                answer("200 OK", "", MAP)
+                reply("200 OK", "", MAP)
             } else {
-                answer("409 Conflict", "", CONFLICT)
+                reply("409 Conflict", "", CONFLICT)
             },
         )
     })
@@ -663,8 +663,8 @@ fn a_change_is_tried_five_times() {
 fn only_conflicts_are_tried_again() {
     let server = Server::start(|request| {
         Reply::Write(match request {
-            get if get.starts_with("GET") => answer("200 OK", "", MAP),
-            _ => answer("503 Busy", "", ""),
+            get if get.starts_with("GET") => reply("200 OK", "", MAP),
+            _ => reply("503 Busy", "", ""),
         })
     });
     let mut calls = 0;

@@ -8,7 +8,7 @@ use k8s_informer::client::{KubeconfigOptions, Request};
 use k8s_informer::{Client, Config, Stop};
 
 use super::folder::Folder;
-use super::server::{Reply, Server, answer};
+use super::server::{Reply, Server, reply};
 use super::tls::Authority;
 
 fn kubeconfig(server: &str, user: &str) -> String {
@@ -129,7 +129,7 @@ fn a_token_file_is_read_again() {
     let file = folder.write("token", "first\n");
     let authority = Authority::new();
     let server = Server::with_tls(Some(authority.server("127.0.0.1")), |_| {
-        Reply::Write(answer("200 OK", "", "{}"))
+        Reply::Write(reply("200 OK", "", "{}"))
     });
     folder.write("ca.crt", &authority.pem);
     let text = kubeconfig(&server.https(), "{token: inline, tokenFile: token}");
@@ -294,7 +294,7 @@ fn without_a_ca_those_of_the_system_are_trusted() {
     let folder = Folder::new("system");
     let authority = Authority::new();
     let server = Server::with_tls(Some(authority.server("127.0.0.1")), |_| {
-        Reply::Write(answer("200 OK", "", "{}"))
+        Reply::Write(reply("200 OK", "", "{}"))
     });
     let config = folder.write("config", &kubeconfig(&server.https(), "{}"));
     let bundle = folder.write("bundle.pem", &authority.pem);

@@ -9,7 +9,7 @@ use k8s_informer::reflector::ListOptions;
 use k8s_informer::{Client, Config, DynamicObject, Error, Object, Stop};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
-use super::server::{Reply, Server, answer};
+use super::server::{Reply, Server, reply};
 use crate::own_process;
 
 /// As the standard library makes them, and handlers have them.
@@ -45,7 +45,7 @@ fn decode_everywhere(
                 r#"{{"kind":"List","metadata":{{"resourceVersion":"7"}},"items":[{object}]}}"#
             ),
         };
-        Reply::Write(answer("200 OK", "", &body))
+        Reply::Write(reply("200 OK", "", &body))
     });
     let client = Client::new(Config::new(server.url())).unwrap();
     let (api, stop) = (client.api::<CustomResourceDefinition>(None), Stop::new());

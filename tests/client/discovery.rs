@@ -10,7 +10,7 @@ use k8s_informer::object::{GroupVersionKind, GroupVersionResource, Scope};
 use k8s_informer::{Client, Config, Stop};
 use serde_json::{Value, json};
 
-use super::server::{Reply, Server, answer};
+use super::server::{Reply, Server, reply};
 
 /// The body of a recorded answer.
 fn sample(name: &str) -> Value {
@@ -23,7 +23,7 @@ fn sample(name: &str) -> Value {
 }
 
 pub(crate) fn ok(body: &Value) -> Vec<u8> {
-    answer(
+    reply(
         "200 OK",
         "Content-Type: application/json\r\n",
         &body.to_string(),
@@ -31,11 +31,11 @@ pub(crate) fn ok(body: &Value) -> Vec<u8> {
 }
 
 pub(crate) fn not_found() -> Vec<u8> {
-    answer("404 Not Found", "", "404 page not found\n")
+    reply("404 Not Found", "", "404 page not found\n")
 }
 
 pub(crate) fn unavailable() -> Vec<u8> {
-    answer(
+    reply(
         "503 Service Unavailable",
         "Content-Type: text/plain\r\n",
         "service unavailable\n",
@@ -493,7 +493,7 @@ fn a_group_that_can_not_be_asked_hides_no_other() {
             ))
         }
         "/apis/a.example.com/v1" => Some(unavailable()),
-        "/apis/b.example.com/v1" => Some(answer("200 OK", "", "<html>s3cret</html>")),
+        "/apis/b.example.com/v1" => Some(reply("200 OK", "", "<html>s3cret</html>")),
         // As metrics are told that are none.
         "/apis/c.example.com/v1" => {
             Some(ok(&json!({"kind": "APIResourceList", "resources": null})))
@@ -806,7 +806,7 @@ fn what_is_no_list_of_groups_is_an_error() {
         "s3cret\u{1b}",
         &deep,
     ] {
-        let reply = answer("200 OK", "", body);
+        let reply = reply("200 OK", "", body);
         let error = client(&serving(move |_| Some(reply.clone())))
             .discovery(&Stop::new())
             .unwrap_err();
@@ -817,7 +817,7 @@ fn what_is_no_list_of_groups_is_an_error() {
             "{text}"
         );
     }
-    let html = answer("200 OK", "Content-Type: text/html\r\n", "<p>Log in</p>");
+    let html = reply("200 OK", "Content-Type: text/html\r\n", "<p>Log in</p>");
     let error = client(&serving(move |_| Some(html.clone())))
         .discovery(&Stop::new())
         .unwrap_err();
@@ -827,7 +827,7 @@ fn what_is_no_list_of_groups_is_an_error() {
     );
 
     // Who may not ask is told so; and a server that has nothing at all has nothing.
-    let forbidden = answer("403 Forbidden", "", "no");
+    let forbidden = reply("403 Forbidden", "", "no");
     let error = client(&serving(move |_| Some(forbidden.clone())))
         .discovery(&Stop::new())
         .unwrap_err();

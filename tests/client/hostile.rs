@@ -10,7 +10,7 @@ use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::{ListOptions, ListerWatcher};
 use k8s_informer::{Client, Config, Error, Stop};
 
-use super::server::{Reply, SOON, Server, answer, read_request};
+use super::server::{Reply, SOON, Server, read_request, reply};
 
 /// Far more than the buffers of client and sockets hold.
 const WITHOUT_END: usize = 64 << 20;
@@ -206,8 +206,8 @@ fn another_protocol_is_not_switched_to() {
 #[test]
 fn what_comes_behind_an_answer_is_not_taken_for_the_next() {
     let server = Server::start(|_| {
-        let mut bytes = answer("200 OK", "", "{}");
-        bytes.extend(answer("200 OK", "", "{\"smuggled\":true}"));
+        let mut bytes = reply("200 OK", "", "{}");
+        bytes.extend(reply("200 OK", "", "{\"smuggled\":true}"));
         Reply::Write(bytes)
     });
     let client = Client::new(Config::new(server.url())).unwrap();
@@ -238,7 +238,7 @@ fn a_list_and_a_watch_that_are_not_json_are_told_by_their_type() {
         ),
     ] {
         let server =
-            Server::start(move |_| Reply::Write(answer("200 OK", headers, "<html>s3cret</html>")));
+            Server::start(move |_| Reply::Write(reply("200 OK", headers, "<html>s3cret</html>")));
         let config = Config::new(server.url()).disable_compression(true);
         let pods = Client::new(config).unwrap().lister_watcher(&pods(), None);
         for (verb, body) in [
@@ -263,7 +263,7 @@ fn a_list_and_a_watch_that_are_not_json_are_told_by_their_type() {
         "",
         "Content-Type: application/json;stream=watch\r\nContent-Encoding: identity\r\n",
     ] {
-        let server = Server::start(move |_| Reply::Write(answer("200 OK", headers, "{}")));
+        let server = Server::start(move |_| Reply::Write(reply("200 OK", headers, "{}")));
         let pods = Client::new(Config::new(server.url()))
             .unwrap()
             .lister_watcher(&pods(), None);
@@ -279,7 +279,7 @@ fn a_list_and_a_watch_that_are_not_json_are_told_by_their_type() {
 #[test]
 fn a_watch_is_answered_with_200() {
     for status in ["204 No Content", "202 Accepted"] {
-        let server = Server::start(move |_| Reply::Write(answer(status, "", "")));
+        let server = Server::start(move |_| Reply::Write(reply(status, "", "")));
         let pods = Client::new(Config::new(server.url()))
             .unwrap()
             .lister_watcher(&pods(), None);

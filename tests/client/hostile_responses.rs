@@ -5,7 +5,7 @@ use k8s_informer::reflector::Shard;
 use k8s_informer::{Error, Stop};
 use serde_json::{Value, json};
 
-use super::server::{Reply, Seen, Server, answer};
+use super::server::{Reply, Seen, Server, reply};
 use super::verbs::{all, counteds, status};
 
 fn counted(api_version: &str, kind: &str) -> Value {
@@ -18,7 +18,7 @@ fn counted(api_version: &str, kind: &str) -> Value {
 /// What reading an object comes to if this is the answer.
 fn read(body: &Value) -> Result<(), Error> {
     let body = body.to_string();
-    let server = Server::start(move |_| Reply::Write(answer("200 OK", "", &body)));
+    let server = Server::start(move |_| Reply::Write(reply("200 OK", "", &body)));
     let (api, stop) = (counteds(&server), Stop::new());
     let results = [
         api.get("a", &stop),
@@ -57,7 +57,7 @@ fn json_duplicate_fields_are_errors_of_the_call() {
         );
         let event = format!("{{\"type\":\"ADDED\",\"object\":{object}}}\n");
         let serving =
-            |body: String| Server::start(move |_| Reply::Write(answer("200 OK", "", &body)));
+            |body: String| Server::start(move |_| Reply::Write(reply("200 OK", "", &body)));
         let stop = Stop::new();
         let got = counteds(&serving(object)).get("a", &stop).map(drop);
         let listed = counteds(&serving(list))
@@ -129,7 +129,7 @@ fn a_page_that_says_that_it_comes_next_itself_is_the_last_one() {
             "kind": "CountedList", "apiVersion": "example.com/v1", "items": items,
             "metadata": {"resourceVersion": "7", "continue": "again"},
         });
-        Reply::Write(answer("200 OK", "", &list.to_string()))
+        Reply::Write(reply("200 OK", "", &list.to_string()))
     });
     let mut pages = counteds(&server).pages(&all(), &Stop::new());
     assert_eq!(pages.next().unwrap().unwrap().items.len(), 1);
@@ -157,7 +157,7 @@ fn pages_without_end_are_an_error() {
                 "kind": "CountedList", "apiVersion": "example.com/v1", "items": item.into_iter().collect::<Vec<_>>(),
                 "metadata": {"resourceVersion": "7", "continue": format!("t{}", next(numbered(request)))},
             });
-            Reply::Write(answer("200 OK", "", &list.to_string()))
+            Reply::Write(reply("200 OK", "", &list.to_string()))
         })
     };
     for (server, count, expected) in [
@@ -218,7 +218,7 @@ fn watch_answered_with_other_content_ends_with_error() {
         "null".to_owned(),
     ] {
         let shown = body.clone();
-        let server = Server::start(move |_| Reply::Write(answer("200 OK", "", &body)));
+        let server = Server::start(move |_| Reply::Write(reply("200 OK", "", &body)));
         let mut events = counteds(&server).watch(&all(), &Stop::new()).unwrap();
         let error = events.next().unwrap().unwrap_err();
         let text = format!("{error} {error:?}");

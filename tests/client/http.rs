@@ -6,7 +6,7 @@ use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::{ListOptions, ListerWatcher};
 use k8s_informer::{Client, Config, Error, Stop};
 
-use super::server::{Reply, Seen, Server, answer, first_chunk};
+use super::server::{Reply, Seen, Server, first_chunk, reply};
 
 fn client(server: &Server) -> Client {
     Client::new(Config::new(server.url()).connect_timeout(Duration::from_secs(5))).unwrap()
@@ -126,14 +126,14 @@ fn bodies_go_with_every_method_that_wants_one() {
 #[test]
 fn what_the_server_answers_is_the_error() {
     let forbidden = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"pods is forbidden","reason":"Forbidden","details":{"kind":"pods"},"code":403}"#;
-    let error = failure(answer("403 Forbidden", "", forbidden));
+    let error = failure(reply("403 Forbidden", "", forbidden));
     assert!(error.is_forbidden() && !error.is_retryable());
     assert_eq!(
         error.status().unwrap().details.as_ref().unwrap().kind,
         "pods"
     );
 
-    let error = failure(answer("404 Not Found", "", "404 page not found\n"));
+    let error = failure(reply("404 Not Found", "", "404 page not found\n"));
     assert!(error.is_not_found());
     let error = error.to_string();
     assert!(
@@ -141,7 +141,7 @@ fn what_the_server_answers_is_the_error() {
         "{error}"
     );
 
-    let error = failure(answer(
+    let error = failure(reply(
         "500 Oops",
         "Content-Type: text/html\r\n",
         "<html>\x07bad</html>",
@@ -152,11 +152,11 @@ fn what_the_server_answers_is_the_error() {
         "{error}"
     );
 
-    let error = failure(answer("429 Slow", "Retry-After: 3\r\n", ""));
+    let error = failure(reply("429 Slow", "Retry-After: 3\r\n", ""));
     assert!(error.is_too_many_requests());
     assert_eq!(error.retry_after(), Some(Duration::from_secs(3)));
 
-    let error = failure(answer(
+    let error = failure(reply(
         "302 Found",
         "Location: http://elsewhere/x?t=s3cret\r\n",
         "",
@@ -253,7 +253,7 @@ fn a_body_that_is_read_to_its_end_gives_its_connection_back() {
     }
     assert_eq!(server.accepted(), 1);
     // Failures too, as they have been read.
-    let server = Server::start(|_| Reply::Write(answer("404 No", "", "no")));
+    let server = Server::start(|_| Reply::Write(reply("404 No", "", "no")));
     let client = self::client(&server);
     for _ in 0..3 {
         client
@@ -281,7 +281,7 @@ fn get_on_closed_pooled_connection_is_retried() {
         Server::start(
             move |_| match count.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
                 1 => Reply::WriteAndClose(Vec::new()),
-                _ => Reply::Write(answer("200 OK", "", "{}")),
+                _ => Reply::Write(reply("200 OK", "", "{}")),
             },
         )
     }
@@ -395,7 +395,7 @@ fn silence_is_a_timeout() {
 
 #[test]
 fn lists_and_watches_have_their_paths_and_say_what_they_are() {
-    let server = Server::start(|_| Reply::Write(answer("403 No", "", "no")));
+    let server = Server::start(|_| Reply::Write(reply("403 No", "", "no")));
     let client = client(&server);
     let deployments = GroupVersionResource::new("apps", "v1", "deployments");
     let watcher = client.lister_watcher(&deployments, Some("a b"));

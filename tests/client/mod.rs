@@ -11,10 +11,10 @@ mod discovery;
 mod exec;
 mod folder;
 mod hostile;
+mod hostile_responses;
 mod http;
 mod identity;
 mod kubeconfigs;
-mod lies;
 mod paths;
 #[cfg(unix)]
 mod plugin;

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::folder::Folder;
 use super::script::{FUTURE, PAST, Plugin};
-use super::server::{Reply, Server, answer};
+use super::server::{Reply, Server, reply};
 use super::tls::Authority;
 
 fn get(client: &Client) -> Result<Vec<u8>, Error> {
@@ -27,8 +27,8 @@ fn a_token_is_used_until_it_expires_or_the_server_refuses_it() {
     let plugin = Plugin::new("plugin-token");
     // Accepts the token of the path that is asked for last.
     let server = Server::start(|request| match request.contains("Bearer good") {
-        true => Reply::Write(answer("200 OK", "", "{}")),
-        false => Reply::Write(answer("401 Unauthorized", "", "{}")),
+        true => Reply::Write(reply("200 OK", "", "{}")),
+        false => Reply::Write(reply("401 Unauthorized", "", "{}")),
     });
     let client = Client::new(Config::new(server.url()).exec(plugin.config())).unwrap();
     assert_eq!(plugin.runs(), 0, "nobody has asked for anything yet");
@@ -63,10 +63,10 @@ fn a_token_is_used_until_it_expires_or_the_server_refuses_it() {
     get(&client).unwrap();
     assert_eq!(plugin.runs(), 7);
     // If it fails then, that is what is told.
-    let handed_out = plugin.answer();
+    let handed_out = plugin.credential_file();
     let server = Server::start(move |_| {
         let _ = fs::remove_file(&handed_out);
-        Reply::Write(answer("401 Unauthorized", "", "{}"))
+        Reply::Write(reply("401 Unauthorized", "", "{}"))
     });
     let client = Client::new(Config::new(server.url()).exec(plugin.config())).unwrap();
     let error = get(&client).unwrap_err();
@@ -85,7 +85,7 @@ fn a_certificate_makes_connections_of_its_own() {
         json!({"clientCertificateData": chain, "clientKeyData": key, "expirationTimestamp": expires})
     };
     let server = Server::with_tls(Some(authority.server_for("127.0.0.1", &old)), |_| {
-        Reply::Write(answer("200 OK", "", "{}"))
+        Reply::Write(reply("200 OK", "", "{}"))
     });
     let config = Config::new(server.https())
         .ca_pem(authority.pem.clone())
@@ -140,12 +140,12 @@ fn those_who_are_refused_at_the_same_time_wait_for_one_run() {
     // All of them are there before the first one is refused.
     let all = Barrier::new(8);
     let server = Server::start(move |request| match request.contains("Bearer bad") {
-        false => Reply::Write(answer("200 OK", "", "{}")),
+        false => Reply::Write(reply("200 OK", "", "{}")),
         true => {
             if request.starts_with("POST") {
                 all.wait();
             }
-            Reply::Write(answer("401 Unauthorized", "", "{}"))
+            Reply::Write(reply("401 Unauthorized", "", "{}"))
         }
     });
     let client = Client::new(Config::new(server.url()).exec(plugin.config())).unwrap();
@@ -173,7 +173,7 @@ fn temporarily_unreadable_ca_is_not_blamed_on_plugin() {
     let folder = Folder::new("plugin-authority");
     let file = folder.write("ca.crt", &authority.pem);
     let server = Server::with_tls(Some(authority.server_for("127.0.0.1", &authority)), |_| {
-        Reply::Write(answer("200 OK", "", "{}"))
+        Reply::Write(reply("200 OK", "", "{}"))
     });
     let client = Client::new(
         Config::new(server.https())
@@ -220,8 +220,8 @@ fn a_plugin_is_not_asked_where_there_is_something_else() {
 #[test]
 fn runs_and_certificates_of_a_plugin_are_told_to_metrics() {
     #[derive(Default)]
-    struct Told(Mutex<Vec<String>>);
-    impl ClientMetrics for Told {
+    struct RecordedMetrics(Mutex<Vec<String>>);
+    impl ClientMetrics for RecordedMetrics {
         fn exec_plugin_call(&self, exit_code: i32, call_status: &str) {
             self.0
                 .lock()
@@ -240,13 +240,13 @@ fn runs_and_certificates_of_a_plugin_are_told_to_metrics() {
     let plugin = Plugin::new("plugin-metrics");
     let authority = Authority::new();
     let server = Server::with_tls(Some(authority.server("127.0.0.1")), |_| {
-        Reply::Write(answer("200 OK", "", "{}"))
+        Reply::Write(reply("200 OK", "", "{}"))
     });
-    let told = Arc::new(Told::default());
+    let recorded = Arc::new(RecordedMetrics::default());
     let config = |plugin: ExecConfig| {
         Config::new(server.https())
             .ca_pem(authority.pem.clone())
-            .metrics(told.clone())
+            .metrics(recorded.clone())
             .exec(plugin)
     };
     let client = Client::new(config(plugin.config())).unwrap();
@@ -262,7 +262,7 @@ fn runs_and_certificates_of_a_plugin_are_told_to_metrics() {
     let client = Client::new(config(ExecConfig::new("sh").args(["-c", "kill -9 $$"]))).unwrap();
     get(&client).unwrap_err();
     assert_eq!(
-        *told.0.lock().unwrap(),
+        *recorded.0.lock().unwrap(),
         [
             "1 plugin_execution_error",
             "0 no_error",

@@ -13,7 +13,7 @@ use rcgen::PKCS_ED25519;
 
 #[cfg(target_os = "linux")]
 use super::server::FullBacklog;
-use super::server::{Reply, Seen, Server, answer, first_chunk, hang};
+use super::server::{Reply, Seen, Server, first_chunk, hang, reply};
 use super::stop::stopped_in;
 use super::tls::Authority;
 use super::tunnels::{Kind, Tunnels};
@@ -25,7 +25,7 @@ fn get(config: Config) -> Result<Vec<u8>, Error> {
 }
 
 fn ok(_: &str) -> Reply {
-    Reply::Write(answer("200 OK", "", "{}"))
+    Reply::Write(reply("200 OK", "", "{}"))
 }
 
 /// A proxy of each kind, and the configuration for a server with this certificate authority.
@@ -180,16 +180,16 @@ fn deaf() -> (socket2::Socket, SocketAddr) {
 
 /// What comes of a proxy that answers so, whatever it is asked.
 fn answered(scheme: &str, answers: &[&[u8]], limit: Duration) -> Error {
-    let answers: Vec<_> = answers.iter().map(|answer| answer.to_vec()).collect();
+    let answers: Vec<_> = answers.iter().map(|reply| reply.to_vec()).collect();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || -> std::io::Result<()> {
         let (mut stream, _) = listener.accept()?;
-        for answer in answers {
+        for reply in answers {
             let _ = stream.read(&mut [0; 1024])?;
-            match &answer[..] {
+            match &reply[..] {
                 [] => hang(&mut stream, None),
-                answer => stream.write_all(answer)?,
+                reply => stream.write_all(reply)?,
             }
         }
         Ok(())

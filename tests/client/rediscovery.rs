@@ -13,7 +13,7 @@ use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
 use serde_json::json;
 
 use super::discovery::{aggregated, client, not_found, ok, path_of, real, serving, unavailable};
-use super::server::{Reply, SOON, Seen, Server, answer};
+use super::server::{Reply, SOON, Seen, Server, reply};
 
 /// A server that counts, and how often it was asked.
 fn counting(has_widgets: Arc<AtomicBool>) -> (Server, Arc<AtomicUsize>) {
@@ -252,7 +252,7 @@ fn a_server_that_does_not_answer_is_given_up_in_time() {
 
 #[test]
 fn no_token_is_told() {
-    let server = serving(|_| Some(answer("401 Unauthorized", "", "")));
+    let server = serving(|_| Some(reply("401 Unauthorized", "", "")));
     let client = Client::new(Config::new(server.url()).token("s3cret")).unwrap();
     let error = client.discover("pods", &Stop::new()).unwrap_err();
     assert!(error.is_unauthorized(), "{error:?}");
@@ -306,9 +306,9 @@ fn a_factory_takes_names() {
     );
     let stopped = Stop::new();
     stopped.stop();
-    let elsewhere = SharedInformerFactory::builder(self::client(&Server::mute())).build();
+    let other_server = SharedInformerFactory::builder(self::client(&Server::mute())).build();
     assert!(
-        elsewhere
+        other_server
             .find_resource("pods", &stopped)
             .unwrap_err()
             .is_stopped()

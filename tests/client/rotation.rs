@@ -12,7 +12,7 @@ use k8s_informer::{Client, Config, Error, Stop};
 use rcgen::PKCS_ECDSA_P256_SHA256;
 
 use super::folder::Folder;
-use super::server::{Reply, Seen, Server, answer, first_chunk};
+use super::server::{Reply, Seen, Server, first_chunk, reply};
 use super::tls::Authority;
 
 fn get(client: &Client) -> Result<Vec<u8>, Error> {
@@ -25,7 +25,7 @@ fn get(client: &Client) -> Result<Vec<u8>, Error> {
 fn script(request: &str) -> Reply {
     match request.starts_with("GET /watch") {
         true => Reply::WriteAndHang(first_chunk("event")),
-        false => Reply::Write(answer("200 OK", "", "{}")),
+        false => Reply::Write(reply("200 OK", "", "{}")),
     }
 }
 
@@ -168,10 +168,10 @@ fn after_a_401_a_token_that_has_changed_is_tried_once() {
     let rotated = file.clone();
     let server = Server::start(move |request| {
         if request.contains("Bearer new\r\n") {
-            return Reply::Write(answer("200 OK", "", "{}"));
+            return Reply::Write(reply("200 OK", "", "{}"));
         }
         fs::write(&rotated, "new").unwrap();
-        Reply::Write(answer("401 Unauthorized", "", "{}"))
+        Reply::Write(reply("401 Unauthorized", "", "{}"))
     });
     let client = Client::new(Config::new(server.url()).token_file(&file)).unwrap();
     // Also what writes: who is not known has done nothing.
@@ -200,10 +200,10 @@ fn a_401_is_one_whatever_its_reason() {
         let rotated = file.clone();
         let server = Server::start(move |request| {
             if request.contains("Bearer new\r\n") {
-                return Reply::Write(answer("200 OK", "", "{}"));
+                return Reply::Write(reply("200 OK", "", "{}"));
             }
             fs::write(&rotated, "new").unwrap();
-            Reply::Write(answer(
+            Reply::Write(reply(
                 "401 Unauthorized",
                 "",
                 &format!(r#"{{"kind":"Status","reason":"{reason}","code":401}}"#),
@@ -227,11 +227,11 @@ fn after_a_401_a_certificate_that_has_changed_is_tried_once() {
     let (rotated, times) = (files.clone(), AtomicUsize::new(0));
     let server = Server::with_tls(Some(authority.server("127.0.0.1")), move |_| {
         if times.fetch_add(1, Ordering::SeqCst) > 0 {
-            return Reply::Write(answer("200 OK", "", "{}"));
+            return Reply::Write(reply("200 OK", "", "{}"));
         }
         fs::write(&rotated.0, &chain).unwrap();
         fs::write(&rotated.1, &key).unwrap();
-        Reply::Write(answer("401 Unauthorized", "", "{}"))
+        Reply::Write(reply("401 Unauthorized", "", "{}"))
     });
     let config = Config::new(server.https()).ca_pem(authority.pem.clone());
     let client = Client::new(config.client_certificate_files(&files.0, &files.1)).unwrap();
@@ -245,7 +245,7 @@ fn a_401_is_an_error_when_there_is_nothing_else_to_try() {
     let counted = count.clone();
     let server = Server::start(move |_| {
         counted.fetch_add(1, Ordering::SeqCst);
-        Reply::Write(answer("401 Unauthorized", "", "{}"))
+        Reply::Write(reply("401 Unauthorized", "", "{}"))
     });
     let folder = Folder::new("same-token");
     let file = folder.write("token", "same");
@@ -264,7 +264,7 @@ fn a_401_is_an_error_when_there_is_nothing_else_to_try() {
     let server = Server::start(move |_| {
         let count = counter.fetch_add(1, Ordering::SeqCst);
         fs::write(&rotated, count.to_string()).unwrap();
-        Reply::Write(answer("401 Unauthorized", "", "{}"))
+        Reply::Write(reply("401 Unauthorized", "", "{}"))
     });
     let client = Client::new(Config::new(server.url()).token_file(file)).unwrap();
     assert!(get(&client).unwrap_err().is_unauthorized());

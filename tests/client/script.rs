@@ -36,18 +36,18 @@ impl Plugin {
     }
 
     /// The file of what it hands out.
-    pub(crate) fn answer(&self) -> PathBuf {
+    pub(crate) fn credential_file(&self) -> PathBuf {
         self.folder.join("answer")
     }
 
     pub(crate) fn hand_out(&self, status: &Value) {
-        let answer = json!({
+        let credential = json!({
             "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status,
         });
         // In one step, as it may just be read.
         let new = self.folder.join("new");
-        fs::write(&new, answer.to_string()).unwrap();
-        fs::rename(new, self.answer()).unwrap();
+        fs::write(&new, credential.to_string()).unwrap();
+        fs::rename(new, self.credential_file()).unwrap();
     }
 
     pub(crate) fn runs(&self) -> u64 {

@@ -91,7 +91,7 @@ impl Server {
 
     /// One that answers all requests with 200 and this body.
     pub(crate) fn answering(body: &'static str) -> Self {
-        Self::start(move |_| Reply::Write(answer("200 OK", "", body)))
+        Self::start(move |_| Reply::Write(reply("200 OK", "", body)))
     }
 
     /// One that accepts, reads what comes, and never says a word.
@@ -149,7 +149,7 @@ impl Server {
 }
 
 /// An answer with a length.
-pub(crate) fn answer(status: &str, headers: &str, body: &str) -> Vec<u8> {
+pub(crate) fn reply(status: &str, headers: &str, body: &str) -> Vec<u8> {
     format!(
         "HTTP/1.1 {status}\r\nContent-Length: {}\r\n{headers}\r\n{body}",
         body.len()

@@ -7,7 +7,7 @@ use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::{ListOptions, ListerWatcher};
 use k8s_informer::{Client, Config, Stop};
 
-use super::server::{Reply, Server, answer};
+use super::server::{Reply, Server, reply};
 use super::tls::Authority;
 
 /// The largest head of an answer.
@@ -58,7 +58,7 @@ fn large_bodies_come_as_they_are_and_small_ones_after_them() {
         let body = text(asked_size(request));
         let mut size = 0;
         Reply::Write(match request.contains("chunked") {
-            false => answer("200 OK", "", &body),
+            false => reply("200 OK", "", &body),
             true => in_chunks(&body, || {
                 size = (size + 7919) % 100_003;
                 size + 1
@@ -82,7 +82,7 @@ fn large_bodies_come_as_they_are_and_small_ones_after_them() {
 
 #[test]
 fn large_bodies_go_as_they_are_and_small_ones_after_them() {
-    for (server, client) in clients(|_| Reply::Write(answer("200 OK", "", "{}"))) {
+    for (server, client) in clients(|_| Reply::Write(reply("200 OK", "", "{}"))) {
         for size in [1 << 20, 1, 32 << 10, 100_000] {
             let body = text(size);
             let request = Request::post("/").json(&body).unwrap();
@@ -112,8 +112,8 @@ fn a_head_may_be_so_large_and_no_larger_whatever_comes_with_it() {
                 .into_bytes();
         }
         let body = text(if request.contains("body") { 100_000 } else { 0 });
-        size -= answer("200 OK", "X: \r\n", &body).len() - body.len();
-        bytes.extend(answer(
+        size -= reply("200 OK", "X: \r\n", &body).len() - body.len();
+        bytes.extend(reply(
             "200 OK",
             &format!("X: {}\r\n", "x".repeat(size)),
             &body,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use k8s_informer::client::{Request, Response};
 use k8s_informer::{Client, Config, Error, Stop};
 
-use super::server::{FullBacklog, Reply, SOON, Seen, Server, answer, first_chunk};
+use super::server::{FullBacklog, Reply, SOON, Seen, Server, first_chunk, reply};
 
 /// Generous for a loaded machine; usually it is far below a millisecond.
 const AT_ONCE: Duration = Duration::from_secs(2);
@@ -199,7 +199,7 @@ fn stop_of_earlier_request_spares_next_on_same_connection() {
         if request.starts_with("GET /slow") {
             wait.lock().unwrap().recv().unwrap();
         }
-        Reply::Write(answer("200 OK", "", "{}"))
+        Reply::Write(reply("200 OK", "", "{}"))
     });
     let client = Client::new(Config::new(server.url())).unwrap();
     let earlier = Stop::new();

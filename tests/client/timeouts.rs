@@ -65,8 +65,8 @@ fn dripping(tls: Option<Arc<ServerConfig>>) -> (SocketAddr, Sender<Receiver<()>>
         stream.set_nodelay(true)?;
         let stream = Dripping { stream, go: None };
         match tls {
-            None => answer(stream, &next, |stream| stream),
-            Some(tls) => answer(
+            None => reply(stream, &next, |stream| stream),
+            Some(tls) => reply(
                 StreamOwned::new(ServerConnection::new(tls).unwrap(), stream),
                 &next,
                 |stream| &mut stream.sock,
@@ -76,7 +76,7 @@ fn dripping(tls: Option<Arc<ServerConfig>>) -> (SocketAddr, Sender<Receiver<()>>
     (address, bodies)
 }
 
-fn answer<S: Read + Write>(
+fn reply<S: Read + Write>(
     mut stream: S,
     bodies: &Receiver<Receiver<()>>,
     below: impl Fn(&mut S) -> &mut Dripping,

@@ -12,7 +12,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 
-use super::server::{Reply, Server, answer};
+use super::server::{Reply, Server, reply};
 
 /// A certificate authority of one test.
 pub(crate) struct Authority {
@@ -99,7 +99,7 @@ fn serving((chain, key): (String, String), clients: Option<&Authority>) -> Arc<S
 }
 
 fn server(tls: Arc<ServerConfig>) -> Server {
-    Server::with_tls(Some(tls), |_| Reply::Write(answer("200 OK", "", "{}")))
+    Server::with_tls(Some(tls), |_| Reply::Write(reply("200 OK", "", "{}")))
 }
 
 fn get(config: Config) -> Result<Vec<u8>, Error> {

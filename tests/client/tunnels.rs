@@ -116,7 +116,7 @@ fn serve(
     socket: &TcpStream,
     shared: &Mutex<Shared>,
 ) -> io::Result<()> {
-    let (target, head, answer) = match kind {
+    let (target, head, reply) = match kind {
         Kind::Connect | Kind::ConnectOverTls(_) => {
             let head = read_request(client)?;
             let target = head.split(' ').nth(1).unwrap().to_owned();
@@ -150,7 +150,7 @@ fn serve(
             .sockets
             .extend([socket.try_clone()?, server.try_clone()?]);
     }
-    client.write_all(answer)?;
+    client.write_all(reply)?;
     client.flush()?;
     relay(client, socket, server)
 }

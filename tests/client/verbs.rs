@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::server::{Reply, SOON, Seen, Server, answer, first_chunk};
+use super::server::{Reply, SOON, Seen, Server, first_chunk, reply};
 
 /// Needs a number.
 #[derive(Debug, Deserialize)]
@@ -90,7 +90,7 @@ fn seen(server: &Server) -> (String, String) {
 #[test]
 fn what_is_asked_of_a_list_and_a_watch_is_what_the_options_say() {
     let server =
-        Server::start(|_| Reply::WriteAndClose(answer("200 OK", "", &list(json!({}), &[]))));
+        Server::start(|_| Reply::WriteAndClose(reply("200 OK", "", &list(json!({}), &[]))));
     let stop = Stop::new();
     let mut options = all();
     options.label_selector = "a in (b)".to_owned();
@@ -183,7 +183,7 @@ fn what_is_no_list_of_such_objects_is_no_answer() {
         ),
     ] {
         let shown = body.clone();
-        let server = Server::start(move |_| Reply::Write(answer("200 OK", "", &body)));
+        let server = Server::start(move |_| Reply::Write(reply("200 OK", "", &body)));
         let (api, stop) = (counteds(&server), Stop::new());
         let first = api.list(&all(), &stop).unwrap_err();
         let mut pages = api.pages(&all(), &stop);
@@ -224,7 +224,7 @@ fn pages_follow_continue_token_until_first_error() {
     let server = Server::start(move |request| {
         let query = request.lines().next().unwrap();
         Reply::Write(if query.contains("continue=second") {
-            answer(
+            reply(
                 "200 OK",
                 "",
                 &list(
@@ -233,11 +233,11 @@ fn pages_follow_continue_token_until_first_error() {
                 ),
             )
         } else if query.contains("continue=third") {
-            answer("410 Gone", "", &gone)
+            reply("410 Gone", "", &gone)
         } else {
             let metadata =
                 json!({"resourceVersion": "7", "continue": "second", "remainingItemCount": 5});
-            answer("200 OK", "", &list(metadata, &[Some(1), Some(2)]))
+            reply("200 OK", "", &list(metadata, &[Some(1), Some(2)]))
         })
     });
     let mut options = all();
@@ -281,7 +281,7 @@ fn pages_follow_continue_token_until_first_error() {
 
     // An answer of 410 to the first page is no list that has expired.
     let gone = status(410, "Expired", "too old");
-    let server = Server::start(move |_| Reply::Write(answer("410 Gone", "", &gone)));
+    let server = Server::start(move |_| Reply::Write(reply("410 Gone", "", &gone)));
     let error = counteds(&server)
         .pages(&all(), &Stop::new())
         .next()
@@ -301,7 +301,7 @@ fn a_dynamic_object_of_a_list_knows_its_kind_from_it() {
         ]);
         let list =
             json!({"kind": list_kind, "apiVersion": "example.com/v1", "items": items}).to_string();
-        let server = Server::start(move |_| Reply::Write(answer("200 OK", "", &list)));
+        let server = Server::start(move |_| Reply::Write(reply("200 OK", "", &list)));
         let resource = GroupVersionResource::new("example.com", "v1", "widgets");
         let list = client(&server)
             .dynamic_api(&resource, Some("n"))
@@ -458,8 +458,8 @@ fn an_eviction_says_whom_and_how_and_is_not_tried_again() {
     let refused = status(429, "TooManyRequests", "Cannot evict pod");
     let server = Server::start(move |request| {
         Reply::Write(match request {
-            dry if dry.contains("dryRun=All") => answer("201 Created", "", "{}"),
-            _ => answer("429 Too Many Requests", "Retry-After: 1\r\n", &refused),
+            dry if dry.contains("dryRun=All") => reply("201 Created", "", "{}"),
+            _ => reply("429 Too Many Requests", "Retry-After: 1\r\n", &refused),
         })
     });
     let (pods, stop) = (client(&server).api::<Pod>(Some("n")), Stop::new());
@@ -522,7 +522,7 @@ fn an_eviction_says_whom_and_how_and_is_not_tried_again() {
 #[test]
 fn delete_discards_response_body_of_any_length() {
     let long = list(json!({}), &[Some(1); 5000]);
-    let server = Server::start(move |_| Reply::Write(answer("200 OK", "", &long)));
+    let server = Server::start(move |_| Reply::Write(reply("200 OK", "", &long)));
     let api = Client::new(Config::new(server.url()).body_limit(1000))
         .unwrap()
         .api::<Counted>(Some("n"));
@@ -534,8 +534,8 @@ fn delete_discards_response_body_of_any_length() {
 
 #[test]
 fn any_subresource_can_be_named_and_created() {
-    let answer = r#"{"kind":"TokenRequest","status":{"token":"s3cret"}}"#;
-    let server = Server::answering(answer);
+    let reply = r#"{"kind":"TokenRequest","status":{"token":"s3cret"}}"#;
+    let server = Server::answering(reply);
     let resource = GroupVersionResource::new("", "v1", "serviceaccounts");
     let (accounts, stop) = (
         client(&server).dynamic_api(&resource, Some("n")),
@@ -632,7 +632,7 @@ fn the_log_of_a_pod_is_read_as_it_is_written() {
             let head = format!("HTTP/1.1 200 OK\r\n{text}Transfer-Encoding: chunked\r\n\r\n");
             Reply::WriteAndHang(format!("{head}4\r\none\n\r\n6\r\ntwo\nth\r\n").into_bytes())
         } else {
-            Reply::Write(answer("200 OK", text, "one\ntwo\n"))
+            Reply::Write(reply("200 OK", text, "one\ntwo\n"))
         }
     });
     let config = Config::new(server.url()).response_timeout(Duration::from_millis(100));
@@ -685,7 +685,7 @@ fn the_log_of_a_pod_is_read_as_it_is_written() {
     assert_eq!(BufReader::new(log).lines().next().unwrap().unwrap(), "one");
     // And one that has no words for itself is no log.
     let server = Server::start(|_| {
-        Reply::Write(answer(
+        Reply::Write(reply(
             "400 Bad Request",
             "",
             &status(400, "BadRequest", "which?"),

@@ -8,12 +8,12 @@ use k8s_informer::client::api::{Api, WatchEvent, WatchEvents};
 use k8s_informer::{Client, Config, Error, Object, Stop};
 use serde_json::{Value, json};
 
-use super::server::{Reply, SOON, Server, answer, first_chunk};
+use super::server::{Reply, SOON, Server, first_chunk, reply};
 use super::verbs::{Counted, all, counteds, status};
 
 /// A stream of these lines, which ends then.
 fn stream(lines: &[String]) -> Reply {
-    Reply::Write(answer(
+    Reply::Write(reply(
         "200 OK",
         "Content-Type: application/json\r\n",
         &lines.concat(),
@@ -155,9 +155,9 @@ fn an_error_event_or_a_broken_frame_is_the_end_of_a_watch() {
         "{error:?}"
     );
     for bytes in [
-        answer("200 OK", "Content-Type: text/html\r\n", "<html>"),
-        answer("201 Created", "", "{}"),
-        answer("410 Gone", "", &status(410, "Expired", "too old")),
+        reply("200 OK", "Content-Type: text/html\r\n", "<html>"),
+        reply("201 Created", "", "{}"),
+        reply("410 Gone", "", &status(410, "Expired", "too old")),
     ] {
         let server = Server::start(move |_| Reply::Write(bytes.clone()));
         let error = counteds(&server).watch(&all(), &Stop::new()).unwrap_err();

@@ -93,11 +93,8 @@ fn selector(step: &Value) -> Result<Selector, SelectorError> {
     }
 }
 
-fn with(
-    selector: Result<Selector, SelectorError>,
-    answer: impl FnOnce(Selector) -> Value,
-) -> Value {
-    selector.map_or_else(|_| json!({"error": "selector"}), answer)
+fn with(selector: Result<Selector, SelectorError>, reply: impl FnOnce(Selector) -> Value) -> Value {
+    selector.map_or_else(|_| json!({"error": "selector"}), reply)
 }
 
 fn listed(objects: Vec<Arc<Obj>>) -> Value {

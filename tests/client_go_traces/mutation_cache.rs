@@ -74,7 +74,7 @@ impl Replay for Subject {
             },
             "by_index" => match cache.by_index(text(&step["name"]), text(&step["value"])) {
                 Err(IndexError::NoIndexer) => json!({"error": "no_indexer"}),
-                answer => index_answer("objs", answer, sorted),
+                reply => index_answer("objs", reply, sorted),
             },
             "store_add" => done(indexer.add(obj(&step["obj"])).map(drop)),
             "store_update" => done(indexer.update(obj(&step["obj"])).map(drop)),

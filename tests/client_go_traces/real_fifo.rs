@@ -97,10 +97,10 @@ impl Subject {
         if queue.is_empty() && !queue.is_closed() {
             return json!({"would_block": true});
         }
-        let mut answer = Map::new();
+        let mut reply = Map::new();
         let mut process = |callback: &str, popped: &[Deltas<Obj>], initial: bool| {
             if batch {
-                answer.insert("callback".to_owned(), json!(callback));
+                reply.insert("callback".to_owned(), json!(callback));
             }
             let deltas: Vec<_> = popped
                 .iter()
@@ -108,20 +108,20 @@ impl Subject {
                 .collect();
             match deltas.as_slice() {
                 [first, .., last] if deltas.len() > 20 => {
-                    answer.insert("count".to_owned(), json!(deltas.len()));
-                    answer.insert("first".to_owned(), write_delta(first));
-                    answer.insert("last".to_owned(), write_delta(last));
+                    reply.insert("count".to_owned(), json!(deltas.len()));
+                    reply.insert("first".to_owned(), write_delta(first));
+                    reply.insert("last".to_owned(), write_delta(last));
                 }
-                deltas => drop(answer.insert("deltas".to_owned(), write_deltas(deltas))),
+                deltas => drop(reply.insert("deltas".to_owned(), write_deltas(deltas))),
             }
-            answer.insert("initial".to_owned(), json!(initial));
-            answer.insert("done_during".to_owned(), json!(queue.synced().is_done()));
+            reply.insert("initial".to_owned(), json!(initial));
+            reply.insert("done_during".to_owned(), json!(queue.synced().is_done()));
             if let Some(during) = step["during"].as_array() {
                 let during: Vec<_> = during
                     .iter()
                     .map(|step| self.simple(text(&step["op"]), step))
                     .collect();
-                answer.insert("during".to_owned(), json!(during));
+                reply.insert("during".to_owned(), json!(during));
             }
             if step["process"] == "error" {
                 return Err("process".into());
@@ -152,8 +152,8 @@ impl Subject {
             return json!({"error": "closed"});
         }
         if step["process"] == "error" {
-            answer.insert("error".to_owned(), json!("process"));
+            reply.insert("error".to_owned(), json!("process"));
         }
-        Value::Object(answer)
+        Value::Object(reply)
     }
 }

@@ -23,7 +23,7 @@ struct Subject {
 impl Replay for Subject {
     fn step(&mut self, op: &str, step: &Value) -> Value {
         let store = &self.store;
-        let mut answer = match op {
+        let mut reply = match op {
             "add" => done(store.add(obj(&step["obj"]))),
             "update" => done(store.update(obj(&step["obj"]))),
             "delete" => done(store.delete(Deleted::Final(obj(&step["obj"])))),
@@ -38,7 +38,7 @@ impl Replay for Subject {
             "get_by_key" => found(store.get_by_key(text(&step["key"]))),
             other => panic!("op {other}"),
         };
-        answer["pushed"] = json!(self.pushed.try_iter().collect::<Vec<_>>());
-        answer
+        reply["pushed"] = json!(self.pushed.try_iter().collect::<Vec<_>>());
+        reply
     }
 }

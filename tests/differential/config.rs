@@ -33,7 +33,7 @@ pub(crate) struct Config {
     pub(crate) scope: Scope,
     pub(crate) reuse_unchanged: bool,
     pub(crate) transform: Transformation,
-    pub(crate) tell_recreation: bool,
+    pub(crate) recreation_as_delete_and_add: bool,
     /// Whether an index function fails on objects with the label `mood=odd`.
     pub(crate) rejecting_index: bool,
     /// Whether objects may come that the type can't be decoded from.
@@ -130,7 +130,7 @@ impl Config {
                 (1, Transformation::Failing),
                 (1, Transformation::Stripping),
             ]),
-            tell_recreation: random.percent(30),
+            recreation_as_delete_and_add: random.percent(30),
             rejecting_index: random.percent(25) && !is_left_out("rejecting index"),
             undecodable: random.percent(30)
                 && !is_left_out("undecodable")

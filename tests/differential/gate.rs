@@ -51,8 +51,8 @@ impl Signal {
         let deadline = Instant::now() + timeout;
         loop {
             let seen = *self.state.0.lock();
-            if let Some(answer) = look() {
-                return Some(answer);
+            if let Some(response) = look() {
+                return Some(response);
             }
             let now = Instant::now();
             if now >= deadline {

@@ -70,7 +70,7 @@ impl<T: CacheForm> World<T> {
         let factory = SharedInformerFactory::builder(client)
             .reflector_options(reflector_options(config))
             .queue(config.queue)
-            .tell_recreation(config.tell_recreation)
+            .recreation_as_delete_and_add(config.recreation_as_delete_and_add)
             .tweak_list_options({
                 let rewind = Arc::clone(&rewind);
                 move |options| {

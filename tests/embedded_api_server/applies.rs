@@ -16,7 +16,7 @@ fn apply_to(client: &mut Client, path: &str, query: &str, body: &str) -> Answer 
         &[("Content-Type".to_owned(), kind)],
         body,
     );
-    client.answer()
+    client.response()
 }
 
 fn map(data: Value) -> String {
@@ -26,13 +26,13 @@ fn map(data: Value) -> String {
 
 /// Applies to ConfigMap `a`, and gives its status and its data.
 fn apply(client: &mut Client, manager: &str, data: Value) -> (u16, Value) {
-    let answer = apply_to(
+    let response = apply_to(
         client,
         &format!("{CONFIGMAPS}/a"),
         &format!("fieldManager={manager}"),
         &map(data),
     );
-    (answer.status, answer.json()["data"].clone())
+    (response.status, response.json()["data"].clone())
 }
 
 #[test]
@@ -324,15 +324,15 @@ fn invalid_apply_is_refused_in_words_of_kubernetes() {
              changes to the latest version and try again",
         ),
     ] {
-        let answer = apply_to(
+        let response = apply_to(
             client,
             &format!("{CONFIGMAPS}/{path}"),
             query,
             &body.to_string(),
         );
         let said = (
-            answer.status,
-            answer.json()["message"].as_str().unwrap().to_owned(),
+            response.status,
+            response.json()["message"].as_str().unwrap().to_owned(),
         );
         assert_eq!(said, (status, message.to_owned()), "{body}");
     }
@@ -344,8 +344,8 @@ fn invalid_apply_is_refused_in_words_of_kubernetes() {
         &"[".repeat(10_000),
         r#"{"metadata": 1}"#,
     ] {
-        let answer = apply_to(client, &format!("{CONFIGMAPS}/a"), "fieldManager=m", body);
-        assert_eq!(answer.status, 400, "{body}");
+        let response = apply_to(client, &format!("{CONFIGMAPS}/a"), "fieldManager=m", body);
+        assert_eq!(response.status, 400, "{body}");
     }
     client.send(
         "PATCH",
@@ -356,10 +356,10 @@ fn invalid_apply_is_refused_in_words_of_kubernetes() {
         )],
         "{}",
     );
-    let answer = client.answer();
+    let response = client.response();
     let message = "PatchOptions.meta.k8s.io \"\" is invalid: force: Forbidden: may not be specified for non-apply patch";
     assert_eq!(
-        (answer.status, answer.json()["message"].as_str()),
+        (response.status, response.json()["message"].as_str()),
         (422, Some(message))
     );
     assert_eq!(server.resource_version(), version);

@@ -40,11 +40,11 @@ fn a_delayed_answer_comes_later_and_whole() {
     ] {
         server.fail_next(fault);
         let start = Instant::now();
-        let answer = client.get(CONFIGMAPS);
+        let response = client.get(CONFIGMAPS);
         assert!(start.elapsed() >= delay);
         assert!(
-            answer.status == 503 || answer.names() == ["a"],
-            "{answer:?}"
+            response.status == 503 || response.names() == ["a"],
+            "{response:?}"
         );
     }
     assert_eq!(client.get(CONFIGMAPS).names(), ["a"]);
@@ -198,9 +198,9 @@ fn garbage_takes_the_place_of_an_answer_or_a_place_in_it() {
         let right = client.get(CONFIGMAPS).body;
         for place in [0, 9, right.len()] {
             server.fail_next(Fault::garbage([0xff, 0, b'{']).after_bytes(place));
-            let answer = client.get(CONFIGMAPS);
+            let response = client.get(CONFIGMAPS);
             let expected = [&right[..place], &[0xff, 0, b'{'], &right[place..]].concat();
-            assert_eq!(answer.body, expected);
+            assert_eq!(response.body, expected);
         }
         server.fail_next(Fault::garbage("too late").after_bytes(right.len() + 1));
         assert_eq!(client.get(CONFIGMAPS).body, right);
@@ -256,7 +256,7 @@ fn pipelined_request_waits_for_delayed_one() {
     server.fail_next(Fault::delay(Duration::from_millis(10)).times(2));
     let mut client = Client::connect(&server);
     (0..4).for_each(|_| client.send("GET", CONFIGMAPS, &[], ""));
-    (0..4).for_each(|_| assert_eq!(client.answer().names(), ["a"]));
+    (0..4).for_each(|_| assert_eq!(client.response().names(), ["a"]));
 }
 
 #[test]

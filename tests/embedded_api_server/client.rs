@@ -126,23 +126,23 @@ impl Client {
     }
 
     /// Reads a whole answer.
-    pub(crate) fn answer(&mut self) -> Answer {
-        let mut answer = self.head();
-        if answer.header("transfer-encoding") == Some("chunked") {
+    pub(crate) fn response(&mut self) -> Answer {
+        let mut response = self.head();
+        if response.header("transfer-encoding") == Some("chunked") {
             while let Some(chunk) = self.chunk().unwrap() {
-                answer.body.extend(chunk);
+                response.body.extend(chunk);
             }
         } else {
-            let length = answer.header("content-length").unwrap().parse().unwrap();
-            answer.body.resize(length, 0);
-            self.0.read_exact(&mut answer.body).unwrap();
+            let length = response.header("content-length").unwrap().parse().unwrap();
+            response.body.resize(length, 0);
+            self.0.read_exact(&mut response.body).unwrap();
         }
-        answer
+        response
     }
 
     pub(crate) fn get(&mut self, path: &str) -> Answer {
         self.send("GET", path, &[], "");
-        self.answer()
+        self.response()
     }
 
     /// Sends JSON, as a merge patch if it is one.
@@ -158,7 +158,7 @@ impl Client {
             &[("Content-Type".to_owned(), kind.to_owned())],
             &body.to_string(),
         );
-        self.answer()
+        self.response()
     }
 
     /// Starts a watch; its events are read one by one.

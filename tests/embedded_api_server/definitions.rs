@@ -57,9 +57,9 @@ fn one_that_is_created_is_answered_as_by_a_real_server() {
     let body: Value = serde_json::from_str(&body[2..]).unwrap();
     let recorded: Value = serde_json::from_str(&text[text.find("\n{\n").unwrap()..]).unwrap();
     let server = ApiServer::start().unwrap();
-    let answer = Client::connect(&server).json("POST", DEFINITIONS, &body);
-    assert_eq!(answer.status, 201);
-    let ours = answer.json();
+    let response = Client::connect(&server).json("POST", DEFINITIONS, &body);
+    assert_eq!(response.status, 201);
+    let ours = response.json();
     for field in ["kind", "apiVersion", "spec", "status"] {
         assert_eq!(ours[field], recorded[field], "{field}");
     }
@@ -104,9 +104,10 @@ fn what_it_says_is_served_from_then_on() {
             json!({"metadata": {"name": "b"}, "spec": {"colour": "blue"}}),
         )
         .unwrap();
-    let answer = Client::connect(&server).get(&format!("{WIDGETS}?fieldSelector=spec.colour=red"));
-    assert_eq!(answer.names(), ["a"]);
-    assert_eq!(answer.json()["kind"], "WidgetList");
+    let response =
+        Client::connect(&server).get(&format!("{WIDGETS}?fieldSelector=spec.colour=red"));
+    assert_eq!(response.names(), ["a"]);
+    assert_eq!(response.json()["kind"], "WidgetList");
     server
         .update(
             &format!("{WIDGETS}/a/status"),
@@ -165,14 +166,14 @@ fn its_objects_go_with_it_and_watches_end() {
     others.send("GET", "/api/v1/pods?watch=1", &[], "");
     assert!(server.wait_for_watches(2, PATIENCE));
 
-    let answer = Client::connect(&server)
+    let response = Client::connect(&server)
         .json("DELETE", &path(), &Value::Null)
         .json();
     assert_eq!(
-        answer["metadata"]["finalizers"],
+        response["metadata"]["finalizers"],
         json!(["customresourcecleanup.apiextensions.k8s.io"])
     );
-    assert!(answer["metadata"]["deletionTimestamp"].is_string());
+    assert!(response["metadata"]["deletionTimestamp"].is_string());
     assert!(
         server.wait_for_watches(1, PATIENCE),
         "the watch of what has gone ends"

@@ -26,13 +26,13 @@ fn ask(server: &ApiServer, method: &str, path: &str, headers: &[(&str, &str)]) -
         .collect();
     let mut client = Client::connect(server);
     client.send(method, path, &headers, "");
-    client.answer()
+    client.response()
 }
 
 fn get(server: &ApiServer, path: &str, accept: &str) -> Value {
-    let answer = ask(server, "GET", path, &[("Accept", accept)]);
-    assert_eq!(answer.status, 200, "{path}: {answer:?}");
-    answer.json()
+    let response = ask(server, "GET", path, &[("Accept", accept)]);
+    assert_eq!(response.status, 200, "{path}: {response:?}");
+    response.json()
 }
 
 fn list(value: &Value) -> &[Value] {
@@ -80,16 +80,16 @@ fn all_in_one_answer_is_what_a_real_server_says_of_the_same() {
             (&ours["kind"], &ours["apiVersion"]),
             (&real["kind"], &real["apiVersion"])
         );
-        let mut places = Vec::new();
+        let mut positions = Vec::new();
         for group in list(&ours["items"]) {
             let name = &group["metadata"];
-            let place = list(&real["items"])
+            let position = list(&real["items"])
                 .iter()
                 .position(|real| real["metadata"] == *name);
-            let place = place.unwrap_or_else(|| panic!("{name} is no real group"));
-            places.push(place);
+            let position = position.unwrap_or_else(|| panic!("{name} is no real group"));
+            positions.push(position);
             for version in list(&group["versions"]) {
-                let real = &real["items"][place]["versions"];
+                let real = &real["items"][position]["versions"];
                 let real = by(real, |item| &item["version"], &version["version"]).unwrap();
                 assert_eq!(version["freshness"], real["freshness"]);
                 for resource in list(&version["resources"]) {
@@ -106,8 +106,8 @@ fn all_in_one_answer_is_what_a_real_server_says_of_the_same() {
             }
         }
         assert!(
-            places.is_sorted() && !places.is_empty(),
-            "groups in the real order: {places:?}"
+            positions.is_sorted() && !positions.is_empty(),
+            "groups in the real order: {positions:?}"
         );
     }
 }

@@ -101,7 +101,7 @@ fn tokens_can_expire() {
     let mut status = |authorization: &str| {
         let headers = [("Authorization".to_owned(), authorization.to_owned())];
         client.send("GET", CONFIGMAPS, &headers, "");
-        client.answer().status
+        client.response().status
     };
     assert_eq!(
         (

@@ -123,7 +123,7 @@ fn finished_connections_are_forgotten() {
     for _ in 0..50 {
         let mut client = Client::connect(&server);
         client.write(b"GET /livez HTTP/1.1\r\nConnection: close\r\n\r\n");
-        assert_eq!(client.answer().status, 200);
+        assert_eq!(client.response().status, 200);
     }
     let mut client = Client::connect(&server);
     assert_eq!(client.get("/livez").status, 200);

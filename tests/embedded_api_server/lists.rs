@@ -316,14 +316,14 @@ fn bad_options_are_refused_in_the_words_of_kubernetes() {
             "strconv.ParseInt: parsing \"x\": invalid syntax",
         ),
     ] {
-        let answer = client.get(&format!("{CONFIGMAPS}?{query}"));
+        let response = client.get(&format!("{CONFIGMAPS}?{query}"));
         let expected = if status == 422 {
             format!("{options}{message}")
         } else {
             message.to_owned()
         };
         assert_eq!(
-            (answer.status, answer.json()["message"].as_str()),
+            (response.status, response.json()["message"].as_str()),
             (status, Some(&*expected)),
             "{query}"
         );
@@ -345,7 +345,7 @@ fn metadata_alone_is_served_to_those_who_ask() {
     let accept = |what: &str| vec![("Accept".to_owned(), what.to_owned())];
     let partial = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
     client.send("GET", &format!("{CONFIGMAPS}/a"), &accept(partial), "");
-    let object = client.answer().json();
+    let object = client.response().json();
     assert_eq!(
         (&object["kind"], &object["apiVersion"]),
         (&"PartialObjectMetadata".into(), &"meta.k8s.io/v1".into())
@@ -378,16 +378,16 @@ fn metadata_alone_is_served_to_those_who_ask() {
         ),
     ] {
         client.send("GET", &format!("{CONFIGMAPS}/a"), &accept(what), "");
-        let answer = client.answer();
+        let response = client.response();
         assert_eq!(
-            (answer.status, answer.json()["kind"].as_str()),
+            (response.status, response.json()["kind"].as_str()),
             (status, Some(kind)),
             "{what}"
         );
     }
     // Lists have a form of their own, and no other will do.
     client.send("GET", CONFIGMAPS, &accept(partial), "");
-    let refused = client.answer();
+    let refused = client.response();
     let message = "you requested PartialObjectMetadata, but the requested object is a list (*core.ConfigMapList)";
     assert_eq!(
         (refused.status, refused.json()["message"].as_str()),
@@ -399,11 +399,14 @@ fn metadata_alone_is_served_to_those_who_ask() {
         &accept(&partial.replace("Metadata;", "MetadataList;")),
         "",
     );
-    assert_eq!(client.answer().json()["kind"], "PartialObjectMetadataList");
+    assert_eq!(
+        client.response().json()["kind"],
+        "PartialObjectMetadataList"
+    );
     // What writes answer, too.
     let body = json!({ "metadata": { "name": "b" }, "data": { "x": "y" } }).to_string();
     client.send("POST", CONFIGMAPS, &accept(partial), &body);
-    let created = client.answer().json();
+    let created = client.response().json();
     assert_eq!(
         (&created["kind"], created.get("data")),
         (&"PartialObjectMetadata".into(), None)

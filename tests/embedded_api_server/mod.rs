@@ -1,7 +1,7 @@
 //! The embedded API server from outside: raw HTTP over TCP, compared with what a real kube-apiserver said.
 
 mod applies;
-mod broken_answers;
+mod broken_responses;
 mod client;
 mod definitions;
 mod discovery;

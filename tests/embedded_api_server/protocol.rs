@@ -19,9 +19,9 @@ fn exchange(server: &ApiServer, bytes: &[u8]) -> String {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(Shutdown::Write);
-    let mut answer = Vec::new();
-    let _ = stream.read_to_end(&mut answer);
-    String::from_utf8_lossy(&answer).into_owned()
+    let mut response = Vec::new();
+    let _ = stream.read_to_end(&mut response);
+    String::from_utf8_lossy(&response).into_owned()
 }
 
 #[test]
@@ -34,8 +34,8 @@ fn a_connection_serves_many_requests_also_if_they_come_at_once() {
     client.write(
         format!("GET {CONFIGMAPS}/nope HTTP/1.1\r\n\r\nGET /livez HTTP/1.1\r\n\r\n").as_bytes(),
     );
-    assert_eq!(client.answer().status, 404);
-    assert_eq!(client.answer().body, b"ok");
+    assert_eq!(client.response().status, 404);
+    assert_eq!(client.response().body, b"ok");
     assert_eq!(client.get("/version").json()["minor"], "36");
     assert_eq!(server.open_connections(), 1);
 }
@@ -49,7 +49,7 @@ fn watch_ends_before_pipelined_request_is_answered() {
     assert_eq!(client.head().status, 200);
     server.close_watches();
     client.assert_end();
-    assert_eq!(client.answer().body, b"ok");
+    assert_eq!(client.response().body, b"ok");
     // And with one more in the way, the server can still be stopped.
     client.write(format!("{watch}GET /livez HTTP/1.1\r\n\r\n").as_bytes());
     assert!(server.wait_for_watches(1, PATIENCE));
@@ -66,7 +66,7 @@ fn close_is_respected() {
         let mut client = Client::connect(&server);
         client.write(request.as_bytes());
         assert_eq!(
-            client.answer().header("connection"),
+            client.response().header("connection"),
             Some("close"),
             "{request}"
         );
@@ -89,7 +89,7 @@ fn bodies_may_come_in_chunks_and_after_being_asked_for() {
         )
         .as_bytes(),
     );
-    assert_eq!(client.answer().status, 201);
+    assert_eq!(client.response().status, 201);
 
     let body = post("expected");
     let length = body.len();
@@ -99,7 +99,7 @@ fn bodies_may_come_in_chunks_and_after_being_asked_for() {
     client.write(head.as_bytes());
     assert_eq!(client.head().start, "HTTP/1.1 100 Continue");
     client.write(body.as_bytes());
-    assert_eq!(client.answer().status, 201);
+    assert_eq!(client.response().status, 201);
     assert_eq!(client.get(CONFIGMAPS).names(), ["chunked", "expected"]);
 }
 
@@ -128,10 +128,10 @@ fn what_is_too_large_is_refused() {
         "Transfer-Encoding: chunked",
     ] {
         let head = format!("POST {CONFIGMAPS} HTTP/1.1\r\n{framing}\r\n\r\nfffffffe\r\n");
-        let answer = exchange(&server, head.as_bytes());
+        let response = exchange(&server, head.as_bytes());
         assert!(
-            answer.starts_with("HTTP/1.1 413 ") && answer.contains("\"Status\""),
-            "{framing}: {answer}"
+            response.starts_with("HTTP/1.1 413 ") && response.contains("\"Status\""),
+            "{framing}: {response}"
         );
     }
 }
@@ -149,10 +149,10 @@ fn nonsense_is_refused_and_harms_nobody() {
         "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
         "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nxyz",
     ] {
-        let answer = exchange(&server, nonsense.as_bytes());
+        let response = exchange(&server, nonsense.as_bytes());
         assert!(
-            answer.starts_with("HTTP/1.1 400 ") && answer.contains("Connection: close"),
-            "{nonsense}: {answer}"
+            response.starts_with("HTTP/1.1 400 ") && response.contains("Connection: close"),
+            "{nonsense}: {response}"
         );
     }
     assert!(
@@ -199,7 +199,7 @@ fn nonsense_is_refused_and_harms_nobody() {
                 format!("{CONFIGMAPS}/a")
             };
             client.send(method, &path, &json, body);
-            assert_eq!(client.answer().status, 400, "{method} {body}");
+            assert_eq!(client.response().status, 400, "{method} {body}");
         }
         for kind in ["merge-patch", "json-patch", "strategic-merge-patch"] {
             let kind = [(
@@ -207,7 +207,7 @@ fn nonsense_is_refused_and_harms_nobody() {
                 format!("application/{kind}+json"),
             )];
             client.send("PATCH", &format!("{CONFIGMAPS}/a"), &kind, body);
-            let status = client.answer().status;
+            let status = client.response().status;
             assert!(status < 500, "{body}: {status}");
         }
     }

@@ -23,7 +23,7 @@ struct Recording {
     body: String,
     start: String,
     answer_headers: Vec<(String, String)>,
-    answer: String,
+    response: String,
 }
 
 fn recording(name: &str) -> Recording {
@@ -33,7 +33,7 @@ fn recording(name: &str) -> Recording {
     let text = std::fs::read_to_string(&path)
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let text = text.replace("\r\n", "\n");
-    let (request, answer) = text.split_once("\n\n").unwrap();
+    let (request, response) = text.split_once("\n\n").unwrap();
     let mut request = request
         .lines()
         .map(|line| line.trim_start_matches('>').trim());
@@ -50,9 +50,9 @@ fn recording(name: &str) -> Recording {
             other => panic!("{name}: {other}"),
         }
     }
-    let (head, answer) = answer
+    let (head, response) = response
         .split_once("\n\n")
-        .unwrap_or_else(|| (answer.trim_end(), ""));
+        .unwrap_or_else(|| (response.trim_end(), ""));
     let mut head = head.lines();
     Recording {
         name: name.to_owned(),
@@ -65,7 +65,7 @@ fn recording(name: &str) -> Recording {
             .filter_map(|line| line.split_once(": "))
             .map(|(key, value)| (key.to_owned(), value.trim_end().to_owned()))
             .collect(),
-        answer: answer.to_owned(),
+        response: response.to_owned(),
     }
 }
 
@@ -102,38 +102,38 @@ fn replay_with(server: &ApiServer, name: &str, token: Option<&str>) {
 
     let mut client = Client::connect(server);
     client.send(&recording.method, path, &recording.headers, &recording.body);
-    let answer = if is_watch {
+    let response = if is_watch {
         watched(server, &mut client, &recording)
     } else {
-        client.answer()
+        client.response()
     };
-    compare(&recording, &answer);
+    compare(&recording, &response);
 }
 
 /// Reads a watch to the end of what was recorded. Only where that is a bookmark for the end its time must run
 /// out.
 fn watched(server: &ApiServer, client: &mut Client, recording: &Recording) -> Answer {
-    let mut answer = client.head();
-    let lines = recording.answer.lines().count();
+    let mut response = client.head();
+    let lines = recording.response.lines().count();
     for count in 0.. {
         if count == lines && recording.name != "07-watch-rv-bookmarks" {
             server.close_watches();
         }
         match client.chunk().unwrap() {
-            Some(chunk) => answer.body.extend(chunk),
+            Some(chunk) => response.body.extend(chunk),
             None => break,
         }
     }
-    answer
+    response
 }
 
-fn compare(recording: &Recording, answer: &Answer) {
+fn compare(recording: &Recording, response: &Answer) {
     let name = &recording.name;
     assert_eq!(
-        answer.start,
+        response.start,
         recording.start,
         "{name}: {}",
-        String::from_utf8_lossy(&answer.body)
+        String::from_utf8_lossy(&response.body)
     );
     for header in [
         "Content-Type",
@@ -146,15 +146,15 @@ fn compare(recording: &Recording, answer: &Answer) {
             .iter()
             .find(|(key, _)| key == header)
             .map(|(_, value)| &**value);
-        assert_eq!(answer.header(header), recorded, "{name}: {header}");
+        assert_eq!(response.header(header), recorded, "{name}: {header}");
     }
-    let body = String::from_utf8_lossy(&answer.body);
+    let body = String::from_utf8_lossy(&response.body);
     if recording
         .answer_headers
         .iter()
         .any(|(_, value)| value.starts_with("text/plain"))
     {
-        assert_eq!(body, recording.answer, "{name}");
+        assert_eq!(body, recording.response, "{name}");
         return;
     }
     let values = |text: &str| -> Vec<Value> {
@@ -165,7 +165,7 @@ fn compare(recording: &Recording, answer: &Answer) {
             })
             .collect()
     };
-    let (ours, theirs) = (values(&body), values(&recording.answer));
+    let (ours, theirs) = (values(&body), values(&recording.response));
     for (index, their) in theirs.iter().enumerate() {
         assert_eq!(ours.get(index), Some(their), "{name}, value {index}");
     }

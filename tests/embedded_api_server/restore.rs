@@ -75,13 +75,13 @@ fn who_has_seen_a_version_that_is_lost_is_told_so() {
         "resourceVersion=9&limit=2",
         &format!("limit=2&continue={token}"),
     ] {
-        let answer = client.get(&format!("{CONFIGMAPS}?{query}"));
+        let response = client.get(&format!("{CONFIGMAPS}?{query}"));
         assert_eq!(
-            (answer.status, answer.header("retry-after")),
+            (response.status, response.header("retry-after")),
             (504, Some("1")),
             "{query}"
         );
-        let body = answer.json();
+        let body = response.json();
         assert_eq!(
             body["message"],
             "Timeout: Too large resource version: 9, current: 4"

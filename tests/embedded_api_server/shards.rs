@@ -198,9 +198,9 @@ fn sh5_a_malformed_selector_is_an_error_without_a_reason() {
     let mut client = Client::connect(&server);
     let initial = "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
     for more in ["", "&watch=true", &format!("&watch=true{initial}")] {
-        let answer = client.get(&format!("{CONFIGMAPS}?shardSelector=nonsense(){more}"));
-        assert_eq!(answer.status, 500);
-        let status = answer.json();
+        let response = client.get(&format!("{CONFIGMAPS}?shardSelector=nonsense(){more}"));
+        assert_eq!(response.status, 500);
+        let status = response.json();
         let message = status["message"].as_str().unwrap();
         assert!(message.starts_with("invalid shard selector: "), "{message}");
         assert_eq!((&status["code"], status.get("reason")), (&json!(500), None));

@@ -13,13 +13,13 @@ const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
 fn patch(client: &mut Client, path: &str, kind: &str, body: &Value) -> Answer {
     let kind = ("Content-Type".to_owned(), format!("application/{kind}"));
     client.send("PATCH", path, &[kind], &body.to_string());
-    client.answer()
+    client.response()
 }
 
-fn said(answer: &Answer) -> (u16, String) {
+fn said(response: &Answer) -> (u16, String) {
     (
-        answer.status,
-        answer.json()["message"].as_str().unwrap().to_owned(),
+        response.status,
+        response.json()["message"].as_str().unwrap().to_owned(),
     )
 }
 
@@ -72,16 +72,20 @@ fn a_scale_shows_and_changes_the_replicas_of_its_object() {
     assert_eq!(object["status"]["replicas"], 1);
 
     let none = json!({ "spec": { "replicas": 0 } });
-    let answer = patch(&mut client, &path, "merge-patch+json", &none);
-    assert_eq!(answer.json()["spec"], json!({}), "as Go leaves a zero out");
+    let response = patch(&mut client, &path, "merge-patch+json", &none);
+    assert_eq!(
+        response.json()["spec"],
+        json!({}),
+        "as Go leaves a zero out"
+    );
     let dry = format!("{path}?dryRun=All");
-    let answer = patch(
+    let response = patch(
         &mut client,
         &dry,
         "merge-patch+json",
         &json!({ "spec": { "replicas": 9 } }),
     );
-    assert_eq!(answer.json()["spec"]["replicas"], 9);
+    assert_eq!(response.json()["spec"]["replicas"], 9);
     assert_eq!(client.get(&path).json()["spec"], json!({}));
 
     let modified = "Operation cannot be fulfilled on deployments.apps \"web\": the object has been modified; please \
@@ -104,28 +108,28 @@ fn a_scale_shows_and_changes_the_replicas_of_its_object() {
     );
     let negative = "Scale.autoscaling \"web\" is invalid: spec.replicas: Invalid value: -1: must be greater than or \
                     equal to 0";
-    let answer = patch(
+    let response = patch(
         &mut client,
         &path,
         "merge-patch+json",
         &json!({ "spec": { "replicas": -1 } }),
     );
-    assert_eq!(said(&answer), (422, negative.to_owned()));
-    let answer = patch(
+    assert_eq!(said(&response), (422, negative.to_owned()));
+    let response = patch(
         &mut client,
         &path,
         "merge-patch+json",
         &json!({ "metadata": { "name": "other" } }),
     );
     let name = "the name of the object (other) does not match the name on the URL (web)";
-    assert_eq!(said(&answer), (400, name.to_owned()));
+    assert_eq!(said(&response), (400, name.to_owned()));
     for (method, body) in [
         ("GET", Value::Null),
         ("PUT", json!({ "metadata": { "name": "none" } })),
     ] {
-        let answer = client.json(method, &format!("{DEPLOYMENTS}/none/scale"), &body);
+        let response = client.json(method, &format!("{DEPLOYMENTS}/none/scale"), &body);
         assert_eq!(
-            said(&answer),
+            said(&response),
             (404, "deployments.apps \"none\" not found".to_owned())
         );
     }
@@ -168,14 +172,14 @@ fn a_custom_resource_says_where_its_scale_is() {
     server
         .patch(&format!("{WIDGETS}/w/status"), status)
         .unwrap();
-    let answer = patch(
+    let response = patch(
         &mut client,
         &path,
         "merge-patch+json",
         &json!({ "spec": { "replicas": 3 } }),
     );
     assert_eq!(
-        answer.json()["status"],
+        response.json()["status"],
         json!({ "replicas": 2, "selector": "w in (w)" })
     );
     let widget = server.get(&format!("{WIDGETS}/w")).unwrap();
@@ -187,19 +191,19 @@ fn a_custom_resource_says_where_its_scale_is() {
     server
         .create(WIDGETS, json!({ "metadata": { "name": "empty" } }))
         .unwrap();
-    let answer = client.get(&format!("{WIDGETS}/empty/scale"));
+    let response = client.get(&format!("{WIDGETS}/empty/scale"));
     let why =
         "Internal error occurred: the spec replicas field \".spec.size.wanted\" does not exist";
-    assert_eq!(said(&answer), (500, why.to_owned()));
+    assert_eq!(said(&response), (500, why.to_owned()));
     let path = format!("{WIDGETS}/empty/scale");
-    let answer = patch(
+    let response = patch(
         &mut client,
         &path,
         "merge-patch+json",
         &json!({ "spec": { "replicas": 3 } }),
     );
     assert_eq!(
-        (answer.status, &answer.json()["spec"]),
+        (response.status, &response.json()["spec"]),
         (200, &json!({ "replicas": 3 }))
     );
     assert_eq!(client.get(&path).json()["spec"], json!({ "replicas": 3 }));
@@ -218,34 +222,34 @@ fn an_eviction_asks_the_budget_of_its_pod() {
     }
     let eviction = |name: &str| json!({ "metadata": { "name": name } });
     let path = |name: &str| format!("{PODS}/{name}/eviction");
-    let answer = client.json("POST", &path("a"), &eviction("b"));
+    let response = client.json("POST", &path("a"), &eviction("b"));
     assert_eq!(
-        said(&answer),
+        said(&response),
         (
             400,
             "name in URL does not match name in Eviction object".to_owned()
         )
     );
-    let answer = client.json("POST", &path("none"), &eviction("none"));
-    assert_eq!(said(&answer), (404, "pods \"none\" not found".to_owned()));
+    let response = client.json("POST", &path("none"), &eviction("none"));
+    assert_eq!(said(&response), (404, "pods \"none\" not found".to_owned()));
     assert_eq!(client.get(&path("a")).status, 405);
     assert_eq!(client.get(&format!("{CONFIGMAPS}/a/eviction")).status, 404);
     let done = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201 });
-    let answer = client.json("POST", &path("a"), &eviction("a"));
-    assert_eq!((answer.status, answer.json()), (201, done.clone()));
+    let response = client.json("POST", &path("a"), &eviction("a"));
+    assert_eq!((response.status, response.json()), (201, done.clone()));
 
     let budget = json!({ "metadata": { "name": "web" }, "spec": { "selector": { "matchLabels": { "app": "web" } } } });
     server.create(BUDGETS, budget.clone()).unwrap();
     let cannot = "Cannot evict pod as it would violate the pod's disruption budget.";
-    let answer = client.json("POST", &path("b"), &eviction("b"));
+    let response = client.json("POST", &path("b"), &eviction("b"));
     assert_eq!(
-        (said(&answer), answer.header("Retry-After")),
+        (said(&response), response.header("Retry-After")),
         ((429, cannot.to_owned()), Some("10"))
     );
-    let cause = |answer: &Answer| answer.json()["details"]["causes"][0].clone();
+    let cause = |response: &Answer| response.json()["details"]["causes"][0].clone();
     let why = "The disruption budget web is still being processed by the server.";
     assert_eq!(
-        cause(&answer),
+        cause(&response),
         json!({ "reason": "DisruptionBudget", "message": why })
     );
     let allow = |status: Value| {
@@ -258,22 +262,22 @@ fn an_eviction_asks_the_budget_of_its_pod() {
             .unwrap();
     };
     allow(json!({ "disruptionsAllowed": 0 }));
-    let answer = client.json("POST", &path("b"), &eviction("b"));
+    let response = client.json("POST", &path("b"), &eviction("b"));
     assert_eq!(
-        (said(&answer), answer.header("Retry-After")),
+        (said(&response), response.header("Retry-After")),
         ((429, cannot.to_owned()), None)
     );
     let why = "The disruption budget web needs 2 healthy pods and has 1 currently";
     assert_eq!(
-        cause(&answer),
+        cause(&response),
         json!({ "reason": "DisruptionBudget", "message": why })
     );
 
     allow(json!({ "disruptionsAllowed": 1 }));
     let dry = format!("{}?dryRun=All", path("b"));
     assert_eq!(client.json("POST", &dry, &eviction("b")).json(), done);
-    let answer = client.json("POST", &path("b"), &eviction("b"));
-    assert_eq!(answer.json(), done);
+    let response = client.json("POST", &path("b"), &eviction("b"));
+    assert_eq!(response.json(), done);
     assert_eq!(server.get(&format!("{PODS}/b")).unwrap_err().code(), 404);
     let status = server.get(&format!("{BUDGETS}/web")).unwrap()["status"].clone();
     assert_eq!(status["disruptionsAllowed"], 0);
@@ -305,74 +309,74 @@ fn fields_that_a_kind_has_not_are_warned_of_dropped_or_refused() {
     let server = ApiServer::start().unwrap();
     let mut client = Client::connect(&server);
     let body = |name: &str| json!({ "metadata": { "name": name, "x": 1 }, "bogus": 1, "data": { "a": "b" } });
-    let answer = client.json(
+    let response = client.json(
         "POST",
         &format!("{CONFIGMAPS}?fieldValidation=Strict"),
         &body("a"),
     );
     let strict = "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: strict decoding error: unknown field \
                   \"bogus\", unknown field \"metadata.x\"";
-    assert_eq!(said(&answer), (400, strict.to_owned()));
-    let answer = client.json("POST", CONFIGMAPS, &body("a"));
+    assert_eq!(said(&response), (400, strict.to_owned()));
+    let response = client.json("POST", CONFIGMAPS, &body("a"));
     assert_eq!(
-        answer.header("Warning"),
+        response.header("Warning"),
         Some(r#"299 - "unknown field \"bogus\"""#)
     );
     assert_eq!(
         (
-            answer.json().get("bogus"),
-            answer.json()["metadata"].get("x")
+            response.json().get("bogus"),
+            response.json()["metadata"].get("x")
         ),
         (None, None)
     );
-    let answer = client.json(
+    let response = client.json(
         "POST",
         &format!("{CONFIGMAPS}?fieldValidation=Ignore"),
         &body("b"),
     );
     assert_eq!(
         (
-            answer.status,
-            answer.header("Warning"),
-            answer.json().get("bogus")
+            response.status,
+            response.header("Warning"),
+            response.json().get("bogus")
         ),
         (201, None, None)
     );
 
     let path = format!("{CONFIGMAPS}/a");
-    let answer = patch(
+    let response = patch(
         &mut client,
         &path,
         "merge-patch+json",
         &json!({ "bogus": 2, "data": { "a": "c" } }),
     );
     assert_eq!(
-        answer.header("Warning"),
+        response.header("Warning"),
         Some(r#"299 - "unknown field \"bogus\"""#)
     );
     assert_eq!(
-        (answer.json().get("bogus"), &answer.json()["data"]["a"]),
+        (response.json().get("bogus"), &response.json()["data"]["a"]),
         (None, &"c".into())
     );
-    let answer = patch(
+    let response = patch(
         &mut client,
         &path,
         "merge-patch+json",
         &json!({ "bogus": null }),
     );
     assert_eq!(
-        answer.header("Warning"),
+        response.header("Warning"),
         None,
         "it takes away what is not there"
     );
     let strict = format!("{path}?fieldValidation=Strict");
-    let answer = patch(
+    let response = patch(
         &mut client,
         &strict,
         "merge-patch+json",
         &json!({ "bogus": 2 }),
     );
-    let (status, message) = said(&answer);
+    let (status, message) = said(&response);
     assert_eq!(status, 422);
     assert!(
         message.starts_with(" \"\" is invalid: patch: Invalid value: \"{"),
@@ -384,13 +388,13 @@ fn fields_that_a_kind_has_not_are_warned_of_dropped_or_refused() {
     );
     let widgets = ApiResource::new("example.com", "v1", "widgets", "Widget");
     let server = ApiServer::builder().resource(widgets).start().unwrap();
-    let answer = Client::connect(&server).json(
+    let response = Client::connect(&server).json(
         "POST",
         &format!("{WIDGETS}?fieldValidation=Strict"),
         &body("w"),
     );
     assert_eq!(
-        answer.status, 201,
+        response.status, 201,
         "nobody knows what a custom resource has"
     );
 }
@@ -408,18 +412,18 @@ fn options_of_writes_that_nobody_knows_are_refused() {
             "{options}.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"Some\"]: supported values: \"All\""
         )
     };
-    let answer = client.json("POST", &format!("{CONFIGMAPS}?dryRun=Some"), &map);
-    assert_eq!(said(&answer), (422, dry("CreateOptions")));
-    let answer = client.json("PUT", &format!("{CONFIGMAPS}/a?dryRun=Some"), &map);
-    assert_eq!(said(&answer), (422, dry("UpdateOptions")));
+    let response = client.json("POST", &format!("{CONFIGMAPS}?dryRun=Some"), &map);
+    assert_eq!(said(&response), (422, dry("CreateOptions")));
+    let response = client.json("PUT", &format!("{CONFIGMAPS}/a?dryRun=Some"), &map);
+    assert_eq!(said(&response), (422, dry("UpdateOptions")));
     for path in [format!("{CONFIGMAPS}/a"), CONFIGMAPS.to_owned()] {
-        let answer = client.json("DELETE", &path, &json!({ "dryRun": ["Some"] }));
-        assert_eq!(said(&answer), (422, dry("DeleteOptions")));
+        let response = client.json("DELETE", &path, &json!({ "dryRun": ["Some"] }));
+        assert_eq!(said(&response), (422, dry("DeleteOptions")));
     }
-    let answer = client.json("POST", &format!("{CONFIGMAPS}?fieldValidation=Nope"), &map);
+    let response = client.json("POST", &format!("{CONFIGMAPS}?fieldValidation=Nope"), &map);
     let validation = "CreateOptions.meta.k8s.io \"\" is invalid: fieldValidation: Unsupported value: \"Nope\": supported \
                       values: \"\", \"Ignore\", \"Strict\", \"Warn\"";
-    assert_eq!(said(&answer), (422, validation.to_owned()));
+    assert_eq!(said(&response), (422, validation.to_owned()));
     // What a deletion has in its body is all that counts of it.
     let body = json!({ "dryRun": ["All"] });
     assert_eq!(
@@ -469,7 +473,7 @@ fn rights_to_a_subresource_are_rights_of_its_own() {
             &[("Authorization".to_owned(), "Bearer nobody".to_owned())],
             "",
         );
-        let (status, message) = said(&client.answer());
+        let (status, message) = said(&client.response());
         let why = format!(
             "User \"somebody\" cannot get resource \"{resource}\" in API group \"{group}\" in the namespace \"default\""
         );

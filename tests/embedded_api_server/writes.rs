@@ -141,10 +141,10 @@ fn bad_writes_are_refused_in_the_words_of_kubernetes() {
             ),
         ),
     ] {
-        let answer = client.json(method, &format!("{CONFIGMAPS}{path}"), &body);
+        let response = client.json(method, &format!("{CONFIGMAPS}{path}"), &body);
         let said = (
-            answer.status,
-            answer.json()["message"].as_str().unwrap().to_owned(),
+            response.status,
+            response.json()["message"].as_str().unwrap().to_owned(),
         );
         assert_eq!(said, (status, message.to_owned()), "{method} {path} {body}");
     }
@@ -154,9 +154,9 @@ fn bad_writes_are_refused_in_the_words_of_kubernetes() {
         ("GET", "/api/v1/nothings", 404, not_found),
     ] {
         client.send(method, path, &[], "");
-        let answer = client.answer();
+        let response = client.response();
         assert_eq!(
-            (answer.status, answer.json()["message"].as_str()),
+            (response.status, response.json()["message"].as_str()),
             (status, Some(message)),
             "{method} {path}"
         );

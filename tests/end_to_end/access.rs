@@ -5,7 +5,7 @@ use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
-use crate::cluster::{BOTH, Way, on_every_cluster};
+use crate::cluster::{BOTH, ListMethod, on_every_cluster};
 use crate::support::{shut_down, wait_until};
 
 #[test]
@@ -67,7 +67,11 @@ fn who_may_nothing_is_told_so_and_keeps_trying() {
             "{status:?}"
         );
         // Each time by both: a watch-list that is forbidden may be one that the server does not know.
-        assert_eq!(status.watches == 0, cluster.way == Way::List, "{status:?}");
+        assert_eq!(
+            status.watches == 0,
+            cluster.list_method == ListMethod::List,
+            "{status:?}"
+        );
         assert!(maps.lister().list().is_empty());
 
         // Who waits for it is told what is missing and why.

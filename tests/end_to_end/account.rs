@@ -94,8 +94,8 @@ impl<'a> Account<'a> {
                 });
                 let spec = json!({ "spec": { "audiences": [], "boundObjectRef": bound } });
                 let path = format!("{}/{NAME}/token", self.namespace.path("serviceaccounts"));
-                let answer = self.cluster.send(Request::post(path).json(&spec).unwrap());
-                answer["status"]["token"].as_str().unwrap().to_owned()
+                let response = self.cluster.send(Request::post(path).json(&spec).unwrap());
+                response["status"]["token"].as_str().unwrap().to_owned()
             }
         };
         let token = Token { text, secret };

@@ -22,7 +22,7 @@ use crate::support::{Folder, Versions, assert_no_thread_since, free_port, quick,
 
 /// How an informer is to learn what there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum ListMethod {
     /// By a watch that begins with it.
     WatchList,
     /// By a LIST.
@@ -30,28 +30,28 @@ pub(crate) enum Way {
 }
 
 /// A test of what is the same in both ways.
-pub(crate) const BOTH: &[Way] = &[Way::WatchList, Way::List];
+pub(crate) const BOTH: &[ListMethod] = &[ListMethod::WatchList, ListMethod::List];
 /// A test about watch-lists.
-pub(crate) const WATCH_LIST: &[Way] = &[Way::WatchList];
+pub(crate) const WATCH_LIST: &[ListMethod] = &[ListMethod::WatchList];
 /// A test about LIST.
-pub(crate) const LIST: &[Way] = &[Way::List];
+pub(crate) const LIST: &[ListMethod] = &[ListMethod::List];
 
 /// One after the other: a test counts the threads of the process, and some take the server from the others.
 static SERIAL: Mutex<()> = Mutex::new(());
 
 /// Runs a test against the embedded server, and against a real one if there is any, in each of these ways.
-pub(crate) fn on_every_cluster(ways: &[Way], test: impl Fn(&Cluster)) {
+pub(crate) fn on_every_cluster(list_methods: &[ListMethod], test: impl Fn(&Cluster)) {
     let _one = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
-    run(ways, Cluster::embedded, &test);
+    run(list_methods, Cluster::embedded, &test);
     match Real::of_environment() {
         Some(Real {
             existing: Some(kubeconfig),
             ..
-        }) => run(ways, || Cluster::existing(&kubeconfig), &test),
+        }) => run(list_methods, || Cluster::existing(&kubeconfig), &test),
         Some(Real {
             assets: Some(assets),
             ..
-        }) => run(ways, || Cluster::local(&assets), &test),
+        }) => run(list_methods, || Cluster::local(&assets), &test),
         _ => println!(
             "skipped on a real server: neither USE_EXISTING_CLUSTER with KUBECONFIG nor KUBEBUILDER_ASSETS is set"
         ),
@@ -59,14 +59,14 @@ pub(crate) fn on_every_cluster(ways: &[Way], test: impl Fn(&Cluster)) {
 }
 
 /// Runs a test against servers that it may kill: not against one that belongs to somebody else.
-pub(crate) fn on_every_cluster_of_our_own(ways: &[Way], test: impl Fn(&Cluster)) {
+pub(crate) fn on_every_cluster_of_our_own(list_methods: &[ListMethod], test: impl Fn(&Cluster)) {
     let _one = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
-    run(ways, Cluster::embedded, &test);
+    run(list_methods, Cluster::embedded, &test);
     match Real::of_environment() {
         Some(Real {
             assets: Some(assets),
             ..
-        }) => run(ways, || Cluster::local(&assets), &test),
+        }) => run(list_methods, || Cluster::local(&assets), &test),
         _ => println!(
             "skipped on a real server: it would be killed, and KUBEBUILDER_ASSETS is not set to start another"
         ),
@@ -74,9 +74,12 @@ pub(crate) fn on_every_cluster_of_our_own(ways: &[Way], test: impl Fn(&Cluster))
 }
 
 /// Runs a test against the embedded server only: a real one doesn't do what it asks.
-pub(crate) fn on_the_embedded_server(ways: &[Way], test: impl Fn(&Cluster, &ApiServer)) {
+pub(crate) fn on_the_embedded_server(
+    list_methods: &[ListMethod],
+    test: impl Fn(&Cluster, &ApiServer),
+) {
     let _one = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
-    run(ways, Cluster::embedded, &|cluster: &Cluster| {
+    run(list_methods, Cluster::embedded, &|cluster: &Cluster| {
         let Kind::Embedded { server, .. } = &cluster.kind else {
             unreachable!()
         };
@@ -85,10 +88,13 @@ pub(crate) fn on_the_embedded_server(ways: &[Way], test: impl Fn(&Cluster, &ApiS
 }
 
 /// A cluster for each way that it has, so that none finds what another has left.
-fn run(ways: &[Way], cluster: impl Fn() -> Cluster, test: &impl Fn(&Cluster)) {
-    for &way in ways {
-        let cluster = Cluster { way, ..cluster() };
-        if way == Way::WatchList && !cluster.has_watch_lists() {
+fn run(list_methods: &[ListMethod], cluster: impl Fn() -> Cluster, test: &impl Fn(&Cluster)) {
+    for &list_method in list_methods {
+        let cluster = Cluster {
+            list_method,
+            ..cluster()
+        };
+        if list_method == ListMethod::WatchList && !cluster.has_watch_lists() {
             println!("skipped on {}: it has no watch-lists", cluster.url());
         } else {
             cluster.run(test);
@@ -117,10 +123,13 @@ pub(crate) fn on_every_cluster_without_watch_lists(test: impl Fn(&Cluster)) {
 
 /// Runs a test against servers that limit lists and watches to shards, and against such as don't: each
 /// [says which it is](Cluster::picks_shards).
-pub(crate) fn on_every_cluster_with_and_without_shards(ways: &[Way], test: impl Fn(&Cluster)) {
+pub(crate) fn on_every_cluster_with_and_without_shards(
+    list_methods: &[ListMethod],
+    test: impl Fn(&Cluster),
+) {
     let _one = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
     let run_on = |picks: bool, cluster: &dyn Fn() -> Cluster| {
-        run(ways, cluster, &|cluster: &Cluster| {
+        run(list_methods, cluster, &|cluster: &Cluster| {
             assert_eq!(cluster.picks_shards(), picks);
             test(cluster);
         });
@@ -198,7 +207,7 @@ pub(crate) const ADMIN: &str = "embedded-admin";
 
 pub(crate) struct Cluster {
     kind: Kind,
-    pub(crate) way: Way,
+    pub(crate) list_method: ListMethod,
     /// Where the kubeconfigs are.
     kubeconfig: PathBuf,
     client: Client,
@@ -264,7 +273,7 @@ impl Cluster {
         let client = Client::new(Config::from_kubeconfig(&kubeconfig, None).unwrap()).unwrap();
         Self {
             kind,
-            way: Way::WatchList,
+            list_method: ListMethod::WatchList,
             kubeconfig,
             client,
         }
@@ -276,7 +285,11 @@ impl Cluster {
             Kind::Existing => "the existing cluster",
             Kind::Local(_) => "a kube-apiserver of our own",
         };
-        println!("on {kind} at {}, by {:?}", self.client.server(), self.way);
+        println!(
+            "on {kind} at {}, by {:?}",
+            self.client.server(),
+            self.list_method
+        );
         let (start, before) = (Instant::now(), threads());
         test(self);
         assert_no_thread_since(&before);
@@ -291,7 +304,7 @@ impl Cluster {
     /// With short waits, in the way that it is the turn of.
     pub(crate) fn options(&self) -> ReflectorOptions {
         let mut options = quick();
-        options.watch_list = self.way == Way::WatchList;
+        options.watch_list = self.list_method == ListMethod::WatchList;
         options
     }
 
@@ -375,7 +388,7 @@ impl Cluster {
                 // As with a kube-apiserver that has just started.
                 server.forget_events();
             }
-            Kind::Local(local) => local::lock(local).elsewhere(|client| {
+            Kind::Local(local) => local::lock(local).from_another_process(|client| {
                 for path in paths {
                     client
                         .request(&Request::delete(path), &Stop::new())

@@ -5,7 +5,7 @@ use k8s_informer::{Client, Config, Error, SharedInformerFactory, Stop};
 use k8s_openapi::api::core::v1::ConfigMap;
 use rcgen::{CertificateParams, KeyPair};
 
-use crate::cluster::{BOTH, Cluster, Way, on_every_cluster};
+use crate::cluster::{BOTH, Cluster, ListMethod, on_every_cluster};
 use crate::support::{Folder, free_port, shut_down, wait_until};
 
 /// Runs an informer with this configuration, and gives the error that it shows while it keeps trying.
@@ -25,7 +25,8 @@ fn shown(cluster: &Cluster, config: Config) -> Error {
     println!("  {error}");
     assert!(!maps.has_synced());
     // A server that is not there is asked for the same again, not for a LIST.
-    let is_watch = cluster.way == Way::WatchList && error.is_connection() && !error.is_tls();
+    let is_watch =
+        cluster.list_method == ListMethod::WatchList && error.is_connection() && !error.is_tls();
     let verb = if is_watch { "watch" } else { "list" };
     assert!(
         error

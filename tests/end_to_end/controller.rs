@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 
 use self::example::{Action, NAME, Options, Outcome, TEAM, TeamController};
 use crate::cluster::{
-    BOTH, Cluster, LIST, Namespace, Way, merge_patch, on_every_cluster, on_the_embedded_server,
+    BOTH, Cluster, LIST, ListMethod, Namespace, merge_patch, on_every_cluster,
+    on_the_embedded_server,
 };
 use crate::support::{PATIENCE, wait_until};
 
@@ -19,7 +20,7 @@ use crate::support::{PATIENCE, wait_until};
 mod example;
 
 /// What is tried here has nothing to do with how objects are listed.
-const ONCE: &[Way] = LIST;
+const ONCE: &[ListMethod] = LIST;
 
 /// What has become of the keys.
 #[derive(Clone, Default)]

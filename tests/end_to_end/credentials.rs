@@ -244,7 +244,7 @@ fn failing_plugin_is_reported_and_informer_recovers() {
         namespace.create("one", json!({}));
         follower.wait_for_events(&["+one"]);
         // It has expired when it comes, and then the plugin fails again: what runs goes on.
-        fs::remove_file(plugin.answer()).unwrap();
+        fs::remove_file(plugin.credential_file()).unwrap();
         namespace.create("two", json!({}));
         follower.wait_for_events(&["+one", "+two"]);
         shut_down(&factory, "whose plugin fails");

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
 use crate::cluster::{
-    BOTH, Cluster, LIST, Way, on_every_cluster_of_our_own, on_the_embedded_server,
+    BOTH, Cluster, LIST, ListMethod, on_every_cluster_of_our_own, on_the_embedded_server,
 };
 use crate::support::{Follower, PATIENCE, shut_down, wait_until};
 
@@ -152,7 +152,7 @@ fn garbage_line_in_watch_costs_only_the_connection() {
         server.create(path, object("b")).unwrap();
         follower.wait_for_events(&["+a", "+b"]);
         let status = maps.status();
-        let lists = u64::from(cluster.way == Way::List);
+        let lists = u64::from(cluster.list_method == ListMethod::List);
         assert_eq!(
             (status.lists, status.watches),
             (lists, 2),
@@ -197,7 +197,7 @@ fn absent_server_is_retried_without_blocking_others() {
             "{error:?}"
         );
         let text = error.to_string();
-        let verb = if cluster.way == Way::WatchList {
+        let verb = if cluster.list_method == ListMethod::WatchList {
             "watch"
         } else {
             "list"

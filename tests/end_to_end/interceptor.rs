@@ -31,14 +31,14 @@ pub(crate) const GONE: &str = concat!(
 
 /// What a factory is made with in place of a client. Clones share what they know.
 #[derive(Clone)]
-pub(crate) struct Meddler {
+pub(crate) struct Interceptor {
     client: Client,
     edit: Arc<Edit>,
     silence: Option<Duration>,
     asked: Arc<Mutex<Vec<Asked>>>,
 }
 
-impl Meddler {
+impl Interceptor {
     pub(crate) fn new(
         client: Client,
         edit: impl Fn(Asked, usize, String) -> String + Send + Sync + 'static,
@@ -104,14 +104,14 @@ impl Meddler {
     }
 }
 
-impl ListerWatcherSource for Meddler {
+impl ListerWatcherSource for Interceptor {
     fn lister_watcher(
         &self,
         resource: &GroupVersionResource,
         namespace: Option<&str>,
     ) -> Arc<dyn ListerWatcher> {
         Arc::new(Resource {
-            meddler: self.clone(),
+            interceptor: self.clone(),
             path: resource.path(namespace).unwrap(),
             inner: ListerWatcherSource::lister_watcher(&self.client, resource, namespace),
         })
@@ -119,29 +119,31 @@ impl ListerWatcherSource for Meddler {
 }
 
 struct Resource {
-    meddler: Meddler,
+    interceptor: Interceptor,
     path: String,
     inner: Arc<dyn ListerWatcher>,
 }
 
 impl ListerWatcher for Resource {
     fn list(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
-        self.meddler.note(Asked::List);
+        self.interceptor.note(Asked::List);
         self.inner.list(options, stop)
     }
 
     fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
-        let Self { meddler, path, .. } = self;
+        let Self {
+            interceptor, path, ..
+        } = self;
         let asked = if options.send_initial_events {
             Asked::WatchList
         } else {
             Asked::Watch
         };
-        meddler.note(asked);
+        interceptor.note(asked);
         let request = Request::get(format!("{path}?{}", options.to_watch_query()));
-        let request = request.idle_timeout(meddler.silence);
-        let body = meddler.client.request(&request, stop)?.into_body();
-        let edit = Arc::clone(&meddler.edit);
+        let request = request.idle_timeout(interceptor.silence);
+        let body = interceptor.client.request(&request, stop)?.into_body();
+        let edit = Arc::clone(&interceptor.edit);
         let lines = Lines {
             body: BufReader::new(body),
             line: Vec::new(),
@@ -149,7 +151,7 @@ impl ListerWatcher for Resource {
             edited: Vec::new(),
             edit: Box::new(move |count, line| edit(asked, count, line)),
         };
-        Ok(if meddler.silence.is_some() {
+        Ok(if interceptor.silence.is_some() {
             Body::timed(lines)
         } else {
             Body::new(lines)

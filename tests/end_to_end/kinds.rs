@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
 use crate::cluster::{BOTH, LIST, on_every_cluster};
-use crate::meddler::Meddler;
+use crate::interceptor::Interceptor;
 use crate::support::{shut_down, synced};
 
 fn configmaps() -> GroupVersionResource {
@@ -30,10 +30,10 @@ fn dynamic_object_has_kind_from_list_watch_list_and_watch() {
         for name in ["a", "b", "c"] {
             namespace.create(name, json!({}));
         }
-        let meddler = Meddler::expiring(cluster.client());
+        let interceptor = Interceptor::expiring(cluster.client());
         let mut options = cluster.options();
         options.page_size = Some(2);
-        let builder = SharedInformerFactory::builder(meddler).namespace(&namespace.name);
+        let builder = SharedInformerFactory::builder(interceptor).namespace(&namespace.name);
         let factory = builder.reflector_options(options).build();
         let maps = factory.dynamic(configmaps());
         let follower = synced(&factory, &maps);

@@ -12,8 +12,8 @@ use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use serde_json::json;
 
-use crate::cluster::{BOTH, Cluster, Way, on_every_cluster};
-use crate::meddler::Meddler;
+use crate::cluster::{BOTH, Cluster, ListMethod, on_every_cluster};
+use crate::interceptor::Interceptor;
 use crate::support::{
     PATIENCE, assert_no_thread_since, cached, names, shut_down, synced, threads, wait_until,
 };
@@ -71,7 +71,7 @@ fn who_waits_for_several_is_told_what_each_of_them_may_not() {
                 "{unsynced:?}"
             );
             // A watch-list that is refused is followed by a LIST that is.
-            let verbs: &[&str] = if cluster.way == Way::List {
+            let verbs: &[&str] = if cluster.list_method == ListMethod::List {
                 &["list"]
             } else {
                 &["list", "watch"]
@@ -192,7 +192,7 @@ fn a_shutdown_with_a_limit_names_the_callback_that_keeps_it() {
 #[test]
 fn a_recreation_that_only_a_relist_gives_away_is_told_as_asked() {
     on_every_cluster(BOTH, |cluster| {
-        for (queue, tell) in [
+        for (queue, as_delete_and_add) in [
             (InformerQueue::DeltaFifo, true),
             (InformerQueue::DeltaFifo, false),
             (InformerQueue::RealFifoAtomic, true),
@@ -204,11 +204,11 @@ fn a_recreation_that_only_a_relist_gives_away_is_told_as_asked() {
             namespace.create("other", json!({}));
             // The watch is cut, so to speak, for this object alone.
             let builder =
-                SharedInformerFactory::builder(Meddler::losing(cluster.client(), "reborn"));
+                SharedInformerFactory::builder(Interceptor::losing(cluster.client(), "reborn"));
             let builder = builder.reflector_options(cluster.options()).queue(queue);
             let factory = builder
                 .namespace(&namespace.name)
-                .tell_recreation(tell)
+                .recreation_as_delete_and_add(as_delete_and_add)
                 .build();
             let maps = factory.informer::<ConfigMap>();
             let follower = synced(&factory, &maps);
@@ -229,7 +229,7 @@ fn a_recreation_that_only_a_relist_gives_away_is_told_as_asked() {
                 .iter()
                 .filter(|event| event.ends_with("reborn"))
                 .collect();
-            let (events, unknown): (&[&str], _) = match tell {
+            let (events, unknown): (&[&str], _) = match as_delete_and_add {
                 true => (&["+reborn", "-reborn", "+reborn"], 1),
                 false => (&["+reborn", "~reborn"], 0),
             };
@@ -246,14 +246,14 @@ fn a_recreation_that_only_a_relist_gives_away_is_told_as_asked() {
 #[test]
 fn a_recreation_while_the_watch_was_cut_is_told_by_the_next_one() {
     on_every_cluster(BOTH, |cluster| {
-        for tell in [true, false] {
+        for as_delete_and_add in [true, false] {
             let namespace = cluster.namespace("reborn");
             namespace.create("reborn", json!({}));
             let proxy = cluster.proxy();
             let builder = SharedInformerFactory::builder(cluster.client_through(&proxy));
             let builder = builder
                 .reflector_options(cluster.options())
-                .tell_recreation(tell);
+                .recreation_as_delete_and_add(as_delete_and_add);
             let factory = builder.namespace(&namespace.name).build();
             let maps = factory.informer::<ConfigMap>();
             let follower = synced(&factory, &maps);

@@ -187,9 +187,9 @@ impl Local {
     }
 
     /// What others do meanwhile: for all who know the usual address the server is down.
-    pub(crate) fn elsewhere(&mut self, work: impl FnOnce(&Client)) {
+    pub(crate) fn from_another_process(&mut self, work: impl FnOnce(&Client)) {
         assert!(self.api.is_none());
-        let _elsewhere = self.serve(self.other_port);
+        let _other_server = self.serve(self.other_port);
         work(&self.client(self.other_port));
     }
 

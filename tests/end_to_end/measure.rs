@@ -13,7 +13,7 @@ use self::run::{Audience, Run};
 use self::table::Table;
 use self::types::{TYPES, measure};
 use crate::cluster::{
-    BOTH, Cluster, Namespace, Way, merge_patch, on_every_cluster, on_the_embedded_server,
+    BOTH, Cluster, ListMethod, Namespace, merge_patch, on_every_cluster, on_the_embedded_server,
 };
 use crate::support::free_port;
 
@@ -116,14 +116,14 @@ fn objects_and_events_are_counted_for_every_type() {
                 &namespace.name,
             ]);
             line.extend(["--events", "2", "--latency", "--json"]);
-            if cluster.way == Way::List {
+            if cluster.list_method == ListMethod::List {
                 line.extend(["--page-size", "2"]);
             }
             let report = run(line, change).unwrap();
             assert_eq!((&*report.r#type, &*report.resource), (r#type, "pods"));
             assert_eq!((report.objects, report.unreadable), (3, 0));
             assert_eq!((report.handlers, report.events), (2, 2));
-            assert_eq!(report.lists > 0, cluster.way == Way::List);
+            assert_eq!(report.lists > 0, cluster.list_method == ListMethod::List);
             assert!(report.threads >= 5 && report.sync_seconds > 0.0 && report.resident_bytes > 0);
             let latency = report.latency.unwrap();
             assert!(

@@ -9,7 +9,7 @@ use serde_json::json;
 use std::time::Duration;
 
 use crate::cluster::{BOTH, Cluster, Namespace, on_every_cluster, on_every_cluster_of_our_own};
-use crate::meddler::Meddler;
+use crate::interceptor::Interceptor;
 use crate::reader::Reader;
 use crate::support::{Follower, PATIENCE, Versions, cached, shut_down, synced, wait_until};
 
@@ -105,7 +105,8 @@ fn a_relist_of_one_namespace_is_about_that_one() {
                 namespace.create(name, json!({}));
             }
         }
-        let builder = SharedInformerFactory::builder(Meddler::losing(cluster.client(), "unseen"));
+        let builder =
+            SharedInformerFactory::builder(Interceptor::losing(cluster.client(), "unseen"));
         let factory = builder
             .reflector_options(cluster.options())
             .scope(scope(&[&blue, &green]))

@@ -8,8 +8,8 @@ use k8s_informer::{Error, SharedIndexInformer, SharedInformerFactory, Stop};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
-use crate::cluster::{BOTH, Cluster, Namespace, Way, on_every_cluster};
-use crate::meddler::{Asked, Meddler};
+use crate::cluster::{BOTH, Cluster, ListMethod, Namespace, on_every_cluster};
+use crate::interceptor::{Asked, Interceptor};
 use crate::proxy::{Disturbance, Proxy};
 use crate::support::{Follower, PATIENCE, shut_down, wait_until};
 
@@ -87,7 +87,7 @@ fn a_half_open_watch_is_given_up_after_its_idle_timeout() {
             error.starts_with("watch configmaps in namespace "),
             "{error}"
         );
-        let lists = u64::from(cluster.way == Way::List);
+        let lists = u64::from(cluster.list_method == ListMethod::List);
         assert_eq!(
             scene.maps.status().lists,
             lists,
@@ -115,7 +115,7 @@ fn what_comes_in_drips_comes() {
         let status = scene.maps.status();
         assert_eq!(
             (status.lists, status.watches),
-            (u64::from(cluster.way == Way::List), 1),
+            (u64::from(cluster.list_method == ListMethod::List), 1),
             "{status:?}"
         );
         assert!(status.last_error.is_none(), "{status:?}");
@@ -178,7 +178,7 @@ fn w15_garbage_line_costs_a_watch_repeated_costs_a_list() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("garbage");
         namespace.create("a", json!({}));
-        let meddler = Meddler::new(cluster.client(), |_, _, line| {
+        let interceptor = Interceptor::new(cluster.client(), |_, _, line| {
             // In place of an event, which then comes by the list.
             let is = |name: &str| line.contains(&format!(r#""{name}""#)) && line.contains("ADDED");
             if is("garbled") {
@@ -187,7 +187,8 @@ fn w15_garbage_line_costs_a_watch_repeated_costs_a_list() {
                 line
             }
         });
-        let builder = SharedInformerFactory::builder(meddler.clone()).namespace(&namespace.name);
+        let builder =
+            SharedInformerFactory::builder(interceptor.clone()).namespace(&namespace.name);
         let factory = builder.reflector_options(cluster.options()).build();
         let maps = factory.informer::<ConfigMap>();
         let follower = Follower::default();
@@ -203,16 +204,16 @@ fn w15_garbage_line_costs_a_watch_repeated_costs_a_list() {
         wait_until("it watches", || {
             (maps.status().state == ReflectorState::Watching).then_some(())
         });
-        let expected: &[Asked] = match cluster.way {
+        let expected: &[Asked] = match cluster.list_method {
             // The new watch-list has the same line: a LIST is all that is left.
-            Way::WatchList => &[
+            ListMethod::WatchList => &[
                 Asked::WatchList,
                 Asked::Watch,
                 Asked::WatchList,
                 Asked::List,
                 Asked::Watch,
             ],
-            Way::List => &[
+            ListMethod::List => &[
                 Asked::List,
                 Asked::Watch,
                 Asked::Watch,
@@ -220,7 +221,7 @@ fn w15_garbage_line_costs_a_watch_repeated_costs_a_list() {
                 Asked::Watch,
             ],
         };
-        assert_eq!(meddler.asked(), expected);
+        assert_eq!(interceptor.asked(), expected);
         let error = maps.status().last_error.unwrap();
         assert!(
             error.is_decode() && !error.to_string().contains("s3cret"),

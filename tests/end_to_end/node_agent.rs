@@ -103,8 +103,8 @@ fn client_of_the_agent(
             let name = &namespace.name;
             let account = format!("{}/{name}/token", namespace.path("serviceaccounts"));
             let request = json!({"spec": {"expirationSeconds": 600, "audiences": []}});
-            let answer = cluster.send(Request::post(account).json(&request).unwrap());
-            let token = folder.write("token", answer["status"]["token"].as_str().unwrap());
+            let response = cluster.send(Request::post(account).json(&request).unwrap());
+            let token = folder.write("token", response["status"]["token"].as_str().unwrap());
             Config::from_kubeconfig(cluster.kubeconfig_of_nobody()?, None)
                 .unwrap()
                 .token_file(token)
@@ -118,13 +118,13 @@ fn probe(health: &Health, pods: &Observation<agent::Pod>, path: &str) -> String 
     let listener = health::listen(0).unwrap();
     let address = (Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port()).into();
     let stop = Stop::new();
-    let answer = thread::scope(|scope| {
-        scope.spawn(|| health::serve(&listener, &stop, |path| health.answer(path, pods)));
-        let answer = health::get(address, path);
+    let response = thread::scope(|scope| {
+        scope.spawn(|| health::serve(&listener, &stop, |path| health.reply(path, pods)));
+        let response = health::get(address, path);
         stop.stop();
-        answer
+        response
     });
-    answer.unwrap()
+    response.unwrap()
 }
 
 #[test]
@@ -163,10 +163,10 @@ fn an_agent_sees_the_pods_of_its_node_as_its_service_account() {
         });
         let health = Health::new(PATIENCE);
         for path in probe_paths() {
-            let answer = probe(&health, &agent, &path);
+            let response = probe(&health, &agent, &path);
             assert!(
-                answer.starts_with("200 OK: watching at version "),
-                "{path}: {answer}"
+                response.starts_with("200 OK: watching at version "),
+                "{path}: {response}"
             );
         }
         let names: Vec<_> = agent
@@ -256,15 +256,15 @@ fn probes_restart_no_agent_without_a_server() {
     let pods = agent::watch_node(client, "one", |_| {}).unwrap();
     let health = Health::new(Duration::ZERO);
     wait_until("a list was rejected", || pods.status().last_error);
-    let answer = probe(&health, &pods, "/readyz");
+    let response = probe(&health, &pods, "/readyz");
     assert!(
-        answer.starts_with("503 Service Unavailable: ") && answer.contains("403"),
-        "{answer}"
+        response.starts_with("503 Service Unavailable: ") && response.contains("403"),
+        "{response}"
     );
-    let answer = probe(&health, &pods, "/healthz");
+    let response = probe(&health, &pods, "/healthz");
     assert!(
-        answer.starts_with("200 OK: ") && answer.contains(", not synced yet; "),
-        "{answer}"
+        response.starts_with("200 OK: ") && response.contains(", not synced yet; "),
+        "{response}"
     );
 
     server.clear_faults();
@@ -276,10 +276,10 @@ fn probes_restart_no_agent_without_a_server() {
         Some(pods.status()).filter(|status| status.failures > 0)
     });
     for path in probe_paths() {
-        let answer = probe(&health, &pods, &path);
+        let response = probe(&health, &pods, &path);
         assert!(
-            answer.starts_with("200 OK: ") && answer.contains("; failures "),
-            "{path}: {answer}"
+            response.starts_with("200 OK: ") && response.contains("; failures "),
+            "{path}: {response}"
         );
     }
     assert_eq!(
@@ -304,10 +304,10 @@ fn readyz_fails_while_an_object_is_missing() {
     pods.wait_for_sync(&Stop::new(), PATIENCE)
         .unwrap_or_else(|error| panic!("{error}"));
     let health = Health::new(PATIENCE);
-    let answer = probe(&health, &pods, "/readyz");
+    let response = probe(&health, &pods, "/readyz");
     assert!(
-        answer.starts_with("503 ") && answer.contains("; incomplete; unreadable "),
-        "{answer}"
+        response.starts_with("503 ") && response.contains("; incomplete; unreadable "),
+        "{response}"
     );
     assert!(probe(&health, &pods, "/healthz").starts_with("200 OK: "));
 }
@@ -336,10 +336,10 @@ fn healthz_fails_when_a_handler_is_stuck() {
     enters.recv_timeout(PATIENCE).unwrap();
     let health = Health::new(Duration::ZERO);
     for _ in 0..2 {
-        let answer = probe(&health, &pods, "/healthz");
+        let response = probe(&health, &pods, "/healthz");
         assert!(
-            answer.starts_with("200 OK: "),
-            "nothing waits behind it: {answer}"
+            response.starts_with("200 OK: "),
+            "nothing waits behind it: {response}"
         );
     }
     create("b");
@@ -350,9 +350,9 @@ fn healthz_fails_when_a_handler_is_stuck() {
         probe(&health, &pods, "/healthz").starts_with("200 OK: "),
         "it has been seen waiting once"
     );
-    let answer = probe(&health, &pods, "/healthz");
+    let response = probe(&health, &pods, "/healthz");
     assert_eq!(
-        answer,
+        response,
         "503 Service Unavailable: a handler has not returned for 0ns"
     );
     assert!(

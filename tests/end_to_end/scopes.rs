@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 use std::sync::Arc;
 
-use crate::cluster::{BOTH, Cluster, LIST, Way, on_every_cluster};
-use crate::meddler::{Asked, Meddler};
+use crate::cluster::{BOTH, Cluster, LIST, ListMethod, on_every_cluster};
+use crate::interceptor::{Asked, Interceptor};
 use crate::support::{Follower, PATIENCE, names, shut_down, synced, wait_until};
 
 fn labelled(selector: &str) -> InformerScope {
@@ -63,10 +63,10 @@ fn fa1_informers_of_one_type_differ_by_their_selectors() {
 
 /// Each informer has one watch open, and nothing else asks for one.
 #[track_caller]
-fn assert_informers(cluster: &Cluster, meddler: &Meddler, opened: usize, open: usize) {
+fn assert_informers(cluster: &Cluster, interceptor: &Interceptor, opened: usize, open: usize) {
     let is_watch = |asked: &Asked| *asked != Asked::List;
     wait_until(&format!("{opened} informers have begun to watch"), || {
-        (meddler
+        (interceptor
             .asked()
             .iter()
             .filter(|asked| is_watch(asked))
@@ -74,12 +74,16 @@ fn assert_informers(cluster: &Cluster, meddler: &Meddler, opened: usize, open: u
             == opened)
             .then_some(())
     });
-    let lists = if cluster.way == Way::List { opened } else { 0 };
+    let lists = if cluster.list_method == ListMethod::List {
+        opened
+    } else {
+        0
+    };
     assert_eq!(
-        meddler.asked().len(),
+        interceptor.asked().len(),
         opened + lists,
         "{:?}",
-        meddler.asked()
+        interceptor.asked()
     );
     if let Some(server) = cluster.embedded_server() {
         assert!(
@@ -110,9 +114,9 @@ fn observers_share_an_informer_if_type_and_scope_are_equal() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("observe");
         namespace.create("a", json!({ "tier": "web" }));
-        let meddler = Meddler::new(cluster.client(), |_, _, line| line);
-        let builder =
-            SharedInformerFactory::builder(meddler.clone()).reflector_options(cluster.options());
+        let interceptor = Interceptor::new(cluster.client(), |_, _, line| line);
+        let builder = SharedInformerFactory::builder(interceptor.clone())
+            .reflector_options(cluster.options());
         let factory = builder.namespace(&namespace.name).build();
         let here = || InformerScope::all().namespace(&namespace.name);
         let web = here().label_selector("tier=web".parse().unwrap());
@@ -128,7 +132,7 @@ fn observers_share_an_informer_if_type_and_scope_are_equal() {
             first.lister().indexer(),
             second.lister().indexer()
         ));
-        assert_informers(cluster, &meddler, 1, 1);
+        assert_informers(cluster, &interceptor, 1, 1);
         let (of_all, all) = begin(observe(&factory, &here()));
         assert!(!Arc::ptr_eq(
             first.lister().indexer(),
@@ -147,7 +151,7 @@ fn observers_share_an_informer_if_type_and_scope_are_equal() {
         other.wait_for_sync(&Stop::new(), PATIENCE).unwrap();
         let (follower, observer) = observe(&factory, &web);
         let (of_inline, inline) = begin((follower, observer.inline()));
-        assert_informers(cluster, &meddler, 4, 4);
+        assert_informers(cluster, &interceptor, 4, 4);
 
         namespace.create("b", json!({}));
         namespace.patch("b", &json!({ "metadata": { "labels": { "tier": "web" } } }));
@@ -168,22 +172,22 @@ fn observers_share_an_informer_if_type_and_scope_are_equal() {
             3,
             "nothing is told after its end"
         );
-        assert_informers(cluster, &meddler, 4, 4);
+        assert_informers(cluster, &interceptor, 4, 4);
         assert!(second.stop() && inline.stop() && other.stop());
-        assert_informers(cluster, &meddler, 4, 1);
+        assert_informers(cluster, &interceptor, 4, 1);
         // The one that was asked for outlives its observer.
         assert!(all.stop());
         namespace.create("c", json!({}));
         let maps = factory.informer::<ConfigMap>();
         wait_until("it goes on", || (names(&maps) == ["a", "c"]).then_some(()));
-        assert_informers(cluster, &meddler, 4, 1);
+        assert_informers(cluster, &interceptor, 4, 1);
 
         // A new one begins anew.
         let (of_new, new) = begin(observe(&factory, &web));
-        assert_informers(cluster, &meddler, 5, 2);
+        assert_informers(cluster, &interceptor, 5, 2);
         assert!(of_new.known().events.is_empty());
         drop(new);
-        assert_informers(cluster, &meddler, 5, 1);
+        assert_informers(cluster, &interceptor, 5, 1);
         for follower in [of_first, of_second, of_all, of_inline] {
             assert_eq!(follower.known().problems, [""; 0]);
         }

@@ -13,9 +13,9 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
 use crate::cluster::{
-    BOTH, Cluster, Namespace, Way, on_every_cluster_with_and_without_shards, versions,
+    BOTH, Cluster, ListMethod, Namespace, on_every_cluster_with_and_without_shards, versions,
 };
-use crate::meddler::{GONE, Meddler};
+use crate::interceptor::{GONE, Interceptor};
 use crate::support::{Follower, Versions, cached, shut_down, synced, wait_until};
 
 /// So many that none of three shards is empty, whatever their UIDs are.
@@ -61,10 +61,10 @@ fn told(followers: &[Follower]) -> Versions {
 /// What a status says of the server's part, once it says what it should.
 #[track_caller]
 fn assert_applied<T: Object>(cluster: &Cluster, informers: &[SharedIndexInformer<T>]) {
-    let expected = match (cluster.picks_shards(), cluster.way) {
-        (true, Way::List) => Some(true),
+    let expected = match (cluster.picks_shards(), cluster.list_method) {
+        (true, ListMethod::List) => Some(true),
         // It is not told, and nothing comes that would deny it.
-        (true, Way::WatchList) => None,
+        (true, ListMethod::WatchList) => None,
         (false, _) => Some(false),
     };
     for informer in informers {
@@ -148,7 +148,7 @@ fn sh4_three_shards_hold_each_object_once_after_relists() {
         let factories = expire.each_ref().map(|expire| {
             let expire = Arc::clone(expire);
             // No deletion comes by a watch, and the next event after the word is its last.
-            let source = Meddler::new(cluster.client(), move |_, _, line| {
+            let source = Interceptor::new(cluster.client(), move |_, _, line| {
                 if line.contains(r#""type":"DELETED""#) {
                     String::new()
                 } else if expire.swap(false, Ordering::Relaxed) {

@@ -11,7 +11,7 @@ use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
-use crate::cluster::{BOTH, Way, on_every_cluster, on_the_embedded_server};
+use crate::cluster::{BOTH, ListMethod, on_every_cluster, on_the_embedded_server};
 use crate::support::{Follower, PATIENCE, shut_down, wait_until};
 
 #[test]
@@ -40,7 +40,7 @@ fn in_a_back_off() {
         let client =
             Client::new(Config::from_kubeconfig(&cluster.kubeconfigs()[0], None).unwrap()).unwrap();
         let mut options = ReflectorOptions::default();
-        options.watch_list = cluster.way == Way::WatchList;
+        options.watch_list = cluster.list_method == ListMethod::WatchList;
         let factory = SharedInformerFactory::builder(client)
             .reflector_options(options)
             .build();
@@ -166,7 +166,7 @@ fn while_a_server_says_nothing() {
         ),
     ];
     on_the_embedded_server(BOTH, |cluster, _| {
-        let parts = if cluster.way == Way::WatchList {
+        let parts = if cluster.list_method == ListMethod::WatchList {
             watch_lists
         } else {
             lists

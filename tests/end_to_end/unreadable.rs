@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::cluster::{BOTH, Namespace, on_every_cluster};
-use crate::meddler::Meddler;
+use crate::interceptor::Interceptor;
 use crate::support::{Follower, shut_down, wait_until};
 
 /// Somebody's idea of a ConfigMap: that "round" is there and is a number, in words.
@@ -56,8 +56,8 @@ fn one_object_that_can_not_be_decoded_costs_only_itself() {
             namespace.create(name, json!({}));
         }
         set_round(&namespace, "bad", "s3cret");
-        let meddler = Meddler::expiring(cluster.client());
-        let builder = SharedInformerFactory::builder(meddler).namespace(&namespace.name);
+        let interceptor = Interceptor::expiring(cluster.client());
+        let builder = SharedInformerFactory::builder(interceptor).namespace(&namespace.name);
         let factory = builder.reflector_options(cluster.options()).build();
         let maps = factory.informer::<Map>();
         let follower = Follower::default();
@@ -131,8 +131,8 @@ fn a_list_that_has_none_such_any_more_makes_it_complete() {
         let namespace = cluster.namespace("readable");
         namespace.create("bad", json!({}));
         set_round(&namespace, "bad", "none");
-        let meddler = Meddler::expiring(cluster.client());
-        let builder = SharedInformerFactory::builder(meddler).namespace(&namespace.name);
+        let interceptor = Interceptor::expiring(cluster.client());
+        let builder = SharedInformerFactory::builder(interceptor).namespace(&namespace.name);
         let factory = builder.reflector_options(cluster.options()).build();
         let maps = factory.informer::<Map>();
         factory.start(&Stop::new()).unwrap();

@@ -16,11 +16,11 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::cluster::{Namespace, Way, on_every_cluster};
+use crate::cluster::{ListMethod, Namespace, on_every_cluster};
 use crate::support::PATIENCE;
 
 /// What is tried here has nothing to do with how informers list.
-pub(crate) const ONCE: &[Way] = &[Way::List];
+pub(crate) const ONCE: &[ListMethod] = &[ListMethod::List];
 
 /// Knows but the name of a ConfigMap.
 #[derive(Debug, Deserialize)]
@@ -173,9 +173,9 @@ fn fields_that_nobody_knows_are_dropped_or_refused() {
         let request = Request::post(namespace.path("configmaps"))
             .json(&body("told"))
             .unwrap();
-        let answer = client.request(&request, &stop).unwrap();
+        let response = client.request(&request, &stop).unwrap();
         assert_eq!(
-            answer.header("warning"),
+            response.header("warning"),
             Some(r#"299 - "unknown field \"bogus\"""#)
         );
     });
@@ -538,12 +538,12 @@ fn a_pod_is_evicted_unless_its_budget_says_no() {
         // As any client can, that knows how.
         let eviction =
             json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "three"}});
-        let answer = pods
+        let response = pods
             .subresource::<DynamicObject>("eviction")
             .create("three", &eviction, &stop)
             .unwrap();
         assert_eq!(
-            (answer.kind(), answer.get("status")),
+            (response.kind(), response.get("status")),
             ("Status", Some(&json!("Success")))
         );
         assert!(pods.get("three", &stop).unwrap_err().is_not_found());

@@ -45,7 +45,7 @@ fn write_and_look(writer: usize, api: &Api<ConfigMap>, maps: &SharedIndexInforme
             continue;
         }
         let data = json!({ "round": format!("{round}") });
-        let answer = if written.contains_key(&key) {
+        let response = if written.contains_key(&key) {
             api.patch(&name, &Patch::merge(json!({ "data": data })), &stop)
         } else {
             api.create(
@@ -53,17 +53,17 @@ fn write_and_look(writer: usize, api: &Api<ConfigMap>, maps: &SharedIndexInforme
                 &stop,
             )
         };
-        let answer = answer.unwrap();
-        written.insert(key, answer.resource_version().to_owned());
+        let response = response.unwrap();
+        written.insert(key, response.resource_version().to_owned());
         if round % 2 == 0 {
-            maps.wait_for_resource_version(answer.resource_version(), PATIENCE, &stop)
+            maps.wait_for_resource_version(response.resource_version(), PATIENCE, &stop)
                 .unwrap();
             assert!(has_reached(
                 &maps.store_resource_version(),
-                answer.resource_version()
+                response.resource_version()
             ));
         } else {
-            maps.wait_for_object(&answer, PATIENCE, &stop).unwrap();
+            maps.wait_for_object(&response, PATIENCE, &stop).unwrap();
         }
         // All that was written before, deletions included, and not only this.
         let mine = format!("{namespace}/map-{writer}-");

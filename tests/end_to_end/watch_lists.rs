@@ -9,15 +9,19 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
 use crate::cluster::{
-    BOTH, Cluster, Namespace, WATCH_LIST, Way, on_every_cluster,
+    BOTH, Cluster, ListMethod, Namespace, WATCH_LIST, on_every_cluster,
     on_every_cluster_without_watch_lists, on_the_embedded_server,
 };
-use crate::meddler::{Asked, Meddler};
+use crate::interceptor::{Asked, Interceptor};
 use crate::proxy::Disturbance;
 use crate::support::{Follower, shut_down, wait_until};
 
 /// Through this source, in the cluster's way.
-fn through(source: Meddler, cluster: &Cluster, namespace: &Namespace<'_>) -> SharedInformerFactory {
+fn through(
+    source: Interceptor,
+    cluster: &Cluster,
+    namespace: &Namespace<'_>,
+) -> SharedInformerFactory {
     let builder = SharedInformerFactory::builder(source).namespace(&namespace.name);
     builder.reflector_options(cluster.options()).build()
 }
@@ -111,8 +115,8 @@ fn wl8_server_without_watch_lists_gets_lists_for_a_while() {
     on_every_cluster_without_watch_lists(|cluster| {
         let namespace = cluster.namespace("refused");
         namespace.create("a", json!({}));
-        let meddler = Meddler::expiring(cluster.client());
-        let factory = through(meddler.clone(), cluster, &namespace);
+        let interceptor = Interceptor::expiring(cluster.client());
+        let factory = through(interceptor.clone(), cluster, &namespace);
         let maps = factory.informer::<ConfigMap>();
         let follower = Follower::default();
         maps.add_handler(follower.clone()).unwrap();
@@ -124,7 +128,7 @@ fn wl8_server_without_watch_lists_gets_lists_for_a_while() {
         namespace.create("b", json!({}));
         follower.wait_for_events(&["+a", "+trigger", "+b"]);
         assert_eq!(
-            meddler.asked(),
+            interceptor.asked(),
             [
                 Asked::WatchList,
                 Asked::List,
@@ -146,13 +150,13 @@ fn wl12_missing_bookmark_falls_back_to_list() {
         for name in ["a", "b"] {
             namespace.create(name, json!({}));
         }
-        let meddler = Meddler::new(cluster.client(), |asked, _, line| match asked {
+        let interceptor = Interceptor::new(cluster.client(), |asked, _, line| match asked {
             Asked::WatchList if line.contains(r#""type":"BOOKMARK""#) => String::new(),
             _ => line,
         });
         // Which is ten seconds to those who wait for the bookmark.
-        let meddler = meddler.silence(Duration::from_millis(100));
-        let factory = through(meddler.clone(), cluster, &namespace);
+        let interceptor = interceptor.silence(Duration::from_millis(100));
+        let factory = through(interceptor.clone(), cluster, &namespace);
         let maps = factory.informer::<ConfigMap>();
         let follower = Follower::default();
         maps.add_handler(follower.clone()).unwrap();
@@ -170,7 +174,7 @@ fn wl12_missing_bookmark_falls_back_to_list() {
         follower.wait("the watch goes on", |known| {
             known.events.contains(&"+c".to_owned())
         });
-        let asked = meddler.asked();
+        let asked = interceptor.asked();
         assert_eq!(asked[..3], [Asked::WatchList, Asked::List, Asked::Watch]);
         assert!(
             asked[3..].iter().all(|asked| *asked == Asked::Watch),
@@ -231,9 +235,9 @@ fn wl9_broken_initial_events_are_retried_then_listed() {
             );
 
             let (status, times) = (maps.status(), times as u64);
-            let lists = match cluster.way {
-                Way::WatchList => times.saturating_sub(2),
-                Way::List => times + 1,
+            let lists = match cluster.list_method {
+                ListMethod::WatchList => times.saturating_sub(2),
+                ListMethod::List => times + 1,
             };
             match end {
                 // Within an event it costs that, and else the connection, or the watch-list.
@@ -241,7 +245,7 @@ fn wl9_broken_initial_events_are_retried_then_listed() {
                     assert!(status.lists <= times + 1, "{times}: {status:?}");
                 }
                 // A reset may discard everything unread. A watch-list without an event is followed by a LIST at once.
-                Disturbance::Reset(_) if cluster.way == Way::WatchList => {
+                Disturbance::Reset(_) if cluster.list_method == ListMethod::WatchList => {
                     assert!(status.lists <= times, "{times}: {status:?}");
                 }
                 // The third watch-list in a row that broke off is the last one.
@@ -258,8 +262,8 @@ fn wl7_what_is_cached_stays_until_the_new_state_has_come_whole() {
         let namespace = cluster.namespace("relist");
         create_many(&namespace);
         let proxy = cluster.proxy();
-        let meddler = Meddler::expiring(cluster.client_through(&proxy));
-        let factory = through(meddler.clone(), cluster, &namespace);
+        let interceptor = Interceptor::expiring(cluster.client_through(&proxy));
+        let factory = through(interceptor.clone(), cluster, &namespace);
         let maps = factory.informer::<ConfigMap>();
         let follower = Follower::default();
         let registration = maps.add_handler(follower.clone()).unwrap();
@@ -291,13 +295,13 @@ fn wl7_what_is_cached_stays_until_the_new_state_has_come_whole() {
             "nothing else is told"
         );
         assert_eq!(known.versions, cluster.versions(&namespace));
-        let begin = if cluster.way == Way::WatchList {
+        let begin = if cluster.list_method == ListMethod::WatchList {
             Asked::WatchList
         } else {
             Asked::List
         };
         assert!(
-            meddler
+            interceptor
                 .asked()
                 .iter()
                 .filter(|asked| **asked == begin)

@@ -15,11 +15,11 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace as CoreNamespace, Node, Po
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::cluster::{BOTH, Namespace, Way, on_every_cluster};
+use crate::cluster::{BOTH, ListMethod, Namespace, on_every_cluster};
 use crate::support::{Follower, PATIENCE, wait_until};
 
 /// What is tried here has nothing to do with how objects are listed.
-const ONCE: &[Way] = &[Way::List];
+const ONCE: &[ListMethod] = &[ListMethod::List];
 
 /// Knows but one field of a ConfigMap.
 #[derive(Debug, Deserialize, Serialize)]

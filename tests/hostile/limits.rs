@@ -31,7 +31,7 @@ struct Flood {
 }
 
 impl Flood {
-    fn answer(&self, or: impl FnOnce() -> Result<Body, Error>) -> Result<Body, Error> {
+    fn response(&self, or: impl FnOnce() -> Result<Body, Error>) -> Result<Body, Error> {
         if self.requests.fetch_add(1, Ordering::Relaxed) != self.flooded {
             return or();
         }
@@ -45,11 +45,11 @@ impl Flood {
 
 impl ListerWatcher for Flood {
     fn list(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
-        self.answer(|| self.script.list(options, stop))
+        self.response(|| self.script.list(options, stop))
     }
 
     fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
-        self.answer(|| self.script.watch(options, stop))
+        self.response(|| self.script.watch(options, stop))
     }
 
     fn supports_watch_list(&self) -> bool {

@@ -144,12 +144,12 @@ pub(crate) enum Change<T> {
 }
 
 /// What a handler was told so far.
-struct Told<T> {
+struct ReceivedChanges<T> {
     changes: Mutex<Vec<Change<T>>>,
     another: Condvar,
 }
 
-struct Handler<T>(Arc<Told<T>>);
+struct Handler<T>(Arc<ReceivedChanges<T>>);
 
 impl<T> Handler<T> {
     fn told(&self, change: Change<T>) {
@@ -176,7 +176,7 @@ impl<T: Object> ResourceEventHandler<T> for Handler<T> {
 pub(crate) struct Informed<T: Object> {
     pub(crate) informer: SharedIndexInformer<T>,
     pub(crate) script: ScriptedListerWatcher,
-    told: Arc<Told<T>>,
+    told: Arc<ReceivedChanges<T>>,
     stop: Stop,
     thread: Option<thread::JoinHandle<()>>,
 }
@@ -283,7 +283,7 @@ impl<T: Object + DeserializeOwned> Informed<T> {
         informer_options.queue = queue;
         set(&mut informer_options.reflector);
         let informer = SharedIndexInformer::<T>::new(lister_watcher, informer_options);
-        let told = Arc::new(Told {
+        let told = Arc::new(ReceivedChanges {
             changes: Mutex::default(),
             another: Condvar::new(),
         });

@@ -39,14 +39,14 @@ fn create(server: &ApiServer, name: &str) {
 }
 
 /// What is told, as `+a`, `~a` and `-a`, and on which thread.
-type Told = (String, String);
+type Received = (String, String);
 
-fn told(sender: &Sender<Told>, what: char, name: &str) {
+fn told(sender: &Sender<Received>, what: char, name: &str) {
     let thread = thread::current().name().unwrap_or_default().to_owned();
     let _ = sender.send((format!("{what}{name}"), thread));
 }
 
-fn recording(observe: Observe<ConfigMap>) -> (Observe<ConfigMap>, Receiver<Told>) {
+fn recording(observe: Observe<ConfigMap>) -> (Observe<ConfigMap>, Receiver<Received>) {
     let (sender, receiver) = mpsc::channel();
     let [added, modified, deleted] = [sender.clone(), sender.clone(), sender];
     let observe = observe
@@ -59,7 +59,7 @@ fn recording(observe: Observe<ConfigMap>) -> (Observe<ConfigMap>, Receiver<Told>
     (observe, receiver)
 }
 
-fn next(told: &Receiver<Told>) -> String {
+fn next(told: &Receiver<Received>) -> String {
     told.recv_timeout(SOON).unwrap().0
 }
 

@@ -96,7 +96,7 @@ fn watch_list(items: &[Value]) -> Answer {
     )
 }
 
-fn answer(items: &[Value], is_watch_list: bool) -> ScriptedListerWatcher {
+fn response(items: &[Value], is_watch_list: bool) -> ScriptedListerWatcher {
     match is_watch_list {
         true => ScriptedListerWatcher::new([watch_list(items)]).with_watch_list(),
         false => ScriptedListerWatcher::new([list(items), Answer::open("")]),
@@ -144,7 +144,7 @@ fn status_at_sync_has_the_outcome_of_the_list() {
             (&[], true),
             (&[named("a"), named("")], false),
         ] {
-            let status = status_at_sync(answer(items, is_watch_list), queue);
+            let status = status_at_sync(response(items, is_watch_list), queue);
             let (error, context) = (
                 status.last_error.is_some(),
                 format!("{queue:?}: {status:?}"),
@@ -194,7 +194,7 @@ fn w15_first_list_that_never_decodes_fails_the_wait() {
         .into_iter()
         .flat_map(|queue| [(queue, false), (queue, true)])
     {
-        let informer = config_maps(answer(&[broken("a"), broken("b")], is_watch_list), queue);
+        let informer = config_maps(response(&[broken("a"), broken("b")], is_watch_list), queue);
         run(&informer, |stop| {
             let error = informer.wait_for_sync(stop, SOON).unwrap_err();
             let text = error.to_string();
@@ -224,7 +224,7 @@ fn w15_single_broken_object_does_not_fail_the_wait() {
             &[named("b")],
             &[],
         ] {
-            let informer = config_maps(answer(items, is_watch_list), InformerQueue::default());
+            let informer = config_maps(response(items, is_watch_list), InformerQueue::default());
             run(&informer, |stop| {
                 informer.wait_for_sync(stop, SOON).unwrap();
             });
@@ -269,7 +269,7 @@ fn w15_one_namespace_that_never_decodes_fails_the_wait() {
     let source = |namespace: &str, items: &[Value]| {
         (
             namespace.to_owned(),
-            Arc::new(answer(items, false)) as Arc<dyn ListerWatcher>,
+            Arc::new(response(items, false)) as Arc<dyn ListerWatcher>,
         )
     };
     let bad = |name: &str| json!({"metadata": {"namespace": "bad", "name": name}, "data": 7});

@@ -88,12 +88,12 @@ fn meanwhile(queue: &DeltaFifo<Thing>, happens: &dyn Fn() -> String) -> String {
     if queue.is_empty() {
         return String::new();
     }
-    let mut answer = String::new();
+    let mut response = String::new();
     let popped = queue.pop(&mut |_, _| {
-        answer = happens();
+        response = happens();
         Ok(())
     });
-    format!("{answer} {popped:?}")
+    format!("{response} {popped:?}")
 }
 
 fn shown(result: Result<(), StoreError>) -> String {
@@ -122,11 +122,11 @@ fn seen(is_first: bool, happens: &[usize], looked_up: bool) -> Vec<String> {
             let _ = queue.list_keys();
         }
         let (name, happen) = HAPPENS[happens % all];
-        let answer = happen(&queue, &store);
+        let response = happen(&queue, &store);
         let (len, synced) = (queue.len(), queue.has_synced());
         let processed = queue.processed().unwrap().current();
         seen.push(format!(
-            "{name}: {answer} {len} {synced} {processed:?} {queue:?}"
+            "{name}: {response} {len} {synced} {processed:?} {queue:?}"
         ));
     }
     assert!(queue.is_empty() && queue.has_synced());

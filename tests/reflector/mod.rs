@@ -1,6 +1,6 @@
 //! The reflector's rules, driven through a scripted lister-watcher and a fake clock.
 mod kinds;
-mod life;
+mod lifecycle;
 mod lists;
 mod options;
 #[cfg(feature = "client")]

@@ -184,15 +184,15 @@ fn w9_expected_kind() {
 
 #[test]
 fn w14_watch_error_handler() {
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     each_way(
         || [refused(403, "Forbidden")],
         |options| {
-            let tell = tell.clone();
+            let sender = sender.clone();
             options.watch_error_handler = Some(Arc::new(move |error: &Error| {
-                let _ = tell.send(error.clone());
+                let _ = sender.send(error.clone());
             }));
         },
-        |_| assert!(told.recv_timeout(SOON).unwrap().is_forbidden()),
+        |_| assert!(receiver.recv_timeout(SOON).unwrap().is_forbidden()),
     );
 }

@@ -190,9 +190,9 @@ fn w4_an_informer_whose_watch_hangs_sees_what_happens_later() {
         options.watch_idle_timeout = Some(Duration::from_millis(300));
         let (factory, stop) = (factory(&server, options), Stop::new());
         let pods = factory.dynamic(pods());
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         pods.add_event_handler(|handler| {
-            handler.on_add(move |pod, _| tell.send(pod.name().to_owned()).unwrap())
+            handler.on_add(move |pod, _| sender.send(pod.name().to_owned()).unwrap())
         })
         .unwrap();
         factory.start(&stop).unwrap();
@@ -204,7 +204,7 @@ fn w4_an_informer_whose_watch_hangs_sees_what_happens_later() {
         }
         for name in ["before", "meanwhile"] {
             assert_eq!(
-                told.recv_timeout(SOON).unwrap(),
+                receiver.recv_timeout(SOON).unwrap(),
                 name,
                 "watch-list: {watch_list}"
             );

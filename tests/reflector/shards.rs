@@ -449,10 +449,12 @@ fn sh4_objects_of_other_shards_count_as_received() {
     assert_eq!(progress(""), (3, None));
     // A server that picks the objects of the shard counts those of all as the rest; below zero, even, where
     // it looks at them in larger portions than the page.
-    let picked = echo(&mine().selector());
+    let server_filtered = echo(&mine().selector());
     for remaining in ["5", "-2"] {
         assert_eq!(
-            progress(&format!(r#","remainingItemCount":{remaining}{picked}"#)),
+            progress(&format!(
+                r#","remainingItemCount":{remaining}{server_filtered}"#
+            )),
             (3, None)
         );
     }

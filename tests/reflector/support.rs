@@ -76,17 +76,17 @@ impl Recorder {
     }
 }
 
-fn tell(object: &DynamicObject) -> String {
+fn describe_object(object: &DynamicObject) -> String {
     format!("{}@{}", object.name(), object.resource_version())
 }
 
 impl ReflectorStore<DynamicObject> for Recorder {
     fn add(&self, object: Arc<DynamicObject>) -> Result<(), StoreError> {
-        self.note(format!("add {}", tell(&object)))
+        self.note(format!("add {}", describe_object(&object)))
     }
 
     fn update(&self, object: Arc<DynamicObject>) -> Result<(), StoreError> {
-        self.note(format!("update {}", tell(&object)))
+        self.note(format!("update {}", describe_object(&object)))
     }
 
     fn delete(&self, object: Deleted<DynamicObject>) -> Result<(), StoreError> {
@@ -94,7 +94,7 @@ impl ReflectorStore<DynamicObject> for Recorder {
             "delete {}",
             object
                 .object()
-                .map(|object| tell(object))
+                .map(|object| describe_object(object))
                 .unwrap_or_default()
         ))
     }
@@ -104,7 +104,10 @@ impl ReflectorStore<DynamicObject> for Recorder {
         objects: Vec<Arc<DynamicObject>>,
         resource_version: &str,
     ) -> Result<(), StoreError> {
-        let mut names: Vec<_> = objects.iter().map(|object| tell(object)).collect();
+        let mut names: Vec<_> = objects
+            .iter()
+            .map(|object| describe_object(object))
+            .collect();
         names.sort();
         self.note(format!(
             "replace [{}] at {resource_version}",
@@ -210,7 +213,7 @@ impl Server {
         self.script.requests().len()
     }
 
-    fn answer(
+    fn response(
         &self,
         stop: &Stop,
         ask: impl FnOnce() -> Result<Body, Error>,
@@ -238,11 +241,11 @@ impl Server {
 
 impl ListerWatcher for Server {
     fn list(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
-        self.answer(stop, || self.script.list(options, stop))
+        self.response(stop, || self.script.list(options, stop))
     }
 
     fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
-        self.answer(stop, || self.script.watch(options, stop))
+        self.response(stop, || self.script.watch(options, stop))
     }
 
     fn supports_watch_list(&self) -> bool {

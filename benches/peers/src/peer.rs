@@ -27,7 +27,7 @@ pub(crate) struct Options {
     pub(crate) multi_thread: bool,
 }
 
-struct Told {
+struct EventLog {
     /// What comes before is the initial list.
     synced: bool,
     events: usize,
@@ -69,7 +69,7 @@ where
         };
 
         let samples = Samples::with_capacity(events);
-        let told = Arc::new(Mutex::new(Told {
+        let log = Arc::new(Mutex::new(EventLog {
             synced: false,
             events: 0,
             first: None,
@@ -78,25 +78,25 @@ where
         }));
         let enough = Arc::new(Notify::new());
         let handler = {
-            let (told, enough) = (Arc::clone(&told), Arc::clone(&enough));
+            let (log, enough) = (Arc::clone(&log), Arc::clone(&enough));
             move |object: K| {
-                let told = &mut *told.lock().expect("nobody panics");
-                if !told.synced {
+                let log = &mut *log.lock().expect("nobody panics");
+                if !log.synced {
                     return;
                 }
                 let now = Instant::now();
-                told.first.get_or_insert(now);
-                told.last = Some(now);
-                told.events += 1;
+                log.first.get_or_insert(now);
+                log.last = Some(now);
+                log.events += 1;
                 if latency {
-                    told.samples.add(
+                    log.samples.add(
                         object
                             .annotations()
                             .get(SENT_AT)
                             .map_or(0, |text| parse(text)),
                     );
                 }
-                if told.events == events {
+                if log.events == events {
                     enough.notify_one();
                 }
             }
@@ -123,16 +123,16 @@ where
 
         reader.wait_until_ready().await?;
         let (synced, took) = (Reading::now(), begun.elapsed());
-        told.lock().expect("nobody panics").synced = true;
+        log.lock().expect("nobody panics").synced = true;
         let objects = reader.len();
         println!("{SYNCED}");
         enough.notified().await;
         let end = Reading::now();
 
-        let told = &mut *told.lock().expect("nobody panics");
-        let elapsed = told
+        let log = &mut *log.lock().expect("nobody panics");
+        let elapsed = log
             .first
-            .zip(told.last)
+            .zip(log.last)
             .map_or(0.0, |(first, last)| (last - first).as_secs_f64());
         Ok(Report {
             resource: "pods".to_owned(),
@@ -143,11 +143,11 @@ where
             resident_bytes: synced.resident,
             peak_bytes: synced.peak,
             threads: synced.threads,
-            events: told.events as u64,
+            events: log.events as u64,
             events_seconds: elapsed,
             events_cpu_seconds: end.cpu.saturating_sub(synced.cpu).as_secs_f64(),
             wakeups: end.wakeups.saturating_sub(synced.wakeups),
-            latency: told.samples.summary(),
+            latency: log.samples.summary(),
             resident_after_bytes: end.resident,
             peak_after_bytes: end.peak,
             ..Report::default()

@@ -11,7 +11,7 @@ use super::latency::Samples;
 
 /// What has been told since the initial list, and when it is enough.
 pub(crate) struct Count {
-    told: Mutex<Told>,
+    log: Mutex<EventLog>,
     limit: u64,
     /// How many handlers have not been told enough; each of them has a count of its own.
     others: Arc<AtomicUsize>,
@@ -19,14 +19,14 @@ pub(crate) struct Count {
     enough: Stop,
 }
 
-pub(crate) struct Told {
+pub(crate) struct EventLog {
     pub(crate) events: u64,
     first: Option<Instant>,
     last: Option<Instant>,
     pub(crate) samples: Samples,
 }
 
-impl Told {
+impl EventLog {
     /// From the first to the last event.
     pub(crate) fn elapsed(&self) -> Duration {
         self.first
@@ -42,14 +42,14 @@ impl Count {
         let limit = limit.unwrap_or(u64::MAX);
         let count = |_| {
             let samples = Samples::with_capacity(limit.try_into().unwrap_or(usize::MAX));
-            let told = Mutex::new(Told {
+            let log = Mutex::new(EventLog {
                 events: 0,
                 first: None,
                 last: None,
                 samples,
             });
             Arc::new(Self {
-                told,
+                log,
                 limit,
                 others: Arc::clone(&others),
                 enough: enough.clone(),
@@ -61,23 +61,23 @@ impl Count {
         (0..handlers).map(count).collect()
     }
 
-    pub(crate) fn told(&self) -> MutexGuard<'_, Told> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn log(&self) -> MutexGuard<'_, EventLog> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// An event has come, whose object was sent then.
     fn event(&self, sent_at: u64) {
-        let mut told = self.told();
-        if told.events == self.limit {
+        let mut log = self.log();
+        if log.events == self.limit {
             return;
         }
         let now = Instant::now();
-        told.first.get_or_insert(now);
-        told.last = Some(now);
-        told.events += 1;
-        told.samples.add(sent_at);
-        if told.events == self.limit {
-            drop(told);
+        log.first.get_or_insert(now);
+        log.last = Some(now);
+        log.events += 1;
+        log.samples.add(sent_at);
+        if log.events == self.limit {
+            drop(log);
             if self.others.fetch_sub(1, Ordering::AcqRel) == 1 {
                 self.enough.stop();
             }

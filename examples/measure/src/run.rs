@@ -166,17 +166,17 @@ impl Run<'_> {
             None => enough.wait(),
         }
         let end = Reading::now();
-        let mut told = counts[0].told();
-        report.events = told.events;
-        report.events_seconds = told.elapsed().as_secs_f64();
+        let mut log = counts[0].log();
+        report.events = log.events;
+        report.events_seconds = log.elapsed().as_secs_f64();
         report.events_cpu_seconds = end.cpu.saturating_sub(synced.cpu).as_secs_f64();
         report.waited_seconds = (end.at - synced.at).as_secs_f64();
         report.wakeups = end.wakeups.saturating_sub(synced.wakeups);
         report.resident_after_bytes = end.resident;
         report.peak_after_bytes = end.peak;
         report.unreadable = informer.status().unreadable;
-        report.latency = told.samples.summary();
-        drop(told);
+        report.latency = log.samples.summary();
+        drop(log);
         factory.shutdown();
         Ok(report)
     }

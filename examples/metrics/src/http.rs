@@ -25,7 +25,7 @@ pub(crate) fn serve(listener: &TcpListener, stop: &Stop, text: impl Fn() -> Stri
         if stop.is_stopped() {
             return;
         }
-        match connection.and_then(|connection| answer(connection, &text)) {
+        match connection.and_then(|connection| reply(connection, &text)) {
             Ok(()) => {}
             Err(error) => {
                 eprintln!("metrics: a scrape failed: {error}");
@@ -36,7 +36,7 @@ pub(crate) fn serve(listener: &TcpListener, stop: &Stop, text: impl Fn() -> Stri
     }
 }
 
-fn answer(mut connection: TcpStream, text: &impl Fn() -> String) -> io::Result<()> {
+fn reply(mut connection: TcpStream, text: &impl Fn() -> String) -> io::Result<()> {
     connection.set_read_timeout(Some(PATIENCE))?;
     connection.set_write_timeout(Some(PATIENCE))?;
     let mut lines = BufReader::new(connection.try_clone()?).take(MOST).lines();
@@ -72,12 +72,12 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> io::Result<String> {
         connection,
         "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
     )?;
-    let mut answer = String::new();
-    connection.read_to_string(&mut answer)?;
-    match answer.split_once("\r\n\r\n") {
+    let mut reply = String::new();
+    connection.read_to_string(&mut reply)?;
+    match reply.split_once("\r\n\r\n") {
         Some((head, body)) if head.starts_with("HTTP/1.1 200 ") => Ok(body.to_owned()),
         _ => Err(io::Error::other(
-            answer.lines().next().unwrap_or("no answer").to_owned(),
+            reply.lines().next().unwrap_or("no answer").to_owned(),
         )),
     }
 }

@@ -112,11 +112,11 @@ fn run(options: Options) -> Result<(), Box<dyn Error>> {
     let pods = factory.dynamic(resource.clone());
     let (told, changes) = mpsc::channel();
     let handler = pods.add_event_handler(|handler| {
-        let tell = move || {
+        let count = move || {
             // Nobody listens any more once the churn has ended.
             let _ = told.send(());
         };
-        let (added, updated, deleted) = (tell.clone(), tell.clone(), tell);
+        let (added, updated, deleted) = (count.clone(), count.clone(), count);
         handler
             .on_add(move |_, _| added())
             .on_update(move |_, _| updated())

@@ -50,7 +50,7 @@ impl Health {
     ///
     /// `/readyz` succeeds once the handlers have seen the first list and every object in it could be decoded. It does
     /// not fail while the server is away: a cache that is a little behind is what informers are for.
-    pub(crate) fn answer<T: Object + DeserializeOwned>(
+    pub(crate) fn reply<T: Object + DeserializeOwned>(
         &self,
         path: &str,
         objects: &Observation<T>,
@@ -87,11 +87,11 @@ impl Health {
     }
 }
 
-/// Serves GET requests until `stop` is given; `answer` returns the status and the body for a path.
+/// Serves GET requests until `stop` is given; `reply` returns the status and the body for a path.
 pub(crate) fn serve(
     listener: &TcpListener,
     stop: &Stop,
-    answer: impl Fn(&str) -> (&'static str, String),
+    reply: impl Fn(&str) -> (&'static str, String),
 ) -> io::Result<()> {
     let port = listener.local_addr()?.port();
     // `accept` has no timeout. A connection wakes it up.
@@ -105,7 +105,7 @@ pub(crate) fn serve(
     while !stop.is_stopped() {
         let served = listener
             .accept()
-            .map(|(connection, _)| respond(connection, &answer));
+            .map(|(connection, _)| respond(connection, &reply));
         if served.is_err() {
             // For example no free file descriptor: the next call would fail at once.
             stop.wait_timeout(Duration::from_millis(50));
@@ -116,7 +116,7 @@ pub(crate) fn serve(
 
 fn respond(
     mut connection: TcpStream,
-    answer: impl Fn(&str) -> (&'static str, String),
+    reply: impl Fn(&str) -> (&'static str, String),
 ) -> io::Result<()> {
     let deadline = Instant::now() + CLIENT_TIMEOUT;
     connection.set_write_timeout(Some(CLIENT_TIMEOUT))?;
@@ -135,7 +135,7 @@ fn respond(
     let head = String::from_utf8_lossy(&head);
     let mut words = head.split_whitespace();
     let (status, body) = match (words.next(), words.next()) {
-        (Some("GET"), Some(target)) => answer(target.split('?').next().unwrap_or_default()),
+        (Some("GET"), Some(target)) => reply(target.split('?').next().unwrap_or_default()),
         _ => ("405 Method Not Allowed", "only GET\n".to_owned()),
     };
     write!(
@@ -153,11 +153,11 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> io::Result<String> {
         connection,
         "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
     )?;
-    let mut answer = String::new();
-    connection.read_to_string(&mut answer)?;
-    let parts = answer
+    let mut reply = String::new();
+    connection.read_to_string(&mut reply)?;
+    let parts = reply
         .strip_prefix("HTTP/1.1 ")
-        .and_then(|answer| answer.split_once("\r\n\r\n"));
+        .and_then(|reply| reply.split_once("\r\n\r\n"));
     let (head, body) = parts.ok_or(io::ErrorKind::InvalidData)?;
     Ok(format!(
         "{}: {}",

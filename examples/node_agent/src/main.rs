@@ -86,7 +86,7 @@ fn live(node: &str, port: u16) -> Result<(), Box<dyn Error>> {
         .on_done(move || println!("Synced: {} Pods", lister.list().len()));
 
     let health = Health::new(STUCK_AFTER);
-    health::serve(&listener, &stop, |path| health.answer(path, &pods))?;
+    health::serve(&listener, &stop, |path| health.reply(path, &pods))?;
     println!("Stopping: {}", pods.status());
     Ok(())
 }
@@ -132,12 +132,12 @@ fn demo() -> Result<(), Box<dyn Error>> {
         Health::new(STUCK_AFTER),
         Stop::new(),
     );
-    let answer = thread::scope(|scope| {
-        scope.spawn(|| health::serve(&listener, &stop, |path| health.answer(path, &pods)));
-        let answer = health::get(address, "/readyz");
+    let reply = thread::scope(|scope| {
+        scope.spawn(|| health::serve(&listener, &stop, |path| health.reply(path, &pods)));
+        let reply = health::get(address, "/readyz");
         stop.stop();
-        answer
+        reply
     })?;
-    println!("GET /readyz: {answer}");
+    println!("GET /readyz: {reply}");
     Ok(())
 }

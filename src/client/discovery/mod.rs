@@ -312,12 +312,12 @@ impl Client {
         let mut found = Found::default();
         for path in ["/api", "/apis"] {
             let request = Request::get(path).accept(ACCEPT);
-            let answer = self.small(&request, stop);
+            let response = self.small(&request, stop);
             // A server that is not a whole one has only one of them.
-            if answer.as_ref().is_err_and(Error::is_not_found) {
+            if response.as_ref().is_err_and(Error::is_not_found) {
                 continue;
             }
-            let read = answer.and_then(|body| {
+            let read = response.and_then(|body| {
                 found
                     .read_root(&body)
                     .map_err(|error| self.of(&request, error))

@@ -152,9 +152,9 @@ impl SharedInformerFactoryBuilder {
     }
 
     /// Whether an object that was deleted and created again unseen is told as a deletion and an add; see
-    /// [`SharedIndexInformerOptions::tell_recreation`](crate::informer::SharedIndexInformerOptions::tell_recreation).
-    pub fn tell_recreation(mut self, tell_recreation: bool) -> Self {
-        self.common.tell_recreation = tell_recreation;
+    /// [`SharedIndexInformerOptions::recreation_as_delete_and_add`](crate::informer::SharedIndexInformerOptions::recreation_as_delete_and_add).
+    pub fn recreation_as_delete_and_add(mut self, recreation_as_delete_and_add: bool) -> Self {
+        self.common.recreation_as_delete_and_add = recreation_as_delete_and_add;
         self
     }
 

@@ -2,7 +2,7 @@
 
 mod any_informer;
 mod builder;
-mod life;
+mod lifecycle;
 mod metrics;
 mod observe;
 
@@ -32,7 +32,7 @@ use crate::sync::Mutex;
 use crate::threads::Threads;
 
 pub use builder::SharedInformerFactoryBuilder;
-pub use life::ShutdownError;
+pub use lifecycle::ShutdownError;
 pub use observe::{Observation, Observe, observe};
 
 /// One informer for each kind of objects and each scope, shared by all who ask for it. client-go's
@@ -84,7 +84,7 @@ struct Factory {
 struct Common {
     reflector: ReflectorOptions,
     queue: InformerQueue,
-    tell_recreation: bool,
+    recreation_as_delete_and_add: bool,
     /// The [`Transform<T>`] of each type.
     transforms: HashMap<TypeId, Box<dyn Any + Send + Sync>>,
 }
@@ -327,7 +327,7 @@ impl Factory {
         let Common {
             reflector,
             queue,
-            tell_recreation,
+            recreation_as_delete_and_add,
             transforms,
         } = &self.common;
         let mut reflector = reflector.clone();
@@ -340,7 +340,7 @@ impl Factory {
             indexers: Indexers::new().with_namespace(),
             reflector,
             queue: *queue,
-            tell_recreation: *tell_recreation,
+            recreation_as_delete_and_add: *recreation_as_delete_and_add,
             metrics: self
                 .metrics
                 .as_ref()

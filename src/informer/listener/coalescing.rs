@@ -10,11 +10,11 @@ pub(super) struct Coalescing<T> {
     /// By the order in which they came.
     waiting: BTreeMap<u64, KeyedNotification<T>>,
     /// Where the events of a key are: those it has are in `waiting`.
-    places: HashMap<Key, Places>,
+    slots: HashMap<Key, Slots>,
     next: u64,
 }
 
-struct Places {
+struct Slots {
     first: u64,
     /// An add behind a deletion.
     second: Option<u64>,
@@ -45,7 +45,7 @@ impl<T> Default for Coalescing<T> {
     fn default() -> Self {
         Self {
             waiting: BTreeMap::new(),
-            places: HashMap::new(),
+            slots: HashMap::new(),
             next: 0,
         }
     }
@@ -61,16 +61,16 @@ impl<T> Coalescing<T> {
         KeyedNotification { key, event }: KeyedNotification<T>,
     ) -> Merged<T> {
         let last = self
-            .places
+            .slots
             .get(&key)
-            .map(|places| places.second.unwrap_or(places.first));
-        let Some((place, older)) =
-            last.and_then(|place| Some((place, self.waiting.remove(&place)?.event)))
+            .map(|slots| slots.second.unwrap_or(slots.first));
+        let Some((slot, older)) =
+            last.and_then(|slot| Some((slot, self.waiting.remove(&slot)?.event)))
         else {
             let first = self.append(Key::clone(&key), event);
-            self.places.insert(
+            self.slots.insert(
                 key,
-                Places {
+                Slots {
                     first,
                     second: None,
                 },
@@ -86,26 +86,26 @@ impl<T> Coalescing<T> {
         match merge(older, event, &mut merged.dropped) {
             Became::One(event) => {
                 merged.initial = before - initial(&event);
-                self.waiting.insert(place, KeyedNotification { key, event });
+                self.waiting.insert(slot, KeyedNotification { key, event });
             }
             Became::Nothing => {
                 merged.events = 2;
                 merged.initial = before;
-                self.forget(&key, place);
+                self.forget(&key, slot);
             }
             Became::Both(older, event) => {
                 self.waiting.insert(
-                    place,
+                    slot,
                     KeyedNotification {
                         key: Key::clone(&key),
                         event: older,
                     },
                 );
                 let second = self.append(Key::clone(&key), event);
-                self.places.insert(
+                self.slots.insert(
                     key,
-                    Places {
-                        first: place,
+                    Slots {
+                        first: slot,
                         second: Some(second),
                     },
                 );
@@ -116,30 +116,30 @@ impl<T> Coalescing<T> {
     }
 
     pub(super) fn read(&mut self) -> Option<KeyedNotification<T>> {
-        let (place, notification) = self.waiting.pop_first()?;
-        self.forget(&notification.key, place);
+        let (slot, notification) = self.waiting.pop_first()?;
+        self.forget(&notification.key, slot);
         Some(notification)
     }
 
     fn append(&mut self, key: Key, event: Notification<T>) -> u64 {
-        let place = self.next;
+        let slot = self.next;
         self.next += 1;
-        self.waiting.insert(place, KeyedNotification { key, event });
-        place
+        self.waiting.insert(slot, KeyedNotification { key, event });
+        slot
     }
 
     /// Nothing of this key waits at this place any more.
-    fn forget(&mut self, key: &Key, place: u64) {
-        if let Some(places) = self.places.get_mut(key) {
-            match places.second.take() {
-                Some(second) if places.first == place => places.first = second,
+    fn forget(&mut self, key: &Key, slot: u64) {
+        if let Some(slots) = self.slots.get_mut(key) {
+            match slots.second.take() {
+                Some(second) if slots.first == slot => slots.first = second,
                 Some(_) => {}
                 None => {
-                    self.places.remove(key);
+                    self.slots.remove(key);
                 }
             }
         }
-        self.places.shrink_when_sparse(KEEP);
+        self.slots.shrink_when_sparse(KEEP);
     }
 }
 

@@ -152,10 +152,10 @@ struct Resync {
     /// What is done: [`requested`](Self::requested) as the informer's own period allows.
     period: Duration,
     /// For each reflector.
-    turns: Vec<Turn>,
+    by_source: Vec<SourceResync>,
 }
 
-struct Turn {
+struct SourceResync {
     /// `None` when that is further away than the clock can tell.
     next: Option<Instant>,
     /// Whether it takes part in the resync that is under way; true before the first (SP1).
@@ -179,8 +179,8 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
         } = new;
         let (add, added) = channel::bounded(0);
         let next = now.checked_add(period);
-        let turns = (0..sources)
-            .map(|_| Turn {
+        let by_source = (0..sources)
+            .map(|_| SourceResync {
                 next,
                 syncing: true,
             })
@@ -200,7 +200,7 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
             resync: Mutex::new(Resync {
                 requested,
                 period,
-                turns,
+                by_source,
             }),
         }
     }
@@ -275,24 +275,27 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
     pub(super) fn is_syncing(&self, source: usize) -> bool {
         self.resync
             .lock()
-            .turns
+            .by_source
             .get(source)
-            .is_some_and(|turn| turn.syncing)
+            .is_some_and(|source_resync| source_resync.syncing)
     }
 
     /// Whether its time to resync with this reflector has come; if so it takes part, and the next one is set
     /// (SP2).
     pub(super) fn should_resync(&self, source: usize, now: Instant) -> bool {
         let mut resync = self.resync.lock();
-        let Resync { period, turns, .. } = &mut *resync;
-        let Some(turn) = turns.get_mut(source) else {
+        let Resync {
+            period, by_source, ..
+        } = &mut *resync;
+        let Some(source_resync) = by_source.get_mut(source) else {
             return false;
         };
-        turn.syncing = !period.is_zero() && turn.next.is_some_and(|next| now >= next);
-        if turn.syncing {
-            turn.next = now.checked_add(*period);
+        source_resync.syncing =
+            !period.is_zero() && source_resync.next.is_some_and(|next| now >= next);
+        if source_resync.syncing {
+            source_resync.next = now.checked_add(*period);
         }
-        turn.syncing
+        source_resync.syncing
     }
 
     /// The informer's own period has changed: `effective` says what becomes of the one that was asked for
@@ -305,7 +308,10 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
         let mut resync = self.resync.lock();
         resync.period = effective(resync.requested);
         let next = now.checked_add(resync.period);
-        resync.turns.iter_mut().for_each(|turn| turn.next = next);
+        resync
+            .by_source
+            .iter_mut()
+            .for_each(|source_resync| source_resync.next = next);
     }
 }
 

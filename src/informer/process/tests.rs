@@ -143,12 +143,12 @@ fn p9_an_object_without_a_key_costs_only_itself() {
     let pop = |objects: &[Arc<DynamicObject>]| {
         queue.replace(objects.to_vec(), "7").unwrap();
         let mut told = Vec::new();
-        let mut tell = |notification: KeyedNotification<DynamicObject>, _| {
+        let mut notify = |notification: KeyedNotification<DynamicObject>, _| {
             told.push(notification.key.to_string());
             true
         };
         let popped =
-            queue.pop(&mut |deltas, initial| Ok(part.process(deltas, initial, &mut tell)?));
+            queue.pop(&mut |deltas, initial| Ok(part.process(deltas, initial, &mut notify)?));
         told.sort();
         (told, store.len(), popped.is_ok())
     };
@@ -180,11 +180,12 @@ fn p1_refused_delta_does_not_drop_later_ones() {
         queue.add(object("a", version)).unwrap();
     }
     let (part, mut told) = (Part::new(Arc::clone(&store), None, false), Vec::new());
-    let mut tell = |notification: KeyedNotification<DynamicObject>, sync| {
+    let mut notify = |notification: KeyedNotification<DynamicObject>, sync| {
         told.push(text(&notification, sync));
         true
     };
-    let popped = queue.pop(&mut |deltas, initial| Ok(part.process(deltas, initial, &mut tell)?));
+    let popped =
+        queue.pop(&mut |deltas, initial| Ok(part.process(deltas, initial, &mut notify)?));
     assert!(popped.is_err(), "the refusal is reported");
     assert_eq!(told, ["+a@1", "a@1>3"]);
     assert_eq!(store.get_by_key("a").unwrap().resource_version(), "3");
@@ -219,12 +220,15 @@ fn c3_after_a_stop_the_rest_of_what_was_popped_is_left() {
         let mut told = 0;
         queue
             .pop(&mut |deltas, initial| {
-                let mut tell = |_, _| {
+                let mut notify = |_, _| {
                     told += 1;
                     told < 2
                 };
-                Ok(Part::new(Arc::clone(&store), None, false)
-                    .process(deltas, initial, &mut tell)?)
+                Ok(Part::new(Arc::clone(&store), None, false).process(
+                    deltas,
+                    initial,
+                    &mut notify,
+                )?)
             })
             .unwrap();
         assert_eq!(told, 2);
@@ -375,16 +379,16 @@ fn c4_what_a_queue_lets_go_together_is_told_as_one_by_one() {
             Part::new(Arc::clone(&store), None, false),
             RefCell::new(Vec::new()),
         );
-        let tell = |notification: KeyedNotification<DynamicObject>, sync| {
+        let notify = |notification: KeyedNotification<DynamicObject>, sync| {
             told.borrow_mut().push(text(&notification, sync));
             true
         };
         let mut one =
-            |deltas: &Deltas<_>, initial| Ok(part.process(deltas, initial, &mut { tell })?);
+            |deltas: &Deltas<_>, initial| Ok(part.process(deltas, initial, &mut { notify })?);
         let (mut pops, mut most) = (0, 0);
         loop {
             let mut many = |deltas: &[Deltas<_>], initial| {
-                Ok(part.process_batch(deltas, initial, &mut { tell })?)
+                Ok(part.process_batch(deltas, initial, &mut { notify })?)
             };
             let popped = if batches {
                 queue

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Life, Shared, SharedIndexInformer};
+use super::{Lifecycle, Shared, SharedIndexInformer};
 use crate::informer::error::InformerError;
 use crate::informer::handler::{HandlerFuncs, ResourceEventHandler};
 use crate::informer::listener::{NewListener, ProcessorListener};
@@ -72,7 +72,7 @@ impl<T: Object> SharedIndexInformer<T> {
             name: informer,
             indexer,
             processor,
-            life,
+            lifecycle,
             block_deltas,
             ..
         } = &*self.shared;
@@ -87,11 +87,11 @@ impl<T: Object> SharedIndexInformer<T> {
         } else {
             name.into()
         };
-        let clock = Arc::clone(&life.lock().options.reflector.clock);
+        let clock = Arc::clone(&lifecycle.lock().options.reflector.clock);
         // User code: not under a lock.
         let now = clock.now();
 
-        let mut life = life.lock();
+        let mut lifecycle = lifecycle.lock();
         if self.is_stopped() {
             let what = "handler was not added to shared informer";
             return Err(InformerError::Stopped {
@@ -99,8 +99,8 @@ impl<T: Object> SharedIndexInformer<T> {
                 what,
             });
         }
-        let requested = self.resync_period(&mut life, resync_period, now, warnings);
-        let period = effective_resync_period(requested, life.options.reflector.resync_period);
+        let requested = self.resync_period(&mut lifecycle, resync_period, now, warnings);
+        let period = effective_resync_period(requested, lifecycle.options.reflector.resync_period);
         if period.is_zero() && !requested.is_zero() {
             let what = "is not told again: the informer has no resync period";
             warnings.push(format!("handler {name:?} {what}"));
@@ -114,14 +114,14 @@ impl<T: Object> SharedIndexInformer<T> {
             requested,
             period,
             sources: self.shared.parts.len(),
-            stacks: life.options.reflector.stack_sizes,
+            stacks: lifecycle.options.reflector.stack_sizes,
             clock,
             now,
         });
         let handler = Arc::clone(&listener.handler);
         {
             let _blocked = block_deltas.lock();
-            let initial = if life.started {
+            let initial = if lifecycle.started {
                 indexer.entries()
             } else {
                 Vec::new()
@@ -148,7 +148,7 @@ impl<T: Object> SharedIndexInformer<T> {
             return;
         }
         let removed = {
-            let _life = self.shared.life.lock();
+            let _lifecycle = self.shared.lifecycle.lock();
             let _blocked = self.shared.block_deltas.lock();
             self.shared.processor.remove_listener(registration.id)
         };
@@ -202,12 +202,12 @@ impl<T: Object> SharedIndexInformer<T> {
     /// counts.
     fn resync_period(
         &self,
-        life: &mut Life<T>,
+        lifecycle: &mut Lifecycle<T>,
         asked: Option<Duration>,
         now: Instant,
         warnings: &mut Vec<String>,
     ) -> Duration {
-        let check = life.options.reflector.resync_period;
+        let check = lifecycle.options.reflector.resync_period;
         let asked = asked.unwrap_or(self.shared.default_resync_period);
         if asked.is_zero() {
             return asked;
@@ -221,13 +221,13 @@ impl<T: Object> SharedIndexInformer<T> {
         if period >= check {
             return period;
         }
-        if life.started {
+        if lifecycle.started {
             warnings.push(format!(
                 "a resync period of {period:?} can't be had after the start; it is {check:?}"
             ));
             return check;
         }
-        life.options.reflector.resync_period = period;
+        lifecycle.options.reflector.resync_period = period;
         self.shared
             .processor
             .resync_period_changed(|requested| effective_resync_period(requested, period), now);

@@ -75,19 +75,19 @@ struct Shared<T> {
     inline: Option<Mutex<Box<dyn ResourceEventHandler<T>>>>,
     /// Where the informer is in its life, and its periods. The first lock: `block_deltas` and the
     /// processor's follow. What a callback may ask at any time does not need it.
-    life: Mutex<Life<T>>,
+    lifecycle: Mutex<Lifecycle<T>>,
     /// What runs, once it does: one for each source.
     controllers: OnceLock<Vec<Controller<T>>>,
     /// How far each of them has come, once they run.
     watermarks: OnceLock<Vec<Watermark>>,
     /// Happens when both are there.
     started: Done,
-    /// Whether the run has ended, or is about to. Set under `life`'s lock; read without it where nothing
+    /// Whether the run has ended, or is about to. Set under `lifecycle`'s lock; read without it where nothing
     /// depends on the moment.
     stopped: AtomicBool,
     /// Held while the changes of one object go to the cache and to the handlers, and while a handler is
     /// added: it gets what is in the cache then, and every change after, and none twice (I12). After
-    /// `life`, before the processor's and the store's.
+    /// `lifecycle`, before the processor's and the store's.
     block_deltas: Mutex<()>,
     synced: Done,
     error_listeners: Arc<ErrorListeners>,
@@ -109,7 +109,7 @@ pub(in crate::informer) struct Part {
     pub(in crate::informer) lister_watcher: Arc<dyn ListerWatcher>,
 }
 
-struct Life<T> {
+struct Lifecycle<T> {
     started: bool,
     /// But for the indexers.
     options: SharedIndexInformerOptions<T>,
@@ -218,7 +218,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
                 processor: SharedProcessor::new(Arc::clone(&name), owner),
                 inline: inline.map(Mutex::new),
                 default_resync_period: options.reflector.resync_period,
-                life: Mutex::new(Life {
+                lifecycle: Mutex::new(Lifecycle {
                     started: false,
                     options,
                 }),
@@ -313,14 +313,14 @@ impl<T: Object> SharedIndexInformer<T> {
         &self,
         set: impl FnOnce(&mut SharedIndexInformerOptions<T>) -> R,
     ) -> Result<(), InformerError> {
-        let mut life = self.shared.life.lock();
-        if life.started {
+        let mut lifecycle = self.shared.lifecycle.lock();
+        if lifecycle.started {
             return Err(InformerError::AlreadyStarted {
                 name: Arc::clone(&self.shared.name),
             });
         }
-        let replaced = set(&mut life.options);
-        drop(life);
+        let replaced = set(&mut lifecycle.options);
+        drop(lifecycle);
         // Not under the lock: its destructor is a user's code.
         drop(replaced);
         Ok(())

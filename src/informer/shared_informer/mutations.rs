@@ -86,10 +86,10 @@ struct Overtakes<T> {
 }
 
 impl<T: Object> Overtakes<T> {
-    fn tell(&self, tell: impl FnOnce(&MutationCache<T>) -> Result<(), StoreError>) {
+    fn update_cache(&self, update: impl FnOnce(&MutationCache<T>) -> Result<(), StoreError>) {
         if let Some(cache) = self.cache.upgrade() {
             // An object whose version can't be compared counts as newer than any mutation, whatever is told.
-            if let Err(error) = tell(&cache) {
+            if let Err(error) = update(&cache) {
                 log::debug!("mutation cache: not told: {error}");
             }
         } else if let (Some(shared), Some(own)) = (self.informer.upgrade(), self.own.get()) {
@@ -100,7 +100,7 @@ impl<T: Object> Overtakes<T> {
 
 impl<T: Object> ResourceEventHandler<T> for Overtakes<T> {
     fn on_add(&mut self, object: &Arc<T>, _is_in_initial_list: bool) {
-        self.tell(|cache| cache.on_add_or_update(object));
+        self.update_cache(|cache| cache.on_add_or_update(object));
     }
 
     fn on_update(&mut self, _old: &Arc<T>, new: &Arc<T>) {
@@ -108,6 +108,6 @@ impl<T: Object> ResourceEventHandler<T> for Overtakes<T> {
     }
 
     fn on_delete(&mut self, gone: &Deleted<T>) {
-        self.tell(|cache| cache.on_delete(gone));
+        self.update_cache(|cache| cache.on_delete(gone));
     }
 }

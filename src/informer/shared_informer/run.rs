@@ -4,12 +4,12 @@ use std::sync::{Arc, OnceLock};
 
 use serde::de::DeserializeOwned;
 
-use super::{Life, Shared, SharedIndexInformer};
+use super::{Lifecycle, Shared, SharedIndexInformer};
 use crate::informer::controller::{Controller, ControllerConfig};
 use crate::informer::error::InformerError;
 use crate::informer::handler::KeyedNotification;
 use crate::informer::options::SharedIndexInformerOptions;
-use crate::informer::process::{Part, Tell};
+use crate::informer::process::{Notify, Part};
 use crate::informer::queue::{InformerQueue, QueueOptions};
 use crate::metrics::{self, InformerMetrics, shares};
 use crate::object::Object;
@@ -30,15 +30,15 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
     /// If it was started before, and if the system has not the threads that it needs.
     pub fn run(&self, stop: &Stop) -> Result<(), InformerError> {
         self.shared.owner.adopt(|| {
-            let mut life = self.shared.life.lock();
-            if std::mem::replace(&mut life.started, true) {
+            let mut lifecycle = self.shared.lifecycle.lock();
+            if std::mem::replace(&mut lifecycle.started, true) {
                 return Err(InformerError::AlreadyStarted {
                     name: Arc::clone(&self.shared.name),
                 });
             }
             let _ends = Ends(&self.shared);
-            let controllers = self.start(life)?;
-            // Not under `life`: where a queue has synced already, whoever waits for that is called now.
+            let controllers = self.start(lifecycle)?;
+            // Not under `lifecycle`: where a queue has synced already, whoever waits for that is called now.
             let _synced = self.until_synced(controllers);
             if let Some(inline) = &self.shared.inline
                 && let Err(panic) = panic::catch(|| inline.lock().begin(stop))
@@ -50,7 +50,10 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
     }
 
     /// Takes the lock with it, also when a user's code panics: what ends the informer needs it.
-    fn start(&self, mut life: MutexGuard<'_, Life<T>>) -> Result<&[Controller<T>], InformerError> {
+    fn start(
+        &self,
+        mut lifecycle: MutexGuard<'_, Lifecycle<T>>,
+    ) -> Result<&[Controller<T>], InformerError> {
         let Shared {
             name,
             parts,
@@ -61,10 +64,10 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         processor
             .start()
             .map_err(|error| super::handlers::thread_error(name, error))?;
-        let metrics = shares(life.options.metrics.as_ref(), parts.len());
+        let metrics = shares(lifecycle.options.metrics.as_ref(), parts.len());
         let all = metrics.into_iter().enumerate();
         let (all, marks): (Vec<_>, Vec<_>) = all
-            .map(|(at, metrics)| self.controller(at, metrics, &mut life))
+            .map(|(at, metrics)| self.controller(at, metrics, &mut lifecycle))
             .unzip();
         let all = controllers.get_or_init(|| all);
         self.shared.watermarks.get_or_init(|| marks);
@@ -96,21 +99,21 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         &self,
         at: usize,
         metrics: Option<Arc<dyn InformerMetrics>>,
-        life: &mut Life<T>,
+        lifecycle: &mut Lifecycle<T>,
     ) -> (Controller<T>, Watermark) {
         let source = &self.shared.parts[at];
         let SharedIndexInformerOptions {
             reflector,
             queue,
             transform,
-            tell_recreation,
+            recreation_as_delete_and_add,
             ..
-        } = &life.options;
+        } = &lifecycle.options;
         let indexer = Arc::clone(&self.shared.indexer);
         let part = Arc::new(Part::new(
             indexer,
             source.namespace.as_deref(),
-            *tell_recreation,
+            *recreation_as_delete_and_add,
         ));
         let kind = *queue;
         let queue = kind.build(
@@ -124,7 +127,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         );
         // Of the queue itself: what is put around it need not know of such things.
         let watermark = queue.processed().unwrap_or_default();
-        let queue = match &life.options.wrap_queue {
+        let queue = match &lifecycle.options.wrap_queue {
             Some(wrap) => wrap(queue),
             None => queue,
         };
@@ -139,15 +142,19 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         let lister_watcher = Arc::clone(&source.lister_watcher);
         let mut config =
             ControllerConfig::new(queue, lister_watcher, move |deltas, is_in_initial_list| {
-                one.run(|tell| Ok(one.part.process(deltas, is_in_initial_list, tell)?))
+                one.run(|notify| Ok(one.part.process(deltas, is_in_initial_list, notify)?))
             });
         config.process_batch = Some(match kind {
             // As client-go does: each object reaches the cache and the handlers before the next one.
             InformerQueue::DeltaFifo => Box::new(move |deltas, is_in_initial_list| {
-                batch.run(|tell| batch.part.process_each(deltas, is_in_initial_list, tell))
+                batch.run(|notify| batch.part.process_each(deltas, is_in_initial_list, notify))
             }),
             _ => Box::new(move |deltas, is_in_initial_list| {
-                batch.run(|tell| Ok(batch.part.process_batch(deltas, is_in_initial_list, tell)?))
+                batch.run(|notify| {
+                    Ok(batch
+                        .part
+                        .process_batch(deltas, is_in_initial_list, notify)?)
+                })
             }),
         });
         config.reclaim = Some(Arc::clone(self.shared.processor.reclaim()) as _);
@@ -159,7 +166,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             listeners.publish(at, error, refused, &name);
         }));
         config.reflector = reflector.clone();
-        config.reflector.name = source.name(&life.options);
+        config.reflector.name = source.name(&lifecycle.options);
         let (shared, clock) = (Arc::downgrade(&self.shared), Arc::clone(&reflector.clock));
         config.reflector.should_resync = Some(Arc::new(move || {
             let Some(shared) = shared.upgrade() else {
@@ -190,19 +197,19 @@ struct Ends<'a, T: Send + Sync + 'static>(&'a Shared<T>);
 impl<T: Send + Sync + 'static> Drop for Ends<'_, T> {
     fn drop(&mut self) {
         let Shared {
-            life,
+            lifecycle,
             stopped,
             processor,
             ended,
             ..
         } = self.0;
         let metrics = {
-            let mut life = life.lock();
+            let mut lifecycle = lifecycle.lock();
             stopped.store(true, Ordering::Release);
-            life.options.metrics.take()
+            lifecycle.options.metrics.take()
         };
         if let Some(metrics) = metrics {
-            metrics::say(|| metrics.ended());
+            metrics::call(|| metrics.ended());
         }
         processor.stop();
         ended.set();
@@ -223,13 +230,13 @@ impl<T: Object> Process<T> {
     /// sends them.
     fn run(
         &self,
-        process: impl FnOnce(&mut Tell<'_, T>) -> Result<(), ProcessError>,
+        process: impl FnOnce(&mut Notify<'_, T>) -> Result<(), ProcessError>,
     ) -> Result<(), ProcessError> {
         let mut panics = Vec::new();
         // Also after a panic: what has been distributed is sent.
         let processed = panic::catch(|| {
             let _blocked = self.shared.block_deltas.lock();
-            process(&mut |notification, sync| self.tell(notification, sync, &mut panics))
+            process(&mut |notification, sync| self.notify(notification, sync, &mut panics))
         });
         self.shared.processor.flush();
         // A logger is user code: it may add a handler.
@@ -243,7 +250,7 @@ impl<T: Object> Process<T> {
     }
 
     /// To the handlers; whether to go on.
-    fn tell(
+    fn notify(
         &self,
         notification: KeyedNotification<T>,
         sync: bool,

@@ -96,7 +96,7 @@ impl View {
         );
     }
 
-    fn tell(&mut self, event: &Notification<Thing>) {
+    fn apply(&mut self, event: &Notification<Thing>) {
         match event {
             Notification::Added {
                 object,

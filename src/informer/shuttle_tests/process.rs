@@ -100,18 +100,20 @@ fn consume(
         requeue.set(requeue.get() - usize::from(back));
         back
     };
-    let tell = |notification: KeyedNotification<Thing>, _| {
-        view.borrow_mut().tell(&notification.event);
+    let notify = |notification: KeyedNotification<Thing>, _| {
+        view.borrow_mut().apply(&notification.event);
         true
     };
     let mut one = |deltas: &Deltas<Thing>, is_in_initial_list| match goes_back() {
         true => Err(Requeue::new().into()),
-        false => Ok(part.process(deltas, is_in_initial_list, &mut { tell })?),
+        false => Ok(part.process(deltas, is_in_initial_list, &mut { notify })?),
     };
     let mut many = |batch: &[Deltas<Thing>], is_in_initial_list| match goes_back() {
         true => Err(Requeue::new().into()),
-        false if kind == Kind::Delta => part.process_each(batch, is_in_initial_list, &mut { tell }),
-        false => Ok(part.process_batch(batch, is_in_initial_list, &mut { tell })?),
+        false if kind == Kind::Delta => {
+            part.process_each(batch, is_in_initial_list, &mut { notify })
+        }
+        false => Ok(part.process_batch(batch, is_in_initial_list, &mut { notify })?),
     };
     loop {
         let closed = match any(2) {

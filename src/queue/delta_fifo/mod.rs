@@ -378,7 +378,7 @@ impl<T: Send + Sync> Queue<T> for DeltaFifo<T> {
         });
         self.land(&batch, &processed);
         match batch.deltas.pop() {
-            Some(deltas) => processed.answer(deltas),
+            Some(deltas) => processed.into_result(deltas),
             None => Err(PopError::Closed),
         }
     }
@@ -395,7 +395,7 @@ impl<T: Send + Sync> Queue<T> for DeltaFifo<T> {
             batch => process_batch(batch, is_in_initial_list),
         });
         self.land(&batch, &processed);
-        processed.answer(batch.deltas)
+        processed.into_result(batch.deltas)
     }
 
     fn synced(&self) -> Done {

@@ -101,9 +101,9 @@ impl<T> Heap<T> {
     /// [`StoreError::Compare`] if a comparison panicked. Nothing has changed then.
     pub fn add(&self, object: Arc<T>) -> Result<(), Refused<Arc<T>>> {
         let (key, object) = self.keyed(object)?;
-        let mut turn = self.turn();
-        let replaced = turn.put(key, object);
-        drop(turn);
+        let mut comparing = self.begin_comparing();
+        let replaced = comparing.put(key, object);
+        drop(comparing);
         replaced.map(drop)
     }
 
@@ -123,14 +123,14 @@ impl<T> Heap<T> {
     /// As for [`add`](Self::add).
     pub fn add_if_not_present(&self, object: Arc<T>) -> Result<Option<Arc<T>>, Refused<Arc<T>>> {
         let (key, object) = self.keyed(object)?;
-        let mut turn = self.turn();
+        let mut comparing = self.begin_comparing();
         let state = self.state.lock();
         let present = !state.closed && state.order.slot(&key).is_some();
         drop(state);
         if present {
             Ok(Some(object))
         } else {
-            turn.put(key, object).map(|_| None)
+            comparing.put(key, object).map(|_| None)
         }
     }
 
@@ -161,9 +161,9 @@ impl<T> Heap<T> {
         let keys: Vec<Key> = keys.collect();
         let mut objects = objects.into_iter();
         let (mut replaced, mut refused) = (Vec::new(), Vec::new());
-        let mut turn = self.turn();
+        let mut comparing = self.begin_comparing();
         for (key, object) in keys.into_iter().zip(objects.by_ref()) {
-            match turn.put(key, object) {
+            match comparing.put(key, object) {
                 Ok(older) => replaced.extend(older),
                 Err(Refused { value, reason }) => {
                     refused.push(value);
@@ -172,7 +172,7 @@ impl<T> Heap<T> {
                 }
             }
         }
-        drop(turn);
+        drop(comparing);
         refused.extend(objects);
         failed.map_or(Ok(()), |reason| {
             Err(Refused {
@@ -287,10 +287,10 @@ impl<T> Heap<T> {
     }
 
     /// Waits until no other write compares, and keeps others from it.
-    fn turn(&self) -> Turn<'_, T> {
+    fn begin_comparing(&self) -> Comparing<'_, T> {
         let mut state = self.wait(self.state.lock());
         state.comparing = Some(thread::current().id());
-        Turn {
+        Comparing {
             heap: self,
             added: 0,
         }
@@ -318,13 +318,13 @@ impl<T> Heap<T> {
 }
 
 /// The right to compare, which one thread has at a time.
-struct Turn<'a, T> {
+struct Comparing<'a, T> {
     heap: &'a Heap<T>,
     /// How many new keys it has brought.
     added: usize,
 }
 
-impl<T> Turn<'_, T> {
+impl<T> Comparing<'_, T> {
     /// Answers the object that has been replaced, to be dropped after the turn.
     fn put(&mut self, key: Key, object: Arc<T>) -> Result<Option<Arc<T>>, Refused<Arc<T>>> {
         let refuse = |value, reason| Err(Refused { value, reason });
@@ -384,7 +384,7 @@ impl<T> Turn<'_, T> {
     }
 }
 
-impl<T> Drop for Turn<'_, T> {
+impl<T> Drop for Comparing<'_, T> {
     fn drop(&mut self) {
         self.heap.state.lock().comparing = None;
         self.heap.settled.notify_one();

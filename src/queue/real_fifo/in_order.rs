@@ -112,7 +112,7 @@ impl<T> RealFifo<T> {
     fn newest_of_each(&self) -> Result<Vec<(Key, Delta<T>)>, StoreError> {
         let state = self.lock();
         let mut newest: Vec<(Key, Delta<T>)> = Vec::new();
-        let mut places = HashMap::new();
+        let mut positions = HashMap::new();
         for (deltas, delta) in state
             .items
             .iter()
@@ -124,10 +124,10 @@ impl<T> RealFifo<T> {
                     KeyError::new("a queued object has lost its key in the transform").into(),
                 );
             };
-            match places.get(key) {
-                Some(&place) => newest[place] = (Arc::clone(key), delta.clone()),
+            match positions.get(key) {
+                Some(&position) => newest[position] = (Arc::clone(key), delta.clone()),
                 None => {
-                    places.insert(Arc::clone(key), newest.len());
+                    positions.insert(Arc::clone(key), newest.len());
                     newest.push((Arc::clone(key), delta.clone()));
                 }
             }

@@ -12,7 +12,7 @@ use crate::stop::Done;
 use crate::sync::{MutexGuard, thread};
 
 /// What a pop knows of the changes that it took.
-struct Taken {
+struct Popped {
     is_in_initial_list: bool,
     /// Whether `initial` counts them. Decided when they are taken: a first list that comes later does not count
     /// them (R13).
@@ -43,7 +43,7 @@ impl<T> RealFifo<T> {
     }
 
     /// They are out of the queue, and processing begins.
-    fn fly(&self, mut state: MutexGuard<'_, State<T>>) -> Taken {
+    fn fly(&self, mut state: MutexGuard<'_, State<T>>) -> Popped {
         state.items.shrink_when_empty();
         let unlocked = matches!(
             self.mode,
@@ -57,7 +57,7 @@ impl<T> RealFifo<T> {
             thread: thread::current().id(),
             exclusive,
         });
-        let taken = Taken {
+        let taken = Popped {
             is_in_initial_list: !state.synced,
             is_initial: state.initial > 0,
             depth: state.items.len(),
@@ -68,7 +68,7 @@ impl<T> RealFifo<T> {
     }
 
     /// A batch has been processed: what is wanted again goes back to the head.
-    fn land(&self, batch: &[Deltas<T>], taken: &Taken, processed: &Processed) {
+    fn land(&self, batch: &[Deltas<T>], taken: &Popped, processed: &Processed) {
         let mut state = self.state.lock();
         state.in_flight = None;
         for (at, deltas) in batch.iter().enumerate().rev() {
@@ -135,7 +135,7 @@ impl<T: Send + Sync> Queue<T> for RealFifo<T> {
         let process = || catch(|| process(&deltas, taken.is_in_initial_list));
         let processed = Processed::from(self.timing.run(1, deltas.key(), taken.depth, process));
         self.land(slice::from_ref(&deltas), &taken, &processed);
-        processed.answer(deltas)
+        processed.into_result(deltas)
     }
 
     /// As many as can be processed in one step: up to 1000 changes of different objects, all of the initial
@@ -159,7 +159,7 @@ impl<T: Send + Sync> Queue<T> for RealFifo<T> {
         let first = batch.first().and_then(Deltas::key);
         let processed = Processed::from(self.timing.run(batch.len(), first, taken.depth, process));
         self.land(&batch, &taken, &processed);
-        processed.answer(batch)
+        processed.into_result(batch)
     }
 
     fn synced(&self) -> Done {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Promise::Newest;
-use super::{answer, fifo};
+use super::{fifo, is_popped};
 use crate::object::Deleted;
 use crate::queue::Requeue;
 use crate::store::ReflectorStore;
@@ -52,7 +52,7 @@ fn what_has_been_deleted_is_not_put_back() {
             let (queue, deleted) = (Arc::clone(&queue), Arc::clone(&deleted));
             move || {
                 let mut over = false;
-                while answer(queue.pop(&mut |_, _| {
+                while is_popped(queue.pop(&mut |_, _| {
                     assert!(!over, "it was deleted before it was to be put back");
                     over = deleted.load(Ordering::SeqCst);
                     Err(Requeue::new().into())
@@ -78,7 +78,7 @@ fn f5_f8_synced_although_some_of_it_is_deleted() {
         let queue = fifo();
         let consumers = [false, true].map(|comes_back| {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || while answer(queue.pop(&mut |_, _| Ok(()))) && comes_back {})
+            thread::spawn(move || while is_popped(queue.pop(&mut |_, _| Ok(()))) && comes_back {})
         });
         queue
             .replace([("a", 1), ("b", 1)].map(Arc::new).to_vec(), "1")

@@ -53,7 +53,7 @@ impl Subject for Fifo<Item> {
     }
 
     fn pop(&self, process: &mut Process<'_>) -> bool {
-        answer(self.pop(&mut |item, _| process(&[**item])))
+        is_popped(self.pop(&mut |item, _| process(&[**item])))
     }
 
     fn close(&self) {
@@ -76,7 +76,7 @@ impl Subject for Heap<Item> {
         if let Ok(item) = &popped {
             process(&[**item]).unwrap();
         }
-        answer(popped)
+        is_popped(popped)
     }
 
     fn close(&self) {
@@ -95,7 +95,7 @@ impl<Q: Queue<Item> + 'static> Subject for Q {
     }
 
     fn pop(&self, process: &mut Process<'_>) -> bool {
-        answer(Queue::pop(self, &mut |deltas, _| {
+        is_popped(Queue::pop(self, &mut |deltas, _| {
             process(&items_of(deltas))
         }))
     }
@@ -105,7 +105,7 @@ impl<Q: Queue<Item> + 'static> Subject for Q {
             return Subject::pop(self, process);
         }
         let process = RefCell::new(process);
-        answer(self.pop_batch(
+        is_popped(self.pop_batch(
             &mut |batch, _| {
                 (process.borrow_mut())(&batch.iter().flat_map(items_of).collect::<Vec<_>>())
             },
@@ -130,7 +130,7 @@ fn items_of(deltas: &Deltas<Item>) -> Vec<Item> {
 }
 
 /// A callback of the models does not fail but with [`Requeue`]: another error is a panic of it.
-fn answer<R, P>(popped: Result<R, PopError<P>>) -> bool {
+fn is_popped<R, P>(popped: Result<R, PopError<P>>) -> bool {
     match popped {
         Ok(_) => true,
         Err(PopError::Closed) => false,

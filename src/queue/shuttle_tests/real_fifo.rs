@@ -4,7 +4,7 @@
 use std::sync::{Arc, OnceLock, Weak};
 
 use super::Promise::InOrder;
-use super::{Item, accessor, answer, real_fifo, real_fifo_in_order};
+use super::{Item, accessor, is_popped, real_fifo, real_fifo_in_order};
 use crate::object::{Deleted, Key};
 use crate::queue::{Queue, RealFifo, RealFifoMode};
 use crate::store::{KnownObjects, ReflectorStore, StoreError};
@@ -84,7 +84,7 @@ fn r19_writers_wait_for_the_processing() {
                 }
                 Ok(())
             });
-            assert!(answer(popped));
+            assert!(is_popped(popped));
         }
         join_all(writers);
     });
@@ -125,7 +125,7 @@ fn r5_r9_nobody_comes_between_queue_and_known_objects() {
         known.queue.set(Arc::downgrade(&queue)).unwrap();
         let popper = thread::spawn({
             let queue = Arc::clone(&queue);
-            move || while answer(Queue::pop(&*queue, &mut |_, _| Ok(()))) {}
+            move || while is_popped(Queue::pop(&*queue, &mut |_, _| Ok(()))) {}
         });
         let asking = [0, 1].map(|kind| {
             let queue = Arc::clone(&queue);

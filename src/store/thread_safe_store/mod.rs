@@ -151,7 +151,7 @@ impl<T> ThreadSafeStore<T> {
         state.set_resource_version(resource_version);
         let replaced = state.slots.put(key, object, computed);
         drop(state);
-        self.tell();
+        self.report_version();
         Ok(replaced)
     }
 
@@ -190,7 +190,7 @@ impl<T> ThreadSafeStore<T> {
             state.slots.remove(key)
         };
         drop(removed);
-        self.tell();
+        self.report_version();
     }
 
     /// Takes an object out, but only this very one; says whether it was there.
@@ -227,7 +227,7 @@ impl<T> ThreadSafeStore<T> {
             slots
         };
         drop((old, objects));
-        self.tell();
+        self.report_version();
         Ok(())
     }
 
@@ -327,7 +327,7 @@ impl<T> ThreadSafeStore<T> {
                 made.len()
             );
         }
-        self.tell();
+        self.report_version();
         errors.sort_by_key(|(position, _)| *position);
         (made, errors)
     }
@@ -337,7 +337,7 @@ impl<T> ThreadSafeStore<T> {
         self.state
             .write()
             .set_resource_version(Some(resource_version));
-        self.tell();
+        self.report_version();
     }
 
     /// The resourceVersion of the last thing that was written; it may go back (X9). Empty at first.
@@ -346,7 +346,7 @@ impl<T> ThreadSafeStore<T> {
     }
 
     /// Tells the metrics, if there are any, which resourceVersion it is now.
-    fn tell(&self) {
+    fn report_version(&self) {
         let version = || resource_version_metric(&self.state.read().resource_version);
         self.meter.level(version, |metrics, version| {
             if let Some(version) = version {

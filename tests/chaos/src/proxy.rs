@@ -80,7 +80,7 @@ impl Fault {
     }
 }
 
-macro_rules! answer {
+macro_rules! reply {
     ($head:literal, $status:literal) => {
         concat!(
             "HTTP/1.1 ",
@@ -91,23 +91,23 @@ macro_rules! answer {
     };
 }
 
-const TOO_MANY: &str = answer!(
+const TOO_MANY: &str = reply!(
     "429 Too Many Requests\r\nRetry-After: 1",
     r#"{"kind":"Status","apiVersion":"v1","status":"Failure","code":429,"reason":"TooManyRequests","message":"chaos"}"#
 );
-const INTERNAL: &str = answer!(
+const INTERNAL: &str = reply!(
     "500 Internal Server Error",
     r#"{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"reason":"InternalError","message":"chaos"}"#
 );
-const UNAVAILABLE: &str = answer!(
+const UNAVAILABLE: &str = reply!(
     "503 Service Unavailable",
     r#"{"kind":"Status","apiVersion":"v1","status":"Failure","code":503,"reason":"ServiceUnavailable","message":"chaos"}"#
 );
-const GONE: &str = answer!(
+const GONE: &str = reply!(
     "410 Gone",
     r#"{"kind":"Status","apiVersion":"v1","status":"Failure","code":410,"reason":"Expired","message":"chaos"}"#
 );
-const GONE_EVENT: &str = answer!(
+const GONE_EVENT: &str = reply!(
     "200 OK",
     "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"status\":\"Failure\",\
      \"code\":410,\"reason\":\"Expired\",\"message\":\"chaos\"}}\n"
@@ -250,7 +250,7 @@ impl Shared {
         let _ = client.set_nodelay(true);
         let _ = match &self.tls {
             None => self.tunnel(client),
-            Some(tls) => self.answer(client, tls),
+            Some(tls) => self.reply(client, tls),
         };
     }
 
@@ -308,7 +308,7 @@ impl Shared {
     }
 
     /// One request on a connection of its own.
-    fn answer(&self, client: TcpStream, tls: &Arc<ClientConfig>) -> io::Result<()> {
+    fn reply(&self, client: TcpStream, tls: &Arc<ClientConfig>) -> io::Result<()> {
         let mut head = Vec::new();
         let mut buffer = vec![0; 16 << 10];
         while !head.ends_with(b"\r\n\r\n") {
@@ -324,8 +324,8 @@ impl Shared {
             .next()
             .is_some_and(|line| line.contains("watch=true"));
         let fault = self.fault(|random| Fault::of_http(random, is_watch));
-        if let Some(Fault::Answer(_, answer)) = fault {
-            return (&client).write_all(answer.as_bytes());
+        if let Some(Fault::Answer(_, reply)) = fault {
+            return (&client).write_all(reply.as_bytes());
         }
         // An answer of HTTP/1.0 has neither chunks nor a length.
         let head = match fault {

@@ -192,10 +192,10 @@ impl Server {
 
     /// Etcd's revision, which is the newest resourceVersion.
     pub(crate) fn revision(&self) -> u64 {
-        let answer = self
+        let reply = self
             .etcd("/v3/kv/range", &json!({ "key": "AA==" }))
             .unwrap_or_default();
-        answer["header"]["revision"]
+        reply["header"]["revision"]
             .as_str()
             .and_then(|text| text.parse().ok())
             .unwrap_or_default()
@@ -220,9 +220,9 @@ impl Server {
         let head =
             format!("POST {path} HTTP/1.0\r\nHost: etcd\r\nContent-Length: {length}\r\n\r\n{body}");
         stream.write_all(head.as_bytes()).ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
-        let (head, body) = answer.split_once("\r\n\r\n")?;
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).ok()?;
+        let (head, body) = reply.split_once("\r\n\r\n")?;
         head.split(' ').nth(1).filter(|code| *code == "200")?;
         serde_json::from_str(body).ok()
     }

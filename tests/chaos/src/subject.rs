@@ -118,7 +118,7 @@ struct Plan {
     hurried: bool,
     watch_idle_timeout: bool,
     reuse_unchanged: bool,
-    tell_recreation: bool,
+    recreation_as_delete_and_add: bool,
     resync: bool,
     skip: bool,
     /// How long the process loop takes for an object, in microseconds.
@@ -155,7 +155,7 @@ impl Plan {
             hurried,
             watch_idle_timeout: random.one_in(2),
             reuse_unchanged: !random.one_in(4),
-            tell_recreation: random.one_in(3),
+            recreation_as_delete_and_add: random.one_in(3),
             resync: random.one_in(4),
             skip: random.one_in(3),
             slow_index: random.pick(&[0, 0, 300, 2000]),
@@ -222,7 +222,10 @@ impl fmt::Display for Plan {
             (self.hurried, "hurried"),
             (self.watch_idle_timeout, "watch_idle_timeout"),
             (!self.reuse_unchanged, "no reuse"),
-            (self.tell_recreation, "tell_recreation"),
+            (
+                self.recreation_as_delete_and_add,
+                "recreation_as_delete_and_add",
+            ),
             (self.resync, "resync"),
             (self.skip, "skip"),
         ] {
@@ -313,7 +316,7 @@ pub(crate) fn start(
     let factory = SharedInformerFactory::builder(BoxedSource(source))
         .reflector_options(plan.reflector_options(&name, clock))
         .queue(plan.queue)
-        .tell_recreation(plan.tell_recreation)
+        .recreation_as_delete_and_add(plan.recreation_as_delete_and_add)
         .scope(plan.scope.informer_scope())
         .build();
     let resource = plan.resource.group_version_resource();

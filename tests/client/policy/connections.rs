@@ -11,7 +11,7 @@ use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::{ListOptions, ListerWatcher};
 use k8s_informer::{Client, Config, Stop};
 
-use crate::client::server::{Reply, SOON, Seen, Server, answer, first_chunk, read_request};
+use crate::client::server::{Reply, SOON, Seen, Server, first_chunk, read_request, reply};
 
 fn client(server: &Server) -> Client {
     Client::new(Config::new(server.url()).response_timeout(SOON)).unwrap()
@@ -35,10 +35,10 @@ fn it_is_used_again_after_lists_watches_writes_and_failures() {
                 stream.extend(b"0\r\n\r\n");
                 stream
             }
-            "/401 HTTP/1.1" => answer("401 Who", "", "who?"),
-            "/500 HTTP/1.1" => answer("500 Oops", "", &"oops".repeat(10_000)),
-            "/empty HTTP/1.1" => answer("403 No", "", ""),
-            _ => answer("200 OK", "", "{}"),
+            "/401 HTTP/1.1" => reply("401 Who", "", "who?"),
+            "/500 HTTP/1.1" => reply("500 Oops", "", &"oops".repeat(10_000)),
+            "/empty HTTP/1.1" => reply("403 No", "", ""),
+            _ => reply("200 OK", "", "{}"),
         })
     });
     let client = client(&server);
@@ -73,7 +73,7 @@ fn it_is_used_again_after_lists_watches_writes_and_failures() {
 
 #[test]
 fn connection_with_unread_or_large_body_is_not_reused() {
-    let server = Server::start(|_| Reply::Write(answer("200 OK", "", "{\"a\": 1}")));
+    let server = Server::start(|_| Reply::Write(reply("200 OK", "", "{\"a\": 1}")));
     let client = client(&server);
     // What is left of it would be the next answer.
     drop(client.request(&Request::get("/"), &Stop::new()).unwrap());
@@ -93,7 +93,7 @@ fn connection_with_unread_or_large_body_is_not_reused() {
 #[test]
 fn it_is_not_used_again_when_the_server_says_so() {
     for headers in ["Connection: close\r\n", "connection: Close\r\n"] {
-        let server = Server::start(move |_| Reply::Write(answer("200 OK", headers, "{}")));
+        let server = Server::start(move |_| Reply::Write(reply("200 OK", headers, "{}")));
         let client = client(&server);
         get(&client);
         get(&client);
@@ -103,7 +103,7 @@ fn it_is_not_used_again_when_the_server_says_so() {
 
 #[test]
 fn connection_closed_while_idle_costs_no_request() {
-    let server = Server::start(|_| Reply::WriteAndClose(answer("200 OK", "", "{}")));
+    let server = Server::start(|_| Reply::WriteAndClose(reply("200 OK", "", "{}")));
     let client = client(&server);
     for request in [
         Request::get("/"),
@@ -144,7 +144,7 @@ fn concurrent_requests_get_own_connections_then_share() {
                             all.wait();
                         }
                         let path = request.split(' ').nth(1).unwrap().to_owned();
-                        stream.write_all(&answer("200 OK", "", &path)).unwrap();
+                        stream.write_all(&reply("200 OK", "", &path)).unwrap();
                     }
                 });
             }

@@ -13,7 +13,7 @@ use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::{ListOptions, ListerWatcher, ReflectorOptions};
 use k8s_informer::{Client, Config, Error, SharedInformerFactory, Stop};
 
-use crate::client::server::{Reply, SOON, Server, answer};
+use crate::client::server::{Reply, SOON, Server, reply};
 
 const LIST: &str =
     r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}"#;
@@ -65,7 +65,7 @@ fn list(client: &Client) -> Result<String, Error> {
 
 #[test]
 fn lists_ask_for_it_and_nothing_else_does() {
-    let server = Server::start(|_| Reply::Write(answer("200 OK", "", LIST)));
+    let server = Server::start(|_| Reply::Write(reply("200 OK", "", LIST)));
     let asked = || {
         let request = server.request();
         let mut lines = request
@@ -116,7 +116,7 @@ fn list_is_equal_with_and_without_gzip_reuses_connection() {
         ("in chunks", chunked(&body, 100)),
         ("byte for byte", chunked(&body, 1)),
         ("in two members", compressed(&members)),
-        ("not compressed", answer("200 OK", "", &text)),
+        ("not compressed", reply("200 OK", "", &text)),
     ] {
         let server = Server::start(move |_| Reply::Write(bytes.clone()));
         let client = client(&server);

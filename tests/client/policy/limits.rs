@@ -11,7 +11,7 @@ use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::{ListOptions, ListerWatcher};
 use k8s_informer::{Client, Config, DynamicObject, Error, Stop};
 
-use crate::client::server::{Reply, SOON, Server, answer, first_chunk, read_request};
+use crate::client::server::{Reply, SOON, Server, first_chunk, read_request, reply};
 
 /// Ten bytes.
 const BODY: &str = r#"{"a":"bc"}"#;
@@ -93,7 +93,7 @@ fn a_body_without_a_length_is_read_up_to_the_limit() {
 #[test]
 fn an_api_has_the_limit_of_its_client() {
     let server = Server::start(|_| {
-        Reply::Write(answer(
+        Reply::Write(reply(
             "200 OK",
             "",
             r#"{"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a"}}"#,
@@ -146,7 +146,7 @@ fn api_list_above_the_body_limit_is_refused() {
     let mut tokens = 0..;
     let next =
         Mutex::new(move || PAGE.replace("\"x\"", &format!("\"{}\"", tokens.next().unwrap() % 10)));
-    let pages = Server::start(move |_| Reply::Write(answer("200 OK", "", &next.lock().unwrap()())));
+    let pages = Server::start(move |_| Reply::Write(reply("200 OK", "", &next.lock().unwrap()())));
     let api = pod_list(&pages, |config| config.body_limit(PAGE.len() as u64));
     let sizes: Vec<_> = api
         .pages(&all, &stop)

@@ -11,17 +11,17 @@ use k8s_informer::reflector::{ListOptions, ListerWatcher};
 use k8s_informer::testing::FakeClock;
 use k8s_informer::{Client, Config, Stop};
 
-use crate::client::server::{Reply, SOON, Server, answer};
+use crate::client::server::{Reply, SOON, Server, reply};
 
 /// What was told, a line each, without the host that all of them have.
 #[derive(Default)]
-struct Told {
+struct RecordedMetrics {
     lines: Mutex<Vec<String>>,
     host: String,
     panics: bool,
 }
 
-impl Told {
+impl RecordedMetrics {
     fn of(server: &Server) -> Arc<Self> {
         Arc::new(Self {
             host: server.address.to_string(),
@@ -40,7 +40,7 @@ impl Told {
     }
 }
 
-impl ClientMetrics for Told {
+impl ClientMetrics for RecordedMetrics {
     fn request(&self, code: &str, method: &str, host: &str) {
         self.note(format!("{method} {code}"), host);
     }
@@ -66,9 +66,9 @@ impl ClientMetrics for Told {
     }
 }
 
-fn client(server: &Server, told: &Arc<Told>, clock: &FakeClock) -> Client {
+fn client(server: &Server, recorded: &Arc<RecordedMetrics>, clock: &FakeClock) -> Client {
     let config = Config::new(server.url())
-        .metrics(told.clone())
+        .metrics(recorded.clone())
         .clock(Arc::new(clock.clone()));
     Client::new(config.response_timeout(SOON)).unwrap()
 }
@@ -76,18 +76,18 @@ fn client(server: &Server, told: &Arc<Told>, clock: &FakeClock) -> Client {
 #[test]
 fn request_metrics_are_recorded_when_sent_and_when_read() {
     let server = Server::answering("{\"a\": 1}");
-    let (told, clock) = (Told::of(&server), FakeClock::new());
-    let client = client(&server, &told, &clock);
+    let (recorded, clock) = (RecordedMetrics::of(&server), FakeClock::new());
+    let client = client(&server, &recorded, &clock);
     let response = client
         .request(&Request::post("/").body("body"), &Stop::new())
         .unwrap();
-    assert_eq!(told.take(), ["POST sent 4", "POST 200"]);
+    assert_eq!(recorded.take(), ["POST sent 4", "POST 200"]);
     clock.advance(Duration::from_secs(3));
     response.bytes().unwrap();
-    assert_eq!(told.take(), ["POST 3s", "POST got 8"]);
+    assert_eq!(recorded.take(), ["POST 3s", "POST got 8"]);
     // Given up before anything of it was read, and after some of it was.
     drop(client.request(&Request::get("/"), &Stop::new()).unwrap());
-    assert_eq!(told.take(), ["GET sent 0", "GET 200", "GET 0ns"]);
+    assert_eq!(recorded.take(), ["GET sent 0", "GET 200", "GET 0ns"]);
     let mut body = client
         .request(&Request::get("/"), &Stop::new())
         .unwrap()
@@ -95,7 +95,7 @@ fn request_metrics_are_recorded_when_sent_and_when_read() {
     body.read_exact(&mut [0; 3]).unwrap();
     drop(body);
     assert_eq!(
-        told.take(),
+        recorded.take(),
         ["GET sent 0", "GET 200", "GET 0ns", "GET got 3"]
     );
 }
@@ -104,32 +104,32 @@ fn request_metrics_are_recorded_when_sent_and_when_read() {
 fn failures_are_counted_by_code_lost_answers_as_error() {
     let server = Server::start(|request| match request {
         request if request.starts_with("PUT") => Reply::WriteAndClose(b"SSH-2.0\r\n\r\n".to_vec()),
-        _ => Reply::Write(answer("404 No", "", "nothing")),
+        _ => Reply::Write(reply("404 No", "", "nothing")),
     });
-    let (told, clock) = (Told::of(&server), FakeClock::new());
-    let client = client(&server, &told, &clock);
+    let (recorded, clock) = (RecordedMetrics::of(&server), FakeClock::new());
+    let client = client(&server, &recorded, &clock);
     client
         .request(&Request::get("/"), &Stop::new())
         .unwrap_err();
     assert_eq!(
-        told.take(),
+        recorded.take(),
         ["GET sent 0", "GET 404", "GET 0ns", "GET got 7"]
     );
     client
         .request(&Request::put("/"), &Stop::new())
         .unwrap_err();
-    assert_eq!(told.take(), ["PUT sent 0", "PUT <error>", "PUT 0ns"]);
+    assert_eq!(recorded.take(), ["PUT sent 0", "PUT <error>", "PUT 0ns"]);
 }
 
 #[test]
 fn retried_request_counts_twice_latency_covers_both() {
     let count = AtomicUsize::new(0);
     let server = Server::start(move |_| match count.fetch_add(1, Ordering::SeqCst) {
-        0 => Reply::Write(answer("429 Slow", "Retry-After: 2\r\n", "slower")),
-        _ => Reply::Write(answer("200 OK", "", "{}")),
+        0 => Reply::Write(reply("429 Slow", "Retry-After: 2\r\n", "slower")),
+        _ => Reply::Write(reply("200 OK", "", "{}")),
     });
-    let (told, clock) = (Told::of(&server), FakeClock::new());
-    let client = client(&server, &told, &clock);
+    let (recorded, clock) = (RecordedMetrics::of(&server), FakeClock::new());
+    let client = client(&server, &recorded, &clock);
     let waiting = thread::spawn(move || {
         client
             .request(&Request::delete("/"), &Stop::new())
@@ -141,7 +141,7 @@ fn retried_request_counts_twice_latency_covers_both() {
     clock.advance(Duration::from_secs(2));
     waiting.join().unwrap();
     assert_eq!(
-        told.take(),
+        recorded.take(),
         [
             "DELETE sent 0",
             "DELETE 429",
@@ -157,20 +157,20 @@ fn retried_request_counts_twice_latency_covers_both() {
 #[test]
 fn of_a_watch_only_the_code_is_told() {
     let server = Server::answering("{}");
-    let (told, clock) = (Told::of(&server), FakeClock::new());
-    let pods = client(&server, &told, &clock)
+    let (recorded, clock) = (RecordedMetrics::of(&server), FakeClock::new());
+    let pods = client(&server, &recorded, &clock)
         .lister_watcher(&GroupVersionResource::new("", "v1", "pods"), None);
     pods.watch(&ListOptions::default(), &Stop::new())
         .unwrap()
         .read_to_end(&mut Vec::new())
         .unwrap();
-    assert_eq!(told.take(), ["GET 200"]);
+    assert_eq!(recorded.take(), ["GET 200"]);
     pods.list(&ListOptions::default(), &Stop::new())
         .unwrap()
         .read_to_end(&mut Vec::new())
         .unwrap();
     assert_eq!(
-        told.take(),
+        recorded.take(),
         ["GET sent 0", "GET 200", "GET 0ns", "GET got 2"]
     );
 }
@@ -178,9 +178,9 @@ fn of_a_watch_only_the_code_is_told() {
 #[test]
 fn the_wait_for_the_rate_limit_is_told_each_time() {
     let server = Server::answering("{}");
-    let (told, clock) = (Told::of(&server), FakeClock::new());
+    let (recorded, clock) = (RecordedMetrics::of(&server), FakeClock::new());
     let config = Config::new(server.url())
-        .metrics(told.clone())
+        .metrics(recorded.clone())
         .clock(Arc::new(clock.clone()));
     let client = Client::new(config.rate_limit(4.0, 1)).unwrap();
     client
@@ -188,7 +188,7 @@ fn the_wait_for_the_rate_limit_is_told_each_time() {
         .unwrap()
         .bytes()
         .unwrap();
-    assert_eq!(told.take()[0], "GET waited 0ns");
+    assert_eq!(recorded.take()[0], "GET waited 0ns");
     let waiting = thread::spawn(move || {
         client
             .request(&Request::get("/"), &Stop::new())
@@ -200,7 +200,7 @@ fn the_wait_for_the_rate_limit_is_told_each_time() {
     clock.advance(Duration::from_millis(250));
     waiting.join().unwrap();
     assert_eq!(
-        told.take(),
+        recorded.take(),
         [
             "GET waited 250ms",
             "GET sent 0",
@@ -214,19 +214,19 @@ fn the_wait_for_the_rate_limit_is_told_each_time() {
 #[test]
 fn a_panic_of_the_metrics_costs_nothing() {
     let server = Server::answering("{}");
-    let told = Arc::new(Told {
+    let recorded = Arc::new(RecordedMetrics {
         host: server.address.to_string(),
         panics: true,
-        ..Told::default()
+        ..RecordedMetrics::default()
     });
-    let client = client(&server, &told, &FakeClock::new());
+    let client = client(&server, &recorded, &FakeClock::new());
     for _ in 0..2 {
         client
             .request(&Request::get("/"), &Stop::new())
             .unwrap()
             .bytes()
             .unwrap();
-        assert_eq!(told.take().len(), 4);
+        assert_eq!(recorded.take().len(), 4);
     }
     assert_eq!(server.accepted(), 1);
 }

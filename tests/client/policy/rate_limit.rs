@@ -9,7 +9,7 @@ use k8s_informer::testing::FakeClock;
 use k8s_informer::{Client, Config, Stop};
 
 use super::{client_by, logged};
-use crate::client::server::{Reply, SOON, Server, answer};
+use crate::client::server::{Reply, SOON, Server, reply};
 
 fn limited(clock: &FakeClock, server: &Server, qps: f64, burst: usize) -> Client {
     let config = Config::new(server.url()).clock(Arc::new(clock.clone()));
@@ -133,9 +133,9 @@ fn lists_watches_and_what_is_sent_again_count() {
     let busy = std::sync::atomic::AtomicBool::new(true);
     let server = Server::start(move |request| {
         if request.starts_with("POST") && busy.swap(false, std::sync::atomic::Ordering::SeqCst) {
-            return Reply::Write(answer("429 Slow", "Retry-After: 0\r\n", ""));
+            return Reply::Write(reply("429 Slow", "Retry-After: 0\r\n", ""));
         }
-        Reply::Write(answer("200 OK", "", "{}"))
+        Reply::Write(reply("200 OK", "", "{}"))
     });
     let clock = FakeClock::new();
     let client = limited(&clock, &server, 1.0, 4);

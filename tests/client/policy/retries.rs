@@ -7,7 +7,7 @@ use k8s_informer::testing::FakeClock;
 use k8s_informer::{Config, Error, Stop};
 
 use super::client_by;
-use crate::client::server::{Reply, SOON, Server, answer};
+use crate::client::server::{Reply, SOON, Server, reply};
 
 const BUSY: &str = "429 Too Many Requests";
 
@@ -15,8 +15,8 @@ const BUSY: &str = "429 Too Many Requests";
 fn busy(times: usize, status: &'static str, headers: &'static str, body: &'static str) -> Server {
     let count = AtomicUsize::new(0);
     Server::start(move |_| match count.fetch_add(1, Ordering::SeqCst) {
-        so_far if so_far < times => Reply::Write(answer(status, headers, body)),
-        _ => Reply::Write(answer("200 OK", "", "{}")),
+        so_far if so_far < times => Reply::Write(reply(status, headers, body)),
+        _ => Reply::Write(reply("200 OK", "", "{}")),
     })
 }
 

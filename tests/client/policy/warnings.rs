@@ -6,7 +6,7 @@ use k8s_informer::reflector::{ListOptions, ListerWatcher};
 use k8s_informer::{Client, Config, Stop};
 
 use super::logged;
-use crate::client::server::{Reply, Server, answer};
+use crate::client::server::{Reply, Server, reply};
 
 const DEPRECATED: &str = "Warning: 299 - \"v1 ComponentStatus is deprecated in v1.19+\"\r\n";
 
@@ -36,7 +36,7 @@ fn each_text_is_logged_once_a_client() {
         } else {
             ""
         };
-        Reply::Write(answer("200 OK", &format!("{DEPRECATED}{other}"), "{}"))
+        Reply::Write(reply("200 OK", &format!("{DEPRECATED}{other}"), "{}"))
     });
     logged(&server);
     let client = Client::new(Config::new(server.url())).unwrap();
@@ -62,7 +62,7 @@ fn what_is_logged_is_short_and_has_no_control_characters() {
         "Warning: 299 - \"=?utf-8?q?=1b[31mred?=\"\r\nWarning: 110 - \"stale\"\r\nWarning: 299 - \"\"\r\n\
          Warning: 299 - \"{long}\", nonsense, 299 - \"after nonsense\"\r\nWarning: nonsense\r\n"
     );
-    let server = Server::start(move |_| Reply::Write(answer("200 OK", &bytes, "{}")));
+    let server = Server::start(move |_| Reply::Write(reply("200 OK", &bytes, "{}")));
     logged(&server);
     get(&Client::new(Config::new(server.url())).unwrap(), "/");
     let lines = logged(&server);
@@ -79,7 +79,7 @@ fn warning_handler_gets_every_warning_and_none_is_logged() {
     let server = Server::start(|_| {
         let headers = "Warning: 299 - \"one\", 299 me \"t\\\"wo\" \"Tue, 15 Nov 1994 08:12:31 GMT\"\r\n\
                        Warning: 110 proxy:80 \"stale\"\r\n";
-        Reply::Write(answer("200 OK", headers, "{}"))
+        Reply::Write(reply("200 OK", headers, "{}"))
     });
     logged(&server);
     let (client, noted) = noting(&server);
@@ -104,8 +104,8 @@ fn warning_handler_gets_every_warning_and_none_is_logged() {
 #[test]
 fn failures_lists_and_watches_have_warnings_too() {
     let server = Server::start(|request| match request {
-        request if request.starts_with("POST") => Reply::Write(answer("422 No", DEPRECATED, "no")),
-        _ => Reply::Write(answer("200 OK", DEPRECATED, "{}")),
+        request if request.starts_with("POST") => Reply::Write(reply("422 No", DEPRECATED, "no")),
+        _ => Reply::Write(reply("200 OK", DEPRECATED, "{}")),
     });
     let (client, noted) = noting(&server);
     client
@@ -121,7 +121,7 @@ fn failures_lists_and_watches_have_warnings_too() {
 
 #[test]
 fn a_panic_of_the_handler_costs_nothing_but_a_line() {
-    let server = Server::start(|_| Reply::Write(answer("200 OK", DEPRECATED, "{}")));
+    let server = Server::start(|_| Reply::Write(reply("200 OK", DEPRECATED, "{}")));
     logged(&server);
     let client =
         Client::new(Config::new(server.url()).on_warning(|_| panic!("not {}", "today"))).unwrap();

@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use self::gate::{Depth, Gated};
 use self::handlers::handler;
 use self::source::{Item, Source};
-use self::world::{Gate, Reflector, State, Told, World};
+use self::world::{Gate, HandlerState, Reflector, State, World};
 use crate::client_go_traces::Replay;
 use crate::client_go_traces::object::{keys, sorted, text};
 use crate::client_go_traces::reflector_wire::class;
@@ -116,11 +116,11 @@ impl Replay for Subject {
         let done = match op {
             "start" => {
                 self.start();
-                self.answer(step);
+                self.reply(step);
                 Ok(())
             }
             "list" => {
-                self.answer(step);
+                self.reply(step);
                 Ok(())
             }
             "emit" => {
@@ -239,9 +239,9 @@ impl Subject {
         self.world.change(|state| {
             state.handlers.insert(
                 id.to_owned(),
-                Told {
+                HandlerState {
                     late,
-                    ..Told::default()
+                    ..HandlerState::default()
                 },
             )
         });
@@ -285,7 +285,7 @@ impl Subject {
     }
 
     /// Answers the LIST that waits: with the failures first, each of which takes its time.
-    fn answer(&self, step: &Value) {
+    fn reply(&self, step: &Value) {
         for class in step["fail"].as_array().into_iter().flatten() {
             self.fail(text(class));
             self.world.advance_to(self.world.elapsed() + BACKED_OFF);
@@ -293,7 +293,7 @@ impl Subject {
         if step["list"].is_object() {
             self.expect(Reflector::Lists);
             self.world
-                .change(|state| state.answer = Some(Ok(source::list(&step["list"]))));
+                .change(|state| state.reply = Some(Ok(source::list(&step["list"]))));
             self.world.settle();
         }
     }
@@ -301,7 +301,7 @@ impl Subject {
     fn fail(&self, class: &str) {
         self.expect(Reflector::Lists);
         self.world
-            .change(|state| state.answer = Some(Err(source::error(class))));
+            .change(|state| state.reply = Some(Err(source::error(class))));
         self.world.settle();
     }
 
@@ -323,7 +323,7 @@ impl Subject {
             class => self.say(&source::error_event(class)),
         }
         self.world.advance_to(answered);
-        self.answer(step);
+        self.reply(step);
     }
 
     /// How long the reflector waits after each failure.

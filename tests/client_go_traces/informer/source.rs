@@ -156,15 +156,15 @@ impl ListerWatcher for Source {
     fn list(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
         self.asked("list", options);
         self.0.change(|state| state.reflector = Reflector::Lists);
-        let answer = self.0.wait_until(
+        let reply = self.0.wait_until(
             stop,
-            |state| state.answer.is_some(),
+            |state| state.reply.is_some(),
             |state| {
                 state.reflector = Reflector::Busy;
-                state.answer.take()
+                state.reply.take()
             },
         );
-        answer
+        reply
             .unwrap_or_else(|| Err(Error::other("stopped")))
             .map(Body::from)
     }

@@ -42,7 +42,7 @@ pub(super) struct State {
     pub(super) reflector: Reflector,
     pub(super) reflector_thread: Option<ThreadId>,
     /// What the LIST that waits is answered with.
-    pub(super) answer: Option<Result<Vec<u8>, Error>>,
+    pub(super) reply: Option<Result<Vec<u8>, Error>>,
     /// What the watch has to say, and whether it ends then.
     pub(super) bytes: VecDeque<u8>,
     pub(super) watch_ends: bool,
@@ -55,7 +55,7 @@ pub(super) struct State {
     pub(super) waits_to_pop: bool,
     pub(super) closed: bool,
 
-    pub(super) handlers: BTreeMap<String, Told>,
+    pub(super) handlers: BTreeMap<String, HandlerState>,
 }
 
 /// What the reflector's thread does.
@@ -87,7 +87,7 @@ pub(super) enum Gate {
 
 /// One handler.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct HandlerState {
     pub(super) events: Vec<Value>,
     /// The next callback hangs ...
     pub(super) blocked: bool,
@@ -103,7 +103,7 @@ pub(super) struct Told {
     pub(super) wakes: Option<Subscription>,
 }
 
-impl Told {
+impl HandlerState {
     fn is_settled(&self, stopped: bool) -> bool {
         match &self.registration {
             None => false,
@@ -143,7 +143,7 @@ impl State {
         }
         let reflector = match self.reflector {
             Reflector::Busy => false,
-            Reflector::Lists => self.answer.is_none(),
+            Reflector::Lists => self.reply.is_none(),
             Reflector::Watches => {
                 self.bytes.is_empty()
                     && !self.watch_ends

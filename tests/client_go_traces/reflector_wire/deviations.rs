@@ -117,12 +117,12 @@ impl Before {
 }
 
 fn is_over_within_a_second(response: &Value) -> bool {
-    let pauses = response["stream"]
+    let delays = response["stream"]
         .as_array()
         .into_iter()
         .flatten()
         .filter_map(|item| item["pause_ms"].as_u64());
-    pauses.sum::<u64>() < 1000
+    delays.sum::<u64>() < 1000
 }
 
 /// The `Status` that a request failed with, or its stream ended.

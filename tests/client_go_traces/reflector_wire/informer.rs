@@ -29,8 +29,12 @@ pub(super) fn run(config: &Value, script: &Arc<Script>) -> Vec<Value> {
         },
     );
 
-    let told = Arc::new(Told::default());
-    let (adds, updates, deletes) = (Arc::clone(&told), Arc::clone(&told), Arc::clone(&told));
+    let received = Arc::new(ReceivedEvents::default());
+    let (adds, updates, deletes) = (
+        Arc::clone(&received),
+        Arc::clone(&received),
+        Arc::clone(&received),
+    );
     let handler = informer
         .add_event_handler(|handler| {
             handler
@@ -52,7 +56,7 @@ pub(super) fn run(config: &Value, script: &Arc<Script>) -> Vec<Value> {
                 })
         })
         .unwrap();
-    let (looked_at, seen) = (informer.clone(), Arc::clone(&told));
+    let (looked_at, seen) = (informer.clone(), Arc::clone(&received));
     script.look(move |want| {
         let informer = &want["informer"];
         let is_watch_list = want["request"]["query"]["sendInitialEvents"] == "true";
@@ -75,19 +79,19 @@ pub(super) fn run(config: &Value, script: &Arc<Script>) -> Vec<Value> {
         ])
     });
     informer.run(&script.stop).unwrap();
-    told.take(0)
+    received.take(0)
 }
 
 /// What the handler has been told.
 #[derive(Default)]
-struct Told {
+struct ReceivedEvents {
     /// Innermost.
     events: Mutex<Vec<Value>>,
     /// Woken by each event; `take` waits for it.
     changed: Condvar,
 }
 
-impl Told {
+impl ReceivedEvents {
     fn push(&self, event: Value) {
         self.events.lock().unwrap().push(event);
         self.changed.notify_all();

@@ -69,9 +69,9 @@ impl Replay for Subject {
     }
 
     fn step(&mut self, _: &str, _: &Value) -> Value {
-        let answer = self.answers.get(self.done).cloned();
+        let reply = self.answers.get(self.done).cloned();
         self.done += 1;
-        answer.unwrap_or_else(|| json!("the reflector made no such request"))
+        reply.unwrap_or_else(|| json!("the reflector made no such request"))
     }
 
     fn checked(&self, want: &Value) -> Value {
@@ -136,8 +136,8 @@ fn options(config: &Value, clock: Arc<dyn Clock>, recorder: &Arc<Recorder>) -> R
     if let Some(backoff) = millis("backoff_ms") {
         options.backoff = Backoff::new(backoff, 1.0, backoff, 0.0);
     }
-    if let Some(answer) = config["should_resync"].as_bool() {
-        options.should_resync = Some(Arc::new(move || answer));
+    if let Some(reply) = config["should_resync"].as_bool() {
+        options.should_resync = Some(Arc::new(move || reply));
     }
     if let Some((version, kind)) = text(&config["expect"]).rsplit_once('/') {
         let (group, version) = version.rsplit_once('/').unwrap_or(("", version));

@@ -70,7 +70,7 @@ impl Response {
 impl Answer {
     fn parse(response: &Value) -> Self {
         let headers = response["headers"].as_object().into_iter().flatten();
-        let mut answer = Self {
+        let mut reply = Self {
             status: response["status"].as_u64().unwrap().try_into().unwrap(),
             headers: headers
                 .map(|(name, value)| (name.clone(), text(value).to_owned()))
@@ -81,8 +81,8 @@ impl Answer {
             end: End::Close,
         };
         if let Some(stream) = response["stream"].as_array() {
-            answer.parts.extend(stream.iter().map(stream_part));
-            answer.end = match text(&response["end"]) {
+            reply.parts.extend(stream.iter().map(stream_part));
+            reply.end = match text(&response["end"]) {
                 "close" => End::Close,
                 "cut" => End::Cut,
                 "reset" => End::Reset,
@@ -98,12 +98,12 @@ impl Answer {
                     .as_bytes()
                     .to_vec(),
             };
-            answer.whole(&body, response["cut_after"].as_u64());
+            reply.whole(&body, response["cut_after"].as_u64());
         }
-        if answer.chunked && answer.end == End::Close {
-            answer.parts.push_back(Part::Bytes(b"0\r\n\r\n".to_vec()));
+        if reply.chunked && reply.end == End::Close {
+            reply.parts.push_back(Part::Bytes(b"0\r\n\r\n".to_vec()));
         }
-        answer
+        reply
     }
 
     fn whole(&mut self, body: &[u8], cut_after: Option<u64>) {
@@ -312,14 +312,14 @@ impl Chunked {
 fn what_is_framed_comes_out_as_it_was() {
     let whole = "0123456789".repeat(25);
     let response = json!({"status": 200, "body": whole, "chunked": true});
-    let Response::Answered(answer) = Response::parse(&response) else {
+    let Response::Answered(reply) = Response::parse(&response) else {
         panic!()
     };
-    let (parts, end) = answer.unframed();
+    let (parts, end) = reply.unframed();
     assert_eq!((parts.len(), end), (4, End::Close));
 
     let body = |response: &Value| match Response::parse(response) {
-        Response::Answered(answer) => String::from_utf8(answer.bytes().0).unwrap(),
+        Response::Answered(reply) => String::from_utf8(reply.bytes().0).unwrap(),
         _ => panic!(),
     };
     assert_eq!(body(&response), whole);
@@ -336,8 +336,8 @@ fn what_is_framed_comes_out_as_it_was() {
     let response = json!({"status": 200, "stream": stream, "end": "close"});
     // The last chunk stands where the rest of the short one should.
     assert_eq!(body(&response), "a\nbc0\r\n\r\n");
-    let Response::Answered(answer) = Response::parse(&response) else {
+    let Response::Answered(reply) = Response::parse(&response) else {
         panic!()
     };
-    assert_eq!(answer.unframed().1, End::Cut);
+    assert_eq!(reply.unframed().1, End::Cut);
 }

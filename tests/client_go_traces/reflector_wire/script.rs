@@ -138,8 +138,7 @@ impl Script {
             if matches!(response, Response::Refused) {
                 request = json!({"kind": "refused", "after": request["after"]});
             }
-            let is_held =
-                matches!(&response, Response::Answered(answer) if answer.end == End::Hold);
+            let is_held = matches!(&response, Response::Answered(reply) if reply.end == End::Hold);
             {
                 let mut run = self.run.lock().unwrap();
                 if step.is_none() {
@@ -157,7 +156,7 @@ impl Script {
             }
             self.recorder
                 .requested(query.contains("sendInitialEvents=true"));
-            let answer = match response {
+            let reply = match response {
                 Response::Refused => {
                     return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into());
                 }
@@ -166,15 +165,15 @@ impl Script {
                         .read()
                         .map_or_else(Error::from, |_| Error::other("nothing came")));
                 }
-                Response::Answered(answer) => answer,
+                Response::Answered(reply) => reply,
             };
             // A client follows redirects.
-            if let Some(location) = answer.header("Location") {
+            if let Some(location) = reply.header("Location") {
                 let (to, with) = location.split_once('?').unwrap_or((location, ""));
                 (path, query) = (to.to_owned(), with.to_owned());
                 continue;
             }
-            let (parts, end) = answer.received(query.starts_with("watch=true"))?;
+            let (parts, end) = reply.received(query.starts_with("watch=true"))?;
             let (script, stop) = (Arc::clone(self), stop.clone());
             return Ok(Body::new(Reader {
                 parts,
@@ -214,18 +213,18 @@ impl Script {
             (current, self.next(&run).cloned())
         };
         let wanted = step.map_or(Value::Null, |step| step["want"].clone());
-        let mut answer = self.recorder.take();
-        answer.extend(
+        let mut reply = self.recorder.take();
+        reply.extend(
             self.look
                 .get()
                 .map(|look| look(&wanted))
                 .unwrap_or_default(),
         );
-        answer.insert("request".to_owned(), current.request);
+        reply.insert("request".to_owned(), current.request);
         if current.is_held && current.hung_up.load(Ordering::Relaxed) {
-            answer.insert("hung_up".to_owned(), json!(true));
+            reply.insert("hung_up".to_owned(), json!(true));
         }
-        self.run.lock().unwrap().answers.push(Value::Object(answer));
+        self.run.lock().unwrap().answers.push(Value::Object(reply));
     }
 
     fn stop(&self) {

@@ -176,13 +176,13 @@ fn run(config: &Value, steps: &[Value], until: usize) -> Vec<Value> {
     let options = options(config, Arc::new(clock.clone()), &recorder);
     let reflector = Reflector::new(Arc::new(lister_watcher), store, options);
 
-    let (arrivals, arrived) = mpsc::channel();
+    let (accepted, arrived) = mpsc::channel();
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
             let connections = listener.incoming().map_while(Result::ok);
             for connection in connections.take_while(|_| !is_over.load(Ordering::Relaxed)) {
-                let _ = arrivals.send(connection);
+                let _ = accepted.send(connection);
             }
         });
         let running = scope.spawn(|| reflector.run(&stop));
@@ -280,21 +280,21 @@ impl Server {
         mut connection: TcpStream,
         want: &Value,
     ) -> Option<TcpStream> {
-        let Response::Answered(answer) = response else {
+        let Response::Answered(reply) = response else {
             return None;
         };
         // Who has heard enough may have hung up meanwhile.
-        let _ = connection.write_all(&answer.head());
-        for part in &answer.parts {
+        let _ = connection.write_all(&reply.head());
+        for part in &reply.parts {
             if let Part::Bytes(bytes) = part {
                 let _ = connection.write_all(bytes);
             }
         }
-        if answer.end == End::Reset {
+        if reply.end == End::Reset {
             // A reset would overtake what has not been read.
             self.recorder.wait_for(want, PATIENCE);
         }
-        (answer.end == End::Hold).then_some(connection)
+        (reply.end == End::Hold).then_some(connection)
     }
 
     /// All that came of the last request is there.
@@ -307,18 +307,18 @@ impl Server {
         else {
             return;
         };
-        let mut answer = self.recorder.take();
-        answer.insert("request".to_owned(), request);
-        answer.insert("last_rv".to_owned(), json!(version()));
+        let mut reply = self.recorder.take();
+        reply.insert("request".to_owned(), request);
+        reply.insert("last_rv".to_owned(), json!(version()));
         if want["hung_up"] == true {
             // With a reset, if it had not read everything.
             let hung_up = held.is_some_and(|mut held| match held.read(&mut [0]) {
                 Ok(read) => read == 0,
                 Err(error) => error.kind() == ErrorKind::ConnectionReset,
             });
-            answer.insert("hung_up".to_owned(), json!(hung_up));
+            reply.insert("hung_up".to_owned(), json!(hung_up));
         }
-        self.answers.push(Value::Object(answer));
+        self.answers.push(Value::Object(reply));
     }
 }
 

@@ -49,12 +49,12 @@ fn a_callback_may_remove_its_own_handler() {
     let feed = Feed::new("removes itself");
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
-    let (slot, (mut tell, events)) = (Slot::default(), recorder());
+    let (slot, (mut recorder, events)) = (Slot::default(), recorder());
     let (inner, own) = (informer.clone(), Arc::clone(&slot));
     let handler = informer
         .add_event_handler(|handler| {
             handler.on_add(move |object, initial| {
-                k8s_informer::handler::ResourceEventHandler::on_add(&mut tell, object, initial);
+                k8s_informer::handler::ResourceEventHandler::on_add(&mut recorder, object, initial);
                 inner.remove_event_handler(own.lock().as_ref().unwrap());
             })
         })

@@ -140,7 +140,7 @@ fn a_recreation_can_be_told_as_a_deletion_and_an_add() {
     let feed = Feed::new("recreation");
     feed.list_of("10", &[with("x", "1")]);
     let mut options = informer_options(options(&FakeClock::new()));
-    options.tell_recreation = true;
+    options.recreation_as_delete_and_add = true;
     let informer: Informer = SharedIndexInformer::new(Arc::new(feed.clone()), options);
     let (_handler, events) = record(&informer);
     let _running = run_synced(&informer);
@@ -195,11 +195,11 @@ fn fa6_single_informer_can_be_stopped_and_recreated() {
     );
     factory.start(&Stop::new()).unwrap();
     let stopped = one.clone();
-    let (factory, answer) = soon("stop", move || {
-        let answer = factory.stop_informer(&stopped);
-        (factory, answer)
+    let (factory, response) = soon("stop", move || {
+        let response = factory.stop_informer(&stopped);
+        (factory, response)
     });
-    assert!(answer && one.is_stopped() && one.ended().is_done() && !other.is_stopped());
+    assert!(response && one.is_stopped() && one.ended().is_done() && !other.is_stopped());
     assert!(factory.stop_informer(&one), "once more does no harm");
     let again = factory.dynamic(pods());
     assert!(!Arc::ptr_eq(again.indexer(), one.indexer()) && !again.is_stopped());
@@ -228,10 +228,10 @@ fn fa6_callback_stopping_informer_then_factory_never_waits() {
     })
     .unwrap();
     factory.start(&Stop::new()).unwrap();
-    let answer = answers
+    let response = answers
         .recv_timeout(SOON)
         .expect("nobody waits for himself");
-    assert_eq!(answer, (false, false, Err(ShutdownError::FromWithin)));
+    assert_eq!(response, (false, false, Err(ShutdownError::FromWithin)));
     // It is forgotten, and has not ended: a shutdown from outside waits for it as long as it may.
     until_only_these_are_stuck(&factory, &["handler-1 run"]);
     door.open();
@@ -411,7 +411,7 @@ fn fa1_an_informer_of_your_own_making_counts_as_the_factorys() {
         // It may use the factory.
         inner.dynamic(GroupVersionResource::new("", "v1", "nodes"));
         assert_eq!(options.queue, queue_kind());
-        options.tell_recreation = true;
+        options.recreation_as_delete_and_add = true;
         SharedIndexInformer::new(source.lister_watcher(&pods(), None), options)
     });
     let again = factory.informer_for::<Pod>(|_, _| panic!("there is one"));

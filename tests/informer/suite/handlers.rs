@@ -219,12 +219,12 @@ fn sp12_what_waits_for_a_handler_that_is_removed_is_dropped() {
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
     let (door, (recorder, events)) = (Door::new(), recorder());
-    let (at, mut tell) = (door.clone(), recorder);
+    let (at, mut inner) = (door.clone(), recorder);
     let slow = informer
         .add_event_handler(|handler| {
             handler.on_add(move |object, initial| {
                 at.pass();
-                tell.on_add(object, initial);
+                inner.on_add(object, initial);
             })
         })
         .unwrap();

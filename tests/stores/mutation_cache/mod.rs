@@ -345,10 +345,10 @@ fn m2_who_writes_reads_what_he_wrote() {
             0 => version(subject.get("a")),
             _ => version(subject.cache.by_index("value", "x").unwrap().pop()),
         };
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         thread::scope(|scope| {
             scope.spawn(|| {
-                for object in told {
+                for object in receiver {
                     subject.indexer.update(Arc::clone(&object)).unwrap();
                     subject.cache.on_add_or_update(&object).unwrap();
                 }
@@ -362,11 +362,11 @@ fn m2_who_writes_reads_what_he_wrote() {
                 }
             });
             // In here, so that it hangs up whatever happens.
-            let tell = tell;
+            let sender = sender;
             for write in 1..=WRITES {
                 let object = thing("a", write);
                 subject.cache.mutation(Arc::clone(&object)).unwrap();
-                tell.send(object).unwrap();
+                sender.send(object).unwrap();
                 for at in 0..4 {
                     assert_eq!(read(at), write);
                 }

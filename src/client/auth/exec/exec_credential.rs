@@ -39,12 +39,12 @@ impl fmt::Debug for Identity {
 
 /// Or what is wrong with it, to come after "exec plugin x".
 pub(super) fn parse(output: &[u8], api_version: &str) -> Result<ExecCredential, String> {
-    let answer = decode(output)?;
+    let credential = decode(output)?;
     // client-go takes an answer without a kind for one, and one without a version not.
-    if text(&answer, "kind")?.is_some_and(|kind| kind != "ExecCredential") {
+    if text(&credential, "kind")?.is_some_and(|kind| kind != "ExecCredential") {
         return Err("returned an object of another kind than ExecCredential".to_owned());
     }
-    match text(&answer, "apiVersion")? {
+    match text(&credential, "apiVersion")? {
         Some(returned) if returned == api_version => {}
         returned => {
             let returned = match returned {
@@ -61,7 +61,7 @@ pub(super) fn parse(output: &[u8], api_version: &str) -> Result<ExecCredential, 
             ));
         }
     }
-    let status = match answer.get("status") {
+    let status = match credential.get("status") {
         None | Some(Value::Null) => return Err("returned no status".to_owned()),
         Some(Value::Object(status)) => status,
         Some(_) => return Err("returned a status that is not an object".to_owned()),
@@ -133,13 +133,13 @@ fn yaml(output: &[u8]) -> Result<Object, String> {
 /// For the fuzz target: [`parse`] by itself, with token, chain and key, and expiry.
 #[doc(hidden)]
 pub fn exec_credential(output: &[u8], api_version: &str) -> Result<Shown, String> {
-    let answer = parse(output, api_version)?;
+    let credential = parse(output, api_version)?;
     Ok((
-        answer.token.map(|token| token.0),
-        answer
+        credential.token.map(|token| token.0),
+        credential
             .certificate
             .map(|identity| (identity.chain, identity.key)),
-        answer.expires,
+        credential.expires,
     ))
 }
 
@@ -168,7 +168,7 @@ mod tests {
     const V1: &str = API_VERSIONS[0];
     const V1BETA1: &str = API_VERSIONS[1];
 
-    fn answer(status: &str) -> String {
+    fn credential(status: &str) -> String {
         format!(r#"{{"apiVersion":"{V1}","kind":"ExecCredential","status":{status}}}"#)
     }
 
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_token_a_certificate_or_both() {
-        let both = answer(
+        let both = credential(
             r#"{"token":"t","clientCertificateData":"c","clientKeyData":"k","expirationTimestamp":"2030-01-02T03:04:05.5+01:00","x":[]}"#,
         );
         let both = parse(both.as_bytes(), V1).unwrap();
@@ -194,10 +194,11 @@ mod tests {
             both.expires,
             Some(UNIX_EPOCH + Duration::from_millis(1_893_549_845_500))
         );
-        let token = answer(r#"{"token":"t","clientKeyData":"","clientCertificateData":null}"#);
+        let token = credential(r#"{"token":"t","clientKeyData":"","clientCertificateData":null}"#);
         let token = parse(token.as_bytes(), V1).unwrap();
         assert!(token.certificate.is_none() && token.expires.is_none());
-        let certificate = answer(r#"{"token":"","clientCertificateData":"c","clientKeyData":"k"}"#);
+        let certificate =
+            credential(r#"{"token":"","clientCertificateData":"c","clientKeyData":"k"}"#);
         assert!(parse(certificate.as_bytes(), V1).unwrap().token.is_none());
     }
 
@@ -205,7 +206,7 @@ mod tests {
     fn times_that_are_none() {
         let expires = |time: &str| {
             let status = format!(r#"{{"token":"t","expirationTimestamp":{time}}}"#);
-            parse(answer(&status).as_bytes(), V1).map(|answer| answer.expires)
+            parse(credential(&status).as_bytes(), V1).map(|credential| credential.expires)
         };
         assert_eq!(expires("null"), Ok(None));
         assert_eq!(expires(r#""0001-01-01T00:00:00Z""#), Ok(None));
@@ -231,7 +232,7 @@ mod tests {
         let kind =
             format!(r#"{{"apiVersion":"{V1}","kind":"s3cret","status":{{"token":"s3cret"}}}}"#);
         let time = "returned an expirationTimestamp that is not a time of RFC 3339";
-        let data = answer(r#"{"token":["s3cret"]}"#);
+        let data = credential(r#"{"token":["s3cret"]}"#);
         for (output, expected) in [
             ("", "returned nothing"),
             (" \n", "returned nothing"),
@@ -246,22 +247,28 @@ mod tests {
             ("{} s3cret", "returned what is not JSON at line 1, column 4"),
             (&data, "returned a token that is not a string"),
             (
-                &answer(r#"["s3cret"]"#),
+                &credential(r#"["s3cret"]"#),
                 "returned a status that is not an object",
             ),
-            (&answer(r#"{"token":"t","expirationTimestamp":5}"#), time),
+            (
+                &credential(r#"{"token":"t","expirationTimestamp":5}"#),
+                time,
+            ),
             (
                 &kind,
                 "returned an object of another kind than ExecCredential",
             ),
-            (&answer("null"), "returned no status"),
-            (&answer("{}"), "returned neither a token nor a certificate"),
+            (&credential("null"), "returned no status"),
             (
-                &answer(r#"{"token":"t","clientCertificateData":"s3cret"}"#),
+                &credential("{}"),
+                "returned neither a token nor a certificate",
+            ),
+            (
+                &credential(r#"{"token":"t","clientCertificateData":"s3cret"}"#),
                 "returned a certificate without its key",
             ),
             (
-                &answer(r#"{"token":"t","clientKeyData":"s3cret"}"#),
+                &credential(r#"{"token":"t","clientKeyData":"s3cret"}"#),
                 "returned a key without its certificate",
             ),
         ] {
@@ -272,7 +279,7 @@ mod tests {
         assert!(parse(b"{\"apiVersion\":\"\xff\"}", V1).is_err());
         assert!(parse(b"\xff\xfe", V1).is_err());
         let shown = parse(
-            answer(
+            credential(
                 r#"{"token":"s3cret","clientCertificateData":"s3cret","clientKeyData":"s3cret"}"#,
             )
             .as_bytes(),
@@ -314,9 +321,9 @@ mod tests {
         let yaml = format!(
             "apiVersion: {V1}\nkind: ExecCredential\nstatus:\n  token: t\n  expirationTimestamp: 2030-01-02T03:04:05Z\n"
         );
-        let answer = parse(yaml.as_bytes(), V1).unwrap();
-        assert_eq!(answer.token.unwrap().0, "t");
-        assert!(answer.expires.is_some());
+        let credential = parse(yaml.as_bytes(), V1).unwrap();
+        assert_eq!(credential.token.unwrap().0, "t");
+        assert!(credential.expires.is_some());
         let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
         for level in 1..12 {
             let aliases = vec![format!("*a{}", level - 1); 9].join(", ");

@@ -203,7 +203,7 @@ impl Plugin {
             }
         }
         let _ending = Ending(self, run);
-        let outcome = self.ask(stop).map(|answer| self.keep(answer));
+        let outcome = self.ask(stop).map(|credential| self.keep(credential));
         if !matches!(&outcome, Err(error) if error.is_stopped()) {
             let _ = run.outcome.set(outcome.clone());
         }
@@ -247,12 +247,12 @@ impl Plugin {
             .map_err(|problem| credentials_error(format!("{name} {problem}")))
     }
 
-    fn keep(&self, answer: ExecCredential) -> Arc<Credential> {
+    fn keep(&self, credential: ExecCredential) -> Arc<Credential> {
         let ExecCredential {
             token,
             certificate,
             expires,
-        } = answer;
+        } = credential;
         let credential = Arc::new(Credential {
             token,
             certificate,

@@ -74,7 +74,7 @@ pub(super) fn run(
     let (bytes, status) = match ended {
         Ok(ended) => ended,
         Err(End::Stopped) => return Err(Error::stopped()),
-        Err(End::Late) => {
+        Err(End::TimedOut) => {
             let limit = limit.unwrap_or_default();
             let problem = match child.has_exited() {
                 true => "has ended, but what it has started still holds its output",
@@ -183,7 +183,7 @@ fn find(command: &Path) -> Option<PathBuf> {
 /// Why a run has ended before its process.
 enum End {
     Stopped,
-    Late,
+    TimedOut,
 }
 
 impl End {
@@ -191,7 +191,7 @@ impl End {
         if stop.is_stopped() {
             Self::Stopped
         } else {
-            Self::Late
+            Self::TimedOut
         }
     }
 }

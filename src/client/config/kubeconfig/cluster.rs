@@ -41,7 +41,7 @@ impl Entry<Cluster> {
             disable_compression: _,
             extensions: _,
         } = &self.value;
-        config.ca = self.material(
+        config.ca = self.pem_source(
             "cluster",
             "certificate-authority",
             certificate_authority_data,

@@ -55,7 +55,7 @@ impl<T> Entry<T> {
     }
 
     /// What stands in its field `FIELD-data`, or in the file that its field names.
-    pub(super) fn material(
+    pub(super) fn pem_source(
         &self,
         owner: &str,
         field: &str,

@@ -38,7 +38,7 @@ impl Entry<User> {
         if exec.is_some() && auth_provider.is_some() {
             return Err(self.problem("has both exec and auth-provider: only one of them may be"));
         }
-        config.client_certificate = self.material(
+        config.client_certificate = self.pem_source(
             "user",
             "client-certificate",
             client_certificate_data,
@@ -46,7 +46,8 @@ impl Entry<User> {
         )?;
         // As in kubectl, a key alone says nothing.
         if config.client_certificate.is_some() {
-            config.client_key = self.material("user", "client-key", client_key_data, client_key)?;
+            config.client_key =
+                self.pem_source("user", "client-key", client_key_data, client_key)?;
             if config.client_key.is_none() {
                 return Err(self.problem(
                     "has a client-certificate but neither client-key nor client-key-data",

@@ -109,8 +109,8 @@ mod tests {
         }
     }
 
-    fn open_with(answer: &[u8], user: Option<&User>) -> (io::Result<()>, String, usize) {
-        let mut peer = Peer(io::Cursor::new(answer.to_vec()), Vec::new());
+    fn open_with(response: &[u8], user: Option<&User>) -> (io::Result<()>, String, usize) {
+        let mut peer = Peer(io::Cursor::new(response.to_vec()), Vec::new());
         let opened = open(&mut peer, "[fd00::1]", 6443, user);
         (
             opened,
@@ -161,7 +161,7 @@ mod tests {
             password: b"s3cret".to_vec(),
         };
         let huge = format!("HTTP/1.1 200 OK\r\nX: {}", "s3cret".repeat(10_000));
-        for (answer, user, expected) in [
+        for (response, user, expected) in [
             (
                 "HTTP/1.1 407 s3cret\r\n\r\ns3cret",
                 None,
@@ -191,7 +191,7 @@ mod tests {
             ("", None, "UnexpectedEof"),
             (&huge, None, "larger than 16 KiB"),
         ] {
-            let (opened, _, read) = open_with(answer.as_bytes(), user);
+            let (opened, _, read) = open_with(response.as_bytes(), user);
             let error = opened.unwrap_err();
             let text = format!("{error} {error:?}");
             assert!(text.contains(expected), "{expected}: {text}");

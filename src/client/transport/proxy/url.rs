@@ -145,18 +145,18 @@ impl User {
     fn parse(text: &str) -> Option<Self> {
         let (name, password) = text.split_once(':').unwrap_or((text, ""));
         Some(Self {
-            name: decoded(name)?,
-            password: decoded(password)?,
+            name: percent_decoded(name)?,
+            password: percent_decoded(password)?,
         })
     }
 }
 
 /// Without its % escapes. A plus is one.
-fn decoded(text: &str) -> Option<Vec<u8>> {
+fn percent_decoded(text: &str) -> Option<Vec<u8>> {
     let mut bytes = text.bytes();
-    let mut decoded = Vec::with_capacity(text.len());
+    let mut percent_decoded = Vec::with_capacity(text.len());
     while let Some(byte) = bytes.next() {
-        decoded.push(match byte {
+        percent_decoded.push(match byte {
             b'%' => {
                 let mut digit = || char::from(bytes.next()?).to_digit(16);
                 (digit()? * 16 + digit()?) as u8
@@ -164,7 +164,7 @@ fn decoded(text: &str) -> Option<Vec<u8>> {
             byte => byte,
         });
     }
-    Some(decoded)
+    Some(percent_decoded)
 }
 
 #[cfg(test)]

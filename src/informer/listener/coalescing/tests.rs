@@ -92,7 +92,7 @@ fn become_of(events: impl IntoIterator<Item = Notification<u32>>) -> (String, us
     let read = std::iter::from_fn(|| coalescing.read())
         .map(|told| text(&told.event))
         .collect::<Vec<_>>();
-    assert!(coalescing.places.is_empty() && coalescing.waiting.is_empty());
+    assert!(coalescing.slots.is_empty() && coalescing.waiting.is_empty());
     (read.join(" "), fewer, initial)
 }
 
@@ -288,14 +288,14 @@ fn memory_of_many_keys_is_freed_before_last_is_read() {
     for key in 0..100_000 {
         coalescing.write(of(&key.to_string(), add(key)));
     }
-    let most = coalescing.places.capacity();
+    let most = coalescing.slots.capacity();
     for _ in 0..95_000 {
         coalescing.read();
     }
-    let (few, len) = (coalescing.places.capacity(), coalescing.len());
+    let (few, len) = (coalescing.slots.capacity(), coalescing.len());
     assert!(len == 5000 && few <= most / 8, "{few} of {most} for {len}");
     while coalescing.read().is_some() {}
-    assert!((KEEP..=2 * KEEP).contains(&coalescing.places.capacity()));
+    assert!((KEEP..=2 * KEEP).contains(&coalescing.slots.capacity()));
 }
 
 /// Numbers that are the same for the same seed.
@@ -316,7 +316,7 @@ impl Random {
 struct View(BTreeMap<String, u32>);
 
 impl View {
-    fn tell(&mut self, key: &str, event: &Notification<u32>, why: &str) {
+    fn apply(&mut self, key: &str, event: &Notification<u32>, why: &str) {
         let (before, after) = match event {
             Notification::Added { object, .. } => (None, Some(**object)),
             Notification::Modified { old, new } => (Some(**old), Some(**new)),
@@ -356,7 +356,7 @@ fn filtered(events: &[(String, Notification<u32>)], why: &str) -> [View; 2] {
             event.deliver(&mut handler);
             passed
                 .try_iter()
-                .for_each(|event| view.tell(key, &event, why));
+                .for_each(|event| view.apply(key, &event, why));
         }
         view
     })
@@ -427,16 +427,14 @@ impl Checked {
     }
 
     fn check(&self) {
-        let Coalescing {
-            waiting, places, ..
-        } = &self.coalescing;
+        let Coalescing { waiting, slots, .. } = &self.coalescing;
         assert_eq!(self.came, self.read + self.fewer + waiting.len());
         let mut counts = BTreeMap::<&str, usize>::new();
         waiting
             .values()
             .for_each(|waits| *counts.entry(&waits.key).or_default() += 1);
         assert!(counts.values().all(|count| *count <= 2), "{counts:?}");
-        assert_eq!(counts.len(), places.len());
+        assert_eq!(counts.len(), slots.len());
         let initial = waiting
             .values()
             .filter(|waits| waits.event.is_in_initial_list())
@@ -472,7 +470,7 @@ fn for_any_sequence(
                 _ => server.remove(&key),
             };
             if views {
-                all.tell(&key, &event, "unbounded");
+                all.apply(&key, &event, "unbounded");
             }
             checked.write(&key, &event);
         }
@@ -480,7 +478,7 @@ fn for_any_sequence(
         let why = format!("seed {seed}");
         if views {
             told.iter()
-                .for_each(|(key, event)| spared.tell(key, event, &why));
+                .for_each(|(key, event)| spared.apply(key, event, &why));
             let truth = View(
                 server
                     .into_iter()

@@ -48,7 +48,7 @@ pub(crate) fn verb(head: &Head, route: &Route) -> Verb {
 }
 
 /// Answers a request that no fault has struck.
-pub(crate) fn answer<'a>(
+pub(crate) fn respond<'a>(
     shared: &'a Shared,
     request: &RequestRecord,
     route: &Route,
@@ -63,11 +63,11 @@ pub(crate) fn answer<'a>(
         }
         return Answer::Response(response);
     }
-    let answer = match route {
+    let response = match route {
         Route::Version => Ok(Answer::Response(Response::json(200, version()))),
         Route::Health => Ok(Answer::Response(Response::text(200, "ok"))),
         Route::Discovery(document) => {
-            discovery::answer(&shared.resources, document, request.head()).map(Answer::Response)
+            discovery::respond(&shared.resources, document, request.head()).map(Answer::Response)
         }
         Route::NotFound => Ok(Answer::Response(Response::text(
             404,
@@ -76,7 +76,7 @@ pub(crate) fn answer<'a>(
         Route::NoSuchResource => Err(StatusError::no_such_resource()),
         Route::Object(target) => answer_object(shared, request, target, body),
     };
-    answer.unwrap_or_else(|status| Answer::Response(status.into()))
+    response.unwrap_or_else(|status| Answer::Response(status.into()))
 }
 
 fn answer_object<'a>(
@@ -90,7 +90,7 @@ fn answer_object<'a>(
     let accepted = accepted(head)?;
     let form = accepted.form();
     if let Some(sub) = target.sub {
-        let answer = subresources::answer(
+        let response = subresources::respond(
             shared,
             request.verb(),
             head,
@@ -99,7 +99,7 @@ fn answer_object<'a>(
             sub,
             body,
         );
-        return answer.map(Answer::Response);
+        return response.map(Answer::Response);
     }
     let mut warnings = Warnings::none();
     let object = |status: u16, object: &Object| {

@@ -56,7 +56,7 @@ const NAMES: &[(&str, &[&str], bool)] = &[
 ];
 
 /// Answers a request for a document.
-pub(crate) fn answer(
+pub(crate) fn respond(
     resources: &Resources,
     document: &Document,
     head: &Head,

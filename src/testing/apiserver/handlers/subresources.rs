@@ -22,7 +22,7 @@ use crate::testing::apiserver::model::validate::parse_object;
 use crate::testing::apiserver::model::write_options::{is_dry_deletion, is_dry_run};
 
 /// Answers a request for a subresource that has a kind of its own.
-pub(crate) fn answer(
+pub(crate) fn respond(
     shared: &Shared,
     verb: Verb,
     head: &Head,

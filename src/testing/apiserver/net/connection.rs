@@ -218,9 +218,9 @@ fn serve_one(line: &Line<'_>, reader: &mut Reader<'_>) -> Result<bool, Refusal> 
         keep_alive,
     };
     let answered = if takes_time {
-        beside(line, reader, || exchange.answer(strike))
+        beside(line, reader, || exchange.handle(strike))
     } else {
-        exchange.answer(None)
+        exchange.handle(None)
     };
     // However it came to its end: nothing more may be written.
     answered.map_err(|_| Refusal::Gone)
@@ -231,13 +231,13 @@ fn serve_one(line: &Line<'_>, reader: &mut Reader<'_>) -> Result<bool, Refusal> 
 fn beside(
     line: &Line<'_>,
     reader: &mut Reader<'_>,
-    answer: impl FnOnce() -> Result<bool, End> + Send,
+    respond: impl FnOnce() -> Result<bool, End> + Send,
 ) -> Result<bool, End> {
     thread::scope(|scope| {
         let writer = thread::Builder::new()
             .name("api-server-answer".to_owned())
             .spawn_scoped(scope, move || {
-                let answered = answer();
+                let answered = respond();
                 match answered {
                     Ok(true) => {}
                     Ok(false) => drop(line.stream.shutdown(Shutdown::Write)),
@@ -267,7 +267,7 @@ struct Exchange<'a> {
 
 impl Exchange<'_> {
     /// Answers, or does what the fault says; whether another request may follow.
-    fn answer(&self, strike: Option<Strike>) -> Result<bool, End> {
+    fn handle(&self, strike: Option<Strike>) -> Result<bool, End> {
         let mut writer = BodyWriter::new(self.line);
         let mut bookmarks = true;
         let (within, before) = match strike {
@@ -313,7 +313,7 @@ impl Exchange<'_> {
 
     fn as_asked(&self) -> Answer<'_> {
         match &self.body {
-            Some(body) => api::answer(self.line.shared, &self.request, &self.route, body),
+            Some(body) => api::respond(self.line.shared, &self.request, &self.route, body),
             None => Answer::Response(StatusError::too_large(MAX_BODY).into()),
         }
     }
