@@ -21,7 +21,7 @@
 //!
 //! ```sh
 //! export KUBEBUILDER_ASSETS=… # the folder with etcd and kube-apiserver
-//! cargo run --release --manifest-path tests/chaos/Cargo.toml -- --writes 100000 --round 4000
+//! cargo run --release -p chaos -- --writes 100000 --round 4000
 //! ```
 //!
 //! | option | default | |
