@@ -146,11 +146,11 @@
 mod adaptive_buffer;
 mod decode_error;
 pub mod error;
+mod json;
 pub mod metrics;
 pub mod object;
 mod panic;
 mod resource_version;
-mod scan;
 pub mod selector;
 mod shrink;
 mod stack;

@@ -2,7 +2,7 @@
 
 use std::{io, panic, thread};
 
-use crate::scan::nesting;
+use crate::json::nesting;
 
 /// How many levels any thread has room for. Without optimization a level of the types that take most takes
 /// 17 KiB: together a quarter of a thread's usual 2 MiB.

@@ -2,12 +2,13 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
-use super::{DecodeLimits, Event, EventKind, FieldPaths, ListMeta, Peek, Shard, Shown};
+use super::{DecodeLimits, Event, EventKind, FieldPaths, ListMeta, Shard, Shown};
 use crate::adaptive_buffer::AdaptiveBuffer;
 use crate::decode_error::{DecodeError, explain};
 use crate::error::Error;
+use crate::json::Peek;
 use crate::object::{GroupVersionKind, Key, Object, namespaced_key};
-use crate::{panic, scan, stack, wire};
+use crate::{json, panic, stack, wire};
 
 /// The functions that decode a `T`: the only place where its `Deserialize` is instantiated.
 pub(crate) struct Decode<T> {
@@ -19,7 +20,7 @@ pub(crate) struct Decode<T> {
 impl<T: DeserializeOwned> Decode<T> {
     pub(crate) fn new() -> Self {
         Self {
-            decode: wire::from_slice,
+            decode: json::from_slice,
             explain: |json, error| explain::<T>(json, error),
         }
     }
@@ -312,8 +313,8 @@ impl<T: Object> Decoder<T> {
                 // The object has not been parsed, so check that the frame ends with it. For an unchanged object it is
                 // enough that no other event follows.
                 && match decoded {
-                    Decoded::Unchanged(..) => !scan::may_be_several(event.object),
-                    _ => scan::is_one_value(event.object),
+                    Decoded::Unchanged(..) => !wire::may_have_several(event.object),
+                    _ => json::is_one_value(event.object),
                 }
             {
                 return Ok((event.kind, decoded));
@@ -382,13 +383,13 @@ impl<T: Object> Decoder<T> {
         let Ok(peek) = Peek::whole(object) else {
             return Ok(false);
         };
-        let (value, is_odd) = match shard.is_by_namespace() {
+        let (value, is_unclear) = match shard.is_by_namespace() {
             true => (&peek.namespace, peek.is_ambiguous),
-            false => (&peek.uid, peek.has_odd_uid),
+            false => (&peek.uid, peek.has_invalid_uid),
         };
         match peek.name.is_empty() {
             true => Ok(false),
-            false if is_odd => {
+            false if is_unclear => {
                 let error =
                     Error::decode(format!("whose shard it is can't be told by its {field}"));
                 Err(Unreadable::undecoded(&peek, error))

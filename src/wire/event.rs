@@ -1,7 +1,9 @@
+use memchr::memmem;
 use serde::Deserialize;
 use serde::de::{Error as _, IgnoredAny};
 use serde_json::value::RawValue;
 
+use crate::json::is_one_value;
 use crate::status::Status;
 
 /// What one frame of a watch says, with its object still as bytes.
@@ -74,6 +76,11 @@ pub(crate) fn has_several(line: &[u8]) -> bool {
     }
     let mut values = serde_json::Deserializer::from_slice(line).into_iter::<IgnoredAny>();
     values.next().is_some_and(|first| first.is_ok()) && values.byte_offset() < line.len()
+}
+
+/// Whether another event may follow the object with which these bytes begin: one that has a key `object`.
+pub(crate) fn may_have_several(bytes: &[u8]) -> bool {
+    memmem::find(bytes, b"\"object\"").is_some() && !is_one_value(bytes)
 }
 
 /// The object of an ERROR: a `Status`. Anything else is told as one that says so.

@@ -1,4 +1,3 @@
-mod cut;
 #[cfg(test)]
 mod tests;
 
@@ -6,14 +5,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::debug_as_display;
+use crate::json::{Path, Step, cut_fields};
 
-/// Fields that a reflector leaves out of every object while it decodes: they never take memory.
+/// Fields that a reflector skips in every object before it decodes it, so that they never take memory.
 ///
-/// Each is named by a JSON pointer (RFC 6901) in which `*` stands for every element or key at its place.
-/// What is required by the type must not be left out. Elements of an array that are left out are gone: what
-/// follows them moves up.
+/// Each field is named by a JSON pointer (RFC 6901), in which `*` means every key or element. Do not skip fields that
+/// the type requires. When elements of an array are skipped, the others move up.
 ///
-/// What is left out is not looked at: it may be anything that ends where its brackets are closed.
+/// The content of skipped fields is not validated, except that its brackets and strings end.
 ///
 /// ```
 /// use k8s_informer::reflector::{FieldPaths, ReflectorOptions};
@@ -31,24 +30,15 @@ use crate::error::debug_as_display;
 #[derive(Clone, Default)]
 #[doc(alias = "WithTransform")]
 pub struct FieldPaths {
-    paths: Arc<[Vec<Step>]>,
-}
-
-/// One step of a path, from a value to one that it holds.
-#[derive(Debug)]
-struct Step {
-    /// The key in an object, or `*`.
-    key: Box<str>,
-    /// The index in an array.
-    index: Option<usize>,
+    paths: Arc<[Path]>,
 }
 
 impl FieldPaths {
-    /// From JSON pointers.
+    /// Parses JSON pointers.
     ///
     /// # Errors
     ///
-    /// If one is empty or does not begin with a slash, or if in one a tilde is not followed by 0 or 1.
+    /// A pointer does not begin with a slash, or has a tilde that is not followed by 0 or 1.
     pub fn new<P: AsRef<str>>(
         pointers: impl IntoIterator<Item = P>,
     ) -> Result<Self, FieldPathError> {
@@ -58,111 +48,81 @@ impl FieldPaths {
         })
     }
 
-    /// `metadata.managedFields`: who wrote which field, often half of an object. To leave them out is cheaper
-    /// also where the type has no field for them, since they are not decoded to be thrown away.
+    /// Returns the path of `metadata.managedFields`, which records who wrote which field and is often half of an
+    /// object. Skipping it also saves time for types without such a field, since cutting is cheaper than decoding.
     pub fn managed_fields() -> Self {
         Self {
             paths: Arc::new([["metadata", "managedFields"].map(Step::new).into()]),
         }
     }
 
-    /// Whether this field of the outermost object is left out.
+    /// Whether this field of the outermost object is skipped.
     pub(crate) fn has_field(&self, field: &str) -> bool {
         self.paths
             .iter()
-            .any(|path| matches!(&path[..], [step] if step.is_any() || &*step.key == field))
+            .any(|path| matches!(&path[..], [step] if step.is_any() || step.key == field))
     }
 
-    /// The object without these fields: `object` itself if it has none of them, else what stands in `room`
-    /// afterwards. Bytes that are not understood are left as they are, for whoever decodes them.
+    /// Returns the object without these fields: `object` itself if it has none of them, or else `scratch`. Bytes
+    /// that are not understood are returned as they are, and fail to decode.
     ///
-    /// A key that is there twice is left out twice. Of two keys that both lead to a field only the first one
-    /// is followed, so that the search can end there: no API server sends that, and most types refuse it.
-    pub(crate) fn cut<'a>(&self, object: &'a [u8], room: &'a mut Vec<u8>) -> &'a [u8] {
+    /// Of equal keys all are skipped, but only the first one is followed further: no API server sends that, and
+    /// most types reject it.
+    pub(crate) fn cut<'a>(&self, object: &'a [u8], scratch: &'a mut Vec<u8>) -> &'a [u8] {
         if self.paths.is_empty() {
             return object;
         }
-        cut::cut(&self.paths, object, room)
+        cut_fields(&self.paths, object, scratch)
     }
 }
 
-fn path(pointer: &str) -> Result<Vec<Step>, FieldPathError> {
+fn path(pointer: &str) -> Result<Path, FieldPathError> {
     let error = |problem| FieldPathError {
         pointer: pointer.to_owned(),
         problem,
     };
     let steps = pointer
         .strip_prefix('/')
-        .ok_or_else(|| error(Problem::NoSlash))?;
+        .ok_or_else(|| error("it has to begin with a slash"))?;
     if pointer
         .split('~')
         .skip(1)
         .any(|rest| !rest.starts_with(['0', '1']))
     {
-        return Err(error(Problem::Tilde));
+        return Err(error(
+            "a tilde has to be followed by 0, for a tilde, or 1, for a slash",
+        ));
     }
     Ok(steps
         .split('/')
-        .map(|step| Step::new(&step.replace("~1", "/").replace("~0", "~")))
+        .map(|token| Step::new(token.to_owned()))
         .collect())
-}
-
-impl Step {
-    fn new(key: &str) -> Self {
-        // Neither "+1" nor "01" is an index.
-        let index = key
-            .parse()
-            .ok()
-            .filter(|index: &usize| index.to_string() == key);
-        Self {
-            key: key.into(),
-            index,
-        }
-    }
-
-    /// Whether it stands for everything at its place.
-    fn is_any(&self) -> bool {
-        &*self.key == "*"
-    }
 }
 
 impl fmt::Debug for FieldPaths {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let pointer = |path: &Vec<Step>| {
+        let pointer = |path: &Path| {
             path.iter()
                 .map(|step| format!("/{}", step.key.replace('~', "~0").replace('/', "~1")))
                 .collect()
         };
         f.debug_list()
-            .entries(self.paths.iter().map(pointer as fn(&Vec<Step>) -> String))
+            .entries(self.paths.iter().map(pointer as fn(&Path) -> String))
             .finish()
     }
 }
 
-/// A string is no JSON pointer to a field.
+/// The error of a string that is no JSON pointer to a field.
 #[derive(Clone, PartialEq, Eq)]
 pub struct FieldPathError {
     pointer: String,
-    problem: Problem,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Problem {
-    NoSlash,
-    Tilde,
+    problem: &'static str,
 }
 
 impl fmt::Display for FieldPathError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let problem = match self.problem {
-            Problem::NoSlash => "it has to begin with a slash",
-            Problem::Tilde => "a tilde has to be followed by 0, for a tilde, or 1, for a slash",
-        };
-        write!(
-            f,
-            "{:?} is no JSON pointer to a field: {problem}",
-            self.pointer
-        )
+        let Self { pointer, problem } = self;
+        write!(f, "{pointer:?} is no JSON pointer to a field: {problem}")
     }
 }
 

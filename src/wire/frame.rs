@@ -2,7 +2,7 @@ use memchr::memchr;
 
 use super::SplitError;
 use crate::adaptive_buffer::AdaptiveBuffer;
-use crate::scan::Scanner;
+use crate::json::Scanner;
 
 /// Splits a watch stream into frames: JSON objects, one after the other.
 ///
@@ -122,7 +122,7 @@ impl FrameSplitter {
             self.in_line = Some(0);
         }
         let (_, piece) = self.next(&[])?;
-        if piece.is_some() || self.partial.is_empty() || self.scanner.is_inside() {
+        if piece.is_some() || self.partial.is_empty() || self.scanner.depth() > 0 {
             return Ok(piece);
         }
         self.return_partial();

@@ -1,5 +1,5 @@
 use super::SplitError;
-use crate::scan::nesting;
+use crate::json::nesting;
 
 /// How deep serde_json goes.
 const NESTING: usize = 127;

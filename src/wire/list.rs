@@ -3,7 +3,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::{Piece, SplitError};
-use crate::scan::Scanner;
+use crate::json::Scanner;
 
 /// Cuts the body of a LIST into its items while it arrives, so that no more than one of them is held as
 /// bytes.
@@ -13,11 +13,9 @@ use crate::scan::Scanner;
 /// out where it is.
 #[derive(Debug)]
 pub(crate) struct ListSplitter {
-    place: Place,
-    /// How many braces and brackets are open around the items.
-    depth: usize,
-    /// Inside of a string around the items, and whether its next byte is escaped.
-    string: Option<Escaped>,
+    state: State,
+    /// Reads what is around the items.
+    around: Scanner,
     /// Looks for the end of an item.
     scanner: Scanner,
     /// Whether there was a key `items`.
@@ -37,10 +35,8 @@ pub(crate) struct ListSplitter {
     offset: u64,
 }
 
-type Escaped = bool;
-
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Place {
+enum State {
     /// Around the items.
     Around,
     /// After the key `items`, before its value.
@@ -151,7 +147,7 @@ impl ListMeta {
     }
 
     /// Whether fewer than no items are to follow, and no page.
-    fn has_odd_count(&self) -> bool {
+    fn has_invalid_count(&self) -> bool {
         let count = self
             .metadata
             .as_ref()
@@ -171,9 +167,8 @@ impl ListSplitter {
     /// Of objects that have at most so many bytes.
     pub(crate) fn new(limit: usize) -> Self {
         Self {
-            place: Place::Around,
-            depth: 0,
-            string: None,
+            state: State::Around,
+            around: Scanner::default(),
             scanner: Scanner::default(),
             has_items: false,
             rest: Vec::new(),
@@ -193,18 +188,18 @@ impl ListSplitter {
         }
         let mut at = 0;
         while at < input.len() {
-            match self.place {
-                Place::Around => at = self.around(input, at)?,
-                Place::Before | Place::First | Place::Behind | Place::Next => {
+            match self.state {
+                State::Around => at = self.around(input, at)?,
+                State::Before | State::First | State::Behind | State::Next => {
                     match self.between(input[at]) {
                         Some(length) => at += length,
                         None => return Err(self.malformed(at)),
                     }
                 }
-                Place::Item | Place::Scalar => {
+                State::Item | State::Scalar => {
                     let start = at;
-                    let length = match self.place {
-                        Place::Item => self.scanner.end(&input[at..]),
+                    let length = match self.state {
+                        State::Item => self.scanner.end(&input[at..]),
                         _ => self.scanner.scalar_end(&input[at..]),
                     };
                     at = length.map_or(input.len(), |length| start + length);
@@ -219,7 +214,7 @@ impl ListSplitter {
                         self.partial.extend_from_slice(&input[start..at]);
                     }
                     if length.is_some() {
-                        self.place = Place::Behind;
+                        self.state = State::Behind;
                         self.offset += at as u64;
                         self.returned_partial = is_partial;
                         let piece = match is_partial {
@@ -276,7 +271,7 @@ impl ListSplitter {
         }
         let meta = serde_json::from_slice(&self.rest).ok();
         let meta: ListMeta = meta
-            .filter(|meta: &ListMeta| !meta.has_odd_count())
+            .filter(|meta: &ListMeta| !meta.has_invalid_count())
             .ok_or(malformed)?;
         // Anything else that answers 200 must not be taken for an empty list (L15).
         if !self.has_items
@@ -304,30 +299,20 @@ impl ListSplitter {
                 });
             }
             self.rest.push(byte);
-            if let Some(escaped) = self.string {
-                self.string = match byte {
-                    _ if escaped => Some(false),
-                    b'\\' => Some(true),
-                    b'"' => None,
-                    _ => Some(false),
-                };
-                continue;
-            }
+            let is_in_string = self.around.is_in_string();
+            self.around.step(byte);
             match byte {
-                b'"' => {
-                    self.string = Some(false);
-                    self.key = (self.depth == 1).then(|| self.rest.len() - 1);
+                b'"' if !is_in_string => {
+                    self.key = (self.around.depth() == 1).then(|| self.rest.len() - 1);
                 }
-                b'{' | b'[' => self.depth += 1,
-                b'}' | b']' => self.depth = self.depth.saturating_sub(1),
-                b':' if self.depth == 1 => {
+                b':' if !is_in_string && self.around.depth() == 1 => {
                     if let Some(start) = self.key.take()
                         && self.rest[start..self.rest.len() - 1].trim_ascii_end() == b"\"items\""
                     {
                         if std::mem::replace(&mut self.has_items, true) {
                             return Err(self.malformed(at));
                         }
-                        self.place = Place::Before;
+                        self.state = State::Before;
                         return Ok(at + 1);
                     }
                 }
@@ -340,29 +325,29 @@ impl ListSplitter {
     /// Before the items and between them: how many bytes to go on, `None` if this one can't stand here. It is
     /// looked at closely: what is lost from here would be objects.
     fn between(&mut self, byte: u8) -> Option<usize> {
-        match (self.place, byte) {
+        match (self.state, byte) {
             (_, byte) if byte.is_ascii_whitespace() => return Some(1),
-            (Place::Before, b'[') => {
+            (State::Before, b'[') => {
                 self.rest.push(byte);
-                self.place = Place::First;
+                self.state = State::First;
                 self.head = self.head_so_far();
                 return Some(1);
             }
             // As `null`, or it won't parse in the end.
-            (Place::Before, b'n') => self.place = Place::Around,
-            (Place::Before, _) => return None,
-            (Place::First | Place::Behind, b']') => {
+            (State::Before, b'n') => self.state = State::Around,
+            (State::Before, _) => return None,
+            (State::First | State::Behind, b']') => {
                 self.rest.push(byte);
-                self.place = Place::Around;
+                self.state = State::Around;
                 return Some(1);
             }
-            (Place::Behind, b',') => {
-                self.place = Place::Next;
+            (State::Behind, b',') => {
+                self.state = State::Next;
                 return Some(1);
             }
-            (Place::Behind, _) | (_, b',' | b']') => return None,
-            (_, b'{' | b'[') => self.place = Place::Item,
-            _ => self.place = Place::Scalar,
+            (State::Behind, _) | (_, b',' | b']') => return None,
+            (_, b'{' | b'[') => self.state = State::Item,
+            _ => self.state = State::Scalar,
         }
         Some(0)
     }

@@ -2,21 +2,18 @@
 
 mod decoder;
 mod event;
-mod exact;
 mod fields;
 mod frame;
 mod limits;
 mod list;
 mod options;
 mod pages;
-mod peek;
 mod shard;
 
 pub(crate) use decoder::{
     BadFrame, Decode, DecodeOptions, Decoded, DecodedItem, Decoder, Unreadable,
 };
-pub(crate) use event::{Event, EventKind, error_status, has_several};
-pub(crate) use exact::from_slice;
+pub(crate) use event::{Event, EventKind, error_status, has_several, may_have_several};
 pub use fields::{FieldPathError, FieldPaths};
 pub(crate) use frame::{FrameSplitter, Piece};
 pub use limits::DecodeLimits;
@@ -24,7 +21,6 @@ pub(crate) use list::{ListMeta, ListSplitter};
 pub(crate) use options::WATCH_SLACK;
 pub use options::{ListOptions, ResourceVersionMatch};
 pub(crate) use pages::PageCheck;
-pub(crate) use peek::Peek;
 #[cfg(feature = "testing")]
 pub(crate) use shard::fnv1a;
 pub use shard::{Shard, ShardError};

@@ -1,19 +1,18 @@
 //! An object as the bytes that it came in.
 
 mod outline;
-mod walk;
 
 use std::fmt;
-use std::iter;
 use std::marker::PhantomData;
 
 use serde::de::{DeserializeOwned, Error as _, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use self::outline::Outline;
+use self::outline::{Field, Outline};
 use super::{DynamicObject, Object, Resource, Scope, WholeObject};
 use crate::decode_error::{COMPACT, explained};
+use crate::json::{self, Cursor};
 use crate::stack;
 
 /// An object that stays the JSON that it came in, and is decoded when it is read: a cache of them costs
@@ -209,7 +208,7 @@ impl<T> Compact<T> {
         &'a self,
         pointer: &str,
     ) -> Result<Option<U>, serde_json::Error> {
-        match walk::find(&self.json, pointer) {
+        match json::find(&self.json, pointer) {
             None | Some("null") => Ok(None),
             Some(value) => decoded(value).map(Some),
         }
@@ -217,12 +216,12 @@ impl<T> Compact<T> {
 
     /// `apiVersion`, empty if absent. What comes from a list has it from there if it doesn't say it itself.
     pub fn api_version(&self) -> &str {
-        self.outline.api_version(&self.json)
+        self.outline.text(&self.json, Field::ApiVersion)
     }
 
     /// `kind`, empty if absent, as [`api_version`](Self::api_version).
     pub fn kind(&self) -> &str {
-        self.outline.kind(&self.json)
+        self.outline.text(&self.json, Field::Kind)
     }
 
     /// `metadata.labels`, in no particular order.
@@ -241,19 +240,19 @@ impl<T> Compact<T> {
 
 impl<T: 'static> Object for Compact<T> {
     fn name(&self) -> &str {
-        self.outline.name(&self.json)
+        self.outline.text(&self.json, Field::Name)
     }
 
     fn namespace(&self) -> &str {
-        self.outline.namespace(&self.json)
+        self.outline.text(&self.json, Field::Namespace)
     }
 
     fn uid(&self) -> &str {
-        self.outline.uid(&self.json)
+        self.outline.text(&self.json, Field::Uid)
     }
 
     fn resource_version(&self) -> &str {
-        self.outline.resource_version(&self.json)
+        self.outline.text(&self.json, Field::ResourceVersion)
     }
 
     fn label(&self, key: &str) -> Option<&str> {
@@ -282,17 +281,17 @@ impl<T: 'static> Object for Compact<T> {
             (self.json, self.outline) = (json.into_boxed_str(), outline);
             return;
         }
-        // It says in some odd way that it says nothing, or says nothing at all.
+        // The fields are there and empty, or there are no fields at all.
         let mut json = format!("{{{text}");
-        let mut walk = walk::Walk::from(&self.json, 0);
-        walk.enter(b'{');
-        for (key, value) in iter::from_fn(|| walk.entry()) {
-            let key = &self.json[key];
-            if !given
-                .iter()
-                .any(|(field, value)| !value.is_empty() && walk::is_key(key, field))
-            {
-                json.push_str(&format!("\"{key}\":{},", &self.json[value]));
+        let mut cursor = Cursor::new(self.json.as_bytes());
+        cursor.enter(b'{');
+        while let Some(Some(key)) = cursor.key()
+            && let Some(value) = cursor.value()
+        {
+            let is_given = |(field, value): &(&str, &str)| !value.is_empty() && key.is(field);
+            if !given.iter().any(is_given) {
+                json.push_str(&self.json[key.start..value.end]);
+                json.push(',');
             }
         }
         json.pop();
@@ -382,9 +381,12 @@ impl<T> fmt::Debug for Compact<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { json, outline, .. } = self;
         f.debug_struct("Compact")
-            .field("namespace", &outline.namespace(json))
-            .field("name", &outline.name(json))
-            .field("resource_version", &outline.resource_version(json))
+            .field("namespace", &outline.text(json, Field::Namespace))
+            .field("name", &outline.text(json, Field::Name))
+            .field(
+                "resource_version",
+                &outline.text(json, Field::ResourceVersion),
+            )
             .field("bytes", &json.len())
             .finish_non_exhaustive()
     }

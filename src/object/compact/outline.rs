@@ -7,38 +7,45 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error as _, MapAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::walk::Walk;
 use crate::decode_error::explained;
+use crate::json::Cursor;
 use crate::object::ObjectMeta;
 use crate::object::meta::null_is_default;
 
-/// What is known of an object beforehand: where it stands in its JSON.
+/// Where the JSON of an object has the fields that a cache needs.
 #[derive(Clone, Default)]
 pub(super) struct Outline {
-    api_version: Place,
-    kind: Place,
-    name: Place,
-    namespace: Place,
-    uid: Place,
-    resource_version: Place,
+    fields: [Span; 6],
     /// The whole object, with its braces.
-    labels: Place,
-    /// Decoded, and then instead of all places: some of it is not written as it is meant.
-    odd: Option<Box<Odd>>,
+    labels: Span,
+    /// Replaces all spans when a field is written with escapes.
+    decoded: Option<Box<Decoded>>,
 }
 
-/// From where to where; not at 0 if it is there at all, as a brace stands there.
+/// The fields that are texts.
+#[derive(Clone, Copy)]
+pub(super) enum Field {
+    ApiVersion,
+    Kind,
+    Name,
+    Namespace,
+    Uid,
+    ResourceVersion,
+}
+
+/// The range of a text in the JSON. It never starts at 0, where the brace of the object is, unless the field is
+/// absent.
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct Span {
     start: u32,
     end: u32,
 }
 
-/// The same, decoded: that of an object that has escapes in its name, for example. Kubernetes allows none.
-/// What is wrong with an object shows as this is read, too.
+/// The same fields, decoded, for an object that has escapes in its name, for example, which Kubernetes does not allow.
+/// Decoding also reports what is wrong with an invalid object.
 #[derive(Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Odd {
+struct Decoded {
     #[serde(deserialize_with = "null_is_default")]
     api_version: String,
     #[serde(deserialize_with = "null_is_default")]
@@ -48,11 +55,11 @@ struct Odd {
 }
 
 impl Outline {
-    /// Of valid JSON.
+    /// Reads valid JSON.
     ///
     /// # Errors
     ///
-    /// It is no object, or some of this is not what it has to be, or is there twice.
+    /// It is no object, or one of the fields has the wrong type or is there twice.
     pub(super) fn of(json: &str) -> Result<Self, serde_json::Error> {
         if !json.starts_with('{') {
             let other = Unexpected::Other("something else");
@@ -64,129 +71,126 @@ impl Outline {
         if u32::try_from(json.len()).is_err() {
             return Err(serde_json::Error::custom("an object of 4 GiB or more"));
         }
-        if let Some(outline) = Self::plain(json) {
+        if let Some(outline) = Self::located(json) {
             return Ok(outline);
         }
-        let odd =
-            serde_json::from_str(json).map_err(|error| explained::<Odd>(json.as_bytes(), error))?;
+        let decoded = serde_json::from_str(json)
+            .map_err(|error| explained::<Decoded>(json.as_bytes(), error))?;
         Ok(Self {
-            odd: Some(Box::new(odd)),
+            decoded: Some(Box::new(decoded)),
             ..Self::default()
         })
     }
 
-    /// What is plain to see; `None` if something is not.
-    fn plain(json: &str) -> Option<Self> {
+    /// Returns `None` if a key or a field has to be decoded.
+    fn located(json: &str) -> Option<Self> {
         let mut outline = Self::default();
         let mut has_metadata = false;
-        let mut walk = Walk::from(json, 0);
-        walk.enter(b'{');
-        while let Some(key) = walk.key() {
-            match &json[key] {
-                "apiVersion" => outline.api_version.is_text(json, walk.value()?)?,
-                "kind" => outline.kind.is_text(json, walk.value()?)?,
-                "metadata" if has_metadata => return None,
-                "metadata" => {
+        let mut cursor = Cursor::new(json.as_bytes());
+        cursor.enter(b'{');
+        while let Some(key) = cursor.key()? {
+            match key.verbatim()? {
+                b"apiVersion" => outline.locate(Field::ApiVersion, json, &mut cursor)?,
+                b"kind" => outline.locate(Field::Kind, json, &mut cursor)?,
+                b"metadata" if has_metadata => return None,
+                b"metadata" => {
                     has_metadata = true;
-                    outline.metadata(json, &mut walk)?;
+                    outline.locate_metadata(json, &mut cursor)?;
                 }
-                other if other.contains('\\') => return None,
                 _ => {
-                    walk.value()?;
+                    cursor.value()?;
                 }
             }
         }
         Some(outline)
     }
 
-    fn metadata(&mut self, json: &str, walk: &mut Walk<'_>) -> Option<()> {
-        if !walk.enter(b'{') {
-            return is_null(json, walk.value()?);
+    fn locate_metadata(&mut self, json: &str, cursor: &mut Cursor<'_>) -> Option<()> {
+        if !cursor.enter(b'{') {
+            return is_null(json, cursor.value()?);
         }
-        while let Some(key) = walk.key() {
-            match &json[key] {
-                "name" => self.name.is_text(json, walk.value()?)?,
-                "namespace" => self.namespace.is_text(json, walk.value()?)?,
-                "uid" => self.uid.is_text(json, walk.value()?)?,
-                "resourceVersion" => self.resource_version.is_text(json, walk.value()?)?,
-                "labels" if self.labels.is_there() => return None,
-                "labels" => {
-                    let start = walk.at();
-                    check_labels(json, walk)?;
-                    self.labels = Place::of(start..walk.at())?;
+        while let Some(key) = cursor.key()? {
+            match key.verbatim()? {
+                b"name" => self.locate(Field::Name, json, cursor)?,
+                b"namespace" => self.locate(Field::Namespace, json, cursor)?,
+                b"uid" => self.locate(Field::Uid, json, cursor)?,
+                b"resourceVersion" => self.locate(Field::ResourceVersion, json, cursor)?,
+                b"labels" if self.labels.is_present() => return None,
+                b"labels" => {
+                    let start = cursor.position();
+                    check_labels(json, cursor)?;
+                    self.labels = Span::new(start..cursor.position())?;
                 }
-                other if other.contains('\\') => return None,
                 _ => {
-                    walk.value()?;
+                    cursor.value()?;
                 }
             }
         }
         Some(())
     }
 
-    /// The same when this has been inserted behind the first brace of the JSON; `None` if that can't be.
+    /// Reads the value of a field, a string without escapes or null. Returns `None` for another value, and for a second
+    /// one.
+    fn locate(&mut self, field: Field, json: &str, cursor: &mut Cursor<'_>) -> Option<()> {
+        let value = cursor.value()?;
+        let span = &mut self.fields[field as usize];
+        if span.is_present() {
+            return None;
+        }
+        *span = match json[value.clone()].strip_prefix('"') {
+            Some(text) if !text.contains('\\') => Span::new(value.start + 1..value.end - 1)?,
+            None if &json[value.clone()] == "null" => Span::new(value.start..value.start)?,
+            _ => return None,
+        };
+        Some(())
+    }
+
+    /// Returns the outline after `text` has been inserted behind the first brace of the JSON. `None` if it can't be.
     pub(super) fn with_type_meta(&self, json: &str, text: &str) -> Option<Self> {
-        if self.odd.is_some()
-            || self.api_version.is_there()
-            || self.kind.is_there()
+        let has = |field: Field| self.fields[field as usize].is_present();
+        if self.decoded.is_some()
+            || has(Field::ApiVersion)
+            || has(Field::Kind)
             || json[1..].trim_start().starts_with('}')
         {
             return None;
         }
-        let mut outline = Self::plain(&format!("{{{}}}", text.strip_suffix(',')?))?;
+        let mut outline = Self::located(&format!("{{{}}}", text.strip_suffix(',')?))?;
         let by = u32::try_from(text.len()).ok()?;
-        outline.name = self.name.moved(by)?;
-        outline.namespace = self.namespace.moved(by)?;
-        outline.uid = self.uid.moved(by)?;
-        outline.resource_version = self.resource_version.moved(by)?;
-        outline.labels = self.labels.moved(by)?;
+        for (field, before) in outline.fields.iter_mut().zip(&self.fields) {
+            if before.is_present() {
+                *field = before.shifted(by)?;
+            }
+        }
+        outline.labels = self.labels.shifted(by)?;
         Some(outline)
     }
 
-    pub(super) fn api_version<'a>(&'a self, json: &'a str) -> &'a str {
-        self.odd
-            .as_ref()
-            .map_or_else(|| self.api_version.text(json), |odd| &odd.api_version)
-    }
-
-    pub(super) fn kind<'a>(&'a self, json: &'a str) -> &'a str {
-        self.odd
-            .as_ref()
-            .map_or_else(|| self.kind.text(json), |odd| &odd.kind)
-    }
-
-    pub(super) fn name<'a>(&'a self, json: &'a str) -> &'a str {
-        self.odd
-            .as_ref()
-            .map_or_else(|| self.name.text(json), |odd| &odd.metadata.name)
-    }
-
-    pub(super) fn namespace<'a>(&'a self, json: &'a str) -> &'a str {
-        self.odd
-            .as_ref()
-            .map_or_else(|| self.namespace.text(json), |odd| &odd.metadata.namespace)
-    }
-
-    pub(super) fn uid<'a>(&'a self, json: &'a str) -> &'a str {
-        self.odd
-            .as_ref()
-            .map_or_else(|| self.uid.text(json), |odd| &odd.metadata.uid)
-    }
-
-    pub(super) fn resource_version<'a>(&'a self, json: &'a str) -> &'a str {
-        self.odd.as_ref().map_or_else(
-            || self.resource_version.text(json),
-            |odd| &odd.metadata.resource_version,
-        )
+    /// Returns a field of the object with this JSON, empty if absent.
+    pub(super) fn text<'a>(&'a self, json: &'a str, field: Field) -> &'a str {
+        let Some(decoded) = &self.decoded else {
+            return self.fields[field as usize].text(json);
+        };
+        match field {
+            Field::ApiVersion => &decoded.api_version,
+            Field::Kind => &decoded.kind,
+            Field::Name => &decoded.metadata.name,
+            Field::Namespace => &decoded.metadata.namespace,
+            Field::Uid => &decoded.metadata.uid,
+            Field::ResourceVersion => &decoded.metadata.resource_version,
+        }
     }
 
     pub(super) fn labels<'a>(&'a self, json: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
-        let odd = self.odd.iter().flat_map(|odd| &odd.metadata.labels);
-        odd.chain(labels(self.labels.text(json)))
+        let decoded = self
+            .decoded
+            .iter()
+            .flat_map(|decoded| &decoded.metadata.labels);
+        decoded.chain(labels(self.labels.text(json)))
     }
 }
 
-/// The labels of an object that has no escapes.
+/// Returns the labels of an object that passes [`check_labels`].
 fn labels(object: &str) -> impl Iterator<Item = (&str, &str)> {
     let mut parts = object.split('"');
     iter::from_fn(move || {
@@ -197,62 +201,48 @@ fn labels(object: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// Whether [`labels`] can read what comes: texts without escapes, under keys that are there once.
-fn check_labels(json: &str, walk: &mut Walk<'_>) -> Option<()> {
-    let start = walk.at();
-    if !walk.enter(b'{') {
-        return is_null(json, walk.value()?);
+/// Moves behind the labels. Returns `None` unless they are strings without escapes under different keys.
+fn check_labels(json: &str, cursor: &mut Cursor<'_>) -> Option<()> {
+    let start = cursor.position();
+    if !cursor.enter(b'{') {
+        return is_null(json, cursor.value()?);
     }
-    let mut last = "";
+    let mut last: &[u8] = b"";
     let mut is_ascending = true;
-    while let Some((key, value)) = walk.entry() {
-        if !json[value].starts_with('"') {
+    while let Some(key) = cursor.key()? {
+        let key = key.verbatim()?;
+        let value = &json[cursor.value()?];
+        if !value.starts_with('"') || value.contains('\\') {
             return None;
         }
-        let key = &json[key];
         is_ascending &= last < key;
         last = key;
     }
-    let text = json
-        .get(start..walk.at())
-        .filter(|text| !text.contains('\\'))?;
     // API servers sort them.
     let mut keys = HashSet::new();
-    (is_ascending || labels(text).all(|(key, _)| keys.insert(key))).then_some(())
+    let is_unique =
+        is_ascending || labels(&json[start..cursor.position()]).all(|(key, _)| keys.insert(key));
+    is_unique.then_some(())
 }
 
 fn is_null(json: &str, value: Range<usize>) -> Option<()> {
     (&json[value] == "null").then_some(())
 }
 
-impl Place {
-    fn of(range: Range<usize>) -> Option<Self> {
+impl Span {
+    fn new(range: Range<usize>) -> Option<Self> {
         Some(Self {
             start: range.start.try_into().ok()?,
             end: range.end.try_into().ok()?,
         })
     }
 
-    fn is_there(self) -> bool {
+    fn is_present(self) -> bool {
         self.start > 0
     }
 
-    /// This value is it. `None` if it is no text that means what is written, nor null, or is there already.
-    fn is_text(&mut self, json: &str, value: Range<usize>) -> Option<()> {
-        let text = &json[value.clone()];
-        if self.is_there() {
-            return None;
-        }
-        *self = match text.strip_prefix('"') {
-            Some(text) if !text.contains('\\') => Self::of(value.start + 1..value.end - 1)?,
-            None if text == "null" => Self::of(value.start..value.start)?,
-            _ => return None,
-        };
-        Some(())
-    }
-
-    fn moved(self, by: u32) -> Option<Self> {
-        if !self.is_there() {
+    fn shifted(self, by: u32) -> Option<Self> {
+        if !self.is_present() {
             return Some(self);
         }
         Some(Self {
@@ -267,7 +257,7 @@ impl Place {
     }
 }
 
-/// Kubernetes writes an absent field as nothing or as `null`. serde would also make a struct of an array, field by
+/// Accepts null, which is an absent field to Kubernetes, but no array, which serde accepts for a struct, field by
 /// field.
 fn only_object<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     struct OnlyObject;

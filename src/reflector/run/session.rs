@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::Reflector;
 use crate::adaptive_buffer::ReadBuffer;
 use crate::error::Error;
+use crate::json::Peek;
 use crate::object::{Deleted, Key, Object, meta_namespace_key};
 use crate::panic;
 use crate::reflector::headroom::Headroom;
@@ -17,7 +18,7 @@ use crate::reflector::{Body, ReflectorOptions};
 use crate::stop::Stop;
 use crate::store::{Change, ReflectorStore, Rejected, StoreError};
 use crate::wire::{
-    BadFrame, Decode, DecodeOptions, Decoded, DecodedItem, Decoder, EventKind, Peek, Unreadable,
+    BadFrame, Decode, DecodeOptions, Decoded, DecodedItem, Decoder, EventKind, Unreadable,
 };
 
 /// One run of a reflector: performs what the [`Protocol`] requests, decodes objects, and writes them to the store.

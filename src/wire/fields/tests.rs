@@ -8,14 +8,19 @@ fn paths(pointers: &[&str]) -> FieldPaths {
 }
 
 fn cut(pointers: &[&str], object: &str) -> String {
-    let mut room = b"left from the last one".to_vec();
-    String::from_utf8(paths(pointers).cut(object.as_bytes(), &mut room).to_vec()).unwrap()
+    let mut scratch = b"left from the last one".to_vec();
+    String::from_utf8(
+        paths(pointers)
+            .cut(object.as_bytes(), &mut scratch)
+            .to_vec(),
+    )
+    .unwrap()
 }
 
 /// Whether it is what came in, and not a copy.
 fn is_uncut(pointers: &[&str], object: &[u8]) -> bool {
-    let mut room = Vec::new();
-    std::ptr::eq(paths(pointers).cut(object, &mut room), object)
+    let mut scratch = Vec::new();
+    std::ptr::eq(paths(pointers).cut(object, &mut scratch), object)
 }
 
 #[test]
@@ -107,10 +112,10 @@ fn an_object_without_these_fields_is_not_copied() {
         "null",
         "[]",
     ] {
-        let mut room = Vec::new();
+        let mut scratch = Vec::new();
         let object = object.as_bytes();
         assert!(std::ptr::eq(
-            FieldPaths::managed_fields().cut(object, &mut room),
+            FieldPaths::managed_fields().cut(object, &mut scratch),
             object
         ));
         assert!(is_uncut(&[], object));
@@ -300,7 +305,7 @@ fn remove(value: Value, paths: &[&[&str]]) -> Value {
 #[test]
 fn cutting_and_parsing_is_parsing_and_removing() {
     let mut random = Random::seeded(5);
-    let (mut room, mut cuts) = (Vec::new(), 0);
+    let (mut scratch, mut cuts) = (Vec::new(), 0);
     for _ in 0..20_000 {
         let tree = object(&mut random, 4);
         let (pointers, steps) = pointers(&mut random);
@@ -309,7 +314,7 @@ fn cutting_and_parsing_is_parsing_and_removing() {
         write(&tree, &mut random, &mut json);
         let steps: Vec<&[&str]> = steps.iter().map(Vec::as_slice).collect();
         let expected = remove(tree.clone(), &steps);
-        let bytes = paths.cut(json.as_bytes(), &mut room);
+        let bytes = paths.cut(json.as_bytes(), &mut scratch);
         let cut: Value = serde_json::from_slice(bytes)
             .unwrap_or_else(|error| panic!("{json} {paths:?}: {error}"));
         assert_eq!(cut, expected, "{json} {paths:?}");
@@ -326,14 +331,14 @@ fn cutting_and_parsing_is_parsing_and_removing() {
 #[test]
 fn a_document_that_ends_too_early_stays_one() {
     let mut random = Random::seeded(6);
-    let mut room = Vec::new();
+    let mut scratch = Vec::new();
     for _ in 0..1_000 {
         let paths = FieldPaths::new(pointers(&mut random).0).unwrap();
         let mut json = String::new();
         write(&object(&mut random, 3), &mut random, &mut json);
         let json = json.trim_end().as_bytes();
         for end in 0..json.len() {
-            let bytes = paths.cut(&json[..end], &mut room);
+            let bytes = paths.cut(&json[..end], &mut scratch);
             assert!(
                 serde_json::from_slice::<Value>(bytes).is_err(),
                 "{:?} {paths:?}",
@@ -346,7 +351,7 @@ fn a_document_that_ends_too_early_stays_one() {
 #[test]
 fn arbitrary_bytes_are_cut_like_a_tree_or_refused() {
     let mut random = Random::seeded(7);
-    let mut room = Vec::new();
+    let mut scratch = Vec::new();
     for _ in 0..30_000 {
         let (pointers, steps) = pointers(&mut random);
         let paths = FieldPaths::new(&pointers).unwrap();
@@ -357,7 +362,7 @@ fn arbitrary_bytes_are_cut_like_a_tree_or_refused() {
             let at = random.below(bytes.len());
             bytes[at] = b"{}[]\",:\\ n1\xff"[random.below(12)];
         }
-        let cut = paths.cut(&bytes, &mut room);
+        let cut = paths.cut(&bytes, &mut scratch);
         // Two keys that are the same are another test's.
         if let Ok(tree) = serde_json::from_slice::<Value>(&bytes)
             && tree.to_string().matches(':').count()
@@ -375,7 +380,7 @@ fn arbitrary_bytes_are_cut_like_a_tree_or_refused() {
         let noise: Vec<u8> = (0..random.below(40))
             .map(|_| b"{}[]\",:\\ a*01"[random.below(13)])
             .collect();
-        let cut = paths.cut(&noise, &mut room);
+        let cut = paths.cut(&noise, &mut scratch);
         assert!(
             serde_json::from_slice::<Value>(&noise).is_err()
                 || serde_json::from_slice::<Value>(cut).is_ok()

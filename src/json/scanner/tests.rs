@@ -1,5 +1,5 @@
 use super::Scanner;
-use super::block::{BLOCK, Block, escaped, in_order, lanes, toggled};
+use crate::json::block::{BLOCK, Block, escaped, in_order, lanes, toggled};
 use crate::time::Random;
 
 fn any<const N: usize>(random: &mut Random, of: &[u8]) -> [u8; N] {
@@ -7,7 +7,7 @@ fn any<const N: usize>(random: &mut Random, of: &[u8]) -> [u8; N] {
 }
 
 #[test]
-fn bits_of_a_block_stand_for_its_bytes() {
+fn block_bits_match_its_bytes() {
     let mut random = Random::seeded(1);
     for round in 0..1_000 {
         let block: Block = any(&mut random, b"x....");
@@ -28,7 +28,7 @@ fn bits_of_a_block_stand_for_its_bytes() {
 }
 
 #[test]
-fn of_a_run_of_backslashes_every_other_one_escapes() {
+fn every_other_backslash_of_a_run_escapes() {
     let mut random = Random::seeded(3);
     for round in 0..4_000 {
         let block: Block = any(
@@ -51,9 +51,9 @@ fn of_a_run_of_backslashes_every_other_one_escapes() {
     }
 }
 
-/// What is looked at in blocks ends where it does byte by byte, however the bytes come.
+/// Checked for chunks of any size.
 #[test]
-fn a_value_ends_where_its_bracket_is_closed() {
+fn blocks_end_a_value_where_single_bytes_do() {
     let mut random = Random::seeded(2);
     // Some are nearly all strings, some nearly all brackets or backslashes; none of them need be JSON.
     let mixed = [
@@ -69,7 +69,7 @@ fn a_value_ends_where_its_bracket_is_closed() {
             let mut bytes: [u8; 500] = any(&mut random, alphabet);
             bytes[0] = b'{';
             let mut slow = Scanner::default();
-            let end = slow.slowly(&bytes);
+            let end = slow.end_by_byte(&bytes);
             ended += usize::from(end.is_some());
             assert_eq!(
                 Scanner::default().end(&bytes),

@@ -31,7 +31,7 @@ enum Kind {
     Holds(Vec<String>),
 }
 
-/// Skips what it does not know, and looks at some of it twice.
+/// Skips unknown fields, and reads some fields twice.
 #[derive(Debug, Deserialize)]
 struct Loose {
     #[serde(default)]
@@ -66,14 +66,14 @@ const DOCUMENTS: &[&str] = &[
 ];
 
 fn same<T: DeserializeOwned + Debug>(json: &[u8]) {
-    let told = |result: Result<T, serde_json::Error>| {
+    let shown = |result: Result<T, serde_json::Error>| {
         result
             .map(|value| format!("{value:?}"))
             .map_err(|error| error.to_string())
     };
-    let expected = told(serde_json::from_slice(json));
+    let expected = shown(serde_json::from_slice(json));
     assert_eq!(
-        told(from_slice(json)),
+        shown(from_slice(json)),
         expected,
         "{:?}",
         String::from_utf8_lossy(json)
@@ -111,7 +111,7 @@ fn is_exact(strict: &Strict) -> bool {
 }
 
 #[test]
-fn vectors_have_no_room_to_spare() {
+fn vectors_have_no_spare_capacity() {
     for elements in 0..200 {
         let list = |element: &str| vec![element; elements].join(",");
         let named = format!(r#"{{"names":[{}],"name":"x"}}"#, list(r#""a [\\\"{\\""#));
@@ -131,14 +131,14 @@ fn vectors_have_no_room_to_spare() {
 }
 
 #[test]
-fn behind_a_key_that_is_escaped_they_grow_as_ever() {
+fn vectors_behind_escaped_keys_grow_as_usual() {
     let strict: Strict = from_slice(br#"{"n\u0061mes":["a","b","c"]}"#).unwrap();
     assert_eq!(strict.names, ["a", "b", "c"]);
     assert!(strict.names.capacity() > 3);
 }
 
 #[test]
-fn what_is_counted_is_no_more_than_there_is() {
+fn brackets_in_strings_are_not_counted() {
     // As many elements as an array has bytes, if every bracket in strings were one.
     let json = format!(r#"{{"names":["{}"],"maybe":[]}}"#, "[{".repeat(1000));
     let strict: Strict = from_slice(json.as_bytes()).unwrap();
@@ -146,31 +146,31 @@ fn what_is_counted_is_no_more_than_there_is() {
 }
 
 #[test]
-fn brackets_without_end_do_not_become_memory() {
+fn unclosed_brackets_do_not_become_memory() {
     for (open, close) in [("[", "]"), ("{\"a\":[", "]}"), ("[{\"a\":", "}]")] {
         for times in [60, 127, 128, 500, 100_000] {
             let deep = open.repeat(times);
             same::<Loose>(format!(r#"{{"names":{deep}"#).as_bytes());
-            // Passed over by some types, refused by others.
+            // Some types skip it, others reject it.
             let closed = format!(r#"{{"x":{deep}{},"names":["a","b"]}}"#, close.repeat(times));
             same::<Strict>(closed.as_bytes());
             same::<Loose>(closed.as_bytes());
         }
     }
-    // Arrays that nobody asks for, and then many that are.
-    let asked = r#"{"names":["a"]},"#.repeat(100_000);
-    for passed in ["[],".repeat(100_000), "[".repeat(200)] {
-        let json = format!(r#"{{"x":[{{"y":[{passed}"#);
+    // Arrays that are skipped, and then many that are read.
+    let read = r#"{"names":["a"]},"#.repeat(100_000);
+    for skipped in ["[],".repeat(100_000), "[".repeat(200)] {
+        let json = format!(r#"{{"x":[{{"y":[{skipped}"#);
         same::<Loose>(json.as_bytes());
-        let json = format!(r#"{{"maybe":[{asked}{{"x":[{passed}"#);
+        let json = format!(r#"{{"maybe":[{read}{{"x":[{skipped}"#);
         same::<Strict>(json.as_bytes());
     }
     let json = format!(
-        r#"{{"all":[{{"x":[{}[]]}},{asked}{{}}]}}"#,
+        r#"{{"all":[{{"x":[{}[]]}},{read}{{}}]}}"#,
         "[],".repeat(100_000)
     );
     same::<Tree>(json.as_bytes());
-    // More arrays than are counted: those behind grow as ever.
+    // Beyond the arrays that are counted, vectors grow as usual.
     let many = format!(
         r#"{{"maybe":[{}{{"names":["a","b","c"]}}]}}"#,
         r#"{"names":[]},"#.repeat(70_000)

@@ -1,7 +1,8 @@
-//! A block of bytes, looked at together. What is to be known of each of them is a bit in a `u64`: bit `k` of
-//! its byte `j` is that of byte `8 * k + j`. So nothing but comparisons and ORs puts the bits together, which
-//! the compiler does for sixteen bytes at once on any x86-64; and the bits of neighbours stand in
-//! neighbouring bytes.
+//! Blocks of 64 bytes, compared at once.
+//!
+//! The results for a block are a `u64` with a bit for each byte: bit `k` of its byte `j` is that of byte
+//! `8 * k + j`. Comparisons and ORs alone build it in this order, which the compiler does for sixteen bytes at once
+//! on any x86-64, and neighbours are in neighbouring bytes.
 
 pub(super) const BLOCK: usize = 64;
 
@@ -9,16 +10,16 @@ pub(super) type Block = [u8; BLOCK];
 
 const BYTES: u64 = 0x0101_0101_0101_0101;
 
-/// Of which bytes this is so.
+/// Returns the bytes for which the predicate is true.
 #[inline]
-pub(super) fn lanes(block: &Block, is_so: impl Fn(u8) -> bool) -> u64 {
-    let flags = block.map(|byte| if is_so(byte) { 0xff } else { 0 });
+pub(super) fn lanes(block: &Block, predicate: impl Fn(u8) -> bool) -> u64 {
+    let flags = block.map(|byte| if predicate(byte) { 0xff } else { 0 });
     let (eights, _) = flags.as_chunks::<8>();
     (0..8).fold(0, |all, k| all | u64::from_le_bytes(eights[k]) & BYTES << k)
 }
 
-/// Which bytes these backslashes escape, and whether they escape the one behind the block. The one before it
-/// may escape the first byte.
+/// Returns the bytes that these backslashes escape, and whether they escape the one behind the block. `before`
+/// says whether the first byte is escaped.
 #[inline]
 pub(super) fn escaped(backslashes: u64, before: bool) -> (u64, bool) {
     const EVEN: u64 = 0x5555_5555_5555_5555;
@@ -27,8 +28,8 @@ pub(super) fn escaped(backslashes: u64, before: bool) -> (u64, bool) {
     if backslashes & behind == 0 {
         return (behind, backslashes >> 63 == 1);
     }
-    // Of a run every other one escapes. To add a bit to where a run begins carries it to where that ends; so
-    // runs are told apart by whether they begin at an even or at an odd byte.
+    // Every other backslash of a run escapes. Adding a bit at the beginning of a run carries it to the end, which
+    // separates runs that begin at even bytes from those at odd ones.
     let backslashes = in_order(backslashes) & !first;
     let behind = backslashes << 1 | first;
     let begin_odd = backslashes & !EVEN & !behind;
@@ -36,15 +37,15 @@ pub(super) fn escaped(backslashes: u64, before: bool) -> (u64, bool) {
     (in_order((EVEN ^ runs << 1) & behind), carry)
 }
 
-/// Which bytes stand between an odd one of these and the next one, that odd one included, or before the first
-/// one if so it was `before`; and whether that goes on behind the block.
+/// Returns the bytes inside of strings with these quotes: from each opening quote, included, to its closing one,
+/// excluded. `before` says whether the block begins in a string; also returns whether it ends in one.
 #[inline]
 pub(super) fn toggled(lanes: u64, before: bool) -> (u64, bool) {
-    // Each with those before it in its eight.
+    // Within each group of eight bytes.
     let mut odd = lanes ^ lanes << 8;
     odd ^= odd << 16;
     odd ^= odd << 32;
-    // Then with all eights before its own.
+    // From the groups before it.
     let mut eights = odd >> 56 << 1 | u64::from(before);
     eights ^= eights << 1;
     eights ^= eights << 2;
@@ -54,8 +55,8 @@ pub(super) fn toggled(lanes: u64, before: bool) -> (u64, bool) {
     (odd ^ earlier, eights >> 8 & 1 == 1)
 }
 
-/// With the bit of the first byte as the lowest, and so on: rows and columns of eight by eight bits change
-/// places; once more, and they are as before.
+/// Puts the bits into the order of the bytes, the first byte lowest. It transposes eight by eight bits, so that
+/// applying it twice changes nothing.
 #[inline]
 pub(super) fn in_order(lanes: u64) -> u64 {
     [

@@ -1,0 +1,281 @@
+use std::borrow::Cow;
+use std::ops::Range;
+
+use memchr::memchr2;
+use serde::de::IgnoredAny;
+
+use super::scanner::Scanner;
+
+/// Walks over one complete JSON value without building anything.
+///
+/// A cursor stands at a value or behind one. [`enter`](Self::enter) goes into an object or array;
+/// [`key`](Self::key) and [`element`](Self::element) move to its next value, which is then read or entered. All
+/// positions count from the beginning of the bytes.
+///
+/// Every method returns `None` for bytes that it does not understand. The cursor is of no use afterwards.
+#[derive(Debug)]
+pub(crate) struct Cursor<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    /// Whether it is at the first member of an object or array, which has no comma before it.
+    is_first: bool,
+}
+
+impl<'a> Cursor<'a> {
+    /// Creates a cursor at the value with which the bytes begin.
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        let mut cursor = Self {
+            bytes,
+            at: 0,
+            is_first: false,
+        };
+        cursor.skip_white_space();
+        cursor
+    }
+
+    pub(crate) fn position(&self) -> usize {
+        self.at
+    }
+
+    /// Enters the value here if it begins with this bracket.
+    pub(crate) fn enter(&mut self, bracket: u8) -> bool {
+        let begins = self.peek() == Some(bracket);
+        if begins {
+            self.at += 1;
+            self.is_first = true;
+        }
+        begins
+    }
+
+    /// Moves to the next value of the object and returns its key. At the end, leaves the object and returns
+    /// `Some(None)`.
+    pub(crate) fn key(&mut self) -> Option<Option<Text<'a>>> {
+        if !self.next_member(b'}')? {
+            return Some(None);
+        }
+        let key = self.string()?;
+        self.skip_white_space();
+        if self.peek()? != b':' {
+            return None;
+        }
+        self.at += 1;
+        self.skip_white_space();
+        Some(Some(key))
+    }
+
+    /// Moves to the next value of the array. At the end, leaves the array and returns false.
+    pub(crate) fn element(&mut self) -> Option<bool> {
+        self.next_member(b']')
+    }
+
+    /// Moves behind the end of the object or array that was entered last.
+    pub(crate) fn leave(&mut self) -> Option<()> {
+        self.is_first = false;
+        self.at += Scanner::inside().end(&self.bytes[self.at..])?;
+        Some(())
+    }
+
+    /// Moves behind the value here and returns where it is. Nested values are not checked, except that their
+    /// brackets and strings end.
+    pub(crate) fn value(&mut self) -> Option<Range<usize>> {
+        let start = self.at;
+        match self.peek()? {
+            b'"' => self.at = string_end(self.bytes, start)?.0,
+            b'{' | b'[' => self.at += Scanner::default().end(&self.bytes[start..])?,
+            _ => {
+                let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-.".contains(byte);
+                while self.bytes.get(self.at).is_some_and(is_part) {
+                    self.at += 1;
+                }
+            }
+        }
+        (self.at > start).then_some(start..self.at)
+    }
+
+    /// Moves behind the string here and returns it.
+    fn string(&mut self) -> Option<Text<'a>> {
+        let start = self.at;
+        if self.peek()? != b'"' {
+            return None;
+        }
+        let (end, has_escapes) = string_end(self.bytes, start)?;
+        self.at = end;
+        Some(Text {
+            start,
+            quoted: &self.bytes[start..end],
+            has_escapes,
+        })
+    }
+
+    /// Moves behind the value here: a string, or an empty one for `null`, or `Some(None)` for any other valid value.
+    pub(crate) fn string_or_null(&mut self) -> Option<Option<Cow<'a, str>>> {
+        if self.peek()? == b'"' {
+            return self.string()?.unescaped().map(Some);
+        }
+        let value = self.value()?;
+        let value = &self.bytes[value];
+        serde_json::from_slice::<IgnoredAny>(value).ok()?;
+        Some((value == b"null").then_some(Cow::Borrowed("")))
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.bytes.get(self.at).copied()
+    }
+
+    fn next_member(&mut self, close: u8) -> Option<bool> {
+        let is_first = std::mem::take(&mut self.is_first);
+        self.skip_white_space();
+        let byte = self.peek()?;
+        if byte == close {
+            self.at += 1;
+            return Some(false);
+        }
+        if !is_first {
+            if byte != b',' {
+                return None;
+            }
+            self.at += 1;
+            self.skip_white_space();
+        }
+        Some(true)
+    }
+
+    fn skip_white_space(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\t' | b'\r' | b'\n')) {
+            self.at += 1;
+        }
+    }
+}
+
+/// A JSON string as it is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Text<'a> {
+    /// Where its first quote is.
+    pub(crate) start: usize,
+    quoted: &'a [u8],
+    has_escapes: bool,
+}
+
+impl<'a> Text<'a> {
+    /// The bytes between the quotes. `None` if some of them are escapes.
+    pub(crate) fn verbatim(self) -> Option<&'a [u8]> {
+        (!self.has_escapes).then(|| &self.quoted[1..self.quoted.len() - 1])
+    }
+
+    /// The text that is meant. `None` if the string is invalid.
+    pub(crate) fn unescaped(self) -> Option<Cow<'a, str>> {
+        match self.verbatim() {
+            Some(text) if !text.iter().any(u8::is_ascii_control) => {
+                std::str::from_utf8(text).ok().map(Cow::Borrowed)
+            }
+            _ => serde_json::from_slice(self.quoted).ok().map(Cow::Owned),
+        }
+    }
+
+    /// The same as bytes, which are invalid UTF-8 if they are written so: less work for keys that are only compared.
+    pub(crate) fn bytes(self) -> Option<Cow<'a, [u8]>> {
+        match self.verbatim() {
+            Some(bytes) => Some(Cow::Borrowed(bytes)),
+            None => Some(Cow::Owned(self.unescaped()?.into_owned().into_bytes())),
+        }
+    }
+
+    /// Whether this text is meant.
+    pub(crate) fn is(self, text: &str) -> bool {
+        self.bytes().is_some_and(|bytes| *bytes == *text.as_bytes())
+    }
+}
+
+/// Returns how deep arrays and objects are nested in a JSON value.
+pub(crate) fn nesting(value: &[u8]) -> usize {
+    let (mut depth, mut deepest, mut at) = (0_usize, 0, 0);
+    while let Some(byte) = value.get(at) {
+        at += 1;
+        match byte {
+            b'"' => match string_end(value, at - 1) {
+                Some((end, _)) => at = end,
+                None => break,
+            },
+            b'{' | b'[' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+/// Returns where the string ends whose first quote is here, and whether it has escapes.
+fn string_end(json: &[u8], quote: usize) -> Option<(usize, bool)> {
+    let (mut at, mut has_escapes) = (quote + 1, false);
+    loop {
+        at += memchr2(b'"', b'\\', json.get(at..)?)?;
+        if json[at] == b'"' {
+            return Some((at + 1, has_escapes));
+        }
+        has_escapes = true;
+        at += 2;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_any_length_and_escape_match_serde_json() {
+        for length in 0..80 {
+            for escape in 0..=length {
+                for inserted in ["", "\\\"", "\\\\", "\\u0041", "é"] {
+                    let text = format!(
+                        "{}{inserted}{}",
+                        "a".repeat(escape),
+                        "b".repeat(length - escape)
+                    );
+                    let json = format!("{{ \"{text}\" : [\"{text}\"] }}");
+                    let mut cursor = Cursor::new(json.as_bytes());
+                    assert!(cursor.enter(b'{'));
+                    let key = cursor.key().flatten().unwrap();
+                    let expected: String = serde_json::from_str(&format!("\"{text}\"")).unwrap();
+                    assert_eq!(key.unescaped().unwrap(), expected);
+                    assert!(key.is(&expected) && !key.is("c"));
+                    assert_eq!(key.verbatim().is_none(), inserted.contains('\\'));
+                    assert!(cursor.enter(b'['));
+                    assert_eq!(cursor.element(), Some(true));
+                    assert_eq!(cursor.string_or_null(), Some(Some(expected.into())));
+                    assert_eq!(cursor.element(), Some(false));
+                    assert!(cursor.key().is_some_and(|key| key.is_none()));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn malformed_members_are_not_understood() {
+        let walk = |json: &str| -> Option<()> {
+            let mut cursor = Cursor::new(json.as_bytes());
+            assert!(cursor.enter(b'{'));
+            while cursor.key()?.is_some() {
+                cursor.value()?;
+            }
+            Some(())
+        };
+        for json in [r#"{"a":1,"b":[{"c":"}"}]}"#, "{}", " {\n} "] {
+            assert_eq!(walk(json), Some(()), "{json}");
+        }
+        for json in [
+            "{",
+            r#"{"a"}"#,
+            r#"{"a":1"#,
+            r#"{"a":1,}"#,
+            r#"{,"a":1}"#,
+            r#"{"a":1 2}"#,
+            r#"{"a":]}"#,
+            r#"{"a":[}"#,
+        ] {
+            assert_eq!(walk(json), None, "{json}");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+use std::borrow::Cow;
+
+use super::cursor::Cursor;
+
+/// A JSON pointer to fields of objects, in which `*` means every key or element.
+pub(crate) type Path = Vec<Step<'static>>;
+
+/// One step of a JSON pointer (RFC 6901), from a value to one in it.
+#[derive(Debug)]
+pub(crate) struct Step<'a> {
+    /// The key in an object.
+    pub(crate) key: Cow<'a, str>,
+    /// The index in an array.
+    pub(crate) index: Option<usize>,
+}
+
+impl<'a> Step<'a> {
+    /// Parses what is between two slashes of a pointer.
+    pub(crate) fn new(token: impl Into<Cow<'a, str>>) -> Self {
+        let mut key = token.into();
+        if key.contains('~') {
+            key = Cow::Owned(key.replace("~1", "/").replace("~0", "~"));
+        }
+        // Neither "+1" nor "01" is an index.
+        let is_index = key.bytes().all(|byte| byte.is_ascii_digit())
+            && (!key.starts_with('0') || key.len() == 1);
+        Self {
+            index: key.parse().ok().filter(|_| is_index),
+            key,
+        }
+    }
+
+    /// Whether it is the `*` of field paths, which leads to every key and element.
+    pub(crate) fn is_any(&self) -> bool {
+        self.key == "*"
+    }
+}
+
+/// Returns the value at a JSON pointer, as it is written in valid JSON. Of equal keys the last one counts, as for
+/// a tree.
+pub(crate) fn find<'a>(json: &'a str, pointer: &str) -> Option<&'a str> {
+    if pointer.is_empty() {
+        return Some(json);
+    }
+    let mut steps = pointer.strip_prefix('/')?.split('/').map(Step::new);
+    steps.try_fold(json, |value, step| member(value, &step))
+}
+
+fn member<'a>(json: &'a str, step: &Step<'_>) -> Option<&'a str> {
+    let mut cursor = Cursor::new(json.as_bytes());
+    let mut found = None;
+    if cursor.enter(b'{') {
+        while let Some(key) = cursor.key()? {
+            let value = cursor.value()?;
+            if key.is(&step.key) {
+                found = Some(value);
+            }
+        }
+    } else if cursor.enter(b'[') {
+        for _ in 0..=step.index? {
+            if !cursor.element()? {
+                return None;
+            }
+            found = Some(cursor.value()?);
+        }
+    }
+    json.get(found?)
+}

