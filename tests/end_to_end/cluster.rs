@@ -388,7 +388,7 @@ impl Cluster {
                 // As with a kube-apiserver that has just started.
                 server.forget_events();
             }
-            Kind::Local(local) => local::lock(local).from_another_process(|client| {
+            Kind::Local(local) => local::lock(local).at_other_address(|client| {
                 for path in paths {
                     client
                         .request(&Request::delete(path), &Stop::new())

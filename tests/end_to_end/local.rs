@@ -187,7 +187,7 @@ impl Local {
     }
 
     /// What others do meanwhile: for all who know the usual address the server is down.
-    pub(crate) fn from_another_process(&mut self, work: impl FnOnce(&Client)) {
+    pub(crate) fn at_other_address(&mut self, work: impl FnOnce(&Client)) {
         assert!(self.api.is_none());
         let _other_server = self.serve(self.other_port);
         work(&self.client(self.other_port));
