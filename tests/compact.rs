@@ -206,9 +206,10 @@ fn list_item_inherits_type_and_serializes_it() {
 }
 
 #[test]
-fn a_pointer_finds_what_it_finds_in_a_tree_and_null_is_nothing() {
+fn read_finds_what_a_tree_has_and_null_is_none() {
     let json = r#"{"a/b":{"m~n":[1,[2,{"":3}],"x"]},"~1":4,"0":{"00":5},"n":null,"twice":{"a":6},"twice":{"b":7},"\u0061":8}"#;
     let (object, tree) = (compact(json), serde_json::from_str::<Value>(json).unwrap());
+    let dynamic: DynamicObject = serde_json::from_str(json).unwrap();
     for pointer in [
         "",
         "/",
@@ -233,15 +234,22 @@ fn a_pointer_finds_what_it_finds_in_a_tree_and_null_is_nothing() {
         "/a~1b/m~0n/99999999999999999999",
     ] {
         assert_eq!(
-            object.pointer::<Value>(pointer).unwrap().as_ref(),
+            object.read::<Value>(pointer).unwrap().as_ref(),
+            tree.pointer(pointer),
+            "{pointer}"
+        );
+        assert_eq!(
+            dynamic.read::<Value>(pointer).unwrap().as_ref(),
             tree.pointer(pointer),
             "{pointer}"
         );
     }
-    assert_eq!(object.pointer::<Value>("/n").unwrap(), None);
+    assert_eq!(object.read::<Value>("/n").unwrap(), None);
+    assert_eq!(dynamic.read::<Value>("/n").unwrap(), None);
+    assert_eq!(dynamic.read::<Option<u8>>("/n").unwrap(), None);
     assert_eq!(
         object
-            .pointer::<&RawValue>("/a~1b/m~0n")
+            .read::<&RawValue>("/a~1b/m~0n")
             .unwrap()
             .unwrap()
             .get(),
@@ -252,16 +260,13 @@ fn a_pointer_finds_what_it_finds_in_a_tree_and_null_is_nothing() {
 #[test]
 fn a_text_is_borrowed_if_it_can_be() {
     let object = compact(r#"{"plain": "a", "odd": "\u0061"}"#);
-    assert_eq!(object.pointer::<&str>("/plain").unwrap(), Some("a"));
-    assert!(object.pointer::<&str>("/odd").is_err());
+    assert_eq!(object.read::<&str>("/plain").unwrap(), Some("a"));
+    assert!(object.read::<&str>("/odd").is_err());
     assert_eq!(
-        object.pointer::<Cow<'_, str>>("/odd").unwrap().as_deref(),
+        object.read::<Cow<'_, str>>("/odd").unwrap().as_deref(),
         Some("a")
     );
-    assert_eq!(
-        object.pointer::<String>("/odd").unwrap().as_deref(),
-        Some("a")
-    );
+    assert_eq!(object.read::<String>("/odd").unwrap().as_deref(), Some("a"));
 }
 
 #[test]
@@ -275,8 +280,8 @@ fn deep_nesting_is_skipped_but_refused_when_decoded() {
     let object = compact(&json);
     assert_eq!(object.name(), "a");
     assert!(object.decode().is_err());
-    assert!(object.pointer::<Value>("/spec").is_err());
-    assert_eq!(object.pointer::<&str>("/metadata/name").unwrap(), Some("a"));
+    assert!(object.read::<Value>("/spec").is_err());
+    assert_eq!(object.read::<&str>("/metadata/name").unwrap(), Some("a"));
 }
 
 #[test]
@@ -339,10 +344,7 @@ fn informer_of_typed_compact_objects_indexes_and_filters() {
     let informer = SharedIndexInformer::new(Arc::new(lister_watcher), options);
     informer
         .add_index("node", |pod| {
-            pod.pointer("/spec/nodeName")
-                .into_iter()
-                .flatten()
-                .collect()
+            pod.read("/spec/nodeName").into_iter().flatten().collect()
         })
         .unwrap();
     let (sender, events) = mpsc::channel();
@@ -375,10 +377,7 @@ fn informer_of_typed_compact_objects_indexes_and_filters() {
         one[0].json(),
         r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"n","uid":"1","resourceVersion":"3"},"spec":{"nodeName":"one","containers":[]}}"#
     );
-    assert_eq!(
-        two.pointer::<Value>("/metadata/managedFields").unwrap(),
-        None
-    );
+    assert_eq!(two.read::<Value>("/metadata/managedFields").unwrap(), None);
     assert_eq!(
         informer.lister().list().len(),
         2,

@@ -248,7 +248,7 @@ impl Client {
     /// let client = Client::new(Config::new(server.url()))?;
     /// let namespaces = GroupVersionResource::new("", "v1", "namespaces");
     /// let default = client.dynamic_api_as::<Compact>(&namespaces, None).get("default", &Stop::new())?;
-    /// assert_eq!((default.kind(), default.pointer("/status/phase")?), ("Namespace", Some("Active")));
+    /// assert_eq!((default.kind(), default.read("/status/phase")?), ("Namespace", Some("Active")));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn dynamic_api_as<T: Object>(

@@ -35,6 +35,7 @@ mod meta;
 #[cfg(feature = "k8s-openapi")]
 mod openapi;
 mod partial;
+mod pointer;
 mod resource;
 mod string_map;
 mod whole;

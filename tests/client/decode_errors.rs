@@ -131,12 +131,14 @@ fn kept_object_decode_error_names_field_without_value() {
             "{text}"
         );
     }
-    let error = compact.pointer::<Spec>("/spec").unwrap_err();
-    let text = "containers[0].image: invalid type: string, expected u32 at line 1 column ";
+    let text = "/spec: containers[0].image: invalid type: string, expected u32";
+    let error = compact.read::<Spec>("/spec").unwrap_err();
     assert!(
-        error.to_string().starts_with(text) && error.column() > 0,
+        error.to_string().starts_with(&format!("{text} at line 1")) && error.column() > 0,
         "{error}"
     );
+    let error = dynamic.read::<Spec>("/spec").unwrap_err();
+    assert_eq!(error.to_string(), text);
 }
 
 #[derive(Debug, Deserialize)]

@@ -88,7 +88,7 @@ fn decode_everywhere(
             compact.decode().map(drop).map_err(decoding),
         ),
         ("Compact::pointer", {
-            let spec = compact.pointer::<serde_json::Value>("/spec/versions");
+            let spec = compact.read::<serde_json::Value>("/spec/versions");
             spec.map(drop).map_err(decoding)
         }),
         (

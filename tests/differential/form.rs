@@ -36,13 +36,15 @@ pub(crate) trait CacheForm: Object + DeserializeOwned + Clone {
 
 impl CacheForm for DynamicObject {
     fn show(&self) -> Value {
-        Value::Object(self.as_map().clone())
+        Value::Object(self.to_map())
     }
 
     fn strip(&mut self) {
-        if let Some(Value::Object(metadata)) = self.as_map_mut().get_mut("metadata") {
-            metadata.remove("annotations");
-        }
+        self.edit(|fields| {
+            if let Some(Value::Object(metadata)) = fields.get_mut("metadata") {
+                metadata.remove("annotations");
+            }
+        });
     }
 }
 

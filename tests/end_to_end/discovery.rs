@@ -165,7 +165,7 @@ fn a_custom_resource_is_found_watched_changed_and_gone() {
         let patch = Patch::merge(json!({"spec": {"size": 3}}));
         gizmos.patch("a", &patch, &stop).unwrap();
         follower.wait_for_events(&["+a", "+b", "~a"]);
-        let size = |object: &DynamicObject| object.pointer("/spec/size").and_then(Value::as_u64);
+        let size = |object: &DynamicObject| object.read::<u64>("/spec/size").unwrap();
         let lister = informer.lister();
         assert_eq!(
             lister.get(&namespace.name, "a").as_deref().and_then(size),

@@ -112,7 +112,7 @@ fn compact_objects_equal_dynamic_ones_when_listed_and_watched() {
             .client()
             .dynamic_api_as::<Compact>(&configmaps(), Some(&namespace.name));
         let read = api.get("a", &stop).unwrap();
-        assert_eq!(read.pointer::<&str>("/data/round").unwrap(), Some("1"));
+        assert_eq!(read.read::<&str>("/data/round").unwrap(), Some("1"));
         assert_eq!(
             read.decode().unwrap(),
             dynamic
@@ -125,16 +125,12 @@ fn compact_objects_equal_dynamic_ones_when_listed_and_watched() {
         // All of it is there, so it may be put back.
         let change = |map: &mut Compact| {
             let mut tree = map.decode().unwrap();
-            tree.as_map_mut()
-                .insert("data".into(), json!({"colour": "blue"}));
+            tree.edit(|fields| fields.insert("data".into(), json!({"colour": "blue"})));
             *map = Compact::new(&tree).unwrap();
         };
         let written = api.modify("a", change, &stop).unwrap();
-        assert_eq!(
-            written.pointer::<&str>("/data/colour").unwrap(),
-            Some("blue")
-        );
-        assert_eq!(written.pointer::<&str>("/data/round").unwrap(), None);
+        assert_eq!(written.read::<&str>("/data/colour").unwrap(), Some("blue"));
+        assert_eq!(written.read::<&str>("/data/round").unwrap(), None);
         shut_down(&factory, "of compact objects");
     });
 }

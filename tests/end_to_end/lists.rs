@@ -126,7 +126,7 @@ fn a_list_is_all_of_it_or_a_page_for_every_kind_of_type() {
             .list(&all(), &stop)
             .unwrap();
         let first = list.into_iter().next().unwrap();
-        assert_eq!(first.pointer("/data/round"), Some(&json!("0")));
+        assert_eq!(first.read("/data/round").unwrap(), Some("0".to_owned()));
         assert_eq!((first.api_version(), first.kind()), ("v1", "ConfigMap"));
 
         // Without a namespace: those of all; and of kinds that have none.
@@ -207,7 +207,7 @@ fn pages_show_the_state_that_the_first_one_was_of() {
         assert!(
             items
                 .iter()
-                .all(|map| map.pointer("/data/round") == Some(&json!("0")))
+                .all(|map| map.read("/data/round").unwrap() == Some("0".to_owned()))
         );
 
         // At a version of the past, too.

@@ -149,8 +149,11 @@ fn fields_that_nobody_knows_are_dropped_or_refused() {
         ] {
             let made = api.create(&body(name), &stop).unwrap();
             assert_eq!(
-                (made.get("bogus"), made.get("data")),
-                (None, Some(&json!({"x": "1"})))
+                (
+                    made.read::<Value>("/bogus").unwrap(),
+                    made.read("/data").unwrap()
+                ),
+                (None, Some(json!({"x": "1"})))
             );
         }
         let patch = Patch::merge(json!({"bogus": 2, "data": {"x": "2"}}));
@@ -159,9 +162,10 @@ fn fields_that_nobody_knows_are_dropped_or_refused() {
             error.is_invalid() && error.to_string().contains("unknown field \"bogus\""),
             "{error:?}"
         );
-        assert_eq!(api.patch("a", &patch, &stop).unwrap().get("bogus"), None);
+        let patched = api.patch("a", &patch, &stop).unwrap();
+        assert_eq!(patched.read::<Value>("/bogus").unwrap(), None);
         let change = |map: &mut DynamicObject| {
-            map.as_map_mut().insert("bogus".to_owned(), json!(3));
+            map.edit(|fields| fields.insert("bogus".to_owned(), json!(3)));
         };
         assert!(
             strict
@@ -190,10 +194,7 @@ fn writes_are_in_the_name_of_their_manager() {
             .dynamic_api(&configmaps(), Some(&namespace.name))
             .field_manager("mine");
         let managers = |map: &DynamicObject| -> BTreeSet<String> {
-            let entries = map
-                .pointer("/metadata/managedFields")
-                .and_then(Value::as_array)
-                .cloned();
+            let entries: Option<Vec<Value>> = map.read("/metadata/managedFields").unwrap();
             let name = |entry: Value| entry["manager"].as_str().unwrap().to_owned();
             entries.unwrap_or_default().into_iter().map(name).collect()
         };
@@ -543,8 +544,8 @@ fn a_pod_is_evicted_unless_its_budget_says_no() {
             .create("three", &eviction, &stop)
             .unwrap();
         assert_eq!(
-            (response.kind(), response.get("status")),
-            ("Status", Some(&json!("Success")))
+            (response.kind(), response.read("/status").unwrap()),
+            ("Status", Some("Success".to_owned()))
         );
         assert!(pods.get("three", &stop).unwrap_err().is_not_found());
     });

@@ -180,24 +180,26 @@ fn every_kind_of_type_can_be_written() {
 
         // A dynamic one keeps everything.
         let mut object = dynamic.get("own", &stop).unwrap();
-        assert_eq!(object.pointer("/data/other"), Some(&json!("kept")));
-        object.as_map_mut()["data"]["round"] = json!("3");
+        assert_eq!(object.read("/data/other").unwrap(), Some("kept".to_owned()));
+        object.edit(|fields| fields["data"]["round"] = json!("3"));
         let replaced = dynamic.replace(&object, &stop).unwrap();
         assert_eq!(
-            replaced.get("data"),
-            Some(&json!({"round": "3", "other": "kept"}))
+            replaced.read("/data").unwrap(),
+            Some(json!({"round": "3", "other": "kept"}))
         );
         assert_eq!(
             (replaced.api_version(), replaced.kind()),
             ("v1", "ConfigMap")
         );
-        let change = |map: &mut DynamicObject| map.as_map_mut()["data"]["round"] = json!("4");
+        let change =
+            |map: &mut DynamicObject| map.edit(|fields| fields["data"]["round"] = json!("4"));
         assert_eq!(
             dynamic
                 .modify("own", change, &stop)
                 .unwrap()
-                .pointer("/data/other"),
-            Some(&json!("kept"))
+                .read("/data/other")
+                .unwrap(),
+            Some("kept".to_owned())
         );
 
         // Metadata is all that is sent of it, and can be changed.

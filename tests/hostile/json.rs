@@ -82,16 +82,15 @@ fn last_counts<T: Object + DeserializeOwned>(of: impl Fn(&T) -> (Option<u64>, Op
 fn json_duplicate_field_of_other_types_last_one_counts() {
     last_counts::<Pod>(|pod| (None, pod.spec.as_ref().unwrap().node_name.clone()));
     last_counts::<DynamicObject>(|object| {
-        let spec = object.get("spec").unwrap();
         (
-            spec["replicas"].as_u64(),
-            spec.get("nodeName").map(ToString::to_string),
+            object.read("/spec/replicas").unwrap(),
+            object.read("/spec/nodeName").unwrap(),
         )
     });
     last_counts::<Compact>(|object| {
         (
-            object.pointer("/spec/replicas").unwrap(),
-            object.pointer("/spec/nodeName").unwrap(),
+            object.read("/spec/replicas").unwrap(),
+            object.read("/spec/nodeName").unwrap(),
         )
     });
 }

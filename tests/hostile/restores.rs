@@ -90,11 +90,9 @@ impl Round {
     fn cached(&self) -> States {
         let objects = self.informer.indexer().list();
         let states = objects.iter().map(|object| {
-            let step = object
-                .pointer("/data/step")
-                .and_then(Value::as_str)
-                .unwrap_or_default();
-            let state = [object.uid(), object.resource_version(), step].map(str::to_owned);
+            let step: Option<String> = object.read("/data/step").unwrap();
+            let step = step.unwrap_or_default();
+            let state = [object.uid(), object.resource_version(), &step].map(str::to_owned);
             (object.name().to_owned(), state)
         });
         states.collect()
@@ -265,7 +263,7 @@ fn restored_server_is_noticed_by_its_silence() {
         until(|| {
             clock.advance(Duration::from_secs(1));
             let cached = informer.indexer().list();
-            cached.len() == 1 && cached[0].pointer("/data/step").is_some()
+            cached.len() == 1 && cached[0].read::<String>("/data/step").unwrap().is_some()
         });
         assert!(factory.shutdown());
     }

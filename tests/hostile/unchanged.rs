@@ -241,28 +241,22 @@ fn what_came_by_events_is_kept_too() {
 }
 
 fn counts(object: &DynamicObject) -> u64 {
-    object
-        .pointer("/count")
-        .and_then(serde_json::Value::as_u64)
-        .unwrap_or_default()
+    object.read("/count").unwrap().unwrap_or_default()
 }
 
 #[test]
 fn what_is_kept_is_not_transformed_again() {
     let transform = |remove: &'static [&'static str]| {
         Transform::in_place(move |object: &mut DynamicObject| {
-            let mut map = std::mem::take(object).into_map();
-            let count = map
-                .get("count")
-                .and_then(serde_json::Value::as_u64)
-                .unwrap_or_default();
-            map.insert("count".to_owned(), (count + 1).into());
-            if let Some(serde_json::Value::Object(metadata)) = map.get_mut("metadata") {
-                remove.iter().for_each(|field| {
-                    metadata.remove(*field);
-                });
-            }
-            *object = DynamicObject::from(map);
+            let count = counts(object) + 1;
+            object.edit(|fields| {
+                fields.insert("count".to_owned(), count.into());
+                if let Some(serde_json::Value::Object(metadata)) = fields.get_mut("metadata") {
+                    remove.iter().for_each(|field| {
+                        metadata.remove(*field);
+                    });
+                }
+            });
         })
     };
     let states = || [("4", vec![object("a", "1")]), ("6", vec![object("a", "1")])];

@@ -34,7 +34,7 @@ fn object(namespace: &str, name: &str, version: &str) -> DynamicObject {
 }
 
 fn event(kind: &str, namespace: &str, name: &str, version: &str) -> String {
-    let object = serde_json::to_value(object(namespace, name, version).as_map()).unwrap();
+    let object = serde_json::to_value(object(namespace, name, version)).unwrap();
     json!({"type": kind, "object": object}).to_string() + "\n"
 }
 

@@ -146,8 +146,10 @@ fn s4_last_of_equal_keys_counts_even_awaiting_kind() {
 fn a_transform_sees_the_kind_and_what_it_takes_away_is_gone() {
     for (before, after) in [(PODS, ""), ("", r#","apiVersion":"v1","kind":"PodList""#)] {
         let transform = Transform::in_place(|object: &mut DynamicObject| {
-            let seen = object.as_map_mut().remove("kind").unwrap_or_default();
-            object.as_map_mut().insert("seen".to_owned(), seen);
+            object.edit(|fields| {
+                let seen = fields.remove("kind").unwrap_or_default();
+                fields.insert("seen".to_owned(), seen);
+            });
         });
         let store = Arc::new(Indexer::for_objects().with_transform(transform));
         let named = item(r#""kind":"Pod","apiVersion":"v1","#, "b", "1");
@@ -158,7 +160,7 @@ fn a_transform_sees_the_kind_and_what_it_takes_away_is_gone() {
             store
                 .list()
                 .iter()
-                .all(|object| object.get("seen").unwrap() == "Pod")
+                .all(|object| object.read("/seen").unwrap() == Some("Pod".to_owned()))
         );
     }
 }

@@ -110,18 +110,19 @@ fn wl3_its_objects_are_transformed_as_those_of_a_list() {
     )])
     .with_watch_list();
     let mark = Transform::in_place(|object: &mut DynamicObject| {
-        assert!(object.get("marked").is_none(), "each object once");
-        let mut map = object.clone().into_map();
-        map.insert("marked".to_owned(), true.into());
-        *object = map.into();
+        let marked = object.edit(|fields| fields.insert("marked".to_owned(), true.into()));
+        assert_eq!(marked, None, "each object once");
     });
     let store = Arc::new(Indexer::for_objects().with_transform(mark));
     let status = run_until_read(&store, &script, 1);
     let objects = store.list();
     assert_eq!(objects.len(), 1);
     assert_eq!(
-        (objects[0].resource_version(), objects[0].get("marked")),
-        ("2", Some(&true.into()))
+        (
+            objects[0].resource_version(),
+            objects[0].read("/marked").unwrap()
+        ),
+        ("2", Some(true))
     );
     assert!(status.last_error.is_none());
 }

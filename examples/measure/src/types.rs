@@ -33,17 +33,15 @@ pub(crate) fn measure(
         "compact" => run.measure(
             |client, factory| Ok(factory.informer_of(Source::dynamic_as(found(client)?))),
             |object: &Compact| {
-                let sent_at = object.pointer::<&str>("/metadata/annotations/example.com~1sent-at");
+                let sent_at = object.read::<&str>("/metadata/annotations/example.com~1sent-at");
                 sent_at.ok().flatten().map_or(0, parse)
             },
         ),
         "dynamic" => run.measure(
             |client, factory| Ok(factory.dynamic(found(client)?)),
             |object: &DynamicObject| {
-                let annotations = object.pointer("/metadata/annotations");
-                annotations
-                    .and_then(|all| all.get(SENT_AT)?.as_str())
-                    .map_or(0, parse)
+                let sent_at = object.read::<String>("/metadata/annotations/example.com~1sent-at");
+                sent_at.ok().flatten().map_or(0, |text| parse(&text))
             },
         ),
         "metadata" => run.measure(

@@ -47,8 +47,8 @@ impl<T> Api<T> {
     ///
     /// let patch = Patch::merge(json!({"spec": {"size": 4}, "status": {"ready": true}}));
     /// let widget = widgets.status().patch("a", &patch, &stop)?;
-    /// assert_eq!(widget.pointer("/status/ready"), Some(&json!(true)));
-    /// assert_eq!(widget.pointer("/spec/size"), Some(&json!(3)));
+    /// assert_eq!(widget.read("/status/ready")?, Some(true));
+    /// assert_eq!(widget.read("/spec/size")?, Some(3));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn status(&self) -> Subresource<T> {
@@ -107,9 +107,9 @@ impl<T> Api<T> {
     /// });
     /// let accounts = client.api::<ServiceAccount>(Some("default"));
     /// let answer = accounts.subresource::<DynamicObject>("token").create("default", &request, &stop)?;
-    /// let token = answer.pointer("/status/token").and_then(|token| token.as_str());
+    /// let token = answer.read::<String>("/status/token")?;
     /// assert!(token.is_some());
-    /// # Ok::<(), k8s_informer::Error>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn subresource<S>(&self, name: impl Into<Cow<'static, str>>) -> Subresource<S> {
         let api = self.view(None, Some(name.into()));

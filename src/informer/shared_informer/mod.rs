@@ -277,7 +277,7 @@ impl<T: Object> SharedIndexInformer<T> {
     /// let script = ScriptedListerWatcher::new([Answer::body(list), Answer::open("")]);
     /// let informer = SharedIndexInformer::<DynamicObject>::new(Arc::new(script), Default::default());
     /// let strip = || Transform::in_place(|object: &mut DynamicObject| {
-    ///     object.as_map_mut().remove("spec");
+    ///     object.edit(|fields| fields.remove("spec"));
     /// });
     /// informer.set_transform(strip())?;
     /// let stop = Stop::new();

@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use self::outline::{Field, Outline};
+use super::pointer::at_pointer;
 use super::{DynamicObject, Object, Resource, Scope, WholeObject};
 use crate::decode_error::{COMPACT, explained};
 use crate::json::{self, Cursor};
@@ -19,7 +20,7 @@ use crate::stack;
 /// little more than their bytes, and taking one in little more than looking for its end.
 ///
 /// Only what a cache asks for is known beforehand: name, namespace, UID, resourceVersion and labels. The rest
-/// is there as a whole, by [`decode`](Self::decode), or place by place, by [`pointer`](Self::pointer).
+/// is there as a whole, by [`decode`](Self::decode), or place by place, by [`read`](Self::read).
 /// `Compact<Pod>` is a [`Resource`] and goes wherever `Pod` goes; a plain `Compact` decodes to a
 /// [`DynamicObject`] and goes with [`Source::dynamic_as`](crate::informer::Source::dynamic_as).
 ///
@@ -44,7 +45,7 @@ use crate::stack;
 ///
 /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
 /// let pods = factory.informer::<Compact<Pod>>();
-/// pods.add_index("node", |pod| pod.pointer("/spec/nodeName").into_iter().flatten().collect())?;
+/// pods.add_index("node", |pod| pod.read("/spec/nodeName").into_iter().flatten().collect())?;
 /// let stop = Stop::new();
 /// factory.start(&stop)?;
 /// factory.wait_for_cache_sync(&stop)?;
@@ -52,7 +53,7 @@ use crate::stack;
 /// let pod = &pods.lister().by_index("node", "worker-1")?[0];
 /// assert_eq!((pod.name(), pod.label("app")), ("web-0", Some("web")));
 /// // Of all that it has, one place is decoded here ...
-/// assert_eq!(pod.pointer::<&str>("/spec/nodeName")?, Some("worker-1"));
+/// assert_eq!(pod.read::<&str>("/spec/nodeName")?, Some("worker-1"));
 /// // ... and everything here.
 /// let whole: Pod = pod.decode()?;
 /// assert_eq!(whole.spec.and_then(|spec| spec.node_name).as_deref(), Some("worker-1"));
@@ -91,7 +92,7 @@ impl<T> Compact<T> {
     /// });
     /// let pod = Compact::new(&serde_json::json!({"metadata": {"name": "a"}, "status": {"phase": "Running"}}))?;
     /// let pod = transform.apply(std::sync::Arc::new(pod))?;
-    /// assert_eq!((pod.name(), pod.pointer::<String>("/status/phase")?), ("a", None));
+    /// assert_eq!((pod.name(), pod.read::<String>("/status/phase")?), ("a", None));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -134,7 +135,7 @@ impl<T> Compact<T> {
     ///
     /// let pod: Compact = serde_json::from_str(r#"{"metadata": {"name": "a"}, "spec": {"priority": 3}}"#)?;
     /// let tree: DynamicObject = pod.decode()?;
-    /// assert_eq!(tree.pointer("/spec/priority").and_then(|priority| priority.as_u64()), Some(3));
+    /// assert_eq!(tree.read("/spec/priority")?, Some(3));
     /// # Ok::<(), serde_json::Error>(())
     /// ```
     ///
@@ -178,11 +179,11 @@ impl<T> Compact<T> {
         decoded(&self.json)
     }
 
-    /// Decodes what is at a JSON pointer (RFC 6901), and nothing else; `None` where there is nothing, or
-    /// `null`, which is the same to Kubernetes.
+    /// Decodes the value at a JSON pointer (RFC 6901), and nothing else. Returns `None` if the value is absent or
+    /// `null`: to Kubernetes, these are the same. The empty pointer is the whole object.
     ///
-    /// A `&str` is borrowed, which takes a text without escapes: names, phases and points in time have none.
-    /// A `Cow<str>` or a `String` takes any.
+    /// A `&str` is borrowed, which requires a text without escapes: names, phases and timestamps have none.
+    /// A `Cow<str>` or a `String` can be any text.
     ///
     /// ```
     /// use k8s_informer::object::Compact;
@@ -191,26 +192,29 @@ impl<T> Compact<T> {
     ///     r#"{"metadata": {"name": "a", "annotations": {"example.com/size": "3"}},
     ///         "spec": {"priority": 7, "containers": [{"name": "app", "image": "app:v1"}], "hostname": null}}"#,
     /// )?;
-    /// assert_eq!(pod.pointer::<&str>("/spec/containers/0/image")?, Some("app:v1"));
-    /// assert_eq!(pod.pointer::<&str>("/metadata/annotations/example.com~1size")?, Some("3"));
-    /// assert_eq!(pod.pointer::<u32>("/spec/priority")?, Some(7));
-    /// assert_eq!(pod.pointer::<&str>("/spec/hostname")?, None);
-    /// assert_eq!(pod.pointer::<&str>("/spec/containers/1/image")?, None);
-    /// assert!(pod.pointer::<&str>("/spec/priority").is_err());
+    /// assert_eq!(pod.read::<&str>("/spec/containers/0/image")?, Some("app:v1"));
+    /// assert_eq!(pod.read::<&str>("/metadata/annotations/example.com~1size")?, Some("3"));
+    /// assert_eq!(pod.read::<u32>("/spec/priority")?, Some(7));
+    /// assert_eq!(pod.read::<&str>("/spec/hostname")?, None);
+    /// assert_eq!(pod.read::<&str>("/spec/containers/1/image")?, None);
+    /// let error = pod.read::<&str>("/spec/priority").unwrap_err().to_string();
+    /// assert!(error.starts_with("/spec/priority: invalid type: integer"), "{error}");
     /// # Ok::<(), serde_json::Error>(())
     /// ```
     ///
     /// # Errors
     ///
-    /// It is something else than a `U`, as with [`decode`](Self::decode). The path and the column are counted from
-    /// where it begins.
-    pub fn pointer<'a, U: Deserialize<'a> + Send>(
+    /// The value does not have the form of a `U`. The message starts with the pointer and has the path from there, as
+    /// with [`decode`](Self::decode). Line and column are counted from the start of the value.
+    pub fn read<'a, U: Deserialize<'a> + Send>(
         &'a self,
         pointer: &str,
     ) -> Result<Option<U>, serde_json::Error> {
         match json::find(&self.json, pointer) {
             None | Some("null") => Ok(None),
-            Some(value) => decoded(value).map(Some),
+            Some(value) => decoded(value)
+                .map(Some)
+                .map_err(|error| at_pointer(pointer, error)),
         }
     }
 

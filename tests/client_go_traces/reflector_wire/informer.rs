@@ -118,15 +118,12 @@ fn cache(informer: &SharedIndexInformer<DynamicObject>) -> Value {
 }
 
 fn written(object: &DynamicObject) -> Value {
-    let value = object
-        .pointer("/data/i")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
+    let value: String = object.read("/data/i").unwrap().unwrap_or_default();
     let fields = [
         ("ns", object.namespace()),
         ("name", object.name()),
         ("rv", object.resource_version()),
-        ("val", value),
+        ("val", &value),
     ];
     let given = fields.into_iter().filter(|(_, text)| !text.is_empty());
     Value::Object(

@@ -47,9 +47,9 @@ fn pods() -> GroupVersionResource {
 
 fn rename(to: &'static str) -> Transform<DynamicObject> {
     Transform::new(move |object: Arc<DynamicObject>| {
-        let mut fields = Arc::unwrap_or_clone(object).into_map();
-        fields.insert("told".to_owned(), json!(to));
-        Ok::<_, String>(Arc::new(fields.into()))
+        let mut object = Arc::unwrap_or_clone(object);
+        object.edit(|fields| fields.insert("told".to_owned(), json!(to)));
+        Ok::<_, String>(Arc::new(object))
     })
 }
 
@@ -75,8 +75,13 @@ fn i6_last_setting_before_start_wins_later_ones_fail() {
         "{error}"
     );
     assert_eq!(
-        informer.lister().get("", "a").unwrap().get("told").unwrap(),
-        "second"
+        informer
+            .lister()
+            .get("", "a")
+            .unwrap()
+            .read("/told")
+            .unwrap(),
+        Some("second".to_owned())
     );
     for error in [
         informer.set_transform(rename("late")),

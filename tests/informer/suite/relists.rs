@@ -235,7 +235,12 @@ fn i17_what_changed_without_a_new_version_counts_as_a_resync() {
     feed.event("ADDED", "b", "11");
     assert_eq!(never.take(2), ["add a@1 initial", "add b@11"]);
     assert_eq!(
-        informer.lister().get("", "a").unwrap().get("spec").unwrap(),
-        2
+        informer
+            .lister()
+            .get("", "a")
+            .unwrap()
+            .read("/spec")
+            .unwrap(),
+        Some(2)
     );
 }
