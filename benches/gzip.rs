@@ -46,7 +46,7 @@ fn main() {
                 .unwrap()
                 .lister_watcher(&GroupVersionResource::new("", "v1", "pods"), None);
             let mut results: Vec<(f64, f64)> =
-                (0..rounds).map(|_| read(&lists, pages_count)).collect();
+                (0..rounds).map(|_| read(&*lists, pages_count)).collect();
             results.sort_by(|a, b| a.0.total_cmp(&b.0));
             let (processor, wall) = results[rounds / 2];
             println!(
@@ -61,7 +61,7 @@ fn main() {
 }
 
 /// Nanoseconds of this thread, and milliseconds in all.
-fn read(lists: &impl ListerWatcher, pages: usize) -> (f64, f64) {
+fn read(lists: &dyn ListerWatcher, pages: usize) -> (f64, f64) {
     let (begun, before) = (Instant::now(), processor_time());
     for page in 0..pages {
         let mut options = ListOptions::default();

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
 use k8s_informer::store::{
-    ExpirationCache, ExpirationPolicy, ReflectorStore, TimestampedEntry, TtlPolicy,
+    ExpirationCache, ExpirationPolicy, KnownObjects, ReflectorStore, Store, TimestampedEntry,
+    TtlPolicy,
 };
 use k8s_informer::testing::FakeClock;
 

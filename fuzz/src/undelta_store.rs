@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use arbitrary::Arbitrary;
-use k8s_informer::store::{ReflectorStore, UndeltaStore};
+use k8s_informer::store::{KnownObjects, ReflectorStore, Store, UndeltaStore};
 
 use super::item::{
     Failure, Held, Item, NAMES, Press, Refusal, Trouble, accessor, few, name, read, tombstone,

@@ -8,7 +8,6 @@
 //! | [`ExecConfig`] | credentials from a plugin | `clientcmdapi.ExecConfig` |
 //! | [`Impersonation`] | requests on behalf of another user | `rest.ImpersonationConfig` |
 //! | [`Request`], [`Response`] | any request | `rest.Request` |
-//! | [`ResourceListerWatcher`] | the list and watch of a resource, for a reflector | `NewListWatchFromClient` |
 //! | [`api`] | objects: read, write, list, watch | typed, dynamic and metadata clients |
 //! | [`discovery`] | what the server serves | `discovery`, `restmapper` |
 //!
@@ -53,7 +52,6 @@ pub use config::{Config, ExecConfig, Impersonation, InteractiveMode};
 pub use config::{Kubeconfig, KubeconfigOptions};
 pub use policy::Warning;
 pub use request::Request;
-pub use resource::ResourceListerWatcher;
 pub use response::Response;
 
 use self::api::Api;
@@ -62,8 +60,10 @@ use self::config::server_url;
 use self::connections::Connections;
 use self::credential_data::config_error;
 use self::policy::Policy;
+use self::resource::ResourceListerWatcher;
 use crate::error::Error;
 use crate::object::{DynamicObject, GroupVersionResource, Object, PartialObjectMetadata, Resource};
+use crate::reflector::ListerWatcher;
 use crate::stop::Stop;
 
 /// A connection to an API server: opened when needed, kept for the next request, shared by all clones.
@@ -195,28 +195,22 @@ impl Client {
         response.map_err(|error| error.context(context.to_string()))
     }
 
-    /// Lists and watches a resource that is known only at run time; in all namespaces if `None`.
+    /// Lists and watches a resource, in one namespace or (`None`) in all of them: for a
+    /// [`Reflector`](crate::reflector::Reflector) or a single informer. client-go's `NewListWatchFromClient`.
+    ///
+    /// For the metadata alone, see
+    /// [`metadata_lister_watcher`](crate::reflector::ListerWatcherSource::metadata_lister_watcher).
+    #[doc(alias = "NewListWatchFromClient")]
     pub fn lister_watcher(
         &self,
         resource: &GroupVersionResource,
         namespace: Option<&str>,
-    ) -> ResourceListerWatcher {
-        ResourceListerWatcher::new(self.clone(), resource, namespace)
-    }
-
-    /// Lists and watches the objects of a type; in all namespaces if `None`.
-    pub fn lister_watcher_of<T: Resource>(&self, namespace: Option<&str>) -> ResourceListerWatcher {
-        self.lister_watcher(&T::group_version_resource(), namespace)
-    }
-
-    /// Lists and watches the metadata of a resource's objects, and nothing else of them; in all namespaces if
-    /// `None`.
-    pub fn metadata_lister_watcher(
-        &self,
-        resource: &GroupVersionResource,
-        namespace: Option<&str>,
-    ) -> ResourceListerWatcher {
-        self.lister_watcher(resource, namespace).metadata_only()
+    ) -> Arc<dyn ListerWatcher> {
+        Arc::new(ResourceListerWatcher::new(
+            self.clone(),
+            resource,
+            namespace,
+        ))
     }
 
     /// Reads and writes the objects of a type in a namespace; `None` for kinds that don't live in one, and to

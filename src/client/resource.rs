@@ -14,16 +14,12 @@ pub(super) const PARTIAL: &str =
 pub(super) const PARTIAL_LIST: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json";
 
-/// Lists and watches one resource, in one namespace or all: what an informer reads from. Made by
-/// [`Client::lister_watcher`], [`Client::lister_watcher_of`] and [`Client::metadata_lister_watcher`].
-/// client-go's `NewListWatchFromClient`.
+/// Lists and watches one resource, in one namespace or all.
 ///
-/// Answers are JSON; with the feature `gzip` lists are asked for compressed, see
-/// [`Config::disable_compression`](crate::Config::disable_compression). It is cheap to clone.
+/// Responses are JSON; with the feature `gzip` lists are compressed, see
+/// [`Config::disable_compression`](crate::Config::disable_compression).
 #[derive(Clone, Debug)]
-#[must_use]
-#[doc(alias = "NewListWatchFromClient")]
-pub struct ResourceListerWatcher {
+pub(super) struct ResourceListerWatcher {
     client: Client,
     /// Refused by every request if it can't be one.
     path: Result<String, Error>,
@@ -102,9 +98,9 @@ pub(super) fn describe(
     name: Option<&str>,
     namespace: Option<&str>,
 ) -> String {
-    let mut description = resource.resource().to_owned();
-    if !resource.group().is_empty() {
-        description = format!("{description}.{}", resource.group());
+    let mut description = resource.resource.clone();
+    if !resource.group.is_empty() {
+        description = format!("{description}.{}", resource.group);
     }
     if !subresource.is_empty() {
         description = format!("{description}/{subresource}");
@@ -118,18 +114,13 @@ pub(super) fn describe(
     description
 }
 
-/// What a factory needs of a client.
 impl ListerWatcherSource for Client {
     fn lister_watcher(
         &self,
         resource: &GroupVersionResource,
         namespace: Option<&str>,
     ) -> Arc<dyn ListerWatcher> {
-        Arc::new(ResourceListerWatcher::new(
-            self.clone(),
-            resource,
-            namespace,
-        ))
+        Self::lister_watcher(self, resource, namespace)
     }
 
     fn metadata_lister_watcher(
@@ -137,7 +128,8 @@ impl ListerWatcherSource for Client {
         resource: &GroupVersionResource,
         namespace: Option<&str>,
     ) -> Arc<dyn ListerWatcher> {
-        Arc::new(Self::metadata_lister_watcher(self, resource, namespace))
+        let lister_watcher = ResourceListerWatcher::new(self.clone(), resource, namespace);
+        Arc::new(lister_watcher.metadata_only())
     }
 
     fn find_resource(&self, name: &str, stop: &Stop) -> Result<GroupVersionResource, Error> {

@@ -64,13 +64,6 @@ impl Response {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// All headers that are text, with names in lower case.
-    pub fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.headers
-            .iter()
-            .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
-    }
-
     /// The body as a stream: reads block, and end with an error when the request's stop is given. Only silence
     /// is limited, neither the time nor the size of the whole.
     ///

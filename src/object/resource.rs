@@ -52,17 +52,18 @@ pub trait Resource: Object {
 /// use k8s_informer::object::GroupVersionResource;
 ///
 /// let deployments = GroupVersionResource::new("apps", "v1", "deployments");
-/// assert_eq!(deployments.path(None)?, "/apis/apps/v1/deployments");
-/// let pods = GroupVersionResource::new("", "v1", "pods");
-/// assert_eq!(pods.path(Some("default"))?, "/api/v1/namespaces/default/pods");
-/// # Ok::<(), k8s_informer::Error>(())
+/// assert_eq!((&*deployments.group, &*deployments.resource), ("apps", "deployments"));
+/// assert_eq!(deployments.to_string(), "deployments.v1.apps");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[doc(alias = "GVR")]
 pub struct GroupVersionResource {
-    group: String,
-    version: String,
-    resource: String,
+    /// The API group, empty for the core group.
+    pub group: String,
+    /// The version: `v1`.
+    pub version: String,
+    /// The plural, lower-case resource: `pods`.
+    pub resource: String,
 }
 
 impl GroupVersionResource {
@@ -79,33 +80,10 @@ impl GroupVersionResource {
         }
     }
 
-    /// The API group, empty for the core group.
-    pub fn group(&self) -> &str {
-        &self.group
-    }
-
-    /// The version: `v1`.
-    pub fn version(&self) -> &str {
-        &self.version
-    }
-
-    /// The plural, lower-case resource: `pods`.
-    pub fn resource(&self) -> &str {
-        &self.resource
-    }
-
     /// The path of the collection on the API server: in one namespace, or (`None`, `Some("")`) in all of
     /// them, which is also the path of a cluster-scoped resource.
     ///
     /// Each part is percent-encoded.
-    ///
-    /// ```
-    /// use k8s_informer::object::GroupVersionResource;
-    ///
-    /// let pods = GroupVersionResource::new("", "v1", "pods");
-    /// let error = pods.path(Some("..")).unwrap_err();
-    /// assert!(error.to_string().starts_with(r#"namespace ".." can't be part of a path"#), "{error}");
-    /// ```
     ///
     /// # Errors
     ///
@@ -167,15 +145,18 @@ impl fmt::Display for GroupVersionResource {
 /// use k8s_openapi::api::apps::v1::Deployment;
 ///
 /// let kind = Deployment::group_version_kind();
-/// assert_eq!((kind.api_version(), kind.kind()), ("apps/v1".to_owned(), "Deployment"));
+/// assert_eq!((kind.api_version(), &*kind.kind), ("apps/v1".to_owned(), "Deployment"));
 /// assert_eq!(kind, GroupVersionKind::new("apps", "v1", "Deployment"));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[doc(alias = "GVK")]
 pub struct GroupVersionKind {
-    group: String,
-    version: String,
-    kind: String,
+    /// The API group, empty for the core group.
+    pub group: String,
+    /// The version: `v1`.
+    pub version: String,
+    /// The kind: `Pod`.
+    pub kind: String,
 }
 
 impl GroupVersionKind {
@@ -197,27 +178,12 @@ impl GroupVersionKind {
     /// ```
     /// use k8s_informer::object::GroupVersionKind;
     ///
-    /// assert_eq!(GroupVersionKind::of("apps/v1", "Deployment").group(), "apps");
+    /// assert_eq!(GroupVersionKind::of("apps/v1", "Deployment").group, "apps");
     /// assert_eq!(GroupVersionKind::of("v1", "Pod"), GroupVersionKind::new("", "v1", "Pod"));
     /// ```
     pub fn of(api_version: &str, kind: impl Into<String>) -> Self {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         Self::new(group, version, kind)
-    }
-
-    /// The API group, empty for the core group.
-    pub fn group(&self) -> &str {
-        &self.group
-    }
-
-    /// The version: `v1`.
-    pub fn version(&self) -> &str {
-        &self.version
-    }
-
-    /// The kind: `Pod`.
-    pub fn kind(&self) -> &str {
-        &self.kind
     }
 
     /// Group and version as they stand in an object: `apps/v1`, `v1`.

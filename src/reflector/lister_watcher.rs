@@ -81,7 +81,7 @@ pub trait ListerWatcher: Send + Sync {
 ///
 /// impl ListerWatcherSource for OneOfEach {
 ///     fn lister_watcher(&self, of: &GroupVersionResource, _: Option<&str>) -> Arc<dyn ListerWatcher> {
-///         let item = format!(r#"{{"metadata": {{"name": "one-of-{}"}}}}"#, of.resource());
+///         let item = format!(r#"{{"metadata": {{"name": "one-of-{}"}}}}"#, of.resource);
 ///         let list = format!(r#"{{"kind": "List", "metadata": {{"resourceVersion": "7"}}, "items": [{item}]}}"#);
 ///         Arc::new(ScriptedListerWatcher::new([Answer::body(list), Answer::open("")]))
 ///     }

@@ -125,7 +125,7 @@ pub(crate) type Unchanged<'a, T> = dyn Fn(&Peek<'_>) -> Option<(Key, Arc<T>)> + 
 impl<T> Decoder<T> {
     pub(crate) fn new(decode: Decode<T>, options: DecodeOptions) -> Self {
         let expected = options.expected_kind.clone().map(|kind| {
-            let (name, api_version) = (kind.kind(), kind.api_version());
+            let (name, api_version) = (&*kind.kind, kind.api_version());
             let beginnings = [
                 format!(r#"{{"kind":"{name}","apiVersion":"{api_version}","#).into_bytes(),
                 format!(r#"{{"apiVersion":"{api_version}","kind":"{name}","#).into_bytes(),
@@ -160,11 +160,11 @@ impl<T> Decoder<T> {
         else {
             return Ok(());
         };
-        let group = expected.group();
+        let group = &*expected.group;
         let free = group.contains('.') && !group.ends_with(".k8s.io");
         let fits = kind
             .strip_suffix("List")
-            .is_some_and(|of| of.is_empty() || of == expected.kind());
+            .is_some_and(|of| of.is_empty() || of == expected.kind);
         if api_version.is_empty()
             || kind == "List"
             || api_version == expected_version && (free || fits)
@@ -412,7 +412,7 @@ impl<T: Object> Decoder<T> {
             Some(Expected {
                 kind, api_version, ..
             }) if !peek.kind.is_empty()
-                && (peek.kind != kind.kind() || *peek.api_version != **api_version) =>
+                && (peek.kind != kind.kind || *peek.api_version != **api_version) =>
             {
                 let (api_version, other) = (Shown(&peek.api_version), Shown(&peek.kind));
                 Err(Error::decode(format!(

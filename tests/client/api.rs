@@ -265,7 +265,7 @@ fn a_source_that_knows_no_metadata_gives_whole_objects() {
             resource: &GroupVersionResource,
             namespace: Option<&str>,
         ) -> std::sync::Arc<dyn ListerWatcher> {
-            std::sync::Arc::new(self.0.lister_watcher(resource, namespace))
+            self.0.lister_watcher(resource, namespace)
         }
     }
     let server = Server::answering("{}");

@@ -75,7 +75,7 @@ fn found(discovery: &Discovery, name: &str) -> Option<String> {
     discovery
         .find(name)
         .ok()
-        .map(|found| found.group_version_resource().to_string())
+        .map(|found| found.resource.to_string())
 }
 
 /// The groups of a server in the aggregated form, with two resources in each version.
@@ -235,7 +235,7 @@ fn the_version_that_the_server_prefers_comes_first() {
     });
     let discovery = discovery(&server);
     assert_eq!(
-        discovery.group("example.com").unwrap().preferred_version(),
+        discovery.group("example.com").unwrap().preferred_version,
         "v2"
     );
     assert_eq!(
@@ -250,10 +250,10 @@ fn the_version_that_the_server_prefers_comes_first() {
     let preferred: Vec<bool> = discovery
         .resources()
         .iter()
-        .map(|found| found.is_preferred())
+        .map(|found| found.is_preferred)
         .collect();
     assert_eq!(preferred, [true, false, true]);
-    assert!(!discovery.find("things").unwrap().is_namespaced());
+    assert!(discovery.find("things").unwrap().scope == Scope::Cluster);
 }
 
 #[test]
@@ -267,77 +267,64 @@ fn it_says_what_there_is_of_each() {
     let groups: Vec<&str> = discovery
         .groups()
         .iter()
-        .map(|group| group.name())
+        .map(|group| &*group.name)
         .collect();
     assert_eq!(
         groups[..4],
         ["", "apiregistration.k8s.io", "apps", "events.k8s.io"]
     );
     let autoscaling = discovery.group("autoscaling").unwrap();
-    assert_eq!(autoscaling.versions().collect::<Vec<_>>(), ["v2", "v1"]);
-    assert_eq!(autoscaling.preferred_version(), "v2");
+    assert_eq!(autoscaling.versions, ["v2", "v1"]);
+    assert_eq!(autoscaling.preferred_version, "v2");
 
     let deployments = discovery.find("deploy").unwrap();
-    assert_eq!((deployments.group(), deployments.version()), ("apps", "v1"));
     assert_eq!(
-        (deployments.plural(), deployments.singular()),
+        (&*deployments.resource.group, &*deployments.resource.version),
+        ("apps", "v1")
+    );
+    assert_eq!(
+        (&*deployments.resource.resource, &*deployments.singular),
         ("deployments", "deployment")
     );
-    assert_eq!(deployments.kind(), "Deployment");
-    assert_eq!(deployments.scope(), Scope::Namespaced);
-    assert_eq!(deployments.short_names().collect::<Vec<_>>(), ["deploy"]);
-    assert_eq!(deployments.categories().collect::<Vec<_>>(), ["all"]);
+    assert_eq!(deployments.kind.kind, "Deployment");
+    assert_eq!(deployments.scope, Scope::Namespaced);
+    assert_eq!(deployments.short_names, ["deploy"]);
+    assert_eq!(deployments.categories, ["all"]);
     assert!(
-        deployments.has_verb("watch") && !deployments.has_verb("fly") && deployments.is_preferred()
+        deployments.has_verb("watch") && !deployments.has_verb("fly") && deployments.is_preferred
     );
-    let scale = &deployments.subresources()[0];
-    assert_eq!(scale.name(), "scale");
+    let scale = &deployments.subresources[0];
+    assert_eq!(scale.name, "scale");
     assert_eq!(
-        scale.group_version_kind(),
+        scale.kind,
         GroupVersionKind::new("autoscaling", "v1", "Scale")
     );
-    assert_eq!(
-        scale.verbs().collect::<Vec<_>>(),
-        ["get", "patch", "update"]
-    );
+    assert_eq!(scale.verbs, ["get", "patch", "update"]);
 
     let pods = discovery.find("po").unwrap();
-    let below: Vec<&str> = pods
-        .subresources()
-        .iter()
-        .map(|below| below.name())
-        .collect();
+    let below: Vec<&str> = pods.subresources.iter().map(|below| &*below.name).collect();
     assert!(
         below.contains(&"log") && below.contains(&"eviction") && !below.contains(&"scale"),
         "{below:?}"
     );
     let eviction = pods
-        .subresources()
+        .subresources
         .iter()
-        .find(|below| below.name() == "eviction")
+        .find(|below| below.name == "eviction")
         .unwrap();
     assert_eq!(
-        eviction.group_version_kind(),
+        eviction.kind,
         GroupVersionKind::new("policy", "v1", "Eviction")
     );
-    assert!(!discovery.find("nodes").unwrap().is_namespaced());
+    assert!(discovery.find("nodes").unwrap().scope == Scope::Cluster);
 
     for resource in discovery.resources() {
-        let (gvr, gvk) = (
-            resource.group_version_resource(),
-            resource.group_version_kind(),
-        );
-        assert_eq!(
-            discovery.by_resource(&gvr).unwrap().group_version_kind(),
-            gvk
-        );
-        assert_eq!(
-            discovery.by_kind(&gvk).unwrap().group_version_resource(),
-            gvr
-        );
+        let (gvr, gvk) = (&resource.resource, &resource.kind);
+        assert_eq!(discovery.by_resource(gvr).unwrap().kind, *gvk);
+        assert_eq!(discovery.by_kind(gvk).unwrap().resource, *gvr);
     }
     let old = GroupVersionResource::new("autoscaling", "v1", "horizontalpodautoscalers");
-    assert!(!discovery.by_resource(&old).unwrap().is_preferred());
+    assert!(!discovery.by_resource(&old).unwrap().is_preferred);
     assert!(
         discovery
             .by_resource(&GroupVersionResource::new("", "v1", "pods/log"))
@@ -434,15 +421,15 @@ fn a_group_that_is_stale_hides_no_other() {
     let failed: Vec<_> = discovery
         .failures()
         .iter()
-        .map(|failure| (failure.group(), failure.version()))
+        .map(|failure| (&*failure.group, &*failure.version))
         .collect();
     assert_eq!(
         failed,
         [("metrics.k8s.io", "v1beta1"), ("example.com", "v2")]
     );
-    assert!(discovery.failures()[0].error().is_retryable());
+    assert!(discovery.failures()[0].error.is_retryable());
     assert_eq!(
-        discovery.group("example.com").unwrap().preferred_version(),
+        discovery.group("example.com").unwrap().preferred_version,
         "v1"
     );
     assert_eq!(
@@ -512,8 +499,8 @@ fn a_group_that_can_not_be_asked_hides_no_other() {
     assert_eq!(found(&discovery, "pods").as_deref(), Some("pods.v1"));
     let failures = discovery.failures();
     assert_eq!(failures.len(), 2, "{failures:?}");
-    assert_eq!(failures[0].error().status().unwrap().code, 503);
-    assert!(failures[1].error().is_decode());
+    assert_eq!(failures[0].error.status().unwrap().code, 503);
+    assert!(failures[1].error.is_decode());
     let text = format!("{failures:?} {}", discovery.find("nothing").unwrap_err());
     assert!(!text.contains("s3cret"), "{text}");
     assert!(
@@ -696,7 +683,7 @@ fn what_makes_no_sense_hides_nothing_else() {
         let names: BTreeSet<_> = discovery
             .resources()
             .iter()
-            .map(|found| found.group_version_resource())
+            .map(|found| found.resource.clone())
             .collect();
         assert_eq!(
             names.len(),

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use k8s_informer::object::GroupVersionResource;
-use k8s_informer::reflector::{ListOptions, ListerWatcher};
+use k8s_informer::reflector::ListOptions;
 use k8s_informer::{Client, Config, Error, Stop};
 
 use super::server::{Reply, SOON, Server, read_request, reply};

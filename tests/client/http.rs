@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use k8s_informer::client::{Request, Response};
 use k8s_informer::object::GroupVersionResource;
-use k8s_informer::reflector::{ListOptions, ListerWatcher};
+use k8s_informer::reflector::ListOptions;
 use k8s_informer::{Client, Config, Error, Stop};
 
 use super::server::{Reply, Seen, Server, first_chunk, reply};
@@ -37,7 +37,6 @@ fn a_client_can_be_shared() {
     fn shared<T: Clone + Send + Sync + 'static>() {}
     shared::<Client>();
     shared::<Config>();
-    shared::<k8s_informer::client::ResourceListerWatcher>();
 }
 
 #[test]
@@ -417,7 +416,8 @@ fn lists_and_watches_have_their_paths_and_say_what_they_are() {
     );
     assert_eq!(error.to_string(), expected);
 
-    let everywhere = client.lister_watcher_of::<k8s_openapi::api::core::v1::Pod>(None);
+    let pods = GroupVersionResource::new("", "v1", "pods");
+    let everywhere = client.lister_watcher(&pods, None);
     assert_eq!(everywhere.description(), "pods");
     everywhere
         .watch(&ListOptions::default(), &Stop::new())

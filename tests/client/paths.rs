@@ -3,7 +3,7 @@
 use k8s_informer::client::Request;
 use k8s_informer::informer::{InformerScope, Source};
 use k8s_informer::object::GroupVersionResource;
-use k8s_informer::reflector::{ListOptions, ListerWatcher};
+use k8s_informer::reflector::{ListOptions, ListerWatcherSource};
 use k8s_informer::{Client, Config, Error, SharedInformerFactory, Stop};
 use serde_json::json;
 

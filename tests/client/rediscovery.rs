@@ -43,7 +43,7 @@ fn all_clones_ask_once_together() {
             let client = client.clone();
             scope.spawn(move || {
                 let resource: DiscoveredResource = client.discover(name, &Stop::new()).unwrap();
-                assert_eq!(resource.group(), "example.com");
+                assert_eq!(resource.resource.group, "example.com");
             });
         }
     });
@@ -66,7 +66,10 @@ fn missing_name_triggers_rediscovery_at_limited_rate() {
     assert_eq!(asked(), 1);
     // It has come meanwhile.
     has_widgets.store(true, Ordering::SeqCst);
-    assert_eq!(client.discover("widgets", &stop).unwrap().kind(), "Widget");
+    assert_eq!(
+        client.discover("widgets", &stop).unwrap().kind.kind,
+        "Widget"
+    );
     assert_eq!(asked(), 2);
     // What is there is not asked for, and what is not there only once in a while.
     for _ in 0..10 {
@@ -106,7 +109,7 @@ fn a_kind_is_looked_for_as_a_name_is() {
         "discover: the server has no kind \"example.com/v1 Widget\""
     );
     has_widgets.store(true, Ordering::SeqCst);
-    assert_eq!(find(&widget).unwrap().plural(), "widgets");
+    assert_eq!(find(&widget).unwrap().resource.resource, "widgets");
     assert_eq!(count.load(Ordering::SeqCst), 2 * ONCE);
     // Just this kind, of this group, in this version.
     for other in [
@@ -198,7 +201,8 @@ fn a_group_that_could_not_be_asked_is_asked_again() {
         client
             .discover("widgets.example.com", &stop)
             .unwrap()
-            .kind(),
+            .kind
+            .kind,
         "Widget"
     );
 }
@@ -232,7 +236,7 @@ fn a_stop_ends_only_its_own_wait() {
     hangs.store(false, Ordering::SeqCst);
     first.stop();
     assert!(asking.join().unwrap().unwrap_err().is_stopped());
-    assert_eq!(going_on.join().unwrap().unwrap().kind(), "Widget");
+    assert_eq!(going_on.join().unwrap().unwrap().kind.kind, "Widget");
     assert!(
         client.discover("widgets", &second).is_ok(),
         "what is known needs no wait"

@@ -4,7 +4,7 @@ use std::io::Read;
 
 use k8s_informer::client::Request;
 use k8s_informer::object::GroupVersionResource;
-use k8s_informer::reflector::{ListOptions, ListerWatcher};
+use k8s_informer::reflector::ListOptions;
 use k8s_informer::{Client, Config, Stop};
 
 use super::server::{Reply, Server, reply};

@@ -206,8 +206,7 @@ impl Scene {
             config = config.proxy_url(format!("http://{}", self.address));
         }
         let pods = Client::new(config).unwrap();
-        let pods =
-            Arc::new(pods.lister_watcher(&GroupVersionResource::new("", "v1", "pods"), None));
+        let pods = pods.lister_watcher(&GroupVersionResource::new("", "v1", "pods"), None);
         let mut reflector = ReflectorOptions::default();
         reflector.watch_list = false;
         reflector.watch_error_handler = Some(Arc::new(|_| {}));

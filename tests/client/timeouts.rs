@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use k8s_informer::client::Request;
 use k8s_informer::object::GroupVersionResource;
-use k8s_informer::reflector::{Body, ListOptions, ListerWatcher};
+use k8s_informer::reflector::{Body, ListOptions};
 use k8s_informer::{Client, Config, Error, Stop};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 

@@ -72,8 +72,7 @@ impl Cluster {
         let (namespace, name) = key.split_once('/').expect("the objects have namespaces");
         format!(
             "{}/namespaces/{namespace}/{}/{name}",
-            self.root,
-            self.resource.resource()
+            self.root, self.resource.resource
         )
     }
 
@@ -87,7 +86,7 @@ impl Cluster {
     pub(crate) fn states(&self) -> Vec<Value> {
         let list = self
             .server
-            .list(&format!("{}/{}", self.root, self.resource.resource()));
+            .list(&format!("{}/{}", self.root, self.resource.resource));
         let mut list = list.expect("the server lists");
         let (api_version, kind) = (list["apiVersion"].clone(), Value::from(self.kind));
         let items = list["items"]

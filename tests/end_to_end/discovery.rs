@@ -2,7 +2,7 @@
 
 use k8s_informer::client::Request;
 use k8s_informer::client::api::Patch;
-use k8s_informer::object::{GroupVersionKind, GroupVersionResource};
+use k8s_informer::object::{GroupVersionKind, GroupVersionResource, Scope};
 use k8s_informer::{Client, Config, DynamicObject, SharedInformerFactory, Stop};
 use serde_json::{Value, json};
 
@@ -88,25 +88,21 @@ fn names_lead_to_resources() {
             ("crd", "customresourcedefinitions.v1.apiextensions.k8s.io"),
         ] {
             let found = client.discover(name, &stop).unwrap();
-            assert_eq!(
-                found.group_version_resource().to_string(),
-                expected,
-                "{name}"
-            );
+            assert_eq!(found.resource.to_string(), expected, "{name}");
         }
         let nodes = client.discover("nodes", &stop).unwrap();
-        assert!(!nodes.is_namespaced() && nodes.has_verb("watch"));
+        assert!(nodes.scope == Scope::Cluster && nodes.has_verb("watch"));
         let kind = GroupVersionKind::new("apps", "v1", "Deployment");
         let deployments = discovery.by_kind(&kind).unwrap();
         assert_eq!(
-            deployments.group_version_resource(),
+            deployments.resource,
             GroupVersionResource::new("apps", "v1", "deployments")
         );
         assert!(
             deployments
-                .subresources()
+                .subresources
                 .iter()
-                .any(|below| below.name() == "status")
+                .any(|below| below.name == "status")
         );
 
         let error = client.discover("deploymentz", &stop).unwrap_err();
@@ -135,20 +131,17 @@ fn a_custom_resource_is_found_watched_changed_and_gone() {
                 client.rediscover(&stop).unwrap().find(&name).ok().cloned()
             }),
         };
-        assert_eq!((found.kind(), found.singular()), ("Gizmo", "gizmo"));
-        assert!(found.is_namespaced() && found.has_verb("watch"));
-        assert_eq!(found.categories().collect::<Vec<_>>(), ["all"]);
+        assert_eq!((&*found.kind.kind, &*found.singular), ("Gizmo", "gizmo"));
+        assert!(found.scope == Scope::Namespaced && found.has_verb("watch"));
+        assert_eq!(found.categories, ["all"]);
 
-        let gizmos = client.dynamic_api(&found.group_version_resource(), Some(&namespace.name));
+        let gizmos = client.dynamic_api(&found.resource, Some(&namespace.name));
         let gizmo = |name: &str| json!({"apiVersion": format!("{}/v1", definition.group), "kind": "Gizmo", "metadata": {"name": name}});
         let created = gizmos.create(&gizmo("a"), &stop).unwrap();
         let by_kind = client
             .discover_kind(&created.group_version_kind(), &stop)
             .unwrap();
-        assert_eq!(
-            by_kind.group_version_resource(),
-            found.group_version_resource()
-        );
+        assert_eq!(by_kind.resource, found.resource);
         let factory = SharedInformerFactory::builder(client.clone())
             .reflector_options(cluster.options())
             .build();
@@ -198,12 +191,12 @@ fn a_custom_resource_is_found_watched_changed_and_gone() {
         assert_eq!(scales.set_replicas("b", 1, &stop).unwrap().spec.replicas, 1);
         assert_eq!(size(&gizmos.get("b", &stop).unwrap()), Some(1));
         let below = found
-            .subresources()
+            .subresources
             .iter()
-            .find(|below| below.name() == "scale")
+            .find(|below| below.name == "scale")
             .unwrap();
         assert_eq!(
-            below.group_version_kind(),
+            below.kind,
             GroupVersionKind::new("autoscaling", "v1", "Scale")
         );
 
@@ -235,9 +228,9 @@ fn who_may_do_nothing_may_ask_what_there_is() {
         };
         let client = Client::new(Config::from_kubeconfig(path, None).unwrap()).unwrap();
         let found = client.discover("deploy", &Stop::new()).unwrap();
-        assert_eq!(found.plural(), "deployments");
+        assert_eq!(found.resource.resource, "deployments");
         let error = client
-            .dynamic_api(&found.group_version_resource(), Some("default"))
+            .dynamic_api(&found.resource, Some("default"))
             .get("a", &Stop::new());
         assert!(error.unwrap_err().is_forbidden());
     });
@@ -265,10 +258,10 @@ fn a_group_whose_server_is_down_hides_no_other() {
             let is_told = discovery
                 .failures()
                 .iter()
-                .any(|failure| failure.group() == group);
+                .any(|failure| failure.group == group);
             is_told.then_some(discovery)
         });
-        assert_eq!(discovery.find("deploy").unwrap().group(), "apps");
+        assert_eq!(discovery.find("deploy").unwrap().resource.group, "apps");
         let error = client
             .discover(&format!("things.{group}"), &stop)
             .unwrap_err();
@@ -289,7 +282,7 @@ fn a_group_whose_server_is_down_hides_no_other() {
             discovery
                 .failures()
                 .iter()
-                .all(|failure| failure.group() != group)
+                .all(|failure| failure.group != group)
                 .then_some(())
         });
     });

@@ -399,9 +399,9 @@ fn what_has_replicas_is_scaled() {
     }
     fn kind_of<T>(api: &Api<T>) -> String {
         let resource = api.resource();
-        match resource.group() {
-            "" => resource.resource().to_owned(),
-            group => format!("{}.{group}", resource.resource()),
+        match &*resource.group {
+            "" => resource.resource.clone(),
+            group => format!("{}.{group}", resource.resource),
         }
     }
     trait DryReplicas {

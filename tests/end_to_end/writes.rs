@@ -686,7 +686,7 @@ fn an_informer_of_metadata_alone_follows() {
         namespace.create("a", json!({"x": "1"}));
         let follower = Follower::default();
         let watcher = client.metadata_lister_watcher(&configmaps(), Some(&namespace.name));
-        let mut options = InformerOptions::new(Arc::new(watcher), follower.clone());
+        let mut options = InformerOptions::new(watcher, follower.clone());
         options.reflector = cluster.options();
         let (indexer, controller) = new_indexer_informer(options);
         thread::scope(|scope| {

@@ -140,7 +140,7 @@ fn l8_request_too_long_to_send_lists_the_most_recent_state() {
             .unwrap();
         let client = Client::new(Config::new(server.url())).unwrap();
         let first_watch = FirstWatch {
-            server: Arc::new(client.lister_watcher(&pods(), None)),
+            server: client.lister_watcher(&pods(), None),
             version: "9".repeat(40_000),
             watch_list,
             done: AtomicBool::new(false),

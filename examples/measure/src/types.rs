@@ -98,6 +98,6 @@ fn find(
 ) -> Result<GroupVersionResource, k8s_informer::Error> {
     match known(resource) {
         Some(known) => Ok(known),
-        None => Ok(client.discover(resource, stop)?.group_version_resource()),
+        None => Ok(client.discover(resource, stop)?.resource),
     }
 }

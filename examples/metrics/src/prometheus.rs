@@ -352,9 +352,9 @@ impl Text {
 fn labels(name: &str, resource: &GroupVersionResource) -> String {
     let labels = [
         ("name", name),
-        ("group", resource.group()),
-        ("version", resource.version()),
-        ("resource", resource.resource()),
+        ("group", &*resource.group),
+        ("version", &*resource.version),
+        ("resource", &*resource.resource),
     ];
     labels.map(|(name, value)| label(name, value)).join(",")
 }

@@ -66,7 +66,7 @@ pub enum PropagationPolicy {
 
 impl PropagationPolicy {
     /// As it stands in a request.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Orphan => "Orphan",
             Self::Background => "Background",

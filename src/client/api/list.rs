@@ -4,8 +4,8 @@ use std::iter::FusedIterator;
 use serde::de::DeserializeOwned;
 
 use super::Api;
-use crate::client::resource::PARTIAL;
-use crate::client::{ResourceListerWatcher, Response};
+use crate::client::Response;
+use crate::client::resource::{PARTIAL, ResourceListerWatcher};
 use crate::error::Error;
 use crate::object::Object;
 use crate::stop::Stop;
@@ -52,7 +52,8 @@ impl<T> Api<T> {
     /// What lists and watches; in all namespaces if none is given.
     pub(super) fn lister_watcher(&self) -> Result<ResourceListerWatcher, Error> {
         self.check_namespace()?;
-        let lister_watcher = self.client.lister_watcher(&self.resource, self.namespace());
+        let client = self.client.clone();
+        let lister_watcher = ResourceListerWatcher::new(client, &self.resource, self.namespace());
         Ok(if self.accept == PARTIAL {
             lister_watcher.metadata_only()
         } else {
@@ -164,7 +165,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
         let expected_kind = self
             .kind
             .clone()
-            .filter(|kind| kind.group() == self.resource.group());
+            .filter(|kind| kind.group == self.resource.group);
         let options = DecodeOptions {
             expected_kind,
             small_stack: true,

@@ -265,7 +265,9 @@ impl<T> Api<T> {
             fields
                 .entry("apiVersion")
                 .or_insert_with(|| kind.api_version().into());
-            fields.entry("kind").or_insert_with(|| kind.kind().into());
+            fields
+                .entry("kind")
+                .or_insert_with(|| kind.kind.as_str().into());
         }
         Ok(body)
     }

@@ -18,7 +18,7 @@ pub enum FieldValidation {
 
 impl FieldValidation {
     /// As it stands in a query.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Ignore => "Ignore",
             Self::Warn => "Warn",

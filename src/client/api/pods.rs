@@ -174,7 +174,7 @@ impl<T> Api<T> {
     }
 
     fn check_pods(&self, what: &str) -> Result<(), Error> {
-        match (self.resource.group(), self.resource.resource()) {
+        match (&*self.resource.group, &*self.resource.resource) {
             ("", "pods") => Ok(()),
             _ => Err(refused(format!("only pods can be {what}"))),
         }

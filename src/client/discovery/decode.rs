@@ -396,20 +396,20 @@ impl Found {
             self.groups.push(DiscoveredGroup {
                 name,
                 versions: usable,
-                preferred,
+                preferred_version: preferred,
             });
         }
     }
 
     fn add_resource(&mut self, mut resource: DiscoveredResource) {
         // What is no name would be something else in a path.
-        if !is_name(resource.plural()) || !is_name(resource.kind()) {
+        if !is_name(resource.plural()) || !is_name(&resource.kind.kind) {
             let error = Error::decode("a resource with a name that is none");
             return self.fail(resource.group().to_owned(), resource.version(), error);
         }
         if !is_name(&resource.singular) {
             // As client-go guesses for servers that don't tell.
-            resource.singular = resource.kind().to_lowercase();
+            resource.singular = resource.kind.kind.to_lowercase();
         }
         for names in [
             &mut resource.verbs,

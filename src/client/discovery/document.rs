@@ -16,20 +16,20 @@ use crate::object::{GroupVersionKind, GroupVersionResource, Scope};
 /// ```
 /// use k8s_informer::testing::ApiServer;
 /// use k8s_informer::{Client, Config, Stop};
-/// use k8s_informer::object::{GroupVersionKind, GroupVersionResource};
+/// use k8s_informer::object::{GroupVersionKind, GroupVersionResource, Scope};
 ///
 /// let server = ApiServer::start()?;
 /// let client = Client::new(Config::new(server.url()))?;
 /// let discovery = client.discovery(&Stop::new())?;
 ///
-/// assert_eq!(discovery.group("apps").unwrap().preferred_version(), "v1");
+/// assert_eq!(discovery.group("apps").unwrap().preferred_version, "v1");
 /// let deployments = GroupVersionResource::new("apps", "v1", "deployments");
-/// let kind = discovery.by_resource(&deployments).unwrap().group_version_kind();
-/// assert_eq!(kind, GroupVersionKind::new("apps", "v1", "Deployment"));
-/// assert_eq!(discovery.by_kind(&kind).unwrap().group_version_resource(), deployments);
+/// let kind = &discovery.by_resource(&deployments).unwrap().kind;
+/// assert_eq!(*kind, GroupVersionKind::new("apps", "v1", "Deployment"));
+/// assert_eq!(discovery.by_kind(kind).unwrap().resource, deployments);
 ///
-/// let cluster_wide = discovery.resources().iter().filter(|resource| !resource.is_namespaced());
-/// assert!(cluster_wide.clone().any(|resource| resource.plural() == "nodes"));
+/// let mut cluster_wide = discovery.resources().iter().filter(|found| found.scope == Scope::Cluster);
+/// assert!(cluster_wide.any(|found| found.resource.resource == "nodes"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -42,59 +42,79 @@ pub struct Discovery {
 
 /// A group of a [`Discovery`].
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct DiscoveredGroup {
-    pub(super) name: String,
-    /// Not empty.
-    pub(super) versions: Vec<String>,
-    pub(super) preferred: String,
+    /// The name, `""` for the core group.
+    pub name: String,
+    /// The versions, in the server's order. Not empty.
+    pub versions: Vec<String>,
+    /// The version that the server prefers.
+    pub preferred_version: String,
 }
 
-/// A resource in one version: what it is called, and what can be done with it. client-go's `APIResource`.
+/// A resource in one version: its names, and what can be done with it. client-go's `APIResource`.
 ///
-/// Its [group, version and resource](Self::group_version_resource) are what
 /// [`Client::dynamic_api`](crate::Client::dynamic_api) and
-/// [`SharedInformerFactory::dynamic`](crate::SharedInformerFactory::dynamic) take.
+/// [`SharedInformerFactory::dynamic`](crate::SharedInformerFactory::dynamic) take its [`resource`](Self::resource).
 ///
 /// ```
+/// use k8s_informer::object::Scope;
 /// use k8s_informer::testing::ApiServer;
 /// use k8s_informer::{Client, Config, Stop};
 ///
 /// let server = ApiServer::start()?;
 /// let deployments = Client::new(Config::new(server.url()))?.discover("deploy", &Stop::new())?;
-/// assert_eq!((deployments.singular(), deployments.kind()), ("deployment", "Deployment"));
-/// assert!(deployments.is_namespaced() && deployments.has_verb("deletecollection"));
-/// let scale = deployments.subresources().iter().find(|below| below.name() == "scale").unwrap();
-/// assert_eq!(scale.group_version_kind().to_string(), "autoscaling/v1 Scale");
+/// assert_eq!((&*deployments.singular, &*deployments.kind.kind), ("deployment", "Deployment"));
+/// assert!(deployments.scope == Scope::Namespaced && deployments.has_verb("deletecollection"));
+/// let scale = deployments.subresources.iter().find(|below| below.name == "scale").unwrap();
+/// assert_eq!(scale.kind.to_string(), "autoscaling/v1 Scale");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct DiscoveredResource {
-    pub(super) resource: GroupVersionResource,
-    pub(super) kind: GroupVersionKind,
-    pub(super) singular: String,
-    pub(super) scope: Scope,
-    pub(super) verbs: Vec<String>,
-    pub(super) short_names: Vec<String>,
-    pub(super) categories: Vec<String>,
-    pub(super) subresources: Vec<DiscoveredSubresource>,
-    pub(super) is_preferred: bool,
+    /// Group, version and the name in paths: `deployments` of `apps/v1`.
+    pub resource: GroupVersionResource,
+    /// The kind of the objects: `Deployment` of `apps/v1`.
+    pub kind: GroupVersionKind,
+    /// The name of one object: `deployment`.
+    pub singular: String,
+    /// Whether the objects are in namespaces, or belong to the whole cluster.
+    pub scope: Scope,
+    /// What can be done with it: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
+    pub verbs: Vec<String>,
+    /// Abbreviations that kubectl accepts: `deploy`.
+    pub short_names: Vec<String>,
+    /// The sets that it belongs to: `all`.
+    pub categories: Vec<String>,
+    /// What is below each of the objects.
+    pub subresources: Vec<DiscoveredSubresource>,
+    /// Whether the server prefers this version of it: that of its group, or the first one that has it.
+    pub is_preferred: bool,
 }
 
-/// What there is below each object of a [`DiscoveredResource`]: `status`, `scale`, `log`.
+/// What is below each object of a [`DiscoveredResource`]: `status`, `scale`, `log`.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct DiscoveredSubresource {
-    pub(super) name: String,
-    pub(super) kind: GroupVersionKind,
-    pub(super) verbs: Vec<String>,
+    /// The last part of the path: `scale`.
+    pub name: String,
+    /// What is read and written there, which can be of another group: `autoscaling/v1 Scale`.
+    pub kind: GroupVersionKind,
+    /// What can be done with it.
+    pub verbs: Vec<String>,
 }
 
-/// A version of a group that could not be asked for its resources. A part of client-go's
-/// `ErrGroupDiscoveryFailed`.
+/// A version of a group whose resources could not be read. A part of client-go's `ErrGroupDiscoveryFailed`.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct DiscoveryFailure {
-    pub(super) group: String,
-    pub(super) version: String,
-    pub(super) error: Error,
+    /// The group.
+    pub group: String,
+    /// The version; empty if the group could not be read at all.
+    pub version: String,
+    /// Why.
+    pub error: Error,
 }
 
 impl Discovery {
@@ -116,8 +136,8 @@ impl Discovery {
             let others = group
                 .versions
                 .iter()
-                .filter(|version| **version != group.preferred);
-            for version in iter::once(&group.preferred).chain(others) {
+                .filter(|version| **version != group.preferred_version);
+            for version in iter::once(&group.preferred_version).chain(others) {
                 let of_version = by_version.remove(&(group.name.clone(), version.clone()));
                 for mut resource in of_version.unwrap_or_default() {
                     if seen.insert(resource.resource.clone()) {
@@ -168,132 +188,21 @@ impl Discovery {
     }
 }
 
-impl DiscoveredGroup {
-    /// The name, `""` for the core group.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The versions, in the server's order.
-    pub fn versions(&self) -> impl Iterator<Item = &str> {
-        self.versions.iter().map(String::as_str)
-    }
-
-    /// The version that the server takes for the one to be used.
-    pub fn preferred_version(&self) -> &str {
-        &self.preferred
-    }
-}
-
 impl DiscoveredResource {
-    /// The group, `""` for the core group.
-    pub fn group(&self) -> &str {
-        self.resource.group()
-    }
-
-    /// The version.
-    pub fn version(&self) -> &str {
-        self.resource.version()
-    }
-
-    /// The name in paths: `deployments`.
-    pub fn plural(&self) -> &str {
-        self.resource.resource()
-    }
-
-    /// The name of one: `deployment`.
-    pub fn singular(&self) -> &str {
-        &self.singular
-    }
-
-    /// The kind of its objects: `Deployment`.
-    pub fn kind(&self) -> &str {
-        self.kind.kind()
-    }
-
-    /// Where its objects are: what an [`Api`](crate::client::api::Api) and an informer take.
-    pub fn group_version_resource(&self) -> GroupVersionResource {
-        self.resource.clone()
-    }
-
-    /// What its objects say they are.
-    pub fn group_version_kind(&self) -> GroupVersionKind {
-        self.kind.clone()
-    }
-
-    /// Whether its objects live in namespaces, or are of the whole cluster.
-    pub fn scope(&self) -> Scope {
-        self.scope
-    }
-
-    /// Whether its objects live in namespaces.
-    pub fn is_namespaced(&self) -> bool {
-        self.scope == Scope::Namespaced
-    }
-
-    /// What can be done with it: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`,
-    /// `deletecollection`.
-    pub fn verbs(&self) -> impl Iterator<Item = &str> {
-        self.verbs.iter().map(String::as_str)
-    }
-
     /// Whether this can be done with it.
     pub fn has_verb(&self, verb: &str) -> bool {
         self.verbs.iter().any(|own| own == verb)
     }
 
-    /// What kubectl calls it for short: `deploy`.
-    pub fn short_names(&self) -> impl Iterator<Item = &str> {
-        self.short_names.iter().map(String::as_str)
+    pub(super) fn group(&self) -> &str {
+        &self.resource.group
     }
 
-    /// The sets that it belongs to: `all`.
-    pub fn categories(&self) -> impl Iterator<Item = &str> {
-        self.categories.iter().map(String::as_str)
+    pub(super) fn version(&self) -> &str {
+        &self.resource.version
     }
 
-    /// What there is below each of its objects.
-    pub fn subresources(&self) -> &[DiscoveredSubresource] {
-        &self.subresources
-    }
-
-    /// Whether this is the version of it that the server would have one use: that of its group, or the first
-    /// one that has it.
-    pub fn is_preferred(&self) -> bool {
-        self.is_preferred
-    }
-}
-
-impl DiscoveredSubresource {
-    /// The last part of its path: `scale`.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// What is read and written there, which may be of another group: `autoscaling/v1 Scale`.
-    pub fn group_version_kind(&self) -> GroupVersionKind {
-        self.kind.clone()
-    }
-
-    /// What can be done with it.
-    pub fn verbs(&self) -> impl Iterator<Item = &str> {
-        self.verbs.iter().map(String::as_str)
-    }
-}
-
-impl DiscoveryFailure {
-    /// The group.
-    pub fn group(&self) -> &str {
-        &self.group
-    }
-
-    /// The version; empty if the group could not be read at all.
-    pub fn version(&self) -> &str {
-        &self.version
-    }
-
-    /// Why.
-    pub fn error(&self) -> &Error {
-        &self.error
+    pub(super) fn plural(&self) -> &str {
+        &self.resource.resource
     }
 }

@@ -102,8 +102,8 @@ impl Discovery {
         let mut failures = self.failures().iter();
         let is_its_own = |failure: &&DiscoveryFailure| {
             !failure.group.is_empty()
-                && failure.group == kind.group()
-                && [kind.version(), ""].contains(&&*failure.version)
+                && failure.group == kind.group
+                && [&*kind.version, ""].contains(&&*failure.version)
         };
         Err(match failures.find(is_its_own) {
             Some(failure) => {
@@ -114,7 +114,7 @@ impl Discovery {
                     .context(format!("the kind {name}: its group"))
             }
             None => {
-                let text = self.nothing("kind", &kind.to_string(), kind.kind());
+                let text = self.nothing("kind", &kind.to_string(), &kind.kind);
                 Error::new(ErrorKind::NoMatch(text))
             }
         })
@@ -185,7 +185,7 @@ impl Discovery {
         } = asked;
         let any_group = group.is_empty() && !only_of_group;
         self.resources().iter().find(|found| {
-            (found.kind() == name || !only_of_group && found.kind().to_lowercase() == name)
+            (found.kind.kind == name || !only_of_group && found.kind.kind.to_lowercase() == name)
                 && (any_group || found.group() == group)
                 && version.is_none_or(|version| found.version() == version)
         })
@@ -239,7 +239,7 @@ impl Discovery {
         };
         let mut near = Vec::<(usize, String)>::new();
         for found in self.resources().iter().filter(|found| found.is_preferred) {
-            let kind = found.kind().to_lowercase();
+            let kind = found.kind.kind.to_lowercase();
             let long = [found.plural(), &*found.singular, &*kind];
             let distances = long
                 .into_iter()

@@ -116,7 +116,7 @@ impl Client {
     /// let (client, stop) = (Client::new(Config::new(server.url()))?, Stop::new());
     ///
     /// let maps = client.discover("cm", &stop)?;
-    /// assert_eq!((maps.plural(), maps.kind(), maps.is_namespaced()), ("configmaps", "ConfigMap", true));
+    /// assert_eq!((&*maps.resource.resource, &*maps.kind.kind), ("configmaps", "ConfigMap"));
     /// let namespace = maps.is_namespaced().then_some("default");
     /// let map = client.dynamic_api(&maps.group_version_resource(), namespace).get("settings", &stop)?;
     /// assert_eq!(map.kind(), "ConfigMap");
@@ -224,7 +224,7 @@ impl Client {
     ///     "versions": [{"name": "v1", "served": true, "storage": true}],
     /// }});
     /// server.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", widgets)?;
-    /// assert_eq!(client.rediscover(&stop)?.find("widget")?.kind(), "Widget");
+    /// assert_eq!(client.rediscover(&stop)?.find("widget")?.kind.kind, "Widget");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -241,7 +241,7 @@ impl Client {
         let found = self.discover(name, stop)?;
         for verb in ["list", "watch"] {
             if !found.has_verb(verb) {
-                let verbs: Vec<&str> = found.verbs().take(10).collect();
+                let verbs: Vec<&str> = found.verbs.iter().map(String::as_str).take(10).collect();
                 return Err(Error::other(format!(
                     "{} has no verb {verb}, which an informer needs; it has: {}",
                     found.resource,

@@ -8,7 +8,7 @@ use std::thread;
 
 use k8s_informer::client::Request;
 use k8s_informer::object::GroupVersionResource;
-use k8s_informer::reflector::{ListOptions, ListerWatcher};
+use k8s_informer::reflector::ListOptions;
 use k8s_informer::{Client, Config, Stop};
 
 use crate::client::server::{Reply, SOON, Seen, Server, first_chunk, read_request, reply};

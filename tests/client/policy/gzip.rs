@@ -10,7 +10,7 @@ use flate2::write::GzEncoder;
 use k8s_informer::client::Request;
 use k8s_informer::metrics::ClientMetrics;
 use k8s_informer::object::GroupVersionResource;
-use k8s_informer::reflector::{ListOptions, ListerWatcher, ReflectorOptions};
+use k8s_informer::reflector::{ListOptions, ListerWatcherSource, ReflectorOptions};
 use k8s_informer::{Client, Config, Error, SharedInformerFactory, Stop};
 
 use crate::client::server::{Reply, SOON, Server, reply};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use k8s_informer::client::Request;
 use k8s_informer::client::api::{Api, DeleteOptions};
 use k8s_informer::object::GroupVersionResource;
-use k8s_informer::reflector::{ListOptions, ListerWatcher};
+use k8s_informer::reflector::ListOptions;
 use k8s_informer::{Client, Config, DynamicObject, Error, Stop};
 
 use crate::client::server::{Reply, SOON, Server, first_chunk, read_request, reply};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_informer::client::Request;
 use k8s_informer::metrics::ClientMetrics;
 use k8s_informer::object::GroupVersionResource;
-use k8s_informer::reflector::{ListOptions, ListerWatcher};
+use k8s_informer::reflector::ListOptions;
 use k8s_informer::testing::FakeClock;
 use k8s_informer::{Client, Config, Stop};
 

@@ -2,7 +2,7 @@ use std::sync::{Arc, Mutex};
 
 use k8s_informer::client::{Request, Warning};
 use k8s_informer::object::GroupVersionResource;
-use k8s_informer::reflector::{ListOptions, ListerWatcher};
+use k8s_informer::reflector::ListOptions;
 use k8s_informer::{Client, Config, Stop};
 
 use super::logged;

@@ -174,7 +174,7 @@ fn run(config: &Value, steps: &[Value], until: usize) -> Vec<Value> {
     );
     let store: Arc<dyn ReflectorStore<DynamicObject>> = recorder.clone();
     let options = options(config, Arc::new(clock.clone()), &recorder);
-    let reflector = Reflector::new(Arc::new(lister_watcher), store, options);
+    let reflector = Reflector::new(lister_watcher, store, options);
 
     let (accepted, arrived) = mpsc::channel();
     let is_over = AtomicBool::new(false);

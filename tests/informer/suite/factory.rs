@@ -52,8 +52,8 @@ impl ListerWatcherSource for Source {
     ) -> Arc<dyn ListerWatcher> {
         self.asked
             .lock()
-            .push((resource.resource().to_owned(), namespace.map(str::to_owned)));
-        Arc::new(self.feed(resource.resource()))
+            .push((resource.resource.clone(), namespace.map(str::to_owned)));
+        Arc::new(self.feed(&resource.resource))
     }
 }
 
