@@ -31,5 +31,5 @@
 pub use crate::informer::handler::{
     ChannelHandler, FilteringHandler, HandlerFuncs, Notification, ResourceEventHandler,
 };
-pub use crate::informer::listener::{HandlerBuffer, HandlerStats, RingGrowing};
+pub use crate::informer::listener::{HandlerBuffer, HandlerStats};
 pub use crate::informer::registration::{HandlerOptions, HandlerRegistration};

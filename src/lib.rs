@@ -210,5 +210,6 @@ struct Readme;
 pub mod __private {
     #[cfg(feature = "client")]
     pub use crate::client::exec_credential;
+    pub use crate::informer::listener::RingGrowing;
     pub use crate::object::{ObjectMetadata, api_version_group, api_version_version};
 }

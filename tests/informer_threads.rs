@@ -13,7 +13,8 @@ use k8s_informer::handler::{ChannelHandler, HandlerFuncs, HandlerOptions, Handle
 use k8s_informer::informer::{InformerError, SharedIndexInformerOptions, StackSizes, new_informer};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::{
-    Body, ListOptions, ListWatch, ListerWatcher, ListerWatcherSource, ReflectorState,
+    Body, ListOptions, ListWatch, ListerWatcher, ListerWatcherSource, ReflectorOptions,
+    ReflectorState,
 };
 use k8s_informer::testing::{Answer, ApiServer, FakeClock, ScriptedListerWatcher};
 use k8s_informer::time::Backoff;
@@ -546,10 +547,12 @@ fn a_stack_that_the_system_has_not_is_an_error_and_no_panic() {
     }
     let mut sizes = StackSizes::default();
     sizes.others = Some(usize::MAX);
+    let mut reflector = ReflectorOptions::default();
+    reflector.stack_sizes = sizes;
     let server = ApiServer::start().unwrap();
     let client = Client::new(Config::new(server.url())).unwrap();
     let factory = SharedInformerFactory::builder(client)
-        .stack_sizes(sizes)
+        .reflector_options(reflector)
         .build();
     factory.dynamic(GroupVersionResource::new("", "v1", "pods"));
     let error = factory.start(&Stop::new()).unwrap_err();

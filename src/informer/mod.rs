@@ -66,6 +66,4 @@ pub use queue::InformerQueue;
 pub use scope::InformerScope;
 pub use shared_informer::SharedIndexInformer;
 pub use source::Source;
-pub use wait::{
-    SyncError, SyncOptions, Unsynced, wait_for_cache_sync, wait_for_cache_sync_timeout,
-};
+pub use wait::{SyncError, SyncOptions, Unsynced, wait_for_cache_sync};

@@ -130,7 +130,7 @@ impl InformerScope {
     }
 
     /// The namespaces that were named, sorted; none for all.
-    pub fn namespaces(&self) -> &[String] {
+    pub(crate) fn namespaces(&self) -> &[String] {
         &self.namespaces
     }
 

@@ -109,11 +109,6 @@ impl<T> Source<T> {
         self.scope = Some(scope);
         self
     }
-
-    /// The resource.
-    pub fn resource(&self) -> &GroupVersionResource {
-        &self.resource
-    }
 }
 
 impl<T> Clone for Source<T> {

@@ -32,29 +32,6 @@ pub fn wait_for_cache_sync<'a>(
     wait(stop, None, synced)
 }
 
-/// As [`wait_for_cache_sync`], but no longer than this.
-///
-/// ```
-/// use k8s_informer::{Done, Stop};
-/// use k8s_informer::informer::wait_for_cache_sync_timeout;
-/// use std::time::Duration;
-///
-/// let pods = Done::new("pods");
-/// let error = wait_for_cache_sync_timeout(&Stop::new(), Duration::from_millis(1), [&pods]).unwrap_err();
-/// assert_eq!(error.to_string(), "after 1ms these had not synced: pods");
-/// ```
-///
-/// # Errors
-///
-/// As there, and after this time.
-pub fn wait_for_cache_sync_timeout<'a>(
-    stop: &Stop,
-    timeout: Duration,
-    synced: impl IntoIterator<Item = &'a Done>,
-) -> Result<(), SyncError> {
-    wait(stop, Some(timeout), synced)
-}
-
 fn wait<'a>(
     stop: &Stop,
     timeout: Option<Duration>,

@@ -13,7 +13,7 @@ use crate::object::{GroupVersionResource, Object};
 use crate::reflector::{ListerWatcherSource, ReflectorOptions};
 use crate::store::Transform;
 use crate::sync::Mutex;
-use crate::threads::{Owner, StackSizes, Threads};
+use crate::threads::{Owner, Threads};
 use crate::wire::ListOptions;
 
 /// What all informers of a factory have in common.
@@ -102,13 +102,6 @@ impl SharedInformerFactoryBuilder {
     /// resync period and the sizes of stacks, too.
     pub fn reflector_options(mut self, options: ReflectorOptions) -> Self {
         self.common.reflector = options;
-        self
-    }
-
-    /// How much stack the threads get. It is one of the [`reflector_options`](Self::reflector_options), which
-    /// set it, too.
-    pub fn stack_sizes(mut self, sizes: StackSizes) -> Self {
-        self.common.reflector.stack_sizes = sizes;
         self
     }
 

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, mpsc};
 
-use k8s_informer::handler::{HandlerOptions, ResourceEventHandler, RingGrowing};
+use k8s_informer::__private::RingGrowing;
+use k8s_informer::handler::{HandlerOptions, ResourceEventHandler};
 use k8s_informer::{DynamicObject, Object, impl_object};
 use parking_lot::Mutex;
 
