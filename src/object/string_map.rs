@@ -54,16 +54,6 @@ impl StringMap {
             .find_map(|(other, value)| (other == key).then_some(value))
     }
 
-    /// Whether there is such a key.
-    ///
-    /// ```
-    /// let labels = k8s_informer::object::StringMap::from([("app", "web")]);
-    /// assert!(labels.contains_key("app") && !labels.contains_key("web"));
-    /// ```
-    pub fn contains_key(&self, key: &str) -> bool {
-        self.get(key).is_some()
-    }
-
     /// How many entries there are: it counts them.
     ///
     /// ```
@@ -91,26 +81,6 @@ impl StringMap {
     /// ```
     pub fn iter(&self) -> StringMapIter<'_> {
         StringMapIter { rest: &self.text }
-    }
-
-    /// The keys, sorted.
-    ///
-    /// ```
-    /// let labels = k8s_informer::object::StringMap::from([("tier", "1"), ("app", "web")]);
-    /// assert_eq!(labels.keys().collect::<Vec<_>>(), ["app", "tier"]);
-    /// ```
-    pub fn keys(&self) -> impl Iterator<Item = &str> {
-        self.iter().map(|(key, _)| key)
-    }
-
-    /// The values, in the order of their keys.
-    ///
-    /// ```
-    /// let labels = k8s_informer::object::StringMap::from([("tier", "1"), ("app", "web")]);
-    /// assert_eq!(labels.values().collect::<Vec<_>>(), ["web", "1"]);
-    /// ```
-    pub fn values(&self) -> impl Iterator<Item = &str> {
-        self.iter().map(|(_, value)| value)
     }
 
     /// Sets the value of a key, and gives the one that it had. All of the map is written anew.

@@ -105,7 +105,7 @@ impl Watermark {
     /// # Errors
     ///
     /// As [`wait`](Self::wait): the first one's that has any.
-    pub fn wait_all<'a>(
+    pub(crate) fn wait_all<'a>(
         watermarks: impl IntoIterator<Item = &'a Self>,
         version: &str,
         timeout: Duration,
@@ -125,7 +125,7 @@ impl Watermark {
 
     /// The lowest of several that are there: what all have reached. Empty if one has reached none, or if they
     /// can't be compared.
-    pub fn lowest<'a>(watermarks: impl IntoIterator<Item = &'a Self>) -> String {
+    pub(crate) fn lowest<'a>(watermarks: impl IntoIterator<Item = &'a Self>) -> String {
         let mut reached = watermarks
             .into_iter()
             .map(|watermark| watermark.shared.reached.lock().clone());
@@ -273,3 +273,27 @@ impl fmt::Display for WaitError {
 impl Error for WaitError {}
 
 debug_as_display!(WaitError);
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::Watermark;
+    use crate::stop::Stop;
+
+    #[test]
+    fn lowest_is_what_all_have_reached() {
+        let several = [Watermark::new(), Watermark::new(), Watermark::new()];
+        assert_eq!(Watermark::lowest(&several), "");
+        several
+            .iter()
+            .zip(["10", "9", "11"])
+            .for_each(|(one, version)| one.set(version));
+        assert_eq!(Watermark::lowest(&several), "9");
+        assert_eq!(Watermark::lowest([]), "");
+        assert_eq!(Watermark::lowest(&several[..1]), "10");
+        Watermark::wait_all(&several, "9", Duration::ZERO, &Stop::new()).unwrap();
+        several[1].set("abc");
+        assert_eq!(Watermark::lowest(&several), "");
+    }
+}

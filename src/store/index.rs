@@ -57,7 +57,7 @@ impl<T> IndexFunc<T> {
     /// # Errors
     ///
     /// What the function fails with, as text, or the message of its panic.
-    pub fn values(&self, object: &T) -> Result<Vec<String>, String> {
+    pub(crate) fn values(&self, object: &T) -> Result<Vec<String>, String> {
         catch(|| (self.function)(object).map_err(|error| error.to_string()))
             .and_then(|result| result)
     }
@@ -131,13 +131,8 @@ impl<T> Indexers<T> {
     }
 
     /// The names, sorted.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.functions.keys().map(|name| &**name)
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.functions.is_empty()
     }
 
     pub(super) fn into_functions(self) -> BTreeMap<Arc<str>, IndexFunc<T>> {

@@ -82,7 +82,7 @@ impl<T> Indexer<T> {
     }
 
     /// How the indexer reads keys and resourceVersions.
-    pub fn accessor(&self) -> &Accessor<T> {
+    pub(crate) fn accessor(&self) -> &Accessor<T> {
         &self.accessor
     }
 

@@ -265,8 +265,7 @@ pub trait KnownObjects<T>: Send + Sync {
 /// A whole store: written by a reflector or a controller, read by anyone. client-go's `Store`.
 ///
 /// Ask for an `Arc<dyn Store<T>>` where it is all the same which one it is: [`Indexer`], [`ExpirationCache`],
-/// [`UndeltaStore`] or one of yours. Each has these operations as methods of its own, too, and says what else
-/// they do.
+/// [`UndeltaStore`] or one of yours. Their implementations document what else these operations do.
 ///
 /// What holds for those of this crate: an add and an update are the same, a deletion of what is not there is
 /// no error (S2), a replace that fails has replaced nothing (S4), and objects are shared, not copied, in an

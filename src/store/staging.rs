@@ -131,18 +131,13 @@ impl Gaps {
         self.any || self.keys.contains(key)
     }
 
-    /// Whether it can't be told which objects they are: nothing may be taken for deleted.
-    pub fn may_be_any(&self) -> bool {
-        self.any
-    }
-
     /// Whether the store has none of them.
     pub(crate) fn are_empty_in<T>(&self, staging: &dyn Staging<T>) -> bool {
         !self.any && self.keys.iter().all(|key| staging.cached(key).is_none())
     }
 
     /// Whether everything could be read.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         !self.any && self.keys.is_empty()
     }
 }

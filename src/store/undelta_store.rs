@@ -73,75 +73,9 @@ impl<T: 'static> UndeltaStore<T> {
 }
 
 impl<T> UndeltaStore<T> {
-    /// Stores an object, in place of the one with its key if there is one, and pushes.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError::Key`] if it has no key: nothing has changed then, and nothing is pushed.
-    pub fn add(&self, object: Arc<T>) -> Result<(), StoreError> {
-        self.store.add(object)?;
-        self.pushed();
-        Ok(())
-    }
-
-    /// The same as [`add`](Self::add).
-    ///
-    /// # Errors
-    ///
-    /// As [`add`](Self::add).
-    pub fn update(&self, object: Arc<T>) -> Result<(), StoreError> {
-        self.add(object)
-    }
-
-    /// Takes an object out, and pushes, also if it was not there.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError::Key`] if it has no key: nothing has changed then, and nothing is pushed.
-    pub fn delete(&self, gone: Deleted<T>) -> Result<(), StoreError> {
-        self.store.delete(gone)?;
-        self.pushed();
-        Ok(())
-    }
-
-    /// These are all the objects, of several with one key the last; pushes once.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError::Key`] if one of them has no key: nothing has changed then, and nothing is pushed.
-    pub fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
-        self.store.replace(objects, resource_version)?;
-        self.pushed();
-        Ok(())
-    }
-
-    /// What is stored under the key of this object.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError::Key`] if the object has no key.
-    pub fn get(&self, object: &T) -> Result<Option<Arc<T>>, StoreError> {
-        self.store.get(object)
-    }
-
     /// The object with this key.
     pub fn get_by_key(&self, key: &str) -> Option<Arc<T>> {
         self.store.get_by_key(key)
-    }
-
-    /// All objects, in no order.
-    pub fn list(&self) -> Vec<Arc<T>> {
-        self.store.list()
-    }
-
-    /// All keys, in no order.
-    pub fn list_keys(&self) -> Vec<Key> {
-        self.store.list_keys()
-    }
-
-    /// The resourceVersion of the last thing that was written; it may go back (X9). Empty at first.
-    pub fn last_store_sync_resource_version(&self) -> String {
-        self.store.last_store_sync_resource_version()
     }
 
     /// Sees to it that what has just been written is pushed.
@@ -173,20 +107,46 @@ impl<T> UndeltaStore<T> {
 }
 
 impl<T: Send + Sync> ReflectorStore<T> for UndeltaStore<T> {
+    /// Stores an object, in place of the one with its key if there is one, and pushes.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Key`] if it has no key: nothing has changed then, and nothing is pushed.
     fn add(&self, object: Arc<T>) -> Result<(), StoreError> {
+        self.store.add(object)?;
+        self.pushed();
+        Ok(())
+    }
+
+    /// The same as [`add`](Self::add).
+    ///
+    /// # Errors
+    ///
+    /// As [`add`](Self::add).
+    fn update(&self, object: Arc<T>) -> Result<(), StoreError> {
         self.add(object)
     }
 
-    fn update(&self, object: Arc<T>) -> Result<(), StoreError> {
-        self.update(object)
+    /// Takes an object out, and pushes, also if it was not there.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Key`] if it has no key: nothing has changed then, and nothing is pushed.
+    fn delete(&self, gone: Deleted<T>) -> Result<(), StoreError> {
+        self.store.delete(gone)?;
+        self.pushed();
+        Ok(())
     }
 
-    fn delete(&self, object: Deleted<T>) -> Result<(), StoreError> {
-        self.delete(object)
-    }
-
+    /// These are all the objects, of several with one key the last; pushes once.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Key`] if one of them has no key: nothing has changed then, and nothing is pushed.
     fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
-        self.replace(objects, resource_version)
+        self.store.replace(objects, resource_version)?;
+        self.pushed();
+        Ok(())
     }
 
     fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
@@ -195,8 +155,9 @@ impl<T: Send + Sync> ReflectorStore<T> for UndeltaStore<T> {
 }
 
 impl<T: Send + Sync> KnownObjects<T> for UndeltaStore<T> {
+    /// All keys, in no order.
     fn list_keys(&self) -> Vec<Key> {
-        self.list_keys()
+        self.store.list_keys()
     }
 
     fn lookup(&self, key: &str) -> Result<Option<Arc<T>>, StoreError> {
@@ -205,16 +166,23 @@ impl<T: Send + Sync> KnownObjects<T> for UndeltaStore<T> {
 }
 
 impl<T: Send + Sync> Store<T> for UndeltaStore<T> {
+    /// All objects, in no order.
     fn list(&self) -> Vec<Arc<T>> {
-        self.list()
+        self.store.list()
     }
 
+    /// What is stored under the key of this object.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Key`] if the object has no key.
     fn get(&self, object: &T) -> Result<Option<Arc<T>>, StoreError> {
-        self.get(object)
+        self.store.get(object)
     }
 
+    /// The resourceVersion of the last thing that was written; it may go back (X9). Empty at first.
     fn last_store_sync_resource_version(&self) -> String {
-        self.last_store_sync_resource_version()
+        self.store.last_store_sync_resource_version()
     }
 }
 

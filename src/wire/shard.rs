@@ -93,7 +93,7 @@ impl Shard {
     }
 
     /// Whether the objects of which the UID, or the namespace, has this hash are in this shard.
-    pub fn contains_hash(&self, hash: u64) -> bool {
+    pub(crate) fn contains_hash(&self, hash: u64) -> bool {
         (self.first..=self.last).contains(&hash)
     }
 

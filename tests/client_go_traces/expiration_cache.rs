@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_informer::Deleted;
-use k8s_informer::store::{ExpirationCache, ReflectorStore};
+use k8s_informer::store::{ExpirationCache, KnownObjects, ReflectorStore, Store};
 use k8s_informer::testing::FakeClock;
 use serde_json::{Value, json};
 

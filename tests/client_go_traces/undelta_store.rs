@@ -1,7 +1,7 @@
 use std::sync::mpsc::{Receiver, channel};
 
 use k8s_informer::Deleted;
-use k8s_informer::store::{ReflectorStore, UndeltaStore};
+use k8s_informer::store::{KnownObjects, ReflectorStore, Store, UndeltaStore};
 use serde_json::{Value, json};
 
 use super::Replay;

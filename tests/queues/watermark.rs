@@ -460,22 +460,6 @@ fn versions_that_can_not_be_compared_end_a_wait_at_once() {
 }
 
 #[test]
-fn of_several_the_lowest_is_what_all_have_reached() {
-    let several = [Watermark::new(), Watermark::new(), Watermark::new()];
-    assert_eq!(Watermark::lowest(&several), "");
-    several
-        .iter()
-        .zip(["10", "9", "11"])
-        .for_each(|(one, version)| one.set(version));
-    assert_eq!(Watermark::lowest(&several), "9");
-    assert_eq!(Watermark::lowest([]), "");
-    assert_eq!(Watermark::lowest(&several[..1]), "10");
-    Watermark::wait_all(&several, "9", Duration::ZERO, &Stop::new()).unwrap();
-    several[1].set("abc");
-    assert_eq!(Watermark::lowest(&several), "");
-}
-
-#[test]
 fn wait_errors_say_what_happened() {
     let reached = || "4".to_owned();
     let said = [

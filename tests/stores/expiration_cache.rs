@@ -8,8 +8,8 @@ use std::time::Duration;
 use k8s_informer::Deleted;
 use k8s_informer::object::{Accessor, Key};
 use k8s_informer::store::{
-    Change, ExpirationCache, ExpirationPolicy, ReflectorStore, Store, StoreError, TimestampedEntry,
-    TtlPolicy,
+    Change, ExpirationCache, ExpirationPolicy, KnownObjects, ReflectorStore, Store, StoreError,
+    TimestampedEntry, TtlPolicy,
 };
 use k8s_informer::testing::FakeClock;
 use k8s_informer::time::Clock;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use k8s_informer::Deleted;
 use k8s_informer::object::Accessor;
-use k8s_informer::store::{Change, ReflectorStore, Store, StoreError, UndeltaStore};
+use k8s_informer::store::{Change, KnownObjects, ReflectorStore, Store, StoreError, UndeltaStore};
 
 use super::things::*;
 use crate::log_capture;

@@ -65,80 +65,6 @@ impl<T> ExpirationCache<T> {
         ExpirationCacheBuilder::new(accessor)
     }
 
-    /// Stores an object and stamps it, in place of the one with its key if there is one (E1).
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError::Key`] if it has no key: nothing has changed then.
-    pub fn add(&self, object: Arc<T>) -> Result<(), StoreError> {
-        let key = self.accessor.key(&object)?;
-        let entry = TimestampedEntry {
-            key: Arc::clone(&key),
-            object,
-            timestamp: self.clock.now(),
-        };
-        self.storage.add(key, Arc::new(entry)).map(drop)
-    }
-
-    /// The same as [`add`](Self::add): it is young again (E1).
-    ///
-    /// # Errors
-    ///
-    /// As [`add`](Self::add).
-    pub fn update(&self, object: Arc<T>) -> Result<(), StoreError> {
-        self.add(object)
-    }
-
-    /// Takes an object out. The resourceVersion becomes that of the object given, whether it was there or not
-    /// (E5); a tombstone leaves it.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError::Key`] if the object has no key.
-    pub fn delete(&self, gone: Deleted<T>) -> Result<(), StoreError> {
-        let key = self.accessor.key_of_deleted(&gone)?;
-        let resource_version = match &gone {
-            Deleted::Final(object) => self.accessor.resource_version(object),
-            Deleted::FinalStateUnknown { .. } => None,
-        };
-        self.storage.delete_at(&key, resource_version);
-        Ok(())
-    }
-
-    /// These are all the objects, all of one age (E1); of several with one key the last counts.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError::Key`] if one of them has no key: nothing has changed then.
-    pub fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
-        let timestamp = self.clock.now();
-        let stamped = |object: Arc<T>| {
-            let key = self.accessor.key(&object)?;
-            Ok((
-                Arc::clone(&key),
-                Arc::new(TimestampedEntry {
-                    key,
-                    object,
-                    timestamp,
-                }),
-            ))
-        };
-        let entries = objects
-            .into_iter()
-            .map(stamped)
-            .collect::<Result<_, StoreError>>()?;
-        self.storage.replace(entries, resource_version)
-    }
-
-    /// What is stored under the key of this object, unless it has expired (E3).
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError::Key`] if the object has no key; else as [`get_by_key`](Self::get_by_key).
-    pub fn get(&self, object: &T) -> Result<Option<Arc<T>>, StoreError> {
-        self.get_by_key(&self.accessor.key(object)?)
-    }
-
     /// The object with this key, unless it has expired; then it is taken out (E3).
     ///
     /// # Errors
@@ -151,9 +77,12 @@ impl<T> ExpirationCache<T> {
         }
     }
 
-    /// All objects that have not expired, in no order; those that have are taken out (E3). One on which the
-    /// policy panics is left out, logged as an error, and stays.
-    pub fn list(&self) -> Vec<Arc<T>> {
+    /// Takes out whatever has expired: what client-go does by listing.
+    pub fn purge(&self) {
+        drop(self.unexpired_objects());
+    }
+
+    fn unexpired_objects(&self) -> Vec<Arc<T>> {
         let entries = self.storage.list();
         let mut objects = Vec::with_capacity(entries.len());
         for entry in entries {
@@ -163,22 +92,6 @@ impl<T> ExpirationCache<T> {
             }
         }
         objects
-    }
-
-    /// All keys, in no order, also of objects that have expired and were not read since (E3).
-    pub fn list_keys(&self) -> Vec<Key> {
-        self.storage.list_keys()
-    }
-
-    /// Takes out whatever has expired: what client-go does by listing.
-    pub fn purge(&self) {
-        drop(self.list());
-    }
-
-    /// The resourceVersion of the last replace, bookmark or deletion; adds and updates don't move it (E5).
-    /// Empty at first.
-    pub fn last_store_sync_resource_version(&self) -> String {
-        self.storage.last_store_sync_resource_version()
     }
 
     /// The object of an entry that has not expired. One that has is taken out, unless it was written again
@@ -203,20 +116,69 @@ impl<T> ExpirationCache<T> {
 }
 
 impl<T: Send + Sync> ReflectorStore<T> for ExpirationCache<T> {
+    /// Stores an object and stamps it, in place of the one with its key if there is one (E1).
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Key`] if it has no key: nothing has changed then.
     fn add(&self, object: Arc<T>) -> Result<(), StoreError> {
+        let key = self.accessor.key(&object)?;
+        let entry = TimestampedEntry {
+            key: Arc::clone(&key),
+            object,
+            timestamp: self.clock.now(),
+        };
+        self.storage.add(key, Arc::new(entry)).map(drop)
+    }
+
+    /// The same as [`add`](Self::add): it is young again (E1).
+    ///
+    /// # Errors
+    ///
+    /// As [`add`](Self::add).
+    fn update(&self, object: Arc<T>) -> Result<(), StoreError> {
         self.add(object)
     }
 
-    fn update(&self, object: Arc<T>) -> Result<(), StoreError> {
-        self.update(object)
+    /// Takes an object out. The resourceVersion becomes that of the object given, whether it was there or not
+    /// (E5); a tombstone leaves it.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Key`] if the object has no key.
+    fn delete(&self, gone: Deleted<T>) -> Result<(), StoreError> {
+        let key = self.accessor.key_of_deleted(&gone)?;
+        let resource_version = match &gone {
+            Deleted::Final(object) => self.accessor.resource_version(object),
+            Deleted::FinalStateUnknown { .. } => None,
+        };
+        self.storage.delete_at(&key, resource_version);
+        Ok(())
     }
 
-    fn delete(&self, object: Deleted<T>) -> Result<(), StoreError> {
-        self.delete(object)
-    }
-
+    /// These are all the objects, all of one age (E1); of several with one key the last counts.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Key`] if one of them has no key: nothing has changed then.
     fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
-        self.replace(objects, resource_version)
+        let timestamp = self.clock.now();
+        let stamped = |object: Arc<T>| {
+            let key = self.accessor.key(&object)?;
+            Ok((
+                Arc::clone(&key),
+                Arc::new(TimestampedEntry {
+                    key,
+                    object,
+                    timestamp,
+                }),
+            ))
+        };
+        let entries = objects
+            .into_iter()
+            .map(stamped)
+            .collect::<Result<_, StoreError>>()?;
+        self.storage.replace(entries, resource_version)
     }
 
     fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
@@ -226,8 +188,9 @@ impl<T: Send + Sync> ReflectorStore<T> for ExpirationCache<T> {
 }
 
 impl<T: Send + Sync> KnownObjects<T> for ExpirationCache<T> {
+    /// All keys, in no order, also of objects that have expired and were not read since (E3).
     fn list_keys(&self) -> Vec<Key> {
-        self.list_keys()
+        self.storage.list_keys()
     }
 
     fn lookup(&self, key: &str) -> Result<Option<Arc<T>>, StoreError> {
@@ -236,16 +199,25 @@ impl<T: Send + Sync> KnownObjects<T> for ExpirationCache<T> {
 }
 
 impl<T: Send + Sync> Store<T> for ExpirationCache<T> {
+    /// All objects that have not expired, in no order; those that have are taken out (E3). One on which the
+    /// policy panics is left out, logged as an error, and stays.
     fn list(&self) -> Vec<Arc<T>> {
-        self.list()
+        self.unexpired_objects()
     }
 
+    /// What is stored under the key of this object, unless it has expired (E3).
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Key`] if the object has no key; else as [`get_by_key`](Self::get_by_key).
     fn get(&self, object: &T) -> Result<Option<Arc<T>>, StoreError> {
-        self.get(object)
+        self.get_by_key(&self.accessor.key(object)?)
     }
 
+    /// The resourceVersion of the last replace, bookmark or deletion; adds and updates don't move it (E5).
+    /// Empty at first.
     fn last_store_sync_resource_version(&self) -> String {
-        self.last_store_sync_resource_version()
+        self.storage.last_store_sync_resource_version()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Item, accessor, item};
-use crate::store::{ExpirationCache, TimestampedEntry};
+use crate::store::{ExpirationCache, ReflectorStore, Store, TimestampedEntry};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{any, check, join_all, thread};
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::{Item, accessor, item};
 use crate::object::Deleted;
-use crate::store::UndeltaStore;
+use crate::store::{ReflectorStore, Store, UndeltaStore};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, any, check, join_all, thread};
 

@@ -134,7 +134,7 @@ impl<T> ThreadSafeStore<T> {
 
     /// Tells the resourceVersion to these metrics whenever it is written (X13).
     #[must_use]
-    pub fn with_metrics(mut self, metrics: Arc<dyn InformerMetrics>) -> Self {
+    pub(crate) fn with_metrics(mut self, metrics: Arc<dyn InformerMetrics>) -> Self {
         self.meter = Meter::new(Some(metrics));
         self
     }
