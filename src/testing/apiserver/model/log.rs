@@ -82,18 +82,13 @@ impl RequestRecord {
     }
 
     /// The query parameters, decoded, in the order sent.
-    pub fn query(&self) -> &[(String, String)] {
+    pub(crate) fn query(&self) -> &[(String, String)] {
         &self.0.head.query
     }
 
     /// The first query parameter of that name.
     pub fn param(&self, name: &str) -> Option<&str> {
         self.0.head.param(name)
-    }
-
-    /// The headers in the order sent, credentials included.
-    pub fn headers(&self) -> &[(String, String)] {
-        &self.0.head.headers
     }
 
     /// The first header of that name, whatever its case.

@@ -202,8 +202,7 @@ mod tests {
         let resource = ApiResource::new("", "v1", "things", "Thing");
         Selection::parse(selector, "", &resource)
             .unwrap_err()
-            .message()
-            .to_owned()
+            .to_string()
     }
 
     #[test]
@@ -254,11 +253,11 @@ mod tests {
         assert_eq!(matches("spec.node!=5"), Ok(false));
         assert_eq!(matches("metadata.name=a\\,b"), Ok(true));
         assert_eq!(
-            matches("spec.other=5").unwrap_err().message(),
+            matches("spec.other=5").unwrap_err().to_string(),
             "field label not supported: spec.other"
         );
         assert_eq!(
-            matches("xx").unwrap_err().message(),
+            matches("xx").unwrap_err().to_string(),
             "invalid selector: 'xx'; can't understand 'xx'"
         );
         assert_eq!(matches("").map_err(|e| e.code()), Ok(true));

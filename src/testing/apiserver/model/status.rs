@@ -46,16 +46,6 @@ impl StatusError {
         self.0.reason
     }
 
-    /// What a human reads.
-    pub fn message(&self) -> &str {
-        &self.0.message
-    }
-
-    /// The `Status` object as it goes over the wire.
-    pub fn to_json(&self) -> Value {
-        serde_json::from_slice(&self.body()).unwrap_or_default()
-    }
-
     /// The value of the `Retry-After` header, in seconds, where the answer has one.
     pub(crate) fn retry_after(&self) -> Option<u32> {
         self.0.retry_after
