@@ -79,7 +79,7 @@ type Cell = Arc<OnceLock<Weak<ExpirationCache<Held>>>>;
 fn policy(ttl: TtlPolicy, cell: Cell) -> impl ExpirationPolicy<Held> {
     move |entry: &TimestampedEntry<Held>| {
         touch();
-        match judge(entry.object().0) {
+        match judge(entry.object.0) {
             Verdict::ByAge => ttl.is_expired(entry),
             Verdict::Expired => true,
             Verdict::Panics => Failure::Panics.happen().is_empty(),

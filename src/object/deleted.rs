@@ -1,4 +1,3 @@
-use std::fmt;
 use std::sync::Arc;
 
 use super::{Key, Object};
@@ -15,6 +14,7 @@ use super::{Key, Object};
 /// assert_eq!((missed.namespace(), missed.name()), ("default", "web-0"));
 /// assert!(missed.is_final_state_unknown() && missed.object().is_none());
 /// ```
+#[derive(Debug)]
 #[doc(alias = "DeletedFinalStateUnknown")]
 pub enum Deleted<T> {
     /// The watch delivered the deletion, with the object as it was last.
@@ -81,19 +81,6 @@ impl<T> Clone for Deleted<T> {
                 key: Arc::clone(key),
                 last_known: last_known.clone(),
             },
-        }
-    }
-}
-
-impl<T: fmt::Debug> fmt::Debug for Deleted<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Final(object) => f.debug_tuple("Final").field(object).finish(),
-            Self::FinalStateUnknown { key, last_known } => f
-                .debug_struct("FinalStateUnknown")
-                .field("key", key)
-                .field("last_known", last_known)
-                .finish(),
         }
     }
 }

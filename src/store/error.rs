@@ -126,7 +126,7 @@ pub struct Rejected<T> {
 
 impl<T> Rejected<T> {
     /// A change that is still there.
-    pub fn new(change: Change<T>, error: impl Into<StoreError>) -> Self {
+    pub(crate) fn new(change: Change<T>, error: impl Into<StoreError>) -> Self {
         Self {
             change: Some(change),
             error: error.into(),

@@ -31,7 +31,7 @@ type PushFn<T> = dyn Fn(Vec<Arc<T>>) + Send + Sync;
 /// ```
 /// use k8s_informer::Deleted;
 /// use k8s_informer::object::Accessor;
-/// use k8s_informer::store::UndeltaStore;
+/// use k8s_informer::store::{ReflectorStore, UndeltaStore};
 /// use std::sync::{Arc, mpsc};
 ///
 /// let (sender, pushed) = mpsc::channel();

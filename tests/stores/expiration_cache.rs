@@ -78,7 +78,7 @@ fn e1_a_replace_gives_all_its_objects_one_age() {
     let cache = ExpirationCache::builder(versioned())
         .policy(move |entry: &TimestampedEntry<Thing>| {
             sender
-                .send((Arc::clone(entry.key()), entry.object().1, entry.timestamp()))
+                .send((Arc::clone(&entry.key), entry.object.1, entry.timestamp))
                 .unwrap();
             false
         })
@@ -155,9 +155,9 @@ fn e3_an_object_that_is_written_while_the_old_one_expires_stays() {
     let policy = {
         let cell = Arc::clone(&cell);
         move |entry: &TimestampedEntry<Thing>| {
-            let expired = entry.object().1 < 3;
+            let expired = entry.object.1 < 3;
             if expired {
-                let newer = thing("a", entry.object().1 + 1);
+                let newer = thing("a", entry.object.1 + 1);
                 cell.get().unwrap().add(newer).unwrap();
             }
             expired
@@ -305,7 +305,7 @@ fn a_policy_that_panics_loses_nothing() {
     let panics = Arc::new(AtomicBool::new(true));
     let policy = {
         let panics = Arc::clone(&panics);
-        move |entry: &TimestampedEntry<Thing>| match entry.object().1 {
+        move |entry: &TimestampedEntry<Thing>| match entry.object.1 {
             1 if panics.load(Ordering::Relaxed) => panic!("no idea"),
             value => value == 3,
         }
@@ -333,9 +333,8 @@ fn a_policy_may_build_on_the_ttl() {
         ttl: TTL,
         clock: Arc::new(clock.clone()),
     };
-    let policy = move |entry: &TimestampedEntry<Thing>| {
-        &**entry.key() != "for ever" && ttl.is_expired(entry)
-    };
+    let policy =
+        move |entry: &TimestampedEntry<Thing>| &*entry.key != "for ever" && ttl.is_expired(entry);
     let cache = ExpirationCache::builder(versioned())
         .policy(policy)
         .clock(Arc::new(clock.clone()))
@@ -372,8 +371,8 @@ fn user_code_runs_under_no_lock() {
             Ok(nosy.0.to_string().into())
         });
         let policy = |entry: &TimestampedEntry<Nosy>| {
-            entry.object().look();
-            entry.object().0 % 2 == 1
+            entry.object.look();
+            entry.object.0 % 2 == 1
         };
         let cache = Arc::new(ExpirationCache::builder(accessor).policy(policy).build());
         assert!(cell.set(Arc::clone(&cache)).is_ok());

@@ -35,7 +35,7 @@ use crate::time::Clock;
 /// ```
 /// use k8s_informer::testing::FakeClock;
 /// use k8s_informer::object::Accessor;
-/// use k8s_informer::store::ExpirationCache;
+/// use k8s_informer::store::{ExpirationCache, ReflectorStore};
 /// use std::sync::Arc;
 /// use std::time::Duration;
 ///

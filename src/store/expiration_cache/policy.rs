@@ -13,11 +13,11 @@ use crate::time::Clock;
 ///
 /// ```
 /// use k8s_informer::object::Accessor;
-/// use k8s_informer::store::{ExpirationCache, TimestampedEntry};
+/// use k8s_informer::store::{ExpirationCache, ReflectorStore, Store, TimestampedEntry};
 /// use std::sync::Arc;
 ///
 /// let cache = ExpirationCache::builder(Accessor::new(|word: &String| Ok(word.as_str().into())))
-///     .policy(|entry: &TimestampedEntry<String>| entry.object().starts_with('x'))
+///     .policy(|entry: &TimestampedEntry<String>| entry.object.starts_with('x'))
 ///     .build();
 /// cache.add(Arc::new("keep".to_owned()))?;
 /// cache.add(Arc::new("xyz".to_owned()))?;
@@ -37,27 +37,14 @@ impl<T, F: Fn(&TimestampedEntry<T>) -> bool + Send + Sync> ExpirationPolicy<T> f
 
 /// What an [`ExpirationCache`](super::ExpirationCache) keeps: an object, and when it came. client-go's
 /// `TimestampedEntry`.
+#[non_exhaustive]
 pub struct TimestampedEntry<T> {
-    pub(super) key: Key,
-    pub(super) object: Arc<T>,
-    pub(super) timestamp: Instant,
-}
-
-impl<T> TimestampedEntry<T> {
     /// The key of the object.
-    pub fn key(&self) -> &Key {
-        &self.key
-    }
-
+    pub key: Key,
     /// The object.
-    pub fn object(&self) -> &Arc<T> {
-        &self.object
-    }
-
+    pub object: Arc<T>,
     /// When it was last written, by the clock of the cache.
-    pub fn timestamp(&self) -> Instant {
-        self.timestamp
-    }
+    pub timestamp: Instant,
 }
 
 impl<T> fmt::Debug for TimestampedEntry<T> {
@@ -82,7 +69,7 @@ impl<T> fmt::Debug for TimestampedEntry<T> {
 ///
 /// let ttl = TtlPolicy { ttl: Duration::from_secs(60), clock: Arc::new(RealClock) };
 /// let but_the_root =
-///     move |entry: &TimestampedEntry<String>| &**entry.key() != "root" && ttl.is_expired(entry);
+///     move |entry: &TimestampedEntry<String>| &**entry.key != "root" && ttl.is_expired(entry);
 /// # let accessor = k8s_informer::object::Accessor::new(|word: &String| Ok(word.as_str().into()));
 /// let cache = k8s_informer::store::ExpirationCache::builder(accessor).policy(but_the_root).build();
 /// cache.add(Arc::new("root".to_owned()))?;

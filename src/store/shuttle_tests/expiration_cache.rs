@@ -19,7 +19,7 @@ impl Aging {
         let policy = {
             let oldest = Arc::clone(&oldest);
             move |entry: &TimestampedEntry<Item>| {
-                entry.object().version < oldest.load(Ordering::SeqCst)
+                entry.object.version < oldest.load(Ordering::SeqCst)
             }
         };
         Arc::new(Self {
