@@ -8,7 +8,7 @@ use crate::shrink::Shrink;
 /// initial size, when no more than a quarter of it is full (SP7).
 ///
 /// ```
-/// use k8s_informer::handler::RingGrowing;
+/// use k8s_informer::__private::RingGrowing;
 ///
 /// let mut ring = RingGrowing::new(2);
 /// for n in 0..5 {

@@ -53,13 +53,13 @@ impl ListerWatcherSource for Hurried {
     }
 }
 
-struct Resource<L> {
+struct Resource {
     client: Client,
     path: String,
-    inner: L,
+    inner: Arc<dyn ListerWatcher>,
 }
 
-impl<L: ListerWatcher> ListerWatcher for Resource<L> {
+impl ListerWatcher for Resource {
     fn list(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
         self.inner.list(options, stop)
     }
