@@ -2,9 +2,11 @@ use std::hint::black_box;
 
 /// Has the allocator take memory from the system in larger steps, while many objects come to stay.
 ///
-/// Some get it by the page, with a call to the system for each: glibc for all threads but the first one. It
-/// was a fifth of what a first list of Pods costs. A block that is given back at once leaves them with that
-/// much; it is smaller than what they would give back to the system themselves.
+/// Outside of the main thread, glibc grows its heap by the page, with a system call each. A block that is freed at once
+/// makes it grow in larger steps. The block is smaller than what glibc would return to the system.
+///
+/// `benches/reflector`, `--case memory pod whole 10000`: 9,912 calls of `mprotect` instead of 121,311, and 9 to 18 % less
+/// CPU time (median and least of 9 runs).
 #[derive(Debug, Default)]
 pub(super) struct Headroom {
     /// How much JSON has been decoded since.
