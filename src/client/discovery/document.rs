@@ -189,6 +189,11 @@ impl Discovery {
 }
 
 impl DiscoveredResource {
+    /// Whether the objects are in namespaces.
+    pub fn is_namespaced(&self) -> bool {
+        self.scope == Scope::Namespaced
+    }
+
     /// Whether this can be done with it.
     pub fn has_verb(&self, verb: &str) -> bool {
         self.verbs.iter().any(|own| own == verb)

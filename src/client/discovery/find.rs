@@ -38,7 +38,7 @@ impl Discovery {
     /// let server = ApiServer::start()?;
     /// let discovery = Client::new(Config::new(server.url()))?.discovery(&Stop::new())?;
     /// for name in ["deploy", "deployment", "Deployment.apps", "deployments.v1.apps"] {
-    ///     assert_eq!(discovery.find(name)?.group_version_resource().to_string(), "deployments.v1.apps");
+    ///     assert_eq!(discovery.find(name)?.resource.to_string(), "deployments.v1.apps");
     /// }
     /// let error = discovery.find("deploymnet").unwrap_err();
     /// assert!(error.is_no_match());

@@ -118,7 +118,7 @@ impl Client {
     /// let maps = client.discover("cm", &stop)?;
     /// assert_eq!((&*maps.resource.resource, &*maps.kind.kind), ("configmaps", "ConfigMap"));
     /// let namespace = maps.is_namespaced().then_some("default");
-    /// let map = client.dynamic_api(&maps.group_version_resource(), namespace).get("settings", &stop)?;
+    /// let map = client.dynamic_api(&maps.resource, namespace).get("settings", &stop)?;
     /// assert_eq!(map.kind(), "ConfigMap");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -146,7 +146,7 @@ impl Client {
     /// let object: DynamicObject = serde_json::from_str(manifest)?;
     /// let found = client.discover_kind(&object.group_version_kind(), &stop)?;
     /// let namespace = found.is_namespaced().then(|| client.default_namespace());
-    /// let api = client.dynamic_api(&found.group_version_resource(), namespace);
+    /// let api = client.dynamic_api(&found.resource, namespace);
     /// let applied = api.patch(object.name(), &Patch::apply("my-tool", &object), &stop)?;
     /// assert_eq!(applied.namespace(), "default");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
