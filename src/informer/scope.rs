@@ -14,7 +14,7 @@ use crate::wire::{ListOptions, Shard, Shown};
 ///
 /// let web = InformerScope::all().namespace("blue").label_selector("app=web".parse()?);
 /// assert_ne!(web, InformerScope::all());
-/// assert_eq!(web.namespaces(), ["blue"]);
+/// assert_eq!(web, InformerScope::all().label_selector("app=web".parse()?).namespace("blue"));
 /// # Ok::<(), k8s_informer::selector::SelectorError>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

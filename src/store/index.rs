@@ -24,12 +24,16 @@ type Function<T> = dyn Fn(&T) -> Result<Vec<String>, Error> + Send + Sync;
 /// the write fails and changes nothing.
 ///
 /// ```
-/// use k8s_informer::store::IndexFunc;
+/// use k8s_informer::store::{IndexFunc, Indexers, ThreadSafeStore};
+/// use std::sync::Arc;
 ///
 /// let letters = IndexFunc::new(|word: &String| word.chars().map(String::from).collect());
-/// assert_eq!(letters.values(&"ab".to_owned()).unwrap(), ["a", "b"]);
 /// let number = IndexFunc::fallible(|word: &String| word.parse::<u8>().map(|n| vec![n.to_string()]));
-/// assert!(number.values(&"ab".to_owned()).is_err());
+/// let store = ThreadSafeStore::new(Indexers::new().with("letters", letters).with("number", number));
+/// assert!(store.add("a".into(), Arc::new("ab".to_owned())).is_err(), "it is no number");
+/// store.add("b".into(), Arc::new("12".to_owned()))?;
+/// assert_eq!(store.list_index_func_values("letters")?.len(), 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct IndexFunc<T> {
     function: Arc<Function<T>>,
@@ -96,11 +100,11 @@ impl<T> fmt::Debug for IndexFunc<T> {
 /// Index functions by name. client-go's `Indexers`.
 ///
 /// ```
-/// use k8s_informer::store::{IndexFunc, Indexers};
+/// use k8s_informer::store::{IndexFunc, Indexers, ThreadSafeStore};
 ///
 /// let length = IndexFunc::new(|word: &String| vec![word.len().to_string()]);
-/// let indexers = Indexers::new().with("length", length);
-/// assert_eq!(indexers.names().collect::<Vec<_>>(), ["length"]);
+/// let store = ThreadSafeStore::new(Indexers::new().with("length", length));
+/// assert_eq!(store.get_indexers(), ["length".into()]);
 /// ```
 pub struct Indexers<T> {
     functions: BTreeMap<Arc<str>, IndexFunc<T>>,

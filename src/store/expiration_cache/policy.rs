@@ -62,14 +62,14 @@ impl<T> fmt::Debug for TimestampedEntry<T> {
 /// by itself it is for policies of your own that build on it.
 ///
 /// ```
-/// use k8s_informer::store::{ExpirationPolicy, TimestampedEntry, TtlPolicy};
+/// use k8s_informer::store::{ExpirationPolicy, ReflectorStore, Store, TimestampedEntry, TtlPolicy};
 /// use k8s_informer::time::RealClock;
 /// use std::sync::Arc;
 /// use std::time::Duration;
 ///
 /// let ttl = TtlPolicy { ttl: Duration::from_secs(60), clock: Arc::new(RealClock) };
 /// let but_the_root =
-///     move |entry: &TimestampedEntry<String>| &**entry.key != "root" && ttl.is_expired(entry);
+///     move |entry: &TimestampedEntry<String>| &*entry.key != "root" && ttl.is_expired(entry);
 /// # let accessor = k8s_informer::object::Accessor::new(|word: &String| Ok(word.as_str().into()));
 /// let cache = k8s_informer::store::ExpirationCache::builder(accessor).policy(but_the_root).build();
 /// cache.add(Arc::new("root".to_owned()))?;
