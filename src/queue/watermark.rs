@@ -88,20 +88,6 @@ impl Watermark {
     /// Blocks until each of several has reached this version, as [`wait`](Self::wait), with one timeout for
     /// all of them. At the end each has been there, though it may have gone back meanwhile.
     ///
-    /// ```
-    /// use k8s_informer::Stop;
-    /// use k8s_informer::queue::{WaitError, Watermark};
-    /// use std::time::Duration;
-    ///
-    /// let namespaces = [Watermark::new(), Watermark::new()];
-    /// namespaces[0].set("9");
-    /// assert_eq!(Watermark::lowest(&namespaces), "");
-    /// namespaces[1].set("10");
-    /// assert_eq!(Watermark::lowest(&namespaces), "9");
-    /// let late = Watermark::wait_all(&namespaces, "10", Duration::ZERO, &Stop::new());
-    /// assert_eq!(late, Err(WaitError::Timeout { reached: "9".to_owned() }));
-    /// ```
-    ///
     /// # Errors
     ///
     /// As [`wait`](Self::wait): the first one's that has any.

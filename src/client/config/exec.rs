@@ -112,7 +112,7 @@ impl ExecConfig {
     }
 
     /// Whether it is told of the cluster, in the environment variable `KUBERNETES_EXEC_INFO`: its URL, its
-    /// CA, its proxy and [what is configured for it](Self::cluster_config). Default: no.
+    /// CA, its proxy and what is configured for it. Default: no.
     pub(crate) fn provide_cluster_info(mut self, provide: bool) -> Self {
         self.provide_cluster_info = provide;
         self

@@ -83,13 +83,14 @@ impl<T> RealFifo<T> {
     ///
     /// ```
     /// use k8s_informer::{DynamicObject, Indexer};
+    /// use k8s_informer::object::Accessor;
     /// use k8s_informer::queue::{Queue, RealFifo, RealFifoMode};
     /// use k8s_informer::store::ReflectorStore;
     /// use std::sync::Arc;
     ///
     /// let store = Arc::new(Indexer::<DynamicObject>::for_objects());
-    /// let accessor = store.accessor().clone();
-    /// let queue = RealFifo::builder(accessor, RealFifoMode::InOrder(store)).name("pods").build();
+    /// let mode = RealFifoMode::InOrder(store);
+    /// let queue = RealFifo::builder(Accessor::object(), mode).name("pods").build();
     /// queue.replace(Vec::new(), "7")?;
     /// assert!(queue.has_synced() && queue.synced().name() == "pods");
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -8,7 +8,7 @@ use serde_json::Value;
 pub(super) const VARIABLE: &str = "KUBERNETES_EXEC_INFO";
 
 /// What a plugin can be told of its cluster. client-go's `clientauthentication.Cluster`, but for its
-/// `Config`, which is the plugin's [`cluster_config`](crate::client::ExecConfig::cluster_config). Has no `Debug`: the
+/// `Config`, which is the plugin's `cluster_config`. Has no `Debug`: the
 /// proxy's URL may hold a password.
 #[derive(Clone, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
