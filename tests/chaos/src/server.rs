@@ -44,7 +44,7 @@ impl Server {
         fs::create_dir_all(&folder).expect("a folder for the servers");
         let [etcd_port, peer_port, port] = free_ports();
         let write = |name: &str, text: &str| {
-            fs::write(folder.join(name), text).expect("a file for the servers")
+            fs::write(folder.join(name), text).expect("a file for the servers");
         };
         let etcd = json!({
             "name": "chaos",
