@@ -287,8 +287,8 @@ impl<T: Object> SharedIndexInformer<T> {
     ///     assert!(informer.set_transform(strip()).is_err(), "too late");
     ///     stop.stop();
     /// });
-    /// assert!(informer.lister().get("", "a").unwrap().get("spec").is_none());
-    /// # Ok::<(), k8s_informer::informer::InformerError>(())
+    /// assert!(informer.lister().get("", "a").unwrap().read::<String>("/spec")?.is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
