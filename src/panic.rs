@@ -7,8 +7,8 @@ use crate::sync::catch_unwind;
 
 /// Runs a user's callback; a panic becomes its message.
 ///
-/// The assertion of unwind safety holds because callers run it under no lock and change nothing of theirs
-/// before it returns.
+/// The assertion of unwind safety holds because callers change nothing of theirs before it returns, and because the
+/// locks that some hold meanwhile are not poisoned by a panic.
 pub(crate) fn catch<R>(callback: impl FnOnce() -> R) -> Result<R, String> {
     catch_unwind(AssertUnwindSafe(callback)).map_err(|payload| {
         let message = message(&*payload);

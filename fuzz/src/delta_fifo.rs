@@ -219,7 +219,7 @@ impl Harness {
                 })
             }
         };
-        self.model.land(&ends);
+        self.model.finish_pop(&ends);
         let mut popped = match (popped, processing.end) {
             (Err(PopError::Process { popped, error }), End::Fails | End::AgainBecause) => {
                 let failed = ends.iter().filter(|end| **end != End::Well).count();

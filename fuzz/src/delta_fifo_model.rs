@@ -235,8 +235,8 @@ impl Model {
         let mut all: Vec<_> = others
             .map(|key| (*key, self.lookup(key).unwrap_or(None)))
             .collect();
-        let flying = self.flight.iter();
-        all.extend(flying.filter_map(|flight| Some((flight.key, Some(flight.left()?)))));
+        let initial_in_flight = self.flight.iter();
+        all.extend(initial_in_flight.filter_map(|flight| Some((flight.key, Some(flight.left()?)))));
         all
     }
 
@@ -464,7 +464,7 @@ impl Model {
     }
 
     /// The end of the processing of each.
-    pub fn land(&mut self, ends: &[End]) {
+    pub fn finish_pop(&mut self, ends: &[End]) {
         self.versions.now += 1;
         for (flight, end) in std::mem::take(&mut self.flight).into_iter().zip(ends) {
             match end {

@@ -37,7 +37,7 @@ struct Model {
     initial: usize,
     /// How many of these the pop that is not over has taken (F8); and whether something newer was said about
     /// what it took.
-    flying: usize,
+    initial_in_flight: usize,
     superseded: bool,
     in_flight: Option<&'static str>,
     populated: bool,
@@ -125,24 +125,24 @@ impl Model {
         let mut taken = None;
         while taken.is_none() && !self.order.is_empty() {
             let key = self.order.remove(0);
-            self.flying += usize::from(self.initial > self.flying);
+            self.initial_in_flight += usize::from(self.initial > self.initial_in_flight);
             taken = self.objects.remove(key);
         }
         self.in_flight = taken.map(|item| item.name);
         self.superseded = false;
         if taken.is_none() {
-            self.land(None);
+            self.finish_pop(None);
         }
         taken
     }
 
     /// The end of a pop; `again` is the object that goes back: to the end, or to that of the initial list if
     /// it is of it.
-    fn land(&mut self, again: Option<(Item, bool)>) {
+    fn finish_pop(&mut self, again: Option<(Item, bool)>) {
         self.in_flight = None;
         let again = again.filter(|_| !self.superseded);
-        self.initial -= self.flying;
-        self.flying = 0;
+        self.initial -= self.initial_in_flight;
+        self.initial_in_flight = 0;
         if let Some((item, counts)) = again {
             let at = if counts {
                 self.initial.min(self.order.len())
@@ -253,7 +253,8 @@ impl Harness {
             writes.iter().for_each(|write| self.write(write));
             end.happen()
         });
-        self.model.land(end.is_again().then_some((item, counts)));
+        self.model
+            .finish_pop(end.is_again().then_some((item, counts)));
         assert_eq!(end.popped(popped).0, item);
         self.check();
     }

@@ -183,7 +183,7 @@ impl Harness {
                 vec![processing.end.popped(queue.pop(&mut single))]
             }
         };
-        self.model.land(processing.end.is_again());
+        self.model.finish_pop(processing.end.is_again());
         assert_same(&taken, &popped);
         self.check();
     }

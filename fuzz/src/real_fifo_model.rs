@@ -308,7 +308,7 @@ impl Model {
     }
 
     /// The end of the processing. What goes back precedes all else; what precedes the first list is of it.
-    pub fn land(&mut self, again: bool) {
+    pub fn finish_pop(&mut self, again: bool) {
         let mut flight = std::mem::take(&mut self.flight);
         if again {
             let precedes = self.items.iter().any(|entry| entry.initial);

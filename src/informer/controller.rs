@@ -113,12 +113,12 @@ pub struct Controller<T> {
     queue: Arc<dyn Queue<T>>,
     reflector: Reflector<T>,
     /// Taken by `run`, which happens once.
-    process: Mutex<Option<Process<T>>>,
+    process: Mutex<Option<ProcessLoop<T>>>,
     /// Whether the process loop is running: for messages only.
     processing: AtomicBool,
 }
 
-struct Process<T> {
+struct ProcessLoop<T> {
     one: ProcessFn<T>,
     batch: Option<ProcessBatchFn<T>>,
     begins: Option<Begins>,
@@ -141,7 +141,7 @@ impl<T: Object + DeserializeOwned> Controller<T> {
         let sink: Arc<dyn Queue<T>> = Arc::clone(&queue);
         let reflector = Reflector::new(lister_watcher, sink, reflector);
         let reflector = reflector.reclaiming(reclaim).on_failure(on_failure);
-        let process = Process {
+        let process = ProcessLoop {
             one: process,
             batch: process_batch,
             begins,
@@ -243,7 +243,7 @@ impl<T: Object> Controller<T> {
         self.reflector.status()
     }
 
-    fn process_loop(&self, process: &mut Process<T>, stop: &Stop) {
+    fn process_loop(&self, process: &mut ProcessLoop<T>, stop: &Stop) {
         while !stop.is_stopped() {
             // A queue may be a user's, and so are the destructors of what was popped.
             let processed = panic::catch(|| self.process_next(process));
@@ -262,8 +262,8 @@ impl<T: Object> Controller<T> {
         }
     }
 
-    fn process_next(&self, process: &mut Process<T>) -> Result<(), PopError<()>> {
-        let Process { one, batch, .. } = process;
+    fn process_next(&self, process: &mut ProcessLoop<T>) -> Result<(), PopError<()>> {
+        let ProcessLoop { one, batch, .. } = process;
         match batch {
             Some(batch) => self
                 .queue

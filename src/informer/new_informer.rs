@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 
 use super::controller::{Controller, ControllerConfig, reflector_name};
 use super::handler::ResourceEventHandler;
-use super::process::Part;
+use super::process::IndexerPart;
 use super::queue::{InformerQueue, QueueOptions};
 use crate::metrics::InformerMetrics;
 use crate::object::{Accessor, Object};
@@ -146,7 +146,7 @@ pub fn new_indexer_informer<T: Object + DeserializeOwned>(
         indexer = indexer.with_metrics(Arc::clone(metrics));
     }
     let indexer = Arc::new(indexer);
-    let part = Arc::new(Part::new(Arc::clone(&indexer), None, false));
+    let part = Arc::new(IndexerPart::new(Arc::clone(&indexer), None, false));
     let name = reflector_name(&reflector, &*lister_watcher);
     let clock = Arc::clone(&reflector.clock);
     let options = QueueOptions {

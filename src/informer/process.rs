@@ -9,12 +9,13 @@ use crate::panic;
 use crate::queue::{BatchError, Delta, Deltas, ProcessError, ReplacedAll};
 use crate::store::{Change, Gaps, Indexer, KnownObjects, StoreError};
 
-/// Is given each notification, with whether nothing but a resync happened (I16), and says whether to go on:
-/// not after a stop, however much there is (C3).
+/// A callback for each notification. Its second argument is client-go's `isSync`: the old and the new object have the
+/// same resourceVersion, so only handlers that are resyncing get it (I16). Returns whether to go on: not after a stop,
+/// however much is left (C3).
 pub(super) type Notify<'a, T> = dyn FnMut(KeyedNotification<T>, bool) -> bool + 'a;
 
 /// The part of an informer's cache that one reflector fills: all of it, or what is in one namespace.
-pub(super) struct Part<T> {
+pub(super) struct IndexerPart<T> {
     cache: Arc<Indexer<T>>,
     /// What the keys of the part begin with: a namespace and a slash. `None` for all.
     prefix: Option<String>,
@@ -22,7 +23,7 @@ pub(super) struct Part<T> {
     recreation_as_delete_and_add: bool,
 }
 
-impl<T: Object> Part<T> {
+impl<T: Object> IndexerPart<T> {
     /// All of the cache, or one namespace.
     pub(super) fn new(
         cache: Arc<Indexer<T>>,
@@ -47,8 +48,8 @@ impl<T: Object> Part<T> {
     ) -> Result<(), StoreError> {
         let mut go_on = true;
         // What has been popped gets to the cache, also after a stop: the queue counts it as processed.
-        let notify = &mut |notification, sync| {
-            go_on = go_on && notify(notification, sync);
+        let notify = &mut |notification, is_sync| {
+            go_on = go_on && notify(notification, is_sync);
             go_on
         };
         // A change that is refused costs only itself: the ones after it may be good.
@@ -330,13 +331,13 @@ impl<T: Object> Part<T> {
                 false,
             );
         }
-        let sync = old.resource_version() == new.resource_version();
+        let is_sync = old.resource_version() == new.resource_version();
         notify(
             KeyedNotification {
                 key,
                 event: Notification::Modified { old, new },
             },
-            sync,
+            is_sync,
         )
     }
 
@@ -404,7 +405,7 @@ fn is_recreated<T: Object>(old: &T, new: &T) -> bool {
     !old.uid().is_empty() && !new.uid().is_empty() && old.uid() != new.uid()
 }
 
-impl<T: Object> KnownObjects<T> for Part<T> {
+impl<T: Object> KnownObjects<T> for IndexerPart<T> {
     fn list_keys(&self) -> Vec<Key> {
         let mut keys = self.cache.list_keys();
         keys.retain(|key| self.has(key));

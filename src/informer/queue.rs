@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use super::process::Part;
+use super::process::IndexerPart;
 use crate::metrics::InformerMetrics;
 use crate::object::Object;
 use crate::queue::{DeltaFifo, Queue, RealFifo, RealFifoMode};
@@ -57,7 +57,7 @@ impl InformerQueue {
     /// The queue before this part of a cache.
     pub(super) fn build<T: Object>(
         self,
-        part: &Arc<Part<T>>,
+        part: &Arc<IndexerPart<T>>,
         options: QueueOptions<T>,
     ) -> Arc<dyn Queue<T>> {
         let QueueOptions {
@@ -67,7 +67,7 @@ impl InformerQueue {
             clock,
         } = options;
         let accessor = part.accessor();
-        let known: Arc<Part<T>> = Arc::clone(part);
+        let known: Arc<IndexerPart<T>> = Arc::clone(part);
         let mode = match self {
             Self::DeltaFifo => {
                 let mut queue = DeltaFifo::builder(accessor)

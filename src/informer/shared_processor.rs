@@ -89,11 +89,11 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
 
     /// Adds a notification for all handlers, or, if it is of a resync of that reflector, for those that take
     /// part in it (SP3). It reaches them with others, at the next [`flush`](Self::flush) at the latest.
-    pub(super) fn distribute(&self, notification: KeyedNotification<T>, sync: Option<usize>) {
+    pub(super) fn distribute(&self, notification: KeyedNotification<T>, sync_of: Option<usize>) {
         {
             let listeners = self.listeners.read();
             let takes_part = |listener: &&_| {
-                sync.is_none_or(|source| ProcessorListener::is_syncing(listener, source))
+                sync_of.is_none_or(|part| ProcessorListener::is_syncing(listener, part))
             };
             let mut selected = listeners.all.iter().filter(takes_part);
             if let Some(mut listener) = selected.next() {
@@ -122,7 +122,7 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
     }
 
     /// Everything of the initial list has been distributed.
-    pub(super) fn upstream_has_synced(&self) {
+    pub(super) fn set_upstream_synced(&self) {
         // Not under the lock: whoever waits for a handler's sync is called, and may remove the handler.
         let handlers: Vec<Arc<Handler>> = self
             .listeners
@@ -132,7 +132,7 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
             .map(|listener| Arc::clone(&listener.handler))
             .collect();
         for handler in handlers {
-            handler.upstream_has_synced();
+            handler.set_upstream_synced();
         }
     }
 

@@ -153,24 +153,28 @@ impl<T> Deltas<T> {
         }
     }
 
-    /// Appends a delta. Two deletions in a row become one: the one that knows more of the object, the older one
-    /// if both do (D4). `dropped` takes the object of the other. client-go's `dedupDeltas`.
+    /// Appends a delta. Two deletions in a row [become one](merge_deletions). `dropped` takes the object of the
+    /// other. client-go's `dedupDeltas`.
     pub(super) fn push_and_merge(&mut self, delta: Delta<T>, dropped: &mut Vec<Arc<T>>) {
         let newest = match &mut self.changes {
             Changes::One(newest) => Some(newest),
             Changes::Many(deltas) => deltas.last_mut(),
         };
         let unused = match (newest, delta) {
-            (Some(Delta::Deleted(older)), Delta::Deleted(newer)) => {
-                if older.is_final_state_unknown() {
-                    std::mem::replace(older, newer)
-                } else {
-                    newer
-                }
-            }
+            (Some(Delta::Deleted(older)), Delta::Deleted(newer)) => merge_deletions(older, newer),
             (_, delta) => return self.push(delta),
         };
         dropped.extend(unused.object().cloned());
+    }
+}
+
+/// Merges two deletions of one object into `older`: it stays, unless it is a tombstone; then `newer` takes its place (D4).
+/// Returns the other one.
+pub(super) fn merge_deletions<T>(older: &mut Deleted<T>, newer: Deleted<T>) -> Deleted<T> {
+    if older.is_final_state_unknown() {
+        std::mem::replace(older, newer)
+    } else {
+        newer
     }
 }
 

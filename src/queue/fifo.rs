@@ -64,18 +64,18 @@ struct State<T> {
     /// Every key of `items`; and keys that have been deleted, perhaps more than once, which a pop passes
     /// (F2).
     order: VecDeque<Key>,
-    in_flight: Option<Flight>,
+    in_flight: Option<InFlight>,
     populated: bool,
     /// How many keys of the first replace have not been processed or passed; and how many of these a pop has
     /// taken out of `order` that is not over yet (F8).
-    initial: usize,
-    flying: usize,
+    initial_population: usize,
+    initial_in_flight: usize,
     /// Once it has, it has.
     synced: bool,
     closed: bool,
 }
 
-struct Flight {
+struct InFlight {
     key: Key,
     thread: ThreadId,
     /// Whether something newer has been said about the key.
@@ -86,7 +86,7 @@ struct Popped<T> {
     key: Key,
     object: Arc<T>,
     in_initial_list: bool,
-    /// Whether it is one of those that `initial` counts.
+    /// Whether it is one of those that `initial_population` counts.
     counts: bool,
 }
 
@@ -101,8 +101,8 @@ impl<T> Fifo<T> {
                 order: VecDeque::new(),
                 in_flight: None,
                 populated: false,
-                initial: 0,
-                flying: 0,
+                initial_population: 0,
+                initial_in_flight: 0,
                 synced: false,
                 closed: false,
             }),
@@ -125,7 +125,7 @@ impl<T> Fifo<T> {
             return Err(PopError::Closed);
         };
         let processed = Processed::from(catch(|| process(&popped.object, popped.in_initial_list)));
-        self.land(&popped, processed.again(0));
+        self.finish_pop(&popped, processed.again(0));
         processed.into_result(popped.object)
     }
 
@@ -135,7 +135,7 @@ impl<T> Fifo<T> {
         loop {
             match &state.in_flight {
                 // It would wait for itself. The panic is the outer pop's error.
-                Some(flight) if flight.thread == this => {
+                Some(in_flight) if in_flight.thread == this => {
                     drop(state);
                     panic!("a process callback must not pop from its queue");
                 }
@@ -143,14 +143,14 @@ impl<T> Fifo<T> {
                 None => {
                     if let Some(popped) = state.next() {
                         let key = Arc::clone(&popped.key);
-                        state.in_flight = Some(Flight {
+                        state.in_flight = Some(InFlight {
                             key,
                             thread: this,
                             superseded: false,
                         });
                         return Some(popped);
                     }
-                    if state.flying > 0 {
+                    if state.initial_in_flight > 0 {
                         // Nothing but deleted keys: they are done with.
                         state.settle();
                         self.unlock(state);
@@ -166,22 +166,22 @@ impl<T> Fifo<T> {
         }
     }
 
-    fn land(&self, popped: &Popped<T>, again: bool) {
+    fn finish_pop(&self, popped: &Popped<T>, again: bool) {
         let mut state = self.state.lock();
         let again = again
             && state
                 .in_flight
                 .take()
-                .is_some_and(|flight| !flight.superseded);
+                .is_some_and(|in_flight| !in_flight.superseded);
         state.in_flight = None;
         if again && popped.counts {
-            state.flying -= 1;
+            state.initial_in_flight -= 1;
         }
         state.settle();
         if again {
             let end = state.order.len();
             let at = if popped.counts {
-                end.min(state.initial - 1)
+                end.min(state.initial_population - 1)
             } else {
                 end
             };
@@ -242,7 +242,7 @@ impl<T> Fifo<T> {
 
     /// Gives the lock back, and says that the queue has synced if so it is.
     fn unlock(&self, mut state: MutexGuard<'_, State<T>>) {
-        state.synced |= state.populated && state.initial == 0;
+        state.synced |= state.populated && state.initial_population == 0;
         let synced = state.synced;
         drop(state);
         if synced && !self.synced.is_done() {
@@ -327,8 +327,8 @@ impl<T> State<T> {
     fn pass(&mut self) -> Option<Popped<T>> {
         let in_initial_list = !self.synced;
         while let Some(key) = self.order.pop_front() {
-            let counts = self.initial > self.flying;
-            self.flying += usize::from(counts);
+            let counts = self.initial_population > self.initial_in_flight;
+            self.initial_in_flight += usize::from(counts);
             if let Some(object) = self.items.remove(&key) {
                 return Some(Popped {
                     key,
@@ -343,12 +343,12 @@ impl<T> State<T> {
 
     /// What a pop has taken is done with.
     fn settle(&mut self) {
-        self.initial -= std::mem::take(&mut self.flying);
+        self.initial_population -= std::mem::take(&mut self.initial_in_flight);
     }
 
     fn supersede(&mut self, key: &str) {
-        if let Some(flight) = &mut self.in_flight {
-            flight.superseded |= &*flight.key == key;
+        if let Some(in_flight) = &mut self.in_flight {
+            in_flight.superseded |= &*in_flight.key == key;
         }
     }
 
@@ -421,10 +421,10 @@ impl<T: Send + Sync> ReflectorStore<T> for Fifo<T> {
         let mut state = self.state.lock();
         if !state.populated {
             state.populated = true;
-            state.initial = items.len();
+            state.initial_population = items.len();
         }
-        if let Some(flight) = &mut state.in_flight {
-            flight.superseded = true;
+        if let Some(in_flight) = &mut state.in_flight {
+            in_flight.superseded = true;
         }
         if !items.is_empty() {
             self.changed.notify_one();
@@ -446,7 +446,7 @@ impl<T> fmt::Debug for Fifo<T> {
             .field("len", &state.items.len())
             .field(
                 "in_flight",
-                &state.in_flight.as_ref().map(|flight| &flight.key),
+                &state.in_flight.as_ref().map(|in_flight| &in_flight.key),
             )
             .field("synced", &state.synced)
             .field("closed", &state.closed)

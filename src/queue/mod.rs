@@ -39,7 +39,7 @@
 //! | `dedupDeltas`, `isDup`, `isDeletionDup` | `Deltas::push_and_merge` |
 //! | `queueActionLocked`, `queueActionInternalLocked` | `DeltaFifo::prepare_change`, `DeltaFifo::put` |
 //! | `IsClosed` | `DeltaFifo::is_closed` |
-//! | `Pop` | `DeltaFifo::pop`: `DeltaFifo::take`, `DeltaFifo::process`, `DeltaFifo::land` |
+//! | `Pop` | `DeltaFifo::pop`: `DeltaFifo::take`, `DeltaFifo::process`, `DeltaFifo::finish_pop` |
 //! | `Replace` | `DeltaFifo::replace`, `DeltaFifo::replace_prepared` |
 //! | `Resync`, `syncKeyLocked` | `DeltaFifo::resync` |
 //! | `Oldest`, `Newest`, `copyDeltas` | `Deltas::oldest`, `Deltas::newest`, `Deltas::clone` |
@@ -58,7 +58,7 @@
 //! | `Add`, `Update`, `Delete` | `RealFifo::add`, `RealFifo::update`, `RealFifo::delete` |
 //! | `IsClosed` | `RealFifo::is_closed` |
 //! | `Pop`, `PopBatch` | `RealFifo::pop`, `RealFifo::pop_batch`, `RealFifo::batch` |
-//! | `whileProcessing_locked` | `RealFifo::fly`, `RealFifo::land` |
+//! | `whileProcessing_locked` | `RealFifo::begin_pop`, `RealFifo::finish_pop` |
 //! | `Bookmark` | `RealFifo::bookmark` |
 //! | `Replace` | `RealFifo::replace`, `RealFifo::replace_each` |
 //! | `reconcileReplacement` | `RealFifo::replace_prepared` |

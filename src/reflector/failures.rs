@@ -25,7 +25,7 @@ impl Failures {
     /// Records a failure, whose text is `error`, and returns the level at which to log it.
     pub(super) fn failed(&mut self, report: &Report, error: &str) -> Level {
         let is_new = if report.error.is_gone() || report.kind == ReportKind::Preliminary {
-            // A list follows at once.
+            // A list repairs it, and fails with a report of its own if it can't.
             false
         } else if report.kind == ReportKind::Object {
             self.unreadable.len() < UNREADABLE && self.unreadable.insert(error.to_owned())

@@ -137,6 +137,9 @@ pub struct ReflectorOptions {
     /// How much stack the threads get: all those of an informer, too.
     pub stack_sizes: StackSizes,
     /// The waits after failures, and before the relists while an object is [missing](ReflectorStatus::complete).
+    ///
+    /// The waits after failures start over when a watch proves healthy: one that had an event, or lasted a second. A
+    /// list that succeeds does not start them over.
     pub backoff: Backoff,
     /// Tells the time and waits.
     pub clock: Arc<dyn Clock>,

@@ -37,8 +37,8 @@ pub(crate) type OnFailure = Arc<dyn Fn(&Error, bool) + Send + Sync>;
 ///
 /// [`run`](Self::run) does the work on the caller's thread. The rules are those of client-go: the first list
 /// asks for resourceVersion "0", a later one for the last that was seen; a watch that ends is opened again
-/// from where it was; an expired one lists again; every failure waits with growing back-off (L1–L18, W1–W15
-/// of the reference, and DEVIATIONS).
+/// from where it was; an expired one lists again; every failure waits with growing back-off. The
+/// differences are in DEVIATIONS.md.
 ///
 /// ```
 /// use std::sync::Arc;

@@ -93,8 +93,8 @@ impl Handler {
     }
 
     /// Everything of the initial list has been handed over.
-    pub(super) fn upstream_has_synced(&self) {
-        self.tracker.upstream_has_synced();
+    pub(super) fn set_upstream_synced(&self) {
+        self.tracker.set_upstream_synced();
     }
 
     /// Happens when it will not be called any more.
@@ -331,25 +331,25 @@ impl<T> Drop for ProcessorListener<T> {
 }
 
 /// What the pop thread hands to the run thread.
-struct Next<T> {
+struct Delivery<T> {
     /// Adds of the initial list that nobody will be told. They are counted on the run thread: whoever waits
     /// for the handler's sync is called by who counts the last one, and the pop thread must never wait.
-    came_to_nothing: usize,
+    dropped_initial_adds: usize,
     events: Vec<KeyedNotification<T>>,
 }
 
 /// The pop thread: from the add channel to the next channel, by way of the buffer (SP8).
 fn pop<T>(
     add: &Receiver<Vec<KeyedNotification<T>>>,
-    next: &Sender<Next<T>>,
+    next: &Sender<Delivery<T>>,
     mut buffer: Buffer<T>,
     handler: &Handler,
 ) {
     let counters = &handler.counters;
-    let mut came_to_nothing = 0;
+    let mut dropped_initial_adds = 0;
     loop {
         // What is offered can still be merged with what comes, so it stays where it is till it is taken.
-        let added = if buffer.len() == 0 && came_to_nothing == 0 {
+        let added = if buffer.len() == 0 && dropped_initial_adds == 0 {
             add.recv().ok()
         } else {
             let mut select = Select::new();
@@ -359,13 +359,13 @@ fn pop<T>(
             if ready.index() == added {
                 ready.recv(add).ok()
             } else {
-                let came_to_nothing = std::mem::take(&mut came_to_nothing);
+                let dropped_initial_adds = std::mem::take(&mut dropped_initial_adds);
                 let events = buffer.read(BATCH);
                 let taken = events.len();
                 if let Err(unsent) = ready.send(
                     next,
-                    Next {
-                        came_to_nothing,
+                    Delivery {
+                        dropped_initial_adds,
                         events,
                     },
                 ) {
@@ -381,7 +381,7 @@ fn pop<T>(
         for notification in notifications {
             let merged = buffer.write(notification);
             counters.merged(merged.events);
-            came_to_nothing += merged.initial;
+            dropped_initial_adds += merged.initial;
             drop_each(merged.dropped, handler);
         }
         counters.waits(buffer.len());
@@ -393,7 +393,7 @@ fn pop<T>(
 
 /// The run thread: from the next channel to the handler, one call after the other (SP9).
 fn run<T>(
-    nexts: &Receiver<Next<T>>,
+    nexts: &Receiver<Delivery<T>>,
     mut callee: Box<dyn ResourceEventHandler<T>>,
     handler: &Handler,
     reclaim: &ReclaimQueue<T>,
@@ -405,15 +405,15 @@ fn run<T>(
     if let Err(panic) = panic::catch(|| callee.begin(&handler.removed)) {
         log::error!("{handler}, beginning, {panic}");
     }
-    for Next {
-        came_to_nothing,
+    for Delivery {
+        dropped_initial_adds,
         events,
     } in nexts
     {
         let mut events = events.into_iter();
         // Those before the first event: whoever waits for the sync may remove the handler.
         if !handler.removed.is_stopped() {
-            (0..came_to_nothing).for_each(|_| tracker.finished());
+            (0..dropped_initial_adds).for_each(|_| tracker.finished());
         }
         while !handler.removed.is_stopped()
             && let Some(told) = events.next()

@@ -41,7 +41,7 @@ impl SyncTracker {
     }
 
     /// Everything of the initial list has been handed over.
-    pub(super) fn upstream_has_synced(&self) {
+    pub(super) fn set_upstream_synced(&self) {
         self.change(|state| state.upstream = true);
     }
 
@@ -67,7 +67,7 @@ mod tests {
         tracker.start();
         tracker.start();
         tracker.finished();
-        tracker.upstream_has_synced();
+        tracker.set_upstream_synced();
         assert!(!tracker.synced().is_done());
         tracker.finished();
         assert!(tracker.synced().is_done());
@@ -77,7 +77,7 @@ mod tests {
     fn t1_t3_empty_list_syncs_with_upstream_and_stays_synced() {
         let tracker = SyncTracker::new("handler");
         assert!(!tracker.synced().is_done());
-        tracker.upstream_has_synced();
+        tracker.set_upstream_synced();
         tracker.start();
         assert!(tracker.synced().is_done());
     }

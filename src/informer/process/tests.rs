@@ -31,7 +31,7 @@ fn text(notification: &KeyedNotification<DynamicObject>, sync: bool) -> String {
 
 /// Processes all that is queued.
 fn told(queue: &dyn Queue<DynamicObject>, store: &Arc<Indexer<DynamicObject>>) -> Vec<String> {
-    let (part, mut told) = (Part::new(Arc::clone(store), None, false), Vec::new());
+    let (part, mut told) = (IndexerPart::new(Arc::clone(store), None, false), Vec::new());
     queue.close();
     let mut process = |deltas: &Deltas<DynamicObject>, initial| {
         part.process(deltas, initial, &mut |notification, sync| {
@@ -89,7 +89,7 @@ fn p6_p7_a_whole_list_reaches_the_store_before_anything_is_told() {
         assert_eq!(store.len(), 3);
         true
     };
-    Part::new(Arc::clone(&store), None, false)
+    IndexerPart::new(Arc::clone(&store), None, false)
         .process(&deltas, false, &mut seen)
         .unwrap();
     assert_eq!(store.last_store_sync_resource_version(), "7");
@@ -138,7 +138,7 @@ fn p9_an_object_without_a_key_costs_only_itself() {
     let store = Arc::new(Indexer::new(accessor.clone(), Indexers::new()));
     let (queue, part) = (
         RealFifo::new(accessor),
-        Part::new(Arc::clone(&store), None, false),
+        IndexerPart::new(Arc::clone(&store), None, false),
     );
     let pop = |objects: &[Arc<DynamicObject>]| {
         queue.replace(objects.to_vec(), "7").unwrap();
@@ -179,7 +179,10 @@ fn p1_refused_delta_does_not_drop_later_ones() {
     for version in ["1", "2", "3"] {
         queue.add(object("a", version)).unwrap();
     }
-    let (part, mut told) = (Part::new(Arc::clone(&store), None, false), Vec::new());
+    let (part, mut told) = (
+        IndexerPart::new(Arc::clone(&store), None, false),
+        Vec::new(),
+    );
     let mut notify = |notification: KeyedNotification<DynamicObject>, sync| {
         told.push(text(&notification, sync));
         true
@@ -224,7 +227,7 @@ fn c3_after_a_stop_the_rest_of_what_was_popped_is_left() {
                     told += 1;
                     told < 2
                 };
-                Ok(Part::new(Arc::clone(&store), None, false).process(
+                Ok(IndexerPart::new(Arc::clone(&store), None, false).process(
                     deltas,
                     initial,
                     &mut notify,
@@ -265,7 +268,7 @@ fn batch_told(
     enough: usize,
 ) -> (Option<String>, Vec<String>) {
     let mut told = Vec::new();
-    let processed = Part::new(Arc::clone(store), None, false).process_batch(
+    let processed = IndexerPart::new(Arc::clone(store), None, false).process_batch(
         batch,
         true,
         &mut |told_now, sync| {
@@ -376,7 +379,7 @@ fn c4_what_a_queue_lets_go_together_is_told_as_one_by_one() {
         queue.delete(Deleted::Final(object("b", "7"))).unwrap();
         queue.close();
         let (part, told) = (
-            Part::new(Arc::clone(&store), None, false),
+            IndexerPart::new(Arc::clone(&store), None, false),
             RefCell::new(Vec::new()),
         );
         let notify = |notification: KeyedNotification<DynamicObject>, sync| {

@@ -132,7 +132,7 @@ impl<T: Object> SharedIndexInformer<T> {
         }
         // The initial list of a late handler is on its way; that of the others is when the queue says so.
         if self.shared.synced.is_done() {
-            handler.upstream_has_synced();
+            handler.set_upstream_synced();
         }
         Ok(HandlerRegistration {
             id,

@@ -85,9 +85,10 @@ struct Shared<T> {
     /// Whether the run has ended, or is about to. Set under `lifecycle`'s lock; read without it where nothing
     /// depends on the moment.
     stopped: AtomicBool,
-    /// Held while the changes of one object go to the cache and to the handlers, and while a handler is
-    /// added: it gets what is in the cache then, and every change after, and none twice (I12). After
-    /// `lifecycle`, before the processor's and the store's.
+    /// Held while a batch of changes goes to the cache and to the listeners, and while a handler is added: it gets
+    /// what is in the cache then, and every change after, and none twice (I12). Sending the batch to the handlers'
+    /// threads (`flush`) comes after it: each listener has its changes in order by then. Index functions and inline
+    /// observers run under it. After `lifecycle`, before the processor's and the store's.
     block_deltas: Mutex<()>,
     synced: Done,
     error_listeners: Arc<ErrorListeners>,

@@ -213,9 +213,10 @@ impl<T: Object> SharedIndexInformer<T> {
     /// With several namespaces it is what they come to: counts are sums, it lists or fails as long as one of
     /// them does, and the error is the latest; [`statuses`](Self::statuses) gives each.
     ///
-    /// The outcome of a list (`listed`, `complete`, `unreadable`, `last_error`) is there before the list
-    /// reaches the cache, so that it can be read as soon as the informer has synced. Everything else is
-    /// updated after each step of the reflector and may be behind the cache for a moment.
+    /// The outcome of a list is published before the list reaches the cache, so that you can read it as soon as the
+    /// informer has synced: `listed`, `received`, `complete`, `relists`, `resource_version`, `unreadable`, `undecodable`
+    /// and `last_error`. If the queue rejects the list, they go back. Everything else is updated after each step of
+    /// the reflector and may be behind the cache for a moment.
     pub fn status(&self) -> ReflectorStatus {
         let all = self.controllers().iter().map(Controller::status);
         let mut status = all.reduce(both).unwrap_or_default();

@@ -9,7 +9,7 @@ use crate::informer::controller::{Controller, ControllerConfig};
 use crate::informer::error::InformerError;
 use crate::informer::handler::KeyedNotification;
 use crate::informer::options::SharedIndexInformerOptions;
-use crate::informer::process::{Notify, Part};
+use crate::informer::process::{IndexerPart, Notify};
 use crate::informer::queue::{InformerQueue, QueueOptions};
 use crate::metrics::{self, InformerMetrics, shares};
 use crate::object::Object;
@@ -78,7 +78,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
     /// The last of the queues whose initial list has been processed makes the informer synced.
     fn until_synced(&self, controllers: &[Controller<T>]) -> Vec<Subscription> {
         if controllers.is_empty() {
-            self.shared.has_synced();
+            self.shared.set_synced();
         }
         let unsynced = Arc::new(AtomicUsize::new(controllers.len()));
         let subscribe = |controller: &Controller<T>| {
@@ -87,21 +87,21 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
                 if unsynced.fetch_sub(1, Ordering::AcqRel) == 1
                     && let Some(shared) = shared.upgrade()
                 {
-                    shared.has_synced();
+                    shared.set_synced();
                 }
             })
         };
         controllers.iter().map(subscribe).collect()
     }
 
-    /// What fills the part of the cache that a source is about.
+    /// Creates the controller of one part.
     fn controller(
         &self,
         at: usize,
         metrics: Option<Arc<dyn InformerMetrics>>,
         lifecycle: &mut Lifecycle<T>,
     ) -> (Controller<T>, Watermark) {
-        let source = &self.shared.parts[at];
+        let part = &self.shared.parts[at];
         let SharedIndexInformerOptions {
             reflector,
             queue,
@@ -110,14 +110,14 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             ..
         } = &lifecycle.options;
         let indexer = Arc::clone(&self.shared.indexer);
-        let part = Arc::new(Part::new(
+        let indexer_part = Arc::new(IndexerPart::new(
             indexer,
-            source.namespace.as_deref(),
+            part.namespace.as_deref(),
             *recreation_as_delete_and_add,
         ));
         let kind = *queue;
         let queue = kind.build(
-            &part,
+            &indexer_part,
             QueueOptions {
                 name: Arc::clone(&self.shared.name),
                 transform: transform.clone(),
@@ -131,28 +131,36 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             Some(wrap) => wrap(queue),
             None => queue,
         };
-        let process = Process {
+        let process = PartProcessor {
             shared: Arc::clone(&self.shared),
-            source: at,
-            part,
+            part: at,
+            indexer_part,
             queue: Arc::clone(&queue),
         };
         let process = Arc::new(process);
         let (one, batch) = (Arc::clone(&process), process);
-        let lister_watcher = Arc::clone(&source.lister_watcher);
+        let lister_watcher = Arc::clone(&part.lister_watcher);
         let mut config =
             ControllerConfig::new(queue, lister_watcher, move |deltas, is_in_initial_list| {
-                one.run(|notify| Ok(one.part.process(deltas, is_in_initial_list, notify)?))
+                one.run(|notify| {
+                    Ok(one
+                        .indexer_part
+                        .process(deltas, is_in_initial_list, notify)?)
+                })
             });
         config.process_batch = Some(match kind {
             // As client-go does: each object reaches the cache and the handlers before the next one.
             InformerQueue::DeltaFifo => Box::new(move |deltas, is_in_initial_list| {
-                batch.run(|notify| batch.part.process_each(deltas, is_in_initial_list, notify))
+                batch.run(|notify| {
+                    batch
+                        .indexer_part
+                        .process_each(deltas, is_in_initial_list, notify)
+                })
             }),
             _ => Box::new(move |deltas, is_in_initial_list| {
                 batch.run(|notify| {
                     Ok(batch
-                        .part
+                        .indexer_part
                         .process_batch(deltas, is_in_initial_list, notify)?)
                 })
             }),
@@ -166,7 +174,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             listeners.publish(at, error, refused, &name);
         }));
         config.reflector = reflector.clone();
-        config.reflector.name = source.name(&lifecycle.options);
+        config.reflector.name = part.name(&lifecycle.options);
         let (shared, clock) = (Arc::downgrade(&self.shared), Arc::clone(&reflector.clock));
         config.reflector.should_resync = Some(Arc::new(move || {
             let Some(shared) = shared.upgrade() else {
@@ -183,10 +191,10 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
 }
 
 impl<T: Send + Sync + 'static> Shared<T> {
-    /// Everything of the initial lists is in the cache and on its way to the handlers.
-    fn has_synced(&self) {
+    /// Call it when everything of the initial lists is in the cache and on its way to the handlers.
+    fn set_synced(&self) {
         self.synced.set();
-        self.processor.upstream_has_synced();
+        self.processor.set_upstream_synced();
         log::info!("{}: synced, {} in the cache", self.name, self.indexer.len());
     }
 }
@@ -216,16 +224,16 @@ impl<T: Send + Sync + 'static> Drop for Ends<'_, T> {
     }
 }
 
-/// What a process loop does with what it pops.
-struct Process<T> {
+/// Processes what the queue of one part delivers: into the cache, and to the handlers.
+struct PartProcessor<T> {
     shared: Arc<Shared<T>>,
-    /// Which of the reflectors it is behind.
-    source: usize,
-    part: Arc<Part<T>>,
+    /// Its position in [`Shared::parts`].
+    part: usize,
+    indexer_part: Arc<IndexerPart<T>>,
     queue: Arc<dyn Queue<T>>,
 }
 
-impl<T: Object> Process<T> {
+impl<T: Object> PartProcessor<T> {
     /// Runs `process` on a batch under `block_deltas`, with a callback that passes notifications to the handlers, and
     /// sends them.
     fn run(
@@ -236,7 +244,7 @@ impl<T: Object> Process<T> {
         // Also after a panic: what has been distributed is sent.
         let processed = panic::catch(|| {
             let _blocked = self.shared.block_deltas.lock();
-            process(&mut |notification, sync| self.notify(notification, sync, &mut panics))
+            process(&mut |notification, is_sync| self.notify(notification, is_sync, &mut panics))
         });
         self.shared.processor.flush();
         // A logger is user code: it may add a handler.
@@ -253,7 +261,7 @@ impl<T: Object> Process<T> {
     fn notify(
         &self,
         notification: KeyedNotification<T>,
-        sync: bool,
+        is_sync: bool,
         panics: &mut Vec<String>,
     ) -> bool {
         if let Some(inline) = &self.shared.inline
@@ -263,7 +271,7 @@ impl<T: Object> Process<T> {
         }
         self.shared
             .processor
-            .distribute(notification, sync.then_some(self.source));
+            .distribute(notification, is_sync.then_some(self.part));
         // The observer may take its time with the next one.
         if self.shared.inline.is_some() {
             self.shared.processor.flush();

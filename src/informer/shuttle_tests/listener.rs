@@ -88,7 +88,7 @@ fn sp8_sp11_everything_is_delivered_in_order() {
             }
         }
         listener.flush();
-        listener.handler.upstream_has_synced();
+        listener.handler.set_upstream_synced();
         waiter.join().unwrap();
         drop(listener);
         threads.join();
@@ -234,7 +234,7 @@ fn sp8_sp11_a_coalescing_handler_ends_where_the_others_do() {
         processor.flush();
         let syncing = thread::spawn({
             let processor = Arc::clone(&processor);
-            move || processor.upstream_has_synced()
+            move || processor.set_upstream_synced()
         });
         for change in rest {
             processor.distribute(change, None);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{Thing, View};
 use crate::informer::InformerQueue;
 use crate::informer::handler::KeyedNotification;
-use crate::informer::process::Part;
+use crate::informer::process::IndexerPart;
 use crate::informer::queue::QueueOptions;
 use crate::object::{Accessor, Deleted, Object};
 use crate::queue::{Deltas, PopError, Queue, RealFifo, RealFifoMode, Requeue};
@@ -72,8 +72,8 @@ impl Cache {
     }
 }
 
-fn part(store: &Arc<Indexer<Thing>>) -> Arc<Part<Thing>> {
-    Arc::new(Part::new(Arc::clone(store), None, false))
+fn part(store: &Arc<Indexer<Thing>>) -> Arc<IndexerPart<Thing>> {
+    Arc::new(IndexerPart::new(Arc::clone(store), None, false))
 }
 
 fn build(queue: InformerQueue, store: &Arc<Indexer<Thing>>) -> Arc<dyn Queue<Thing>> {

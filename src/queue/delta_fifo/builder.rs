@@ -105,9 +105,9 @@ impl<T> DeltaFifoBuilder<T> {
             state: Mutex::new(State {
                 items: HashMap::new(),
                 order: VecDeque::new(),
-                flight: None,
+                in_flight: None,
                 populated: false,
-                initial: 0,
+                initial_population: 0,
                 closed: false,
                 resyncs: 0,
                 popped: HashSet::new(),

@@ -12,7 +12,7 @@ use crate::store::StoreError;
 pub(super) enum Known {
     Yes,
     /// Only if the deletion that is being processed fails.
-    Leaving,
+    BeingDeleted,
     No,
 }
 
@@ -21,7 +21,7 @@ pub(super) struct Everything<T> {
     /// As they will be once everything in flight has been processed. `None` if a lookup failed.
     pub(super) objects: Vec<(Key, Option<Arc<T>>)>,
     /// What they have only as long as the deletion in flight has not succeeded.
-    pub(super) leaving: Vec<(Key, Arc<T>)>,
+    pub(super) being_deleted: Vec<(Key, Arc<T>)>,
     problems: Problems,
 }
 
@@ -42,7 +42,7 @@ impl<T> Default for Everything<T> {
     fn default() -> Self {
         Self {
             objects: Vec::new(),
-            leaving: Vec::new(),
+            being_deleted: Vec::new(),
             problems: Problems(Vec::new()),
         }
     }
@@ -63,9 +63,9 @@ impl<T> DeltaFifo<T> {
         let Some(known) = &self.known_objects else {
             return Ok(Known::No);
         };
-        Ok(match state.flying(key) {
-            Some(flying) if flying.newest.is_some() => Known::Yes,
-            Some(_) => Known::Leaving,
+        Ok(match state.in_flight_key(key) {
+            Some(taken) if taken.newest.is_some() => Known::Yes,
+            Some(_) => Known::BeingDeleted,
             None => match ask(|| known.lookup(key))? {
                 Ok(None) => Known::No,
                 Ok(Some(object)) => {
@@ -79,7 +79,7 @@ impl<T> DeltaFifo<T> {
 
     /// Whether anything is queued, in flight or known.
     pub(super) fn has_anything(&self, state: &State<T>) -> Result<bool, StoreError> {
-        if !state.items.is_empty() || state.flight.is_some() {
+        if !state.items.is_empty() || state.in_flight.is_some() {
             return Ok(true);
         }
         self.known_objects
@@ -98,11 +98,14 @@ impl<T> DeltaFifo<T> {
         let Some(known) = &self.known_objects else {
             return Ok(());
         };
-        let in_flight = state.flight.as_ref().map_or(&[][..], |flight| &flight.keys);
-        let flying: HashSet<&Key> = in_flight.iter().map(|flying| &flying.key).collect();
+        let in_flight = state
+            .in_flight
+            .as_ref()
+            .map_or(&[][..], |in_flight| &in_flight.keys);
+        let taken: HashSet<&Key> = in_flight.iter().map(|taken| &taken.key).collect();
         let Everything {
             objects,
-            leaving,
+            being_deleted,
             problems,
         } = everything;
         let mut look_up = |key: &Key| {
@@ -114,16 +117,16 @@ impl<T> DeltaFifo<T> {
         };
         ask(|| {
             for key in known.list_keys() {
-                if !skip(&key) && !flying.contains(&key) {
+                if !skip(&key) && !taken.contains(&key) {
                     let object = look_up(&key);
                     objects.push((key, object));
                 }
             }
-            for flying in in_flight.iter().filter(|flying| !skip(&flying.key)) {
-                let key = Key::clone(&flying.key);
-                match &flying.newest {
+            for taken in in_flight.iter().filter(|taken| !skip(&taken.key)) {
+                let key = Key::clone(&taken.key);
+                match &taken.newest {
                     Some(newest) => objects.push((key, Some(Arc::clone(newest)))),
-                    None => leaving.extend(look_up(&key).map(|object| (key, object))),
+                    None => being_deleted.extend(look_up(&key).map(|object| (key, object))),
                 }
             }
         })

@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub use builder::DeltaFifoBuilder;
 
 use self::known::{Everything, ask};
-use self::state::{Batch, Flight};
+use self::state::{Batch, InFlight};
 use super::error::Processed;
 use super::timing::Timing;
 use super::version_tracker::{self, VersionTracker};
@@ -92,18 +92,18 @@ pub struct DeltaFifo<T> {
 /// While the lock is free:
 ///
 /// 1. `order` has each key of `items`, once. No deltas are empty.
-/// 2. At most one pop is in flight. The keys that it took are in `flight`; new changes of them are in `items`.
+/// 2. At most one pop is in flight. The keys that it took are in `in_flight`; new changes of them are in `items`.
 /// 3. `versions` tracks one change for each entry of `items`, for each key in flight, and for each deletion that a
-///    flight [holds back](Flying::missed). Its sequence number is that of the oldest unprocessed change.
-/// 4. Until the first list has been processed, `initial` counts its unprocessed keys: those in flight, if they
+///    flight [holds back](InFlightKey::deferred_deletion). Its sequence number is that of the oldest unprocessed change.
+/// 4. Until the first list has been processed, `initial_population` counts its unprocessed keys: those in flight, if they
 ///    [belong to it](Batch::is_initial), and the first ones of `order`.
 struct State<T> {
     items: HashMap<Key, Deltas<T>>,
     order: VecDeque<Key>,
-    flight: Option<Flight<T>>,
+    in_flight: Option<InFlight<T>>,
     /// Whether a write, or a list that succeeded, has come (D2, D8).
     populated: bool,
-    initial: usize,
+    initial_population: usize,
     closed: bool,
     /// The number of resyncs that are reading the known objects, and the keys popped since the first of them
     /// began: what those resyncs have read of them is out of date.
@@ -376,7 +376,7 @@ impl<T: Send + Sync> Queue<T> for DeltaFifo<T> {
             [deltas] => process(deltas, is_in_initial_list),
             _ => Ok(()),
         });
-        self.land(&batch, &processed);
+        self.finish_pop(&batch, &processed);
         match batch.deltas.pop() {
             Some(deltas) => processed.into_result(deltas),
             None => Err(PopError::Closed),
@@ -394,7 +394,7 @@ impl<T: Send + Sync> Queue<T> for DeltaFifo<T> {
             [deltas] => process(deltas, is_in_initial_list),
             batch => process_batch(batch, is_in_initial_list),
         });
-        self.land(&batch, &processed);
+        self.finish_pop(&batch, &processed);
         processed.into_result(batch.deltas)
     }
 
@@ -450,7 +450,7 @@ impl<T> DeltaFifo<T> {
     fn unlock(&self, mut state: MutexGuard<'_, State<T>>) {
         state.versions.publish();
         let synced = state.synced();
-        if state.flight.is_none() {
+        if state.in_flight.is_none() {
             if state.closed {
                 self.changed.notify_all();
             } else if !state.order.is_empty() {
@@ -470,9 +470,9 @@ impl<T> DeltaFifo<T> {
         let this = thread::current().id();
         let mut state = self.state.lock();
         loop {
-            match &state.flight {
+            match &state.in_flight {
                 // It would wait for itself. The panic becomes the error of the outer pop.
-                Some(flight) if flight.thread == this => {
+                Some(in_flight) if in_flight.thread == this => {
                     drop(state);
                     panic!("a process callback must not pop from its queue");
                 }
@@ -501,28 +501,30 @@ impl<T> DeltaFifo<T> {
     }
 
     /// A batch has been processed: what is wanted again goes back, and held-back deletions are settled.
-    fn land(&self, batch: &Batch<T>, processed: &Processed) {
+    fn finish_pop(&self, batch: &Batch<T>, processed: &Processed) {
         let (mut dropped, mut known_objects) = (Vec::new(), Vec::new());
         let mut state = self.state.lock();
-        let Some(flight) = state.flight.take() else {
+        let Some(in_flight) = state.in_flight.take() else {
             return;
         };
-        for (at, (deltas, flying)) in batch.deltas.iter().zip(&flight.keys).enumerate() {
-            let key = &flying.key;
+        for (at, (deltas, taken)) in batch.deltas.iter().zip(&in_flight.keys).enumerate() {
+            let key = &taken.key;
             let (again, failed) = (processed.again(at), processed.failed(at));
-            // Behind the rest of the initial list, which the ones in flight precede in `initial`.
-            let in_flight = batch.deltas.len() - at;
+            // Behind the rest of the initial list, which the ones in flight precede in `initial_population`.
+            let remaining = batch.deltas.len() - at;
             if again {
-                let place = batch.is_initial.then(|| state.initial - in_flight);
+                let place = batch
+                    .is_initial
+                    .then(|| state.initial_population - remaining);
                 state.put_back(key, deltas.clone(), place, &mut dropped);
             } else {
-                state.initial -= usize::from(batch.is_initial);
+                state.initial_population -= usize::from(batch.is_initial);
                 if failed {
                     state.versions.failed(deltas.since);
                 }
                 state.versions.end(deltas.since);
             }
-            let Some((gone, since)) = &flying.missed else {
+            let Some((gone, since)) = &taken.deferred_deletion else {
                 continue;
             };
             // The first deletion has failed: the second is delivered if the consumer still has the object.
@@ -538,19 +540,19 @@ impl<T> DeltaFifo<T> {
             known_objects.push(known);
         }
         self.unlock(state);
-        drop((flight, known_objects));
+        drop((in_flight, known_objects));
     }
 }
 
 impl<T> fmt::Debug for DeltaFifo<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state.lock();
-        let in_flight = state.flight.iter().flat_map(|flight| &flight.keys);
+        let in_flight = state.in_flight.iter().flat_map(|in_flight| &in_flight.keys);
         f.debug_struct("DeltaFifo")
             .field("len", &state.order.len())
             .field(
                 "in_flight",
-                &in_flight.map(|flying| &flying.key).collect::<Vec<_>>(),
+                &in_flight.map(|taken| &taken.key).collect::<Vec<_>>(),
             )
             .field("synced", &state.synced())
             .field("closed", &state.closed)

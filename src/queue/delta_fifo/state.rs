@@ -4,30 +4,31 @@ use std::sync::Arc;
 
 use super::State;
 use crate::object::{Deleted, Key};
+use crate::queue::delta::merge_deletions;
 use crate::queue::{Delta, Deltas};
 use crate::shrink::Shrink;
 use crate::sync::thread::ThreadId;
 
 /// The keys that one pop took out, until they have been processed.
-pub(super) struct Flight<T> {
+pub(super) struct InFlight<T> {
     pub(super) thread: ThreadId,
-    pub(super) keys: Vec<Flying<T>>,
+    pub(super) keys: Vec<InFlightKey<T>>,
 }
 
-pub(super) struct Flying<T> {
+pub(super) struct InFlightKey<T> {
     pub(super) key: Key,
     /// What the known objects will have once it has been processed: nothing after a deletion.
     pub(super) newest: Option<Arc<T>>,
     /// A deletion that arrived while the object is being deleted, and its sequence number. It is delivered only
     /// if the first deletion fails.
-    pub(super) missed: Option<(Deleted<T>, u64)>,
+    pub(super) deferred_deletion: Option<(Deleted<T>, u64)>,
 }
 
 /// The same keys, as the pop sees them.
 pub(super) struct Batch<T> {
     pub(super) deltas: Vec<Deltas<T>>,
     pub(super) is_in_initial_list: bool,
-    /// Whether `initial` counts the keys. Decided when they are taken: a first list that comes later does not
+    /// Whether `initial_population` counts the keys. Decided when they are taken: a first list that comes later does not
     /// count them.
     pub(super) is_initial: bool,
     /// The number of keys that wait behind them.
@@ -36,12 +37,12 @@ pub(super) struct Batch<T> {
 
 impl<T> State<T> {
     pub(super) fn synced(&self) -> bool {
-        self.populated && self.initial == 0
+        self.populated && self.initial_population == 0
     }
 
-    pub(super) fn flying(&self, key: &str) -> Option<&Flying<T>> {
-        let keys = self.flight.as_ref().map(|flight| &flight.keys);
-        keys?.iter().find(|flying| &*flying.key == key)
+    pub(super) fn in_flight_key(&self, key: &str) -> Option<&InFlightKey<T>> {
+        let keys = self.in_flight.as_ref().map(|in_flight| &in_flight.keys);
+        keys?.iter().find(|taken| &*taken.key == key)
     }
 
     /// Appends a delta to those of its key.
@@ -55,7 +56,11 @@ impl<T> State<T> {
     }
 
     /// Appends tombstones to the deltas of all queued keys that are gone.
-    pub(super) fn bury(&mut self, is_gone: impl Fn(&Key) -> bool, dropped: &mut Vec<Arc<T>>) {
+    pub(super) fn add_tombstones(
+        &mut self,
+        is_gone: impl Fn(&Key) -> bool,
+        dropped: &mut Vec<Arc<T>>,
+    ) {
         for (key, deltas) in self.items.iter_mut().filter(|(key, _)| is_gone(key)) {
             let last_known = deltas.newest().and_then(Delta::object).cloned();
             let gone = tombstone(key, last_known);
@@ -63,16 +68,23 @@ impl<T> State<T> {
         }
     }
 
-    /// Holds a deletion back while its key is being deleted. Of two, the one that knows more of the object stays
-    /// (D4).
-    pub(super) fn hold_back(&mut self, key: &Key, gone: Deleted<T>, dropped: &mut Vec<Arc<T>>) {
-        let keys = self.flight.iter_mut().flat_map(|flight| &mut flight.keys);
-        let Some(flying) = keys.into_iter().find(|flying| flying.key == *key) else {
+    /// Keeps a deletion of a key that is being deleted, until that has succeeded or failed. Two
+    /// [become one](merge_deletions).
+    pub(super) fn defer_deletion(
+        &mut self,
+        key: &Key,
+        gone: Deleted<T>,
+        dropped: &mut Vec<Arc<T>>,
+    ) {
+        let keys = self
+            .in_flight
+            .iter_mut()
+            .flat_map(|in_flight| &mut in_flight.keys);
+        let Some(taken) = keys.into_iter().find(|taken| taken.key == *key) else {
             return;
         };
-        let unused = match &mut flying.missed {
-            Some((older, _)) if !older.is_final_state_unknown() => gone,
-            Some((older, _)) => std::mem::replace(older, gone),
+        let unused = match &mut taken.deferred_deletion {
+            Some((older, _)) => merge_deletions(older, gone),
             none => {
                 *none = Some((gone, self.versions.begin()));
                 return;
@@ -83,9 +95,9 @@ impl<T> State<T> {
 
     /// Takes up to `most` keys out: all of the initial list, or none.
     pub(super) fn take(&mut self, most: usize, thread: ThreadId) -> Batch<T> {
-        let is_initial = self.initial > 0;
+        let is_initial = self.initial_population > 0;
         let most = if is_initial {
-            most.min(self.initial)
+            most.min(self.initial_population)
         } else {
             most
         };
@@ -96,20 +108,20 @@ impl<T> State<T> {
             self.popped
                 .extend(deltas.iter().filter_map(Deltas::key).cloned());
         }
-        let flying = |deltas: &Deltas<T>| {
+        let taken = |deltas: &Deltas<T>| {
             let newest = match deltas.newest() {
                 Some(Delta::Deleted(_)) | None => None,
                 Some(delta) => delta.object().cloned(),
             };
             let key = Key::clone(deltas.key()?);
-            Some(Flying {
+            Some(InFlightKey {
                 key,
                 newest,
-                missed: None,
+                deferred_deletion: None,
             })
         };
-        let keys = deltas.iter().filter_map(flying).collect();
-        self.flight = Some(Flight { thread, keys });
+        let keys = deltas.iter().filter_map(taken).collect();
+        self.in_flight = Some(InFlight { thread, keys });
         self.order.shrink_when_empty();
         self.items.shrink_when_empty();
         Batch {

@@ -192,7 +192,7 @@ impl<T> DeltaFifo<T> {
         }
         match known {
             Ok(Known::Yes) => state.push(key, Delta::Deleted(gone), dropped),
-            Ok(Known::Leaving) => state.hold_back(key, gone, dropped),
+            Ok(Known::BeingDeleted) => state.defer_deletion(key, gone, dropped),
             Ok(Known::No) => dropped.extend(gone.object().cloned()),
             Err(error) => return (state, Err(Rejected::new(Change::Delete(gone), error))),
         }
@@ -242,22 +242,22 @@ impl<T> DeltaFifo<T> {
                 self.known(&state, skip, &mut known)?;
                 self.push_list(&mut state, objects, &mut dropped);
                 if state.items.len() > listed.len() {
-                    state.bury(|key| !may_exist(key), &mut dropped);
+                    state.add_tombstones(|key| !may_exist(key), &mut dropped);
                 }
                 for (key, last_known) in known.objects.drain(..) {
                     let gone = tombstone(&key, last_known);
                     state.push(&key, Delta::Deleted(gone), &mut dropped);
                 }
-                for (key, last_known) in known.leaving.drain(..) {
+                for (key, last_known) in known.being_deleted.drain(..) {
                     let gone = tombstone(&key, Some(last_known));
-                    state.hold_back(&key, gone, &mut dropped);
+                    state.defer_deletion(&key, gone, &mut dropped);
                 }
             }
         }
         state.versions.list(resource_version.into());
         if !state.populated {
             state.populated = true;
-            state.initial = state.order.len();
+            state.initial_population = state.order.len();
         }
         self.unlock(state);
         Ok(())

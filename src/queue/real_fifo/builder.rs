@@ -169,7 +169,7 @@ impl<T> RealFifoBuilder<T> {
                 items: VecDeque::new(),
                 in_flight: None,
                 populated: false,
-                initial: 0,
+                initial_population: 0,
                 synced: false,
                 closed: false,
                 versions: VersionTracker::default(),

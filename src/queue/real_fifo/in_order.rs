@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::{Flight, RealFifo};
+use super::{InFlight, RealFifo};
 use crate::object::{Deleted, Key, KeyError};
 use crate::panic::catch;
 use crate::queue::Delta;
@@ -147,12 +147,12 @@ impl<T> RealFifo<T> {
             match &state.in_flight {
                 None => break true,
                 // From within a process callback.
-                Some(flight) if flight.thread == thread => break false,
+                Some(in_flight) if in_flight.thread == thread => break false,
                 Some(_) => self.landed.wait(&mut state),
             }
         };
         if own {
-            state.in_flight = Some(Flight {
+            state.in_flight = Some(InFlight {
                 thread,
                 exclusive: true,
             });

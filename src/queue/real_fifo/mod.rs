@@ -91,11 +91,11 @@ pub struct RealFifo<T> {
 struct State<T> {
     /// Each with one delta; the key is that of its object as it is queued, and missing where there is none.
     items: VecDeque<Deltas<T>>,
-    in_flight: Option<Flight>,
+    in_flight: Option<InFlight>,
     /// Whether the first write, or the first replace that succeeded, has come.
     populated: bool,
     /// How many items at the head of the queue, those in flight included, came with the first replace (R8).
-    initial: usize,
+    initial_population: usize,
     /// Once it has, it has.
     synced: bool,
     closed: bool,
@@ -116,7 +116,7 @@ struct Prepared<T> {
 }
 
 /// A pop processes, or the known objects are being read.
-struct Flight {
+struct InFlight {
     thread: ThreadId,
     /// Whether other threads have to wait before they write.
     exclusive: bool,
@@ -144,7 +144,7 @@ impl<T> RealFifo<T> {
         while state
             .in_flight
             .as_ref()
-            .is_some_and(|flight| flight.exclusive && flight.thread != this)
+            .is_some_and(|in_flight| in_flight.exclusive && in_flight.thread != this)
         {
             self.landed.wait(&mut state);
         }
@@ -160,7 +160,7 @@ impl<T> RealFifo<T> {
     /// Publishes what the lock has guarded: the watermark, an item for a waiting pop, `synced`.
     fn publish(&self, mut state: MutexGuard<'_, State<T>>) {
         state.versions.publish();
-        state.synced |= state.populated && state.initial == 0;
+        state.synced |= state.populated && state.initial_population == 0;
         let synced = state.synced;
         if state.in_flight.is_none() {
             if state.closed {
@@ -319,7 +319,7 @@ impl<T> State<T> {
     fn replaced(&mut self) {
         if !self.populated {
             self.populated = true;
-            self.initial = self.items.len();
+            self.initial_population = self.items.len();
         }
     }
 }

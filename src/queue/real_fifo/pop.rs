@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::slice;
 
-use super::{BATCH, Flight, RealFifo, RealFifoMode, State};
+use super::{BATCH, InFlight, RealFifo, RealFifoMode, State};
 use crate::panic::catch;
 use crate::queue::error::Processed;
 use crate::queue::{Delta, Deltas, PopError, Process, ProcessBatch, Queue, Watermark};
@@ -14,7 +14,7 @@ use crate::sync::{MutexGuard, thread};
 /// What a pop knows of the changes that it took.
 struct Popped {
     is_in_initial_list: bool,
-    /// Whether `initial` counts them. Decided when they are taken: a first list that comes later does not count
+    /// Whether `initial_population` counts them. Decided when they are taken: a first list that comes later does not count
     /// them (R13).
     is_initial: bool,
     /// The number of changes that wait behind them.
@@ -29,7 +29,7 @@ impl<T> RealFifo<T> {
         loop {
             match &state.in_flight {
                 // It would wait for itself. The panic is the outer pop's error.
-                Some(flight) if flight.thread == this => {
+                Some(in_flight) if in_flight.thread == this => {
                     drop(state);
                     panic!("a process callback must not pop from its queue");
                 }
@@ -43,7 +43,7 @@ impl<T> RealFifo<T> {
     }
 
     /// They are out of the queue, and processing begins.
-    fn fly(&self, mut state: MutexGuard<'_, State<T>>) -> Popped {
+    fn begin_pop(&self, mut state: MutexGuard<'_, State<T>>) -> Popped {
         state.items.shrink_when_empty();
         let unlocked = matches!(
             self.mode,
@@ -53,13 +53,13 @@ impl<T> RealFifo<T> {
             }
         );
         let exclusive = !unlocked || state.items.len() >= 2 * BATCH;
-        state.in_flight = Some(Flight {
+        state.in_flight = Some(InFlight {
             thread: thread::current().id(),
             exclusive,
         });
         let taken = Popped {
             is_in_initial_list: !state.synced,
-            is_initial: state.initial > 0,
+            is_initial: state.initial_population > 0,
             depth: state.items.len(),
         };
         drop(state);
@@ -68,21 +68,21 @@ impl<T> RealFifo<T> {
     }
 
     /// A batch has been processed: what is wanted again goes back to the head.
-    fn land(&self, batch: &[Deltas<T>], taken: &Popped, processed: &Processed) {
+    fn finish_pop(&self, batch: &[Deltas<T>], taken: &Popped, processed: &Processed) {
         let mut state = self.state.lock();
         state.in_flight = None;
         for (at, deltas) in batch.iter().enumerate().rev() {
             if processed.again(at) {
                 state.items.push_front(deltas.clone());
                 // A first list that came meanwhile counts all that precedes it.
-                let is_overtaken = !taken.is_initial && state.initial > 0;
-                state.initial += usize::from(is_overtaken);
+                let is_overtaken = !taken.is_initial && state.initial_population > 0;
+                state.initial_population += usize::from(is_overtaken);
             } else {
                 if processed.failed(at) {
                     state.versions.failed(deltas.since);
                 }
                 state.versions.end(deltas.since);
-                state.initial -= usize::from(taken.is_initial);
+                state.initial_population -= usize::from(taken.is_initial);
             }
         }
         self.landed.notify_all();
@@ -94,8 +94,8 @@ impl<T> State<T> {
     /// As many as go together (R14–R16).
     fn batch(&mut self) -> Vec<Deltas<T>> {
         let mut batch: Vec<Deltas<T>> = Vec::new();
-        let most = if self.initial > 0 {
-            self.initial.min(BATCH)
+        let most = if self.initial_population > 0 {
+            self.initial_population.min(BATCH)
         } else {
             BATCH
         };
@@ -131,10 +131,10 @@ impl<T: Send + Sync> Queue<T> for RealFifo<T> {
         let Some(deltas) = state.items.pop_front() else {
             return Err(PopError::Closed);
         };
-        let taken = self.fly(state);
+        let taken = self.begin_pop(state);
         let process = || catch(|| process(&deltas, taken.is_in_initial_list));
         let processed = Processed::from(self.timing.run(1, deltas.key(), taken.depth, process));
-        self.land(slice::from_ref(&deltas), &taken, &processed);
+        self.finish_pop(slice::from_ref(&deltas), &taken, &processed);
         processed.into_result(deltas)
     }
 
@@ -149,7 +149,7 @@ impl<T: Send + Sync> Queue<T> for RealFifo<T> {
             return Err(PopError::Closed);
         };
         let batch = state.batch();
-        let taken = self.fly(state);
+        let taken = self.begin_pop(state);
         let process = || {
             catch(|| match batch.as_slice() {
                 [single] => process(single, taken.is_in_initial_list),
@@ -158,7 +158,7 @@ impl<T: Send + Sync> Queue<T> for RealFifo<T> {
         };
         let first = batch.first().and_then(Deltas::key);
         let processed = Processed::from(self.timing.run(batch.len(), first, taken.depth, process));
-        self.land(&batch, &taken, &processed);
+        self.finish_pop(&batch, &taken, &processed);
         processed.into_result(batch)
     }
 

@@ -14,6 +14,7 @@ pub(super) use self::output::{Output, Report, ReportKind};
 use self::repair::Repair;
 use self::settings::Settings;
 use self::watch::{RetryWindow, WatchStream};
+pub(super) use self::watch_ends::WatchEnd;
 use super::ReflectorOptions;
 use crate::error::Error;
 use crate::object::Key;
@@ -33,11 +34,11 @@ const RETRY_AFTER: Duration = Duration::from_secs(600);
 ///
 /// - after a request, call [`opened`](Self::opened); after a wait, [`waited`](Self::waited);
 /// - on [`Output::Read`], read from the body, call [`read`](Self::read), and poll with the bytes until it needs more.
-///   Call [`silent`](Self::silent) after a timeout and [`ended`](Self::ended) at the end of the body;
+///   Call [`read_timed_out`](Self::read_timed_out) after a timeout and [`ended`](Self::ended) at the end of the body;
 /// - on [`Output::Item`], store the item. On [`Output::Page`], call [`page_end`](Self::page_end);
 /// - on [`Output::Frame`], decode the frame and call one of [`event`](Self::event), [`bookmark`](Self::bookmark),
-///   [`error_event`](Self::error_event), [`several_events`](Self::several_events),
-///   [`malformed_event`](Self::malformed_event);
+///   [`several_events`](Self::several_events), and [`watch_ended`](Self::watch_ended) for an ERROR event or a malformed
+///   frame;
 /// - on [`Output::Replace`], replace the objects of the store and call [`replaced`](Self::replaced) or
 ///   [`not_replaced`](Self::not_replaced).
 ///
@@ -66,8 +67,8 @@ pub(super) struct Protocol {
     bookmarks_come: bool,
     /// How long watches have been silent since the last event or list, and how many lists the silence has caused
     /// since the last event.
-    quiet: Duration,
-    silent_lists: u32,
+    total_silence: Duration,
+    lists_for_silence: u32,
     /// The version at which a frame could not be decoded. If it happens there again, resuming does not help.
     broken_at: Option<String>,
     internal_errors: RetryWindow,
@@ -89,14 +90,14 @@ enum Phase {
     Watch,
     WatchList,
     WatchBody(WatchStream),
-    Wait(Duration, Next),
+    Wait(Duration, AfterWait),
 }
 
 /// What follows a wait.
 #[derive(Clone, Copy, PartialEq)]
-enum Next {
-    /// A new cycle: a watch-list, or a list.
-    Cycle,
+enum AfterWait {
+    /// A watch-list, or a list.
+    Relist,
     List,
     Watch,
     WatchList,
@@ -117,8 +118,8 @@ impl Protocol {
             watch_list_from: None,
             short_watches: 0,
             bookmarks_come: false,
-            quiet: Duration::ZERO,
-            silent_lists: 0,
+            total_silence: Duration::ZERO,
+            lists_for_silence: 0,
             broken_at: None,
             internal_errors: RetryWindow::new(options.internal_error_retry),
             backoff: options.backoff.clone(),
@@ -129,10 +130,10 @@ impl Protocol {
             reports: Vec::new(),
         };
         match options.start_jitter {
-            Duration::ZERO => protocol.new_cycle(),
+            Duration::ZERO => protocol.relist(),
             most => {
                 let jitter = most.mul_f64(protocol.random.unit());
-                protocol.phase = Phase::Wait(jitter, Next::Cycle);
+                protocol.phase = Phase::Wait(jitter, AfterWait::Relist);
             }
         }
         protocol
@@ -171,15 +172,15 @@ impl Protocol {
             && !watch.initial_events_ended
             && let Some(result) = watch.ended.take()
         {
-            self.watch_ended(result);
+            self.watch_ended(WatchEnd::Body(result));
             return true;
         }
         self.relist_if_due()
     }
 
     fn output<'a>(&'a mut self, input: &'a [u8], piece: Option<(usize, Piece)>) -> Output<'a> {
-        let patience = match &self.phase {
-            Phase::WatchBody(watch) => Some(self.patience(watch)),
+        let timeout = match &self.phase {
+            Phase::WatchBody(watch) => Some(self.read_timeout(watch)),
             _ => None,
         };
         let Self {
@@ -210,7 +211,7 @@ impl Protocol {
                     bytes: watch.frames.piece(&input[offset..], piece),
                     may_reuse: watch.is_initial && watch.may_reuse,
                 },
-                None => Output::Read(patience),
+                None => Output::Read(timeout),
             },
             Phase::Wait(duration, _) => Output::Wait(*duration),
             Phase::Watch => Output::Watch(ListOptions {
@@ -245,7 +246,7 @@ impl Protocol {
     /// Whether it watches, or is about to: the time in which resyncs happen (W13).
     pub(super) fn is_watching(&self) -> bool {
         match &self.phase {
-            Phase::Watch | Phase::Wait(_, Next::Watch) => true,
+            Phase::Watch | Phase::Wait(_, AfterWait::Watch) => true,
             Phase::WatchBody(watch) => !watch.is_initial,
             _ => false,
         }
@@ -364,22 +365,22 @@ impl Protocol {
     pub(super) fn read(&mut self, now: Instant) {
         self.now = now;
         if let Phase::WatchBody(watch) = &mut self.phase {
-            watch.silent = Duration::ZERO;
+            watch.silence = Duration::ZERO;
         }
     }
 
     /// No bytes came in the time that [`Output::Read`] allowed.
-    pub(super) fn silent(&mut self, now: Instant) {
+    pub(super) fn read_timed_out(&mut self, now: Instant) {
         if let Phase::WatchBody(watch) = &self.phase {
-            let patience = self.patience(watch);
-            let was_cut_short = patience < watch.patience(self.expects_bookmarks());
+            let timeout = self.read_timeout(watch);
+            let was_cut_short = timeout < watch.read_timeout(self.expects_bookmarks());
             let Phase::WatchBody(watch) = &mut self.phase else {
                 return;
             };
-            watch.silent += patience;
+            watch.silence += timeout;
             self.now = now;
             if !was_cut_short {
-                self.watch_silent();
+                self.watch_ended(WatchEnd::Silence);
             }
         }
     }
@@ -405,10 +406,10 @@ impl Protocol {
         if let Phase::Wait(waited, next) = self.phase {
             self.history_is_known &= waited <= OUTAGE;
             match next {
-                Next::Cycle => self.new_cycle(),
-                Next::List => self.begin_list(),
-                Next::Watch => self.phase = Phase::Watch,
-                Next::WatchList => self.phase = Phase::WatchList,
+                AfterWait::Relist => self.relist(),
+                AfterWait::List => self.begin_list(),
+                AfterWait::Watch => self.phase = Phase::Watch,
+                AfterWait::WatchList => self.phase = Phase::WatchList,
             }
         }
     }
@@ -422,7 +423,7 @@ impl Protocol {
             kind,
             reading,
         });
-        self.wait(None, Next::Cycle);
+        self.wait(None, AfterWait::Relist);
     }
 
     /// "list" or "watch" while a body is read.
@@ -459,7 +460,7 @@ impl Protocol {
         if retry == Retry::No {
             let retry_after = error.retry_after();
             self.report(error, ReportKind::Request);
-            return self.wait(retry_after, Next::Cycle);
+            return self.wait(retry_after, AfterWait::Relist);
         }
         self.version_unavailable |= retry == Retry::MostRecent;
         self.phase = match std::mem::replace(&mut self.phase, Phase::Watch) {
@@ -475,7 +476,7 @@ impl Protocol {
         // An unreadable object that is kept may belong to another history.
         self.history_is_known |= !keeps_older;
         self.version = version;
-        self.quiet = Duration::ZERO;
+        self.total_silence = Duration::ZERO;
         self.replaced += 1;
         self.broken_at = None;
         self.repair.listed(complete, self.now);
@@ -488,7 +489,7 @@ impl Protocol {
     pub(super) fn not_replaced(&mut self, error: Error) {
         self.take_list_version();
         self.report(error, ReportKind::Request);
-        self.wait(None, Next::Cycle);
+        self.wait(None, AfterWait::Relist);
     }
 
     fn take_list_version(&mut self) -> String {
@@ -535,7 +536,7 @@ impl Protocol {
     }
 
     /// A new cycle: the objects, by a watch-list or a list, and then their changes (L6).
-    fn new_cycle(&mut self) {
+    fn relist(&mut self) {
         self.internal_errors.forget();
         (self.unfinished, self.short_watches) = (0, 0);
         let may_watch_list = self.watch_list_from.is_none_or(|from| self.now >= from);
@@ -571,7 +572,7 @@ impl Protocol {
     fn split_failed(&mut self, error: SplitError) {
         match &self.phase {
             Phase::ListBody(_) => self.list_failed(error.into()),
-            _ => self.malformed_event(error.into()),
+            _ => self.watch_ended(WatchEnd::Malformed(error.into())),
         }
     }
 
@@ -583,13 +584,13 @@ impl Protocol {
     }
 
     /// How long to wait for bytes of a watch.
-    fn patience(&self, watch: &WatchStream) -> Duration {
-        let patience = watch.patience(self.expects_bookmarks());
+    fn read_timeout(&self, watch: &WatchStream) -> Duration {
+        let timeout = watch.read_timeout(self.expects_bookmarks());
         let relist = self
             .repair
             .time_left(self.now)
             .filter(|_| !watch.is_initial);
-        relist.map_or(patience, |relist| relist.min(patience))
+        relist.map_or(timeout, |relist| relist.min(timeout))
     }
 
     /// Lists again instead of watching if an object is missing and a relist is due.
@@ -607,7 +608,7 @@ impl Protocol {
         if events > 0 {
             self.backoff.reset();
         }
-        self.new_cycle();
+        self.relist();
         true
     }
 
@@ -617,7 +618,7 @@ impl Protocol {
     }
 
     /// Backs off (L1).
-    fn wait(&mut self, at_least: Option<Duration>, next: Next) {
+    fn wait(&mut self, at_least: Option<Duration>, next: AfterWait) {
         let wait = self
             .backoff
             .step()

@@ -1,16 +1,17 @@
 use std::time::{Duration, Instant};
 
-use super::{Phase, Protocol, ReportKind};
+use super::watch_ends::VERY_SHORT;
+use super::{Phase, Protocol};
 use crate::error::Error;
 use crate::wire::{EventKind, FrameSplitter, Piece, Shown, SplitError};
 
 /// How long the server may be silent before the initial events of a watch-list are complete, and how often a warning
 /// is reported before (WL10).
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
-pub(super) const WARNING: Duration = Duration::from_secs(10);
+pub(super) const WATCH_LIST_SILENCE: Duration = Duration::from_secs(30);
+pub(super) const SILENCE_WARNING: Duration = Duration::from_secs(10);
 
 /// API servers send a bookmark about once a minute. Once two came within this time, none for so long means trouble.
-pub(super) const QUIET: Duration = Duration::from_secs(180);
+pub(super) const BOOKMARK_SILENCE: Duration = Duration::from_secs(180);
 
 /// How often an API server sends a bookmark.
 pub(super) const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
@@ -24,7 +25,7 @@ pub(super) struct WatchStream {
     /// When it was requested (W2), or its initial events were complete.
     pub(super) started: Instant,
     /// When the last event came, or it was requested.
-    pub(super) heard: Instant,
+    pub(super) last_event: Instant,
     /// When the server was asked to end it.
     due: Instant,
     /// The number of events since `started`.
@@ -35,7 +36,7 @@ pub(super) struct WatchStream {
     /// The silence after which it is taken for dead.
     idle_timeout: Duration,
     /// How long no bytes have come.
-    pub(super) silent: Duration,
+    pub(super) silence: Duration,
     last_bookmark: Option<Instant>,
     /// Whether it is a watch-list whose initial events are not in the store yet (WL3, WL7).
     pub(super) is_initial: bool,
@@ -59,12 +60,12 @@ impl WatchStream {
         Self {
             frames: FrameSplitter::new(limit),
             started,
-            heard: started,
+            last_event: started,
             due: started + timeout,
             events: 0,
             versions_count: false,
             idle_timeout,
-            silent: Duration::ZERO,
+            silence: Duration::ZERO,
             last_bookmark: None,
             is_initial: false,
             initial_events_ended: false,
@@ -87,11 +88,16 @@ impl WatchStream {
         now + EARLY >= self.due
     }
 
+    /// Whether it has ended within a second and without an event (W5).
+    pub(super) fn is_very_short(&self, now: Instant) -> bool {
+        self.events == 0 && now.duration_since(self.started) < VERY_SHORT
+    }
+
     /// How long to wait for bytes. `bookmarks_come`: the server is known to send bookmarks.
-    pub(super) fn patience(&self, bookmarks_come: bool) -> Duration {
+    pub(super) fn read_timeout(&self, bookmarks_come: bool) -> Duration {
         match (self.is_initial, bookmarks_come) {
-            (true, _) => WARNING,
-            (false, true) => self.idle_timeout.min(QUIET),
+            (true, _) => SILENCE_WARNING,
+            (false, true) => self.idle_timeout.min(BOOKMARK_SILENCE),
             (false, false) => self.idle_timeout,
         }
     }
@@ -113,10 +119,10 @@ impl Protocol {
             return;
         };
         watch.events += 1;
-        watch.heard = self.now;
-        self.quiet = Duration::ZERO;
+        watch.last_event = self.now;
+        self.total_silence = Duration::ZERO;
         if !watch.is_initial {
-            self.silent_lists = 0;
+            self.lists_for_silence = 0;
         }
         watch.versions_count |= kind != EventKind::Added;
         if version.is_empty() {
@@ -142,7 +148,8 @@ impl Protocol {
         let is_initial = watch.is_initial;
         if !is_initial {
             let last = watch.last_bookmark.replace(self.now);
-            let is_regular = last.is_some_and(|last| self.now.duration_since(last) <= QUIET);
+            let is_regular =
+                last.is_some_and(|last| self.now.duration_since(last) <= BOOKMARK_SILENCE);
             self.bookmarks_come |= is_regular;
         }
         self.event(EventKind::Bookmark, version);
@@ -164,47 +171,6 @@ impl Protocol {
         if let Phase::WatchBody(watch) = &mut self.phase {
             watch.frames.several();
         }
-    }
-
-    /// The server sent an ERROR event.
-    pub(in crate::reflector) fn error_event(&mut self, error: Error) {
-        self.note_health();
-        let Phase::WatchBody(watch) = &self.phase else {
-            return;
-        };
-        if watch.is_initial {
-            return self.watch_list_failed(error);
-        }
-        self.doubt_history(&error);
-        let retry_after = error.retry_after();
-        let again = error.is_internal_error() && self.internal_errors.retry(self.now);
-        let wait = error.is_too_many_requests();
-        self.suspect_version(&error);
-        self.report(error, ReportKind::Other);
-        match () {
-            () if again => self.reopen_watch(),
-            () if wait => self.wait(retry_after, super::Next::Watch),
-            () => self.wait(retry_after, super::Next::Cycle),
-        }
-    }
-
-    /// A frame can't be decoded.
-    pub(in crate::reflector) fn malformed_event(&mut self, error: Error) {
-        self.note_health();
-        let Phase::WatchBody(watch) = &self.phase else {
-            return;
-        };
-        if watch.is_initial {
-            return self.reject_initial_events(error);
-        }
-        self.history_is_known = false;
-        self.report(error, ReportKind::Other);
-        if self.broken_at.as_ref() == Some(&self.version) {
-            self.broken_at = None;
-            return self.wait(None, super::Next::Cycle);
-        }
-        self.broken_at = Some(self.version.clone());
-        self.reopen_watch();
     }
 }
 

@@ -11,7 +11,7 @@ use crate::object::{Deleted, Key, Object, meta_namespace_key};
 use crate::panic;
 use crate::reflector::headroom::Headroom;
 use crate::reflector::initial_list::{InitialList, prepared, refused, stored_key};
-use crate::reflector::protocol::{Output, Protocol, ReportKind};
+use crate::reflector::protocol::{Output, Protocol, ReportKind, WatchEnd};
 use crate::reflector::reclaim::{Reclaim, Reclaiming};
 use crate::reflector::undecodable::UndecodableList;
 use crate::reflector::{Body, ReflectorOptions};
@@ -158,7 +158,7 @@ impl<'r, T: Object> Session<'r, T> {
         match read {
             Ok(Some(0)) => self.protocol.ended(Ok(()), now),
             Err(error) => self.protocol.ended(Err(error), now),
-            Ok(None) => self.protocol.silent(now),
+            Ok(None) => self.protocol.read_timed_out(now),
             Ok(Some(length)) => {
                 self.reflector.has_contact(now);
                 self.protocol.read(now);
@@ -206,7 +206,7 @@ impl<'r, T: Object> Session<'r, T> {
                         Err(BadFrame::Several) => self.protocol.several_events(),
                         Err(BadFrame::Malformed(error)) => {
                             let error = error.context(self.protocol.event_place());
-                            self.protocol.malformed_event(error);
+                            self.protocol.watch_ended(WatchEnd::Malformed(error));
                         }
                     }
                 }
@@ -332,7 +332,7 @@ impl<'r, T: Object> Session<'r, T> {
                     self.protocol.report(error, ReportKind::Other);
                 }
             }
-            Decoded::Error(error) => self.protocol.error_event(error),
+            Decoded::Error(error) => self.protocol.watch_ended(WatchEnd::Error(error)),
         }
     }
 
