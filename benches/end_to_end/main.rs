@@ -7,6 +7,7 @@
 //! cargo bench --bench end_to_end -- events own compact  # some parts of it, and some types
 //! cargo bench --bench end_to_end -- --pods 5000 --events 10000 --runs 1
 //! cargo bench --bench end_to_end -- counts --pods 2000 --events 5000
+//! MEASURED_PROGRAM=target/old/end_to_end cargo bench --bench end_to_end -- counts # of another build
 //! ```
 //!
 //! Parts: sync, events, relist, fan-out, idle. Types: k8s-openapi, own, compact, dynamic. Each figure is the

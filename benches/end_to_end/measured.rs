@@ -71,10 +71,13 @@ impl<'a> Case<'a> {
     }
 
     fn run(&self, wrapper: &[&str], url: &str, then: impl FnOnce()) -> (Report, String) {
-        let program = std::env::current_exe().expect("Linux");
-        let program = program.to_str().expect("its path is UTF-8");
+        // Another build of this program, to compare with: the same server and the same reports.
+        let program = std::env::var("MEASURED_PROGRAM").unwrap_or_else(|_| {
+            let this = std::env::current_exe().expect("Linux");
+            this.to_str().expect("its path is UTF-8").to_owned()
+        });
         let case = serde_json::to_string(self).expect("it is plain");
-        let words = [wrapper, &[program, ARGUMENT, &case, url]].concat();
+        let words = [wrapper, &[&program, ARGUMENT, &case, url]].concat();
         let is_wrapped = !wrapper.is_empty();
         let mut child = Command::new(words[0])
             .args(&words[1..])

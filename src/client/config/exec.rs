@@ -113,6 +113,7 @@ impl ExecConfig {
 
     /// Whether it is told of the cluster, in the environment variable `KUBERNETES_EXEC_INFO`: its URL, its
     /// CA, its proxy and what is configured for it. Default: no.
+    #[cfg(feature = "kubeconfig")]
     pub(crate) fn provide_cluster_info(mut self, provide: bool) -> Self {
         self.provide_cluster_info = provide;
         self
@@ -120,6 +121,7 @@ impl ExecConfig {
 
     /// What the plugin is told of this cluster beside that, in a form of the plugin's own: in a kubeconfig
     /// the cluster's extension `client.authentication.k8s.io/exec`.
+    #[cfg(feature = "kubeconfig")]
     pub(crate) fn cluster_config(mut self, config: Value) -> Self {
         self.cluster_config = Some(config);
         self
