@@ -72,13 +72,8 @@ impl Protocol {
         }
         match end {
             WatchEnd::Body(result) => {
-                self.history_is_known &= result.is_ok() && is_due;
-                // A broken connection is an end like any other.
-                if let Err(error) = result {
-                    self.report(error, ReportKind::Other);
-                }
+                self.body_ended(result, is_due, is_very_short);
                 if is_very_short {
-                    self.report(very_short_watch(), ReportKind::Other);
                     return self.wait(None, AfterWait::Relist);
                 }
                 self.backoff.reset();
@@ -132,12 +127,8 @@ impl Protocol {
         let silence = watch.silence;
         match end {
             WatchEnd::Body(result) => {
-                self.history_is_known &= result.is_ok() && is_due;
-                if let Err(error) = result {
-                    self.report(error, ReportKind::Other);
-                }
+                self.body_ended(result, is_due, is_very_short);
                 if is_very_short {
-                    self.report(very_short_watch(), ReportKind::Other);
                     return self.begin_list();
                 }
                 self.watch_list_unfinished();
@@ -155,6 +146,17 @@ impl Protocol {
             }
             WatchEnd::Error(error) => self.watch_list_failed(error),
             WatchEnd::Malformed(error) => self.reject_initial_events(error),
+        }
+    }
+
+    /// Records the end of a body. A broken connection is an end like any other.
+    fn body_ended(&mut self, result: Result<(), Error>, is_due: bool, is_very_short: bool) {
+        self.history_is_known &= result.is_ok() && is_due;
+        if let Err(error) = result {
+            self.report(error, ReportKind::Other);
+        }
+        if is_very_short {
+            self.report(very_short_watch(), ReportKind::Other);
         }
     }
 
