@@ -1,11 +1,12 @@
 //! Hides which server a test runs against.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::fs;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use k8s_informer::client::Request;
@@ -13,6 +14,7 @@ use k8s_informer::informer::SharedInformerFactoryBuilder;
 use k8s_informer::reflector::ReflectorOptions;
 use k8s_informer::testing::{self, ApiServer, ApiServerBuilder};
 use k8s_informer::{Client, Config, Error, SharedInformerFactory, Stop};
+use parking_lot::{Mutex, RwLock};
 use serde_json::{Value, json};
 
 use crate::local::{self, Gates, Local};
@@ -36,12 +38,11 @@ pub(crate) const WATCH_LIST: &[ListMethod] = &[ListMethod::WatchList];
 /// A test about LIST.
 pub(crate) const LIST: &[ListMethod] = &[ListMethod::List];
 
-/// One after the other: a test counts the threads of the process, and some take the server from the others.
-static SERIAL: Mutex<()> = Mutex::new(());
+/// The kube-apiserver that this process has started. Tests that kill or reconfigure it hold the lock exclusively.
+static OWN_SERVER: RwLock<()> = RwLock::new(());
 
 /// Runs a test against the embedded server, and against a real one if there is any, in each of these ways.
 pub(crate) fn on_every_cluster(list_methods: &[ListMethod], test: impl Fn(&Cluster)) {
-    let _one = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
     run(list_methods, Cluster::embedded, &test);
     match Real::of_environment() {
         Some(Real {
@@ -51,7 +52,10 @@ pub(crate) fn on_every_cluster(list_methods: &[ListMethod], test: impl Fn(&Clust
         Some(Real {
             assets: Some(assets),
             ..
-        }) => run(list_methods, || Cluster::local(&assets), &test),
+        }) => {
+            let _up = OWN_SERVER.read();
+            run(list_methods, || Cluster::local(&assets), &test);
+        }
         _ => println!(
             "skipped on a real server: neither USE_EXISTING_CLUSTER with KUBECONFIG nor KUBEBUILDER_ASSETS is set"
         ),
@@ -60,13 +64,15 @@ pub(crate) fn on_every_cluster(list_methods: &[ListMethod], test: impl Fn(&Clust
 
 /// Runs a test against servers that it may kill: not against one that belongs to somebody else.
 pub(crate) fn on_every_cluster_of_our_own(list_methods: &[ListMethod], test: impl Fn(&Cluster)) {
-    let _one = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
     run(list_methods, Cluster::embedded, &test);
     match Real::of_environment() {
         Some(Real {
             assets: Some(assets),
             ..
-        }) => run(list_methods, || Cluster::local(&assets), &test),
+        }) => {
+            let _alone = OWN_SERVER.write();
+            run(list_methods, || Cluster::local(&assets), &test);
+        }
         _ => println!(
             "skipped on a real server: it would be killed, and KUBEBUILDER_ASSETS is not set to start another"
         ),
@@ -78,7 +84,6 @@ pub(crate) fn on_the_embedded_server(
     list_methods: &[ListMethod],
     test: impl Fn(&Cluster, &ApiServer),
 ) {
-    let _one = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
     run(list_methods, Cluster::embedded, &|cluster: &Cluster| {
         let Kind::Embedded { server, .. } = &cluster.kind else {
             unreachable!()
@@ -104,7 +109,6 @@ fn run(list_methods: &[ListMethod], cluster: impl Fn() -> Cluster, test: &impl F
 
 /// Runs a test against servers that know no watch-lists, with options that ask for one.
 pub(crate) fn on_every_cluster_without_watch_lists(test: impl Fn(&Cluster)) {
-    let _one = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
     Cluster::start_embedded(ApiServer::builder().watch_list(false)).run(&test);
     if let Some(Real {
         assets: Some(assets),
@@ -127,7 +131,6 @@ pub(crate) fn on_every_cluster_with_and_without_shards(
     list_methods: &[ListMethod],
     test: impl Fn(&Cluster),
 ) {
-    let _one = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
     let run_on = |picks: bool, cluster: &dyn Fn() -> Cluster| {
         run(list_methods, cluster, &|cluster: &Cluster| {
             assert_eq!(cluster.picks_shards(), picks);
@@ -171,6 +174,7 @@ pub(crate) fn on_every_cluster_with_and_without_shards(
 
 /// Runs `work` while our own kube-apiserver has these features.
 fn with_gates(assets: &Path, gates: Gates, work: impl FnOnce()) {
+    let _alone = OWN_SERVER.write();
     let local = Local::get(assets);
     local::lock(local).set_gates(gates);
     let result = panic::catch_unwind(AssertUnwindSafe(work));
@@ -178,6 +182,44 @@ fn with_gates(assets: &Path, gates: Gates, work: impl FnOnce()) {
     local::lock(local).set_gates(Gates::default());
     if let Err(panic) = result {
         panic::resume_unwind(panic);
+    }
+}
+
+/// A test that is running. When the last of those that run side by side ends, all of their threads have to be gone.
+struct Running;
+
+struct RunningTests {
+    count: usize,
+    threads_before: BTreeMap<String, String>,
+}
+
+static RUNNING: Mutex<Option<RunningTests>> = Mutex::new(None);
+
+impl Running {
+    fn begin() -> Self {
+        let mut running = RUNNING.lock();
+        let tests = running.get_or_insert_with(|| RunningTests {
+            count: 0,
+            threads_before: threads(),
+        });
+        tests.count += 1;
+        Self
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let mut running = RUNNING.lock();
+        let Some(tests) = running.as_mut() else {
+            return;
+        };
+        tests.count -= 1;
+        if tests.count == 0
+            && let Some(tests) = running.take()
+            && !thread::panicking()
+        {
+            assert_no_thread_since(&tests.threads_before);
+        }
     }
 }
 
@@ -216,7 +258,7 @@ pub(crate) struct Cluster {
 enum Kind {
     Embedded { server: ApiServer, _folder: Folder },
     Existing,
-    Local(&'static Mutex<Local>),
+    Local(&'static std::sync::Mutex<Local>),
 }
 
 impl Cluster {
@@ -290,9 +332,10 @@ impl Cluster {
             self.client.server(),
             self.list_method
         );
-        let (start, before) = (Instant::now(), threads());
+        let start = Instant::now();
+        let running = Running::begin();
         test(self);
-        assert_no_thread_since(&before);
+        drop(running);
         println!("on {kind}: {:?}", start.elapsed());
     }
 

@@ -14,9 +14,7 @@ use serde_json::json;
 
 use crate::cluster::{BOTH, Cluster, ListMethod, on_every_cluster};
 use crate::interceptor::Interceptor;
-use crate::support::{
-    PATIENCE, assert_no_thread_since, cached, names, shut_down, synced, threads, wait_until,
-};
+use crate::support::{PATIENCE, cached, names, shut_down, synced, wait_until};
 
 const MOMENT: Duration = Duration::from_millis(20);
 
@@ -102,12 +100,10 @@ fn fa6_one_informer_ends_and_the_others_go_on() {
         let of_dynamic = synced(&factory, &dynamic);
         namespace.create("b", json!({}));
         of_dynamic.wait_for_events(&["+a", "+b"]);
-        let before = threads();
         let maps = factory.informer::<ConfigMap>();
         let follower = synced(&factory, &maps);
         assert!(factory.stop_informer(&maps));
         assert!(maps.is_stopped() && maps.ended().is_done() && maps.has_synced());
-        assert_no_thread_since(&before);
         if let Some(server) = cluster.embedded_server() {
             assert!(
                 server.wait_for_watches(1, PATIENCE),
