@@ -19,7 +19,7 @@ use std::time::Duration;
 use common::objects;
 use common::pods::{CHANGED, Pods, VERSIONS, key};
 use k8s_informer::informer::SharedIndexInformerOptions;
-use k8s_informer::object::{Accessor, Compact, KeyError};
+use k8s_informer::object::{Accessor, KeyError};
 use k8s_informer::queue::DeltaFifo;
 use k8s_informer::reflector::{
     Body, FieldPaths, ListOptions, ListWatch, ListerWatcher, Reflector, ReflectorOptions,
@@ -64,7 +64,7 @@ struct Status {
 
 impl_object!(Own, "v1", "Pod", "pods", Namespaced);
 
-const TYPES: [&str; 4] = ["pod", "own", "dynamic", "compact"];
+const TYPES: [&str; 3] = ["pod", "own", "dynamic"];
 
 /// How a reflector gets to know what is there.
 const WAYS: [&str; 3] = ["list", "pages", "watch-list"];
@@ -80,7 +80,6 @@ fn main() {
         let figures = match r#type {
             "pod" => run_case::<Pod>(case, way, count),
             "own" => run_case::<Own>(case, way, count),
-            "compact" => run_case::<Compact<Pod>>(case, way, count),
             _ => run_case::<DynamicObject>(case, way, count),
         };
         return println!("{}", figures.map(|figure| figure.to_string()).join(" "));

@@ -21,8 +21,8 @@ use crate::panic::catch;
 use crate::stack;
 use crate::text::Prose;
 
-/// The name of a newtype that marks the errors of [`Compact`](crate::object::Compact): they are made here, without values.
-pub(crate) const COMPACT: &str = "k8s_informer::object::Compact";
+/// The name of a newtype that marks the errors of [`DynamicObject`](crate::object::DynamicObject): they are made here, without values.
+pub(crate) const DYNAMIC_OBJECT: &str = "k8s_informer::object::DynamicObject";
 
 /// Why JSON could not be decoded.
 pub(crate) struct DecodeError {
@@ -63,13 +63,31 @@ impl Display for DecodeError {
     }
 }
 
+/// How many levels any thread has room for: the wrapper takes more stack for a level than serde_json alone.
+const LEVELS: usize = stack::SHALLOW / 2;
+
+/// Decodes JSON that is not UTF-8, and fails unless that is in a value which `T` ignores.
+///
+/// It is rare. This is the code that explains errors, so that each type is compiled once less.
+pub(crate) fn from_slice<'de, T: Deserialize<'de> + Send>(
+    json: &'de [u8],
+) -> Result<T, serde_json::Error> {
+    let decode = || {
+        let track = Track::default();
+        let mut deserializer = serde_json::Deserializer::from_slice(json);
+        let value = T::deserialize(Tracked::new(&mut deserializer, &track))
+            .map_err(|fault| Error::custom(fault.text))?;
+        deserializer.end()?;
+        Ok(value)
+    };
+    stack::with_room(json, LEVELS, decode).unwrap_or_else(|error| Err(stack::no_thread(&error)))
+}
+
 /// Returns what is wrong with JSON that could not be decoded as a `T`.
 pub(crate) fn explain<'de, T: Deserialize<'de>>(
     json: &'de [u8],
     error: &serde_json::Error,
 ) -> DecodeError {
-    /// The wrapper takes more stack for a level than serde_json alone.
-    const LEVELS: usize = stack::SHALLOW / 2;
     let (line, column) = (error.line(), error.column());
     if !error.is_data() {
         // What is no JSON has no fields.

@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod client_go_traces;
-mod compact;
 mod compile_errors;
 mod deviations;
+mod dynamic_objects;
 mod embedded_api_server;
 mod fuzz_corpus;
 mod hostile;

@@ -4,13 +4,13 @@
 //!
 //! ```text
 //! cargo bench --bench end_to_end                        # 20,000 Pods, 50,000 events; five minutes
-//! cargo bench --bench end_to_end -- events own compact  # some parts of it, and some types
+//! cargo bench --bench end_to_end -- events own dynamic  # some parts of it, and some types
 //! cargo bench --bench end_to_end -- --pods 5000 --events 10000 --runs 1
 //! cargo bench --bench end_to_end -- counts --pods 2000 --events 5000
 //! MEASURED_PROGRAM=target/old/end_to_end cargo bench --bench end_to_end -- counts # of another build
 //! ```
 //!
-//! Parts: sync, events, relist, fan-out, idle. Types: k8s-openapi, own, compact, dynamic. Each figure is the
+//! Parts: sync, events, relist, fan-out, idle. Types: k8s-openapi, own, dynamic. Each figure is the
 //! median of the runs. The part `counts` runs only if it is named: it counts instructions and allocations under
 //! valgrind, which a busy machine does not change. *Bare* is a loop that does the least that can be done with the same bytes:
 //! [`common::bare`].
@@ -37,7 +37,7 @@ use measure::report::{Latency, Report};
 use measured::{Case, Who};
 
 const PARTS: [&str; 5] = ["sync", "events", "relist", "fan-out", "idle"];
-const TYPES: [&str; 4] = ["k8s-openapi", "own", "compact", "dynamic"];
+const TYPES: [&str; 3] = ["k8s-openapi", "own", "dynamic"];
 
 /// How many events a second come, where latencies are looked at.
 const RATE: usize = 1000;

@@ -5,7 +5,6 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use k8s_informer::object::Compact;
 use k8s_informer::reflector::ReflectorStatus;
 use k8s_informer::{Config, DynamicObject, Object, Stop};
 use k8s_openapi::api::core::v1::Pod;
@@ -121,7 +120,6 @@ pub(crate) fn run_if_asked() -> bool {
     let report = match (case.who, case.r#type) {
         (Who::Informer, _) => informer(&case, url),
         (_, "own") => bare::<own::Pod>(&case, &url),
-        (_, "compact") => bare::<Compact>(&case, &url),
         (_, "dynamic") => bare::<DynamicObject>(&case, &url),
         _ => bare::<Pod>(&case, &url),
     };

@@ -21,8 +21,8 @@ mod scripted;
 mod serving;
 mod store_model;
 
-pub mod compact;
 pub mod delta_fifo;
+pub mod dynamic_object;
 #[cfg(feature = "kubeconfig")]
 pub mod exec_credential;
 pub mod expiration_cache;
@@ -59,8 +59,8 @@ pub type Body = fn(&[u8]);
 
 /// Every target: its name, and its body.
 pub const TARGETS: &[(&str, Body)] = &[
-    ("compact", compact::run),
     ("delta_fifo", delta_fifo::run),
+    ("dynamic_object", dynamic_object::run),
     ("exec_credential", exec_credential::run),
     ("expiration_cache", expiration_cache::run),
     ("fifo", fifo::run),

@@ -231,18 +231,25 @@ impl Client {
     }
 
     /// As [`dynamic_api`](Self::dynamic_api), of a type that says neither where its objects are nor of what
-    /// kind they have to be: a [`Compact`](crate::object::Compact), or whatever else can be decoded from all of them.
+    /// kind they have to be: a custom struct with the fields that you need.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
-    /// use k8s_informer::{Client, Config, Stop};
-    /// use k8s_informer::object::{Compact, GroupVersionResource};
+    /// use k8s_informer::{Client, Config, ObjectMeta, Stop, impl_object};
+    /// use k8s_informer::object::GroupVersionResource;
+    ///
+    /// #[derive(serde::Deserialize)]
+    /// struct Named {
+    ///     metadata: ObjectMeta,
+    ///     kind: String,
+    /// }
+    /// impl_object!(Named, "v1", "Namespace", "namespaces", Cluster);
     ///
     /// let server = ApiServer::start()?;
     /// let client = Client::new(Config::new(server.url()))?;
     /// let namespaces = GroupVersionResource::new("", "v1", "namespaces");
-    /// let default = client.dynamic_api_as::<Compact>(&namespaces, None).get("default", &Stop::new())?;
-    /// assert_eq!((default.kind(), default.read("/status/phase")?), ("Namespace", Some("Active")));
+    /// let default = client.dynamic_api_as::<Named>(&namespaces, None).get("default", &Stop::new())?;
+    /// assert_eq!((&*default.kind, &*default.metadata.name), ("Namespace", "default"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn dynamic_api_as<T: Object>(

@@ -5,7 +5,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::*;
-use crate::object::{Compact, ObjectMeta};
+use crate::object::{DynamicObject, ObjectMeta};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -21,7 +21,7 @@ struct Widget {
     flat: Option<Flat>,
     strict: Option<Strict>,
     raw: Option<Box<serde_json::value::RawValue>>,
-    compact: Option<Compact>,
+    dynamic: Option<DynamicObject>,
     #[serde(default, deserialize_with = "picky")]
     picky: (),
 }
@@ -247,18 +247,18 @@ fn error_path_goes_through_enums_and_flatten() {
 }
 
 #[test]
-fn error_of_compact_within_object_has_its_path() {
+fn error_of_dynamic_object_within_another_has_its_path() {
     for (json, expected) in [
         (
             "7",
-            "compact: invalid type: something else, expected a Kubernetes object",
+            "dynamic: invalid type: something else, expected a Kubernetes object",
         ),
         (
             r#"{"metadata": {"name": 5}}"#,
-            "compact: metadata.name: invalid type: integer, expected a string",
+            "dynamic: metadata.name: invalid type: integer, expected a string",
         ),
     ] {
-        assert_eq!(explained_as(&format!(r#"{{"compact": {json}}}"#)), expected);
+        assert_eq!(explained_as(&format!(r#"{{"dynamic": {json}}}"#)), expected);
     }
 }
 

@@ -5,7 +5,7 @@ use serde::de::{
     DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess, VariantAccess, Visitor,
 };
 
-use super::COMPACT;
+use super::DYNAMIC_OBJECT;
 use super::fault::{Fault, without_position};
 
 /// Where the decoding is, and what went wrong there. A part of the path stays once its value has failed.
@@ -157,7 +157,9 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Tracked<'_, D> {
             .inner
             .deserialize_newtype_struct(name, scope.of(visitor));
         decoded.map_err(|error| match scope.back(error) {
-            fault if name == COMPACT => Fault::of_serde(without_position(&fault.text).to_owned()),
+            fault if name == DYNAMIC_OBJECT => {
+                Fault::of_serde(without_position(&fault.text).to_owned())
+            }
             fault => fault,
         })
     }

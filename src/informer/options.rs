@@ -22,8 +22,8 @@ pub type WrapQueue<T> = Arc<dyn Fn(Arc<dyn Queue<T>>) -> Arc<dyn Queue<T>> + Sen
 ///
 /// let mut options = SharedIndexInformerOptions::<DynamicObject>::default();
 /// options.reflector.resync_period = Duration::from_secs(600);
-/// options.transform = Some(Transform::in_place(|object: &mut DynamicObject| {
-///     object.edit(|fields| fields.remove("spec"));
+/// options.transform = Some(Transform::try_in_place(|object: &mut DynamicObject| {
+///     object.edit(|fields| drop(fields.remove("spec")))
 /// }));
 /// options.recreation_as_delete_and_add = true;
 /// // Several informers may be made of them.

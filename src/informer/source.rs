@@ -17,7 +17,7 @@ use crate::object::{
 /// |---|---|
 /// | [`Source::of::<T>()`](Source::of) | a type that names its resource: k8s-openapi's types, your own structs |
 /// | [`Source::dynamic`] | [`DynamicObject`] |
-/// | [`Source::dynamic_as::<T>`](Source::dynamic_as) | any type, for example [`Compact`](crate::object::Compact) |
+/// | [`Source::dynamic_as::<T>`](Source::dynamic_as) | any type that has the fields, for example a custom struct |
 /// | [`Source::metadata`] | [`PartialObjectMetadata`]: the server sends only the metadata |
 ///
 /// ```
@@ -36,7 +36,7 @@ use crate::object::{
 /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
 /// let secrets = GroupVersionResource::new("", "v1", "secrets");
 /// let typed = factory.informer_of(Source::of::<Secret>().scope(InformerScope::all().namespace("blue")));
-/// let compact = factory.informer_of(Source::dynamic_as::<Compact>(secrets.clone()));
+/// let compact = factory.informer_of(Source::dynamic_as::<Compact<Secret>>(secrets.clone()));
 /// let names = factory.informer_of(Source::metadata(secrets));
 ///
 /// let stop = Stop::new();

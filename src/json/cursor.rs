@@ -19,6 +19,7 @@ pub(crate) struct Cursor<'a> {
     at: usize,
     /// Whether it is at the first member of an object or array, which has no comma before it.
     is_first: bool,
+    deepest: usize,
 }
 
 impl<'a> Cursor<'a> {
@@ -28,6 +29,7 @@ impl<'a> Cursor<'a> {
             bytes,
             at: 0,
             is_first: false,
+            deepest: 0,
         };
         cursor.skip_white_space();
         cursor
@@ -35,6 +37,11 @@ impl<'a> Cursor<'a> {
 
     pub(crate) fn position(&self) -> usize {
         self.at
+    }
+
+    /// An upper bound of how deep the values are nested that [`value`](Self::value) has passed.
+    pub(crate) fn deepest(&self) -> usize {
+        self.deepest
     }
 
     /// Enters the value here if it begins with this bracket.
@@ -81,7 +88,11 @@ impl<'a> Cursor<'a> {
         let start = self.at;
         match self.peek()? {
             b'"' => self.at = string_end(self.bytes, start)?.0,
-            b'{' | b'[' => self.at += Scanner::default().end(&self.bytes[start..])?,
+            b'{' | b'[' => {
+                let mut scanner = Scanner::default();
+                self.at += scanner.end(&self.bytes[start..])?;
+                self.deepest = self.deepest.max(scanner.deepest());
+            }
             _ => {
                 let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-.".contains(byte);
                 while self.bytes.get(self.at).is_some_and(is_part) {

@@ -1,19 +1,31 @@
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
+use super::outline::{Field, Outline};
 use super::pointer::at_pointer;
 use super::{GroupVersionKind, Object};
-use crate::decode_error::explained;
+use crate::decode_error::{DYNAMIC_OBJECT, explained};
+use crate::json::{self, Cursor};
 use crate::stack;
 
 /// An object of any kind, with all of its fields. client-go's `Unstructured`.
 ///
-/// [`read`](Self::read) decodes one place, [`decode`](Self::decode) the whole object, and [`edit`](Self::edit) changes
-/// it. [`Compact`](super::Compact) has the same methods for reading.
+/// It keeps the JSON that it was decoded from. Name, namespace, UID, resourceVersion, `apiVersion`, `kind` and labels are
+/// located on arrival. Everything else is decoded when you call [`read`](Self::read) for one place,
+/// [`decode`](Self::decode) for the whole object, or [`edit`](Self::edit) to change it; nothing that is decoded is kept.
 ///
-/// It takes several times the memory of a struct with just the fields that you need, see
-/// [`impl_object!`](crate::impl_object).
+/// On arrival the JSON is checked: its syntax, UTF-8, a nesting of at most 127 levels, and the types of the fields above.
+/// An object with one of these fields twice is rejected. Of other keys that are there twice, the last one counts.
+///
+/// A [`Compact`](super::Compact) is the same with a type. A custom struct with only the fields that you need takes less
+/// memory, see [`impl_object!`](crate::impl_object).
+///
+/// Two objects are equal if they have the same fields. `Debug` shows namespace, name, version and size: the rest may be
+/// secret.
 ///
 /// ```
 /// use k8s_informer::{DynamicObject, Object};
@@ -25,12 +37,51 @@ use crate::stack;
 /// assert_eq!(object.read("/spec/size")?, Some(3));
 /// # Ok::<(), serde_json::Error>(())
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(transparent)]
+#[derive(Clone)]
 #[doc(alias = "Unstructured")]
-pub struct DynamicObject(Map<String, Value>);
+pub struct DynamicObject {
+    json: Box<str>,
+    outline: Outline,
+}
 
 impl DynamicObject {
+    /// Creates an object from anything that serializes to a JSON object: a typed object, or a tree.
+    ///
+    /// ```
+    /// use k8s_informer::{DynamicObject, Object};
+    /// use serde_json::json;
+    ///
+    /// let widget = DynamicObject::new(&json!({"metadata": {"name": "a"}, "spec": {"size": 3}}))?;
+    /// assert_eq!((widget.name(), widget.read("/spec/size")?), ("a", Some(3)));
+    /// assert!(DynamicObject::new(&["no object"]).is_err());
+    /// # Ok::<(), serde_json::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// It does not serialize to a JSON object, or is rejected for one of the reasons above.
+    pub fn new(object: &(impl Serialize + ?Sized)) -> Result<Self, serde_json::Error> {
+        Self::from_valid_json(serde_json::to_string(object)?.into())
+    }
+
+    fn from_valid_json(json: Box<str>) -> Result<Self, serde_json::Error> {
+        let outline = Outline::of(&json)?;
+        Ok(Self { json, outline })
+    }
+
+    /// Returns the object as JSON.
+    ///
+    /// ```
+    /// use k8s_informer::DynamicObject;
+    ///
+    /// let pod: DynamicObject = serde_json::from_str(r#" {"metadata":{"name":"a"}} "#)?;
+    /// assert_eq!(pod.json(), r#"{"metadata":{"name":"a"}}"#);
+    /// # Ok::<(), serde_json::Error>(())
+    /// ```
+    pub fn json(&self) -> &str {
+        &self.json
+    }
+
     /// Returns `apiVersion`, empty if absent. An item of a list that has none gets it from the list.
     ///
     /// ```
@@ -41,7 +92,7 @@ impl DynamicObject {
     /// # Ok::<(), serde_json::Error>(())
     /// ```
     pub fn api_version(&self) -> &str {
-        self.text("apiVersion")
+        self.outline.text(&self.json, Field::ApiVersion)
     }
 
     /// Returns `kind`, empty if absent, like [`api_version`](Self::api_version).
@@ -54,7 +105,7 @@ impl DynamicObject {
     /// # Ok::<(), serde_json::Error>(())
     /// ```
     pub fn kind(&self) -> &str {
-        self.text("kind")
+        self.outline.text(&self.json, Field::Kind)
     }
 
     /// Returns group, version and kind, any of which may be empty. `Client::discover_kind` finds the resource of it.
@@ -83,15 +134,14 @@ impl DynamicObject {
     /// # Ok::<(), serde_json::Error>(())
     /// ```
     pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
-        let labels = self.metadata("labels").and_then(Value::as_object);
-        labels
-            .into_iter()
-            .flatten()
-            .filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)))
+        self.outline.labels(&self.json)
     }
 
     /// Decodes the value at a JSON pointer (RFC 6901), and nothing else. Returns `None` if the value is absent or
     /// `null`: to Kubernetes, these are the same. The empty pointer is the whole object.
+    ///
+    /// A `&str` is borrowed from the object, which requires a text without escapes: names, phases and timestamps have
+    /// none. A `Cow<str>` or a `String` can be any text.
     ///
     /// ```
     /// use std::collections::BTreeMap;
@@ -103,12 +153,12 @@ impl DynamicObject {
     ///     r#"{"metadata": {"name": "a", "annotations": {"example.com/size": "3"}, "finalizers": ["example.com/x"]},
     ///         "spec": {"priority": 7, "containers": [{"name": "app", "image": "app:v1"}], "hostname": null}}"#,
     /// )?;
-    /// assert_eq!(pod.read::<String>("/spec/containers/0/image")?.as_deref(), Some("app:v1"));
-    /// assert_eq!(pod.read::<String>("/metadata/annotations/example.com~1size")?.as_deref(), Some("3"));
+    /// assert_eq!(pod.read("/spec/containers/0/image")?, Some("app:v1"));
+    /// assert_eq!(pod.read("/metadata/annotations/example.com~1size")?, Some("3"));
     /// assert_eq!(pod.read::<u32>("/spec/priority")?, Some(7));
-    /// assert_eq!(pod.read::<String>("/spec/hostname")?, None);
-    /// assert_eq!(pod.read::<String>("/spec/containers/1/image")?, None);
-    /// let error = pod.read::<String>("/spec/priority").unwrap_err().to_string();
+    /// assert_eq!(pod.read::<&str>("/spec/hostname")?, None);
+    /// assert_eq!(pod.read::<&str>("/spec/containers/1/image")?, None);
+    /// let error = pod.read::<&str>("/spec/priority").unwrap_err().to_string();
     /// assert!(error.starts_with("/spec/priority: invalid type: integer"), "{error}");
     ///
     /// // All of the metadata, or all annotations.
@@ -122,47 +172,42 @@ impl DynamicObject {
     /// # Errors
     ///
     /// The value does not have the type's form. The message starts with the pointer and has the path from there, as
-    /// with [`decode`](Self::decode).
-    pub fn read<T: DeserializeOwned + Send>(
-        &self,
+    /// with [`decode`](Self::decode). Line and column are counted from the start of the value.
+    pub fn read<'a, T: Deserialize<'a> + Send>(
+        &'a self,
         pointer: &str,
     ) -> Result<Option<T>, serde_json::Error> {
-        if pointer.is_empty() {
-            return self.decode().map(Some);
-        }
-        match self.find(pointer) {
-            None | Some(Value::Null) => Ok(None),
+        match json::find(&self.json, pointer) {
+            None | Some("null") => Ok(None),
             Some(value) => decoded(value)
                 .map(Some)
                 .map_err(|error| at_pointer(pointer, error)),
         }
     }
 
-    fn find(&self, pointer: &str) -> Option<&Value> {
-        let mut rest = pointer.strip_prefix('/')?.splitn(2, '/');
-        let field = rest.next()?.replace("~1", "/").replace("~0", "~");
-        let value = self.0.get(&field)?;
-        match rest.next() {
-            None => Some(value),
-            Some(inner) => value.pointer(&format!("/{inner}")),
-        }
-    }
-
-    /// Returns a copy of all fields, as a tree.
+    /// Returns all fields, decoded into a tree.
     ///
     /// ```
     /// use k8s_informer::DynamicObject;
     /// use serde_json::json;
     ///
     /// let pod: DynamicObject = serde_json::from_str(r#"{"metadata": {"name": "a"}, "spec": {"priority": 7}}"#)?;
-    /// assert_eq!(pod.to_map()["spec"], json!({"priority": 7}));
+    /// assert_eq!(pod.to_map()?["spec"], json!({"priority": 7}));
     /// # Ok::<(), serde_json::Error>(())
     /// ```
-    pub fn to_map(&self) -> Map<String, Value> {
-        self.0.clone()
+    ///
+    /// # Errors
+    ///
+    /// A number is too large for an `f64`, a string has an escape that is no Unicode character, or the object is deeply
+    /// nested and the thread to decode it could not be started.
+    pub fn to_map(&self) -> Result<Map<String, Value>, serde_json::Error> {
+        self.decode()
     }
 
-    /// Changes the fields, as a tree. Returns the result of `change`.
+    /// Changes the fields. Returns the result of `change`.
+    ///
+    /// It decodes and encodes the whole object, which for a Pod costs more than taking it from the server. To drop fields
+    /// in an informer, use [`ReflectorOptions::skip`](crate::reflector::ReflectorOptions::skip) where it suffices.
     ///
     /// ```
     /// use k8s_informer::DynamicObject;
@@ -170,22 +215,33 @@ impl DynamicObject {
     /// use serde_json::{Value, json};
     ///
     /// let mut pod: DynamicObject = serde_json::from_str(r#"{"metadata": {"name": "a"}, "spec": {"priority": 7}}"#)?;
-    /// let old = pod.edit(|fields| std::mem::replace(&mut fields["spec"]["priority"], json!(8)));
+    /// let old = pod.edit(|fields| std::mem::replace(&mut fields["spec"]["priority"], json!(8)))?;
     /// assert_eq!((old, pod.read("/spec/priority")?), (json!(7), Some(8)));
+    /// assert!(pod.edit(|fields| fields["metadata"] = json!("no object")).is_err());
     ///
     /// // A transform that drops a field.
-    /// let transform = Transform::in_place(|object: &mut DynamicObject| {
-    ///     object.edit(|fields| fields.remove("spec"));
+    /// let transform = Transform::try_in_place(|object: &mut DynamicObject| {
+    ///     object.edit(|fields| drop(fields.remove("spec")))
     /// });
     /// assert_eq!(transform.apply(std::sync::Arc::new(pod))?.read::<Value>("/spec")?, None);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn edit<R>(&mut self, change: impl FnOnce(&mut Map<String, Value>) -> R) -> R {
-        change(&mut self.0)
+    ///
+    /// # Errors
+    ///
+    /// Those of [`to_map`](Self::to_map), and of [`new`](Self::new) for the changed fields. The object is then unchanged.
+    pub fn edit<R>(
+        &mut self,
+        change: impl FnOnce(&mut Map<String, Value>) -> R,
+    ) -> Result<R, serde_json::Error> {
+        let mut fields = self.to_map()?;
+        let result = change(&mut fields);
+        *self = Self::new(&fields)?;
+        Ok(result)
     }
 
     /// Decodes the whole object into a type. An object nested more than 32 levels deep is decoded on a thread of its own,
-    /// with a larger stack. [`Compact::decode_as`](super::Compact::decode_as) does the same.
+    /// with a larger stack. The type may borrow from the object.
     ///
     /// ```
     /// use k8s_informer::DynamicObject;
@@ -193,7 +249,7 @@ impl DynamicObject {
     ///
     /// let pod = r#"{"metadata": {"name": "a"}, "spec": {"containers": [{"name": "app", "ports": "hunter2"}]}}"#;
     /// let error = serde_json::from_str::<DynamicObject>(pod)?.decode::<Pod>().unwrap_err();
-    /// assert_eq!(error.to_string(), "spec.containers[0].ports: invalid type: string, expected a sequence");
+    /// assert_eq!(error.to_string(), "spec.containers[0].ports: invalid type: string, expected a sequence at line 1 column 86");
     /// # Ok::<(), serde_json::Error>(())
     /// ```
     ///
@@ -201,101 +257,169 @@ impl DynamicObject {
     ///
     /// The object does not have the type's form. The message has the path of the field, but no values. The keys of maps
     /// are shown as `[…]`, and the text of a custom deserializer is hidden.
-    pub fn decode<T: DeserializeOwned + Send>(&self) -> Result<T, serde_json::Error> {
-        decoded(&self.0)
-    }
-
-    fn text(&self, field: &str) -> &str {
-        self.0
-            .get(field)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-    }
-
-    fn metadata(&self, field: &str) -> Option<&Value> {
-        self.0.get("metadata")?.get(field)
-    }
-
-    fn metadata_text(&self, field: &str) -> &str {
-        self.metadata(field)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
+    pub fn decode<'a, T: Deserialize<'a> + Send>(&'a self) -> Result<T, serde_json::Error> {
+        decoded(&self.json)
     }
 }
 
-/// Decodes the object or one of its values.
-fn decoded<T: DeserializeOwned + Send>(
-    value: &(impl Clone + Into<Value> + Serialize),
-) -> Result<T, serde_json::Error> {
-    let tree = value.clone().into();
-    let is_shallow = is_within(&tree, stack::SHALLOW + 1);
-    let decode = || T::deserialize(tree);
-    let decoded = match is_shallow {
-        true => decode(),
-        false => stack::roomy(decode).unwrap_or_else(|error| Err(stack::no_thread(&error))),
-    };
-    decoded.map_err(|error| match serde_json::to_vec(value) {
-        Ok(json) => explained::<T>(&json, error),
-        Err(_) => error,
-    })
-}
-
-/// Whether it is nested no deeper than this.
-fn is_within(value: &Value, levels: usize) -> bool {
-    let below = |value| {
-        levels
-            .checked_sub(1)
-            .is_some_and(|levels| is_within(value, levels))
-    };
-    match value {
-        Value::Array(values) => values.iter().all(below),
-        Value::Object(fields) => fields.values().all(below),
-        _ => true,
-    }
-}
-
-/// ```
-/// use k8s_informer::{DynamicObject, Object};
-/// use serde_json::json;
-///
-/// let fields = serde_json::Map::from_iter([("metadata".to_owned(), json!({"name": "a"}))]);
-/// assert_eq!(DynamicObject::from(fields).name(), "a");
-/// ```
-impl From<Map<String, Value>> for DynamicObject {
-    fn from(map: Map<String, Value>) -> Self {
-        Self(map)
-    }
+fn decoded<'a, T: Deserialize<'a> + Send>(json: &'a str) -> Result<T, serde_json::Error> {
+    stack::decoded(json.as_bytes(), || serde_json::from_str(json))
+        .map_err(|error| explained::<T>(json.as_bytes(), error))
 }
 
 impl Object for DynamicObject {
     fn name(&self) -> &str {
-        self.metadata_text("name")
+        self.outline.text(&self.json, Field::Name)
     }
 
     fn namespace(&self) -> &str {
-        self.metadata_text("namespace")
+        self.outline.text(&self.json, Field::Namespace)
     }
 
     fn uid(&self) -> &str {
-        self.metadata_text("uid")
+        self.outline.text(&self.json, Field::Uid)
     }
 
     fn resource_version(&self) -> &str {
-        self.metadata_text("resourceVersion")
+        self.outline.text(&self.json, Field::ResourceVersion)
     }
 
     fn label(&self, key: &str) -> Option<&str> {
-        self.metadata("labels")?.get(key)?.as_str()
+        self.labels()
+            .find_map(|(label, value)| (label == key).then_some(value))
     }
 
     fn set_type_meta(&mut self, api_version: &str, kind: &str) {
         if !self.api_version().is_empty() || !self.kind().is_empty() {
             return;
         }
-        for (field, value) in [("apiVersion", api_version), ("kind", kind)] {
-            if !value.is_empty() {
-                self.0.insert(field.to_owned(), value.into());
+        // In the order of an API server, so that it is the same text as in a watch.
+        let given = [("kind", kind), ("apiVersion", api_version)];
+        let text: String = given
+            .iter()
+            .filter(|(_, value)| !value.is_empty())
+            .map(|(field, value)| format!("\"{field}\":{},", Value::from(*value)))
+            .collect();
+        if text.is_empty() || u32::try_from(self.json.len() + text.len()).is_err() {
+            return;
+        }
+        if let Some(outline) = self.outline.with_type_meta(&self.json, &text) {
+            let mut json = String::from(std::mem::take(&mut self.json));
+            json.reserve_exact(text.len());
+            json.insert_str(1, &text);
+            (self.json, self.outline) = (json.into_boxed_str(), outline);
+            return;
+        }
+        // The fields are there and empty, or there are no fields at all.
+        let mut json = format!("{{{text}");
+        let mut cursor = Cursor::new(self.json.as_bytes());
+        cursor.enter(b'{');
+        while let Some(Some(key)) = cursor.key()
+            && let Some(value) = cursor.value()
+        {
+            let is_given = |(field, value): &(&str, &str)| !value.is_empty() && key.is(field);
+            if !given.iter().any(is_given) {
+                json.push_str(&self.json[key.start..value.end]);
+                json.push(',');
             }
         }
+        json.pop();
+        json.push('}');
+        if let Ok(new) = Self::from_valid_json(json.into_boxed_str()) {
+            *self = new;
+        }
+    }
+}
+
+/// serde_json passes the text of a value under this name (its `RawValue` asks for it), and every other format passes what it
+/// has. If serde_json ever renames it, objects are decoded through a tree, which a test notices.
+const TEXT: &str = "$serde_json::private::RawValue";
+
+impl<'de> Deserialize<'de> for DynamicObject {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Marked;
+        struct Text;
+
+        impl<'de> Visitor<'de> for Marked {
+            type Value = DynamicObject;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a Kubernetes object")
+            }
+
+            fn visit_newtype_struct<D: Deserializer<'de>>(
+                self,
+                deserializer: D,
+            ) -> Result<DynamicObject, D::Error> {
+                deserializer.deserialize_newtype_struct(TEXT, Text)
+            }
+        }
+
+        impl<'de> Visitor<'de> for Text {
+            type Value = DynamicObject;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a Kubernetes object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut text: A) -> Result<DynamicObject, A::Error> {
+                if text.next_key::<Cow<'_, str>>()?.as_deref() != Some(TEXT) {
+                    return Err(A::Error::custom("the deserializer passes no text"));
+                }
+                // It has the size of its text, and is kept as it is.
+                let json: Box<str> = text.next_value()?;
+                DynamicObject::from_valid_json(json).map_err(A::Error::custom)
+            }
+
+            fn visit_newtype_struct<D: Deserializer<'de>>(
+                self,
+                deserializer: D,
+            ) -> Result<DynamicObject, D::Error> {
+                let fields = Map::<String, Value>::deserialize(deserializer)?;
+                DynamicObject::new(&fields).map_err(D::Error::custom)
+            }
+        }
+
+        // The name lets an explanation of the error trust its text.
+        deserializer.deserialize_newtype_struct(DYNAMIC_OBJECT, Marked)
+    }
+}
+
+/// As a tree, which every format can write.
+impl Serialize for DynamicObject {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.to_map()
+            .map_err(serde::ser::Error::custom)?
+            .serialize(serializer)
+    }
+}
+
+/// An object without fields.
+impl Default for DynamicObject {
+    fn default() -> Self {
+        Self {
+            json: "{}".into(),
+            outline: Outline::default(),
+        }
+    }
+}
+
+impl PartialEq for DynamicObject {
+    fn eq(&self, other: &Self) -> bool {
+        self.json == other.json
+            || matches!((self.to_map(), other.to_map()), (Ok(this), Ok(other)) if this == other)
+    }
+}
+
+impl Eq for DynamicObject {}
+
+impl fmt::Debug for DynamicObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DynamicObject")
+            .field("namespace", &self.namespace())
+            .field("name", &self.name())
+            .field("resource_version", &self.resource_version())
+            .field("bytes", &self.json.len())
+            .finish_non_exhaustive()
     }
 }

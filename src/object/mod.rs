@@ -5,9 +5,9 @@
 //! | [`Object`] | an object with metadata; informers require it | `metav1.Object` |
 //! | [`Resource`] | an object whose API path is known at compile time | |
 //! | [`impl_object!`](crate::impl_object), [`ObjectMeta`] | a struct of your own with only the fields that you need | |
-//! | [`DynamicObject`] | any kind, chosen at run time | `unstructured.Unstructured` |
+//! | [`DynamicObject`] | any kind, chosen at run time; stays JSON until you read it | `unstructured.Unstructured` |
 //! | [`PartialObjectMetadata`] | metadata only | `metav1.PartialObjectMetadata` |
-//! | [`Compact`] | keeps an object as JSON and decodes it when you read it | |
+//! | [`Compact`] | a typed object that stays JSON until you decode it | |
 //! | [`Deleted`] | a deleted object, or what is known of it | `DeletedFinalStateUnknown` |
 //! | [`GroupVersionKind`], [`GroupVersionResource`] | names of kinds and resources | `schema.GroupVersionKind` … |
 //! | [`Key`], [`ObjectName`] | `namespace/name` | `string`, `ObjectName` |
@@ -34,6 +34,7 @@ mod key;
 mod meta;
 #[cfg(feature = "k8s-openapi")]
 mod openapi;
+mod outline;
 mod partial;
 mod pointer;
 mod resource;

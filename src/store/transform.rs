@@ -36,17 +36,40 @@ impl<T> Transform<T> {
         }
     }
 
-    /// With a function that changes the object where it is; it is cloned only if someone else holds it too.
+    /// Creates a transform from a function that changes the object in place. The object is cloned if it is shared.
     pub fn in_place(function: impl Fn(&mut T) + Send + Sync + 'static) -> Self
     where
         T: Clone,
     {
-        Self {
-            function: Arc::new(move |mut object| {
-                function(Arc::make_mut(&mut object));
-                Ok(object)
-            }),
-        }
+        Self::try_in_place(move |object| -> Result<(), Error> {
+            function(object);
+            Ok(())
+        })
+    }
+
+    /// Like [`in_place`](Self::in_place), with a function that may fail.
+    ///
+    /// ```
+    /// use k8s_informer::DynamicObject;
+    /// use k8s_informer::store::Transform;
+    ///
+    /// let strip = Transform::try_in_place(|object: &mut DynamicObject| {
+    ///     object.edit(|fields| drop(fields.remove("spec")))
+    /// });
+    /// let widget: DynamicObject = serde_json::from_str(r#"{"metadata":{"name":"a"},"spec":{"size":3}}"#)?;
+    /// assert_eq!(strip.apply(widget.into())?.json(), r#"{"metadata":{"name":"a"}}"#);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn try_in_place<E: Into<Error>>(
+        function: impl Fn(&mut T) -> Result<(), E> + Send + Sync + 'static,
+    ) -> Self
+    where
+        T: Clone,
+    {
+        Self::new(move |mut object| {
+            function(Arc::make_mut(&mut object))?;
+            Ok::<_, E>(object)
+        })
     }
 
     /// Runs it on one object.

@@ -4,7 +4,7 @@ use serde::de::DeserializeOwned;
 
 use super::{DecodeLimits, Event, EventKind, FieldPaths, ListMeta, Shard, Shown};
 use crate::adaptive_buffer::AdaptiveBuffer;
-use crate::decode_error::{DecodeError, explain};
+use crate::decode_error::{self, DecodeError, explain};
 use crate::error::Error;
 use crate::json::Peek;
 use crate::object::{GroupVersionKind, Key, Object, namespaced_key};
@@ -17,10 +17,14 @@ pub(crate) struct Decode<T> {
     explain: fn(&[u8], &serde_json::Error) -> DecodeError,
 }
 
-impl<T: DeserializeOwned> Decode<T> {
+impl<T: DeserializeOwned + Send> Decode<T> {
     pub(crate) fn new() -> Self {
         Self {
-            decode: json::from_slice,
+            // serde_json would validate each string on its own.
+            decode: |json| match str::from_utf8(json) {
+                Ok(text) => json::from_str(text),
+                Err(_) => decode_error::from_slice(json),
+            },
             explain: |json, error| explain::<T>(json, error),
         }
     }

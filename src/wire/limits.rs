@@ -1,8 +1,5 @@
 use super::SplitError;
-use crate::json::nesting;
-
-/// How deep serde_json goes.
-const NESTING: usize = 127;
+use crate::json::{MAX_NESTING, nesting};
 
 /// How large what a server sends may be. What is larger ends the request with an error.
 ///
@@ -29,9 +26,9 @@ pub struct DecodeLimits {
     /// not decode may go deeper, unless less is asked for here.
     ///
     /// The deepest-going types of Kubernetes, the schemas of CustomResourceDefinitions, then take up to
-    /// 2.1 MiB of stack in a build without optimization, a [`DynamicObject`](crate::DynamicObject) 0.25 MiB.
+    /// 2.1 MiB of stack in a build without optimization. A [`DynamicObject`](crate::DynamicObject) takes none.
     /// The thread on which an informer decodes has 4 MiB; one that runs a [`Reflector`](crate::reflector::Reflector)
-    /// by itself has to have enough. An `Api`, a `Response`, a [`Compact`](crate::object::Compact) and a
+    /// by itself has to have enough. An `Api`, a `Response` and a
     /// [`DynamicObject`](crate::DynamicObject) decode on any thread: what is nested more than 32 levels deep is
     /// decoded on a thread of its own, with 8 MiB.
     pub nesting: usize,
@@ -53,7 +50,7 @@ impl DecodeLimits {
     pub(crate) fn check_nesting(&self, object: &[u8]) -> Result<(), SplitError> {
         // serde_json checks for the default by itself.
         let limit = self.nesting;
-        if limit < NESTING && nesting(object) > limit {
+        if limit < MAX_NESTING && nesting(object) > limit {
             Err(SplitError::TooDeep { limit })
         } else {
             Ok(())
@@ -66,7 +63,7 @@ impl Default for DecodeLimits {
         Self {
             object_bytes: 32 << 20,
             resource_version_bytes: 1024,
-            nesting: NESTING,
+            nesting: MAX_NESTING,
         }
     }
 }

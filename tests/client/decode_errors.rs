@@ -121,7 +121,6 @@ fn kept_object_decode_error_names_field_without_value() {
     let dynamic: &DynamicObject = &dynamic;
     let errors = [
         compact.decode().unwrap_err(),
-        compact.decode_as::<Mistaken>().unwrap_err(),
         dynamic.decode::<Mistaken>().unwrap_err(),
     ];
     for error in errors {
@@ -132,13 +131,11 @@ fn kept_object_decode_error_names_field_without_value() {
         );
     }
     let text = "/spec: containers[0].image: invalid type: string, expected u32";
-    let error = compact.read::<Spec>("/spec").unwrap_err();
+    let error = dynamic.read::<Spec>("/spec").unwrap_err();
     assert!(
         error.to_string().starts_with(&format!("{text} at line 1")) && error.column() > 0,
         "{error}"
     );
-    let error = dynamic.read::<Spec>("/spec").unwrap_err();
-    assert_eq!(error.to_string(), text);
 }
 
 #[derive(Debug, Deserialize)]

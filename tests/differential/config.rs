@@ -52,7 +52,6 @@ pub(crate) struct Config {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Form {
     Dynamic,
-    Compact,
     /// A struct of the test's own.
     Custom,
     /// A type of k8s-openapi.
@@ -100,13 +99,7 @@ pub(crate) struct Scope {
 
 impl Config {
     pub(crate) fn random(random: &mut Random) -> Self {
-        let form = random.pick(&[
-            Form::Dynamic,
-            Form::Compact,
-            Form::Custom,
-            Form::Typed,
-            Form::Metadata,
-        ]);
+        let form = random.pick(&[Form::Dynamic, Form::Custom, Form::Typed, Form::Metadata]);
         let queues = [
             InformerQueue::DeltaFifo,
             InformerQueue::RealFifoAtomic,

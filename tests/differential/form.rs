@@ -2,7 +2,7 @@
 
 use k8s_informer::informer::{InformerScope, Source};
 use k8s_informer::object::{
-    Compact, FullObjectMeta, GroupVersionResource, PartialObjectMetadata, StringMap,
+    FullObjectMeta, GroupVersionResource, PartialObjectMetadata, StringMap,
 };
 use k8s_informer::{
     DynamicObject, Object, SharedIndexInformer, SharedInformerFactory, impl_object,
@@ -36,25 +36,16 @@ pub(crate) trait CacheForm: Object + DeserializeOwned + Clone {
 
 impl CacheForm for DynamicObject {
     fn show(&self) -> Value {
-        Value::Object(self.to_map())
+        Value::Object(self.to_map().expect("what the server has is a tree"))
     }
 
     fn strip(&mut self) {
-        self.edit(|fields| {
+        let edited = self.edit(|fields| {
             if let Some(Value::Object(metadata)) = fields.get_mut("metadata") {
                 metadata.remove("annotations");
             }
         });
-    }
-}
-
-impl CacheForm for Compact {
-    fn show(&self) -> Value {
-        let mut value: Value = serde_json::from_str(self.json()).expect("a Compact is JSON");
-        // Items of a list have them from the list.
-        value["kind"] = self.kind().into();
-        value["apiVersion"] = self.api_version().into();
-        value
+        edited.expect("the rest is an object");
     }
 }
 

@@ -43,7 +43,7 @@ mod world;
 use std::time::Instant;
 
 use k8s_informer::DynamicObject;
-use k8s_informer::object::{Compact, PartialObjectMetadata};
+use k8s_informer::object::PartialObjectMetadata;
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::differential::config::{Config, Form};
@@ -76,7 +76,6 @@ fn informer_through_random_faults_equals_model() {
         let config = Config::random(&mut random);
         let result = match config.form {
             Form::Dynamic => live::<DynamicObject>(&config, seed, random, &mut tally),
-            Form::Compact => live::<Compact>(&config, seed, random, &mut tally),
             Form::Custom => live::<Widget>(&config, seed, random, &mut tally),
             Form::Typed => live::<Pod>(&config, seed, random, &mut tally),
             Form::Metadata => live::<PartialObjectMetadata>(&config, seed, random, &mut tally),

@@ -1,6 +1,5 @@
 //! Objects of any kind know of what kind they are, in whatever way they come.
 
-use k8s_informer::informer::Source;
 use k8s_informer::object::{Compact, GroupVersionResource};
 use k8s_informer::{DynamicObject, Object, SharedIndexInformer, SharedInformerFactory, Stop};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -83,7 +82,7 @@ fn compact_objects_equal_dynamic_ones_when_listed_and_watched() {
         let namespace = cluster.namespace("kinds");
         namespace.create("a", json!({"app": "web"}));
         let factory = cluster.factory().namespace(&namespace.name).build();
-        let dynamic = factory.informer_of(Source::dynamic_as::<Compact>(configmaps()));
+        let dynamic = factory.dynamic(configmaps());
         let typed = factory.informer::<Compact<ConfigMap>>();
         let (follower, typed_follower) = (synced(&factory, &dynamic), synced(&factory, &typed));
         namespace.patch("a", &json!({ "data": { "round": "1" } }));
@@ -103,30 +102,23 @@ fn compact_objects_equal_dynamic_ones_when_listed_and_watched() {
                 (map.api_version(), map.kind(), map.uid()),
                 ("v1", "ConfigMap", read.uid())
             );
-            assert_eq!(map.decode().unwrap(), *read);
+            assert_eq!(*map, *read);
             let typed = typed.lister().get(&namespace.name, name).unwrap();
-            assert_eq!(typed.decode().unwrap(), read.decode().unwrap());
+            assert_eq!(typed.decode().unwrap(), read.decode::<ConfigMap>().unwrap());
             assert_eq!(typed.label("app"), read.label("app"));
         }
         let api = cluster
             .client()
-            .dynamic_api_as::<Compact>(&configmaps(), Some(&namespace.name));
+            .api::<Compact<ConfigMap>>(Some(&namespace.name));
         let read = api.get("a", &stop).unwrap();
         assert_eq!(read.read::<&str>("/data/round").unwrap(), Some("1"));
-        assert_eq!(
-            read.decode().unwrap(),
-            dynamic
-                .lister()
-                .get(&namespace.name, "a")
-                .unwrap()
-                .decode()
-                .unwrap()
-        );
-        // All of it is there, so it may be put back.
-        let change = |map: &mut Compact| {
-            let mut tree = map.decode().unwrap();
-            tree.edit(|fields| fields.insert("data".into(), json!({"colour": "blue"})));
-            *map = Compact::new(&tree).unwrap();
+        let cached = dynamic.lister().get(&namespace.name, "a").unwrap();
+        assert_eq!(**read, *cached);
+        // It has every field, so it may be put back.
+        let change = |map: &mut Compact<ConfigMap>| {
+            let mut whole = map.decode().unwrap();
+            whole.data = Some([("colour".to_owned(), "blue".to_owned())].into());
+            *map = Compact::new(&whole).unwrap();
         };
         let written = api.modify("a", change, &stop).unwrap();
         assert_eq!(written.read::<&str>("/data/colour").unwrap(), Some("blue"));

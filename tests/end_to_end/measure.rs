@@ -160,7 +160,7 @@ fn any_resource_is_found_by_its_name() {
         };
         let namespaces = measure("namespaces", "dynamic").unwrap();
         assert_eq!(
-            measure("ns", "compact").unwrap().objects,
+            measure("ns", "dynamic").unwrap().objects,
             namespaces.objects
         );
         assert_eq!(

@@ -181,7 +181,9 @@ fn every_kind_of_type_can_be_written() {
         // A dynamic one keeps everything.
         let mut object = dynamic.get("own", &stop).unwrap();
         assert_eq!(object.read("/data/other").unwrap(), Some("kept".to_owned()));
-        object.edit(|fields| fields["data"]["round"] = json!("3"));
+        object
+            .edit(|fields| fields["data"]["round"] = json!("3"))
+            .unwrap();
         let replaced = dynamic.replace(&object, &stop).unwrap();
         assert_eq!(
             replaced.read("/data").unwrap(),
@@ -191,8 +193,10 @@ fn every_kind_of_type_can_be_written() {
             (replaced.api_version(), replaced.kind()),
             ("v1", "ConfigMap")
         );
-        let change =
-            |map: &mut DynamicObject| map.edit(|fields| fields["data"]["round"] = json!("4"));
+        let change = |map: &mut DynamicObject| {
+            map.edit(|fields| fields["data"]["round"] = json!("4"))
+                .unwrap();
+        };
         assert_eq!(
             dynamic
                 .modify("own", change, &stop)

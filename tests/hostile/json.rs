@@ -1,6 +1,5 @@
 //! JSON that Go reads in another way: keys that are there twice.
 
-use k8s_informer::object::Compact;
 use k8s_informer::{DynamicObject, Object};
 use k8s_openapi::api::core::v1::Pod;
 use serde::de::DeserializeOwned;
@@ -82,12 +81,6 @@ fn last_counts<T: Object + DeserializeOwned>(of: impl Fn(&T) -> (Option<u64>, Op
 fn json_duplicate_field_of_other_types_last_one_counts() {
     last_counts::<Pod>(|pod| (None, pod.spec.as_ref().unwrap().node_name.clone()));
     last_counts::<DynamicObject>(|object| {
-        (
-            object.read("/spec/replicas").unwrap(),
-            object.read("/spec/nodeName").unwrap(),
-        )
-    });
-    last_counts::<Compact>(|object| {
         (
             object.read("/spec/replicas").unwrap(),
             object.read("/spec/nodeName").unwrap(),

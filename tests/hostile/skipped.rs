@@ -80,7 +80,7 @@ fn paths_are_left_out_of_dynamic_objects_however_they_come() {
         assert_eq!(informed.cache(), ["ns/a@1", "ns/b@5", "ns/c@6"]);
         for key in ["ns/a", "ns/b", "ns/c"] {
             let object = informed.informer.indexer().get_by_key(key).unwrap();
-            let object = object.to_map();
+            let object = object.to_map().unwrap();
             assert_eq!(
                 object["spec"],
                 serde_json::json!({"containers": [{"name": "x"}, {"name": "y"}]})

@@ -247,7 +247,7 @@ fn counts(object: &DynamicObject) -> u64 {
 #[test]
 fn what_is_kept_is_not_transformed_again() {
     let transform = |remove: &'static [&'static str]| {
-        Transform::in_place(move |object: &mut DynamicObject| {
+        Transform::try_in_place(move |object: &mut DynamicObject| {
             let count = counts(object) + 1;
             object.edit(|fields| {
                 fields.insert("count".to_owned(), count.into());
@@ -256,7 +256,7 @@ fn what_is_kept_is_not_transformed_again() {
                         metadata.remove(*field);
                     });
                 }
-            });
+            })
         })
     };
     let states = || [("4", vec![object("a", "1")]), ("6", vec![object("a", "1")])];

@@ -145,11 +145,11 @@ fn s4_last_of_equal_keys_counts_even_awaiting_kind() {
 #[test]
 fn a_transform_sees_the_kind_and_what_it_takes_away_is_gone() {
     for (before, after) in [(PODS, ""), ("", r#","apiVersion":"v1","kind":"PodList""#)] {
-        let transform = Transform::in_place(|object: &mut DynamicObject| {
+        let transform = Transform::try_in_place(|object: &mut DynamicObject| {
             object.edit(|fields| {
                 let seen = fields.remove("kind").unwrap_or_default();
                 fields.insert("seen".to_owned(), seen);
-            });
+            })
         });
         let store = Arc::new(Indexer::for_objects().with_transform(transform));
         let named = item(r#""kind":"Pod","apiVersion":"v1","#, "b", "1");

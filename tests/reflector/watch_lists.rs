@@ -109,9 +109,10 @@ fn wl3_its_objects_are_transformed_as_those_of_a_list() {
         event("ADDED", "a", "1") + &event("MODIFIED", "a", "2") + &initial_events_end("3"),
     )])
     .with_watch_list();
-    let mark = Transform::in_place(|object: &mut DynamicObject| {
-        let marked = object.edit(|fields| fields.insert("marked".to_owned(), true.into()));
+    let mark = Transform::try_in_place(|object: &mut DynamicObject| {
+        let marked = object.edit(|fields| fields.insert("marked".to_owned(), true.into()))?;
         assert_eq!(marked, None, "each object once");
+        Ok::<_, serde_json::Error>(())
     });
     let store = Arc::new(Indexer::for_objects().with_transform(mark));
     let status = run_until_read(&store, &script, 1);

@@ -3,7 +3,6 @@
 use std::error::Error;
 use std::hint::black_box;
 
-use k8s_informer::object::Compact;
 use k8s_informer::reflector::ReflectorStatus;
 use k8s_informer::{Config, Stop};
 use k8s_openapi::api::core::v1::Pod;
@@ -85,12 +84,6 @@ pub(crate) const CASES: &[Case] = &[
     }),
     bare("bare own struct, managedFields skipped", |task| {
         decode::<own::Pod>(true, task)
-    }),
-    informer("ours compact, managedFields skipped", |task| {
-        ours("compact", true, task)
-    }),
-    bare("bare compact, managedFields skipped", |task| {
-        decode::<Compact>(true, task)
     }),
     informer("ours dynamic, managedFields skipped", |task| {
         ours("dynamic", true, task)

@@ -16,7 +16,6 @@ usage: measure [RESOURCE] [--type TYPE] [options]
 RESOURCE is what kubectl calls it: pods (unless given), deploy, certificates.cert-manager.io
     --type k8s-openapi        the whole object, decoded (unless given)
     --type own                a struct with metadata, nodeName and phase of Pods
-    --type compact            the whole object of any resource, as the JSON that it is
     --type dynamic            the whole object of any resource, as a JSON tree
     --type metadata           metadata alone, of any resource: the server sends no more
 which server, unless it is that of kubectl's current context, or of the Pod that this runs in

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub(crate) struct Report {
-    /// What was decoded: `k8s-openapi`, `own`, `compact`, `dynamic`, `metadata`.
+    /// What was decoded: `k8s-openapi`, `own`, `dynamic`, `metadata`.
     pub(crate) r#type: String,
     pub(crate) resource: String,
     /// How many the cache held once it had synced.

@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use k8s_informer::informer::Source;
-use k8s_informer::object::{Compact, GroupVersionResource, PartialObjectMetadata};
+use k8s_informer::object::{GroupVersionResource, PartialObjectMetadata};
 use k8s_informer::{Client, DynamicObject, Resource, Stop};
 use k8s_openapi::Metadata;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -14,7 +14,7 @@ use super::own;
 use super::report::Report;
 use super::run::Run;
 
-pub(crate) const TYPES: [&str; 5] = ["k8s-openapi", "own", "compact", "dynamic", "metadata"];
+pub(crate) const TYPES: [&str; 4] = ["k8s-openapi", "own", "dynamic", "metadata"];
 
 /// Measures an informer of this resource whose objects are decoded to this type, one of [`TYPES`].
 pub(crate) fn measure(
@@ -30,18 +30,11 @@ pub(crate) fn measure(
             run.measure(|_, factory| Ok(factory.informer()), own::Pod::sent_at)
         }
         "own" => Err("only for pods there is a struct of one's own".into()),
-        "compact" => run.measure(
-            |client, factory| Ok(factory.informer_of(Source::dynamic_as(found(client)?))),
-            |object: &Compact| {
-                let sent_at = object.read::<&str>("/metadata/annotations/example.com~1sent-at");
-                sent_at.ok().flatten().map_or(0, parse)
-            },
-        ),
         "dynamic" => run.measure(
             |client, factory| Ok(factory.dynamic(found(client)?)),
             |object: &DynamicObject| {
-                let sent_at = object.read::<String>("/metadata/annotations/example.com~1sent-at");
-                sent_at.ok().flatten().map_or(0, |text| parse(&text))
+                let sent_at = object.read("/metadata/annotations/example.com~1sent-at");
+                sent_at.ok().flatten().map_or(0, parse)
             },
         ),
         "metadata" => run.measure(

@@ -277,8 +277,8 @@ impl<T: Object> SharedIndexInformer<T> {
     /// let list = format!(r#"{{"kind": "List", "metadata": {{"resourceVersion": "7"}}, "items": [{item}]}}"#);
     /// let script = ScriptedListerWatcher::new([Answer::body(list), Answer::open("")]);
     /// let informer = SharedIndexInformer::<DynamicObject>::new(Arc::new(script), Default::default());
-    /// let strip = || Transform::in_place(|object: &mut DynamicObject| {
-    ///     object.edit(|fields| fields.remove("spec"));
+    /// let strip = || Transform::try_in_place(|object: &mut DynamicObject| {
+    ///     object.edit(|fields| drop(fields.remove("spec")))
     /// });
     /// informer.set_transform(strip())?;
     /// let stop = Stop::new();

@@ -21,10 +21,10 @@ use serde::de::{
 
 use self::counts::Counts;
 
-/// As `serde_json::from_slice`, but with a lower bound of the number of elements as size hint of an array.
-pub(crate) fn from_slice<T: DeserializeOwned>(json: &[u8]) -> Result<T, serde_json::Error> {
-    let counts = Counts::new(json);
-    let mut deserializer = serde_json::Deserializer::from_slice(json);
+/// As `serde_json::from_str`, but with a lower bound of the number of elements as size hint of an array.
+pub(crate) fn from_str<T: DeserializeOwned>(json: &str) -> Result<T, serde_json::Error> {
+    let counts = Counts::new(json.as_bytes());
+    let mut deserializer = serde_json::Deserializer::from_str(json);
     let value = T::deserialize(Exact {
         inner: &mut deserializer,
         counts: &counts,

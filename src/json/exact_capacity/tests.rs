@@ -6,7 +6,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::from_slice;
+use super::from_str;
+use crate::decode_error;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -65,19 +66,22 @@ const DOCUMENTS: &[&str] = &[
     r#"{"either":["a"],"raw":"[","unknown":{"names":[1,"a",[2]]},"na\u006des":["d","e","f","g","h"]}"#,
 ];
 
-fn same<T: DeserializeOwned + Debug>(json: &[u8]) {
+fn same<T: DeserializeOwned + Debug + Send>(json: &[u8]) {
     let shown = |result: Result<T, serde_json::Error>| {
         result
             .map(|value| format!("{value:?}"))
             .map_err(|error| error.to_string())
     };
     let expected = shown(serde_json::from_slice(json));
-    assert_eq!(
-        shown(from_slice(json)),
-        expected,
-        "{:?}",
-        String::from_utf8_lossy(json)
-    );
+    let text = String::from_utf8_lossy(json);
+    match std::str::from_utf8(json) {
+        Ok(json) => assert_eq!(shown(from_str(json)), expected, "{text:?}"),
+        // What the decoder calls for other bytes.
+        Err(_) => {
+            let found = shown(decode_error::from_slice(json));
+            assert_eq!(found.ok(), expected.ok(), "{text:?}");
+        }
+    }
 }
 
 #[test]
@@ -119,8 +123,7 @@ fn vectors_have_no_spare_capacity() {
             r#"{{"maybe":[{}],"more":{{"k": [{named},{{}}]}}}}"#,
             list(&named[..])
         );
-        let strict: Strict =
-            from_slice(format!(r#"{{"more":{{"a":[{inner}],"b":[]}}}}"#).as_bytes()).unwrap();
+        let strict: Strict = from_str(&format!(r#"{{"more":{{"a":[{inner}],"b":[]}}}}"#)).unwrap();
         let inner = &strict.more["a"][0];
         assert_eq!(inner.maybe.as_ref().map(Vec::len), Some(elements));
         assert!(
@@ -132,7 +135,7 @@ fn vectors_have_no_spare_capacity() {
 
 #[test]
 fn vectors_behind_escaped_keys_grow_as_usual() {
-    let strict: Strict = from_slice(br#"{"n\u0061mes":["a","b","c"]}"#).unwrap();
+    let strict: Strict = from_str(r#"{"n\u0061mes":["a","b","c"]}"#).unwrap();
     assert_eq!(strict.names, ["a", "b", "c"]);
     assert!(strict.names.capacity() > 3);
 }
@@ -141,7 +144,7 @@ fn vectors_behind_escaped_keys_grow_as_usual() {
 fn brackets_in_strings_are_not_counted() {
     // As many elements as an array has bytes, if every bracket in strings were one.
     let json = format!(r#"{{"names":["{}"],"maybe":[]}}"#, "[{".repeat(1000));
-    let strict: Strict = from_slice(json.as_bytes()).unwrap();
+    let strict: Strict = from_str(&json).unwrap();
     assert_eq!(strict.names.capacity(), 1);
 }
 
@@ -175,7 +178,7 @@ fn unclosed_brackets_do_not_become_memory() {
         r#"{{"maybe":[{}{{"names":["a","b","c"]}}]}}"#,
         r#"{"names":[]},"#.repeat(70_000)
     );
-    let strict: Strict = from_slice(many.as_bytes()).unwrap();
+    let strict: Strict = from_str(&many).unwrap();
     let maybe = strict.maybe.unwrap();
     assert_eq!(maybe.len(), 70_001);
     assert_eq!(maybe[70_000].names, ["a", "b", "c"]);

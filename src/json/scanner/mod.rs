@@ -11,6 +11,7 @@ use super::block::{BLOCK, Block, escaped, in_order, lanes, toggled};
 #[derive(Debug, Default)]
 pub(crate) struct Scanner {
     depth: usize,
+    deepest: usize,
     in_string: bool,
     /// Whether the next byte is in a string and escaped.
     escaped: bool,
@@ -28,6 +29,11 @@ impl Scanner {
     /// How many braces and brackets are open.
     pub(crate) fn depth(&self) -> usize {
         self.depth
+    }
+
+    /// An upper bound of the greatest [`depth`](Self::depth) so far. All brackets that a block opens count together.
+    pub(crate) fn deepest(&self) -> usize {
+        self.deepest
     }
 
     pub(crate) fn is_in_string(&self) -> bool {
@@ -61,8 +67,10 @@ impl Scanner {
         let opening = lanes(block, |byte| byte | 0x20 == b'{') & !strings;
         let closing = lanes(block, |byte| byte | 0x20 == b'}') & !strings;
         let closed = closing.count_ones() as usize;
+        let most = self.depth + opening.count_ones() as usize;
+        self.deepest = self.deepest.max(most);
         if closed < self.depth {
-            self.depth = self.depth + opening.count_ones() as usize - closed;
+            self.depth = most - closed;
             return None;
         }
         self.close(in_order(opening), in_order(closing))
@@ -79,7 +87,10 @@ impl Scanner {
             } else {
                 self.depth = self.depth.saturating_sub(1);
                 if self.depth == 0 {
-                    *self = Self::default();
+                    *self = Self {
+                        deepest: self.deepest,
+                        ..Self::default()
+                    };
                     return Some(at as usize + 1);
                 }
             }
@@ -100,7 +111,10 @@ impl Scanner {
             b'\\' if self.in_string => self.escaped = true,
             b'"' => self.in_string = !self.in_string,
             _ if self.in_string => {}
-            b'{' | b'[' => self.depth += 1,
+            b'{' | b'[' => {
+                self.depth += 1;
+                self.deepest = self.deepest.max(self.depth);
+            }
             b'}' | b']' => {
                 self.depth = self.depth.saturating_sub(1);
                 return self.depth == 0;

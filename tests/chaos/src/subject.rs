@@ -9,14 +9,13 @@ use std::time::{Duration, Instant};
 
 use k8s_informer::handler::{FilteringHandler, HandlerBuffer, HandlerOptions, HandlerRegistration};
 use k8s_informer::informer::{InformerQueue, InformerScope, Source};
-use k8s_informer::object::{Compact, GroupVersionResource, PartialObjectMetadata};
+use k8s_informer::object::{GroupVersionResource, PartialObjectMetadata};
 use k8s_informer::reflector::{
     FieldPaths, ListerWatcherSource, ReflectorOptions, ReflectorStatus, Shard,
 };
 use k8s_informer::time::{Backoff, Clock};
 use k8s_informer::{
-    Client, DynamicObject, Object, ObjectMeta, SharedIndexInformer, SharedInformerFactory, Stop,
-    impl_object,
+    Client, Object, ObjectMeta, SharedIndexInformer, SharedInformerFactory, Stop, impl_object,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -45,7 +44,6 @@ impl_object!(Own, "v1", "ConfigMap", "configmaps", Namespaced);
 enum Form {
     Own,
     Dynamic,
-    Compact,
     Metadata,
 }
 
@@ -141,8 +139,7 @@ impl Plan {
                 Resource::Maps
             },
             form: match random.below(4) {
-                0 => Form::Dynamic,
-                1 => Form::Compact,
+                0 | 1 => Form::Dynamic,
                 // `Hurried` requests whole objects.
                 2 if !hurried => Form::Metadata,
                 _ => Form::Own,
@@ -331,11 +328,7 @@ pub(crate) fn start(
             Informer::start(name, plan, proxy, factory, informer, random, setting)
         }
         (Form::Dynamic, _) => {
-            let informer = factory.informer_of(Source::dynamic_as::<DynamicObject>(resource));
-            Informer::start(name, plan, proxy, factory, informer, random, setting)
-        }
-        (Form::Compact, _) => {
-            let informer = factory.informer_of(Source::dynamic_as::<Compact>(resource));
+            let informer = factory.dynamic(resource);
             Informer::start(name, plan, proxy, factory, informer, random, setting)
         }
         (Form::Metadata, _) => {

@@ -48,8 +48,8 @@ fn pods() -> GroupVersionResource {
 fn rename(to: &'static str) -> Transform<DynamicObject> {
     Transform::new(move |object: Arc<DynamicObject>| {
         let mut object = Arc::unwrap_or_clone(object);
-        object.edit(|fields| fields.insert("told".to_owned(), json!(to)));
-        Ok::<_, String>(Arc::new(object))
+        object.edit(|fields| fields.insert("told".to_owned(), json!(to)))?;
+        Ok::<_, serde_json::Error>(Arc::new(object))
     })
 }
 

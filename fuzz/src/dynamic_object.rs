@@ -1,17 +1,18 @@
-//! A compact object of any JSON: it says what a tree of the same bytes says, of every place, and decodes to
-//! the same; what it refuses it has a reason to refuse.
+//! A dynamic object of any JSON has what a tree of the same bytes has, at every place. What it rejects it has a reason to
+//! reject.
 
 use std::collections::BTreeMap;
 
 use arbitrary::{Result as Read, Unstructured};
-use k8s_informer::object::Compact;
 use k8s_informer::{DynamicObject, Object};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::serving::plain;
 
+type Tree = Map<String, Value>;
+
 pub fn run(input: &[u8]) {
-    // The bytes, whatever they are, and then what is made of them.
+    // The bytes, whatever they are, and then an object that is made of them.
     check(input);
     if let Ok(made) = object(&mut Unstructured::new(input)) {
         check(made.as_bytes());
@@ -19,9 +20,9 @@ pub fn run(input: &[u8]) {
 }
 
 fn check(bytes: &[u8]) {
-    let tree = serde_json::from_slice::<DynamicObject>(bytes);
-    let compact = match (serde_json::from_slice::<Compact>(bytes), &tree) {
-        (Ok(compact), _) => compact,
+    let tree = serde_json::from_slice::<Tree>(bytes);
+    let object = match (serde_json::from_slice::<DynamicObject>(bytes), &tree) {
+        (Ok(object), _) => object,
         (Err(error), Ok(tree)) => {
             assert!(
                 is_odd(tree) || plain(bytes).is_none(),
@@ -32,73 +33,88 @@ fn check(bytes: &[u8]) {
         }
         (Err(_), Err(_)) => return,
     };
-    // Something that nobody has looked at yet is wrong.
+    assert!(object.json().trim() == object.json());
+    // A value that has not been decoded yet is wrong.
     let Ok(mut tree) = tree else {
-        return assert!(compact.decode().is_err());
+        let mut same = object.clone();
+        assert!(same.edit(|_| ()).is_err());
+        return assert!(object.to_map().is_err() && same == object);
     };
     assert!(!is_odd(&tree));
-    same(&compact, &tree);
-    let mut named = compact.clone();
+    same(&object, &tree);
+    let mut named = object.clone();
     named.set_type_meta("a/v1", "\"K\"");
-    tree.set_type_meta("a/v1", "\"K\"");
+    if [object.api_version(), object.kind()] == ["", ""] {
+        tree.insert("apiVersion".into(), "a/v1".into());
+        tree.insert("kind".into(), "\"K\"".into());
+    }
     same(&named, &tree);
     let mut again = named.clone();
     again.set_type_meta("other", "Other");
-    assert_eq!(again, named);
+    assert_eq!(again.json(), named.json());
+    // Through a tree, and through a format that is not serde_json's text.
+    assert_eq!(DynamicObject::new(&tree).ok().as_ref(), Some(&named));
+    let value = Value::Object(tree);
+    assert_eq!(serde_json::to_value(&named).ok().as_ref(), Some(&value));
+    assert_eq!(serde_json::from_value(value).ok(), Some(named));
 }
 
-/// Whether something that a cache asks for is neither there nor what it has to be.
-fn is_odd(tree: &DynamicObject) -> bool {
-    let tree = Value::Object(tree.to_map());
-    let odd = |pointer: &str| {
-        tree.pointer(pointer)
-            .is_some_and(|value| !value.is_string() && !value.is_null())
+/// Whether one of the fields that are located on arrival is there and has the wrong type.
+fn is_odd(tree: &Tree) -> bool {
+    let at = |pointer: &[&str]| {
+        let mut value = tree.get(pointer[0]);
+        for step in &pointer[1..] {
+            value = value.and_then(|value| value.get(step));
+        }
+        value.filter(|value| !value.is_null())
     };
-    let map = |pointer: &str| tree.pointer(pointer).filter(|value| !value.is_null());
-    let texts = [
-        "/apiVersion",
-        "/kind",
-        "/metadata/name",
-        "/metadata/namespace",
-        "/metadata/uid",
+    let texts: [&[&str]; 6] = [
+        &["apiVersion"],
+        &["kind"],
+        &["metadata", "name"],
+        &["metadata", "namespace"],
+        &["metadata", "uid"],
+        &["metadata", "resourceVersion"],
     ];
     texts
         .into_iter()
-        .chain(["/metadata/resourceVersion"])
-        .any(odd)
-        || map("/metadata").is_some_and(|metadata| !metadata.is_object())
-        || map("/metadata/labels").is_some_and(|labels| match labels.as_object() {
+        .filter_map(at)
+        .any(|value| !value.is_string())
+        || at(&["metadata"]).is_some_and(|metadata| !metadata.is_object())
+        || at(&["metadata", "labels"]).is_some_and(|labels| match labels.as_object() {
             Some(labels) => labels.values().any(|label| !label.is_string()),
             None => true,
         })
 }
 
-fn same(compact: &Compact, tree: &DynamicObject) {
-    assert_eq!(compact.decode().ok().as_ref(), Some(tree));
-    assert_eq!(
-        serde_json::to_string(compact).ok().as_deref(),
-        Some(compact.json())
-    );
-    assert_eq!(
-        (compact.api_version(), compact.kind()),
-        (tree.api_version(), tree.kind())
-    );
-    assert_eq!(
-        (compact.name(), compact.namespace()),
-        (tree.name(), tree.namespace())
-    );
-    assert_eq!(
-        (compact.uid(), compact.resource_version()),
-        (tree.uid(), tree.resource_version())
-    );
-    let labels: BTreeMap<_, _> = tree.labels().collect();
-    assert_eq!(compact.labels().collect::<BTreeMap<_, _>>(), labels);
-    assert_eq!(compact.labels().count(), labels.len());
-    labels
-        .iter()
-        .for_each(|(key, value)| assert_eq!(compact.label(key), Some(*value)));
-    assert_eq!(compact.label("no such label"), None);
-    let whole = Value::Object(tree.to_map());
+fn same(object: &DynamicObject, tree: &Tree) {
+    assert_eq!(object.to_map().ok().as_ref(), Some(tree));
+    let text = |pointer: &str| {
+        let value = Value::Object(tree.clone());
+        let text = value.pointer(pointer).and_then(Value::as_str);
+        text.unwrap_or_default().to_owned()
+    };
+    for (pointer, found) in [
+        ("/apiVersion", object.api_version()),
+        ("/kind", object.kind()),
+        ("/metadata/name", object.name()),
+        ("/metadata/namespace", object.namespace()),
+        ("/metadata/uid", object.uid()),
+        ("/metadata/resourceVersion", object.resource_version()),
+    ] {
+        assert_eq!(found, text(pointer), "{pointer}");
+    }
+    let labels: BTreeMap<String, String> = object
+        .read("/metadata/labels")
+        .expect("they are strings")
+        .unwrap_or_default();
+    assert_eq!(object.labels().count(), labels.len());
+    for (key, value) in object.labels() {
+        assert_eq!(labels.get(key).map(String::as_str), Some(value));
+        assert_eq!(object.label(key), Some(value));
+    }
+    assert_eq!(object.label("no such label"), None);
+    let whole = Value::Object(tree.clone());
     let mut pointers = vec!["metadata".to_owned(), "x/spec".to_owned()];
     all("", &whole, &mut pointers);
     for pointer in pointers {
@@ -106,10 +122,8 @@ fn same(compact: &Compact, tree: &DynamicObject) {
             .map(|more| pointer.clone() + more)
         {
             let expected = whole.pointer(&pointer).filter(|value| !value.is_null());
-            let read = [compact.read::<Value>(&pointer), tree.read(&pointer)];
-            for read in read {
-                assert_eq!(read.expect("it is JSON").as_ref(), expected, "{pointer}");
-            }
+            let read = object.read::<Value>(&pointer);
+            assert_eq!(read.expect("it is JSON").as_ref(), expected, "{pointer}");
         }
     }
 }

@@ -8,7 +8,7 @@ use serde::de::{Error as _, MapAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::decode_error::explained;
-use crate::json::Cursor;
+use crate::json::{self, Cursor, MAX_NESTING};
 use crate::object::ObjectMeta;
 use crate::object::meta::null_is_default;
 
@@ -71,7 +71,15 @@ impl Outline {
         if u32::try_from(json.len()).is_err() {
             return Err(serde_json::Error::custom("an object of 4 GiB or more"));
         }
-        if let Some(outline) = Self::located(json) {
+        let located = Self::located(json);
+        let nesting = |(_, at_most): &(Self, usize)| *at_most;
+        if located.as_ref().map_or(usize::MAX, nesting) > MAX_NESTING
+            && json::nesting(json.as_bytes()) > MAX_NESTING
+        {
+            let error = format!("nested deeper than {MAX_NESTING} levels");
+            return Err(serde_json::Error::custom(error));
+        }
+        if let Some((outline, _)) = located {
             return Ok(outline);
         }
         let decoded = serde_json::from_str(json)
@@ -82,8 +90,8 @@ impl Outline {
         })
     }
 
-    /// Returns `None` if a key or a field has to be decoded.
-    fn located(json: &str) -> Option<Self> {
+    /// Also returns an upper bound of how deep the object is nested. `None` if a key or a field has to be decoded.
+    fn located(json: &str) -> Option<(Self, usize)> {
         let mut outline = Self::default();
         let mut has_metadata = false;
         let mut cursor = Cursor::new(json.as_bytes());
@@ -102,7 +110,8 @@ impl Outline {
                 }
             }
         }
-        Some(outline)
+        // Values of the metadata have two levels around them.
+        Some((outline, cursor.deepest() + 2))
     }
 
     fn locate_metadata(&mut self, json: &str, cursor: &mut Cursor<'_>) -> Option<()> {
@@ -155,7 +164,7 @@ impl Outline {
         {
             return None;
         }
-        let mut outline = Self::located(&format!("{{{}}}", text.strip_suffix(',')?))?;
+        let (mut outline, _) = Self::located(&format!("{{{}}}", text.strip_suffix(',')?))?;
         let by = u32::try_from(text.len()).ok()?;
         for (field, before) in outline.fields.iter_mut().zip(&self.fields) {
             if before.is_present() {

@@ -1,5 +1,5 @@
-//! Compact objects: what is known of them beforehand, what shows when they are read, and what they cost. That
-//! they say what a tree of the same bytes says is the fuzz target `compact`, in `tests/fuzz_corpus.rs`.
+//! Dynamic objects, and typed ones that stay JSON: what is checked on arrival, what is decoded when it is read, and their
+//! size. The fuzz target `dynamic_object` compares them with trees.
 
 use std::borrow::Cow;
 use std::sync::{Arc, mpsc};
@@ -14,12 +14,12 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-fn compact(json: &str) -> Compact {
+fn dynamic(json: &str) -> DynamicObject {
     serde_json::from_str(json).unwrap()
 }
 
 /// apiVersion, kind, namespace, name, UID, resourceVersion, labels.
-fn known(object: &Compact) -> String {
+fn known(object: &DynamicObject) -> String {
     let labels: Vec<_> = object
         .labels()
         .map(|(key, value)| format!("{key}={value}"))
@@ -65,29 +65,23 @@ fn metadata_is_found_at_any_position_and_spelling() {
             "||/a|@|a=2,x=3",
         ),
     ] {
-        let object = compact(json);
+        let object = dynamic(json);
         assert_eq!(known(&object), expected, "{json}");
+        // The text is kept: serde_json still passes it.
         assert_eq!(object.json(), json.trim());
-        let tree: DynamicObject = serde_json::from_str(json).unwrap();
-        assert_eq!(object.decode().unwrap(), tree);
-        assert_eq!(*meta_namespace_key(&object), *meta_namespace_key(&tree));
+        let tree: Value = serde_json::from_str(json).unwrap();
+        assert_eq!(Value::Object(object.to_map().unwrap()), tree);
+        assert!(meta_namespace_key(&object).ends_with(object.name()));
         for (key, value) in object.labels() {
-            assert_eq!(
-                (object.label(key), tree.label(key)),
-                (Some(value), Some(value))
-            );
+            assert_eq!(object.label(key), Some(value));
         }
         assert_eq!(object.label("other"), None);
+        assert_eq!(json!(object), tree);
         assert_eq!(
-            serde_json::from_value::<Compact>(json!(tree))
-                .unwrap()
-                .decode()
-                .unwrap(),
-            tree
+            serde_json::from_value::<DynamicObject>(tree.clone()).unwrap(),
+            object
         );
-        assert_eq!(serde_json::to_string(&object).unwrap(), json.trim());
-        assert_eq!(json!(object), json!(tree));
-        assert_eq!(Compact::<Pod>::new(&object).unwrap().json(), json.trim());
+        assert_eq!(Compact::<Pod>::new(&tree).unwrap(), object.into());
     }
 }
 
@@ -136,14 +130,14 @@ fn unreadable_metadata_is_refused_with_its_position() {
         ),
     ] {
         assert_eq!(
-            serde_json::from_str::<Compact>(json)
+            serde_json::from_str::<DynamicObject>(json)
                 .unwrap_err()
                 .to_string(),
             expected,
             "{json}"
         );
     }
-    assert!(serde_json::from_str::<Compact>(r#"{"metadata":{"name":"\ud800"}}"#).is_err());
+    assert!(serde_json::from_str::<DynamicObject>(r#"{"metadata":{"name":"\ud800"}}"#).is_err());
     assert!(Compact::<Pod>::new(&7).is_err());
 }
 
@@ -152,13 +146,13 @@ fn what_is_cut_off_anywhere_is_refused() {
     let json = r#"{"metadata":{"n\u0061me":"a","labels":{"é":"1"}},"spec":[{"a":-1.5e3},null,true,"\"\\"]}"#;
     for end in 0..json.len() {
         assert!(
-            serde_json::from_slice::<Compact>(&json.as_bytes()[..end]).is_err(),
+            serde_json::from_slice::<DynamicObject>(&json.as_bytes()[..end]).is_err(),
             "at {end}"
         );
     }
-    assert_eq!(compact(json).name(), "a");
-    assert!(serde_json::from_str::<Compact>(&format!("{json}}}")).is_err());
-    assert!(serde_json::from_slice::<Compact>(b"{\"spec\":\"\xff\"}").is_err());
+    assert_eq!(dynamic(json).name(), "a");
+    assert!(serde_json::from_str::<DynamicObject>(&format!("{json}}}")).is_err());
+    assert!(serde_json::from_slice::<DynamicObject>(b"{\"spec\":\"\xff\"}").is_err());
 }
 
 #[test]
@@ -186,19 +180,14 @@ fn list_item_inherits_type_and_serializes_it() {
         (r#"{"kind":"Node"}"#, r#"{"kind":"Node"}"#),
         (r#"{"apiVersion":"v2"}"#, r#"{"apiVersion":"v2"}"#),
     ] {
-        let (mut object, mut tree) = (
-            compact(json),
-            serde_json::from_str::<DynamicObject>(json).unwrap(),
-        );
+        let mut object = dynamic(json);
         object.set_type_meta("v1", "Pod");
-        tree.set_type_meta("v1", "Pod");
         assert_eq!(object.json(), expected);
-        assert_eq!(known(&object), known(&compact(expected)));
-        assert_eq!(object.decode().unwrap(), tree);
+        assert_eq!(known(&object), known(&dynamic(expected)));
         object.set_type_meta("v9", "Other");
         assert_eq!(object.json(), expected);
     }
-    let mut object = compact(r#"{"metadata":{"name":"a","labels":{"b":"c"}}}"#);
+    let mut object = dynamic(r#"{"metadata":{"name":"a","labels":{"b":"c"}}}"#);
     object.set_type_meta("", "");
     assert_eq!(object.json().find("kind"), None);
     object.set_type_meta("", "a \"kind\"");
@@ -208,8 +197,7 @@ fn list_item_inherits_type_and_serializes_it() {
 #[test]
 fn read_finds_what_a_tree_has_and_null_is_none() {
     let json = r#"{"a/b":{"m~n":[1,[2,{"":3}],"x"]},"~1":4,"0":{"00":5},"n":null,"twice":{"a":6},"twice":{"b":7},"\u0061":8}"#;
-    let (object, tree) = (compact(json), serde_json::from_str::<Value>(json).unwrap());
-    let dynamic: DynamicObject = serde_json::from_str(json).unwrap();
+    let (object, tree) = (dynamic(json), serde_json::from_str::<Value>(json).unwrap());
     for pointer in [
         "",
         "/",
@@ -238,15 +226,9 @@ fn read_finds_what_a_tree_has_and_null_is_none() {
             tree.pointer(pointer),
             "{pointer}"
         );
-        assert_eq!(
-            dynamic.read::<Value>(pointer).unwrap().as_ref(),
-            tree.pointer(pointer),
-            "{pointer}"
-        );
     }
     assert_eq!(object.read::<Value>("/n").unwrap(), None);
-    assert_eq!(dynamic.read::<Value>("/n").unwrap(), None);
-    assert_eq!(dynamic.read::<Option<u8>>("/n").unwrap(), None);
+    assert_eq!(object.read::<Option<u8>>("/n").unwrap(), None);
     assert_eq!(
         object
             .read::<&RawValue>("/a~1b/m~0n")
@@ -259,7 +241,7 @@ fn read_finds_what_a_tree_has_and_null_is_none() {
 
 #[test]
 fn a_text_is_borrowed_if_it_can_be() {
-    let object = compact(r#"{"plain": "a", "odd": "\u0061"}"#);
+    let object = dynamic(r#"{"plain": "a", "odd": "\u0061"}"#);
     assert_eq!(object.read::<&str>("/plain").unwrap(), Some("a"));
     assert!(object.read::<&str>("/odd").is_err());
     assert_eq!(
@@ -270,44 +252,115 @@ fn a_text_is_borrowed_if_it_can_be() {
 }
 
 #[test]
-fn deep_nesting_is_skipped_but_refused_when_decoded() {
-    let depth = 200_000;
-    let json = format!(
-        r#"{{"spec":{}{},"metadata":{{"name":"a"}}}}"#,
-        "[".repeat(depth),
-        "]".repeat(depth)
-    );
-    let object = compact(&json);
+fn nesting_of_more_than_127_levels_is_rejected() {
+    let nested = |levels: usize| {
+        let (opening, closing) = ("[".repeat(levels), "]".repeat(levels));
+        format!(r#"{{"metadata":{{"name":"a"}},"spec":{opening}{closing}}}"#)
+    };
+    let object = dynamic(&nested(126));
     assert_eq!(object.name(), "a");
-    assert!(object.decode().is_err());
-    assert!(object.read::<Value>("/spec").is_err());
-    assert_eq!(object.read::<&str>("/metadata/name").unwrap(), Some("a"));
+    assert!(object.read::<Value>("/spec").unwrap().is_some());
+    assert!(object.to_map().is_ok());
+    // Many brackets next to each other are not deep.
+    let flat = format!(r#"{{"spec":[{}[]],"metadata":{{}}}}"#, "[],".repeat(500));
+    assert!(dynamic(&flat).to_map().is_ok());
+    for levels in [127, 128, 200_000] {
+        let error = serde_json::from_str::<DynamicObject>(&nested(levels)).unwrap_err();
+        assert!(
+            error.to_string().contains("nested deeper than 127 levels"),
+            "{error}"
+        );
+    }
 }
 
 #[test]
-fn what_is_shown_of_it_is_no_secret() {
-    let object = compact(
+fn unreadable_value_fails_where_it_is_read() {
+    let mut object = dynamic(r#"{"metadata":{"name":"a"},"spec":{"large":1e999,"odd":"\ud800"}}"#);
+    let before = object.json().to_owned();
+    assert!(object.to_map().is_err());
+    assert!(object.edit(|fields| fields.clear()).is_err());
+    assert!(object.read::<f64>("/spec/large").is_err());
+    assert!(object.read::<String>("/spec/odd").is_err());
+    assert_eq!(object.read("/metadata/name").unwrap(), Some("a"));
+    assert!(serde_json::to_string(&object).is_err());
+    assert_eq!(object.json(), before);
+    assert_eq!(object, object.clone());
+}
+
+#[test]
+fn edit_that_breaks_the_metadata_changes_nothing() {
+    let mut object = dynamic(r#"{"metadata":{"name":"a"},"spec":{"size":3}}"#);
+    for wrong in [
+        json!("no object"),
+        json!({"name": 7}),
+        json!({"labels": {"a": 1}}),
+    ] {
+        let error = object
+            .edit(|fields| fields.insert("metadata".to_owned(), wrong))
+            .unwrap_err();
+        assert!(error.to_string().starts_with("metadata"), "{error}");
+        assert_eq!(
+            object.json(),
+            r#"{"metadata":{"name":"a"},"spec":{"size":3}}"#
+        );
+    }
+    let old = object.edit(|fields| fields.insert("metadata".to_owned(), json!({"name": "b"})));
+    assert_eq!(old.unwrap(), Some(json!({"name": "a"})));
+    assert_eq!(
+        (object.name(), object.read("/spec/size").unwrap()),
+        ("b", Some(3))
+    );
+}
+
+#[test]
+fn debug_shows_no_secret() {
+    let object = dynamic(
         r#"{"metadata":{"name":"a","namespace":"n","resourceVersion":"7"},"data":{"token":"hunter2"}}"#,
     );
-    let shown = format!("{object:?}");
+    let shown =
+        r#"DynamicObject { namespace: "n", name: "a", resource_version: "7", bytes: 90, .. }"#;
+    assert_eq!(format!("{object:?}"), shown);
+    assert_eq!(format!("{:?}", Compact::<Pod>::from(object)), shown);
+}
+
+#[test]
+fn objects_are_equal_if_their_fields_are() {
+    let object = dynamic(r#"{"kind":"Pod","metadata":{"name":"a"}}"#);
     assert_eq!(
-        shown,
-        r#"Compact { namespace: "n", name: "a", resource_version: "7", bytes: 90, .. }"#
+        object,
+        dynamic(r#"{"metadata": {"name":"\u0061"}, "kind":"Pod"}"#)
     );
+    assert_ne!(object, dynamic(r#"{"kind":"Pod","metadata":{"name":"b"}}"#));
+    assert_eq!(DynamicObject::default(), dynamic(" { } "));
+}
+
+/// Read from and written to YAML, and within other types.
+#[test]
+fn other_formats_carry_dynamic_objects() {
+    #[derive(serde::Deserialize)]
+    #[serde(untagged)]
+    enum Either {
+        Number(u32),
+        Object(DynamicObject),
+    }
+    let object = dynamic(r#"{"kind":"Pod","metadata":{"name":"a"},"spec":{"ports":[1,2]}}"#);
+    let yaml = "kind: Pod\nmetadata:\n  name: a\nspec:\n  ports: [1, 2]\n";
+    assert_eq!(
+        serde_saphyr::from_str::<DynamicObject>(yaml).unwrap(),
+        object
+    );
+    match serde_json::from_str(object.json()).unwrap() {
+        Either::Object(found) => assert_eq!(found, object),
+        Either::Number(number) => panic!("{number}"),
+    }
+    assert!(serde_saphyr::from_str::<DynamicObject>("- no object").is_err());
 }
 
 #[test]
-fn two_are_equal_if_they_are_the_same_text() {
-    let object = compact(r#"{"metadata":{"name":"a"}}"#);
-    assert_eq!(object, object.clone());
-    assert_ne!(object, compact(r#"{"metadata": {"name":"a"}}"#));
-}
-
-#[test]
-fn compact_overhead_is_80_bytes_and_type_is_shared() {
-    assert_eq!(size_of::<Compact>(), size_of::<Compact<Pod>>());
+fn overhead_is_80_bytes_and_type_is_shared() {
+    assert_eq!(size_of::<DynamicObject>(), size_of::<Compact<Pod>>());
     if size_of::<usize>() == 8 {
-        assert_eq!(size_of::<Compact>(), 80);
+        assert_eq!(size_of::<DynamicObject>(), 80);
     }
     assert_eq!(
         Compact::<Pod>::group_version_resource(),

@@ -1,0 +1,200 @@
+//! An object as the bytes that it came in.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::{DynamicObject, Object, Resource, Scope, WholeObject};
+
+/// An object of type `T` that stays JSON until you decode it.
+///
+/// It is a [`DynamicObject`] that is known to be a `T`, and dereferences to it: see there for what is checked on arrival,
+/// and for [`read`](DynamicObject::read), [`json`](DynamicObject::json) and [`labels`](DynamicObject::labels).
+/// `Compact<Pod>` is a [`Resource`] and goes wherever `Pod` goes. A cache of them takes little more memory than their
+/// JSON.
+///
+/// Which type for which cache?
+///
+/// - Handlers and listers always read the same few fields: a custom struct with just those
+///   ([`impl_object!`](crate::impl_object)). Nothing is cheaper.
+/// - They read everything, but of few of the objects, or rarely: `Compact`, or [`DynamicObject`] for a kind without a type.
+///   Drop what nobody reads by [`ReflectorOptions::skip`](crate::reflector::ReflectorOptions::skip): what is skipped is not
+///   in the JSON.
+/// - They go through all of each object at each event: the type, which is decoded once.
+///
+/// ```
+/// use k8s_informer::testing::ApiServer;
+/// use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
+/// use k8s_informer::object::Compact;
+/// use k8s_openapi::api::core::v1::Pod;
+/// use serde_json::json;
+///
+/// let server = ApiServer::start()?;
+/// let pod = json!({"metadata": {"name": "web-0", "labels": {"app": "web"}}, "spec": {"nodeName": "worker-1"}});
+/// server.create("/api/v1/namespaces/default/pods", pod)?;
+///
+/// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
+/// let pods = factory.informer::<Compact<Pod>>();
+/// pods.add_index("node", |pod| pod.read("/spec/nodeName").into_iter().flatten().collect())?;
+/// let stop = Stop::new();
+/// factory.start(&stop)?;
+/// factory.wait_for_cache_sync(&stop)?;
+///
+/// let pod = &pods.lister().by_index("node", "worker-1")?[0];
+/// assert_eq!((pod.name(), pod.label("app")), ("web-0", Some("web")));
+/// // Of all that it has, one place is decoded here ...
+/// assert_eq!(pod.read("/spec/nodeName")?, Some("worker-1"));
+/// // ... and everything here.
+/// let whole: Pod = pod.decode()?;
+/// assert_eq!(whole.spec.and_then(|spec| spec.node_name).as_deref(), Some("worker-1"));
+/// # factory.shutdown();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Compact<T> {
+    object: DynamicObject,
+    decodes_to: PhantomData<fn() -> T>,
+}
+
+impl<T> Compact<T> {
+    /// Creates an object from anything that serializes to a JSON object, like [`DynamicObject::new`].
+    ///
+    /// ```
+    /// use k8s_informer::Object;
+    /// use k8s_informer::object::Compact;
+    /// use k8s_informer::store::Transform;
+    /// use k8s_openapi::api::core::v1::Pod;
+    ///
+    /// // A transform that changes what it decodes.
+    /// let transform = Transform::new(|pod: std::sync::Arc<Compact<Pod>>| {
+    ///     let mut whole = pod.decode()?;
+    ///     whole.status = None;
+    ///     Ok::<_, serde_json::Error>(std::sync::Arc::new(Compact::new(&whole)?))
+    /// });
+    /// let pod = Compact::new(&serde_json::json!({"metadata": {"name": "a"}, "status": {"phase": "Running"}}))?;
+    /// let pod = transform.apply(std::sync::Arc::new(pod))?;
+    /// assert_eq!((pod.name(), pod.read::<String>("/status/phase")?), ("a", None));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`DynamicObject::new`].
+    pub fn new(object: &(impl Serialize + ?Sized)) -> Result<Self, serde_json::Error> {
+        DynamicObject::new(object).map(Self::from)
+    }
+
+    /// Decodes the whole object. One that is nested more than 32 levels deep is decoded on a thread of its own, with a
+    /// larger stack.
+    ///
+    /// ```
+    /// use k8s_informer::object::Compact;
+    /// use k8s_openapi::api::core::v1::Pod;
+    ///
+    /// let pod: Compact<Pod> = serde_json::from_str(
+    ///     r#"{"metadata": {"name": "a"}, "spec": {"containers": [], "priority": 3}}"#,
+    /// )?;
+    /// assert_eq!(pod.decode()?.spec.and_then(|spec| spec.priority), Some(3));
+    /// # Ok::<(), serde_json::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The object does not have the type's form: that is checked here, not on arrival. The message is that of
+    /// [`DynamicObject::decode`].
+    pub fn decode(&self) -> Result<T, serde_json::Error>
+    where
+        T: DeserializeOwned + Send,
+    {
+        self.object.decode()
+    }
+}
+
+impl<T> Deref for Compact<T> {
+    type Target = DynamicObject;
+
+    fn deref(&self) -> &DynamicObject {
+        &self.object
+    }
+}
+
+/// Nothing is checked: the object shows whether it is a `T` when it is decoded.
+impl<T> From<DynamicObject> for Compact<T> {
+    fn from(object: DynamicObject) -> Self {
+        Self {
+            object,
+            decodes_to: PhantomData,
+        }
+    }
+}
+
+impl<T: 'static> Object for Compact<T> {
+    fn name(&self) -> &str {
+        self.object.name()
+    }
+
+    fn namespace(&self) -> &str {
+        self.object.namespace()
+    }
+
+    fn uid(&self) -> &str {
+        self.object.uid()
+    }
+
+    fn resource_version(&self) -> &str {
+        self.object.resource_version()
+    }
+
+    fn label(&self, key: &str) -> Option<&str> {
+        self.object.label(key)
+    }
+
+    fn set_type_meta(&mut self, api_version: &str, kind: &str) {
+        self.object.set_type_meta(api_version, kind);
+    }
+}
+
+impl<T: Resource> Resource for Compact<T> {
+    const GROUP: &'static str = T::GROUP;
+    const VERSION: &'static str = T::VERSION;
+    const KIND: &'static str = T::KIND;
+    const PLURAL: &'static str = T::PLURAL;
+    const SCOPE: Scope = T::SCOPE;
+}
+
+/// To change one, decode it and encode the result.
+impl<T: WholeObject> WholeObject for Compact<T> {}
+
+impl<'de, T> Deserialize<'de> for Compact<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        DynamicObject::deserialize(deserializer).map(Self::from)
+    }
+}
+
+impl<T> Serialize for Compact<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.object.serialize(serializer)
+    }
+}
+
+impl<T> Clone for Compact<T> {
+    fn clone(&self) -> Self {
+        self.object.clone().into()
+    }
+}
+
+impl<T> PartialEq for Compact<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.object == other.object
+    }
+}
+
+impl<T> Eq for Compact<T> {}
+
+impl<T> fmt::Debug for Compact<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.object.fmt(f)
+    }
+}
