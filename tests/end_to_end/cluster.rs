@@ -43,7 +43,7 @@ static OWN_SERVER: RwLock<()> = RwLock::new(());
 
 /// Runs a test against the embedded server, and against a real one if there is any, in each of these ways.
 pub(crate) fn on_every_cluster(list_methods: &[ListMethod], test: impl Fn(&Cluster)) {
-    run(list_methods, Cluster::embedded, &test);
+    run_on_embedded(list_methods, &test);
     match Real::of_environment() {
         Some(Real {
             existing: Some(kubeconfig),
@@ -64,7 +64,7 @@ pub(crate) fn on_every_cluster(list_methods: &[ListMethod], test: impl Fn(&Clust
 
 /// Runs a test against servers that it may kill: not against one that belongs to somebody else.
 pub(crate) fn on_every_cluster_of_our_own(list_methods: &[ListMethod], test: impl Fn(&Cluster)) {
-    run(list_methods, Cluster::embedded, &test);
+    run_on_embedded(list_methods, &test);
     match Real::of_environment() {
         Some(Real {
             assets: Some(assets),
@@ -84,12 +84,23 @@ pub(crate) fn on_the_embedded_server(
     list_methods: &[ListMethod],
     test: impl Fn(&Cluster, &ApiServer),
 ) {
-    run(list_methods, Cluster::embedded, &|cluster: &Cluster| {
+    run_on_embedded(list_methods, &|cluster: &Cluster| {
         let Kind::Embedded { server, .. } = &cluster.kind else {
             unreachable!()
         };
         test(cluster, server);
     });
+}
+
+/// The embedded server, unless `REAL_SERVERS_ONLY` is set: CI tests it elsewhere.
+fn run_on_embedded(list_methods: &[ListMethod], test: &impl Fn(&Cluster)) {
+    if !skips_embedded() {
+        run(list_methods, Cluster::embedded, test);
+    }
+}
+
+fn skips_embedded() -> bool {
+    env::var_os("REAL_SERVERS_ONLY").is_some()
 }
 
 /// A cluster for each way that it has, so that none finds what another has left.
@@ -109,7 +120,9 @@ fn run(list_methods: &[ListMethod], cluster: impl Fn() -> Cluster, test: &impl F
 
 /// Runs a test against servers that know no watch-lists, with options that ask for one.
 pub(crate) fn on_every_cluster_without_watch_lists(test: impl Fn(&Cluster)) {
-    Cluster::start_embedded(ApiServer::builder().watch_list(false)).run(&test);
+    if !skips_embedded() {
+        Cluster::start_embedded(ApiServer::builder().watch_list(false)).run(&test);
+    }
     if let Some(Real {
         assets: Some(assets),
         ..
@@ -137,7 +150,7 @@ pub(crate) fn on_every_cluster_with_and_without_shards(
             test(cluster);
         });
     };
-    for picks in [false, true] {
+    for picks in [false, true].into_iter().filter(|_| !skips_embedded()) {
         let builder = || ApiServer::builder().sharded_list_and_watch(picks);
         run_on(picks, &|| Cluster::start_embedded(builder()));
     }

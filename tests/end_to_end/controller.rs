@@ -71,6 +71,13 @@ fn new_controller(cluster: &Cluster, options: Options) -> (TeamController, Repor
 }
 
 /// Runs the controller during a test of it, and until all of it has ended.
+/// [`on_every_cluster`], but never two of these tests at once: a controller cares for every namespace of a cluster.
+fn one_at_a_time(list_methods: &[ListMethod], test: impl Fn(&Cluster)) {
+    static ALONE: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
+    let _alone = ALONE.lock();
+    on_every_cluster(list_methods, test);
+}
+
 fn with_controller(cluster: &Cluster, options: Options, test: impl FnOnce(&Reports)) {
     let (controller, reports) = new_controller(cluster, options);
     let stop = Stop::new();
@@ -122,7 +129,7 @@ fn wait_for_team(cluster: &Cluster, namespace: &Namespace<'_>, expected: Option<
 
 #[test]
 fn what_is_there_becomes_what_is_wanted_whoever_changes_either() {
-    on_every_cluster(BOTH, |cluster| {
+    one_at_a_time(BOTH, |cluster| {
         let (early, late) = (cluster.namespace("early"), cluster.namespace("late"));
         give(cluster, &early, "sky");
         with_controller(cluster, options(cluster), |_| {
@@ -159,7 +166,7 @@ fn what_is_there_becomes_what_is_wanted_whoever_changes_either() {
 
 #[test]
 fn foreign_object_is_left_alone_until_it_changes() {
-    on_every_cluster(ONCE, |cluster| {
+    one_at_a_time(ONCE, |cluster| {
         let namespace = cluster.namespace("taken");
         namespace.create(NAME, json!({}));
         with_controller(
@@ -195,7 +202,7 @@ fn foreign_object_is_left_alone_until_it_changes() {
 
 #[test]
 fn a_namespace_that_goes_is_nobodys_business() {
-    on_every_cluster(ONCE, |cluster| {
+    one_at_a_time(ONCE, |cluster| {
         let namespace = cluster.namespace("gone");
         give(cluster, &namespace, "sky");
         with_controller(cluster, options(cluster), |reports| {
@@ -265,7 +272,7 @@ fn what_fails_is_tried_again_and_done_once() {
 #[test]
 fn in_a_storm_all_comes_out_as_it_was_said_last() {
     const ROUNDS: usize = 12;
-    on_every_cluster(ONCE, |cluster| {
+    one_at_a_time(ONCE, |cluster| {
         let namespaces: Vec<_> = (0..4)
             .map(|n| cluster.namespace(&format!("storm-{n}")))
             .collect();

@@ -3,6 +3,7 @@
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use k8s_informer::client::Request;
 use k8s_informer::handler::{HandlerFuncs, HandlerOptions};
 use k8s_informer::informer::{InformerQueue, InformerScope, ShutdownError, Source};
 use k8s_informer::object::GroupVersionResource;
@@ -10,7 +11,7 @@ use k8s_informer::store::Transform;
 use k8s_informer::time::Backoff;
 use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cluster::{BOTH, Cluster, ListMethod, on_every_cluster};
 use crate::interceptor::Interceptor;
@@ -336,6 +337,13 @@ fn fail_in_transform(cluster: &Cluster, queue: InformerQueue) {
         namespace.create(name, json!({}));
     }
     namespace.patch("never", &json!({ "data": { "round": "bad" } }));
+    // A first list may be of any state.
+    wait_until("lists of any state have the last one", || {
+        let request = Request::get(namespace.path("configmaps")).query("resourceVersion", "0");
+        let list = cluster.send(request);
+        let is_bad = |map: &Value| map["data"]["round"] == "bad";
+        list["items"].as_array()?.iter().any(is_bad).then_some(())
+    });
     // Relists would report the others again: the last error is looked at below.
     let mut options = cluster.options();
     options.backoff = Backoff::new(Duration::from_secs(600), 1.0, Duration::from_secs(600), 0.0);

@@ -186,14 +186,27 @@ fn wl12_missing_bookmark_falls_back_to_list() {
 
 /// As many as fill some reads, so that there is a middle.
 fn create_many(namespace: &Namespace<'_>) {
-    let filling = "x".repeat(2000);
     for n in 0..MANY {
+        let filling = incompressible(n);
         namespace.create(&format!("map-{n}"), json!({}));
         namespace.patch(
             &format!("map-{n}"),
             &json!({ "data": { "filling": filling } }),
         );
     }
+}
+
+/// A text that stays as long when a server compresses it, or nearly.
+fn incompressible(seed: usize) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-";
+    let mut state = seed as u64;
+    let letter = |_| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        char::from(LETTERS[(state >> 58) as usize])
+    };
+    (0..2000).map(letter).collect()
 }
 
 const MANY: usize = 60;
