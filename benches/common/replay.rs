@@ -63,6 +63,11 @@ impl Replay {
         self.command(&format!("go {events} {rate}"));
     }
 
+    /// So many events of one object, as fast as they are read.
+    pub(crate) fn go_hot(&mut self, events: usize) {
+        self.command(&format!("hot {events}"));
+    }
+
     /// One object in a hundred changes, unseen by watches: they end, as expired. Who lists again sees it.
     pub(crate) fn expire(&mut self) {
         self.command("expire");
@@ -115,6 +120,7 @@ pub(crate) fn serve_if_asked() -> bool {
                     rate.parse().expect("a number"),
                 );
             }
+            ["hot", events] => server.go_hot(events.parse().expect("a number")),
             ["expire"] => server.expire(),
             ["reset"] => server.reset(),
             ["quit"] => break,
@@ -258,6 +264,14 @@ impl Server {
         let mut state = self.state();
         state.pace = (state.log.len(), rate, Instant::now());
         (0..events).for_each(|_| state.next());
+        self.changed.notify_all();
+    }
+
+    fn go_hot(&self, events: usize) {
+        let mut state = self.state();
+        state.pace = (state.log.len(), 0, Instant::now());
+        let pod = state.live[0];
+        (0..events).for_each(|_| state.push("MODIFIED", pod));
         self.changed.notify_all();
     }
 

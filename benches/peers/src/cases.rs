@@ -1,6 +1,7 @@
-//! What is compared: each case runs in a process of its own, and says what it has cost.
+//! What is compared: each case runs in a process of its own and reports what it has cost.
 
 use std::error::Error;
+use std::fmt;
 use std::hint::black_box;
 
 use k8s_informer::reflector::ReflectorStatus;
@@ -15,15 +16,193 @@ use crate::common::pods::VERSIONS;
 use crate::measure::meter::Reading;
 use crate::measure::own;
 use crate::measure::report::Report;
-use crate::measure::run::{Audience, Run, Settings};
+use crate::measure::run::{Audience, Listing, Run, Settings};
 use crate::measure::types;
-use crate::peer::{self, Options};
+use crate::peer;
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Case {
-    pub(crate) name: &'static str,
-    /// It is a loop around a socket and no informer: nothing is cached.
-    pub(crate) bare: bool,
-    pub(crate) run: fn(Task<'_>) -> Result<Report, Box<dyn Error>>,
+    pub(crate) program: Program,
+    pub(crate) object: ObjectType,
+    pub(crate) listing: ListMethod,
+    pub(crate) managed_fields: ManagedFields,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Program {
+    KubeRs,
+    /// On a runtime with a thread for each processor.
+    KubeRsMultiThread,
+    Ours,
+    /// A loop around a socket that decodes each object and drops it.
+    Bare,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ObjectType {
+    /// k8s-openapi's.
+    Pod,
+    /// A struct with metadata, node and phase.
+    Custom,
+    Dynamic,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ListMethod {
+    /// In kube-rs's pages of 500, in ours as large as the crate's default.
+    List,
+    WatchList,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ManagedFields {
+    Kept,
+    /// kube-rs decodes them and drops them; ours does not decode them.
+    Dropped,
+}
+
+impl Case {
+    /// kube-rs in the same configuration.
+    pub(crate) fn reference(self) -> Self {
+        Self {
+            program: Program::KubeRs,
+            object: match self.object {
+                ObjectType::Custom => ObjectType::Pod,
+                object => object,
+            },
+            ..self
+        }
+    }
+
+    /// Everything: kube-rs first, so that the others can be compared with it.
+    pub(crate) fn all() -> Vec<Self> {
+        use ListMethod::{List, WatchList};
+        use ManagedFields::{Dropped, Kept};
+        use ObjectType::{Custom, Dynamic, Pod};
+        use Program::{Bare, KubeRs, KubeRsMultiThread, Ours};
+
+        let case = |program, object, listing, managed_fields| Self {
+            program,
+            object,
+            listing,
+            managed_fields,
+        };
+        let mut all = Vec::new();
+        for listing in [List, WatchList] {
+            for managed_fields in [Kept, Dropped] {
+                for (program, object) in [
+                    (KubeRs, Pod),
+                    (Ours, Pod),
+                    (KubeRs, Dynamic),
+                    (Ours, Dynamic),
+                    (Ours, Custom),
+                ] {
+                    all.push(case(program, object, listing, managed_fields));
+                }
+            }
+        }
+        all.push(case(KubeRsMultiThread, Pod, List, Kept));
+        for managed_fields in [Kept, Dropped] {
+            for object in [Pod, Dynamic, Custom] {
+                all.push(case(Bare, object, WatchList, managed_fields));
+            }
+        }
+        all
+    }
+
+    pub(crate) fn is_bare(self) -> bool {
+        self.program == Program::Bare
+    }
+
+    pub(crate) fn run(self, task: Task<'_>) -> Result<Report, Box<dyn Error>> {
+        match (self.program, self.object) {
+            (Program::Ours, _) => self.ours(task),
+            (Program::Bare, ObjectType::Pod) => self.bare::<Pod>(task),
+            (Program::Bare, ObjectType::Custom) => self.bare::<own::Pod>(task),
+            (Program::Bare, ObjectType::Dynamic) => self.bare::<k8s_informer::DynamicObject>(task),
+            (_, ObjectType::Dynamic) => {
+                let pods = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Pod"));
+                peer::run::<DynamicObject>(task, self, pods)
+            }
+            _ => peer::run::<Pod>(task, self, ()),
+        }
+    }
+
+    /// As the example `measure` does it, with the crate's defaults otherwise.
+    fn ours(self, task: Task<'_>) -> Result<Report, Box<dyn Error>> {
+        let settings = Settings {
+            events: Some(task.events as u64),
+            keep_managed_fields: self.managed_fields == ManagedFields::Kept,
+            listing: match self.listing {
+                ListMethod::List => Listing::List(None),
+                ListMethod::WatchList => Listing::WatchList,
+            },
+            handlers: task.handlers,
+            latency: task.latency,
+            ..Settings::default()
+        };
+        let config = Config::new(task.url);
+        let run = Run {
+            config,
+            settings: &settings,
+            stop: &Stop::new(),
+            audience: &mut Parent,
+        };
+        let r#type = match self.object {
+            ObjectType::Pod => "k8s-openapi",
+            ObjectType::Custom => "own",
+            ObjectType::Dynamic => "dynamic",
+        };
+        types::measure(r#type, "pods", run)
+    }
+
+    /// Read from a socket, skip what is skipped, decode the rest, drop it.
+    fn bare<T: DeserializeOwned>(self, task: Task<'_>) -> Result<Report, Box<dyn Error>> {
+        // The version of the replay server's first list.
+        let target = format!("/api/v1/pods?watch=true&resourceVersion={}", VERSIONS[0]);
+        let mut watch = Bare::open(task.url, &target)?;
+        let mut decoder = Decoder::new(self.managed_fields == ManagedFields::Dropped);
+        let synced = Reading::now();
+        println!("{SYNCED}");
+        for _ in 0..task.events {
+            let frame = watch.frame()?.ok_or("it has ended")?;
+            drop(black_box(decoder.object::<T>(frame)?));
+        }
+        let end = Reading::now();
+        Ok(Report {
+            events: task.events as u64,
+            events_cpu_seconds: end.cpu.saturating_sub(synced.cpu).as_secs_f64(),
+            wakeups: end.wakeups.saturating_sub(synced.wakeups),
+            resident_after_bytes: end.resident,
+            ..Report::default()
+        })
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let program = match self.program {
+            Program::KubeRs => "kube-rs",
+            Program::KubeRsMultiThread => "kube-rs on many threads",
+            Program::Ours => "ours",
+            Program::Bare => "bare",
+        };
+        let object = match self.object {
+            ObjectType::Pod => "Pod",
+            ObjectType::Custom => "custom struct",
+            ObjectType::Dynamic => "dynamic",
+        };
+        write!(f, "{program} {object}")?;
+        match self.listing {
+            _ if self.is_bare() => {}
+            ListMethod::List => f.write_str(", LIST")?,
+            ListMethod::WatchList => f.write_str(", watch-list")?,
+        }
+        f.write_str(match self.managed_fields {
+            ManagedFields::Kept => "",
+            ManagedFields::Dropped => ", no managedFields",
+        })
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -32,125 +211,9 @@ pub(crate) struct Task<'a> {
     pub(crate) url: &'a str,
     /// It ends with so many.
     pub(crate) events: usize,
+    pub(crate) handlers: usize,
     /// Whether handlers look when objects were sent.
     pub(crate) latency: bool,
-}
-
-/// The first one is what the others are compared with.
-pub(crate) const CASES: &[Case] = &[
-    informer("kube-rs typed", |task| typed(task, Options::default())),
-    informer("kube-rs typed, managedFields dropped", |task| {
-        typed(
-            task,
-            Options {
-                drop_managed_fields: true,
-                ..Options::default()
-            },
-        )
-    }),
-    informer("kube-rs typed, watch-list", |task| {
-        typed(
-            task,
-            Options {
-                watch_list: true,
-                ..Options::default()
-            },
-        )
-    }),
-    informer("kube-rs typed, multi-thread", |task| {
-        typed(
-            task,
-            Options {
-                multi_thread: true,
-                ..Options::default()
-            },
-        )
-    }),
-    informer("kube-rs dynamic", |task| {
-        let pods = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Pod"));
-        peer::run::<DynamicObject>(task, Options::default(), pods)
-    }),
-    informer("ours k8s-openapi, managedFields skipped", |task| {
-        ours("k8s-openapi", true, task)
-    }),
-    bare("bare k8s-openapi, managedFields skipped", |task| {
-        decode::<Pod>(true, task)
-    }),
-    // What it has no field for is not decoded anyway; to skip it is to pass over it in larger steps.
-    informer("ours own struct", |task| ours("own", false, task)),
-    bare("bare own struct", |task| decode::<own::Pod>(false, task)),
-    informer("ours own struct, managedFields skipped", |task| {
-        ours("own", true, task)
-    }),
-    bare("bare own struct, managedFields skipped", |task| {
-        decode::<own::Pod>(true, task)
-    }),
-    informer("ours dynamic, managedFields skipped", |task| {
-        ours("dynamic", true, task)
-    }),
-    bare("bare dynamic, managedFields skipped", |task| {
-        decode::<k8s_informer::DynamicObject>(true, task)
-    }),
-];
-
-const fn informer(name: &'static str, run: fn(Task<'_>) -> Result<Report, Box<dyn Error>>) -> Case {
-    Case {
-        name,
-        bare: false,
-        run,
-    }
-}
-
-const fn bare(name: &'static str, run: fn(Task<'_>) -> Result<Report, Box<dyn Error>>) -> Case {
-    Case {
-        name,
-        bare: true,
-        run,
-    }
-}
-
-fn typed(task: Task<'_>, options: Options) -> Result<Report, Box<dyn Error>> {
-    peer::run::<Pod>(task, options, ())
-}
-
-/// As the example `measure` does it, with the crate's defaults.
-fn ours(r#type: &str, skip: bool, task: Task<'_>) -> Result<Report, Box<dyn Error>> {
-    let settings = Settings {
-        events: Some(task.events as u64),
-        keep_managed_fields: !skip,
-        latency: task.latency,
-        ..Settings::default()
-    };
-    let config = Config::new(task.url);
-    let run = Run {
-        config,
-        settings: &settings,
-        stop: &Stop::new(),
-        audience: &mut Parent,
-    };
-    types::measure(r#type, "pods", run)
-}
-
-/// Read from a socket, skip what is skipped, decode the rest, drop it.
-fn decode<T: DeserializeOwned>(skip: bool, task: Task<'_>) -> Result<Report, Box<dyn Error>> {
-    // The version of the replay server's first list.
-    let target = format!("/api/v1/pods?watch=true&resourceVersion={}", VERSIONS[0]);
-    let mut watch = Bare::open(task.url, &target)?;
-    let mut decoder = Decoder::new(skip);
-    let synced = Reading::now();
-    println!("{SYNCED}");
-    for _ in 0..task.events {
-        let frame = watch.frame()?.ok_or("it has ended")?;
-        drop(black_box(decoder.object::<T>(frame)?));
-    }
-    let end = Reading::now();
-    Ok(Report {
-        events: task.events as u64,
-        events_cpu_seconds: end.cpu.saturating_sub(synced.cpu).as_secs_f64(),
-        wakeups: end.wakeups.saturating_sub(synced.wakeups),
-        resident_after_bytes: end.resident,
-        ..Report::default()
-    })
 }
 
 struct Parent;

@@ -6,6 +6,7 @@
 //! ```
 
 mod cases;
+mod chart;
 mod peer;
 mod table;
 
@@ -32,34 +33,39 @@ mod measure {
 }
 
 use std::error::Error;
+use std::fs;
 use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
-use cases::{CASES, Case, Task};
+use cases::{Case, ListMethod, ManagedFields, Program, Task};
 use common::replay::{self, Replay};
 use lexopt::prelude::*;
 use measure::report::Report;
-use table::Figures;
 
 const USAGE: &str = "\
 usage: peers [options]
-  --only TEXT       cases whose names contain it; kube-rs typed always runs, for the ratios
+  --part PART       table, paced, handlers, large or hot; several times for several [all]
+  --only TEXT       cases whose names contain it, and kube-rs in the same configurations
   --pods N          objects of the first list [20000]
   --events N        events as fast as they are read [50000]
-  --paced N         events at a thousand a second, for latencies [10000]
   --runs N          figures are medians of so many runs, the cases in turn [3]
-  --quick           2000 Pods, 5000 events, 1000 paced, one run
+  --quick           2000 Pods, 5000 events, one run
+  --charts FOLDER   where the part `table` writes cpu.svg and memory.svg
   --list            the names of the cases";
 
-/// Events a second, where latencies are measured.
-const RATE: usize = 1000;
+/// Events a second in the part `paced`.
+const RATES: [usize; 3] = [10, 100, 1000];
+/// How long events come at each rate.
+const PACED_SECONDS: usize = 5;
 
 struct Settings {
+    parts: Vec<String>,
     only: String,
     pods: usize,
     events: usize,
-    paced: usize,
     runs: usize,
+    charts: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -77,45 +83,48 @@ fn main() -> ExitCode {
 
 fn start() -> Result<(), Box<dyn Error>> {
     let mut settings = Settings {
+        parts: Vec::new(),
         only: String::new(),
         pods: 20_000,
         events: 50_000,
-        paced: 10_000,
         runs: 3,
+        charts: None,
     };
     let mut arguments = lexopt::Parser::from_env();
     while let Some(argument) = arguments.next()? {
         match argument {
-            // A child: the name of its case, the server, how many events it waits for, and whether it looks when
-            // they were sent.
+            // A child: its case, the server, how many events and handlers, and whether it looks when events were sent.
             Long("case") => {
-                let case = case(&arguments.value()?.string()?)?;
+                let name = arguments.value()?.string()?;
+                let case = Case::all()
+                    .into_iter()
+                    .find(|case| case.to_string() == name);
                 let url = arguments.value()?.string()?;
-                let (events, latency) = (arguments.value()?.parse()?, arguments.value()?.parse()?);
-                let report = (case.run)(Task {
+                let report = case.ok_or("no such case")?.run(Task {
                     url: &url,
-                    events,
-                    latency,
+                    events: arguments.value()?.parse()?,
+                    handlers: arguments.value()?.parse()?,
+                    latency: arguments.value()?.parse()?,
                 })?;
                 println!("{}", serde_json::to_string(&report)?);
                 return Ok(());
             }
+            Long("part") => settings.parts.push(arguments.value()?.string()?),
             Long("only") => settings.only = arguments.value()?.string()?,
             Long("pods") => settings.pods = arguments.value()?.parse()?,
             Long("events") => settings.events = arguments.value()?.parse()?,
-            Long("paced") => settings.paced = arguments.value()?.parse()?,
             Long("runs") => settings.runs = arguments.value()?.parse::<usize>()?.max(1),
+            Long("charts") => settings.charts = Some(arguments.value()?.into()),
             Long("quick") => {
                 settings = Settings {
                     pods: 2000,
                     events: 5000,
-                    paced: 1000,
                     runs: 1,
                     ..settings
                 };
             }
             Long("list") => {
-                CASES.iter().for_each(|case| println!("{}", case.name));
+                Case::all().iter().for_each(|case| println!("{case}"));
                 return Ok(());
             }
             Short('h') | Long("help") => {
@@ -130,66 +139,181 @@ fn start() -> Result<(), Box<dyn Error>> {
     compare(&settings)
 }
 
-fn case(name: &str) -> Result<&'static Case, String> {
-    CASES
-        .iter()
-        .find(|case| case.name == name)
-        .ok_or_else(|| format!("no such case: {name}"))
-}
-
 fn compare(settings: &Settings) -> Result<(), Box<dyn Error>> {
-    let chosen = |case: &&Case| case.name == CASES[0].name || case.name.contains(&settings.only);
-    let cases: Vec<&Case> = CASES.iter().filter(chosen).collect();
-    let mut server = Replay::spawn(settings.pods);
-    let mut reports: Vec<Vec<(Report, Option<Report>)>> =
-        cases.iter().map(|_| Vec::new()).collect();
-    for run in 1..=settings.runs {
-        for (case, reports) in cases.iter().zip(&mut reports) {
-            eprintln!("run {run} of {}: {}", settings.runs, case.name);
-            let saturated = child(case, &mut server, settings.events, 0)?;
-            // A loop has no latency of its own: nothing comes between it and the socket.
-            let paced = match case.bare {
-                true => None,
-                false => Some(child(case, &mut server, settings.paced, RATE)?),
-            };
-            reports.push((saturated, paced));
+    let all = Case::all();
+    let is_named = |case: &Case| case.to_string().contains(&settings.only);
+    let is_reference = |case: &Case| {
+        all.iter()
+            .any(|other| is_named(other) && other.reference() == *case)
+    };
+    let cases: Vec<Case> = all
+        .iter()
+        .copied()
+        .filter(|case| is_named(case) || is_reference(case))
+        .collect();
+    // One way to list is enough for what follows a list.
+    let few: Vec<Case> = cases
+        .iter()
+        .copied()
+        .filter(|case| {
+            matches!(case.program, Program::KubeRs | Program::Ours)
+                && case.listing == ListMethod::WatchList
+                && case.managed_fields == ManagedFields::Dropped
+        })
+        .collect();
+    let is_asked =
+        |part: &str| settings.parts.is_empty() || settings.parts.iter().any(|asked| asked == part);
+    describe_machine(settings);
+    let mut bench = Bench {
+        server: Replay::spawn(settings.pods),
+        runs: settings.runs,
+    };
+    let saturated = Load {
+        events: settings.events,
+        rate: 0,
+        handlers: 1,
+        is_hot: false,
+    };
+    if is_asked("table") {
+        let reports = bench.measure(&cases, saturated)?;
+        table::print_all(&reports);
+        if let Some(folder) = &settings.charts {
+            let some: Vec<_> = reports
+                .into_iter()
+                .filter(|(case, _)| few.contains(case))
+                .collect();
+            chart::write(folder, &some)?;
         }
     }
-    let figures = cases
-        .iter()
-        .zip(&reports)
-        .map(|(case, reports)| Figures::new(case.name, case.bare, reports));
-    table::print(&figures.collect::<Vec<_>>());
+    if is_asked("paced") {
+        for rate in RATES {
+            let paced = Load {
+                events: rate * PACED_SECONDS,
+                rate,
+                ..saturated
+            };
+            table::print_events(
+                &format!("{rate} events a second"),
+                &bench.measure(&few, paced)?,
+            );
+        }
+    }
+    if is_asked("handlers") {
+        let load = Load {
+            handlers: 16,
+            ..saturated
+        };
+        table::print_events(
+            "16 handlers (kube-rs: 16 calls for each object of the stream)",
+            &bench.measure(&few, load)?,
+        );
+    }
+    if is_asked("hot") {
+        let load = Load {
+            is_hot: true,
+            ..saturated
+        };
+        table::print_events("all events of one object", &bench.measure(&few, load)?);
+    }
+    if is_asked("large") {
+        let pods = 5 * settings.pods;
+        bench.server = Replay::spawn(pods);
+        println!("\n{pods} Pods");
+        table::print_all(&bench.measure(&few, saturated)?);
+    }
     Ok(())
 }
 
-/// Runs one case in a process of its own: once it says that it has synced, events follow.
-fn child(
-    case: &Case,
-    server: &mut Replay,
+fn describe_machine(settings: &Settings) {
+    let line = |path: &str, name: &str| {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        let line = text.lines().find(|line| line.starts_with(name));
+        let value = line.and_then(|line| line.split_once(':'));
+        value.map_or_else(|| "?".to_owned(), |(_, value)| value.trim().to_owned())
+    };
+    let processors = std::thread::available_parallelism().map_or(0, usize::from);
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    println!(
+        "{} Pods, {} events, medians of {} runs; {processors} processors ({}), {} of memory, Linux {}, load {}",
+        settings.pods,
+        settings.events,
+        settings.runs,
+        line("/proc/cpuinfo", "model name"),
+        line("/proc/meminfo", "MemTotal"),
+        kernel.trim(),
+        load.trim(),
+    );
+}
+
+/// What follows the first list.
+#[derive(Clone, Copy)]
+struct Load {
     events: usize,
+    /// Events a second, 0 for as fast as they are read.
     rate: usize,
-) -> Result<Report, Box<dyn Error>> {
-    server.reset();
-    let mut child = Command::new(std::env::current_exe()?)
-        .args([
-            "--case",
-            case.name,
-            &server.url,
-            &events.to_string(),
-            &(rate > 0).to_string(),
-        ])
-        .stdout(Stdio::piped())
-        .spawn()?;
-    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
-    if lines.next().transpose()?.as_deref() == Some(SYNCED) {
-        server.go(events, rate);
+    handlers: usize,
+    /// Whether all of them are of one object.
+    is_hot: bool,
+}
+
+struct Bench {
+    server: Replay,
+    runs: usize,
+}
+
+impl Bench {
+    /// The cases in turn, so that what changes on the machine meets all of them.
+    fn measure(
+        &mut self,
+        cases: &[Case],
+        load: Load,
+    ) -> Result<Vec<(Case, Vec<Report>)>, Box<dyn Error>> {
+        let mut reports: Vec<(Case, Vec<Report>)> =
+            cases.iter().map(|case| (*case, Vec::new())).collect();
+        for run in 1..=self.runs {
+            for (case, reports) in &mut reports {
+                eprintln!("run {run} of {}: {case}", self.runs);
+                reports.push(self.once(*case, load)?);
+            }
+        }
+        Ok(reports)
     }
-    let report = lines.next().transpose()?;
-    if !child.wait()?.success() {
-        return Err(format!("{} failed", case.name).into());
+
+    /// Runs one case in a process of its own. Once it has synced, events follow.
+    fn once(&mut self, case: Case, load: Load) -> Result<Report, Box<dyn Error>> {
+        let Load {
+            events,
+            rate,
+            handlers,
+            is_hot,
+        } = load;
+        self.server.reset();
+        let mut child = Command::new(std::env::current_exe()?)
+            .args([
+                "--case",
+                &case.to_string(),
+                &self.server.url,
+                &events.to_string(),
+                &handlers.to_string(),
+                &(rate > 0).to_string(),
+            ])
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        if lines.next().transpose()?.as_deref() == Some(SYNCED) {
+            if is_hot {
+                self.server.go_hot(events);
+            } else {
+                self.server.go(events, rate);
+            }
+        }
+        let report = lines.next().transpose()?;
+        if !child.wait()?.success() {
+            return Err(format!("{case} failed").into());
+        }
+        Ok(serde_json::from_str(&report.ok_or("it has not reported")?)?)
     }
-    Ok(serde_json::from_str(&report.ok_or("it has not reported")?)?)
 }
 
 /// What a child says when the events may come.

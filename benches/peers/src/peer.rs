@@ -14,22 +14,15 @@ use tokio::runtime;
 use tokio::sync::Notify;
 
 use crate::SYNCED;
-use crate::cases::Task;
+use crate::cases::{Case, ListMethod, ManagedFields, Program, Task};
 use crate::measure::latency::{SENT_AT, Samples, parse};
 use crate::measure::meter::Reading;
 use crate::measure::report::Report;
 
-/// What is done differently from the defaults.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Options {
-    pub(crate) drop_managed_fields: bool,
-    pub(crate) watch_list: bool,
-    pub(crate) multi_thread: bool,
-}
-
 struct EventLog {
     /// What comes before is the initial list.
     synced: bool,
+    first_object: Option<Instant>,
     events: usize,
     first: Option<Instant>,
     last: Option<Instant>,
@@ -38,7 +31,7 @@ struct EventLog {
 
 pub(crate) fn run<K>(
     task: Task<'_>,
-    options: Options,
+    case: Case,
     r#type: K::DynamicType,
 ) -> Result<Report, Box<dyn Error>>
 where
@@ -48,10 +41,12 @@ where
     let Task {
         url,
         events,
+        handlers,
         latency,
     } = task;
+    let drop_managed_fields = case.managed_fields == ManagedFields::Dropped;
     let (before, begun) = (Reading::now(), Instant::now());
-    let mut builder = if options.multi_thread {
+    let mut builder = if case.program == Program::KubeRsMultiThread {
         runtime::Builder::new_multi_thread()
     } else {
         runtime::Builder::new_current_thread()
@@ -62,15 +57,16 @@ where
         let writer = reflector::store::Writer::new(r#type);
         let reader = writer.as_reader();
         let config = Config::default();
-        let config = if options.watch_list {
+        let config = if case.listing == ListMethod::WatchList {
             config.streaming_lists()
         } else {
             config
         };
 
-        let samples = Samples::with_capacity(events);
+        let samples = Samples::with_capacity(events * handlers);
         let log = Arc::new(Mutex::new(EventLog {
             synced: false,
+            first_object: None,
             events: 0,
             first: None,
             last: None,
@@ -79,12 +75,13 @@ where
         let enough = Arc::new(Notify::new());
         let handler = {
             let (log, enough) = (Arc::clone(&log), Arc::clone(&enough));
-            move |object: K| {
+            move |object: &K| {
                 let log = &mut *log.lock().expect("nobody panics");
+                let now = Instant::now();
+                log.first_object.get_or_insert(now);
                 if !log.synced {
                     return;
                 }
-                let now = Instant::now();
                 log.first.get_or_insert(now);
                 log.last = Some(now);
                 log.events += 1;
@@ -96,7 +93,7 @@ where
                             .map_or(0, |text| parse(text)),
                     );
                 }
-                if log.events == events {
+                if log.events == events * handlers {
                     enough.notify_one();
                 }
             }
@@ -105,7 +102,7 @@ where
         let stream = watcher(api, config)
             .default_backoff()
             .modify(move |object| {
-                if options.drop_managed_fields {
+                if drop_managed_fields {
                     object.managed_fields_mut().clear();
                 }
             })
@@ -115,7 +112,8 @@ where
             pin_mut!(stream);
             while let Some(object) = stream.next().await {
                 match object {
-                    Ok(object) => handler(object),
+                    // One stream; handlers are calls, one after the other.
+                    Ok(object) => (0..handlers).for_each(|_| handler(&object)),
                     Err(error) => eprintln!("kube-rs: {error}"),
                 }
             }
@@ -137,13 +135,17 @@ where
         Ok(Report {
             resource: "pods".to_owned(),
             objects,
+            first_object_seconds: log
+                .first_object
+                .map_or(0.0, |at| (at - begun).as_secs_f64()),
+            handlers,
             sync_seconds: took.as_secs_f64(),
             sync_cpu_seconds: synced.cpu.saturating_sub(before.cpu).as_secs_f64(),
             resident_before_bytes: before.resident,
             resident_bytes: synced.resident,
             peak_bytes: synced.peak,
             threads: synced.threads,
-            events: log.events as u64,
+            events: events as u64,
             events_seconds: elapsed,
             events_cpu_seconds: end.cpu.saturating_sub(synced.cpu).as_secs_f64(),
             wakeups: end.wakeups.saturating_sub(synced.wakeups),

@@ -1,166 +1,134 @@
-//! Medians of the runs, and how they stand to the first case's.
+//! Medians of the runs, and their ratios to kube-rs in the same configuration.
 
-use serde::Serialize;
+use crate::cases::Case;
+use crate::measure::report::Report;
 
-use crate::measure::report::{Latency, Report};
+type Reports = [(Case, Vec<Report>)];
+type Figure = fn(&Report) -> f64;
 
-/// Of one case. What it does not have is `None`.
-#[derive(Serialize)]
-pub(crate) struct Figures {
-    case: &'static str,
-    objects: usize,
-    sync_seconds: Option<f64>,
-    /// From the start of the process on.
-    sync_cpu_seconds: Option<f64>,
-    kilobytes_an_object: Option<f64>,
-    /// Resident memory once it had synced, and the most until then.
-    resident_megabytes: Option<f64>,
-    peak_megabytes: Option<f64>,
-    peak_to_steady: Option<f64>,
-    cpu_us_an_event: Option<f64>,
-    wakeups_an_event: Option<f64>,
-    resident_after_megabytes: Option<f64>,
-    /// At a thousand events a second.
-    p50_us: Option<f64>,
-    p90_us: Option<f64>,
-    p99_us: Option<f64>,
-    max_us: Option<f64>,
-    paced_cpu_us_an_event: Option<f64>,
-    paced_wakeups_an_event: Option<f64>,
-    threads: Option<f64>,
+fn sync_cpu(report: &Report) -> f64 {
+    report.sync_cpu_seconds
 }
 
-const MEGABYTE: f64 = 1e6;
+pub(crate) fn kilobytes_an_object(report: &Report) -> f64 {
+    let grown = report
+        .resident_bytes
+        .saturating_sub(report.resident_before_bytes);
+    grown as f64 / 1e3 / report.objects.max(1) as f64
+}
 
-impl Figures {
-    /// Of each run there is one report of events as fast as they are read, and of informers one of paced ones.
-    pub(crate) fn new(case: &'static str, bare: bool, runs: &[(Report, Option<Report>)]) -> Self {
-        let saturated =
-            |figure: &dyn Fn(&Report) -> f64| median(runs.iter().map(|run| figure(&run.0)));
-        let paced = |figure: &dyn Fn(&Report) -> f64| {
-            median(runs.iter().filter_map(|run| run.1.as_ref()).map(figure))
+pub(crate) fn event_cpu(report: &Report) -> f64 {
+    report.events_cpu_seconds * 1e6 / report.events.max(1) as f64
+}
+
+fn wakeups(report: &Report) -> f64 {
+    report.wakeups as f64 / report.events.max(1) as f64
+}
+
+/// First list and events, as a table of Markdown.
+pub(crate) fn print_all(all: &Reports) {
+    println!(
+        "\n| | sync CPU s | ratio | sync s | first object ms | kB a Pod | ratio | peak / steady | CPU us an event | ratio | \
+         events a second | wake-ups an event |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
+    );
+    for (case, reports) in all {
+        let row = Row {
+            all,
+            case: *case,
+            reports,
         };
-        // Both have synced the same way. A loop around a socket caches nothing.
-        let sync = |figure: &dyn Fn(&Report) -> f64| {
-            let both = runs
-                .iter()
-                .flat_map(|run| [Some(&run.0), run.1.as_ref()])
-                .flatten();
-            median(both.filter(|_| !bare).map(figure))
+        println!(
+            "| {case} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            row.of_list(sync_cpu, 2),
+            row.of_list_ratio(sync_cpu),
+            row.of_list(|report| report.sync_seconds, 2),
+            row.of_list(|report| report.first_object_seconds * 1e3, 0),
+            row.of_list(kilobytes_an_object, 1),
+            row.of_list_ratio(kilobytes_an_object),
+            row.of_list(
+                |report| report.peak_bytes as f64 / report.resident_bytes.max(1) as f64,
+                2
+            ),
+            row.median(event_cpu, 1),
+            row.ratio(event_cpu),
+            row.of_list(|report| report.events as f64 / report.events_seconds, 0),
+            row.median(wakeups, 2),
+        );
+    }
+}
+
+/// Events alone.
+pub(crate) fn print_events(title: &str, all: &Reports) {
+    println!(
+        "\n| {title} | CPU us an event | ratio | wake-ups an event | p50 us | p99 us |\n|---|--:|--:|--:|--:|--:|"
+    );
+    for (case, reports) in all {
+        let row = Row {
+            all,
+            case: *case,
+            reports,
         };
-        let latency = |figure: fn(&Latency) -> f64| {
-            median(
-                runs.iter()
-                    .filter_map(|run| run.1.as_ref()?.latency.as_ref().map(figure)),
-            )
-        };
-        let grown = |report: &Report| {
-            report
-                .resident_bytes
-                .saturating_sub(report.resident_before_bytes) as f64
-        };
-        let each = |total: f64, events: u64| {
-            if events == 0 {
-                0.0
+        let latency = |figure: Figure| {
+            let has_latency = reports.iter().all(|report| report.latency.is_some());
+            if has_latency {
+                row.median(figure, 0)
             } else {
-                total / events as f64
+                String::new()
             }
         };
-        Self {
-            case,
-            objects: runs[0].0.objects,
-            sync_seconds: sync(&|report| report.sync_seconds),
-            sync_cpu_seconds: sync(&|report| report.sync_cpu_seconds),
-            kilobytes_an_object: sync(&|report| each(grown(report) / 1e3, report.objects as u64)),
-            resident_megabytes: sync(&|report| report.resident_bytes as f64 / MEGABYTE),
-            peak_megabytes: sync(&|report| report.peak_bytes as f64 / MEGABYTE),
-            peak_to_steady: sync(&|report| each(report.peak_bytes as f64, report.resident_bytes)),
-            cpu_us_an_event: saturated(&|report| {
-                each(report.events_cpu_seconds * 1e6, report.events)
-            }),
-            wakeups_an_event: saturated(&|report| each(report.wakeups as f64, report.events)),
-            resident_after_megabytes: saturated(&|report| {
-                report.resident_after_bytes as f64 / MEGABYTE
-            }),
-            p50_us: latency(|latency| latency.p50_us),
-            p90_us: latency(|latency| latency.p90_us),
-            p99_us: latency(|latency| latency.p99_us),
-            max_us: latency(|latency| latency.max_us),
-            paced_cpu_us_an_event: paced(&|report| {
-                each(report.events_cpu_seconds * 1e6, report.events)
-            }),
-            paced_wakeups_an_event: paced(&|report| each(report.wakeups as f64, report.events)),
-            threads: sync(&|report| report.threads as f64),
+        println!(
+            "| {case} | {} | {} | {} | {} | {} |",
+            row.median(event_cpu, 1),
+            row.ratio(event_cpu),
+            row.median(wakeups, 2),
+            latency(|report| report.latency.map_or(0.0, |latency| latency.p50_us)),
+            latency(|report| report.latency.map_or(0.0, |latency| latency.p99_us)),
+        );
+    }
+}
+
+struct Row<'a> {
+    all: &'a Reports,
+    case: Case,
+    reports: &'a [Report],
+}
+
+impl Row<'_> {
+    fn median(&self, figure: Figure, decimals: usize) -> String {
+        format!("{:.decimals$}", median(self.reports, figure))
+    }
+
+    fn ratio(&self, figure: Figure) -> String {
+        let reference = self.case.reference();
+        match self.all.iter().find(|(case, _)| *case == reference) {
+            Some((_, reports)) => {
+                format!(
+                    "{:.2}",
+                    median(self.reports, figure) / median(reports, figure)
+                )
+            }
+            None => String::new(),
+        }
+    }
+
+    /// A loop around a socket lists nothing.
+    fn of_list(&self, figure: Figure, decimals: usize) -> String {
+        match self.case.is_bare() {
+            true => String::new(),
+            false => self.median(figure, decimals),
+        }
+    }
+
+    fn of_list_ratio(&self, figure: Figure) -> String {
+        match self.case.is_bare() {
+            true => String::new(),
+            false => self.ratio(figure),
         }
     }
 }
 
-fn median(figures: impl Iterator<Item = f64>) -> Option<f64> {
-    let mut figures: Vec<f64> = figures.collect();
+pub(crate) fn median(reports: &[Report], figure: Figure) -> f64 {
+    let mut figures: Vec<f64> = reports.iter().map(figure).collect();
     figures.sort_by(f64::total_cmp);
-    figures.get(figures.len() / 2).copied()
-}
-
-/// Two tables as of Markdown, figures and ratios, then one line of JSON for each case.
-pub(crate) fn print(all: &[Figures]) {
-    println!(
-        "\n| | sync s | sync CPU s | kB a Pod | peak / steady | us an event | wake-ups | after, MB | \
-         p50 / p90 / p99 / max us | us paced | wake-ups | threads |\n\
-         |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
-    );
-    for figures in all {
-        let latency = [
-            figures.p50_us,
-            figures.p90_us,
-            figures.p99_us,
-            figures.max_us,
-        ];
-        println!(
-            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
-            figures.case,
-            show(figures.sync_seconds, 2),
-            show(figures.sync_cpu_seconds, 2),
-            show(figures.kilobytes_an_object, 1),
-            show(figures.peak_to_steady, 2),
-            show(figures.cpu_us_an_event, 1),
-            show(figures.wakeups_an_event, 2),
-            show(figures.resident_after_megabytes, 0),
-            latency.map(|figure| show(figure, 0)).join(" / "),
-            show(figures.paced_cpu_us_an_event, 1),
-            show(figures.paced_wakeups_an_event, 2),
-            show(figures.threads, 0),
-        );
-    }
-    let first = &all[0];
-    println!(
-        "\n| as a share of {} | events CPU | sync CPU | memory a Pod | paced CPU | p50 | p99 |\n\
-         |---|--:|--:|--:|--:|--:|--:|",
-        first.case
-    );
-    for figures in all {
-        let ratios: [fn(&Figures) -> Option<f64>; 6] = [
-            |figures| figures.cpu_us_an_event,
-            |figures| figures.sync_cpu_seconds,
-            |figures| figures.kilobytes_an_object,
-            |figures| figures.paced_cpu_us_an_event,
-            |figures| figures.p50_us,
-            |figures| figures.p99_us,
-        ];
-        let ratio = |figure: fn(&Figures) -> Option<f64>| Some(figure(figures)? / figure(first)?);
-        println!(
-            "| {} | {} |",
-            figures.case,
-            ratios.map(|figure| show(ratio(figure), 3)).join(" | ")
-        );
-    }
-    println!();
-    for figures in all {
-        println!("{}", serde_json::to_string(figures).expect("numbers"));
-    }
-}
-
-fn show(figure: Option<f64>, decimals: usize) -> String {
-    figure
-        .map(|figure| format!("{figure:.decimals$}"))
-        .unwrap_or_default()
+    figures[figures.len() / 2]
 }

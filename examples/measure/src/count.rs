@@ -20,6 +20,8 @@ pub(crate) struct Count {
 }
 
 pub(crate) struct EventLog {
+    /// When the first object came, of the initial list or later.
+    pub(crate) first_object: Option<Instant>,
     pub(crate) events: u64,
     first: Option<Instant>,
     last: Option<Instant>,
@@ -43,6 +45,7 @@ impl Count {
         let count = |_| {
             let samples = Samples::with_capacity(limit.try_into().unwrap_or(usize::MAX));
             let log = Mutex::new(EventLog {
+                first_object: None,
                 events: 0,
                 first: None,
                 last: None,
@@ -65,6 +68,11 @@ impl Count {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// An object of the initial list has come.
+    fn initial(&self) {
+        self.log().first_object.get_or_insert_with(Instant::now);
+    }
+
     /// An event has come, whose object was sent then.
     fn event(&self, sent_at: u64) {
         let mut log = self.log();
@@ -72,6 +80,7 @@ impl Count {
             return;
         }
         let now = Instant::now();
+        log.first_object.get_or_insert(now);
         log.first.get_or_insert(now);
         log.last = Some(now);
         log.events += 1;
@@ -93,7 +102,9 @@ pub(crate) struct Counting<T> {
 
 impl<T: Send + Sync> ResourceEventHandler<T> for Counting<T> {
     fn on_add(&mut self, object: &Arc<T>, is_in_initial_list: bool) {
-        if !is_in_initial_list {
+        if is_in_initial_list {
+            self.count.initial();
+        } else {
             self.count.event((self.sent_at)(object));
         }
     }

@@ -16,6 +16,8 @@ pub(crate) struct Report {
     /// Objects that could not be decoded, until the end.
     pub(crate) unreadable: u64,
     pub(crate) handlers: usize,
+    /// From the start until a handler gets its first object.
+    pub(crate) first_object_seconds: f64,
     pub(crate) sync_seconds: f64,
     pub(crate) sync_cpu_seconds: f64,
     /// Before anything was started.

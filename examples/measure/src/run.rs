@@ -151,6 +151,10 @@ impl Run<'_> {
             lists: status.lists,
             unreadable: status.unreadable,
             handlers: *handlers,
+            first_object_seconds: counts[0]
+                .log()
+                .first_object
+                .map_or(0.0, |at| (at - before.at).as_secs_f64()),
             sync_seconds: (synced.at - before.at).as_secs_f64(),
             sync_cpu_seconds: synced.cpu.saturating_sub(before.cpu).as_secs_f64(),
             resident_before_bytes: before.resident,
