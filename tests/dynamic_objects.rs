@@ -1,5 +1,4 @@
-//! Dynamic objects, and typed ones that stay JSON: what is checked on arrival, what is decoded when it is read, and their
-//! size. The fuzz target `dynamic_object` compares them with trees.
+//! Dynamic objects, and typed ones that stay JSON: checks on arrival, decoding on demand, and size. The fuzz target `dynamic_object` compares them with trees.
 
 use std::borrow::Cow;
 use std::sync::{Arc, mpsc};

@@ -1,5 +1,3 @@
-//! An object as the bytes that it came in.
-
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -21,8 +19,8 @@ use super::{DynamicObject, Object, Resource, Scope, WholeObject};
 /// - Handlers and listers always read the same few fields: a custom struct with just those
 ///   ([`impl_object!`](crate::impl_object)). Nothing is cheaper.
 /// - They read everything, but of few of the objects, or rarely: `Compact`, or [`DynamicObject`] for a kind without a type.
-///   Drop what nobody reads by [`ReflectorOptions::skip`](crate::reflector::ReflectorOptions::skip): what is skipped is not
-///   in the JSON.
+///   Drop unused fields with [`ReflectorOptions::skip`](crate::reflector::ReflectorOptions::skip): the JSON is kept without
+///   them.
 /// - They go through all of each object at each event: the type, which is decoded once.
 ///
 /// ```
@@ -120,7 +118,7 @@ impl<T> Deref for Compact<T> {
     }
 }
 
-/// Nothing is checked: the object shows whether it is a `T` when it is decoded.
+/// Does not check that the object is a `T`: [`decode`](Compact::decode) does.
 impl<T> From<DynamicObject> for Compact<T> {
     fn from(object: DynamicObject) -> Self {
         Self {

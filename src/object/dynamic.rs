@@ -331,8 +331,8 @@ impl Object for DynamicObject {
     }
 }
 
-/// serde_json passes the text of a value under this name (its `RawValue` asks for it), and every other format passes what it
-/// has. If serde_json ever renames it, objects are decoded through a tree, which a test notices.
+/// The name under which serde_json passes the text of a value, as to its `RawValue`. Other formats ignore it, and their
+/// objects are decoded through a tree. So would serde_json's be if it renamed it, and a test would fail.
 const TEXT: &str = "$serde_json::private::RawValue";
 
 impl<'de> Deserialize<'de> for DynamicObject {
