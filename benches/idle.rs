@@ -14,6 +14,8 @@
 #[allow(dead_code)]
 #[path = "../tests/client/server.rs"]
 mod server;
+#[path = "common/silent.rs"]
+mod silent;
 #[allow(dead_code, unused_imports)]
 #[path = "../tests/client/tls.rs"]
 mod tls;
@@ -27,7 +29,7 @@ use k8s_informer::informer::{InformerScope, Source};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::object::PartialObjectMetadata;
 use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
-use server::{Reply, Server, reply};
+use server::Server;
 
 fn main() {
     let arguments: Vec<String> = std::env::args()
@@ -48,8 +50,8 @@ fn main() {
     let seconds: u64 = seconds.unwrap_or(if test { 0 } else { 12 });
 
     let authority = tls::Authority::new();
-    let server = Server::with_tls(Some(authority.server("127.0.0.1")), serve);
-    let plain = Server::start(serve);
+    let server = Server::with_tls(Some(authority.server("127.0.0.1")), silent::serve);
+    let plain = Server::start(silent::serve);
     println!(
         "Each for {seconds} s; kB of anonymous memory that is resident, over the process with nothing but a client;"
     );
@@ -86,18 +88,6 @@ fn main() {
                 "{name:>6} {informers:>9} {threads:>8} {memory:>8} {each:>10} {stacks:>8} {wakes:>6}"
             );
         }
-    }
-}
-
-/// A list of nothing, and a watch of which nothing comes.
-fn serve(request: &str) -> Reply {
-    const HEAD: &str =
-        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
-    const LIST: &str =
-        r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}"#;
-    match request.contains("watch=") {
-        true => Reply::WriteAndHang(HEAD.into()),
-        false => Reply::Write(reply("200 OK", "Content-Type: application/json\r\n", LIST)),
     }
 }
 

@@ -20,6 +20,8 @@ mod meter;
 #[allow(dead_code)]
 #[path = "../tests/client/server.rs"]
 mod server;
+#[path = "common/silent.rs"]
+mod silent;
 
 use std::io::{self, Read, Write};
 use std::process::Command;
@@ -37,7 +39,7 @@ use k8s_informer::{
 };
 use meter::Reading;
 use serde::Deserialize;
-use server::{Reply, Server, reply};
+use server::Server;
 
 const MIB: f64 = 1024.0 * 1024.0;
 
@@ -80,7 +82,7 @@ fn main() {
         }
     }
     if is_asked(PARTS[1]) {
-        let server = Server::start(serve);
+        let server = Server::start(silent::serve);
         println!(
             "\nInformers of one client, each of a namespace without objects and with one handler."
         );
@@ -277,18 +279,6 @@ fn objects(count: usize) {
         stopped.as_secs_f64() * 1e3,
         dropped.as_secs_f64() * 1e3,
     );
-}
-
-/// A list of nothing, and a silent watch.
-fn serve(request: &str) -> Reply {
-    const HEAD: &str =
-        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
-    const LIST: &str =
-        r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}"#;
-    match request.contains("watch=") {
-        true => Reply::WriteAndHang(HEAD.into()),
-        false => Reply::Write(reply("200 OK", "Content-Type: application/json\r\n", LIST)),
-    }
 }
 
 fn informers(url: &str, count: usize) {

@@ -1,5 +1,6 @@
 //! A network that is bad.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use k8s_informer::reflector::{ReflectorOptions, ReflectorState};
@@ -123,7 +124,7 @@ fn what_comes_in_drips_comes() {
     });
 }
 
-/// Each connection ends, or goes wrong, after another number of bytes: in an event, between two, in the
+/// Each connection ends, or delivers garbage, after another number of bytes: in an event, between two, in the
 /// framing.
 #[test]
 fn connections_that_end_anywhere_cost_no_event() {
@@ -134,43 +135,51 @@ fn connections_that_end_anywhere_cost_no_event() {
         ("garbage", |at| Disturbance::Garbage(at, b"\r\n\0{]\xff")),
     ];
     on_every_cluster(BOTH, |cluster| {
-        for (name, kind) in kinds {
-            let mut options = cluster.options();
-            options.backoff = Backoff::new(
-                Duration::from_millis(5),
-                2.0,
-                Duration::from_millis(20),
-                1.0,
-            );
-            let scene = Scene::new(cluster, options);
-            scene.sync();
-            scene.agree();
-            // Behind a handshake, and what there is at the beginning.
-            scene.proxy.plan((0..12).map(|n| kind(30_000 + 131 * n)));
-            scene.proxy.reset();
-            let start = Instant::now();
-            let mut round = 0;
-            while scene.proxy.planned() > 0 {
-                round += 1;
-                assert!(
-                    start.elapsed() < PATIENCE,
-                    "{} are left",
-                    scene.proxy.planned()
-                );
-                scene.namespace.patch(
-                    &format!("map-{}", round % 30),
-                    &json!({ "data": { "round": round.to_string() } }),
-                );
+        // All kinds at once: after a few failures in a row a watch starts once a second.
+        thread::scope(|scope| {
+            for (name, kind) in kinds {
+                scope.spawn(move || connections_end_anywhere(cluster, name, kind));
             }
-            scene.namespace.delete("map-3");
-            scene.agree();
-            println!(
-                "  {name}: {round} rounds, {} connections",
-                scene.proxy.connections()
-            );
-            shut_down(&scene.factory, "of connections that end anywhere");
-        }
+        });
     });
+}
+
+fn connections_end_anywhere(cluster: &Cluster, name: &str, kind: fn(usize) -> Disturbance) {
+    let mut options = cluster.options();
+    options.backoff = Backoff::new(
+        Duration::from_millis(5),
+        2.0,
+        Duration::from_millis(20),
+        1.0,
+    );
+    let scene = Scene::new(cluster, options);
+    scene.sync();
+    scene.agree();
+    // After the handshake and the first objects, at twelve positions of an event.
+    scene.proxy.plan((0..12).map(|n| kind(30_000 + 211 * n)));
+    scene.proxy.reset();
+    let start = Instant::now();
+    let mut round = 0;
+    while scene.proxy.planned() > 0 {
+        round += 1;
+        assert!(
+            start.elapsed() < PATIENCE,
+            "{} are left",
+            scene.proxy.planned()
+        );
+        // Large events end a connection soon; few large objects leave room for the first ones.
+        scene.namespace.patch(
+            &format!("map-{}", round % 3),
+            &json!({ "data": { "round": format!("{round:02000}") } }),
+        );
+    }
+    scene.namespace.delete("map-3");
+    scene.agree();
+    println!(
+        "  {name}: {round} rounds, {} connections",
+        scene.proxy.connections()
+    );
+    shut_down(&scene.factory, "of connections that end anywhere");
 }
 
 #[test]
