@@ -34,6 +34,8 @@ pub(crate) enum Program {
     /// On a runtime with a thread for each processor.
     KubeRsMultiThread,
     Ours,
+    /// One handler, called on the thread that keeps the cache.
+    OursInline,
     /// A loop around a socket that decodes each object and drops it.
     Bare,
 }
@@ -79,7 +81,7 @@ impl Case {
         use ListMethod::{List, WatchList};
         use ManagedFields::{Dropped, Kept};
         use ObjectType::{Custom, Dynamic, Pod};
-        use Program::{Bare, KubeRs, KubeRsMultiThread, Ours};
+        use Program::{Bare, KubeRs, KubeRsMultiThread, Ours, OursInline};
 
         let case = |program, object, listing, managed_fields| Self {
             program,
@@ -101,6 +103,9 @@ impl Case {
                 }
             }
         }
+        for object in [Pod, Dynamic, Custom] {
+            all.push(case(OursInline, object, WatchList, Dropped));
+        }
         all.push(case(KubeRsMultiThread, Pod, List, Kept));
         for managed_fields in [Kept, Dropped] {
             for object in [Pod, Dynamic, Custom] {
@@ -116,7 +121,7 @@ impl Case {
 
     pub(crate) fn run(self, task: Task<'_>) -> Result<Report, Box<dyn Error>> {
         match (self.program, self.object) {
-            (Program::Ours, _) => self.ours(task),
+            (Program::Ours | Program::OursInline, _) => self.ours(task),
             (Program::Bare, ObjectType::Pod) => self.bare::<Pod>(task),
             (Program::Bare, ObjectType::Custom) => self.bare::<own::Pod>(task),
             (Program::Bare, ObjectType::Dynamic) => self.bare::<k8s_informer::DynamicObject>(task),
@@ -138,6 +143,7 @@ impl Case {
                 ListMethod::WatchList => Listing::WatchList,
             },
             handlers: task.handlers,
+            inline: self.program == Program::OursInline,
             latency: task.latency,
             ..Settings::default()
         };
@@ -185,6 +191,7 @@ impl fmt::Display for Case {
             Program::KubeRs => "kube-rs",
             Program::KubeRsMultiThread => "kube-rs on many threads",
             Program::Ours => "ours",
+            Program::OursInline => "ours inline",
             Program::Bare => "bare",
         };
         let object = match self.object {

@@ -156,10 +156,18 @@ fn compare(settings: &Settings) -> Result<(), Box<dyn Error>> {
         .iter()
         .copied()
         .filter(|case| {
-            matches!(case.program, Program::KubeRs | Program::Ours)
-                && case.listing == ListMethod::WatchList
+            matches!(
+                case.program,
+                Program::KubeRs | Program::Ours | Program::OursInline
+            ) && case.listing == ListMethod::WatchList
                 && case.managed_fields == ManagedFields::Dropped
         })
+        .collect();
+    // Inline there is one handler.
+    let shared: Vec<Case> = few
+        .iter()
+        .copied()
+        .filter(|case| case.program != Program::OursInline)
         .collect();
     let is_asked =
         |part: &str| settings.parts.is_empty() || settings.parts.iter().any(|asked| asked == part);
@@ -180,7 +188,7 @@ fn compare(settings: &Settings) -> Result<(), Box<dyn Error>> {
         if let Some(folder) = &settings.charts {
             let some: Vec<_> = reports
                 .into_iter()
-                .filter(|(case, _)| few.contains(case))
+                .filter(|(case, _)| shared.contains(case))
                 .collect();
             chart::write(folder, &some)?;
         }
@@ -205,7 +213,7 @@ fn compare(settings: &Settings) -> Result<(), Box<dyn Error>> {
         };
         table::print_events(
             "16 handlers (kube-rs: 16 calls for each object of the stream)",
-            &bench.measure(&few, load)?,
+            &bench.measure(&shared, load)?,
         );
     }
     if is_asked("hot") {

@@ -4,9 +4,9 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_informer::informer::InformerScope;
+use k8s_informer::informer::{InformerScope, Source};
 use k8s_informer::reflector::{FieldPaths, ReflectorOptions, ReflectorStatus};
-use k8s_informer::{Client, Config, Object, SharedIndexInformer, SharedInformerFactory, Stop};
+use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
 use serde::de::DeserializeOwned;
 
 use super::count::{Count, Counting};
@@ -27,8 +27,10 @@ pub(crate) struct Settings {
     pub(crate) keep_managed_fields: bool,
     /// Whether handlers look when objects were sent.
     pub(crate) latency: bool,
-    /// How many handlers are told.
+    /// The number of handlers.
     pub(crate) handlers: usize,
+    /// Whether there is one handler only, called inline on the thread that keeps the cache.
+    pub(crate) inline: bool,
     /// How many events after the sync are waited for, each handler told of them; `None` for no end.
     pub(crate) events: Option<u64>,
     /// For how long they are waited for; `None` for no end.
@@ -43,6 +45,7 @@ impl Default for Settings {
             keep_managed_fields: false,
             latency: true,
             handlers: 1,
+            inline: false,
             events: None,
             time: None,
         }
@@ -75,14 +78,10 @@ pub(crate) struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Measures the informer that `informer` asks the factory for; `sent_at` says when one of its objects was
-    /// sent, or 0.
+    /// Measures an informer of this source. `sent_at` returns when an object was sent, or 0.
     pub(crate) fn measure<T: Object + DeserializeOwned>(
         self,
-        informer: impl FnOnce(
-            &Client,
-            &SharedInformerFactory,
-        ) -> Result<SharedIndexInformer<T>, k8s_informer::Error>,
+        source: impl FnOnce(&Client) -> Result<Source<T>, k8s_informer::Error>,
         sent_at: fn(&T) -> u64,
     ) -> Result<Report, Box<dyn Error>> {
         let Self {
@@ -98,6 +97,7 @@ impl Run<'_> {
             keep_managed_fields,
             latency,
             handlers,
+            inline,
             events,
             time,
         } = settings;
@@ -115,17 +115,29 @@ impl Run<'_> {
         let client = Client::new(config)?;
         let factory = SharedInformerFactory::builder(client.clone()).scope(scope.clone());
         let factory = factory.reflector_options(options).build();
-        let informer = informer(&client, &factory)?;
+        let source = source(&client)?;
         let sent_at = if *latency { sent_at } else { |_: &T| 0 };
         let enough = stop.child();
         let counts = Count::several(*handlers, *events, &enough);
-        let mut registrations = Vec::new();
-        for count in &counts {
-            registrations.push(informer.add_handler(Counting {
-                count: Arc::clone(count),
-                sent_at,
-            })?);
-        }
+        let mut counting = counts.iter().map(|count| Counting {
+            count: Arc::clone(count),
+            sent_at,
+        });
+        let (mut observation, mut registrations) = (None, Vec::new());
+        let informer = if *inline {
+            let mut counting = counting.next().ok_or("inline is one handler")?;
+            let observe = factory
+                .observe(source)
+                .on_event(move |event| event.deliver(&mut counting));
+            let observation = observation.insert(observe.inline().start()?);
+            observation.informer().clone()
+        } else {
+            let informer = factory.informer_of(source);
+            for handler in counting {
+                registrations.push(informer.add_handler(handler)?);
+            }
+            informer
+        };
 
         factory.start(stop)?;
         while !informer.synced().wait_timeout(FRAME) {
@@ -180,7 +192,7 @@ impl Run<'_> {
         report.peak_after_bytes = end.peak;
         report.unreadable = informer.status().unreadable;
         report.latency = log.samples.summary();
-        drop(log);
+        drop((log, observation));
         factory.shutdown();
         Ok(report)
     }

@@ -27,18 +27,18 @@ pub(crate) fn measure(
     let report = match r#type {
         "k8s-openapi" => built_in(resource, run),
         "own" if resource == own::Pod::PLURAL => {
-            run.measure(|_, factory| Ok(factory.informer()), own::Pod::sent_at)
+            run.measure(|_| Ok(Source::of()), own::Pod::sent_at)
         }
         "own" => Err("only for pods there is a struct of one's own".into()),
         "dynamic" => run.measure(
-            |client, factory| Ok(factory.dynamic(found(client)?)),
+            |client| Ok(Source::dynamic(found(client)?)),
             |object: &DynamicObject| {
                 let sent_at = object.read("/metadata/annotations/example.com~1sent-at");
                 sent_at.ok().flatten().map_or(0, parse)
             },
         ),
         "metadata" => run.measure(
-            |client, factory| Ok(factory.informer_of(Source::metadata(found(client)?))),
+            |client| Ok(Source::metadata(found(client)?)),
             |object: &PartialObjectMetadata| {
                 object.metadata.annotations.get(SENT_AT).map_or(0, parse)
             },
@@ -56,7 +56,7 @@ macro_rules! types_of_k8s_openapi {
     ($($type:ty),*) => {
         fn built_in(resource: &str, run: Run<'_>) -> Result<Report, Box<dyn Error>> {
             $(if resource == <$type as Resource>::PLURAL {
-                return run.measure(|_, factory| Ok(factory.informer()), sent_at::<$type>);
+                return run.measure(|_| Ok(Source::of()), sent_at::<$type>);
             })*
             let all = [$(<$type as Resource>::PLURAL),*].join(", ");
             Err(format!("{resource}: of k8s-openapi only {all}; other resources have the other types").into())
