@@ -185,8 +185,9 @@ impl Case {
     }
 }
 
-impl fmt::Display for Case {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Case {
+    /// The program and the type of object.
+    pub(crate) fn short_name(self) -> String {
         let program = match self.program {
             Program::KubeRs => "kube-rs",
             Program::KubeRsMultiThread => "kube-rs on many threads",
@@ -199,7 +200,13 @@ impl fmt::Display for Case {
             ObjectType::Custom => "custom struct",
             ObjectType::Dynamic => "dynamic",
         };
-        write!(f, "{program} {object}")?;
+        format!("{program} {object}")
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.short_name())?;
         match self.listing {
             _ if self.is_bare() => {}
             ListMethod::List => f.write_str(", LIST")?,

@@ -15,7 +15,7 @@ const ROW: i32 = 30;
 /// Above the first bar, for the title.
 const TOP: i32 = 44;
 /// Left of the bars, for the names.
-const LEFT: i32 = 300;
+const LEFT: i32 = 220;
 /// Right of the longest bar, for its figure.
 const RIGHT: i32 = 80;
 
@@ -33,12 +33,12 @@ pub(crate) fn write(folder: &Path, all: &[(Case, Vec<Report>)]) -> Result<(), Bo
     };
     draw(
         &folder.join("cpu.svg"),
-        "CPU per event, microseconds",
+        "CPU per event, microseconds (watch-list, without managedFields)",
         &bars(event_cpu),
     )?;
     draw(
         &folder.join("memory.svg"),
-        "Memory per Pod of 6 kB, kB",
+        "Memory per Pod of 6 kB, kB (watch-list, without managedFields)",
         &bars(kilobytes_an_object),
     )
 }
@@ -64,7 +64,7 @@ fn draw(path: &Path, title: &str, bars: &[(Case, f64)]) -> Result<(), Box<dyn Er
             color.filled(),
         ))?;
         area.draw(&Text::new(
-            case.to_string(),
+            case.short_name(),
             (LEFT - 10, middle),
             right.clone(),
         ))?;

@@ -24,7 +24,6 @@ mod measure {
     pub(crate) mod own;
     pub(crate) mod report;
     pub(crate) mod run;
-    pub(crate) mod types;
 }
 
 use std::error::Error;
@@ -34,11 +33,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use common::replay::{self, Replay};
+use k8s_informer::informer::Source;
 use k8s_informer::reflector::ReflectorStatus;
 use k8s_informer::{Config, Stop};
+use k8s_openapi::api::core::v1::Pod;
+use measure::own;
 use measure::report::Report;
 use measure::run::{Audience, Run, Settings};
-use measure::types;
 
 #[cfg(feature = "mimalloc")]
 #[global_allocator]
@@ -169,9 +170,8 @@ fn build(variant: &Variant) -> Result<PathBuf, Box<dyn Error>> {
         .filter_map(|message: serde_json::Value| message["executable"].as_str().map(str::to_owned))
         .next_back()
         .ok_or_else(|| format!("{} does not build", variant.name))?;
-    let copy = folder
-        .join("target")
-        .join(variant.name.replace([' ', ',', '='], "-"));
+    let name = format!("tuning-{}", variant.name.replace([' ', ',', '='], "-"));
+    let copy = folder.join("target").join(name);
     fs::copy(program, &copy)?;
     Ok(copy)
 }
@@ -255,7 +255,10 @@ fn case(object: &str, url: &str) -> Result<(), Box<dyn Error>> {
         stop: &Stop::new(),
         audience: &mut Parent,
     };
-    let report = types::measure(object, "pods", run)?;
+    let report = match object {
+        "k8s-openapi" => run.measure::<Pod>(|_| Ok(Source::of()), |_| 0),
+        _ => run.measure::<own::Pod>(|_| Ok(Source::of()), |_| 0),
+    }?;
     println!("{}", serde_json::to_string(&report)?);
     Ok(())
 }
