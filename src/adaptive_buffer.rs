@@ -1,19 +1,19 @@
-//! Byte buffers that adapt to the data: large in a burst, small again after it.
+//! Byte buffers that adapt to the data: they grow in a burst and shrink after it.
 
 use std::ops::Deref;
 
-/// A buffer shrinks after this many uses in a row that needed less than a quarter of it.
+/// A buffer shrinks after this number of consecutive uses that needed less than a quarter of it.
 const PATIENCE: u32 = 32;
 
-/// Decides how large a buffer is.
+/// Decides the size of a buffer.
 ///
-/// It doubles after a use that filled it, and halves after [`PATIENCE`] uses in a row that needed less than a quarter:
-/// one large use now and then keeps its size.
+/// The size doubles after a use that filled the buffer. It halves after [`PATIENCE`] consecutive
+/// uses that needed less than a quarter, so an occasional large use keeps the size.
 #[derive(Debug)]
 struct SizePolicy {
     least: usize,
     most: usize,
-    /// The number of uses in a row that needed less than a quarter.
+    /// The number of consecutive uses that needed less than a quarter.
     small_uses: u32,
 }
 
@@ -42,7 +42,7 @@ impl SizePolicy {
     }
 }
 
-/// Bytes that are written for one use, then cleared for the next.
+/// A buffer that is filled for one use, then cleared for the next.
 #[derive(Debug)]
 pub(crate) struct AdaptiveBuffer {
     bytes: Vec<u8>,
@@ -50,10 +50,10 @@ pub(crate) struct AdaptiveBuffer {
 }
 
 impl AdaptiveBuffer {
-    /// The capacity that it always keeps.
+    /// The capacity that is always kept.
     const LEAST: usize = 16 << 10;
 
-    /// The bytes of this use, to be written.
+    /// Returns the bytes of the current use, for writing.
     pub(crate) fn bytes(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
@@ -62,7 +62,8 @@ impl AdaptiveBuffer {
     pub(crate) fn clear(&mut self) {
         let (capacity, used) = (self.bytes.capacity(), self.bytes.len());
         self.bytes.clear();
-        // It grows as a `Vec` does, while it is written.
+        // The buffer grows like any `Vec` while it is written, so only shrinking is left to do
+        // here.
         self.bytes.shrink_to(self.policy.next_size(capacity, used));
     }
 }
@@ -84,10 +85,11 @@ impl Deref for AdaptiveBuffer {
     }
 }
 
-/// Bytes that are read from a stream, each read a use, and consumed. Dereferences to those not yet consumed.
+/// A buffer between a stream and its consumer. Each read from the stream is one use. Dereferences
+/// to the bytes that are not yet consumed.
 #[derive(Debug)]
 pub(crate) struct ReadBuffer {
-    /// Read up to `filled`, and consumed up to `consumed`.
+    /// Contains data up to `filled`. The data up to `consumed` is consumed.
     bytes: Vec<u8>,
     consumed: usize,
     filled: usize,
@@ -97,7 +99,7 @@ pub(crate) struct ReadBuffer {
 }
 
 impl ReadBuffer {
-    /// Allocates nothing yet.
+    /// Creates an empty buffer without an allocation.
     pub(crate) fn new(least: usize, most: usize) -> Self {
         Self {
             bytes: Vec::new(),
@@ -108,8 +110,8 @@ impl ReadBuffer {
         }
     }
 
-    /// Returns where to read into: at least one byte. Unconsumed bytes move to the front, beyond the largest size if
-    /// they need it.
+    /// Returns the free space, at least one byte. Unconsumed bytes move to the front. If they need
+    /// it, the buffer exceeds its maximum size.
     pub(crate) fn free(&mut self) -> &mut [u8] {
         let unconsumed = self.len();
         let mut size = self.size;
@@ -127,7 +129,7 @@ impl ReadBuffer {
         &mut self.bytes[unconsumed..]
     }
 
-    /// Ends a read that put `amount` bytes into [`free`](Self::free).
+    /// Ends a read that wrote `amount` bytes into [`free`](Self::free).
     pub(crate) fn received(&mut self, amount: usize) {
         self.filled += amount;
         assert!(
@@ -137,7 +139,7 @@ impl ReadBuffer {
         self.size = self.policy.next_size(self.bytes.len(), self.filled);
     }
 
-    /// Drops the first `amount` bytes.
+    /// Removes the first `amount` bytes.
     pub(crate) fn consume(&mut self, amount: usize) {
         self.consumed += amount;
         assert!(
@@ -146,13 +148,13 @@ impl ReadBuffer {
         );
     }
 
-    /// How many bytes are allocated.
+    /// Returns the number of allocated bytes.
     #[cfg(all(test, feature = "client"))]
     pub(crate) fn capacity(&self) -> usize {
         self.bytes.capacity()
     }
 
-    /// Frees the memory, unless bytes are still unconsumed.
+    /// Frees the memory, unless there are unconsumed bytes.
     #[cfg(feature = "client")]
     pub(crate) fn release(&mut self) {
         if self.is_empty() {
@@ -217,7 +219,7 @@ mod tests {
     const LEAST: usize = 4 << 10;
     const MOST: usize = 128 << 10;
 
-    /// Reads `amount`, or as much as fits, and consumes it. Returns the size of the buffer.
+    /// Reads and consumes `amount` bytes, or as many as fit. Returns the size of the free space.
     fn read(buffer: &mut ReadBuffer, amount: usize) -> usize {
         let free = buffer.free().len();
         buffer.received(amount.min(free));

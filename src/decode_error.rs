@@ -1,10 +1,10 @@
-//! Explains why JSON could not be decoded: which field is wrong and what was expected there, but never what is there.
-//! A value may be a secret, and so may the key of a map.
+//! Explains why JSON could not be decoded. The explanation names the field and what was expected
+//! there, but never the value that was found. Values and map keys can be secrets.
 //!
-//! serde_json reports a position, and often the value. After such a failure, [`explain`] decodes the same bytes a second
-//! time, through a wrapper of serde_json's deserializer that tracks the path. Only the names that a type declares,
-//! of its fields and variants, are shown in it. The wrapper has an error type of its own: it distinguishes a custom text
-//! from serde's messages, whatever the text looks like.
+//! serde_json reports a position, and often the value. After a failure, [`explain`] decodes the
+//! same bytes a second time, through a wrapper of serde_json's deserializer that tracks the path.
+//! The path shows only names that a type declares, for its fields and variants. The wrapper has its
+//! own error type. It distinguishes custom messages from serde's messages, whatever their text is.
 
 mod fault;
 #[cfg(test)]
@@ -21,20 +21,21 @@ use crate::panic::catch;
 use crate::stack;
 use crate::text::Prose;
 
-/// The name of a newtype that marks the errors of [`DynamicObject`](crate::object::DynamicObject): they are made here, without values.
+/// The name of a newtype that marks the errors of [`DynamicObject`](crate::object::DynamicObject).
+/// Their messages come from this crate and contain no values.
 pub(crate) const DYNAMIC_OBJECT: &str = "k8s_informer::object::DynamicObject";
 
-/// Why JSON could not be decoded.
+/// The reason why JSON could not be decoded.
 pub(crate) struct DecodeError {
     path: String,
     fault: Fault,
-    /// Of the failure, zero if it is not known.
+    /// The line of the failure, or 0 if it is unknown.
     line: usize,
     column: usize,
 }
 
 impl DecodeError {
-    /// The message, with the text of a custom deserializer. It may contain values.
+    /// Returns the message, including the text of a custom deserializer, which may contain values.
     pub(crate) fn with_custom_text(&self) -> String {
         self.message(&self.fault.text)
     }
@@ -53,7 +54,7 @@ impl DecodeError {
     }
 }
 
-/// Without the text of a custom deserializer.
+/// Omits the text of a custom deserializer.
 impl Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message(match self.fault.is_custom {
@@ -63,12 +64,13 @@ impl Display for DecodeError {
     }
 }
 
-/// How many levels any thread has room for: the wrapper takes more stack for a level than serde_json alone.
+/// The nesting depth that is safe on any thread. The wrapper takes more stack per level than
+/// serde_json alone.
 const LEVELS: usize = stack::SHALLOW / 2;
 
-/// Decodes JSON that is not UTF-8, and fails unless that is in a value which `T` ignores.
+/// Decodes JSON that contains invalid UTF-8. This succeeds only if `T` ignores the invalid values.
 ///
-/// It is rare. This is the code that explains errors, so that each type is compiled once less.
+/// This case is rare, so it shares the code of [`explain`]. Each type is then compiled once less.
 pub(crate) fn from_slice<'de, T: Deserialize<'de> + Send>(
     json: &'de [u8],
 ) -> Result<T, serde_json::Error> {
@@ -83,14 +85,14 @@ pub(crate) fn from_slice<'de, T: Deserialize<'de> + Send>(
     stack::with_room(json, LEVELS, decode).unwrap_or_else(|error| Err(stack::no_thread(&error)))
 }
 
-/// Returns what is wrong with JSON that could not be decoded as a `T`.
+/// Returns the reason why JSON could not be decoded as a `T`.
 pub(crate) fn explain<'de, T: Deserialize<'de>>(
     json: &'de [u8],
     error: &serde_json::Error,
 ) -> DecodeError {
     let (line, column) = (error.line(), error.column());
     if !error.is_data() {
-        // What is no JSON has no fields.
+        // Invalid JSON has no path.
         let text = without_position(&error.to_string()).to_owned();
         return DecodeError {
             path: String::new(),
@@ -111,7 +113,7 @@ pub(crate) fn explain<'de, T: Deserialize<'de>>(
             String::new(),
             Fault::of_serde(stack::no_thread_text(&error)),
         ),
-        // It does not fail each time, or not in the same way.
+        // The second decoding succeeded or panicked, so the failure is not reproducible.
         Ok(Ok(None)) | Err(_) => (String::new(), Fault::unclear()),
     };
     DecodeError {
@@ -122,12 +124,13 @@ pub(crate) fn explain<'de, T: Deserialize<'de>>(
     }
 }
 
-/// The same error, with the path and without values. An error of syntax stays as it is.
+/// Replaces an error by one that has the path and contains no values. A syntax error is returned
+/// unchanged.
 pub(crate) fn explained<'de, T: Deserialize<'de>>(
     json: &'de [u8],
     error: serde_json::Error,
 ) -> serde_json::Error {
-    // serde_json takes the position out of the text.
+    // serde_json parses the position out of the text.
     if error.is_data() {
         Error::custom(explain::<T>(json, &error))
     } else {
@@ -135,7 +138,8 @@ pub(crate) fn explained<'de, T: Deserialize<'de>>(
     }
 }
 
-/// What serde_json says of bytes that are none of a user's types, without values.
+/// Describes an error of serde_json without showing values, for JSON that is not decoded into a
+/// user's type.
 pub(crate) fn describe(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let fault = if error.is_data() {

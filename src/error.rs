@@ -1,6 +1,6 @@
-//! The error of everything that talks to an API server, and the `Status` that servers answer with.
+//! Errors of communication with an API server, and the `Status` in the server's responses.
 //!
-//! Errors of one operation are in the module of that operation, for example
+//! The error types of single operations are in the modules of these operations, for example
 //! [`informer::SyncError`](crate::informer::SyncError). [`Error`] has an example.
 
 use std::fmt;
@@ -10,7 +10,8 @@ use std::time::Duration;
 
 pub use crate::status::{Status, StatusCause, StatusDetails};
 
-/// Implements `Debug` by `Display`: a `main` that returns an error prints it by `Debug`.
+/// Implements `Debug` through `Display`, because a `main` that returns an error prints it with
+/// `Debug`.
 macro_rules! debug_as_display {
     ($($error:ty),+) => {$(
         impl std::fmt::Debug for $error {
@@ -23,12 +24,14 @@ macro_rules! debug_as_display {
 
 pub(crate) use debug_as_display;
 
-/// Why talking to an API server failed.
+/// An error in the communication with an API server.
 ///
-/// One opaque type with predicates, because what a caller does depends on the class and not on the words:
-/// relist on [`is_gone`](Self::is_gone), try again on [`is_retryable`](Self::is_retryable), tell the user on
-/// the rest. It is cheap to clone, so that an informer can keep its last one. `Display` says what was asked,
-/// what came back, and what to do where that is known; it never holds a credential.
+/// The type is opaque. Use its predicates to decide what to do: relist if
+/// [`is_gone`](Self::is_gone), retry if [`is_retryable`](Self::is_retryable), and report other
+/// errors to the user.
+///
+/// Clones are cheap, so an informer can keep its last error. `Display` shows the request, the
+/// response, and a remedy if one is known. It never shows a credential.
 ///
 /// ```
 /// use k8s_informer::Error;
@@ -51,7 +54,7 @@ pub struct Error {
 
 struct Inner {
     kind: ErrorKind,
-    /// What was being done: `list pods in namespace "a": GET https://…`.
+    /// The operation that failed: `list pods in namespace "a": GET https://…`.
     context: Option<String>,
 }
 
@@ -62,30 +65,30 @@ struct Inner {
 )]
 #[derive(Clone, Debug)]
 pub(crate) enum ErrorKind {
-    /// The server answered with something else than 2xx, or with an ERROR event.
+    /// The server responded with a status other than 2xx, or sent an ERROR event.
     Api {
         status: Box<Status>,
         retry_after: Option<Duration>,
     },
-    /// Nothing listens there.
+    /// The connection was refused.
     Refused(String),
-    /// The connection could not be made, or it broke.
+    /// The connection could not be opened, or it broke.
     Connection(String),
     /// TLS failed: an unknown authority, a wrong name, an expired certificate.
     Tls(String),
-    /// Nothing came for too long.
+    /// No data arrived in time.
     Timeout(String),
-    /// The signal to stop was given.
+    /// The operation was stopped by its [`Stop`](crate::Stop).
     Stopped,
-    /// What came is not what the API promises: broken JSON, a wrong type, a limit exceeded.
+    /// The response violates the API: broken JSON, a wrong type, an exceeded limit.
     Decode(String),
-    /// A configuration can't be used: a kubeconfig, a certificate, a way to authenticate.
+    /// The configuration is unusable: a kubeconfig, a certificate, an authentication method.
     Config(String),
-    /// There is nothing to authenticate with: a plugin failed, a token has expired.
+    /// No credentials are available: a plugin failed, or a token has expired.
     Credentials(String),
-    /// The server has no resource of that name.
+    /// The server has no resource with this name.
     NoMatch(String),
-    /// What a user's own lister-watcher failed with.
+    /// The error of a custom lister-watcher.
     Other(String),
 }
 
@@ -99,7 +102,7 @@ impl Error {
         }
     }
 
-    /// Says what was being done. The outermost words come first.
+    /// Prepends a description of the operation to the context.
     #[must_use]
     pub(crate) fn context(self, context: impl Into<String>) -> Self {
         let context = match &self.inner.context {
@@ -114,12 +117,13 @@ impl Error {
         }
     }
 
-    /// For a lister-watcher of your own: an error of none of the classes below. It is retried with back-off.
+    /// Creates an error for a custom lister-watcher. It belongs to no class: all `is_*` methods
+    /// return `false`. The reflector retries with back-off.
     pub fn other(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Other(message.into()))
     }
 
-    /// For a lister-watcher of your own: what the server answered, as its [`Status`].
+    /// Creates an error for a custom lister-watcher, from the [`Status`] of the server's response.
     pub fn from_status(status: Status) -> Self {
         let seconds = status
             .details
@@ -153,8 +157,8 @@ impl Error {
         Self::new(ErrorKind::Connection(message.into()))
     }
 
-    /// The server's answer, if it gave one. An answer without a `Status` body has one made of the status code
-    /// and the text.
+    /// Returns the `Status` of the server's response, if there was a response. For a response
+    /// without a `Status` body, it is built from the HTTP status code and the text.
     pub fn status(&self) -> Option<&Status> {
         match &self.inner.kind {
             ErrorKind::Api { status, .. } => Some(status),
@@ -162,7 +166,7 @@ impl Error {
         }
     }
 
-    /// How long the server asks to wait before the next try.
+    /// Returns how long the server asked the client to wait before the next attempt.
     pub fn retry_after(&self) -> Option<Duration> {
         match &self.inner.kind {
             ErrorKind::Api { retry_after, .. } => *retry_after,
@@ -170,18 +174,20 @@ impl Error {
         }
     }
 
-    /// 404: no such object, namespace or resource. Which of them only the message tells.
+    /// Whether the object, the namespace or the resource does not exist (404). Only the message
+    /// tells these cases apart.
     pub fn is_not_found(&self) -> bool {
         self.is_api(404, "NotFound")
     }
 
-    /// 409 AlreadyExists: an object of that name is there.
+    /// Whether an object with this name already exists (409 AlreadyExists).
     pub fn is_already_exists(&self) -> bool {
         self.reason() == "AlreadyExists"
     }
 
-    /// 409 Conflict: the object changed since it was read, it is another one than a precondition asks for, or
-    /// another field manager owns what is applied.
+    /// Whether the request conflicts with the state of the object (409 Conflict). The object
+    /// changed since it was read, it does not match a precondition, or another field manager owns
+    /// an applied field.
     pub fn is_conflict(&self) -> bool {
         match self.reason() {
             "" => self.code() == 409,
@@ -189,8 +195,8 @@ impl Error {
         }
     }
 
-    /// 403 of a create because the namespace is being deleted: nothing new comes into it, and trying again
-    /// does not help.
+    /// Whether a create was rejected because the namespace is being deleted (403). Retrying does
+    /// not help.
     pub fn is_namespace_terminating(&self) -> bool {
         let causes = self
             .status()
@@ -202,17 +208,19 @@ impl Error {
             .any(|cause| cause.reason == "NamespaceTerminating")
     }
 
-    /// 405: the resource has not that verb.
+    /// Whether the resource does not support the verb (405).
     pub fn is_method_not_allowed(&self) -> bool {
         self.is_api(405, "MethodNotAllowed")
     }
 
-    /// 410, Expired or Gone: the resourceVersion or the continue token is too old; list again.
+    /// Whether the resource version or the continue token is too old (410, Expired or Gone). List
+    /// again.
     pub fn is_gone(&self) -> bool {
         self.is_expired() || self.is_api(410, "Gone")
     }
 
-    /// 410 with reason Expired: what the full-list fallback of a paged list answers to (L13).
+    /// Whether this is a 410 with reason Expired. A paged list falls back to a full list on this
+    /// error only (L13).
     pub(crate) fn is_expired(&self) -> bool {
         match self.reason() {
             "" => self.code() == 410,
@@ -220,37 +228,38 @@ impl Error {
         }
     }
 
-    /// 422: the object or the options are not valid.
+    /// Whether the object or the options are invalid (422).
     pub fn is_invalid(&self) -> bool {
         self.is_api(422, "Invalid")
     }
 
-    /// 400: the server does not understand the request.
+    /// Whether the server does not understand the request (400).
     pub fn is_bad_request(&self) -> bool {
         self.is_api(400, "BadRequest")
     }
 
-    /// 403: the user may not do this.
+    /// Whether the user does not have permission (403).
     pub fn is_forbidden(&self) -> bool {
         self.is_api(403, "Forbidden")
     }
 
-    /// 401: the server does not know who this is.
+    /// Whether the server does not accept the credentials (401).
     pub fn is_unauthorized(&self) -> bool {
         self.is_api(401, "Unauthorized")
     }
 
-    /// 429: too many requests.
+    /// Whether the client has sent too many requests (429).
     pub fn is_too_many_requests(&self) -> bool {
         self.is_api(429, "TooManyRequests")
     }
 
-    /// 500 InternalError.
+    /// Whether the server had an internal error (500 InternalError).
     pub fn is_internal_error(&self) -> bool {
         self.is_api(500, "InternalError")
     }
 
-    /// The resourceVersion asked for lies in the server's future: another server, or a restored etcd (L12).
+    /// Whether the requested resource version is newer than the server's. This happens if the
+    /// client switches to another server, or after a restore of etcd.
     pub fn is_too_large_resource_version(&self) -> bool {
         const TOO_LARGE: &str = "Too large resource version";
         let Some(status) = self.status() else {
@@ -268,12 +277,13 @@ impl Error {
                     || status.message.contains(TOO_LARGE))
     }
 
-    /// Nothing listens at the address.
+    /// Whether the connection was refused.
     pub fn is_connection_refused(&self) -> bool {
         matches!(self.inner.kind, ErrorKind::Refused(_))
     }
 
-    /// The connection could not be made or broke: refused, reset, ended early, TLS.
+    /// Whether the connection could not be opened or broke: refused, reset, ended early, or TLS
+    /// failed.
     pub fn is_connection(&self) -> bool {
         matches!(
             self.inner.kind,
@@ -281,46 +291,48 @@ impl Error {
         )
     }
 
-    /// Nothing came for too long, or the server says that it ran out of time (504).
+    /// Whether no data arrived in time, or the server reported a timeout (504).
     pub fn is_timeout(&self) -> bool {
         matches!(self.inner.kind, ErrorKind::Timeout(_)) || self.is_api(504, "Timeout")
     }
 
-    /// TLS failed: an authority that is not trusted, a name that does not match, a certificate that has
-    /// expired.
+    /// Whether TLS failed: an untrusted authority, a name that does not match, or an expired
+    /// certificate.
     pub fn is_tls(&self) -> bool {
         matches!(self.inner.kind, ErrorKind::Tls(_))
     }
 
-    /// The configuration can't be used; trying again does not help.
+    /// Whether the configuration is unusable. Retrying does not help.
     pub fn is_config(&self) -> bool {
         matches!(self.inner.kind, ErrorKind::Config(_))
     }
 
-    /// There is nothing to authenticate with: a credential plugin failed, or what is at hand has expired. The
-    /// server was not asked.
+    /// Whether no credentials are available, because a credential plugin failed or the credentials
+    /// have expired. The request was not sent.
     pub fn is_credentials(&self) -> bool {
         matches!(self.inner.kind, ErrorKind::Credentials(_))
     }
 
-    /// What came is not what the API promises.
+    /// Whether the response violates the API.
     pub fn is_decode(&self) -> bool {
         matches!(self.inner.kind, ErrorKind::Decode(_))
     }
 
-    /// The server has no resource of the name or kind that was asked for, as far as it could be asked:
-    /// perhaps its CustomResourceDefinition is still to be created. client-go's `meta.IsNoMatchError`.
+    /// Whether the server has no resource with the requested name or kind, as far as discovery
+    /// succeeded. The CustomResourceDefinition may be created later. client-go's
+    /// `meta.IsNoMatchError`.
     pub fn is_no_match(&self) -> bool {
         matches!(self.inner.kind, ErrorKind::NoMatch(_))
     }
 
-    /// The [`Stop`](crate::Stop) was given.
+    /// Whether the operation was stopped by its [`Stop`](crate::Stop).
     pub fn is_stopped(&self) -> bool {
         matches!(self.inner.kind, ErrorKind::Stopped)
     }
 
-    /// Whether the same request can succeed later: connections, time-outs, 429, 500, 502, 503, 504. Of
-    /// [credentials](Self::is_credentials) nobody knows that: informers go on asking.
+    /// Whether the same request can succeed later: connection errors, timeouts, 429, 500, 502, 503
+    /// and 504. Errors of [credentials](Self::is_credentials) are not included, because their
+    /// outcome is unknown. Informers retry them as well.
     pub fn is_retryable(&self) -> bool {
         self.is_connection()
             || self.is_timeout()
@@ -331,8 +343,8 @@ impl Error {
             )
     }
 
-    /// Whether the request itself is the problem: 400, 414, 422 or 431, or it could not be sent. Another
-    /// resourceVersion may help.
+    /// Whether the request is the cause: 400, 414, 422 or 431, or it could not be sent. A different
+    /// resource version may help.
     pub(crate) fn is_unacceptable_request(&self) -> bool {
         self.is_bad_request()
             || self.is_invalid()
@@ -340,8 +352,8 @@ impl Error {
             || self.is_config()
     }
 
-    /// Whether the same request will fail again until the request, the user's rights or the cluster change: 400,
-    /// 401, 403, 404, 405, 422, TLS, and configurations that cannot be used.
+    /// Whether the same request fails again until the request, the user's permissions or the
+    /// cluster change: 400, 401, 403, 404, 405, 422, TLS errors, and unusable configurations.
     pub(crate) fn is_permanent(&self) -> bool {
         self.is_bad_request()
             || self.is_unauthorized()
@@ -353,7 +365,7 @@ impl Error {
             || self.is_config()
     }
 
-    /// A `Status` tells by its reason; one without a reason tells by its code.
+    /// Compares the reason of the `Status`, or its code if it has no reason.
     fn is_api(&self, code: u16, reason: &str) -> bool {
         match self.reason() {
             "" => self.code() == code,
@@ -401,8 +413,8 @@ debug_as_display!(Error);
 
 impl std::error::Error for Error {}
 
-/// For a lister-watcher of your own: what the connection failed with. One that carries an [`Error`] is that
-/// error again.
+/// Converts the I/O error of a custom lister-watcher. If the I/O error wraps an [`Error`], the
+/// result is that error.
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Self {
         match error.downcast::<Self>() {

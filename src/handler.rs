@@ -1,13 +1,13 @@
-//! What is called for every change in a cache.
+//! Handlers: callbacks for every change in a cache.
 //!
 //! | type | purpose | client-go |
 //! |---|---|---|
-//! | [`ResourceEventHandler`] | the trait: an object was added, updated or deleted | `ResourceEventHandler` |
+//! | [`ResourceEventHandler`] | the trait, with methods for added, updated and deleted objects | `ResourceEventHandler` |
 //! | [`HandlerFuncs`] | a handler made of closures | `ResourceEventHandlerDetailedFuncs` |
 //! | [`FilteringHandler`] | passes on only the objects that a closure accepts | `FilteringResourceEventHandler` |
 //! | [`ChannelHandler`] | sends every [`Notification`] into a channel | |
 //! | [`HandlerOptions`] | name, resync period and buffer of a handler | `HandlerOptions` |
-//! | [`HandlerBuffer`] | what waits for a slow handler: every notification, or one for each object | |
+//! | [`HandlerBuffer`] | how notifications wait for a slow handler: all of them, or merged per object | |
 //! | [`HandlerRegistration`] | whether the handler has received the initial list, and its [`HandlerStats`] | `ResourceEventHandlerRegistration` |
 //!
 //! ```

@@ -1,11 +1,12 @@
-//! client-go's `tools/cache` for synchronous Rust: a local, indexed, always fresh copy of a kind of
-//! Kubernetes objects, and callbacks for every change, on plain OS threads over blocking HTTP.
+//! Informers for synchronous Rust programs: client-go's `tools/cache` on plain OS threads and
+//! blocking HTTP.
 //!
-//! # In short
+//! An informer keeps a local, indexed copy of one kind of Kubernetes objects. It lists the objects,
+//! watches for changes, and calls your handlers for each change. Your program reads from the local
+//! copy and does not send a request to the API server for each read.
 //!
-//! A [`SharedInformerFactory`] gives one [`SharedIndexInformer`] for each kind of objects. It lists them,
-//! watches from there on, keeps its cache equal to the server, and calls each [handler](handler::ResourceEventHandler)
-//! on a thread of the handler's own. You read the cache through a [`Lister`], and end it all with a [`Stop`].
+//! This example starts an informer for Pods. It prints the Pods that exist, finds a Pod by its
+//! node, and waits for its deletion:
 //!
 //! ```
 //! use k8s_informer::testing::ApiServer;
@@ -13,7 +14,7 @@
 //! use k8s_openapi::api::core::v1::Pod;
 //! use serde_json::json;
 //!
-//! // A cluster, here one inside of this program. With a real one: Client::try_default().
+//! // A test API server inside this program. For a real cluster, use Client::try_default().
 //! let server = ApiServer::start()?;
 //! let pod = json!({"metadata": {"name": "web-0"}, "spec": {"nodeName": "worker-1", "containers": []}});
 //! server.create("/api/v1/namespaces/default/pods", pod)?;
@@ -39,54 +40,118 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Who wants no more than to be told when something is added, modified or deleted calls [`observe`], which
-//! takes care of all of that. Where the names of other systems are to be found here: [`coming_from`].
+//! If you only need callbacks for added, modified and deleted objects, use [`observe`]. It runs the
+//! informer for you.
 //!
-//! # What it is made of
+//! # Overview
 //!
-//! Each layer can be used by itself, as in Go:
+//! The primary type in this crate is [`SharedIndexInformer`]. One informer holds the cache of one
+//! kind of object. The following types work together with it:
+//!
+//! - A [`SharedInformerFactory`] creates the informers of a program, one for each kind of object
+//!   and scope. It starts them together and shuts them down together.
+//! - A [`Lister`] reads the cache: by name, by namespace, by label selector, and by your own
+//!   indexes.
+//! - A [handler](handler::ResourceEventHandler) receives a notification for each change. Each
+//!   handler runs on its own thread, so a slow handler does not delay the others.
+//! - A [`Stop`] is a signal that ends informers, requests and waits immediately. It has the role of
+//!   Go's `stopCh`.
+//! - A [`Client`] connects to the API server. [`Client::try_default`] finds the cluster as kubectl
+//!   does.
+//!
+//! Cached objects are shared as `Arc<T>`, so code that reads the cache cannot modify it. `T` is any
+//! type that implements [`Object`]:
+//!
+//! - the types of `k8s-openapi` (feature `k8s-openapi`);
+//! - a custom struct with only the fields that you need ([`impl_object!`]);
+//! - [`DynamicObject`], for a kind that is chosen at run time;
+//! - [`PartialObjectMetadata`], for metadata only;
+//! - [`Compact`], for a typed object that stays JSON until you decode it. Its page helps you choose
+//!   between these types.
+//!
+//! The rest of this page is organized as follows:
+//!
+//! - [Layers](#layers) lists the building blocks, each of which you can use alone.
+//! - [Features](#features) gives a summary of what informers support.
+//! - [Differences from client-go](#differences-from-client-go) explains how closely the crate
+//!   follows client-go.
+//! - [Crate features](#crate-features) lists the Cargo features.
+//!
+//! [`coming_from`] maps the names of client-go, kube and microbean to the names of this crate.
+//!
+//! # Layers
+//!
+//! As in client-go, you can use each layer alone:
 //!
 //! | layer | types |
 //! |---|---|
-//! | what is listed and watched | [`ListerWatcher`]: a client's resource, two closures ([`ListWatch`]), a transport of your own |
-//! | keeps a store equal to the server | [`Reflector`] into any [`ReflectorStore`] |
-//! | queues of changes | [`DeltaFifo`] and [`RealFifo`], each a [`Queue`] |
-//! | queues of objects | [`Fifo`] by arrival, [`Heap`] by urgency |
-//! | a reflector, a queue, and the loop that empties it | [`Controller`], [`new_informer`], [`new_indexer_informer`] |
-//! | caches | [`Indexer`], [`ThreadSafeStore`], read through a [`Lister`]; [`ExpirationCache`], [`UndeltaStore`] |
-//! | your own writes, seen before the watch brings them | [`MutationCache`], of an informer: [`mutation_cache`] |
-//! | queues of what is to be done, for controllers | [`WorkQueue`](workqueue::WorkQueue), [delaying](workqueue::DelayingQueue), [rate limiting](workqueue::RateLimitingQueue) |
-//! | one cache, many handlers | [`SharedIndexInformer`], [`SharedInformerFactory`] |
-//! | the way to the server, and who asks | [`Config`], [`KubeconfigOptions`], [`ExecConfig`]; [`Client`], any [`Request`] |
-//! | objects read, watched and written without a cache | [`Api`], [`Patch`], [`retry_on_conflict`] |
-//! | what the server serves, by kind or by kubectl's names | [`Client::discover`], [`Client::discover_kind`], [`Discovery`] |
+//! | source of objects | [`ListerWatcher`]: a resource of a client, two closures ([`ListWatch`]), or a custom transport |
+//! | keeps a store equal to the server | [`Reflector`], which writes to any [`ReflectorStore`] |
+//! | queues of changes | [`DeltaFifo`] and [`RealFifo`], both of which implement [`Queue`] |
+//! | queues of objects | [`Fifo`], ordered by arrival; [`Heap`], ordered by urgency |
+//! | reflector, queue and process loop | [`Controller`], [`new_informer`], [`new_indexer_informer`] |
+//! | caches | [`Indexer`] and [`ThreadSafeStore`], read through a [`Lister`]; [`ExpirationCache`], [`UndeltaStore`] |
+//! | your own writes, visible before the watch delivers them | [`MutationCache`]; for an informer, [`mutation_cache`] |
+//! | work queues for controllers | [`WorkQueue`](workqueue::WorkQueue), [delaying](workqueue::DelayingQueue), [rate limiting](workqueue::RateLimitingQueue) |
+//! | one cache with many handlers | [`SharedIndexInformer`], [`SharedInformerFactory`] |
+//! | connection and credentials | [`Config`], [`KubeconfigOptions`], [`ExecConfig`]; [`Client`], which sends any [`Request`] |
+//! | read, watch and write without a cache | [`Api`], [`Patch`], [`retry_on_conflict`] |
+//! | discovery, by kind or by the names that kubectl accepts | [`Client::discover`], [`Client::discover_kind`], [`Discovery`] |
 //!
-//! Objects are whatever implements [`Object`]: k8s-openapi's types (feature `k8s-openapi`), structs of your
-//! own with just the fields that you need ([`impl_object!`]), any kind at run time ([`DynamicObject`]), or
-//! metadata alone ([`PartialObjectMetadata`]). A [`Compact`] object stays its JSON until somebody reads it,
-//! and says when which of them is the cheapest. They are shared as `Arc<T>`: nobody who reads the cache can
-//! change it.
+//! # Features
 //!
-//! # What else it does
+//! Here is a list of things that informers support:
 //!
-//! - **Handlers** are [closures](handler::HandlerFuncs), types of your own ([`ResourceEventHandler`]), a
-//!   [`FilteringHandler`] around either, or a [`ChannelHandler`], whose receiver goes into a `select!`. Each
-//!   has [options](handler::HandlerOptions): a name, a resync period, and a [buffer](handler::HandlerBuffer) that keeps every
-//!   event or merges those of one object. [How it fares](handler::HandlerStats) can be read.
-//! - **Which objects**: an [`InformerScope`] has namespaces, each listed and watched by itself, label and
-//!   field selectors, or one [`Shard`] of several (experimental). Informers of one type with different scopes
-//!   live in one factory.
-//! - **How fresh**: [`store_resource_version`] tells how far the cache has come;
-//!   [`wait_for_resource_version`] and [`wait_for_object`] wait for what you wrote.
-//! - **Its life**: [`status`](SharedIndexInformer::status) has state, progress, last contact and last error
-//!   at any time, and prints as [one line](reflector::ReflectorStatus); waits for a sync take a deadline and [say](informer::SyncError) what each informer lacks; one
-//!   informer [can be stopped](SharedInformerFactory::stop_informer), and [a
-//!   shutdown](SharedInformerFactory::shutdown_timeout) names the threads that are stuck in a callback of
-//!   yours. A panic in one is caught, logged and counted.
-//! - **Where it connects**: wherever kubectl does, by [`Client::try_default`]: kubeconfigs with certificates,
-//!   tokens, plugins and proxies, or the service account of a pod; what changes in files is used at once.
-//! - **Metrics and logs**: a [`MetricsProvider`] is asked for each informer, under an [`InformerName`]; what
-//!   is logged goes to the `log` facade, without the content of objects, and the README says at which level.
+//! - **Handlers.** A handler is a set of [closures](handler::HandlerFuncs), a custom type that
+//!   implements [`ResourceEventHandler`], a [`FilteringHandler`] around another handler, or a
+//!   [`ChannelHandler`] whose receiver works in a `select!`. Each handler has
+//!   [options](handler::HandlerOptions): a name, a resync period, and a
+//!   [buffer](handler::HandlerBuffer). The buffer keeps every notification, or merges the
+//!   notifications of one object. [Statistics](handler::HandlerStats) of each handler are available
+//!   at any time.
+//! - **Selection.** An [`InformerScope`] selects objects by namespace, by label and field
+//!   selectors, or as one [`Shard`] of several (experimental). Each namespace has its own list and
+//!   watch. One factory can hold informers of the same type with different scopes.
+//! - **Freshness.** [`store_resource_version`] returns the version that the cache has reached.
+//!   [`wait_for_resource_version`] and [`wait_for_object`] wait until the cache contains your own
+//!   write.
+//! - **Status.** [`status`](SharedIndexInformer::status) returns the state, progress, last contact
+//!   and last error of an informer at any time. It prints as [one
+//!   line](reflector::ReflectorStatus).
+//! - **Waits with reasons.** Waits for the initial sync take a deadline, and [their
+//!   error](informer::SyncError) lists what each informer is missing.
+//! - **Shutdown.** You can [stop one informer](SharedInformerFactory::stop_informer) of a factory.
+//!   [A shutdown with a timeout](SharedInformerFactory::shutdown_timeout) returns the names of
+//!   threads that are blocked in your callbacks.
+//! - **Isolation.** A panic in one of your callbacks is caught, logged and counted.
+//! - **Configuration.** [`Client::try_default`] reads kubeconfigs with certificates, tokens,
+//!   plugins and proxies, or the service account of a Pod. Changed files, such as rotated tokens,
+//!   take effect with the next request.
+//! - **Metrics.** A [`MetricsProvider`] creates the metrics of each informer, under an
+//!   [`InformerName`].
+//! - **Logs.** Messages go to the `log` facade and never contain the content of objects. The README
+//!   lists the levels.
+//!
+//! # Differences from client-go
+//!
+//! The same input produces the same observable result as in client-go. The tests replay recordings
+//! of client-go against the types of this crate. [`deviations`] lists every deliberate difference
+//! with its reason and its tests. Rule ids such as K1, D6 or SP12, in that list and in test names,
+//! refer to single rules of client-go's behavior.
+//!
+//! # Crate features
+//!
+//! - **client** (default): HTTP, TLS and proxies.
+//! - **kubeconfig** (default): kubeconfig files.
+//! - **ring** (default) or **aws-lc-rs**: the TLS provider.
+//! - **gzip**: compressed lists.
+//! - **k8s-openapi**: the types of the `k8s-openapi` crate as objects. Your program selects the
+//!   Kubernetes version with a feature of that crate.
+//! - **testing**: [an API server and other helpers](testing) for tests.
+//! - **signals**: `Stop::on_signals`.
+//!
+//! Without default features, the crate contains only the stores, queues, work queues, reflector and
+//! informers.
 //!
 //! [`Api`]: client::api::Api
 //! [`ChannelHandler`]: handler::ChannelHandler
@@ -124,25 +189,10 @@
 //! [`store_resource_version`]: SharedIndexInformer::store_resource_version
 //! [`wait_for_resource_version`]: SharedIndexInformer::wait_for_resource_version
 //! [`wait_for_object`]: SharedIndexInformer::wait_for_object
-//!
-//! # Faithful to client-go
-//!
-//! The same input gives the same observable result: recordings of client-go are replayed against these types.
-//! Ids like K1, D6 or SP12 in these pages name single rules of its behaviour. What differs on purpose is
-//! listed, with reasons and tests, in [`deviations`].
-//!
-//! # Features
-//!
-//! `client` (default): HTTP, TLS, proxies. `kubeconfig` (default): kubeconfig files. `ring` (default) or
-//! `aws-lc-rs`: the TLS provider. `gzip`: lists come compressed. `k8s-openapi`: its types as objects; the
-//! program that uses them picks the Kubernetes version by a feature of that crate. `testing`: [an API server
-//! and other helpers](testing) for tests. `signals`: `Stop::on_signals`.
-//!
-//! Without default features the crate is the stores, queues, work queues, reflector and informers alone.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-// From here down each module may use those above it.
+// Modules import only from modules above them in this list.
 mod adaptive_buffer;
 mod decode_error;
 pub mod error;
@@ -180,7 +230,8 @@ pub mod testing;
 
 #[cfg(feature = "client")]
 pub use client::{Client, Config};
-/// The crate whose channels a [`ChannelHandler`](handler::ChannelHandler) sends into: with its `Receiver` and its `select!`.
+/// The crate of the channels that [`ChannelHandler`](handler::ChannelHandler) uses, re-exported for
+/// its `Receiver` and its `select!`.
 pub use crossbeam_channel;
 pub use error::Error;
 pub use handler::Notification;
@@ -190,22 +241,22 @@ pub use selector::Selector;
 pub use stop::{Done, Stop};
 pub use store::{Indexer, Lister};
 
-/// Where the crate differs from client-go on purpose.
+/// Deliberate differences from client-go, with reasons and tests.
 #[doc = include_str!("../DEVIATIONS.md")]
 #[cfg(doc)]
 pub mod deviations {}
 
-/// Where the names of other systems are to be found here.
+/// Names of client-go, kube and microbean, and their counterparts in this crate.
 #[doc = include_str!("coming_from.md")]
 #[cfg(doc)]
 pub mod coming_from {}
 
-/// The README's program compiles.
+/// Compiles the program in the README.
 #[cfg(all(doctest, feature = "client", feature = "kubeconfig"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-/// For the macros of this crate, and for its fuzz targets.
+/// Support for the macros of this crate and for its fuzz targets.
 #[doc(hidden)]
 pub mod __private {
     #[cfg(feature = "client")]

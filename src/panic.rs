@@ -1,18 +1,18 @@
-//! Keeps a panic of a user's callback from taking more with it than that one call.
+//! Contains panics of user callbacks.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
 
 use crate::sync::catch_unwind;
 
-/// Runs a user's callback; a panic becomes its message.
+/// Runs a user callback. A panic is returned as its message.
 ///
-/// The assertion of unwind safety holds because callers change nothing of theirs before it returns, and because the
-/// locks that some hold meanwhile are not poisoned by a panic.
+/// `AssertUnwindSafe` is correct here: callers modify their own state only after the callback
+/// returns, and a panic does not poison the locks that some of them hold.
 pub(crate) fn catch<R>(callback: impl FnOnce() -> R) -> Result<R, String> {
     catch_unwind(AssertUnwindSafe(callback)).map_err(|payload| {
         let message = message(&*payload);
-        // What it carries may be the user's, and panic as it goes.
+        // The payload is a user's value, so its destructor can panic as well.
         if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
             std::mem::forget(another);
         }
@@ -20,7 +20,7 @@ pub(crate) fn catch<R>(callback: impl FnOnce() -> R) -> Result<R, String> {
     })
 }
 
-/// What a panic said, as the end of a sentence.
+/// Returns the message of a panic, worded as the end of a sentence.
 pub(crate) fn message(payload: &(dyn Any + Send)) -> String {
     let text = payload
         .downcast_ref::<&str>()

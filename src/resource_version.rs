@@ -1,38 +1,38 @@
-//! resourceVersions, and which of two is the later one.
+//! Resource versions and their order.
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-/// The later one of two resourceVersions: the greater decimal number, of any length. `None` if one of them
-/// is no such number, or begins with a zero. apimachinery's `CompareResourceVersion`.
+/// Compares two resource versions as decimal numbers of any length. Returns `None` if one of them
+/// is not a decimal number or begins with a zero. apimachinery's `CompareResourceVersion`.
 pub(crate) fn compare_resource_versions(a: &str, b: &str) -> Option<Ordering> {
     let comparable = is_comparable(a) && is_comparable(b);
     comparable.then(|| a.len().cmp(&b.len()).then_with(|| a.cmp(b)))
 }
 
-/// Whether a resourceVersion can be compared with others.
+/// Whether a resource version is a decimal number without leading zeros.
 pub(crate) fn is_comparable(version: &str) -> bool {
     !version.is_empty()
         && !version.starts_with('0')
         && version.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// A resourceVersion in two words, and without an allocation where it is a usual one.
+/// A resource version in two words. The usual ones need no allocation.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum ResourceVersion {
-    /// That can be compared, and has no more digits than always fit.
+    /// A comparable version of at most 19 digits, which always fit.
     Number(u64),
     Text(Arc<str>),
 }
 
 impl ResourceVersion {
-    /// Whether it says anything: an empty one and "0" do not.
+    /// Whether the version identifies a state. An empty version and "0" do not.
     pub(crate) fn is_known(&self) -> bool {
         !matches!(self, Self::Text(text) if matches!(&**text, "" | "0"))
     }
 
-    /// `None` if one of them can't be compared.
+    /// Returns `None` if one of the versions is not comparable.
     pub(crate) fn compare(&self, other: &Self) -> Option<Ordering> {
         match (self, other) {
             (Self::Number(a), Self::Number(b)) => Some(a.cmp(b)),
@@ -48,7 +48,7 @@ impl ResourceVersion {
     }
 }
 
-/// The empty one.
+/// The empty version.
 impl Default for ResourceVersion {
     fn default() -> Self {
         Self::Text(Arc::default())
@@ -57,7 +57,8 @@ impl Default for ResourceVersion {
 
 impl From<&str> for ResourceVersion {
     fn from(version: &str) -> Self {
-        // Any 19 digits are a `u64`. Each event comes by here: one pass over them.
+        // Any 19 digits fit into a `u64`. Every watch event calls this, so the digits are read only
+        // once.
         let digit = |number: u64, byte: u8| {
             byte.is_ascii_digit()
                 .then(|| number * 10 + u64::from(byte - b'0'))

@@ -1,6 +1,6 @@
-//! Label selectors: parsed as Kubernetes parses them, and matched against objects in the cache.
+//! Label selectors, parsed as Kubernetes parses them and matched against cached objects.
 //!
-//! [`Selector`] is Go's `labels.Selector`; its page has the grammar and an example.
+//! [`Selector`] is Go's `labels.Selector`. Its page describes the grammar and has an example.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,11 +9,12 @@ use std::str::FromStr;
 use crate::error::debug_as_display;
 use crate::object::Object;
 
-/// Selects objects by their labels. Go's `labels.Selector`.
+/// A label selector. Go's `labels.Selector`.
 ///
-/// The grammar is that of `kubectl -l`: requirements with commas between them, all of which must hold: `key`,
-/// `!key`, `key=value`, `key==value`, `key!=value`, `key in (a,b)`, `key notin (a,b)`, and, for whole
-/// numbers, `key>1`, `key<9`. A label that isn't there satisfies `!key`, `!=` and `notin`, and nothing else.
+/// The grammar is that of `kubectl -l`. A selector is a list of requirements, separated by commas,
+/// and an object must satisfy all of them. The requirements are `key`, `!key`, `key=value`,
+/// `key==value`, `key!=value`, `key in (a,b)` and `key notin (a,b)`, and for integers `key>1` and
+/// `key<9`. A missing label satisfies only `!key`, `!=` and `notin`.
 ///
 /// ```
 /// use k8s_informer::Selector;
@@ -31,35 +32,36 @@ use crate::object::Object;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Selector {
-    /// Sorted by key; `None` selects nothing.
+    /// Sorted by key. `None` selects no object.
     requirements: Option<Vec<Requirement>>,
 }
 
 impl Selector {
-    /// Selects every object: the empty selector.
+    /// Returns the empty selector, which selects every object.
     pub fn everything() -> Self {
         Self {
             requirements: Some(Vec::new()),
         }
     }
 
-    /// Selects no object. It has no text: written, it looks like [`everything`](Self::everything), as in Go;
-    /// don't send it to a server.
+    /// Returns a selector that selects no object. It has no text form: as in Go, it displays like
+    /// [`everything`](Self::everything). Do not send it to a server.
     pub fn nothing() -> Self {
         Self { requirements: None }
     }
 
-    /// Whether it requires nothing, so that it selects everything.
+    /// Whether the selector has no requirements and so selects every object.
     pub fn is_empty(&self) -> bool {
         self.requirements.as_ref().is_some_and(Vec::is_empty)
     }
 
-    /// Whether it selects this object.
+    /// Whether the selector selects `object`.
     pub fn matches<T: Object + ?Sized>(&self, object: &T) -> bool {
         self.matches_labels(|key| object.label(key))
     }
 
-    /// Whether it selects an object with these labels: `label` gives the value of a key.
+    /// Whether the selector selects an object with these labels. `label` returns the value of a
+    /// key.
     pub fn matches_labels<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         match &self.requirements {
             None => false,
@@ -68,7 +70,7 @@ impl Selector {
     }
 }
 
-/// Parses as Go's `labels.Parse` does.
+/// Parses a selector like Go's `labels.Parse`.
 impl FromStr for Selector {
     type Err = SelectorError;
 
@@ -85,7 +87,7 @@ impl FromStr for Selector {
     }
 }
 
-/// The canonical form: sorted by key, no spaces, operators as they were written.
+/// Writes the canonical form: sorted by key, without spaces, with operators as they were written.
 impl fmt::Display for Selector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, requirement) in self.requirements.iter().flatten().enumerate() {
@@ -98,7 +100,7 @@ impl fmt::Display for Selector {
     }
 }
 
-/// A text is no label selector. It says so in the words of Kubernetes.
+/// The error of an invalid label selector. The message uses the wording of Kubernetes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SelectorError {
     message: String,
@@ -132,12 +134,12 @@ struct Requirement {
 enum Test {
     Exists,
     Absent,
-    /// `=` or `==`, as it was written.
+    /// The operator as it was written, `=` or `==`, and the value.
     Equals(&'static str, String),
     NotEquals(String),
     In(BTreeSet<String>),
     NotIn(BTreeSet<String>),
-    /// The number, and how it was written.
+    /// The number, and its text as it was written.
     Greater(i64, String),
     Less(i64, String),
 }
@@ -184,7 +186,7 @@ impl fmt::Display for Requirement {
 const SPACE: [char; 4] = [' ', '\t', '\r', '\n'];
 const SPECIAL: [char; 7] = ['=', '!', '(', ')', ',', '>', '<'];
 
-/// Words and operators; an operator is the longest that fits.
+/// Splits a selector into words and operators. The longest matching operator wins.
 fn scan(text: &str) -> Vec<&str> {
     let mut tokens = Vec::new();
     let mut rest = text.trim_start_matches(SPACE);
@@ -204,15 +206,15 @@ fn scan(text: &str) -> Vec<&str> {
     tokens
 }
 
-/// A recursive descent that takes the turns of Go's parser: `in` and `notin` are words, but for between a key
-/// and a bracket.
+/// A recursive descent parser that makes the same decisions as Go's. `in` and `notin` are operators
+/// only directly after a key. Elsewhere they are ordinary words.
 struct Parser<'a> {
     tokens: Vec<&'a str>,
     at: usize,
 }
 
 impl<'a> Parser<'a> {
-    /// The next token, empty at the end.
+    /// Returns the next token, or an empty string at the end.
     fn peek(&self) -> &'a str {
         self.tokens.get(self.at).copied().unwrap_or_default()
     }
@@ -317,7 +319,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `(a,b)`. Nothing between two commas or brackets is the empty value.
+    /// Parses `(a,b)`. A missing item between commas or parentheses is the empty value.
     fn values(&mut self, key: &str) -> Result<BTreeSet<String>, SelectorError> {
         let open = self.next();
         if open != "(" {
@@ -362,7 +364,8 @@ fn is_word(token: &str) -> bool {
     !token.is_empty() && !token.starts_with(SPECIAL)
 }
 
-/// Go's `IsQualifiedName`: a name of up to 63 characters, maybe with a DNS subdomain and a slash before it.
+/// Checks a key like Go's `IsQualifiedName`: a name of at most 63 characters, with an optional DNS
+/// subdomain and slash before it.
 fn check_key(key: &str) -> Result<(), SelectorError> {
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
@@ -384,7 +387,8 @@ fn check_key(key: &str) -> Result<(), SelectorError> {
     Err(invalid("<nil>", key, NO_KEY))
 }
 
-/// The part of a key after the slash, or a value (Go's `IsValidLabelValue`) that is not empty.
+/// Whether `name` is valid after the slash of a key, or as a non-empty value (Go's
+/// `IsValidLabelValue`).
 fn is_name(name: &str) -> bool {
     name.len() <= 63
         && bounded_by(
@@ -394,7 +398,7 @@ fn is_name(name: &str) -> bool {
         )
 }
 
-/// Whether it begins and ends with an outer byte, and has but outer and inner ones between.
+/// Whether `text` begins and ends with `outer` bytes, and all bytes are `outer` or `inner` ones.
 fn bounded_by(text: &str, outer: impl Fn(u8) -> bool, inner: impl Fn(u8) -> bool) -> bool {
     match text.as_bytes() {
         [] => false,

@@ -1,27 +1,29 @@
-//! Gives the memory of emptied collections back.
+//! Frees the memory of collections that have become empty or sparse.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hash};
 
-/// The capacity, in items, that a collection keeps.
+/// The capacity, in items, up to which a collection keeps its memory.
 pub(crate) const KEEP: usize = 1024;
 
-/// A collection that was large once and does not stay large.
+/// A collection that can shrink after a peak.
 pub(crate) trait Shrink: Default {
-    /// The number of items, and the number that fits.
+    /// Returns the number of items and the capacity.
     fn len_and_capacity(&self) -> (usize, usize);
 
-    /// Shrinks to a capacity that is at least this large.
+    /// Shrinks the capacity, but not below `least`.
     fn shrink_capacity(&mut self, least: usize);
 
-    /// Frees an empty collection that was larger than [`KEEP`]. Costs nothing while it drains.
+    /// Frees an empty collection whose capacity is above [`KEEP`]. A draining collection is not
+    /// reallocated.
     fn shrink_when_empty(&mut self) {
         if matches!(self.len_and_capacity(), (0, capacity) if capacity > KEEP) {
             *self = Self::default();
         }
     }
 
-    /// Halves a collection of which at most a quarter is full. At a half it would grow again with the next item.
+    /// Halves the capacity if at most a quarter of it is in use. With a threshold of one half, the
+    /// next item could make the collection grow again.
     fn shrink_when_sparse(&mut self, least: usize) {
         let (len, capacity) = self.len_and_capacity();
         if capacity > least && len <= capacity / 4 {

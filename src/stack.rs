@@ -1,24 +1,28 @@
-//! Room for objects that are nested deeply: decoding them recurses, whichever thread asks for it.
+//! Stack space for deeply nested objects. Decoding recurses once per level, on whichever thread
+//! decodes.
 
 use std::{io, panic, thread};
 
 use crate::json::nesting;
 
-/// How many levels any thread has room for. Without optimization a level of the types that take most takes
-/// 17 KiB: together a quarter of a thread's usual 2 MiB.
+/// The nesting depth that is safe on any thread. In unoptimized builds, a level of the most
+/// expensive types takes 17 KiB of stack. All levels together take a quarter of a thread's usual 2
+/// MiB.
 pub(crate) const SHALLOW: usize = 32;
 
-/// Room for all levels that serde_json decodes, several times.
+/// The stack size of a decoding thread, in bytes: several times what the deepest JSON that
+/// serde_json accepts takes.
 const STACK: usize = 8 << 20;
 
-/// Runs `work`, which recurses for each level of `json`: on a thread with room for that, if there are more than
-/// `levels`. Hardly any object of a cluster has so many.
+/// Runs `work`, which recurses for each level of `json`. If `json` has more than `levels` levels,
+/// `work` runs on a thread with a large stack. Hardly any object in a cluster is nested that
+/// deeply.
 pub(crate) fn with_room<R: Send>(
     json: &[u8],
     levels: usize,
     work: impl FnOnce() -> R + Send,
 ) -> io::Result<R> {
-    // A level is two bytes at least.
+    // A level takes at least two bytes.
     if json.len() <= 2 * levels || nesting(json) <= levels {
         Ok(work())
     } else {
@@ -26,7 +30,7 @@ pub(crate) fn with_room<R: Send>(
     }
 }
 
-/// Runs `work` on a thread with room for any object.
+/// Runs `work` on a thread whose stack is large enough for any object.
 pub(crate) fn roomy<R: Send>(work: impl FnOnce() -> R + Send) -> io::Result<R> {
     thread::scope(|scope| {
         let thread = thread::Builder::new()
@@ -39,7 +43,7 @@ pub(crate) fn roomy<R: Send>(work: impl FnOnce() -> R + Send) -> io::Result<R> {
     })
 }
 
-/// As [`with_room`], for what serde_json decodes.
+/// Runs a serde_json decoder like [`with_room`], with the default number of levels.
 pub(crate) fn decoded<R: Send>(
     json: &[u8],
     decode: impl FnOnce() -> Result<R, serde_json::Error> + Send,
@@ -47,12 +51,12 @@ pub(crate) fn decoded<R: Send>(
     with_room(json, SHALLOW, decode).unwrap_or_else(|error| Err(no_thread(&error)))
 }
 
-/// Says that a deeply nested object has no thread to be decoded on.
+/// Returns the error for a deeply nested object when no thread could be started to decode it.
 pub(crate) fn no_thread(error: &io::Error) -> serde_json::Error {
     serde::de::Error::custom(no_thread_text(error))
 }
 
-/// The same as a text.
+/// Returns the text of that error.
 pub(crate) fn no_thread_text(error: &io::Error) -> String {
     format!("it is nested deeply, and there is no thread to decode it on: {error}")
 }

@@ -4,10 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::text::Prose;
 
-/// What the API server says about a request that failed: `metav1.Status`.
+/// The API server's description of a failed request: `metav1.Status`.
 ///
-/// The fields hold what the server sent. `Display` and `Debug` escape control characters in them and show at most
-/// 1024 characters of each, so that no server can forge a line of a log.
+/// The fields contain what the server sent. `Display` and `Debug` escape control characters and
+/// show at most 1024 characters of each field, so a server cannot forge log lines.
 ///
 /// ```
 /// use k8s_informer::error::Status;
@@ -26,21 +26,21 @@ pub struct Status {
     /// `Success` or `Failure`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub status: String,
-    /// For people.
+    /// A description for humans.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// For programs: `NotFound`, `Expired`, `Conflict` …
+    /// The reason for programs: `NotFound`, `Expired`, `Conflict` …
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// What the reason is about.
+    /// Details of the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub details: Option<StatusDetails>,
-    /// The HTTP status code, 0 if the server did not give one.
+    /// The HTTP status code, or 0 if the server did not send one.
     #[serde(skip_serializing_if = "is_zero")]
     pub code: u16,
 }
 
-/// What the reason of a [`Status`] is about.
+/// Details of the reason of a [`Status`].
 #[derive(Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
@@ -48,19 +48,19 @@ pub struct StatusDetails {
     /// The name of the object.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Its API group.
+    /// The API group of the object.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub group: String,
-    /// Its kind or resource.
+    /// The kind or the resource of the object.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub kind: String,
-    /// Its UID.
+    /// The UID of the object.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    /// The single causes, for example each invalid field.
+    /// The individual causes, for example one for each invalid field.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<StatusCause>,
-    /// After how many seconds to try again, 0 if not said.
+    /// The delay before the next attempt, in seconds, or 0 if the server did not send one.
     #[serde(skip_serializing_if = "is_zero")]
     pub retry_after_seconds: u32,
 }
@@ -70,13 +70,13 @@ pub struct StatusDetails {
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct StatusCause {
-    /// For programs: `FieldValueInvalid`, `ResourceVersionTooLarge` …
+    /// The reason for programs: `FieldValueInvalid`, `ResourceVersionTooLarge` …
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// For people.
+    /// A description for humans.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// The field it is about: `metadata.name`.
+    /// The path of the field that caused the failure: `metadata.name`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub field: String,
 }
@@ -137,7 +137,7 @@ impl fmt::Debug for StatusDetails {
     }
 }
 
-/// The first of them.
+/// Shows only the first causes.
 struct Causes<'a>(&'a [StatusCause]);
 
 impl fmt::Debug for Causes<'_> {

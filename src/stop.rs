@@ -1,10 +1,10 @@
-//! Signals between threads: [`Stop`] ends work, and [`Done`] says that something has happened.
+//! Signals between threads: [`Stop`] ends work, and [`Done`] reports that an event has happened.
 //!
 //! | type | purpose | client-go |
 //! |---|---|---|
-//! | [`Stop`] | ends informers, requests and waits at once; has children | `stopCh`, `context.Context` |
-//! | [`Done`] | happens once; threads wait for it | `DoneChecker`, `InformerSynced` |
-//! | [`Subscription`] | a callback for either, until it is dropped | |
+//! | [`Stop`] | ends informers, requests and waits immediately; has children | `stopCh`, `context.Context` |
+//! | [`Done`] | is set once; threads wait for it | `DoneChecker`, `InformerSynced` |
+//! | [`Subscription`] | a registered callback of either, until it is dropped | |
 //!
 //! ```
 //! use k8s_informer::Stop;
@@ -25,16 +25,17 @@ use crate::panic;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Mutex};
 
-/// What happens with a [`Done`].
+/// The action on a [`Done`] that is set.
 enum Callback {
     Run(Box<dyn FnOnce() + Send>),
-    /// A child of a [`Stop`] happens, too.
+    /// Sets the signal of a child of a [`Stop`].
     Child(Weak<Shared>),
 }
 
-/// Something that happens once, and that threads can wait for without polling. client-go's `DoneChecker`.
+/// A signal that is set once, and that threads can wait for without polling. client-go's
+/// `DoneChecker`.
 ///
-/// Clones are the same signal.
+/// Clones share the same signal.
 ///
 /// ```
 /// use k8s_informer::Done;
@@ -54,12 +55,12 @@ pub struct Done {
 
 struct Shared {
     name: String,
-    /// Set under `state`'s lock; read without it where a stale `false` does no harm.
+    /// Written under the lock of `state`. Read without it where a stale `false` is harmless.
     done: AtomicBool,
-    /// Guards the callbacks and the change of `done`. Innermost: nothing else is locked, and no callback
-    /// runs, under it.
+    /// Guards the callbacks and the change of `done`. This is an innermost lock: no other lock is
+    /// taken, and no callback runs, while it is held.
     state: Mutex<Callbacks>,
-    /// Waits for `done`; woken by `set`.
+    /// Notified by `set`; waiters wait for `done`.
     changed: Condvar,
 }
 
@@ -70,7 +71,7 @@ struct Callbacks {
 }
 
 impl Done {
-    /// A signal that has not happened yet; `name` is what a wait reports when it ends without it.
+    /// Creates a signal that is not set. A wait that ends without the signal reports `name`.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             shared: Arc::new(Shared {
@@ -82,20 +83,20 @@ impl Done {
         }
     }
 
-    /// What it is that happens.
+    /// Returns the name of the signal.
     pub fn name(&self) -> &str {
         &self.shared.name
     }
 
-    /// Whether it has happened.
+    /// Whether the signal is set.
     pub fn is_done(&self) -> bool {
         self.shared.done.load(Ordering::Acquire)
     }
 
-    /// Makes it happen: wakes every waiter and runs the callbacks on this thread; a panic of one is caught
-    /// and logged. Once; later calls do nothing.
+    /// Sets the signal. This wakes every waiter and runs the callbacks on the current thread. A
+    /// panic in a callback is caught and logged. Later calls do nothing.
     pub fn set(&self) {
-        // A stack instead of recursion: children may be nested as deep as memory allows.
+        // A stack instead of recursion, because children can be nested as deeply as memory allows.
         let mut open = vec![self.shared.happen()];
         while let Some(callbacks) = open.last_mut() {
             match callbacks.next() {
@@ -103,7 +104,8 @@ impl Done {
                 Some(Callback::Child(child)) => {
                     open.extend(child.upgrade().map(|child| child.happen()));
                 }
-                // It runs on whatever thread makes it happen, and the next one may be what ends a thread.
+                // A panic must not stop the loop: the next callback may be the one that ends a
+                // thread.
                 Some(Callback::Run(callback)) => {
                     if let Err(panic) = panic::catch(callback) {
                         log::error!("{}: a callback {panic}", self.name());
@@ -113,7 +115,7 @@ impl Done {
         }
     }
 
-    /// Blocks until it has happened.
+    /// Blocks until the signal is set.
     pub fn wait(&self) {
         let mut state = self.shared.state.lock();
         while !self.is_done() {
@@ -121,7 +123,8 @@ impl Done {
         }
     }
 
-    /// Blocks until it has happened, or for this long; says whether it has.
+    /// Blocks until the signal is set, or until `timeout` has passed. Returns whether the signal is
+    /// set.
     pub fn wait_timeout(&self, timeout: Duration) -> bool {
         let Some(deadline) = Instant::now().checked_add(timeout) else {
             self.wait();
@@ -141,12 +144,13 @@ impl Done {
         true
     }
 
-    /// Blocks until it has happened, or until `stop` is given; says whether it has.
+    /// Blocks until the signal is set, or until `stop` is. Returns whether this signal is set.
     pub fn wait_or_stop(&self, stop: &Stop) -> bool {
         self.wait_until(None, stop)
     }
 
-    /// Blocks until it has happened, until this time comes, or until `stop` is given; says whether it has.
+    /// Blocks until the signal is set, until `deadline`, or until `stop` is set. Returns whether
+    /// this signal is set.
     pub(crate) fn wait_until(&self, deadline: Option<Instant>, stop: &Stop) -> bool {
         let either = Self::new("");
         let wake = |either: &Self| {
@@ -164,9 +168,11 @@ impl Done {
         self.is_done()
     }
 
-    /// Runs `callback` when it happens, on the thread that calls [`set`](Self::set), or here and now if it
-    /// has. Dropping the subscription takes the callback back, unless it is running at that moment: that
-    /// is not waited for.
+    /// Runs `callback` when the signal is set, on the thread that calls [`set`](Self::set). If the
+    /// signal is already set, runs `callback` immediately on the current thread.
+    ///
+    /// Dropping the subscription unregisters the callback. The drop does not wait for a callback
+    /// that is running.
     pub fn on_done(&self, callback: impl FnOnce() + Send + 'static) -> Subscription {
         let subscription = self.subscribe(Callback::Run(Box::new(callback)));
         subscription.unwrap_or_else(|callback| {
@@ -180,7 +186,7 @@ impl Done {
         })
     }
 
-    /// Registers a callback, or returns it if it has happened.
+    /// Registers a callback, or returns it if the signal is already set.
     fn subscribe(&self, callback: Callback) -> Result<Subscription, Callback> {
         let mut state = self.shared.state.lock();
         if self.is_done() {
@@ -197,7 +203,7 @@ impl Done {
 }
 
 impl Shared {
-    /// Makes it happen, wakes every waiter, and returns the callbacks, oldest first.
+    /// Sets the signal, wakes every waiter, and returns the callbacks, oldest first.
     fn happen(&self) -> impl Iterator<Item = Callback> + use<> {
         let mut state = self.state.lock();
         self.done.store(true, Ordering::Release);
@@ -215,7 +221,8 @@ impl fmt::Debug for Done {
     }
 }
 
-/// A callback that waits for a [`Done`] or a [`Stop`]; dropping it takes the callback back.
+/// A callback that is registered with a [`Done`] or a [`Stop`]. Dropping the subscription
+/// unregisters it.
 #[must_use = "dropping it takes the callback back"]
 pub struct Subscription {
     id: u64,
@@ -225,7 +232,7 @@ pub struct Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         if let Some(shared) = self.shared.upgrade() {
-            // The callback is dropped after the lock: it may own anything.
+            // The callback is dropped after the unlock, because its captures may run any code.
             let _callback = shared.state.lock().waiting.remove(&self.id);
         }
     }
@@ -237,12 +244,12 @@ impl fmt::Debug for Subscription {
     }
 }
 
-/// The signal to stop: threads wait on it, blocked IO ends with it, and it has children. Go's `stopCh` and
-/// `ctx.Done()`.
+/// The stop signal. Threads wait for it, blocked I/O ends with it, and it can have children. Go's
+/// `stopCh` and `ctx.Done()`.
 ///
-/// Clones are the same signal. Whatever the crate blocks in (a connect, a silent watch, a back-off, a full
-/// channel) ends at once when it is given, with two exceptions: a user's callback that is running, and name
-/// resolution.
+/// Clones share the same signal. Everything that the crate blocks in ends immediately when the
+/// signal is set: a connect, a silent watch, a back-off, a full channel. There are two exceptions:
+/// a user callback that is running, and name resolution.
 ///
 /// ```
 /// use k8s_informer::Stop;
@@ -259,13 +266,13 @@ impl fmt::Debug for Subscription {
 #[doc(alias = "stopCh")]
 pub struct Stop {
     done: Done,
-    /// Keeps a child registered with its parent for as long as any clone of the child lives, and the parent
-    /// with its own.
+    /// Keeps a child registered with its parent while any clone of the child exists. A parent keeps
+    /// its own registration in the same way.
     parent: Option<Arc<(Subscription, Self)>>,
 }
 
 impl Stop {
-    /// A signal that has not been given yet.
+    /// Creates a signal that is not set.
     pub fn new() -> Self {
         Self {
             done: Done::new("stop"),
@@ -273,14 +280,14 @@ impl Stop {
         }
     }
 
-    /// A signal that is given when the process gets SIGINT (Ctrl-C) or SIGTERM. A second one ends the process
-    /// at once, as it would without this.
+    /// Creates a signal that is set when the process receives SIGINT (Ctrl-C) or SIGTERM. A second
+    /// signal ends the process immediately, as it would without this call.
     ///
-    /// Starts a thread, `signals`, that stays for the life of the process.
+    /// Starts a thread named `signals`, which runs until the process ends.
     ///
     /// # Errors
     ///
-    /// If the system does not let the signals be caught, or has no thread.
+    /// If the system refuses to register the signal handlers, or cannot start a thread.
     #[cfg(feature = "signals")]
     pub fn on_signals() -> std::io::Result<Self> {
         use signal_hook::consts::{SIGINT, SIGTERM};
@@ -304,27 +311,28 @@ impl Stop {
         Ok(stop)
     }
 
-    /// Gives the signal. Once; later calls do nothing.
+    /// Sets the signal. Later calls do nothing.
     pub fn stop(&self) {
         self.done.set();
     }
 
-    /// Whether the signal has been given.
+    /// Whether the signal is set.
     pub fn is_stopped(&self) -> bool {
         self.done.is_done()
     }
 
-    /// Blocks until the signal is given.
+    /// Blocks until the signal is set.
     pub fn wait(&self) {
         self.done.wait();
     }
 
-    /// Blocks until the signal is given, or for this long; says whether it was given.
+    /// Blocks until the signal is set, or until `timeout` has passed. Returns whether the signal is
+    /// set.
     pub fn wait_timeout(&self, timeout: Duration) -> bool {
         self.done.wait_timeout(timeout)
     }
 
-    /// A signal that is given with this one, and that can be given without it.
+    /// Creates a child signal. It is set when this signal is set, and it can be set alone.
     pub fn child(&self) -> Self {
         let done = Done::new("stop");
         let parent = match self
@@ -340,9 +348,11 @@ impl Stop {
         Self { done, parent }
     }
 
-    /// Runs `callback` when the signal is given, on the thread that gives it, or here and now if it has been.
-    /// It must not block: it shuts a socket down, closes a queue, wakes a thread. Dropping the
-    /// subscription takes it back.
+    /// Runs `callback` when the signal is set, on the thread that calls [`stop`](Self::stop). If
+    /// the signal is already set, runs `callback` immediately on the current thread.
+    ///
+    /// The callback must not block. Typical callbacks shut down a socket, close a queue, or wake a
+    /// thread. Dropping the subscription unregisters the callback.
     ///
     /// ```
     /// use k8s_informer::Stop;
@@ -359,7 +369,8 @@ impl Stop {
     }
 }
 
-/// Not by recursion: the last child may be the last owner of any number of parents.
+/// A loop instead of recursion, because the last child may be the last owner of a long chain of
+/// parents.
 impl Drop for Stop {
     fn drop(&mut self) {
         let mut parent = self.parent.take();
@@ -409,7 +420,7 @@ mod tests {
         assert!(stop.done.shared.state.lock().waiting.is_empty());
     }
 
-    /// A stop, and a descendant of it that is so many generations away.
+    /// Returns a stop and its descendant, `generations` levels below it.
     fn descendant(generations: usize) -> (Stop, Stop) {
         let stop = Stop::new();
         let last = (0..generations).fold(stop.clone(), |parent, _| parent.child());

@@ -1,14 +1,14 @@
-//! Text from other systems as shown in messages (on one line, without control characters, of bounded length), and
-//! percent-encoding.
+//! Formats text from other systems for messages: on one line, without control characters, and with
+//! a limited length. Also percent-encoding.
 
 use std::fmt::{self, Write};
 
-/// A name. Quotes are escaped, so that it can stand between them.
+/// A name. Quotes are escaped, so you can put the name in quotes.
 pub(crate) struct Shown<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        /// The longest name of an object.
+        /// The maximum length of an object's name.
         const LENGTH: usize = 253;
         let end = self
             .0
@@ -20,12 +20,13 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// Prose from a server, such as the message of a `Status`. Quotes and backslashes stay as they are,
-/// line breaks and tabs become spaces. Characters that move a cursor or change the order of letters are escaped.
+/// Prose from a server, such as the message of a `Status`. Quotes and backslashes are kept, line
+/// breaks and tabs become spaces. Characters that move the cursor or change the text direction are
+/// escaped.
 pub(crate) struct Prose<'a>(pub(crate) &'a str);
 
 impl Prose<'_> {
-    /// How many characters are shown.
+    /// The maximum number of characters shown.
     pub(crate) const LENGTH: usize = 1024;
 }
 
@@ -39,7 +40,7 @@ impl fmt::Display for Prose<'_> {
                 character
             };
             let escaped = character.escape_debug();
-            // `escape_debug` escapes accents, too, as they could hang on a quote.
+            // `escape_debug` also escapes accents, because they could combine with a quote.
             let plain = matches!(character, '"' | '\'' | '\\') || character.is_alphanumeric();
             let Some(rest) = left.checked_sub(if plain { 1 } else { escaped.len() }) else {
                 return f.write_char('…');
@@ -61,10 +62,10 @@ impl fmt::Debug for Prose<'_> {
     }
 }
 
-/// The characters that need no encoding anywhere in a URL, beside letters and digits (RFC 3986).
+/// The characters, besides letters and digits, that never need encoding in a URL (RFC 3986).
 pub(crate) const UNRESERVED: &[u8] = b"-._~";
 
-/// Percent-encodes all but letters, digits and `allowed`.
+/// Percent-encodes all characters except letters, digits and `allowed`.
 pub(crate) fn percent_encoded(text: &str, allowed: &[u8]) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {

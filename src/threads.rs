@@ -1,5 +1,5 @@
-//! The threads that the crate starts: named, counted, joined by whoever started them, and never by
-//! themselves.
+//! The threads of the crate: named, counted, and joined by the code that started them. A thread
+//! never joins itself.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -11,29 +11,30 @@ use crate::panic;
 use crate::sync::thread::{Builder, JoinHandle};
 use crate::sync::{Mutex, thread_local};
 
-/// An informer, a handler or a queue: something whose end is the end of its threads. A handler's thread belongs
-/// to the handler and to its informer.
+/// The identity of an informer, a handler or a queue, which ends when its threads have ended. A
+/// handler's thread belongs to the handler and to its informer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Owner(u64);
 
-/// The owners of a thread, to hand to the threads that it starts.
+/// The owners of a thread, which the threads that it starts inherit.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Owners(Vec<Owner>);
 
 thread_local! {
-    /// The owners of this thread.
+    /// The owners of the current thread.
     static CURRENT: RefCell<Vec<Owner>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A thread of `waiter`s that waits for the end of `targets`.
+/// A wait of a thread, owned by `waiter`, for the end of the threads of `targets`.
 struct Wait {
     id: u64,
     waiter: Vec<Owner>,
     targets: Vec<Owner>,
 }
 
-/// The waits in progress, so that no two wait for each other. Nothing else is locked, and no user code runs,
-/// under it; waits of threads without an owner are left out, as nothing waits for these.
+/// The waits in progress. They reveal cycles, so that two threads never wait for each other. While
+/// this lock is held, no other lock is taken and no user code runs. Waits of threads without owners
+/// are not recorded, because no thread waits for these.
 static WAITS: std::sync::Mutex<Vec<Wait>> = std::sync::Mutex::new(Vec::new());
 
 fn waits() -> std::sync::MutexGuard<'static, Vec<Wait>> {
@@ -46,25 +47,26 @@ impl Owner {
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Whether the current thread is one of the owner's.
+    /// Whether the current thread belongs to this owner.
     pub(crate) fn is_current(self) -> bool {
-        // None while the thread is being destroyed.
+        // The thread-local is unavailable while the thread exits.
         CURRENT
             .try_with(|current| current.borrow().contains(&self))
             .unwrap_or(false)
     }
 
-    /// Runs `work` on this thread as on one of the owner's.
+    /// Runs `work` on the current thread as if it belonged to this owner.
     pub(crate) fn adopt<R>(self, work: impl FnOnce() -> R) -> R {
         let mut owners = Owners::current();
         owners.0.push(self);
         owners.adopt(work)
     }
 
-    /// Runs `wait`, which waits for the end of the targets' threads. Returns `None`, without a wait, if one of
-    /// these threads is the current one, or waits for it, directly or by way of others.
+    /// Runs `wait`, which waits for the threads of `targets` to end. Returns `None` without waiting
+    /// if the current thread is one of these threads, or if one of them waits for it, directly or
+    /// indirectly.
     pub(crate) fn wait_for<R>(targets: &[Self], wait: impl FnOnce() -> R) -> Option<R> {
-        /// Takes the wait out, also when it panics.
+        /// Removes the wait, even if it panics.
         struct Ended(u64);
         impl Drop for Ended {
             fn drop(&mut self) {
@@ -93,7 +95,7 @@ impl Owner {
     }
 }
 
-/// Whether the end of one of the targets waits for a thread with these owners.
+/// Whether one of the targets waits, directly or indirectly, for a thread of `waiter`.
 fn leads_to(waits: &[Wait], targets: &[Owner], waiter: &[Owner]) -> bool {
     let (mut open, mut seen) = (targets.to_vec(), HashSet::new());
     while let Some(target) = open.pop() {
@@ -109,7 +111,7 @@ fn leads_to(waits: &[Wait], targets: &[Owner], waiter: &[Owner]) -> bool {
 }
 
 impl Owners {
-    /// Those of the current thread.
+    /// Returns the owners of the current thread.
     pub(crate) fn current() -> Self {
         Self(
             CURRENT
@@ -118,9 +120,9 @@ impl Owners {
         )
     }
 
-    /// Runs `work` on this thread as on one of theirs.
+    /// Runs `work` on the current thread as if it belonged to these owners.
     pub(crate) fn adopt<R>(self, work: impl FnOnce() -> R) -> R {
-        /// Gives the thread back, also when `work` panics.
+        /// Restores the previous owners, even if `work` panics.
         struct Restore(Vec<Owner>);
         impl Drop for Restore {
             fn drop(&mut self) {
@@ -132,14 +134,16 @@ impl Owners {
     }
 }
 
-/// How much stack, in bytes, the threads of an informer get.
+/// The stack sizes of an informer's threads, in bytes.
 ///
-/// A stack is address space, and costs memory only as far as it was ever used: an informer that is idle holds
-/// some 20 kB on each of its threads, whatever the sizes. They matter where address space does: under
-/// `ulimit -v` or `ulimit -d`, on 32 bits, where all memory is locked, and to code of yours that goes deep.
+/// A stack reserves address space. It takes memory only for the part that has been used: an idle
+/// informer takes about 20 kB for each of its threads, whatever the sizes. The sizes matter if
+/// address space is limited (`ulimit -v`, `ulimit -d`, 32-bit systems), if all memory is locked,
+/// and if your code recurses deeply.
 ///
-/// The system rounds up what is less than a thread can be started with. More than it can give is an error of
-/// whatever starts the thread, and so is less than a thread's thread-local variables take.
+/// The system rounds a very small size up to the minimum for a thread. Starting a thread fails if
+/// the size exceeds what the system can provide, or if the stack cannot hold the thread-local
+/// variables.
 ///
 /// ```
 /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
@@ -172,26 +176,28 @@ impl Owners {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StackSizes {
-    /// Of the thread that lists, watches and decodes, where transforms run, too, and most destructors of
-    /// objects. `None`, the default: 4 MiB,
-    /// twice what the deepest-going types of Kubernetes take, see
-    /// [`DecodeLimits::nesting`](crate::reflector::DecodeLimits::nesting); or what the environment's `RUST_MIN_STACK`
-    /// says, if that is more.
+    /// The stack size of the thread that lists, watches and decodes. Transforms and most
+    /// destructors of objects run on this thread. The default, `None`, is 4 MiB, or
+    /// `RUST_MIN_STACK` if that is larger. 4 MiB is twice the stack that the most deeply nested
+    /// types of Kubernetes need, see
+    /// [`DecodeLimits::nesting`](crate::reflector::DecodeLimits::nesting).
     ///
-    /// A [`Reflector`](crate::reflector::Reflector) by itself runs on its caller's thread.
+    /// A [`Reflector`](crate::reflector::Reflector) without an informer runs on its caller's
+    /// thread.
     pub reflector: Option<usize>,
-    /// Of the threads that handlers are called on. `None`, the default: the 2 MiB of the standard library,
-    /// or `RUST_MIN_STACK`.
+    /// The stack size of the threads that call handlers. The default, `None`, is the 2 MiB of the
+    /// standard library, or `RUST_MIN_STACK`.
     pub handlers: Option<usize>,
-    /// Of the others: the process loop, where the caller has given it no thread of his; the one that feeds
-    /// each handler; the resyncs. Index functions run there. By default as [`handlers`](Self::handlers).
+    /// The stack size of the other threads: the process loop, unless it runs on the caller's
+    /// thread, the thread that feeds each handler, and resyncs. Index functions run on these
+    /// threads. The default is that of [`handlers`](Self::handlers).
     ///
-    /// A destructor of an object may run on any of the threads.
+    /// A destructor of an object can run on any of the threads.
     pub others: Option<usize>,
 }
 
 impl StackSizes {
-    /// What the reflector's thread gets.
+    /// Returns the stack size of the reflector's thread.
     pub(crate) fn of_reflector(self) -> usize {
         const DEFAULT: usize = 4 << 20;
         self.reflector.unwrap_or_else(|| {
@@ -203,9 +209,10 @@ impl StackSizes {
     }
 }
 
-/// A thread to be, of this name and with this stack, if not the usual one. The standard library panics at a
-/// NUL, and names come from users; and so it does at sizes that the system would refuse, where it can't be
-/// more than a part of all there is.
+/// Returns a builder for a thread with this name, and with this stack size or the default. Names
+/// come from users, and the standard library panics at a NUL byte. It also panics, instead of
+/// returning an error, at sizes that no system can provide, so sizes are limited to an eighth of
+/// the address space.
 pub(crate) fn named(name: String, stack: Option<usize>) -> Builder {
     const MOST: usize = usize::MAX / 8;
     let thread = Builder::new().name(if name.contains('\0') {
@@ -223,11 +230,13 @@ pub(crate) fn named(name: String, stack: Option<usize>) -> Builder {
 #[derive(Debug)]
 pub(crate) struct Threads {
     owner: Owner,
-    /// Held by who waits for the threads, so that whoever else does returns no sooner. Before `handles`.
+    /// Held while a caller joins the threads, so that concurrent callers do not return earlier.
+    /// Taken before `handles`.
     joining: Mutex<()>,
-    /// Those that have not been joined. Nothing else is locked, and nobody is waited for, under it.
+    /// The threads that have not been joined. No other lock is taken and no thread is joined under
+    /// this lock.
     handles: Mutex<Vec<JoinHandle<()>>>,
-    /// The names of those that run, also of one that is waited for. Innermost.
+    /// The names of the running threads, including one that is being joined. Innermost.
     running: Arc<Mutex<Vec<String>>>,
 }
 
@@ -241,14 +250,14 @@ impl Threads {
         }
     }
 
-    /// Starts a thread of the group, with this stack if not the usual one.
+    /// Starts a thread of the group, with this stack size or the default.
     pub(crate) fn spawn(
         &self,
         name: String,
         stack: Option<usize>,
         work: impl FnOnce() + Send + 'static,
     ) -> io::Result<()> {
-        /// Takes the name out, also when the thread panics.
+        /// Removes the name, even if the thread panics.
         struct Running(Arc<Mutex<Vec<String>>>, String);
         impl Drop for Running {
             fn drop(&mut self) {
@@ -271,12 +280,13 @@ impl Threads {
         Ok(())
     }
 
-    /// The names of those that have not ended.
+    /// Returns the names of the threads that have not ended.
     pub(crate) fn running(&self) -> Vec<String> {
         self.running.lock().clone()
     }
 
-    /// Waits for all threads of the group. The caller has told them to end, and is none of the owner's.
+    /// Joins all threads of the group. The caller has signaled them to end, and is not one of the
+    /// owner's threads.
     pub(crate) fn join(&self) {
         let mut panics = Vec::new();
         {
@@ -291,7 +301,7 @@ impl Threads {
                 );
             }
         }
-        // A logger is user code: it may wait for the threads, too.
+        // A logger is user code and may wait for these threads, so no lock is held here.
         for (name, panic) in panics {
             log::error!("thread {name:?} {panic}");
         }

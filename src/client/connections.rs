@@ -1,5 +1,5 @@
-//! The connections to the server. New ones replace them when certificates change: those in files are rotated while a
-//! program runs.
+//! The connections to the server. They are replaced when certificates change, because certificate
+//! files are rotated while a program runs.
 
 use ureq::Agent;
 use ureq::http::Uri;
@@ -17,8 +17,8 @@ pub(super) struct Connections {
     /// `None` for a server without TLS.
     tls: Option<TlsSettings>,
     proxy: Option<Proxy>,
-    /// Requests that are under way keep the agent with which they began, and so their connection. Innermost;
-    /// not held while files are read, an agent is made, or anything is logged.
+    /// A request keeps the agent that it started with, and so its connection. Innermost lock, not
+    /// held while files are read, an agent is created, or a message is logged.
     current: Mutex<Current>,
 }
 
@@ -31,11 +31,11 @@ struct TlsSettings {
 
 struct Current {
     agent: Agent,
-    /// How often it was replaced.
+    /// The number of times the agent was replaced.
     generation: u64,
-    /// What it was made of.
+    /// The PEM data that the agent was created from.
     pems: Option<Pems>,
-    /// Why the files of now can't be used; logged once.
+    /// The reason why the current files can't be used. Logged once.
     problem: Option<String>,
 }
 
@@ -59,7 +59,8 @@ impl Connections {
             ProxyChoice::Direct => None,
         };
         let proxy = match (proxy, &tls) {
-            // With TLS to the server its authorities may change, and those for its proxy with them.
+            // The proxy of a TLS server is secured with every new agent, because the authorities
+            // may change.
             (Some(proxy), None) => {
                 let ca = config.ca.as_ref().map(PemSource::read).transpose()?;
                 Some(proxy.secured(config.insecure, ca.as_ref())?)
@@ -79,14 +80,15 @@ impl Connections {
         })
     }
 
-    /// What to make the next request with, which shows this certificate if it is given one, and how often
-    /// that has been made anew. Reads the files
-    /// of the configuration each time: they are small, and a change never goes unseen. As long as what they
-    /// hold can't be used, what they held before is.
+    /// Returns the agent for the next request and its generation. If `identity` is given, the agent
+    /// uses this client certificate.
+    ///
+    /// The configured files are read for every call: they are small, and every change is noticed.
+    /// If their content can't be used, the previous content is used.
     ///
     /// # Errors
     ///
-    /// The certificate that was given can't be used.
+    /// Returns an error if `identity` can't be used.
     pub(super) fn agent(&self, identity: Option<&(Pem, Pem)>) -> Result<(Agent, u64), Error> {
         let Some(tls) = &self.tls else {
             return match identity {
@@ -106,7 +108,8 @@ impl Connections {
         };
         let made = match identity {
             None => self.current.lock().agent(),
-            // It may be fine, and the authority not.
+            // The identity may be valid although the files are not, so it is tried with the
+            // previous CA.
             Some(identity) => {
                 let ca = self
                     .current
@@ -131,7 +134,7 @@ impl Connections {
         Ok(made)
     }
 
-    /// The agent of these, which becomes the current one if it is not.
+    /// Returns the current agent if it was created from `pems`, or else replaces it.
     fn renewed(&self, tls: &TlsSettings, pems: Pems) -> Result<(Agent, u64), Error> {
         {
             let current = self.current.lock();
@@ -142,7 +145,7 @@ impl Connections {
         let new = agent(Some(tls), Some(&pems), self.proxy.as_ref())?;
         let mut current = self.current.lock();
         if current.pems.as_ref() == Some(&pems) {
-            // Somebody else was faster.
+            // Another thread has replaced it in the meantime.
             return Ok(current.agent());
         }
         let old = std::mem::replace(&mut current.agent, new);
@@ -150,7 +153,7 @@ impl Connections {
         current.pems = Some(pems);
         let made = current.agent();
         drop(current);
-        // Its idle connections are closed.
+        // Closes its idle connections, without the lock.
         drop(old);
         log::debug!("certificates have changed: new connections are made with the new ones");
         Ok(made)

@@ -7,17 +7,18 @@ use super::response_checks::Encoding;
 #[cfg(feature = "gzip")]
 use crate::error::Error;
 
-/// The body of a response without its content encoding.
+/// The body of a response after its content encoding is decoded.
 ///
-/// After a [timeout](Error::is_timeout) it can be read on; ureq and rustls hold what has come so far.
+/// After a [timeout](Error::is_timeout), reading can continue: ureq and rustls keep the data
+/// received so far.
 pub(super) enum DecodedBody {
     Plain(ureq::BodyReader<'static>),
     #[cfg(feature = "gzip")]
     Gzip(Box<Gunzip>),
 }
 
-/// How many times its size a compressed body may unpack to, whatever the limit. A list of similar objects unpacks to 10
-/// or 20 times.
+/// The ratio of the decompressed to the compressed size that is always allowed. A list of similar
+/// objects has a ratio of 10 to 20.
 #[cfg(feature = "gzip")]
 const RATIO: u64 = 100;
 
@@ -25,13 +26,13 @@ const RATIO: u64 = 100;
 pub(super) struct Gunzip {
     decoder: MultiGzDecoder<CountingReader>,
     unpacked: u64,
-    /// How large it may be whatever the ratio.
+    /// The decompressed size that is always allowed.
     limit: u64,
 }
 
 #[cfg(feature = "gzip")]
 impl Gunzip {
-    /// A few bytes must not become gigabytes.
+    /// Prevents a few bytes from becoming gigabytes.
     fn check(&mut self, length: usize) -> io::Result<usize> {
         self.unpacked = self.unpacked.saturating_add(length as u64);
         let packed = self.decoder.get_ref().bytes;
@@ -46,7 +47,7 @@ impl Gunzip {
 }
 
 impl DecodedBody {
-    /// `limit` is for a body that has to be unpacked.
+    /// `limit` applies only to a compressed body.
     #[cfg_attr(
         not(feature = "gzip"),
         expect(unused_variables, reason = "nothing is unpacked")
@@ -72,7 +73,7 @@ impl DecodedBody {
     }
 }
 
-/// What is wrong with the encoding is an [`Error`] in the [`io::Error`].
+/// A problem with the encoding is an [`Error`] in the [`io::Error`].
 impl Read for DecodedBody {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
@@ -100,12 +101,11 @@ fn damaged(message: impl Into<String>) -> io::Error {
     io::Error::other(Error::decode(message))
 }
 
-/// Keeps what went wrong on the way apart from what is wrong with what came. The decoder goes on where it was
-/// after either.
+/// Separates a failed read from damaged data. The decoder can continue after a failed read.
 #[cfg(feature = "gzip")]
 pub(super) struct CountingReader {
     reader: ureq::BodyReader<'static>,
-    /// How many have come.
+    /// The number of compressed bytes.
     bytes: u64,
     failed: Option<io::Error>,
 }

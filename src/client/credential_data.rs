@@ -1,4 +1,4 @@
-//! Certificates, keys and tokens, as a configuration gives them and as they are used.
+//! Certificates, keys and tokens: their sources in a configuration, and the data that was read.
 
 use std::fmt;
 use std::fs;
@@ -16,7 +16,7 @@ pub(super) fn credentials_error(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Credentials(message.into()))
 }
 
-/// A text that `Debug` does not show.
+/// A string that `Debug` does not show.
 #[derive(Clone)]
 pub(super) struct Secret(pub(super) String);
 
@@ -26,7 +26,8 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Where PEM comes from, in memory or in a file, and its name in messages: `client-key of user "admin"`.
+/// A source of PEM data, in memory or in a file. `what` names it in messages:
+/// `client-key of user "admin"`.
 #[derive(Clone)]
 pub(super) struct PemSource {
     pub(super) what: String,
@@ -54,7 +55,7 @@ impl PemSource {
         }
     }
 
-    /// Reads it as it is now.
+    /// Reads the current content.
     pub(super) fn read(&self) -> Result<Pem, Error> {
         let bytes = match &self.source {
             Source::Bytes(bytes) => bytes.clone(),
@@ -89,7 +90,7 @@ impl fmt::Debug for PemSource {
     }
 }
 
-/// PEM as it was read once. Two are equal if their bytes are equal.
+/// PEM data that was read from a source. Equality compares only the bytes.
 #[derive(Clone)]
 pub(super) struct Pem {
     what: Arc<str>,
@@ -108,7 +109,7 @@ impl fmt::Display for Pem {
     }
 }
 
-/// The text of a small file without the white space around it.
+/// Reads a small text file and trims white space.
 pub(super) fn read_trimmed(path: &Path) -> io::Result<String> {
     match String::from_utf8(read(path)?) {
         Ok(text) => Ok(text.trim().to_owned()),
@@ -116,12 +117,13 @@ pub(super) fn read_trimmed(path: &Path) -> io::Result<String> {
     }
 }
 
-/// The largest file: ten times a bundle of all authorities that there are.
+/// The maximum size of a file, ten times a bundle of all public authorities.
 const FILE_LIMIT: u64 = 4 << 20;
 
-/// A small file.
+/// Reads a small file.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
-    // Asked before it is opened: that would wait for the other end of a pipe, where no stop can end it.
+    // Checked before the file is opened: opening a named pipe blocks until its other end is open,
+    // and a stop could not end this wait.
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::other("is not a regular file"));
     }

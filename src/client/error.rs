@@ -10,13 +10,15 @@ use crate::error::Error;
 use crate::status::Status;
 use crate::text::Prose;
 
-/// How much of the body of a failure is read: a `Status` with many causes is far below.
+/// The number of bytes that are read from the body of an error response. A `Status` with many
+/// causes is much smaller.
 const BODY_LIMIT: u64 = 256 * 1024;
 
-/// What Go's servers answer to a path that they do not know: unlike a missing object, it comes without a `Status`.
+/// The body of a 404 from Go servers for an unknown path. For a missing object, the body is a
+/// `Status`.
 const NO_SUCH_PATH: &str = "404 page not found";
 
-/// An answer that is not 2xx. Reads the body, which may block.
+/// Converts an error response. Reads the body, which may block.
 pub(super) fn from_response(code: u16, headers: &HeaderMap, body: impl Read) -> Error {
     let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let after_header = header("retry-after")
@@ -24,7 +26,7 @@ pub(super) fn from_response(code: u16, headers: &HeaderMap, body: impl Read) -> 
         .map(Duration::from_secs);
 
     let mut bytes = Vec::new();
-    // A body that breaks off still tells more than none.
+    // A truncated body is still useful.
     let _ = body.take(BODY_LIMIT).read_to_end(&mut bytes);
     let status = match status_in(&bytes) {
         Some(mut status) => {
@@ -75,7 +77,7 @@ fn message(code: u16, body: &[u8], location: Option<&str>) -> String {
     }
 }
 
-/// A URL without what can be a secret: user, query and fragment.
+/// Removes the parts of a URL that can contain secrets: user, query and fragment.
 fn without_secrets(url: &str) -> String {
     let url = url.split(['?', '#']).next().unwrap_or_default();
     let Some((scheme, rest)) = url.split_once("//") else {
@@ -86,7 +88,7 @@ fn without_secrets(url: &str) -> String {
     format!("{scheme}//{host}{path}")
 }
 
-/// On one line: a page of HTML has many.
+/// Puts the text on one line. An HTML page has many lines.
 fn clean(text: &str) -> String {
     Prose(&text.split_whitespace().collect::<Vec<_>>().join(" ")).to_string()
 }
@@ -146,7 +148,7 @@ mod tests {
             error_of(502, &[], "").to_string(),
             "the server answered 502 and no reason (502)"
         );
-        // JSON, but not a Status; and a Status that is none.
+        // JSON that is not a `Status`, and an invalid `Status`.
         assert_eq!(
             error_of(500, &[], r#"{"kind":"Pod"}"#).to_string(),
             r#"{"kind":"Pod"} (500)"#

@@ -1,4 +1,4 @@
-//! One request and its response, with the reasons to send it again.
+//! Sends one request, retries it, and receives its response.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,15 +24,15 @@ use crate::error::Error;
 use crate::reflector::Body;
 use crate::stop::Stop;
 
-/// The longest URL: a request line has to fit into the buffer that it is sent from.
+/// The maximum length of a URL: a request line must fit into the output buffer.
 const URL_LIMIT: usize = BUFFER - 64;
 
-/// How many times the [`response_timeout`](crate::Config::response_timeout) the body of a list may take that is
-/// decoded as it arrives: it can be of any size.
+/// The time limit for the body of a list that is decoded as it arrives, as a multiple of the
+/// [`response_timeout`](crate::Config::response_timeout). The body can have any size.
 const LIST_TIMES: u32 = 10;
 
 impl Inner {
-    /// See [`Client::request`](super::Client::request). `context` is for errors in the body.
+    /// See [`Client::request`](super::Client::request). `context` is added to errors in the body.
     pub(super) fn request(
         &self,
         request: &Request,
@@ -48,13 +48,13 @@ impl Inner {
                 Ok(response) => return Ok(response),
                 Err(error) => error,
             };
-            // A pooled connection was closed just now: once more on a new one.
+            // The server has just closed the pooled connection: retry on a new one.
             if attempt.found_closed_connection {
                 attempt.new_connection = true;
                 continue;
             }
             let code = error.status().map(|status| status.code);
-            // Whatever reason a 401 gives: once more if there are other credentials by now.
+            // After any 401, retry once if there are other credentials now.
             if code == Some(401) && !attempt.renewed {
                 match attempt.renewed()? {
                     Some(renewed) => attempt = renewed,
@@ -62,7 +62,7 @@ impl Inner {
                 }
                 continue;
             }
-            // The server names the time of the next try.
+            // The server specifies the delay before the next attempt.
             let wait = error
                 .retry_after()
                 .filter(|wait| attempt.response_timeout.is_none_or(|most| *wait <= most));
@@ -78,7 +78,8 @@ impl Inner {
     }
 }
 
-/// A request with what it is sent with: the credentials and the certificates of now.
+/// One attempt to send a request, with the credentials and certificates that were current when it
+/// was created.
 struct Attempt<'a> {
     client: &'a Inner,
     request: &'a Request,
@@ -88,18 +89,18 @@ struct Attempt<'a> {
     response_timeout: Option<Duration>,
     identity: Identity,
     agent: Agent,
-    /// Which certificates the agent was made of.
+    /// The generation of the agent, which identifies its certificates.
     generation: u64,
-    /// Whether it follows a 401.
+    /// Whether this attempt follows a 401.
     renewed: bool,
-    /// Whether it must not use a connection from the pool.
+    /// Whether this attempt must not use a pooled connection.
     new_connection: bool,
-    /// Whether it failed because the server had just closed the pooled connection.
+    /// Whether this attempt failed because the server had just closed the pooled connection.
     found_closed_connection: bool,
 }
 
 impl<'a> Attempt<'a> {
-    /// Blocks while a plugin is asked for credentials.
+    /// Blocks while a credential plugin runs.
     fn new(
         client: &'a Inner,
         request: &'a Request,
@@ -111,7 +112,7 @@ impl<'a> Attempt<'a> {
         let certificate = identity.certificate().transpose();
         let agent =
             certificate.and_then(|certificate| client.connections.agent(certificate.as_ref()));
-        // A certificate that can't be used is not used again.
+        // A certificate that can't be used is not tried again.
         let (agent, generation) = agent.inspect_err(|_| client.auth.reject(&identity))?;
         Ok(Self {
             client,
@@ -129,7 +130,8 @@ impl<'a> Attempt<'a> {
         })
     }
 
-    /// The same after a 401; `None` if there is nothing else to try.
+    /// Creates the attempt after a 401. Returns `None` if the credentials and certificates are the
+    /// same.
     fn renewed(&self) -> Result<Option<Self>, Error> {
         self.client.auth.reject(&self.identity);
         let next = Self::new(
@@ -148,8 +150,8 @@ impl<'a> Attempt<'a> {
         )
     }
 
-    /// Sends the request, and blocks until the head of the response is there. The body of one that is not 2xx is
-    /// read, too.
+    /// Sends the request and blocks until the head of the response arrives. Reads the body of an
+    /// error response as well.
     fn send(&mut self) -> Result<Response, Error> {
         self.found_closed_connection = false;
         if self.stop.is_stopped() {
@@ -176,7 +178,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// The request without its body.
+    /// Builds the request without its body.
     fn head(&self) -> Result<Builder, Error> {
         let Self {
             client, request, ..
@@ -235,10 +237,10 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// With the time limits up to the head of the response. Those of the body are [`Incoming`]'s and
-    /// [`Response`]'s.
+    /// Sets the time limits up to the head of the response. [`Incoming`] and [`Response`] limit the
+    /// body.
     fn limited<B: AsSendBody>(&self, request: http::Request<B>) -> http::Request<B> {
-        /// A limit beyond this is none; much more would overflow a point in time.
+        /// A longer limit means no limit. A much longer one would overflow an `Instant`.
         const LONG: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
         let below = |limit: Option<Duration>| limit.filter(|limit| *limit < LONG);
         let response = below(self.response_timeout);
@@ -277,7 +279,7 @@ impl<'a> Attempt<'a> {
         };
         let body = encoding.map(|encoding| DecodedBody::new(body, encoding, body_limit));
         let body = Incoming {
-            // An error of the server remains one without a body.
+            // An error response stays an error response, even if its body can't be decoded.
             open: body.ok().map(|body| (body, running)),
             stop: self.stop.clone(),
             context: self.context.clone(),
@@ -303,7 +305,7 @@ impl<'a> Attempt<'a> {
     }
 }
 
-/// Warns once, before anything is sent, if ureq-proto would log every byte of it.
+/// Logs a warning once, before the first request, if ureq-proto would log all bytes.
 fn warn_of_logged_bytes() {
     const TARGET: &str = "ureq_proto::util";
     static WARNED: AtomicBool = AtomicBool::new(false);

@@ -1,15 +1,15 @@
-//! An HTTP client for the API server, and where its configuration comes from.
+//! A blocking HTTP client for the API server, and its configuration.
 //!
 //! | type | purpose | client-go |
 //! |---|---|---|
-//! | [`Client`] | connections, credentials, limits; shared by its clones | `rest.RESTClient`, clientsets |
+//! | [`Client`] | connections, credentials and limits; shared by its clones | `rest.RESTClient`, clientsets |
 //! | [`Config`] | server, certificates, credentials, timeouts, rate limit | `rest.Config` |
 //! | `Kubeconfig`, `KubeconfigOptions` | kubeconfig files (feature `kubeconfig`) | `clientcmd` |
 //! | [`ExecConfig`] | credentials from a plugin | `clientcmdapi.ExecConfig` |
 //! | [`Impersonation`] | requests on behalf of another user | `rest.ImpersonationConfig` |
-//! | [`Request`], [`Response`] | any request | `rest.Request` |
-//! | [`api`] | objects: read, write, list, watch | typed, dynamic and metadata clients |
-//! | [`discovery`] | what the server serves | `discovery`, `restmapper` |
+//! | [`Request`], [`Response`] | any HTTP request | `rest.Request` |
+//! | [`api`] | read, write, list and watch objects | typed, dynamic and metadata clients |
+//! | [`discovery`] | the groups, versions and resources of a server | `discovery`, `restmapper` |
 //!
 //! ```
 //! use k8s_informer::client::Request;
@@ -66,20 +66,25 @@ use crate::object::{DynamicObject, GroupVersionResource, Object, PartialObjectMe
 use crate::reflector::ListerWatcher;
 use crate::stop::Stop;
 
-/// A connection to an API server: opened when needed, kept for the next request, shared by all clones.
+/// A client for one API server.
 ///
-/// Every request blocks the thread that makes it, and its [`Stop`] ends it at once, whatever it waits for. A
-/// client starts no threads, but for what can't be interrupted, on threads that nobody waits for: to resolve
-/// a name, to wait for the end of a [plugin](crate::client::ExecConfig) that was killed, and, on systems other than
-/// Unix, to read what a plugin says.
+/// It opens connections when they are needed and reuses them for later requests. It is cheap to
+/// clone; all clones share their connections, credentials, limits and discovery cache. The
+/// client-go counterpart is `rest.RESTClient`, on which the clientsets are built.
 ///
-/// Files that its [`Config`] names (tokens, certificates, authorities) are read for every request: a change
-/// counts from the next one on, and what is under way goes on. client-go's `rest.RESTClient`, and what the
-/// clientsets are made of.
+/// Every request blocks the calling thread. Its [`Stop`] ends it immediately, even while it waits
+/// for the network. The client has no background threads. Operations that cannot be interrupted run
+/// on short-lived, detached threads: resolving a host name, waiting for the exit of a killed
+/// [plugin](crate::client::ExecConfig) and, on systems other than Unix, reading the output of a
+/// plugin.
 ///
-/// No log of this crate holds a secret. At `trace` the library below it does: `ureq_proto` writes down all
-/// that it sends and receives, tokens and bodies too. If you log everything, leave that target at `debug`; the
-/// first request logs a warning otherwise.
+/// The client reads the files named in its [`Config`] (tokens, certificates, certificate
+/// authorities) for every request. A changed file takes effect with the next request; requests in
+/// progress are not affected.
+///
+/// This crate never logs secrets. The library below it does: at level `trace`, the log target
+/// `ureq_proto` contains every byte that is sent and received, including tokens and bodies. If you
+/// enable `trace` globally, set this target to `debug`. Otherwise the first request logs a warning.
 ///
 /// ```no_run
 /// use k8s_informer::{Client, Stop};
@@ -98,35 +103,36 @@ pub struct Client {
 
 struct Inner {
     connections: Connections,
-    /// Without a slash at its end.
+    /// Without a trailing slash.
     server: String,
     default_namespace: String,
     auth: Auth,
     user_agent: HeaderValue,
     connect_timeout: Option<Duration>,
     response_timeout: Option<Duration>,
-    /// Whether lists are asked for compressed.
+    /// Whether lists are requested with gzip compression.
     gzip: bool,
     policy: Arc<Policy>,
     discovery: discovery::Cache,
 }
 
 impl Client {
-    /// A client for what kubectl would use, see [`Config::try_default`].
+    /// Creates a client with the configuration that kubectl would use. See [`Config::try_default`].
     ///
     /// # Errors
     ///
-    /// As [`Config::try_default`] and [`Client::new`].
+    /// The errors of [`Config::try_default`] and [`Client::new`].
     pub fn try_default() -> Result<Self, Error> {
         Self::new(Config::try_default()?)
     }
 
-    /// Checks a configuration, reads the files that it names, and makes a client for it. Nothing is connected
-    /// yet.
+    /// Validates the configuration, reads the files named in it, and creates a client. It does not
+    /// connect to the server yet.
     ///
     /// # Errors
     ///
-    /// The URL, a certificate, a key or a token can't be used; [`Error::is_config`].
+    /// Returns an error ([`is_config`](Error::is_config)) if the URL, a certificate, a key or a
+    /// token is not usable.
     pub fn new(config: Config) -> Result<Self, Error> {
         let server = server_url(&config)?;
         let user_agent =
@@ -158,34 +164,36 @@ impl Client {
         })
     }
 
-    /// The server's URL, without a slash at its end.
+    /// Returns the URL of the server, without a trailing slash.
     pub fn server(&self) -> &str {
         &self.inner.server
     }
 
-    /// The namespace of the kubeconfig's context or of the pod; `default` if it has none.
+    /// Returns the namespace of the kubeconfig's context or of the pod. The default is `default`.
     pub fn default_namespace(&self) -> &str {
         &self.inner.default_namespace
     }
 
-    /// Makes a request. Blocks until the head of the answer is there.
+    /// Sends a request. Blocks until the head of the response has arrived.
     ///
-    /// It is sent again only where that is sure to do no harm, or the server asks for it:
+    /// The client resends a request only if this is safe or if the server requests it:
     ///
-    /// - a GET that finds its pooled connection just closed by the server, on a new one;
-    /// - after a 401, once, if there are other credentials by then: a file has changed, or a plugin gives
-    ///   others;
-    /// - after 429, or 5xx with a `Retry-After`, as often as [`Request::retries`] says, each time after the
-    ///   time that the server asks for. One that is longer than the client's
-    ///   [`response_timeout`](Config::response_timeout) is not waited for.
+    /// - A GET is resent on a new connection if the server has just closed the pooled one.
+    /// - After a 401, the request is resent once, if different credentials are available: because a
+    ///   file has changed, or because a plugin returned other credentials.
+    /// - After a 429 or 5xx with a retry delay, the request is resent after that delay, up to the
+    ///   number of times set by [`Request::retries`]. The delay is the `Retry-After` header or part
+    ///   of the `Status`. If it is longer than the [`response_timeout`](Request::response_timeout)
+    ///   of the request, the error is returned immediately.
     ///
-    /// Each time it first waits for the [rate limit](Config::rate_limit), if there is one. What the server
-    /// warns of is [passed on or logged](Config::on_warning).
+    /// Each attempt waits for the [rate limit](Config::rate_limit) first, if there is one. Warnings
+    /// of the server are passed to the handler set by [`Config::on_warning`], or logged.
     ///
     /// # Errors
     ///
-    /// What the server answered if that is not 2xx, or why there is no answer. See [`Error`]. A path with a
-    /// segment `.` or `..`, also percent-encoded, is not sent: proxies resolve it to another path.
+    /// Returns the error of the server if the status is not 2xx, or the reason why there is no
+    /// response. See [`Error`]. A path with a segment `.` or `..`, also if percent-encoded, is
+    /// rejected without sending it, because proxies would resolve it to another path.
     pub fn request(&self, request: &Request, stop: &Stop) -> Result<Response, Error> {
         let context: Arc<str> =
             format!("{} {}{}", request.method, self.inner.server, request.path).into();
@@ -195,10 +203,11 @@ impl Client {
         response.map_err(|error| error.context(context.to_string()))
     }
 
-    /// Lists and watches a resource, in one namespace or (`None`) in all of them: for a
-    /// [`Reflector`](crate::reflector::Reflector) or a single informer. client-go's `NewListWatchFromClient`.
+    /// Returns a lister-watcher for a resource in one namespace, or in all namespaces with `None`.
+    /// Use it with a [`Reflector`](crate::reflector::Reflector) or a single informer. The client-go
+    /// counterpart is `NewListWatchFromClient`.
     ///
-    /// For the metadata alone, see
+    /// To list and watch only the metadata, use
     /// [`metadata_lister_watcher`](crate::reflector::ListerWatcherSource::metadata_lister_watcher).
     #[doc(alias = "NewListWatchFromClient")]
     pub fn lister_watcher(
@@ -213,15 +222,17 @@ impl Client {
         ))
     }
 
-    /// Reads and writes the objects of a type in a namespace; `None` for kinds that don't live in one, and to
-    /// list and watch those of all namespaces.
+    /// Returns an [`Api`] for the objects of type `T` in a namespace.
+    ///
+    /// Pass `None` for cluster-scoped kinds, or to list and watch the objects of all namespaces.
     pub fn api<T: Resource>(&self, namespace: Option<&str>) -> Api<T> {
         Api::typed(self.clone(), namespace)
     }
 
-    /// Reads and writes objects of a resource that is known only at run time, in a namespace; `None` for
-    /// kinds that don't live in one, and to list and watch those of all namespaces.
-    /// [`discover`](Self::discover) finds the resource by its name.
+    /// Returns an [`Api`] for a resource that is known only at run time.
+    ///
+    /// Pass `None` as the namespace for cluster-scoped resources, or to list and watch the objects
+    /// of all namespaces. To find a resource by its name, use [`discover`](Self::discover).
     pub fn dynamic_api(
         &self,
         resource: &GroupVersionResource,
@@ -230,8 +241,11 @@ impl Client {
         self.dynamic_api_as(resource, namespace)
     }
 
-    /// As [`dynamic_api`](Self::dynamic_api), of a type that says neither where its objects are nor of what
-    /// kind they have to be: a custom struct with the fields that you need.
+    /// Like [`dynamic_api`](Self::dynamic_api), but decodes the objects into a type of your choice:
+    /// for example a custom struct with only the fields that you need.
+    ///
+    /// The path depends only on `resource`, and objects of any kind are accepted. If `T` implements
+    /// [`Resource`], that implementation is ignored.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
@@ -260,9 +274,10 @@ impl Client {
         Api::dynamic(self.clone(), resource, namespace)
     }
 
-    /// Reads the metadata of a resource's objects, and nothing else of them, in a namespace; `None` for kinds
-    /// that don't live in one, and to list and watch those of all namespaces. They can be patched and
-    /// deleted, but not replaced.
+    /// Returns an [`Api`] that reads only the metadata of objects.
+    ///
+    /// Pass `None` as the namespace for cluster-scoped resources, or to list and watch the objects
+    /// of all namespaces. The objects can be patched and deleted, but not replaced.
     pub fn metadata_api(
         &self,
         resource: &GroupVersionResource,
@@ -272,13 +287,12 @@ impl Client {
     }
 }
 
-/// `k8s-informer/VERSION (os/arch)`.
 fn default_user_agent() -> String {
     use std::env::consts::{ARCH, OS};
     format!("k8s-informer/{} ({OS}/{ARCH})", env!("CARGO_PKG_VERSION"))
 }
 
-/// Without any credential.
+/// Omits the credentials.
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client")

@@ -7,7 +7,8 @@ use ureq::http::Method;
 use crate::error::Error;
 use crate::text::{UNRESERVED, percent_encoded};
 
-/// Any request to the API server, for what the crate has no words for.
+/// An HTTP request to the API server, for endpoints that [`Api`](crate::client::api::Api) does not
+/// cover.
 ///
 /// ```
 /// use k8s_informer::client::Request;
@@ -35,24 +36,26 @@ pub struct Request {
     pub(super) purpose: Purpose,
 }
 
-/// What a request is for, as far as that makes a difference to how it is made.
+/// The purpose of a request. It affects compression, time limits and metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     Any,
-    /// A list, which may be long: it is asked for compressed, if this client does so.
+    /// A list. Requested with compression if the client uses it, because lists can be long.
     List,
-    /// A stream that ends when it ends, and whose events must not wait for others to be compressed with.
+    /// A stream of events with no known end. It is never compressed, because a compressing server
+    /// delays events.
     Watch,
 }
 
 impl Request {
-    /// How often a request is sent again because the server asks for it: 10 times, as in client-go.
+    /// The default number of retries that the server requests: 10, as in client-go.
     pub const DEFAULT_RETRIES: u32 = 10;
 
     fn new(method: Method, path: impl Into<String>) -> Self {
         let path = path.into();
         let (path, query) = path.split_once('?').unwrap_or((&path, ""));
-        // Without it the path would go on where the server's name ends, and the token to another host.
+        // Without the slash, the path could extend the host name and send the token to another
+        // host.
         let slash = if path.starts_with('/') { "" } else { "/" };
         Self {
             method,
@@ -69,32 +72,33 @@ impl Request {
         }
     }
 
-    /// GET of a path, which may have a query.
+    /// Creates a GET request. The path may include a query.
     pub fn get(path: impl Into<String>) -> Self {
         Self::new(Method::GET, path)
     }
 
-    /// POST to a path: creates.
+    /// Creates a POST request, which creates an object.
     pub fn post(path: impl Into<String>) -> Self {
         Self::new(Method::POST, path)
     }
 
-    /// PUT to a path: replaces.
+    /// Creates a PUT request, which replaces an object.
     pub fn put(path: impl Into<String>) -> Self {
         Self::new(Method::PUT, path)
     }
 
-    /// PATCH of a path; set the [`content_type`](Self::content_type) to say what kind of patch it is.
+    /// Creates a PATCH request. Set the [`content_type`](Self::content_type) to the type of the
+    /// patch.
     pub fn patch(path: impl Into<String>) -> Self {
         Self::new(Method::PATCH, path)
     }
 
-    /// DELETE of a path; may have a body.
+    /// Creates a DELETE request, with an optional body.
     pub fn delete(path: impl Into<String>) -> Self {
         Self::new(Method::DELETE, path)
     }
 
-    /// Adds a parameter to the query; it is percent-encoded.
+    /// Adds a query parameter. The name and the value are percent-encoded.
     pub fn query(self, name: &str, value: &str) -> Self {
         let parameter = format!(
             "{}={}",
@@ -104,8 +108,8 @@ impl Request {
         self.raw_query(&parameter)
     }
 
-    /// Adds to the query what is percent-encoded already, as
-    /// [`ListOptions::to_query`](crate::reflector::ListOptions::to_query) gives it.
+    /// Appends a query that is already percent-encoded, such as the result of
+    /// [`ListOptions::to_query`](crate::reflector::ListOptions::to_query).
     pub fn raw_query(mut self, query: &str) -> Self {
         if !self.query.is_empty() && !query.is_empty() {
             self.query.push('&');
@@ -114,11 +118,11 @@ impl Request {
         self
     }
 
-    /// The body, as JSON.
+    /// Sets the body to a value, serialized as JSON.
     ///
     /// # Errors
     ///
-    /// The value can't be written as JSON.
+    /// Returns an error if the value cannot be serialized.
     pub fn json<T: Serialize + ?Sized>(self, body: &T) -> Result<Self, Error> {
         match serde_json::to_vec(body) {
             Ok(body) => Ok(self.body(body)),
@@ -126,49 +130,53 @@ impl Request {
         }
     }
 
-    /// The body, as it is.
+    /// Sets the body to raw bytes.
     pub fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
         self.body = Some(body.into());
         self
     }
 
-    /// The type of the body in place of `application/json`, such as `application/merge-patch+json`.
+    /// Sets the `Content-Type`. Default: `application/json`.
     pub fn content_type(mut self, content_type: impl Into<String>) -> Self {
         self.content_type = content_type.into();
         self
     }
 
-    /// The type asked for in place of `application/json`.
+    /// Sets the `Accept` header. Default: `application/json`.
     pub fn accept(mut self, accept: impl Into<String>) -> Self {
         self.accept = accept.into();
         self
     }
 
-    /// How often it is sent again after 429, or 5xx with a `Retry-After`; [10](Self::DEFAULT_RETRIES) unless
-    /// set, 0 for never. client-go's `MaxRetries`.
+    /// Sets how many times the request is resent after a 429 or 5xx response with a retry delay.
+    /// The delay is the `Retry-After` header or part of the `Status`. The default is
+    /// [10](Self::DEFAULT_RETRIES); 0 disables retries. The client-go counterpart is `MaxRetries`.
     pub fn retries(mut self, retries: u32) -> Self {
         self.retries = retries;
         self
     }
 
-    /// How long the head of the answer may take, in place of the client's
-    /// [`response_timeout`](crate::Config::response_timeout); `None` is forever.
+    /// Sets the time limit for sending the request, then for waiting for the head of the response,
+    /// and then for reading the body as a whole; `None` for no limit. The default is the client's
+    /// [`response_timeout`](crate::Config::response_timeout).
     pub fn response_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.response_timeout = Some(timeout.into());
         self
     }
 
-    /// How long a read of the answer's body may wait, in place of the client's
-    /// [`response_timeout`](crate::Config::response_timeout); `None` is forever, as a
-    /// watch needs that has no other sign of life. A read that waited for so long fails with
-    /// [`TimedOut`](std::io::ErrorKind::TimedOut), and can be tried again.
+    /// Sets how long one read of the response body may block; `None` for no limit. The default is
+    /// the client's [`response_timeout`](crate::Config::response_timeout).
+    ///
+    /// Use `None` for watches, which can be silent for any length of time. A read that times out
+    /// fails with [`TimedOut`](std::io::ErrorKind::TimedOut) and can be repeated.
     pub fn idle_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.idle_timeout = Some(timeout.into());
         self
     }
 
-    /// How many bytes the body of the answer may have for [`Response::bytes`](crate::client::Response::bytes) and
-    /// [`Response::json`](crate::client::Response::json), in place of the client's
+    /// Sets the maximum size of the response body in bytes for
+    /// [`Response::bytes`](crate::client::Response::bytes) and
+    /// [`Response::json`](crate::client::Response::json). The default is the client's
     /// [`body_limit`](crate::Config::body_limit).
     ///
     /// ```
@@ -188,7 +196,7 @@ impl Request {
         self
     }
 
-    /// Refuses a path that a proxy would normalize to another one.
+    /// Rejects a path that a proxy would normalize to another one.
     pub(super) fn check_path(&self) -> Result<(), Error> {
         let is_dots = |segment: &str| {
             matches!(
@@ -210,7 +218,7 @@ impl Request {
     }
 }
 
-/// Method and path: what may be secret stands in the query and the body.
+/// Shows only the method and the path: the query and the body can contain secrets.
 impl fmt::Debug for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.method, self.path)

@@ -8,7 +8,7 @@ use crate::reflector::{Body, ListerWatcher, ListerWatcherSource};
 use crate::stop::Stop;
 use crate::wire::ListOptions;
 
-/// Metadata alone; the whole object from a server that doesn't know that.
+/// Requests only the metadata. Servers that do not support this return the whole object.
 pub(super) const PARTIAL: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json";
 pub(super) const PARTIAL_LIST: &str =
@@ -16,12 +16,12 @@ pub(super) const PARTIAL_LIST: &str =
 
 /// Lists and watches one resource, in one namespace or all.
 ///
-/// Responses are JSON; with the feature `gzip` lists are compressed, see
+/// Responses are JSON. With the feature `gzip`, lists are compressed; see
 /// [`Config::disable_compression`](crate::Config::disable_compression).
 #[derive(Clone, Debug)]
 pub(super) struct ResourceListerWatcher {
     client: Client,
-    /// Refused by every request if it can't be one.
+    /// The path of the collection. An invalid path is returned as an error by every request.
     path: Result<String, Error>,
     description: String,
     metadata_only: bool,
@@ -43,7 +43,6 @@ impl ResourceListerWatcher {
         }
     }
 
-    /// Asks for metadata alone.
     pub(super) fn metadata_only(self) -> Self {
         Self {
             metadata_only: true,
@@ -51,7 +50,7 @@ impl ResourceListerWatcher {
         }
     }
 
-    /// LIST, whose body is still to be read.
+    /// Sends a LIST. The caller reads the body.
     pub(super) fn list_response(
         &self,
         options: &ListOptions,
@@ -65,7 +64,7 @@ impl ResourceListerWatcher {
     }
 
     fn request(&self, query: &str, partial: &str) -> Result<Request, Error> {
-        // A reflector waits on its own, and shows why.
+        // No retries here: the reflector backs off and reports the error.
         let request = Request::get(self.path.clone()?).raw_query(query).retries(0);
         Ok(if self.metadata_only {
             request.accept(partial)
@@ -74,7 +73,7 @@ impl ResourceListerWatcher {
         })
     }
 
-    /// `check` is what the answer has to be beside 2xx.
+    /// `check` validates the head of a 2xx response.
     fn get(
         &self,
         verb: &str,
@@ -91,7 +90,7 @@ impl ResourceListerWatcher {
     }
 }
 
-/// What a request is about, for messages: `deployments.apps/status "web" in namespace "default"`.
+/// Describes a request in messages: `deployments.apps/status "web" in namespace "default"`.
 pub(super) fn describe(
     resource: &GroupVersionResource,
     subresource: &str,
@@ -144,7 +143,7 @@ impl ListerWatcher for ResourceListerWatcher {
 
     fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
         let request = self.request(&options.to_watch_query(), PARTIAL);
-        // How long it may be silent only the reflector knows, which tells the body.
+        // The reflector sets the idle timeout with each read.
         let request = request.map(|request| request.idle_timeout(None).purpose(Purpose::Watch));
         let response = self.get("watch", request, stop, |response| {
             response_checks::check_watch(response.status)?;

@@ -16,12 +16,13 @@ use crate::reflector::{Body, TimedRead};
 use crate::stack;
 use crate::stop::Stop;
 
-/// How much is read from a body at once.
+/// The number of bytes to read from a body at once.
 pub(super) const READ_BUFFER: usize = 32 << 10;
 
-/// A 2xx answer: its head is here, its body is still to be read.
+/// A response with status 2xx. Its head has arrived, its body has not been read yet.
 ///
-/// Read the body to its end and the connection is used again; drop it before and the connection is closed.
+/// If you read the body to its end, the connection is reused. If you drop the response earlier, the
+/// connection is closed.
 ///
 /// ```
 /// use k8s_informer::testing::ApiServer;
@@ -36,7 +37,7 @@ pub(super) const READ_BUFFER: usize = 32 << 10;
 /// let version: serde_json::Value = response.json()?;
 /// assert!(version["gitVersion"].is_string());
 ///
-/// // What may be long, as it comes.
+/// // Stream a body that may be large.
 /// let mut body = client.request(&Request::get("/api/v1/pods"), &stop)?.into_body();
 /// let mut text = String::new();
 /// body.read_to_string(&mut text)?;
@@ -47,38 +48,44 @@ pub struct Response {
     pub(super) status: u16,
     pub(super) headers: HeaderMap,
     pub(super) body: Incoming,
-    /// The most that is read of it as a whole.
+    /// The maximum size when the body is read as a whole.
     pub(super) body_limit: u64,
-    /// How long reading it as a whole may take.
+    /// The time limit when the body is read as a whole.
     pub(super) time_limit: Option<Duration>,
 }
 
 impl Response {
-    /// The status code: 200, 201 …
+    /// The status code, such as 200 or 201.
     pub fn status(&self) -> u16 {
         self.status
     }
 
-    /// The first header of that name, if it is text. Case does not matter in names.
+    /// Returns the first header with this name, if its value is text. The name is not
+    /// case-sensitive.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// The body as a stream: reads block, and end with an error when the request's stop is given. Only silence
-    /// is limited, neither the time nor the size of the whole.
+    /// Returns the body as a stream.
     ///
-    /// A read that has waited for longer than the [`idle_timeout`](crate::client::Request::idle_timeout), or than the limit
-    /// of [`Body::read_within`], fails with [`io::ErrorKind::TimedOut`] and loses nothing: it can be tried again.
+    /// Reads block, and fail when the request is stopped. Neither the total time nor the total size
+    /// is limited, only the time without new data.
+    ///
+    /// A read that waits longer than the [`idle_timeout`](crate::client::Request::idle_timeout), or
+    /// than the timeout of [`Body::read_within`], fails with [`io::ErrorKind::TimedOut`]. No data
+    /// is lost: you can retry the read.
     pub fn into_body(self) -> Body {
         Body::timed(self.body)
     }
 
-    /// Reads the whole body, up to the [`body_limit`](crate::client::Request::body_limit), for at most the
+    /// Reads the whole body. Blocks for at most the
     /// [`response_timeout`](crate::client::Request::response_timeout).
     ///
     /// # Errors
     ///
-    /// It broke off, took too long, was stopped, or is too large.
+    /// Returns an error if the connection breaks, if the time limit is reached, if the request is
+    /// stopped, or if the body is larger than the
+    /// [`body_limit`](crate::client::Request::body_limit).
     pub fn bytes(self) -> Result<Vec<u8>, Error> {
         let mut bytes = Vec::new();
         self.read_whole(|read| {
@@ -88,7 +95,7 @@ impl Response {
         Ok(bytes)
     }
 
-    /// Reads the body to its end and drops it, however large it is.
+    /// Reads the body to its end without a size limit, and drops it.
     pub(super) fn discard(self) -> Result<(), Error> {
         Self {
             body_limit: u64::MAX,
@@ -97,13 +104,14 @@ impl Response {
         .read_whole(|_| Ok(()))
     }
 
-    /// Passes the body to `each`, piece by piece. It is refused as soon as it is too large, or has taken too
-    /// long as a whole: a body that drips is never silent for long.
+    /// Passes the body to `each` in pieces. Returns an error as soon as the body is too large or
+    /// takes too long as a whole. The time without new data is not enough as a limit: a body that
+    /// arrives byte by byte never reaches it.
     pub(super) fn read_whole(
         mut self,
         mut each: impl FnMut(&[u8]) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        // One that says so needs not be read.
+        // A body with a `Content-Length` above the limit is not read at all.
         let known = self
             .header("content-length")
             .and_then(|length| length.parse::<u64>().ok());
@@ -154,13 +162,14 @@ impl Response {
             .context(self.body.context.to_string())
     }
 
-    /// Reads the whole body, as [`bytes`](Self::bytes), and decodes it: on a thread with more stack, if it is
-    /// nested more than 32 levels deep.
+    /// Reads the whole body, as [`bytes`](Self::bytes) does, and deserializes it. JSON with more
+    /// than 32 levels of nesting is deserialized on a thread with a larger stack.
     ///
     /// # Errors
     ///
-    /// As [`bytes`](Self::bytes); or it is not what `T` expects. The message has the path of the field, but no values.
-    /// The keys of maps are shown as `[…]`.
+    /// The same as for [`bytes`](Self::bytes). Also returns an error if the JSON does not match
+    /// `T`. The message contains the path of the field but no values. The keys of maps are shown as
+    /// `[…]`.
     pub fn json<T: DeserializeOwned + Send>(self) -> Result<T, Error> {
         let context = self.body.context.clone();
         let bytes = self.bytes()?;
@@ -179,17 +188,17 @@ impl fmt::Debug for Response {
     }
 }
 
-/// A body on its connection. Its errors are IO errors with an [`Error`] inside.
+/// A response body on its connection. Its IO errors wrap an [`Error`].
 pub(super) struct Incoming {
-    /// What is read, and what keeps its connection within reach of the stop; `None` once it has ended, which gives
-    /// the connection back.
+    /// The reader, and the call through which the stop reaches the connection. `None` after the end
+    /// of the body, which returns the connection to the pool, or after an error, which closes it.
     pub(super) open: Option<(DecodedBody, Running)>,
     pub(super) stop: Stop,
-    /// What was requested, for messages.
+    /// The request, for messages.
     pub(super) context: Arc<str>,
-    /// How long a read may wait unless it says so; `None` is forever.
+    /// The default limit for the wait of one read. `None` means no limit.
     pub(super) idle_timeout: Option<Duration>,
-    /// Until when all of it has to be read.
+    /// The deadline for the whole body.
     pub(super) deadline: Option<Instant>,
     pub(super) metrics: Arc<RequestMetrics>,
     pub(super) failed: Option<Error>,
@@ -222,12 +231,13 @@ impl TimedRead for Incoming {
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             return Err(self.fail(Error::timeout("the body was not complete in time")));
         }
-        // A point in time too far away to be represented is no limit.
+        // A point in time that can't be represented means no limit.
         let silence = timeout.or(self.idle_timeout);
         let silence = silence.and_then(|timeout| now.checked_add(timeout));
         running.deadline().set(shorter(silence, self.deadline));
         match reader.read(buffer).map_err(from_io) {
-            // Also an end: a body that ends with its connection looks complete after a shutdown.
+            // Includes the end of the body: a body that ends with its connection looks complete
+            // after a shutdown.
             Ok(0) | Err(_) if self.stop.is_stopped() => Err(self.fail(Error::stopped())),
             Ok(length) => {
                 self.metrics.received(length);
@@ -245,7 +255,7 @@ impl TimedRead for Incoming {
     }
 }
 
-/// The nearer of two limits; `None` is no limit.
+/// The smaller of two limits. `None` means no limit.
 fn shorter<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),

@@ -1,15 +1,15 @@
-//! Checks of the head of a response, before its body is taken for what was requested.
+//! Checks the head of a response before its body is used.
 
 use ureq::http::{HeaderMap, HeaderName, header};
 
 use crate::error::Error;
 use crate::status::Status;
 
-/// How much of a name that the server gave goes into a message.
+/// The maximum number of bytes of a header value in a message.
 const NAME_LIMIT: usize = 100;
 
-/// Checks that all readers agree on where the body ends: a difference between two of them lets one response be
-/// smuggled into another.
+/// Checks that the end of the body is unambiguous. If two readers disagree on it, one response can
+/// be smuggled into another.
 pub(super) fn check_framing(headers: &HeaderMap) -> Result<(), Error> {
     let mut encodings = headers.get_all(header::TRANSFER_ENCODING).iter().peekable();
     if encodings.peek().is_none() {
@@ -28,15 +28,15 @@ pub(super) fn check_framing(headers: &HeaderMap) -> Result<(), Error> {
     ))
 }
 
-/// How a body is encoded.
+/// The content encoding of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Encoding {
     Identity,
-    /// Only where it was asked for.
+    /// Valid only if it was requested.
     Gzip,
 }
 
-/// Returns how the body is encoded; an error unless it is plain, or encoded as requested.
+/// Returns the content encoding. Returns an error if it was not requested.
 pub(super) fn encoding(headers: &HeaderMap, gzip: bool) -> Result<Encoding, Error> {
     match first(headers, header::CONTENT_ENCODING) {
         None => Ok(Encoding::Identity),
@@ -49,7 +49,8 @@ pub(super) fn encoding(headers: &HeaderMap, gzip: bool) -> Result<Encoding, Erro
     }
 }
 
-/// Checks that the body of a LIST or a WATCH is JSON. A response without a content type is taken for JSON.
+/// Checks that the body of a LIST or a WATCH is JSON. A response without a content type counts as
+/// JSON.
 pub(super) fn check_json(headers: &HeaderMap) -> Result<(), Error> {
     match first(headers, header::CONTENT_TYPE) {
         Some(given) if !given.eq_ignore_ascii_case("application/json") => {
@@ -62,7 +63,7 @@ pub(super) fn check_json(headers: &HeaderMap) -> Result<(), Error> {
     }
 }
 
-/// Checks the code of a WATCH: only 200 has a stream.
+/// Checks the status code of a WATCH: only 200 has a stream.
 pub(super) fn check_watch(code: u16) -> Result<(), Error> {
     if code == 200 {
         return Ok(());
@@ -79,14 +80,14 @@ pub(super) fn check_watch(code: u16) -> Result<(), Error> {
     ))
 }
 
-/// The value without its parameters; `None` also if there is nothing in it.
+/// The header's value without its parameters. `None` if it is missing or empty.
 fn first(headers: &HeaderMap, header: HeaderName) -> Option<&str> {
     let value = headers.get(header)?.to_str().unwrap_or("not text");
     let value = value.split(';').next().unwrap_or_default().trim();
     (!value.is_empty()).then_some(value)
 }
 
-/// Of visible ASCII, as the head's values are.
+/// Truncates a value for a message. It is visible ASCII, so any byte is a character boundary.
 fn name(value: &str) -> &str {
     value.get(..NAME_LIMIT).unwrap_or(value)
 }

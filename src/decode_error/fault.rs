@@ -2,11 +2,11 @@ use std::fmt::{self, Display};
 
 use serde::de::{Error, Expected, Unexpected};
 
-/// What is wrong with a value.
+/// The error of a value.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) text: String,
-    /// Whether the text is a type's own, and may contain values.
+    /// Whether the text comes from a custom deserializer and may contain values.
     pub(super) is_custom: bool,
 }
 
@@ -22,7 +22,8 @@ impl Fault {
         Self::of_serde("not of the expected form".to_owned())
     }
 
-    /// Of an error that serde_json made: `invalid type: string "hunter2", expected u32 at line 1 column 9`.
+    /// Converts an error of serde_json: `invalid type: string "hunter2", expected u32 at line 1
+    /// column 9`.
     pub(super) fn of_serde_json(text: &str) -> Self {
         let text = without_position(text);
         let is_field = |rest: &str| {
@@ -46,7 +47,7 @@ impl Fault {
         }
     }
 
-    /// With what kind of value was found, of what serde shows of it.
+    /// Keeps the kind of the value from serde's description `found`, and drops the value.
     fn unexpected(what: &str, found: &str, expected: &dyn Display) -> Self {
         const KINDS: [&str; 13] = [
             "boolean",
@@ -87,7 +88,8 @@ impl std::error::Error for Fault {}
 impl Error for Fault {
     fn custom<T: Display>(message: T) -> Self {
         let text = message.to_string();
-        // `derive` has no other way to report this. The name is that of the type.
+        // The error of a derived deserializer for an untagged enum, for which serde has no other
+        // method. It contains the name of the type and no value.
         let name = text.strip_prefix("data did not match any variant of untagged enum ");
         let is_derived = name.is_some_and(|name| {
             name.bytes()
@@ -128,7 +130,7 @@ impl Error for Fault {
     }
 }
 
-/// Returns a text of serde_json's without ` at line 1 column 9`.
+/// Removes the position that serde_json appends: ` at line 1 column 9`.
 pub(super) fn without_position(text: &str) -> &str {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.rsplit_once(" at line ") {

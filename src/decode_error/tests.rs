@@ -168,7 +168,7 @@ fn error_has_path_of_fields_without_content() {
             r#"{"data": {"hunter2": "x"}}"#,
             "data[…]: invalid type: string, expected u32",
         ),
-        // A key that is called as a field is no field.
+        // A map key that equals a field name is not a field.
         (
             r#"{"data": {"spec": "x"}}"#,
             "data[…]: invalid type: string, expected u32",
@@ -181,7 +181,7 @@ fn error_has_path_of_fields_without_content() {
             r#"{"spec": {"inner": {"spec": {"inner": {"spec": {"replicas": []}}}}}}"#,
             "spec.inner.spec.inner.spec.replicas: invalid type: sequence, expected i32",
         ),
-        // What is not declared is content; what has come after it is not below it.
+        // An undeclared field is skipped, and later fields are not below it.
         (
             r#"{"hunter2": {"a": [1]}, "spec": {"tree": {"hunter2": [[{}]]}, "replicas": false}}"#,
             "spec.replicas: invalid type: boolean, expected i32",
@@ -214,7 +214,7 @@ fn error_path_goes_through_enums_and_flatten() {
             r#"{"oneOf": {"hunter2": 1}}"#,
             "oneOf: unknown variant, expected `configMap`, `pair`, `secret`",
         ),
-        // These are read ahead: the path ends where they begin.
+        // These types buffer their content, so the path ends where it begins.
         (
             r#"{"tagged": {"type": "A", "size": "hunter2"}}"#,
             "tagged: invalid type: string, expected u32",
@@ -334,7 +334,7 @@ fn error_at_any_depth_is_explained_on_a_small_stack() {
         .spawn(move || {
             for levels in [0, 1, 5, 20, 62] {
                 let json = nested(levels);
-                // The type recurses, too.
+                // Decoding this recursive type needs a large stack as well.
                 let error = stack::with_room(json.as_bytes(), 8, || {
                     serde_json::from_str::<Widget>(&json).err().unwrap()
                 });

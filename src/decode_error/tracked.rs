@@ -8,13 +8,14 @@ use serde::de::{
 use super::DYNAMIC_OBJECT;
 use super::fault::{Fault, without_position};
 
-/// Where the decoding is, and what went wrong there. A part of the path stays once its value has failed.
+/// The position of the decoder and the error there. The step to a failed value stays in the path.
 #[derive(Default)]
 pub(super) struct Track {
     path: RefCell<Vec<Step>>,
-    /// The last name of a field or variant that was read.
+    /// The last declared name that was read, of a field or a variant.
     name: Cell<Option<&'static str>>,
-    /// An error on its way out through the methods of serde_json, which have errors of their own.
+    /// An error that passes through methods of serde_json. These have a different error type, so it
+    /// is stored here.
     fault: RefCell<Option<Fault>>,
 }
 
@@ -22,7 +23,7 @@ pub(super) struct Track {
 enum Step {
     Name(&'static str),
     Index(usize),
-    /// A key that no type declares.
+    /// A map key that no type declares.
     Key,
 }
 
@@ -77,7 +78,7 @@ impl Track {
     }
 }
 
-/// A deserializer, or what it is given or gives, whose values are tracked.
+/// A deserializer, a visitor, or one of their parts, whose values are tracked.
 pub(super) struct Tracked<'t, X> {
     inner: X,
     scope: Scope<'t>,
@@ -86,7 +87,7 @@ pub(super) struct Tracked<'t, X> {
 #[derive(Clone, Copy)]
 struct Scope<'t> {
     track: &'t Track,
-    /// The names of the type that may be read here, as keys or variants.
+    /// The declared names that can be read here, as keys or variants.
     names: &'static [&'static str],
 }
 
@@ -101,7 +102,7 @@ impl<'t> Scope<'t> {
         Tracked { inner, scope: self }
     }
 
-    /// The scope of a value: its names are not known yet.
+    /// Returns the scope of a nested value. Its names are not known yet.
     fn value(self) -> Self {
         self.with(&[])
     }
@@ -119,7 +120,7 @@ impl<'t> Scope<'t> {
     }
 }
 
-/// Methods of a deserializer, and the argument with the names of the type, if there is one.
+/// Generates deserializer methods. `=> names` marks the argument that holds the declared names.
 macro_rules! deserialize {
     ($($method:ident $(($($argument:ident: $type:ty),*) $(=> $names:ident)?)?)*) => {$(
         fn $method<V: Visitor<'de>>(self $($(, $argument: $type)*)?, visitor: V) -> Result<V::Value, Fault> {
@@ -169,7 +170,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Tracked<'_, D> {
     }
 }
 
-/// Methods of a visitor: for values without parts, for texts, and for what has parts.
+/// Generates visitor methods for plain values, texts, and wrappers of a value.
 macro_rules! visit {
     (plain: $($method:ident($($type:ty)?))*) => {$(
         fn $method<E: Error>(self $(, value: $type)?) -> Result<V::Value, E> {
@@ -244,7 +245,7 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Tracked<'_, S> {
 /// The elements of an array, or the entries of an object.
 struct Parts<'t, A> {
     inner: A,
-    /// With the fields of the type.
+    /// Has the fields of the type.
     scope: Scope<'t>,
     /// The depth of the array or object.
     depth: usize,

@@ -16,32 +16,34 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, thread};
 use crate::threads::{self, Owners, StackSizes};
 
-/// How long the process loop pauses after a queue that broke (C2).
+/// The pause of the process loop after a panic in the queue.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What the process loop does with the changes of one object. client-go's `ProcessFunc`.
+/// A callback that processes the changes of one object. The second argument is whether they belong
+/// to the initial list. client-go's `ProcessFunc`.
 pub type ProcessFn<T> = Box<dyn FnMut(&Deltas<T>, bool) -> Result<(), ProcessError> + Send>;
 
-/// What the process loop does with the changes of many objects at once. client-go's `ProcessBatchFunc`.
+/// A callback that processes the changes of many objects at once. The second argument is whether
+/// they belong to the initial list. client-go's `ProcessBatchFunc`.
 pub type ProcessBatchFn<T> = Box<dyn FnMut(&[Deltas<T>], bool) -> Result<(), ProcessError> + Send>;
 
-/// What a [`Controller`] is made of. client-go's `cache.Config`.
+/// Configuration for a [`Controller`]. client-go's `cache.Config`.
 #[non_exhaustive]
 pub struct ControllerConfig<T> {
-    /// Between the reflector and the process loop.
+    /// The queue between the reflector and the process loop.
     pub queue: Arc<dyn Queue<T>>,
-    /// What is listed and watched.
+    /// The source of the objects.
     pub lister_watcher: Arc<dyn ListerWatcher>,
-    /// What is done with what comes out of the queue.
+    /// Called with the changes that the process loop pops from the queue.
     pub process: ProcessFn<T>,
-    /// What is done with several at once, if the queue lets them go together (C4). Without it each is
-    /// processed by itself.
+    /// Called with the changes of several objects, if the queue returns them together. If `None`,
+    /// `process` is called for each object.
     pub process_batch: Option<ProcessBatchFn<T>>,
-    /// How the reflector goes about it.
+    /// The options of the reflector.
     pub reflector: ReflectorOptions,
-    /// Called with the stop when the controller begins to run.
+    /// Called with the stop signal when the controller starts to run.
     pub(super) begins: Option<Begins>,
-    /// Where objects come from that the reflector is to drop.
+    /// A source of unused objects that the reflector thread frees.
     pub(super) reclaim: Option<Arc<dyn Reclaim>>,
     /// Called with each failure of the reflector.
     pub(super) on_failure: Option<OnFailure>,
@@ -50,7 +52,7 @@ pub struct ControllerConfig<T> {
 type Begins = Box<dyn FnOnce(&Stop) + Send>;
 
 impl<T> ControllerConfig<T> {
-    /// With the default options for the reflector.
+    /// Creates a configuration with the default options for the reflector.
     pub fn new(
         queue: Arc<dyn Queue<T>>,
         lister_watcher: Arc<dyn ListerWatcher>,
@@ -78,7 +80,8 @@ impl<T> fmt::Debug for ControllerConfig<T> {
     }
 }
 
-/// A reflector that fills a queue, and a loop that empties it. client-go's `Controller` of `tools/cache`.
+/// Runs a reflector that fills a queue, and a process loop that empties it. client-go's
+/// `Controller` of `tools/cache`.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -112,9 +115,9 @@ pub struct Controller<T> {
     name: Arc<str>,
     queue: Arc<dyn Queue<T>>,
     reflector: Reflector<T>,
-    /// Taken by `run`, which happens once.
+    /// `None` once `run` has been called.
     process: Mutex<Option<ProcessLoop<T>>>,
-    /// Whether the process loop is running: for messages only.
+    /// Whether the process loop is running; only for messages.
     processing: AtomicBool,
 }
 
@@ -125,7 +128,7 @@ struct ProcessLoop<T> {
 }
 
 impl<T: Object + DeserializeOwned> Controller<T> {
-    /// Nothing happens before [`run`](Self::run).
+    /// Creates a controller. It does nothing until you call [`run`](Self::run).
     pub fn new(config: ControllerConfig<T>) -> Self {
         let ControllerConfig {
             queue,
@@ -157,12 +160,12 @@ impl<T: Object + DeserializeOwned> Controller<T> {
 }
 
 impl<T: Object> Controller<T> {
-    /// Runs the reflector on a thread of its own and the process loop on this one, until `stop` is given and
-    /// both have ended. What is still in the queue then is not processed (C3).
+    /// Runs the reflector on a new thread and the process loop on the current one. Blocks until
+    /// `stop` is set and both have ended. Items that are still in the queue are not processed.
     ///
     /// # Errors
     ///
-    /// If it ran before, or if the system has no thread for the reflector.
+    /// Fails if the controller ran before, or if the system has no thread for the reflector.
     pub fn run(&self, stop: &Stop) -> Result<(), InformerError> {
         let process = self.process.lock().take();
         let mut process = process.ok_or_else(|| InformerError::AlreadyStarted {
@@ -195,7 +198,7 @@ impl<T: Object> Controller<T> {
         })
     }
 
-    /// If it has not run, it never will: what it would have processed with, which may have hold of it, goes.
+    /// Drops the callbacks of a controller that will never run. They may refer to their owner.
     pub(super) fn give_up(&self) {
         let process = self.process.lock().take();
         drop(process);
@@ -205,28 +208,29 @@ impl<T: Object> Controller<T> {
         self.reflector.stack_sizes()
     }
 
-    /// What it is called in logs and errors.
+    /// Returns the name of the controller in logs and errors.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether the initial list has been processed (C10).
+    /// Whether the initial list has been processed.
     pub fn has_synced(&self) -> bool {
         self.queue.has_synced()
     }
 
-    /// Happens when [`has_synced`](Self::has_synced) turns true.
+    /// Returns a [`Done`] that is set when [`has_synced`](Self::has_synced) becomes true.
     pub fn synced(&self) -> Done {
         self.queue.synced()
     }
 
-    /// The version that the reflector has seen last; what is processed may be behind it. Empty before the
-    /// first list.
+    /// Returns the resource version that the reflector has seen last. Processing may be behind it.
+    /// The version is empty before the first list.
     pub fn last_sync_resource_version(&self) -> String {
         self.reflector.last_sync_resource_version()
     }
 
-    /// Which of its threads have not ended, by name: that of the process loop is called after `process`.
+    /// Returns the names of the threads that have not ended. `process` names the thread of the
+    /// process loop.
     pub(super) fn running_threads(&self, process: &str) -> impl Iterator<Item = String> {
         let processes = self
             .processing
@@ -238,18 +242,18 @@ impl<T: Object> Controller<T> {
             .chain(reflects.then(|| format!("{} reflector", self.name)))
     }
 
-    /// How the reflector stands.
+    /// Returns the status of the reflector.
     pub fn status(&self) -> ReflectorStatus {
         self.reflector.status()
     }
 
     fn process_loop(&self, process: &mut ProcessLoop<T>, stop: &Stop) {
         while !stop.is_stopped() {
-            // A queue may be a user's, and so are the destructors of what was popped.
+            // The queue may be user code, and so are the destructors of popped objects.
             let processed = panic::catch(|| self.process_next(process));
             match processed {
                 Ok(Ok(())) => {}
-                // Somebody else closed the queue: nothing will come any more, but the reflector runs on.
+                // Closed by user code: there will be no more items, but the reflector continues.
                 Ok(Err(PopError::Closed)) => stop.wait(),
                 Ok(Err(PopError::Process { error, popped: () })) => {
                     log::error!("{}: an event was lost: {error}", self.name);
@@ -294,7 +298,7 @@ impl<T> fmt::Debug for Controller<T> {
     }
 }
 
-/// What is shown of an informer in logs and errors.
+/// Returns the name of an informer in logs and errors.
 pub(super) fn reflector_name(
     options: &ReflectorOptions,
     lister_watcher: &dyn ListerWatcher,

@@ -5,36 +5,36 @@ use crate::error::Error;
 use crate::error::debug_as_display;
 use crate::store::AddIndexersError;
 
-/// Why an informer, a controller or a factory did not do what it was asked.
+/// The error of an informer, a controller or a factory.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum InformerError {
-    /// It was started before; it runs once.
+    /// The informer or controller was started before. It runs only once.
     AlreadyStarted {
-        /// Which one.
+        /// The name of the informer or controller.
         name: Arc<str>,
     },
-    /// It has stopped, for good.
+    /// The informer or factory has stopped and cannot be started again.
     Stopped {
-        /// Which one.
+        /// The name of the informer or factory.
         name: Arc<str>,
-        /// What was asked of it.
+        /// The operation that failed.
         what: &'static str,
     },
-    /// Its resource or its namespaces have names that can't be requested.
+    /// A resource or a namespace has a name that cannot be part of a request.
     InvalidScope {
-        /// Which one.
+        /// The name of the informer.
         name: Arc<str>,
-        /// Which name is wrong, and what is allowed.
+        /// The invalid name, and which names are valid.
         source: Error,
     },
     /// An index could not be added.
     Index(AddIndexersError),
-    /// The system has no thread to give.
+    /// The system could not start a thread.
     Thread {
-        /// What the thread was for.
+        /// The name of the informer, controller or handler that needed the thread.
         name: Arc<str>,
-        /// What the system said.
+        /// The error of the system.
         source: Arc<std::io::Error>,
     },
 }

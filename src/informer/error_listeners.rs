@@ -4,21 +4,22 @@ use crate::error::Error;
 use crate::panic;
 use crate::sync::Mutex;
 
-/// The callbacks of an informer for failed requests and objects that cannot be decoded, and which of its
-/// sources wait in vain.
+/// The error callbacks of an informer, for failed requests and objects that cannot be decoded. Also
+/// records which sources cannot sync.
 pub(super) struct ErrorListeners {
     state: Mutex<State>,
 }
 
-/// No user code runs under its lock.
+/// No user code runs under the lock of this state.
 struct State {
     listeners: Vec<(u64, Arc<OnError>)>,
     next: u64,
-    /// For each source: whether its last failure was of a first list that will fail again in the same way.
+    /// For each source, whether its last failure was a first list that will fail in the same way
+    /// again.
     refused: Vec<bool>,
 }
 
-/// Called with an error, and with whether it will keep the informer from syncing.
+/// Called with an error, and with whether the error keeps the informer from syncing.
 type OnError = dyn Fn(&Error, bool) + Send + Sync;
 
 impl ErrorListeners {
@@ -48,7 +49,8 @@ impl ErrorListeners {
         }
     }
 
-    /// Calls the listeners. `refused`: whether it is a first list that will fail again in the same way.
+    /// Calls the listeners. `refused` is whether a first list failed and will fail in the same way
+    /// again.
     pub(super) fn publish(&self, source: usize, error: &Error, refused: bool, informer: &str) {
         let listeners: Vec<_> = {
             let mut state = self.state.lock();
@@ -66,13 +68,13 @@ impl ErrorListeners {
         }
     }
 
-    /// Whether the last failure of a source was of a first list that will fail again in the same way.
+    /// Whether the last failure of a source was a first list that will fail in the same way again.
     pub(super) fn is_refused(&self, source: usize) -> bool {
         self.state.lock().refused[source]
     }
 }
 
-/// Keeps a listener subscribed.
+/// Unsubscribes its listener when dropped.
 pub(super) struct ErrorSubscription {
     listeners: Weak<ErrorListeners>,
     id: u64,
@@ -88,7 +90,7 @@ impl Drop for ErrorSubscription {
             let position = state.listeners.iter().position(|(id, _)| *id == self.id);
             position.map(|at| state.listeners.remove(at))
         };
-        // Outside of the lock: its destructor is user code.
+        // Not under the lock: its destructor is user code.
         drop(listener);
     }
 }

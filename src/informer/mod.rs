@@ -1,14 +1,14 @@
-//! Shared informers: a cache that follows the server, and handlers for every change.
+//! Shared informers: a local cache that follows the API server, with handlers for every change.
 //!
 //! | type | purpose | client-go |
 //! |---|---|---|
-//! | [`SharedInformerFactory`] | one informer for each kind of object and scope; starts and stops them together | `SharedInformerFactory` |
-//! | [`SharedIndexInformer`] | the cache of one kind of object, its handlers and its status | `SharedIndexInformer` |
-//! | [`Source`] | which objects: a type or a resource, and a scope | |
-//! | [`InformerScope`] | which objects: namespaces, selectors, a shard | `WithNamespace`, `WithTweakListOptions` |
+//! | [`SharedInformerFactory`] | creates one informer per kind and scope; starts and stops all of them | `SharedInformerFactory` |
+//! | [`SharedIndexInformer`] | the cache of one kind, its handlers and its status | `SharedIndexInformer` |
+//! | [`Source`] | selects objects: a type or a resource, and a scope | |
+//! | [`InformerScope`] | selects objects: namespaces, selectors, a shard | `WithNamespace`, `WithTweakListOptions` |
 //! | [`SharedIndexInformerOptions`] | options of one informer: queue, resync period, indexers, names | `SharedIndexInformerOptions` |
-//! | [`observe`] | closures for added, changed and deleted objects, without a factory | |
-//! | [`Controller`] | the layer below: one reflector, one queue, and the loop that empties it | `Controller`, `NewInformer` |
+//! | [`observe`] | closures for added, modified and deleted objects, without a factory | |
+//! | [`Controller`] | the layer below: a reflector, a queue and the process loop | `Controller`, `NewInformer` |
 //! | [`wait_for_cache_sync`] | waits until caches have their initial lists | `WaitForCacheSync` |
 //!
 //! ```

@@ -15,28 +15,27 @@ use crate::stop::Stop;
 use crate::store::{Indexer, Indexers, Store, Transform};
 use crate::sync::Mutex;
 
-/// What an informer that is not shared is made of. client-go's `InformerOptions`.
+/// Options for an informer that is not shared. client-go's `InformerOptions`.
 #[non_exhaustive]
 pub struct InformerOptions<T> {
-    /// What is listed and watched.
+    /// The source of the objects.
     pub lister_watcher: Arc<dyn ListerWatcher>,
-    /// What is called for every change: on the process loop, so that a slow one keeps the queue waiting
-    /// (C11).
+    /// The handler. It is called on the process loop, so a slow handler delays the queue.
     pub handler: Box<dyn ResourceEventHandler<T>>,
     /// The indices of the store.
     pub indexers: Indexers<T>,
-    /// How the reflector goes about it, with the resync period.
+    /// The options of the reflector, including the resync period.
     pub reflector: ReflectorOptions,
-    /// What is between the reflector and the store.
+    /// The kind of queue between the reflector and the store.
     pub queue: InformerQueue,
     /// Changes every object before it is queued.
     pub transform: Option<Transform<T>>,
-    /// Is told how the queue and the store stand.
+    /// Receives metrics of the queue and the store.
     pub metrics: Option<Arc<dyn InformerMetrics>>,
 }
 
 impl<T> InformerOptions<T> {
-    /// Without indices or transform, and with the default queue.
+    /// Creates options without indices or a transform, with the default queue.
     pub fn new(
         lister_watcher: Arc<dyn ListerWatcher>,
         handler: impl ResourceEventHandler<T> + 'static,
@@ -61,8 +60,8 @@ impl<T> fmt::Debug for InformerOptions<T> {
     }
 }
 
-/// An informer with one handler: the store that it fills, and the controller to run. client-go's
-/// `NewInformer`.
+/// Creates an informer with one handler. Returns the store that it fills, and the controller that
+/// you [run](Controller::run). client-go's `NewInformer`.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -96,7 +95,7 @@ pub fn new_informer<T: Object + DeserializeOwned>(
     (indexer, controller)
 }
 
-/// An informer with one handler whose store has indices. client-go's `NewIndexerInformer` and
+/// Creates an informer with one handler and an indexed store. client-go's `NewIndexerInformer` and
 /// `NewInformerWithOptions`.
 ///
 /// ```
@@ -167,7 +166,8 @@ pub fn new_indexer_informer<T: Object + DeserializeOwned>(
             }
             Ok(
                 part.process(deltas, is_in_initial_list, &mut |notification, _| {
-                    // Caught here and not by the queue, so that the object's next change still gets to the store.
+                    // Caught here and not by the queue, so that the object's next change still
+                    // reaches the store.
                     if let Err(panic) = panic::catch(|| notification.event.deliver(&mut *handler)) {
                         log::error!("{name}: the handler {panic}; the next event follows");
                     }

@@ -7,10 +7,11 @@ use crate::queue::Queue;
 use crate::reflector::ReflectorOptions;
 use crate::store::{Indexers, Transform};
 
-/// Puts something of yours around the queue of an informer.
+/// A function that wraps the queue of an informer.
 pub type WrapQueue<T> = Arc<dyn Fn(Arc<dyn Queue<T>>) -> Arc<dyn Queue<T>> + Send + Sync>;
 
-/// What may be said of a shared informer. client-go's `SharedIndexInformerOptions`.
+/// Options for [`SharedIndexInformer`](crate::SharedIndexInformer). client-go's
+/// `SharedIndexInformerOptions`.
 ///
 /// ```
 /// use k8s_informer::testing::ScriptedListerWatcher;
@@ -26,35 +27,40 @@ pub type WrapQueue<T> = Arc<dyn Fn(Arc<dyn Queue<T>>) -> Arc<dyn Queue<T>> + Sen
 ///     object.edit(|fields| drop(fields.remove("spec")))
 /// }));
 /// options.recreation_as_delete_and_add = true;
-/// // Several informers may be made of them.
+/// // You can create several informers with the same options.
 /// for _ in 0..2 {
 ///     let nothing = Arc::new(ScriptedListerWatcher::new([]));
 ///     assert!(!SharedIndexInformer::new(nothing, options.clone()).has_synced());
 /// }
 /// ```
 pub struct SharedIndexInformerOptions<T> {
-    /// The indices of the cache; more can be added later.
+    /// The indices of the cache. You can add more later.
     pub indexers: Indexers<T>,
-    /// How the reflector goes about it. Its `resync_period` is the period of handlers that ask for none; its
-    /// `should_resync` is the informer's own.
+    /// The options of the reflector. Its `resync_period` applies to handlers that do not request a
+    /// period. Its `should_resync` is replaced by the informer's own.
     pub reflector: ReflectorOptions,
-    /// What is between the reflector and the cache.
+    /// The kind of queue between the reflector and the cache.
     pub queue: InformerQueue,
-    /// Changes every object before it is queued: what is cached, and what handlers get, is what it makes of
-    /// them. One that it fails on, or panics, is reported by its key, and its cached copy stays.
+    /// Changes every object before it is queued: the cache and the handlers receive the result. If
+    /// the transform fails or panics, the key of the object is reported, and its cached copy stays.
     pub transform: Option<Transform<T>>,
-    /// Whether an object that was deleted and created again while nobody watched, which a list gives away by
-    /// its UID, is told as a deletion and an add. By default it is told as an update, as in client-go (I18).
+    /// Whether an object that was deleted and created again unobserved is delivered as a deletion
+    /// and an add. A list reveals such a recreation by the UID. By default it is delivered as an
+    /// update, as in client-go.
     pub recreation_as_delete_and_add: bool,
-    /// Is told how the queue and the cache stand. A [`MetricsProvider`](crate::metrics::MetricsProvider) gives one to
-    /// each informer of a factory, and, by
-    /// [`InformerNameAndResource::metrics`](crate::metrics::InformerNameAndResource::metrics), to one that no factory
-    /// makes.
+    /// Receives metrics of the queue and the cache.
+    ///
+    /// In a factory, a [`MetricsProvider`](crate::metrics::MetricsProvider) creates one for each
+    /// informer. For an informer without a factory, create it with
+    /// [`InformerNameAndResource::metrics`](crate::metrics::InformerNameAndResource::metrics).
     pub metrics: Option<Arc<dyn InformerMetrics>>,
-    /// Puts something around the queue: to hold it, to count, to look on. It has to hand on everything, the
-    /// [staging](crate::store::ReflectorStore::staging) too. Without its own
-    /// [`apply`](crate::store::ReflectorStore::apply) and [`pop_batch`](crate::queue::Queue::pop_batch), changes pass it one by
-    /// one. One for each namespace, if there are several.
+    /// Wraps the queue, for example to delay, count or observe the changes. With several
+    /// namespaces, it is called for each queue.
+    ///
+    /// The wrapper must forward all methods, including
+    /// [`staging`](crate::store::ReflectorStore::staging). If it does not forward
+    /// [`apply`](crate::store::ReflectorStore::apply) and
+    /// [`pop_batch`](crate::queue::Queue::pop_batch), changes pass through it one by one.
     pub wrap_queue: Option<WrapQueue<T>>,
 }
 

@@ -1,4 +1,5 @@
-//! From an informer's queue to its cache: client-go's `processDeltas` and `processDeltasInBatch`.
+//! Processes deltas: updates the cache and creates the notifications. client-go's `processDeltas`
+//! and `processDeltasInBatch`.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -9,22 +10,22 @@ use crate::panic;
 use crate::queue::{BatchError, Delta, Deltas, ProcessError, ReplacedAll};
 use crate::store::{Change, Gaps, Indexer, KnownObjects, StoreError};
 
-/// A callback for each notification. Its second argument is client-go's `isSync`: the old and the new object have the
-/// same resourceVersion, so only handlers that are resyncing get it (I16). Returns whether to go on: not after a stop,
-/// however much is left (C3).
+/// A callback for each notification. The second argument is client-go's `isSync`: the old and the
+/// new object have the same resource version, so only handlers that are resyncing get the
+/// notification (I16). Returns whether to continue. After a stop, the remaining notifications are
+/// dropped (C3).
 pub(super) type Notify<'a, T> = dyn FnMut(KeyedNotification<T>, bool) -> bool + 'a;
 
-/// The part of an informer's cache that one reflector fills: all of it, or what is in one namespace.
+/// The part of an informer's cache that one reflector fills: the whole cache, or one namespace.
 pub(super) struct IndexerPart<T> {
     cache: Arc<Indexer<T>>,
-    /// What the keys of the part begin with: a namespace and a slash. `None` for all.
+    /// The prefix of all keys of this part: the namespace and a slash. `None` for the whole cache.
     prefix: Option<String>,
-    /// Whether another object under the same key is told as a deletion and an add.
+    /// Whether a new UID under the same key is delivered as a deletion and an add.
     recreation_as_delete_and_add: bool,
 }
 
 impl<T: Object> IndexerPart<T> {
-    /// All of the cache, or one namespace.
     pub(super) fn new(
         cache: Arc<Indexer<T>>,
         namespace: Option<&str>,
@@ -37,9 +38,9 @@ impl<T: Object> IndexerPart<T> {
         }
     }
 
-    /// Applies the changes of one object to the cache, oldest first, and tells each one (P1–P3); or a whole
-    /// list (P6, P7), a resync of everything (P5), a bookmark (P4). Whether an object was added or updated is
-    /// for the cache to say, not for the kind of change.
+    /// Applies the changes of one object to the cache, oldest first, and notifies about each one.
+    /// Also applies a list, a full resync or a bookmark. The content of the cache decides whether
+    /// an object was added or updated, not the type of the delta (P2).
     pub(super) fn process(
         &self,
         deltas: &Deltas<T>,
@@ -47,12 +48,12 @@ impl<T: Object> IndexerPart<T> {
         notify: &mut Notify<'_, T>,
     ) -> Result<(), StoreError> {
         let mut go_on = true;
-        // What has been popped gets to the cache, also after a stop: the queue counts it as processed.
+        // All popped deltas reach the cache, even after a stop: the queue counts them as processed.
         let notify = &mut |notification, is_sync| {
             go_on = go_on && notify(notification, is_sync);
             go_on
         };
-        // A change that is refused costs only itself: the ones after it may be good.
+        // A rejected delta must not affect the ones after it.
         let mut failed = None;
         for delta in deltas.iter() {
             if let Err(error) = self.process_one(deltas, delta, is_in_initial_list, notify) {
@@ -105,7 +106,8 @@ impl<T: Object> IndexerPart<T> {
         Ok(())
     }
 
-    /// [`process`](Self::process) for each item of a batch. An item that fails costs only itself.
+    /// Calls [`process`](Self::process) for each item of a batch. A failed item does not affect the
+    /// others.
     pub(super) fn process_each(
         &self,
         batch: &[Deltas<T>],
@@ -123,8 +125,8 @@ impl<T: Object> IndexerPart<T> {
         errors.into_result()
     }
 
-    /// The same for many changes, each of another object: the cache has all of them at once, and then each is
-    /// told (P10, P11).
+    /// Applies the changes of many objects, one object per item. All changes are in the cache
+    /// before the first notification (P10, P11).
     pub(super) fn process_batch(
         &self,
         batch: &[Deltas<T>],
@@ -190,8 +192,9 @@ impl<T: Object> IndexerPart<T> {
             .map_or(Ok(()), Err)
     }
 
-    /// A whole list: it is in the cache before anything is told, deletions first. An object without a key, or
-    /// that an index function fails on, costs only itself.
+    /// Applies a list. The cache contains the whole list before the first notification, and
+    /// deletions are delivered first. An object without a key, or rejected by an index function,
+    /// does not affect the others.
     fn replace_all(
         &self,
         list: &ReplacedAll<T>,
@@ -206,7 +209,7 @@ impl<T: Object> IndexerPart<T> {
             match self.cache.accessor().key(object) {
                 Ok(key) if !self.has(&key) => failed = Some(self.not_in_it(&key).into()),
                 Ok(key) => {
-                    // Of several with one key the last counts, as in the store (S4).
+                    // Of several objects with one key the last counts, as in the store.
                     match listed.get(&key) {
                         Some(at) => keyed[*at] = (key, Arc::clone(object)),
                         None => {
@@ -260,7 +263,8 @@ impl<T: Object> IndexerPart<T> {
             .map_or(Ok(()), Err)
     }
 
-    /// Puts a list into the cache at once; answers what was refused, by the place in the list.
+    /// Writes a list to the cache in one step. Returns the rejected objects by their index in
+    /// `keyed`.
     fn write_list(
         &self,
         keyed: &[(Key, Arc<T>)],
@@ -271,7 +275,8 @@ impl<T: Object> IndexerPart<T> {
         if self.prefix.is_none() {
             let mut kept = keyed.to_vec();
             self.cache.keep_in_gaps(&mut kept, gaps);
-            // It is all or nothing, so one bad object must not be the end of it.
+            // It rejects the whole list for a single bad object. In this case, write the objects
+            // individually below.
             if self.cache.replace_keyed(kept, resource_version).is_ok() {
                 return Vec::new();
             }
@@ -290,7 +295,7 @@ impl<T: Object> IndexerPart<T> {
         refused
     }
 
-    /// An object that is in the cache now, where `old` was before.
+    /// Notifies about an object that is now in the cache and replaced `old`.
     fn notify_object(
         &self,
         key: Key,
@@ -341,7 +346,7 @@ impl<T: Object> IndexerPart<T> {
         )
     }
 
-    /// Under which key a change was queued: one of this part.
+    /// Returns the key under which a change was queued. Fails if it is not in this part.
     fn key(&self, deltas: &Deltas<T>, delta: &Delta<T>) -> Result<Key, StoreError> {
         let key = match (deltas.key(), delta) {
             (Some(key), _) => Key::clone(key),
@@ -358,8 +363,8 @@ impl<T: Object> IndexerPart<T> {
         }
     }
 
-    /// How the queue before this part reads objects: one of another namespace has no key, so it is reported
-    /// and left out.
+    /// Returns the accessor for the queue of this part. It rejects the keys of other namespaces, so
+    /// these objects are reported and left out.
     pub(super) fn accessor(self: &Arc<Self>) -> Accessor<T> {
         let accessor = Accessor::object();
         if self.prefix.is_none() {
@@ -384,7 +389,7 @@ impl<T: Object> IndexerPart<T> {
         KeyError::new(format!("{key:?} is not in the namespace {namespace}"))
     }
 
-    /// What the cache has of this part.
+    /// Returns the cached objects of this part.
     pub(super) fn known(&self) -> Vec<(Key, Arc<T>)> {
         let mut known = self.cache.entries();
         if self.prefix.is_some() {
@@ -400,7 +405,7 @@ impl<T: Object> IndexerPart<T> {
     }
 }
 
-/// Whether these, under one key, are not the same object: it was deleted and created again.
+/// Whether the object was deleted and created again under the same key.
 fn is_recreated<T: Object>(old: &T, new: &T) -> bool {
     !old.uid().is_empty() && !new.uid().is_empty() && old.uid() != new.uid()
 }

@@ -7,7 +7,7 @@ use crate::queue::{DeltaFifo, Queue, RealFifo, RealFifoMode};
 use crate::store::{KnownObjects, Transform};
 use crate::time::Clock;
 
-/// Which queue an informer has between its reflector and its cache.
+/// The kind of queue between an informer's reflector and its cache.
 ///
 /// ```
 /// use k8s_informer::DynamicObject;
@@ -20,21 +20,22 @@ use crate::time::Clock;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InformerQueue {
-    /// A [`DeltaFifo`]: the changes of one object together, so that a burst of them costs one entry; a list
-    /// reaches the cache object by object.
+    /// A [`DeltaFifo`]: groups the changes of one object, so a burst of changes takes one entry. A
+    /// list reaches the cache object by object.
     #[default]
     DeltaFifo,
-    /// A [`RealFifo`] in atomic mode, today's default of client-go: all changes in order, and a list at once.
+    /// A [`RealFifo`] in atomic mode, client-go's current default: keeps all changes in order. A
+    /// list reaches the cache in one step.
     ///
-    /// Every deletion is delivered, as in client-go, even if the cache does not have the object. A deletion that
-    /// the server sends twice reaches handlers twice.
+    /// Every deletion is delivered, as in client-go, even if the object is not in the cache. A
+    /// deletion that the server sends twice reaches the handlers twice.
     RealFifoAtomic,
-    /// A [`RealFifo`] in order: all changes in order, and a list object by object. Every deletion is delivered,
-    /// as with `RealFifoAtomic`.
+    /// A [`RealFifo`] in order: keeps all changes in order. A list reaches the cache object by
+    /// object. Every deletion is delivered, as with `RealFifoAtomic`.
     RealFifoInOrder,
 }
 
-/// What a queue is made with, beside what it is.
+/// The options that all kinds of queues have.
 pub(super) struct QueueOptions<T> {
     pub(super) name: Arc<str>,
     pub(super) transform: Option<Transform<T>>,
@@ -54,7 +55,7 @@ impl<T> QueueOptions<T> {
 }
 
 impl InformerQueue {
-    /// The queue before this part of a cache.
+    /// Creates a queue for this part of the cache.
     pub(super) fn build<T: Object>(
         self,
         part: &Arc<IndexerPart<T>>,

@@ -5,25 +5,27 @@ use crate::panic;
 use crate::reflector::Reclaim;
 use crate::sync::Mutex;
 
-/// The most notifications that wait.
+/// The maximum number of notifications that wait for the reflector thread.
 const MOST: usize = 1024;
 
 /// Returns delivered objects to the reflector thread, which frees them.
 ///
-/// The last reference to an object usually ends with the notification of the next change. Allocators are slow at freeing
-/// memory that another thread allocated: in a prototype that freed them on the handler's thread, an event cost twice the
-/// CPU (84 to 98 µs instead of 42). So while a reflector decodes, objects without other owners go back to
-/// its thread: it frees one before it decodes the next, and the rest after the read. While no reflector decodes, they are
-/// freed at once.
+/// The last reference to an object usually ends with the notification of the next change.
+/// Allocators are slow at freeing memory that another thread allocated. In a prototype that freed
+/// objects on the handler's thread, an event took twice the CPU time (84 to 98 µs instead of 42).
+///
+/// While a reflector decodes, objects without other owners therefore go back to its thread. It
+/// frees one object before it decodes the next one, and the rest after the read. While no reflector
+/// decodes, objects are freed immediately.
 pub(super) struct ReclaimQueue<T> {
-    /// The name of the informer, for the log.
+    /// For the log.
     informer: Arc<str>,
-    /// Innermost.
+    /// An innermost lock.
     state: Mutex<State<T>>,
 }
 
 struct State<T> {
-    /// The number of reflectors that decode.
+    /// The number of reflectors that are decoding.
     decoding: usize,
     delivered: Vec<KeyedNotification<T>>,
 }
@@ -48,7 +50,7 @@ impl<T> ReclaimQueue<T> {
                 return;
             }
         }
-        // Without the lock.
+        // Not under the lock.
         drop(delivered);
     }
 }
@@ -73,7 +75,8 @@ impl<T: Send + Sync> Reclaim for ReclaimQueue<T> {
     }
 }
 
-/// Each by itself: a destructor that panics while another one's panic unwinds would end the process.
+/// Drops each item under its own `catch`. If a destructor panicked during the unwinding of another
+/// panic, the process would abort.
 pub(super) fn drop_each<T>(dropped: impl IntoIterator<Item = T>, whose: &dyn std::fmt::Display) {
     for event in dropped {
         if let Err(panic) = panic::catch(|| drop(event)) {

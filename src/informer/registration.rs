@@ -6,7 +6,7 @@ use super::listener::{Handler, HandlerBuffer, HandlerStats};
 use crate::stop::Done;
 use crate::threads::Owner;
 
-/// What may be said of a handler when it is added. client-go's `HandlerOptions`.
+/// Options for a handler. client-go's `HandlerOptions`.
 ///
 /// ```
 /// use k8s_informer::testing::ScriptedListerWatcher;
@@ -29,49 +29,56 @@ use crate::threads::Owner;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct HandlerOptions {
-    /// Stands in logs and in the names of its threads; `handler-N` if empty.
+    /// The name of the handler in logs and in the names of its threads. If empty, the name is
+    /// `handler-N`.
     pub name: String,
-    /// How often it is told about everything once more: `None` as the informer is set, zero never (I9, I10).
+    /// The resync period of the handler. `None` for the informer's period; zero for no resyncs.
+    ///
+    /// A period below one second becomes one second. If the informer has not started, a shorter
+    /// period than the informer's becomes the informer's period. After the start, the handler gets
+    /// the informer's period instead. If the informer has no resync period, the handler has no
+    /// resyncs.
     pub resync_period: Option<Duration>,
-    /// What becomes of the events that wait while the handler is called: all of them do by default.
+    /// The buffer of notifications that wait while the handler runs. Unbounded by default.
     pub buffer: HandlerBuffer,
 }
 
 /// A handler that was added to an informer. client-go's `ResourceEventHandlerRegistration`.
 ///
-/// Dropping it does nothing: the handler stays until it is removed or the informer stops.
+/// Dropping the registration does not remove the handler. It stays until you remove it or the
+/// informer stops.
 #[derive(Clone)]
 #[doc(alias = "ResourceEventHandlerRegistration")]
 pub struct HandlerRegistration {
     pub(super) id: u64,
-    /// Which informer it is of: another one's is left alone.
+    /// The informer of the handler. Other informers reject the registration.
     pub(super) informer: Owner,
     pub(super) handler: Arc<Handler>,
 }
 
 impl HandlerRegistration {
-    /// The name of the handler.
+    /// Returns the name of the handler.
     pub fn name(&self) -> &str {
         &self.handler.name
     }
 
-    /// Whether the handler has been called for everything that was there when it was added (SP11).
+    /// Whether the handler has been called for every object of its initial list.
     pub fn has_synced(&self) -> bool {
         self.synced().is_done()
     }
 
-    /// Happens when [`has_synced`](Self::has_synced) turns true.
+    /// Returns a [`Done`] that is set when [`has_synced`](Self::has_synced) becomes true.
     pub fn synced(&self) -> &Done {
         self.handler.synced()
     }
 
-    /// Happens when the handler will not be called any more: after it was removed, or the informer stopped,
-    /// and the call that it was in has returned.
+    /// Returns a [`Done`] that is set when the handler will not be called again: the handler was
+    /// removed or the informer has stopped, and the last call has returned.
     pub fn ended(&self) -> &Done {
         self.handler.ended()
     }
 
-    /// How much waits for it, and how it has fared.
+    /// Returns statistics of the handler, for example the number of notifications that wait for it.
     pub fn stats(&self) -> HandlerStats {
         self.handler.stats()
     }

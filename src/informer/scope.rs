@@ -6,8 +6,8 @@ use crate::selector::Selector;
 use crate::stop::Stop;
 use crate::wire::{ListOptions, Shard, Shown};
 
-/// Which objects of a kind an informer is about: all of them, or fewer. Two informers of a factory are one
-/// only if their scopes are equal.
+/// Selects the objects of an informer among all objects of a kind. Informers of a factory with
+/// different scopes are different informers.
 ///
 /// ```
 /// use k8s_informer::informer::InformerScope;
@@ -19,7 +19,7 @@ use crate::wire::{ListOptions, Shard, Shown};
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct InformerScope {
-    /// Sorted, each once. None for all.
+    /// Sorted, without duplicates. Empty for all namespaces.
     namespaces: Vec<String>,
     label_selector: String,
     field_selector: String,
@@ -27,16 +27,18 @@ pub struct InformerScope {
 }
 
 impl InformerScope {
-    /// All objects, of all namespaces.
+    /// Returns the scope of all objects in all namespaces.
     pub fn all() -> Self {
         Self::default()
     }
 
-    /// Those of this namespace, and of others that are named. Of several, each is listed and watched by
-    /// itself, so that nobody needs the right to see all of them. An empty name stands for all, whichever
-    /// were named before, as in client-go.
+    /// Adds a namespace. The scope has the objects of all added namespaces.
     ///
-    /// A name that is not a DNS label is refused when the informer is started.
+    /// An informer lists and watches each namespace separately, so it does not need permission to
+    /// list all namespaces. An empty name selects all namespaces and discards the names added
+    /// before, as in client-go.
+    ///
+    /// If a name is not a DNS label, starting the informer fails.
     #[must_use]
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         let namespace = namespace.into();
@@ -48,27 +50,28 @@ impl InformerScope {
         self
     }
 
-    /// Those with these labels; the server selects.
+    /// Selects objects by their labels, on the server.
     #[must_use]
     pub fn label_selector(mut self, selector: Selector) -> Self {
         self.label_selector = match selector == Selector::nothing() {
-            // It has no text of its own; this is one that the server takes, and that no object fits.
+            // This selector has no text form. Use one that the server accepts and no object
+            // matches.
             true => "nothing,!nothing".to_owned(),
             false => selector.to_string(),
         };
         self
     }
 
-    /// Those with these fields, for example `spec.nodeName=worker-1`; the server selects, and says which
-    /// fields it knows.
+    /// Selects objects by their fields, for example `spec.nodeName=worker-1`. The server evaluates
+    /// the selector and decides which fields it supports.
     #[must_use]
     pub fn field_selector(mut self, selector: impl Into<String>) -> Self {
         self.field_selector = selector.into();
         self
     }
 
-    /// One shard of several: this program holds a part of the objects, and others the rest. Experimental, as
-    /// it is in Kubernetes: [`Shard`] says what a server has to do with it.
+    /// Selects one shard: this program holds a part of the objects, and other programs hold the
+    /// rest. **Experimental**, as it is in Kubernetes. [`Shard`] documents the server's role.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
@@ -82,7 +85,7 @@ impl InformerScope {
     /// for name in ["a", "b", "c", "d", "e"] {
     ///     server.create("/api/v1/namespaces/web/configmaps", json!({"metadata": {"name": name}}))?;
     /// }
-    /// // Here all three of them; otherwise each program has one.
+    /// // This example holds all three shards. Normally each program holds one.
     /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
     /// let shard = |index| Ok(InformerScope::all().shard(Shard::new(index, 3)?));
     /// let scopes = (0..3).map(shard).collect::<Result<Vec<_>, k8s_informer::reflector::ShardError>>()?;
@@ -100,7 +103,7 @@ impl InformerScope {
         self
     }
 
-    /// Checks that each namespace has a name that a namespace can have: a DNS label.
+    /// Checks that each namespace is a DNS label.
     pub(in crate::informer) fn check(&self) -> Result<(), Error> {
         let is_inner = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
         let is_label = |name: &str| {
@@ -124,27 +127,26 @@ impl InformerScope {
         }
     }
 
-    /// The shard that was named.
     pub(in crate::informer) fn shard_of(&self) -> Option<&Shard> {
         self.shard.as_ref()
     }
 
-    /// The namespaces that were named, sorted; none for all.
+    /// Returns the selected namespaces, sorted. Empty for all.
     pub(crate) fn namespaces(&self) -> &[String] {
         &self.namespaces
     }
 
-    /// Which of the requests' options are the scope's.
+    /// Sets the selectors of a request.
     pub(in crate::informer) fn apply(&self, options: &mut ListOptions) {
         options.label_selector.clone_from(&self.label_selector);
         options.field_selector.clone_from(&self.field_selector);
     }
 }
 
-/// Changes the options of a request.
+/// A user callback that changes the options of a request.
 pub(in crate::informer) type TweakListOptions = dyn Fn(&mut ListOptions) + Send + Sync;
 
-/// A lister-watcher whose options the scope, and a user, have a hand in (FA9).
+/// A lister-watcher that applies a scope and a user callback to a copy of each request's options.
 pub(in crate::informer) struct Tweaked {
     pub(in crate::informer) lister_watcher: Arc<dyn ListerWatcher>,
     pub(in crate::informer) scope: InformerScope,

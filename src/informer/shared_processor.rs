@@ -8,10 +8,10 @@ use crate::object::Key;
 use crate::sync::RwLock;
 use crate::threads::{Owner, Threads};
 
-/// Hands each notification to every handler. client-go's `sharedProcessor`.
+/// Distributes notifications to all handlers. client-go's `sharedProcessor`.
 pub(super) struct SharedProcessor<T> {
-    /// The handlers, and whether their threads run. Held for reading while a notification is handed over,
-    /// which never waits for a handler; no callback runs under it. After the informer's `block_deltas`.
+    /// Locked for reading while a notification is distributed, which never waits for a handler. No
+    /// callback runs under this lock. It comes after the informer's `block_deltas`.
     listeners: RwLock<Listeners<T>>,
     threads: Threads,
     reclaim: Arc<ReclaimQueue<T>>,
@@ -35,7 +35,8 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
         }
     }
 
-    /// Adds a handler, and starts its threads if those of the others run. `initial` is what it is told first.
+    /// Adds a handler. If the processor has started, this starts the handler's threads and delivers
+    /// `initial` to it first.
     pub(super) fn add_listener(
         &self,
         listener: ProcessorListener<T>,
@@ -58,7 +59,7 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
         Ok(())
     }
 
-    /// Starts the threads of all handlers. Before that nothing may be distributed.
+    /// Starts the threads of all handlers. Do not distribute before this.
     pub(super) fn start(&self) -> std::io::Result<()> {
         let mut listeners = self.listeners.write();
         listeners.started = true;
@@ -68,15 +69,16 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
             .try_for_each(|listener| listener.start(&self.threads, &self.reclaim))
     }
 
-    /// Takes a handler out. Dropped, it loses what waits for it, and the call that it is in goes on (SP6,
-    /// SP12).
+    /// Removes a handler. Dropping the returned listener drops its pending notifications; a running
+    /// call continues (SP12).
     pub(super) fn remove_listener(&self, id: u64) -> Option<ProcessorListener<T>> {
         let mut listeners = self.listeners.write();
         let at = listeners.all.iter().position(|listener| listener.id == id);
         at.map(|at| listeners.all.remove(at))
     }
 
-    /// Drops all handlers and waits until their threads have ended (SP4), not under the lock (SP5).
+    /// Drops all handlers and waits until their threads have ended. The wait is not under the lock,
+    /// because a callback may remove a handler (SP5).
     pub(super) fn stop(&self) {
         let listeners = {
             let mut listeners = self.listeners.write();
@@ -87,8 +89,9 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
         self.threads.join();
     }
 
-    /// Adds a notification for all handlers, or, if it is of a resync of that reflector, for those that take
-    /// part in it (SP3). It reaches them with others, at the next [`flush`](Self::flush) at the latest.
+    /// Adds a notification for all handlers. With `sync_of`, it belongs to a resync of that
+    /// reflector and only goes to the handlers that take part. The handlers receive it with the
+    /// next [`flush`](Self::flush) at the latest.
     pub(super) fn distribute(&self, notification: KeyedNotification<T>, sync_of: Option<usize>) {
         {
             let listeners = self.listeners.read();
@@ -107,12 +110,12 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
         self.reclaim.put(notification);
     }
 
-    /// Where what has been told goes in the end.
+    /// Returns the queue for delivered notifications.
     pub(super) fn reclaim(&self) -> &Arc<ReclaimQueue<T>> {
         &self.reclaim
     }
 
-    /// Sends what has been distributed to the handlers' threads.
+    /// Sends the distributed notifications to the handlers' threads.
     pub(super) fn flush(&self) {
         self.listeners
             .read()
@@ -121,9 +124,10 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
             .for_each(ProcessorListener::flush);
     }
 
-    /// Everything of the initial list has been distributed.
+    /// Marks the initial list as completely distributed.
     pub(super) fn set_upstream_synced(&self) {
-        // Not under the lock: whoever waits for a handler's sync is called, and may remove the handler.
+        // Not under the lock: this runs callbacks that wait for a handler's sync, and they may
+        // remove the handler.
         let handlers: Vec<Arc<Handler>> = self
             .listeners
             .read()
@@ -136,21 +140,21 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
         }
     }
 
-    /// The names of the handlers' threads that have not ended.
+    /// Returns the names of the handlers' threads that have not ended.
     pub(super) fn running_threads(&self) -> Vec<String> {
         self.threads.running()
     }
 
-    /// Whether any handler wants to resync with this reflector now (SP2).
+    /// Whether any handler resyncs with this reflector now.
     pub(super) fn should_resync(&self, source: usize, now: Instant) -> bool {
         let listeners = self.listeners.read();
-        // Every one has to be asked: asking sets its next time.
+        // No short circuit: each call also schedules the handler's next resync.
         listeners.all.iter().fold(false, |any, listener| {
             listener.should_resync(source, now) | any
         })
     }
 
-    /// The informer's own period has changed (I9).
+    /// Recomputes the handlers' resync periods after a change of the informer's period.
     pub(super) fn resync_period_changed(
         &self,
         effective: impl Fn(Duration) -> Duration,

@@ -8,17 +8,18 @@ use crate::object::{
     DynamicObject, GroupVersionKind, GroupVersionResource, Object, PartialObjectMetadata, Resource,
 };
 
-/// Names the objects of an informer: a resource, the Rust type they are decoded into, and a scope.
+/// Selects the objects of an informer: a resource, the Rust type to decode them into, and a scope.
 ///
-/// Two requests for an informer with equal sources share it. [`SharedInformerFactory::informer`] and
-/// [`SharedInformerFactory::dynamic`] are short forms for the most common sources.
+/// Requests for an informer with equal sources share one informer.
+/// [`SharedInformerFactory::informer`] and [`SharedInformerFactory::dynamic`] are short forms for
+/// the most common sources.
 ///
 /// | source | decodes into |
 /// |---|---|
-/// | [`Source::of::<T>()`](Source::of) | a type that names its resource: k8s-openapi's types, your own structs |
+/// | [`Source::of::<T>()`](Source::of) | a type that defines its resource: k8s-openapi's types, your own structs |
 /// | [`Source::dynamic`] | [`DynamicObject`] |
 /// | [`Source::dynamic_as::<T>`](Source::dynamic_as) | any type that has the fields, for example a custom struct |
-/// | [`Source::metadata`] | [`PartialObjectMetadata`]: the server sends only the metadata |
+/// | [`Source::metadata`] | [`PartialObjectMetadata`]; the server sends only the metadata |
 ///
 /// ```
 /// use k8s_informer::informer::{InformerScope, Source};
@@ -53,7 +54,7 @@ use crate::object::{
 /// [`SharedInformerFactory::dynamic`]: super::SharedInformerFactory::dynamic
 pub struct Source<T = ()> {
     pub(super) resource: GroupVersionResource,
-    /// What each object has to be, if the type says it.
+    /// The expected kind of each object, if the type defines it.
     pub(super) kind: Option<GroupVersionKind>,
     pub(super) is_metadata: bool,
     /// `None` for the scope of the factory.
@@ -62,26 +63,28 @@ pub struct Source<T = ()> {
 }
 
 impl Source {
-    /// The objects of a type that names its resource.
+    /// Selects the objects of a type that defines its resource.
     pub fn of<T: Resource + DeserializeOwned>() -> Source<T> {
         let kind = Some(T::group_version_kind());
         Source::new(T::group_version_resource(), kind, false)
     }
 
-    /// The objects of a resource chosen at run time. See [`SharedInformerFactory::find_resource`] for names as
-    /// kubectl takes them.
+    /// Selects the objects of a resource chosen at run time. To look up a resource by a name that
+    /// kubectl accepts, use [`SharedInformerFactory::find_resource`].
     ///
     /// [`SharedInformerFactory::find_resource`]: super::SharedInformerFactory::find_resource
     pub fn dynamic(resource: GroupVersionResource) -> Source<DynamicObject> {
         Self::dynamic_as(resource)
     }
 
-    /// The objects of a resource chosen at run time, decoded into `T`. The kind of the objects is not checked.
+    /// Selects the objects of a resource chosen at run time and decodes them into `T`. The kind of
+    /// the objects is not checked.
     pub fn dynamic_as<T: Object + DeserializeOwned>(resource: GroupVersionResource) -> Source<T> {
         Source::new(resource, None, false)
     }
 
-    /// The metadata of a resource's objects. The server leaves the rest out. client-go's `metadatainformer`.
+    /// Selects the metadata of a resource's objects. The server omits everything else. client-go's
+    /// `metadatainformer`.
     pub fn metadata(resource: GroupVersionResource) -> Source<PartialObjectMetadata> {
         Source::new(resource, None, true)
     }
@@ -102,8 +105,8 @@ impl<T> Source<T> {
         }
     }
 
-    /// Sets the scope. Without it, the scope of the factory applies: all namespaces, unless its builder names
-    /// others.
+    /// Sets the scope. If you do not set it, the scope of the factory applies. By default this is
+    /// all namespaces.
     #[must_use]
     pub fn scope(mut self, scope: InformerScope) -> Self {
         self.scope = Some(scope);

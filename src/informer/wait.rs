@@ -5,8 +5,8 @@ use crate::error::{Error, debug_as_display};
 use crate::reflector::UndecodableList;
 use crate::stop::{Done, Stop};
 
-/// Blocks until all of these have happened, or `stop` is given. client-go's `WaitForCacheSync` and `WaitFor`;
-/// without polling.
+/// Blocks until all signals are set, or until `stop` is set. This does not poll. client-go's
+/// `WaitForCacheSync` and `WaitFor`.
 ///
 /// ```
 /// use k8s_informer::{Done, Stop};
@@ -23,7 +23,8 @@ use crate::stop::{Done, Stop};
 ///
 /// # Errors
 ///
-/// If `stop` is given before: which have not happened then, each one looked at once more (WT2).
+/// If `stop` is set first, the error names the signals that are not set. Each signal is checked
+/// once more after the stop.
 #[doc(alias = "WaitForCacheSync")]
 pub fn wait_for_cache_sync<'a>(
     stop: &Stop,
@@ -50,9 +51,9 @@ fn wait<'a>(
     Err(SyncError::new(unsynced, SyncEnd::of(stop, timeout, false)))
 }
 
-/// When to stop waiting for a sync: after a time, on errors that do not heal, or, by default, never.
+/// Options for a wait for a sync. By default, the wait has no timeout and continues on errors.
 ///
-/// A `Duration` and `None` convert to it.
+/// A `Duration` and `None` convert to `SyncOptions`.
 ///
 /// ```
 /// use k8s_informer::testing::{ApiServer, Fault};
@@ -78,12 +79,12 @@ pub struct SyncOptions {
 }
 
 impl SyncOptions {
-    /// Waits until the informers have synced, or until `stop` is given.
+    /// Creates options for a wait until the informers have synced or `stop` is set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Waits at most this long.
+    /// Sets a timeout.
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Self {
         Self {
@@ -92,12 +93,12 @@ impl SyncOptions {
         }
     }
 
-    /// Returns as soon as the first list fails with an error that the same request will get again: 400, 401,
-    /// 403, 404, 405 or 422, a TLS failure, or a configuration that cannot be used.
+    /// Ends the wait as soon as the first list fails with an error that the same request will get
+    /// again: 400, 401, 403, 404, 405 or 422, a TLS failure, or an invalid configuration.
     ///
-    /// The informer keeps trying, and may sync later, for example when an administrator grants the missing right.
-    /// Use it where a person waits for the program; a controller that starts together with its RBAC rules should
-    /// wait with a [timeout](Self::timeout) only.
+    /// The informer keeps trying and may sync later, for example when an administrator grants the
+    /// missing permission. Use this option if a person waits for the program. A controller that is
+    /// deployed together with its RBAC rules should only use a [timeout](Self::timeout).
     #[must_use]
     pub fn fail_fast(self) -> Self {
         Self {
@@ -122,36 +123,38 @@ impl From<Option<Duration>> for SyncOptions {
     }
 }
 
-/// A wait for caches to sync ended before they had, or they have synced without being able to decode
-/// anything. client-go's `SyncResult`.
+/// The error of a wait for caches to sync. Either the wait ended first, or the caches have synced
+/// and could not decode any object. client-go's `SyncResult`.
 ///
 /// `Display` and `Debug` name the informers and their last errors.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct SyncError {
-    /// What has not synced, by name, and what has synced with a list that could not be decoded.
+    /// The caches that have not synced, and those that have synced with a list that could not be
+    /// decoded. Sorted by name.
     pub unsynced: Vec<Unsynced>,
     end: SyncEnd,
 }
 
-/// What ended a wait.
+/// The reason why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SyncEnd {
-    /// The caches have synced, with objects that cannot be decoded.
+    /// The caches have synced, but objects could not be decoded.
     Synced,
-    /// The `stop` of the wait.
+    /// The `stop` of the wait was set.
     Stopped,
-    /// The end of the informers.
+    /// An informer ended.
     Ended,
     TimedOut(Duration),
-    /// A first list was refused.
+    /// A first list failed permanently.
     Refused,
     /// The factory was never started.
     NotStarted,
 }
 
 impl SyncEnd {
-    /// The end of a wait with this `stop` and time, unless it was another one.
+    /// Returns the reason for a wait that ended by its `stop`, by its timeout or by the end of an
+    /// informer.
     pub(super) fn of(stop: &Stop, timeout: Option<Duration>, has_ended: bool) -> Self {
         match timeout {
             _ if stop.is_stopped() => Self::Stopped,
@@ -161,7 +164,7 @@ impl SyncEnd {
     }
 }
 
-/// What a message about informers that have not synced begins with.
+/// The start of an error message; the names of the informers follow.
 impl fmt::Display for SyncEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -174,19 +177,21 @@ impl fmt::Display for SyncEnd {
     }
 }
 
-/// An informer, or one of its namespaces, that has not synced or could not decode its first list.
+/// An informer that has not synced or could not decode its first list. With several namespaces, one
+/// of its namespaces.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Unsynced {
-    /// Which informer; of several namespaces, which of them.
+    /// The name of the informer or of its namespace.
     pub name: String,
-    /// Whether it was never started: only [`start`](crate::SharedInformerFactory::start) of its factory, or
-    /// [`run`](crate::SharedIndexInformer::run), makes it list.
+    /// Whether the informer was never started. Start it with
+    /// [`start`](crate::SharedInformerFactory::start) of its factory or with
+    /// [`run`](crate::SharedIndexInformer::run).
     pub not_started: bool,
-    /// What went wrong with it last, if anything did.
+    /// The last error, if there was one.
     pub last_error: Option<Error>,
-    /// Set if the cache has synced, but no object of the list could be decoded, and there were at least two:
-    /// most likely the Rust type does not match the resource.
+    /// Set if the cache has synced, but the list had at least two objects and none of them could be
+    /// decoded. Most likely the Rust type does not match the resource.
     pub undecodable: Option<UndecodableList>,
 }
 
@@ -196,7 +201,7 @@ impl SyncError {
         Self { unsynced, end }
     }
 
-    /// Nothing is wrong if there is none.
+    /// Returns an error if any list could not be decoded.
     pub(super) fn undecodable(undecodable: Vec<Unsynced>) -> Result<(), Self> {
         if undecodable.is_empty() {
             Ok(())
@@ -205,7 +210,8 @@ impl SyncError {
         }
     }
 
-    /// Whether the `stop` of the wait was given: the program is to end, and nothing is wrong.
+    /// Whether the `stop` of the wait was set. In this case nothing is wrong: the program is about
+    /// to end.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
@@ -216,7 +222,7 @@ impl SyncError {
     /// let server = ApiServer::start()?;
     /// let client = Client::new(Config::new(server.url()))?;
     /// let stop = Stop::new();
-    /// stop.stop(); // Ctrl-C, if it is `Stop::on_signals`.
+    /// stop.stop(); // With `Stop::on_signals`, this is Ctrl-C.
     /// let pods = observe::<Pod>(client).start()?;
     /// match pods.wait_for_sync(&stop, None) {
     ///     Err(error) if error.is_stopped() => return Ok(()),
@@ -229,12 +235,13 @@ impl SyncError {
         self.end == SyncEnd::Stopped
     }
 
-    /// Whether the time of the wait was over.
+    /// Whether the timeout of the wait elapsed.
     pub fn timed_out(&self) -> bool {
         matches!(self.end, SyncEnd::TimedOut(_))
     }
 
-    /// Whether the wait was to [fail fast](SyncOptions::fail_fast), and a first list failed for good.
+    /// Whether the wait used [`fail_fast`](SyncOptions::fail_fast) and a first list failed
+    /// permanently.
     pub fn is_refused(&self) -> bool {
         self.end == SyncEnd::Refused
     }

@@ -1,8 +1,9 @@
-//! Blocks of 64 bytes, compared at once.
+//! Comparison of blocks of 64 bytes at once.
 //!
-//! The results for a block are a `u64` with a bit for each byte: bit `k` of its byte `j` is that of byte
-//! `8 * k + j`. Comparisons and ORs alone build it in this order, which the compiler does for sixteen bytes at once
-//! on any x86-64, and neighbours are in neighbouring bytes.
+//! The result for a block is a `u64` with one bit for each byte. Bit `k` of its byte `j` belongs to
+//! byte `8 * k + j` of the block. Only comparisons and ORs are needed to build this order; the
+//! compiler vectorizes them to sixteen bytes at once on any x86-64. Neighbours in the block are in
+//! neighbouring bytes of the result.
 
 pub(super) const BLOCK: usize = 64;
 
@@ -10,7 +11,7 @@ pub(super) type Block = [u8; BLOCK];
 
 const BYTES: u64 = 0x0101_0101_0101_0101;
 
-/// Returns the bytes for which the predicate is true.
+/// Returns a bit for each byte for which `predicate` is true.
 #[inline]
 pub(super) fn lanes(block: &Block, predicate: impl Fn(u8) -> bool) -> u64 {
     let flags = block.map(|byte| if predicate(byte) { 0xff } else { 0 });
@@ -18,8 +19,8 @@ pub(super) fn lanes(block: &Block, predicate: impl Fn(u8) -> bool) -> u64 {
     (0..8).fold(0, |all, k| all | u64::from_le_bytes(eights[k]) & BYTES << k)
 }
 
-/// Returns the bytes that these backslashes escape, and whether they escape the one behind the block. `before`
-/// says whether the first byte is escaped.
+/// Returns the bytes that these backslashes escape, and whether the first byte after the block is
+/// escaped. `before` is whether the first byte of the block is escaped.
 #[inline]
 pub(super) fn escaped(backslashes: u64, before: bool) -> (u64, bool) {
     const EVEN: u64 = 0x5555_5555_5555_5555;
@@ -28,8 +29,9 @@ pub(super) fn escaped(backslashes: u64, before: bool) -> (u64, bool) {
     if backslashes & behind == 0 {
         return (behind, backslashes >> 63 == 1);
     }
-    // Every other backslash of a run escapes. Adding a bit at the beginning of a run carries it to the end, which
-    // separates runs that begin at even bytes from those at odd ones.
+    // Every other backslash of a run escapes. If a bit is added at the start of a run, the carry
+    // moves to its end. This separates runs that start at even bytes from those that start at odd
+    // bytes.
     let backslashes = in_order(backslashes) & !first;
     let behind = backslashes << 1 | first;
     let begin_odd = backslashes & !EVEN & !behind;
@@ -37,15 +39,16 @@ pub(super) fn escaped(backslashes: u64, before: bool) -> (u64, bool) {
     (in_order((EVEN ^ runs << 1) & behind), carry)
 }
 
-/// Returns the bytes inside of strings with these quotes: from each opening quote, included, to its closing one,
-/// excluded. `before` says whether the block begins in a string; also returns whether it ends in one.
+/// Returns the bytes inside strings with these quotes. A string includes its opening quote but not
+/// its closing quote. `before` is whether the block starts inside a string. Also returns whether it
+/// ends inside one.
 #[inline]
 pub(super) fn toggled(lanes: u64, before: bool) -> (u64, bool) {
     // Within each group of eight bytes.
     let mut odd = lanes ^ lanes << 8;
     odd ^= odd << 16;
     odd ^= odd << 32;
-    // From the groups before it.
+    // From the previous groups.
     let mut eights = odd >> 56 << 1 | u64::from(before);
     eights ^= eights << 1;
     eights ^= eights << 2;
@@ -55,8 +58,8 @@ pub(super) fn toggled(lanes: u64, before: bool) -> (u64, bool) {
     (odd ^ earlier, eights >> 8 & 1 == 1)
 }
 
-/// Puts the bits into the order of the bytes, the first byte lowest. It transposes eight by eight bits, so that
-/// applying it twice changes nothing.
+/// Sorts the bits into the order of the bytes, the first byte lowest. This transposes a matrix of
+/// eight by eight bits, so a second call reverts it.
 #[inline]
 pub(super) fn in_order(lanes: u64) -> u64 {
     [

@@ -6,24 +6,24 @@ use serde::de::IgnoredAny;
 
 use super::scanner::Scanner;
 
-/// Walks over one complete JSON value without building anything.
+/// Walks through one complete JSON value without building anything.
 ///
-/// A cursor stands at a value or behind one. [`enter`](Self::enter) goes into an object or array;
-/// [`key`](Self::key) and [`element`](Self::element) move to its next value, which is then read or entered. All
-/// positions count from the beginning of the bytes.
+/// A cursor is positioned at a value or after one. [`enter`](Self::enter) moves into an object or
+/// array. [`key`](Self::key) and [`element`](Self::element) move to its next value, which you then
+/// read or enter. All positions count from the start of the bytes.
 ///
-/// Every method returns `None` for bytes that it does not understand. The cursor is of no use afterwards.
+/// Every method returns `None` for bytes that it cannot parse. Do not use the cursor after that.
 #[derive(Debug)]
 pub(crate) struct Cursor<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// Whether it is at the first member of an object or array, which has no comma before it.
+    /// Whether the next member is the first of an object or array. It has no comma before it.
     is_first: bool,
     deepest: usize,
 }
 
 impl<'a> Cursor<'a> {
-    /// Creates a cursor at the value with which the bytes begin.
+    /// Creates a cursor at the value at the start of `bytes`.
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         let mut cursor = Self {
             bytes,
@@ -39,12 +39,12 @@ impl<'a> Cursor<'a> {
         self.at
     }
 
-    /// An upper bound of how deep the values are nested that [`value`](Self::value) has passed.
+    /// Returns an upper bound of the nesting of the values that [`value`](Self::value) has passed.
     pub(crate) fn deepest(&self) -> usize {
         self.deepest
     }
 
-    /// Enters the value here if it begins with this bracket.
+    /// Enters the current value if it starts with this bracket. Returns whether it does.
     pub(crate) fn enter(&mut self, bracket: u8) -> bool {
         let begins = self.peek() == Some(bracket);
         if begins {
@@ -54,8 +54,8 @@ impl<'a> Cursor<'a> {
         begins
     }
 
-    /// Moves to the next value of the object and returns its key. At the end, leaves the object and returns
-    /// `Some(None)`.
+    /// Moves to the next value of the object and returns its key. At the end, leaves the object and
+    /// returns `Some(None)`.
     pub(crate) fn key(&mut self) -> Option<Option<Text<'a>>> {
         if !self.next_member(b'}')? {
             return Some(None);
@@ -70,20 +70,21 @@ impl<'a> Cursor<'a> {
         Some(Some(key))
     }
 
-    /// Moves to the next value of the array. At the end, leaves the array and returns false.
+    /// Moves to the next value of the array and returns true. At the end, leaves the array and
+    /// returns false.
     pub(crate) fn element(&mut self) -> Option<bool> {
         self.next_member(b']')
     }
 
-    /// Moves behind the end of the object or array that was entered last.
+    /// Moves past the end of the object or array that was entered last.
     pub(crate) fn leave(&mut self) -> Option<()> {
         self.is_first = false;
         self.at += Scanner::inside().end(&self.bytes[self.at..])?;
         Some(())
     }
 
-    /// Moves behind the value here and returns where it is. Nested values are not checked, except that their
-    /// brackets and strings end.
+    /// Moves past the current value and returns its range. Nested values are only checked for the
+    /// ends of their brackets and strings.
     pub(crate) fn value(&mut self) -> Option<Range<usize>> {
         let start = self.at;
         match self.peek()? {
@@ -103,7 +104,7 @@ impl<'a> Cursor<'a> {
         (self.at > start).then_some(start..self.at)
     }
 
-    /// Moves behind the string here and returns it.
+    /// Moves past the current string and returns it.
     fn string(&mut self) -> Option<Text<'a>> {
         let start = self.at;
         if self.peek()? != b'"' {
@@ -118,7 +119,8 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// Moves behind the value here: a string, or an empty one for `null`, or `Some(None)` for any other valid value.
+    /// Moves past the current value. Returns the text of a string, an empty text for `null`, and
+    /// `Some(None)` for any other valid value.
     pub(crate) fn string_or_null(&mut self) -> Option<Option<Cow<'a, str>>> {
         if self.peek()? == b'"' {
             return self.string()?.unescaped().map(Some);
@@ -158,22 +160,22 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// A JSON string as it is written.
+/// A JSON string in its original notation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Text<'a> {
-    /// Where its first quote is.
+    /// The position of the opening quote.
     pub(crate) start: usize,
     quoted: &'a [u8],
     has_escapes: bool,
 }
 
 impl<'a> Text<'a> {
-    /// The bytes between the quotes. `None` if some of them are escapes.
+    /// Returns the bytes between the quotes, or `None` if they contain escapes.
     pub(crate) fn verbatim(self) -> Option<&'a [u8]> {
         (!self.has_escapes).then(|| &self.quoted[1..self.quoted.len() - 1])
     }
 
-    /// The text that is meant. `None` if the string is invalid.
+    /// Returns the decoded text, or `None` if the string is invalid.
     pub(crate) fn unescaped(self) -> Option<Cow<'a, str>> {
         match self.verbatim() {
             Some(text) if !text.iter().any(u8::is_ascii_control) => {
@@ -183,7 +185,8 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// The same as bytes, which are invalid UTF-8 if they are written so: less work for keys that are only compared.
+    /// Returns the decoded text as bytes. Without escapes, they are not checked for valid UTF-8.
+    /// This is faster for keys that are only compared.
     pub(crate) fn bytes(self) -> Option<Cow<'a, [u8]>> {
         match self.verbatim() {
             Some(bytes) => Some(Cow::Borrowed(bytes)),
@@ -191,13 +194,13 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// Whether this text is meant.
+    /// Whether the decoded text is equal to `text`.
     pub(crate) fn is(self, text: &str) -> bool {
         self.bytes().is_some_and(|bytes| *bytes == *text.as_bytes())
     }
 }
 
-/// Returns how deep arrays and objects are nested in a JSON value.
+/// Returns how deeply arrays and objects are nested in a JSON value.
 pub(crate) fn nesting(value: &[u8]) -> usize {
     let (mut depth, mut deepest, mut at) = (0_usize, 0, 0);
     while let Some(byte) = value.get(at) {
@@ -218,7 +221,8 @@ pub(crate) fn nesting(value: &[u8]) -> usize {
     deepest
 }
 
-/// Returns where the string ends whose first quote is here, and whether it has escapes.
+/// Returns the position after the string that starts at `quote`, and whether the string has
+/// escapes.
 fn string_end(json: &[u8], quote: usize) -> Option<(usize, bool)> {
     let (mut at, mut has_escapes) = (quote + 1, false);
     loop {

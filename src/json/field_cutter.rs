@@ -1,10 +1,12 @@
 use super::cursor::Cursor;
 use super::pointer::{Path, Step};
 
-/// Returns the JSON without the fields to which the paths lead: `json` itself if it has none of them, or else the
-/// rest, copied to `scratch`. Bytes that are not understood are returned as they are.
+/// Returns the JSON without the fields to which the paths lead. This is `json` itself if it has
+/// none of them, or else a copy of the rest in `scratch`. Bytes that cannot be parsed are returned
+/// unchanged.
 ///
-/// Of equal keys all are cut, but only the first one is followed further, so that the search can end there.
+/// If a key is repeated, each field with this key is cut where a path ends. But a path is only
+/// followed into the first of them, so that the search can end early.
 pub(crate) fn cut_fields<'a>(paths: &[Path], json: &'a [u8], scratch: &'a mut Vec<u8>) -> &'a [u8] {
     scratch.clear();
     // Most paths lead into one value at a time.
@@ -29,17 +31,18 @@ pub(crate) fn cut_fields<'a>(paths: &[Path], json: &'a [u8], scratch: &'a mut Ve
 struct Cutter<'a, 's> {
     json: &'a [u8],
     cursor: Cursor<'a>,
-    /// What is left of the paths that lead into the values around the cursor, from the outermost to the innermost
-    /// value. A path that has been followed is empty.
+    /// The remaining steps of the paths that lead into the values around the cursor, from the
+    /// outermost value to the innermost. A path that needs no further search is empty.
     paths: Vec<&'s [Step<'static>]>,
     scratch: &'s mut Vec<u8>,
-    /// Everything before this position has been copied to `scratch`, or cut.
+    /// The position up to which everything has been copied to `scratch` or cut.
     copied: usize,
 }
 
 impl Cutter<'_, '_> {
-    /// Cuts the fields to which `paths[first..]` lead from the value here. May stop before its end unless `continues`
-    /// says that the values around it are searched further.
+    /// Cuts the fields to which `paths[first..]` lead from the current value. `continues` is
+    /// whether the enclosing values must be searched further. If not, the cursor may stop before
+    /// the end of the value.
     fn walk(&mut self, first: usize, continues: bool) -> Option<()> {
         let is_object = self.cursor.enter(b'{');
         if !is_object && !self.cursor.enter(b'[') {
@@ -100,8 +103,8 @@ impl Cutter<'_, '_> {
         Some(())
     }
 
-    /// Cuts the member from `start` to the cursor, with the comma before it, or with the one behind it if no member
-    /// has been kept.
+    /// Cuts the member from `start` to the cursor. Also cuts the comma before it, or, if no earlier
+    /// member is kept, the comma after it.
     fn cut(&mut self, start: usize, any_kept: bool) {
         let (before, end) = (&self.json[..start], self.cursor.position());
         let behind = self.json[end..].trim_ascii_start();

@@ -5,7 +5,8 @@ use serde::de::Error as _;
 
 use super::cursor::Cursor;
 
-/// The identity of an object, read without decoding the rest. Fields that are missing or no strings are empty.
+/// The identity of an object, read without decoding the rest. Fields that are missing or not
+/// strings are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Peek<'a> {
     pub(crate) api_version: Cow<'a, str>,
@@ -16,10 +17,10 @@ pub(crate) struct Peek<'a> {
     /// Whether there is a UID that is neither a string nor null.
     pub(crate) has_invalid_uid: bool,
     pub(crate) resource_version: Cow<'a, str>,
-    /// Whether name and namespace identify no object: one of them, or the metadata, is there twice, or one of them
-    /// is neither a string nor null.
+    /// Whether name and namespace do not identify an object. This is the case if one of them or the
+    /// metadata is repeated, or if one of them is neither a string nor null.
     pub(crate) is_ambiguous: bool,
-    /// Whether it has the annotation of the bookmark that ends the initial events of a watch-list (WL4).
+    /// Whether the object has the annotation that ends the initial events of a watch-list.
     pub(crate) initial_events_end: bool,
 }
 
@@ -28,24 +29,24 @@ impl<'a> Peek<'a> {
     ///
     /// # Errors
     ///
-    /// The bytes are no JSON object.
+    /// Returns an error if the bytes are not a JSON object.
     pub(crate) fn whole(object: &'a [u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice::<AnyObject>(object)?;
         let mut peek = Self::default();
         match peek.read(object, false) {
             Some(()) => Ok(peek),
-            // serde_json validates Unicode only where it decodes.
+            // serde_json validates Unicode only in strings that it decodes.
             None => Err(serde_json::Error::custom(
                 "no object, or invalid Unicode in its metadata",
             )),
         }
     }
 
-    /// Reads until name, UID and resourceVersion are known, or as far as the bytes can be read. API servers write
-    /// the namespace before UID and resourceVersion.
+    /// Reads until name, UID and resource version are found, or as far as the bytes can be parsed.
+    /// API servers write the namespace before UID and resource version, so it is found as well.
     pub(crate) fn identity(object: &'a [u8]) -> Self {
         let mut peek = Self::default();
-        // `None` is also the end of the identity.
+        // `None` may also mean that the identity is complete.
         let _ = peek.read(object, true);
         peek
     }

@@ -2,26 +2,26 @@ use std::borrow::Cow;
 
 use super::cursor::Cursor;
 
-/// A JSON pointer to fields of objects, in which `*` means every key or element.
+/// A JSON pointer to fields of objects. The step `*` matches every key or element.
 pub(crate) type Path = Vec<Step<'static>>;
 
-/// One step of a JSON pointer (RFC 6901), from a value to one in it.
+/// One step of a JSON pointer (RFC 6901).
 #[derive(Debug)]
 pub(crate) struct Step<'a> {
-    /// The key in an object.
+    /// The key, if the value is an object.
     pub(crate) key: Cow<'a, str>,
-    /// The index in an array.
+    /// The index, if the value is an array and the step is a number.
     pub(crate) index: Option<usize>,
 }
 
 impl<'a> Step<'a> {
-    /// Parses what is between two slashes of a pointer.
+    /// Parses the part of a pointer between two slashes.
     pub(crate) fn new(token: impl Into<Cow<'a, str>>) -> Self {
         let mut key = token.into();
         if key.contains('~') {
             key = Cow::Owned(key.replace("~1", "/").replace("~0", "~"));
         }
-        // Neither "+1" nor "01" is an index.
+        // "+1" and "01" are not valid indexes.
         let is_index = key.bytes().all(|byte| byte.is_ascii_digit())
             && (!key.starts_with('0') || key.len() == 1);
         Self {
@@ -30,14 +30,14 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// Whether it is the `*` of field paths, which leads to every key and element.
+    /// Whether this step of a field path is `*`, which matches every key and element.
     pub(crate) fn is_any(&self) -> bool {
         self.key == "*"
     }
 }
 
-/// Returns the value at a JSON pointer, as it is written in valid JSON. Of equal keys the last one counts, as for
-/// a tree.
+/// Returns the value at a JSON pointer in its original notation. `json` must be valid. If a key is
+/// repeated, the last one counts, as in a decoded tree.
 pub(crate) fn find<'a>(json: &'a str, pointer: &str) -> Option<&'a str> {
     if pointer.is_empty() {
         return Some(json);

@@ -1,14 +1,17 @@
 use std::time::{Duration, SystemTime};
 
-/// Is told of a client's requests; given with [`Config::metrics`](crate::Config::metrics). client-go's
-/// `tools/metrics`, in which each of the figures is a metric of its own.
+/// Receives the metrics of a client's requests. Pass it to
+/// [`Config::metrics`](crate::Config::metrics). client-go's `tools/metrics`, where each method is a
+/// separate metric.
 ///
-/// `method` is that of HTTP, `GET` or `PATCH`, which client-go calls the verb; `host` is that of the server's
-/// URL, with its port if it has one. `code` is the answer's, or `<error>` where there was none: what an error
-/// says has no end of forms.
+/// `method` is the HTTP method, such as `GET` or `PATCH`, which client-go calls the verb. `host` is
+/// the host of the server's URL, with the port if it has one. `code` is the status code of the
+/// response, or `<error>` if there was no response. Error texts are not used, because their number
+/// is unlimited.
 ///
-/// Each has a default that does nothing. They are called by the threads that make requests and read answers,
-/// so they must be quick; a panic in one is logged. Where nobody wants to know, nothing is measured.
+/// Every method has a default that does nothing. The threads that send requests and read responses
+/// call these methods, so they must be fast. A panic is caught and logged. A client without metrics
+/// measures nothing.
 ///
 /// ```
 /// use k8s_informer::testing::ApiServer;
@@ -35,57 +38,59 @@ use std::time::{Duration, SystemTime};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait ClientMetrics: Send + Sync + 'static {
-    /// A request was sent, be it for the first time or again, and this is what came. The counter
+    /// A request was sent, for the first time or as a retry, and `code` is the result. The counter
     /// `rest_client_requests_total`.
     fn request(&self, code: &str, method: &str, host: &str) {
         let _ = (code, method, host);
     }
 
-    /// It was not the first time. The counter `rest_client_request_retries_total`.
+    /// The request was a retry. The counter `rest_client_request_retries_total`.
     fn request_retry(&self, code: &str, method: &str, host: &str) {
         let _ = (code, method, host);
     }
 
-    /// How long a request took, all its tries and waits together, until its answer was read or given up.
-    /// Not of watches, which take as long as they take. The histogram
+    /// The duration of a request, including all attempts and waits, until its response was read or
+    /// abandoned. Not called for watches, whose duration is not a latency. The histogram
     /// `rest_client_request_duration_seconds`.
     fn request_duration(&self, method: &str, host: &str, duration: Duration) {
         let _ = (method, host, duration);
     }
 
-    /// How many bytes the body of a request had, each time that it was sent; 0 without one. The histogram
+    /// The size of a request body, for each attempt; 0 for a request without a body. The histogram
     /// `rest_client_request_size_bytes`.
     fn request_size(&self, method: &str, host: &str, bytes: u64) {
         let _ = (method, host, bytes);
     }
 
-    /// How many bytes of an answer's body were read, decompressed if it was compressed. Not of watches. The
-    /// histogram `rest_client_response_size_bytes`.
+    /// The number of bytes read from a response body, after decompression. Not called for watches.
+    /// The histogram `rest_client_response_size_bytes`.
     fn response_size(&self, method: &str, host: &str, bytes: u64) {
         let _ = (method, host, bytes);
     }
 
-    /// How long a request waited for the client's own [rate limit](crate::Config::rate_limit), if there is
-    /// one, each time that it was sent. The histogram `rest_client_rate_limiter_duration_seconds`.
+    /// The time that a request waited for the client's own [rate limit](crate::Config::rate_limit),
+    /// if there is one, for each attempt. The histogram
+    /// `rest_client_rate_limiter_duration_seconds`.
     fn rate_limiter_duration(&self, method: &str, host: &str, duration: Duration) {
         let _ = (method, host, duration);
     }
 
-    /// A credential plugin was run, unless the request was stopped: its exit code (1 if it could not be
-    /// started, -1 if it was killed), and `no_error`, `plugin_execution_error`,
-    /// `plugin_not_found_error` or `client_internal_error`. The counter `rest_client_exec_plugin_call_total`.
+    /// A credential plugin was run. Not called if the request was stopped meanwhile. `exit_code` is
+    /// 1 if the plugin could not be started, and -1 if it was killed. `call_status` is `no_error`,
+    /// `plugin_execution_error`, `plugin_not_found_error` or `client_internal_error`. The counter
+    /// `rest_client_exec_plugin_call_total`.
     fn exec_plugin_call(&self, exit_code: i32, call_status: &str) {
         let _ = (exit_code, call_status);
     }
 
-    /// How long the client certificate of a plugin had been in use when another one took its place. The
+    /// The time that a plugin's client certificate was in use when another one replaced it. The
     /// histogram `rest_client_exec_plugin_certificate_rotation_age`.
     fn certificate_rotation_age(&self, age: Duration) {
         let _ = age;
     }
 
-    /// Until when the plugin says that its client certificate is good, each time that it hands one out;
-    /// `None` if it does not say. Kubernetes publishes what is left of that as the gauge
+    /// The expiry of a plugin's client certificate, each time that the plugin returns one; `None`
+    /// if the plugin reports no expiry. Kubernetes publishes the remaining time as the gauge
     /// `rest_client_exec_plugin_ttl_seconds`.
     fn certificate_expiry(&self, expiry: Option<SystemTime>) {
         let _ = expiry;

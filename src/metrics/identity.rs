@@ -10,14 +10,15 @@ use crate::panic::catch;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
-/// The names that are taken in this process. Innermost.
+/// The names in use in this process. Innermost.
 static NAMES: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
 
-/// Under which name informers publish metrics: taken once in a process, so that no two write to one series
-/// (ID1). client-go's `InformerName`.
+/// The name under which informers publish metrics. Each name can exist only once in a process, so
+/// that two informers never write to the same series. client-go's `InformerName`.
 ///
-/// Clones are the same name. It is free again when it is [released](Self::release), when the factory that has
-/// it has been shut down, or when the last clone, the factory's among them, is dropped.
+/// Clones share the same name. The name becomes free when you [release](Self::release) it, when the
+/// factory that uses it has been shut down, or when the last clone is dropped, including the
+/// factory's clone.
 ///
 /// ```
 /// use k8s_informer::metrics::{InformerName, InformerNameError};
@@ -43,19 +44,19 @@ pub struct InformerName {
 
 struct Named {
     name: Arc<str>,
-    /// `None` once it is released. Before the registry's lock.
+    /// `None` after the release. Taken before the lock of `NAMES`.
     reserved: Mutex<Option<Reservations>>,
 }
 
-/// Of each resource, whether the informer that has it still does.
+/// For each resource, whether the informer that reserved it still holds the reservation.
 type Reservations = HashMap<GroupVersionResource, Arc<AtomicBool>>;
 
 impl InformerName {
-    /// Takes a name.
+    /// Creates a name and marks it as in use.
     ///
     /// # Errors
     ///
-    /// If it is empty, or taken (ID1).
+    /// If the name is empty or in use.
     pub fn new(name: impl Into<String>) -> Result<Self, InformerNameError> {
         let name = name.into();
         if name.is_empty() {
@@ -73,14 +74,17 @@ impl InformerName {
         })
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         &self.named.name
     }
 
-    /// The identity of an informer of this resource. It is reserved for the first who asks, until his
-    /// informer has ended; for whoever asks meanwhile it is not, and the log has an error: his informer has
-    /// no metrics (ID2). So it is, without an error, once the name is released.
+    /// Returns the identity of an informer for this resource.
+    ///
+    /// The first informer to register a resource reserves it until that informer ends. For later
+    /// ones this method logs an error, and they run without metrics. After the
+    /// [release](Self::release) of the name, new informers have no metrics either, but no error is
+    /// logged.
     pub fn with_resource(&self, resource: GroupVersionResource) -> InformerNameAndResource {
         let mut problems = Vec::new();
         let informer = self.reserve(resource, &mut problems);
@@ -88,7 +92,7 @@ impl InformerName {
         informer
     }
 
-    /// [`with_resource`](Self::with_resource) without logging.
+    /// Like [`with_resource`](Self::with_resource), but appends to `problems` instead of logging.
     pub(crate) fn reserve(
         &self,
         resource: GroupVersionResource,
@@ -120,8 +124,8 @@ impl InformerName {
         informer
     }
 
-    /// Gives the name up: nobody tells anything under it any more, and it can be taken again (ID3). Once;
-    /// later calls do nothing.
+    /// Releases the name. Informers no longer publish metrics under it, and it can be created
+    /// again. Later calls do nothing.
     pub fn release(&self) {
         self.named.release();
     }
@@ -151,13 +155,13 @@ impl fmt::Debug for InformerName {
     }
 }
 
-/// Why a name can't be taken.
+/// The error of [`InformerName::new`].
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InformerNameError {
-    /// It is empty.
+    /// The name is empty.
     Empty,
-    /// Somebody in this process has it, and has not released it.
+    /// The name is in use in this process.
     Taken(String),
 }
 
@@ -174,8 +178,8 @@ impl std::error::Error for InformerNameError {}
 
 debug_as_display!(InformerNameError);
 
-/// The identity of one informer's metrics: what their labels say. From [`InformerName::with_resource`].
-/// client-go's `InformerNameAndResource`.
+/// The identity of one informer's metrics, from which their labels are made. Returned by
+/// [`InformerName::with_resource`]. client-go's `InformerNameAndResource`.
 #[derive(Clone)]
 pub struct InformerNameAndResource {
     name: Arc<str>,
@@ -184,24 +188,25 @@ pub struct InformerNameAndResource {
 }
 
 impl InformerNameAndResource {
-    /// The name: the label `name`.
+    /// Returns the name, for the label `name`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What the informer is about: the labels `group`, `version` and `resource`.
+    /// Returns the resource of the informer, for the labels `group`, `version` and `resource`.
     pub fn group_version_resource(&self) -> &GroupVersionResource {
         &self.resource
     }
 
-    /// Whether its informer may tell figures: it was the first of its name and resource, it has not ended,
-    /// and the name was not released. It takes no lock.
+    /// Whether the informer may publish metrics. This is true for the first informer with its name
+    /// and resource, until the informer ends or the name is released. This method takes no lock.
     pub fn is_reserved(&self) -> bool {
         self.reserved.load(Ordering::Acquire)
     }
 
-    /// Whom the informer with this identity tells, for an informer that no factory makes. They are told only
-    /// while it is [reserved](Self::is_reserved), and it is until the informer has ended, or is dropped.
+    /// Creates the metrics for an informer without a factory. They are published only while the
+    /// identity is [reserved](Self::is_reserved). The reservation ends when the informer ends or is
+    /// dropped.
     ///
     /// ```
     /// use k8s_informer::testing::ScriptedListerWatcher;
@@ -236,7 +241,7 @@ impl InformerNameAndResource {
         Some(metrics?)
     }
 
-    /// [`metrics`](Self::metrics) without logging.
+    /// Like [`metrics`](Self::metrics), but appends to `problems` instead of logging.
     pub(crate) fn reserved_metrics(
         self,
         provider: &dyn MetricsProvider,
@@ -245,7 +250,8 @@ impl InformerNameAndResource {
         if !self.is_reserved() {
             return None;
         }
-        // Also where nobody wants to know: it is given back then.
+        // Created even if the provider returns no metrics, because its drop releases the
+        // reservation.
         let mut metrics = ReservedMetrics {
             informer: self,
             metrics: None,
@@ -279,7 +285,8 @@ impl fmt::Debug for InformerNameAndResource {
     }
 }
 
-/// What a provider gave for an informer: told while that is reserved, and the end of it.
+/// The metrics of an informer, forwarded only while its identity is reserved. `ended` is always
+/// forwarded.
 pub(crate) struct ReservedMetrics {
     informer: InformerNameAndResource,
     metrics: Option<Arc<dyn InformerMetrics>>,
@@ -290,7 +297,7 @@ impl ReservedMetrics {
         self.informer.is_reserved()
     }
 
-    /// Nothing is told from now on but the end.
+    /// Stops forwarding all metrics except `ended`.
     pub(crate) fn release(&self) {
         self.informer.release();
     }

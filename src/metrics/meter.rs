@@ -4,11 +4,12 @@ use std::sync::Arc;
 use crate::panic::catch;
 use crate::sync::Mutex;
 
-/// Somebody who is told, or nobody: [`InformerMetrics`](super::InformerMetrics), or those of a work queue.
+/// Optional metrics: [`InformerMetrics`](super::InformerMetrics), or those of a work queue.
 pub(crate) struct Meter<M: ?Sized> {
     metrics: Option<Arc<M>>,
-    /// Held while a level is read and told, so that what is told last is how it is: two writers could
-    /// overtake each other. Taken before the lock of what is measured, never under it.
+    /// Held while a level is read and reported, so that the last report is the current level.
+    /// Without it, two writers could report in the wrong order. Taken before the lock of the
+    /// measured object, never while that lock is held.
     order: Mutex<()>,
 }
 
@@ -20,7 +21,7 @@ impl<M: ?Sized> Meter<M> {
         }
     }
 
-    /// Tells a level; `read` may lock what is measured.
+    /// Reports a level. `read` may lock the measured object.
     pub(crate) fn level<R>(&self, read: impl FnOnce() -> R, record: impl FnOnce(&M, R)) {
         let Some(metrics) = &self.metrics else { return };
         let called = {
@@ -30,7 +31,7 @@ impl<M: ?Sized> Meter<M> {
         report(called);
     }
 
-    /// Tells of something that has happened.
+    /// Reports an event.
     pub(crate) fn event(&self, record: impl FnOnce(&M)) {
         if let Some(metrics) = &self.metrics {
             call(|| record(&**metrics));
@@ -42,15 +43,15 @@ impl<M: ?Sized> Meter<M> {
     }
 }
 
-/// Calls metrics, which are a user's code.
+/// Calls metrics. They are user code.
 pub(crate) fn call(record: impl FnOnce()) {
     report(catch(record));
 }
 
-/// Logs a panic of metrics, under no lock: a logger is user code, and may cause a level to be told.
+/// Logs a panic of metrics. No lock is held, because a logger is user code and may change a level.
 fn report(called: Result<(), String>) {
     if let Err(panic) = called {
-        // If the logger panics too, nobody is left to tell.
+        // A panic of the logger cannot be reported.
         drop(catch(|| log::error!("metrics {panic}")));
     }
 }
@@ -61,7 +62,7 @@ impl<M: ?Sized> fmt::Debug for Meter<M> {
     }
 }
 
-/// A resourceVersion as a metric (X13).
+/// Converts a resource version to a metric: its last 15 digits, 0 if it is empty (X13).
 pub(crate) fn resource_version_metric(resource_version: &str) -> Option<u64> {
     if resource_version.is_empty() {
         return Some(0);

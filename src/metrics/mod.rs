@@ -1,16 +1,18 @@
 //! Metrics of informers, work queues and clients, for the metrics library of your choice.
 //!
-//! Implement a trait and give it to a factory, a queue or a client; without one nothing is measured.
+//! To collect metrics, implement a trait and pass it to a factory, a queue or a client. Without an
+//! implementation, nothing is measured.
 //!
 //! | type | purpose | client-go |
 //! |---|---|---|
 //! | [`MetricsProvider`] | creates the metrics of each informer of a factory | `InformerMetricsProvider` |
 //! | [`InformerMetrics`] | queue length, latency and version of one informer | `informer_metrics.go` |
-//! | [`InformerName`] | names an informer, once in a process | `identity.go` |
+//! | [`InformerName`] | the name of informers, unique in a process | `identity.go` |
 //! | [`WorkQueueMetrics`] | depth, latency, retries of a work queue | `workqueue.MetricsProvider` |
 //! | `ClientMetrics` | requests, latency and retries of a client | `tools/metrics` |
 //!
-//! `examples/metrics` serves all of them in Prometheus' format. [`InformerMetrics`] has an example.
+//! `examples/metrics` serves all of them in the Prometheus format. [`InformerMetrics`] has an
+//! example.
 
 #[cfg(feature = "client")]
 mod client;
@@ -30,12 +32,14 @@ pub(crate) use meter::{Meter, call, resource_version_metric};
 pub(crate) use shares::shares;
 pub use work_queue::WorkQueueMetrics;
 
-/// Is told how an informer's queue and store stand; asked for with a [`MetricsProvider`], or given to one
-/// queue, store or informer by hand. In client-go each of the figures is a metric of its own.
+/// Receives the metrics of an informer's queue and store. A [`MetricsProvider`] creates it for each
+/// informer, or you pass it to a single queue, store or informer. In client-go, each method is a
+/// separate metric.
 ///
-/// Each has a default that does nothing. They are called by the threads that write and process, so they must
-/// be quick, and under a lock of the metrics' own, so they must not write to what they measure; a panic in
-/// one is logged. Where nobody wants to know, nothing is measured.
+/// Every method has a default that does nothing. The threads that write and process call these
+/// methods, so they must be fast. A lock of the metrics is held during a call, so a method must not
+/// write to the measured queue or store. A panic is caught and logged. Without metrics, nothing is
+/// measured.
 ///
 /// ```
 /// use k8s_informer::metrics::InformerMetrics;
@@ -62,40 +66,41 @@ pub use work_queue::WorkQueueMetrics;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait InformerMetrics: Send + Sync + 'static {
-    /// How much waits in the queue now: keys in a [`DeltaFifo`](crate::queue::DeltaFifo), changes in a
-    /// [`RealFifo`](crate::queue::RealFifo) (R22); of an informer of several namespaces, in all its queues together.
-    /// Kubernetes publishes it as the gauge `informer_queued_items`.
+    /// The current length of the queue: keys in a [`DeltaFifo`](crate::queue::DeltaFifo), changes
+    /// in a [`RealFifo`](crate::queue::RealFifo). For an informer of several namespaces, it is the
+    /// total of all queues. Kubernetes publishes it as the gauge `informer_queued_items`.
     fn queued_items(&self, items: usize) {
         let _ = items;
     }
 
-    /// How long the processing of one item, or of one batch, took (R22): the histogram
+    /// The duration of processing one item or one batch. The histogram
     /// `informer_processing_latency_seconds`.
     fn processing_latency(&self, latency: Duration) {
         let _ = latency;
     }
 
-    /// The resourceVersion of the store: its last fifteen digits, which a `f64` holds exactly; 0 if there is
-    /// none. Not called for one that isn't a number (X13). The gauge `informer_store_resource_version`.
+    /// The resource version of the store: its last 15 digits, which an `f64` represents exactly, or
+    /// 0 if there is no version. Not called for versions that are not numbers. The gauge
+    /// `informer_store_resource_version`.
     fn store_resource_version(&self, version: u64) {
         let _ = version;
     }
 
-    /// The shared informer has ended: it tells nothing any more, and its figures can go.
+    /// The shared informer has ended. No further calls follow, and you can remove its metrics.
     fn ended(&self) {}
 }
 
-/// Gives each informer, and each work queue, whom to tell. client-go's `InformerMetricsProvider`, and the
+/// Creates the metrics of informers and work queues. client-go's `InformerMetricsProvider`, and the
 /// `MetricsProvider` of its work queues.
 ///
-/// A factory that [has one](crate::informer::SharedInformerFactoryBuilder::metrics) asks it for each informer that it
-/// makes. What it answers is told until the informer has ended, or its [name](InformerName) is released; a
-/// provider that is asked what there is leaves out whoever is not
-/// [reserved](InformerNameAndResource::is_reserved) any more. A panic in it is logged, and the informer has
-/// no metrics.
+/// A factory [with a provider](crate::informer::SharedInformerFactoryBuilder::metrics) calls it for
+/// each informer that it creates. The informer uses the returned metrics until it ends or its
+/// [name](InformerName) is released. A provider that publishes metrics on request should omit
+/// informers that are no longer [reserved](InformerNameAndResource::is_reserved). A panic in the
+/// provider is logged, and the informer has no metrics.
 ///
-/// What else is worth publishing needs nobody to be told: [`SharedIndexInformer::status`] and
-/// [`HandlerRegistration::stats`] can be read whenever somebody asks. `examples/metrics` publishes all of it.
+/// Other statistics need no provider: you can read [`SharedIndexInformer::status`] and
+/// [`HandlerRegistration::stats`] at any time. `examples/metrics` publishes all of them.
 ///
 /// [`SharedIndexInformer::status`]: crate::SharedIndexInformer::status
 /// [`HandlerRegistration::stats`]: crate::handler::HandlerRegistration::stats
@@ -150,8 +155,9 @@ pub trait InformerMetrics: Send + Sync + 'static {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait MetricsProvider: Send + Sync + 'static {
-    /// Whom an informer tells; `None`, the default, for nobody. Asked once for each informer, on the thread
-    /// that makes it and under a lock of the factory's: it must not ask the factory for an informer.
+    /// Returns the metrics of an informer. The default is `None`, for no metrics. Called once for
+    /// each informer, on the thread that creates the informer. A lock of the factory is held, so
+    /// this method must not request an informer from the factory.
     fn informer_metrics(
         &self,
         informer: InformerNameAndResource,
@@ -160,9 +166,10 @@ pub trait MetricsProvider: Send + Sync + 'static {
         None
     }
 
-    /// Whom a work queue of this name tells; `None`, the default, for nobody. Asked by
-    /// [`WorkQueueBuilder::metrics_provider`](crate::workqueue::WorkQueueBuilder::metrics_provider). Two
-    /// queues may have one name: it is the provider that tells them apart, or adds them up.
+    /// Returns the metrics of a work queue. The default is `None`, for no metrics.
+    /// [`WorkQueueBuilder::metrics_provider`](crate::workqueue::WorkQueueBuilder::metrics_provider)
+    /// calls this method. Two queues may have the same name. The provider decides whether to
+    /// distinguish them or to add up their values.
     fn work_queue_metrics(&self, name: &str) -> Option<Arc<dyn WorkQueueMetrics>> {
         let _ = name;
         None

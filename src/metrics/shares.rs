@@ -4,7 +4,8 @@ use std::time::Duration;
 use super::InformerMetrics;
 use crate::sync::Mutex;
 
-/// The metrics of an informer's queues, so many of them: what waits in each is told as the sum of them all.
+/// Returns the metrics for each of an informer's queues. They report the total length of all
+/// queues.
 pub(crate) fn shares(
     metrics: Option<&Arc<dyn InformerMetrics>>,
     queues: usize,
@@ -27,8 +28,8 @@ pub(crate) fn shares(
 
 struct Shares {
     metrics: Arc<dyn InformerMetrics>,
-    /// In each of the queues. Held while the sum is told, so that what is told last is how it is. After the
-    /// lock of the queue's own meter.
+    /// The length of each queue. Held while the total is reported, so that the last report is the
+    /// current total. Taken after the lock of the queue's meter.
     waiting: Mutex<Vec<usize>>,
 }
 

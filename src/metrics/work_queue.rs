@@ -1,11 +1,13 @@
 use std::time::Duration;
 
-/// Is told how a work queue stands. client-go's `MetricsProvider`, in which each of the figures is a metric
-/// of its own; here one of these belongs to one queue, so no name is needed to tell queues apart (Q18).
+/// Receives the metrics of a work queue. client-go's `MetricsProvider`, where each method is a
+/// separate metric. A `WorkQueueMetrics` belongs to one queue, so its methods have no parameter for
+/// the queue's name.
 ///
-/// Each has a default that does nothing. They are called by the threads that use the queue and by the queue's
-/// own, so they must be quick, and under a lock of the metrics' own, so they must not use the queue; a panic
-/// in one is logged. Where nobody wants to know, nothing is measured.
+/// Every method has a default that does nothing. The threads that use the queue and the queue's own
+/// thread call these methods, so they must be fast. A lock of the metrics is held during a call, so
+/// a method must not use the queue. A panic is caught and logged. Without metrics, nothing is
+/// measured.
 ///
 /// ```
 /// use k8s_informer::workqueue::{WorkQueue, WorkQueueMetrics};
@@ -28,38 +30,39 @@ use std::time::Duration;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub trait WorkQueueMetrics: Send + Sync + 'static {
-    /// How many items wait now, those included that were added while they are being processed.
-    /// `workqueue_depth`.
+    /// The current number of waiting items. It includes items that were added again while they are
+    /// being processed. `workqueue_depth`.
     fn depth(&self, items: usize) {
         let _ = items;
     }
 
-    /// An item was added that neither waited nor was to be processed again. `workqueue_adds_total`.
+    /// An item was added that was neither waiting nor already marked to be processed again.
+    /// `workqueue_adds_total`.
     fn added(&self) {}
 
-    /// How long an item has waited from when it was added to when it was got.
+    /// The time between the add of an item and its removal by a worker.
     /// `workqueue_queue_duration_seconds`.
     fn queue_duration(&self, waited: Duration) {
         let _ = waited;
     }
 
-    /// How long an item was being processed. `workqueue_work_duration_seconds`.
+    /// The duration of processing an item. `workqueue_work_duration_seconds`.
     fn work_duration(&self, worked: Duration) {
         let _ = worked;
     }
 
-    /// For how long all items that are being processed now have been, in sum; told twice a second until the
-    /// queue is shut down. `workqueue_unfinished_work_seconds`.
+    /// The total time that all items in progress have been processed so far. Reported twice per
+    /// second until the queue is shut down. `workqueue_unfinished_work_seconds`.
     fn unfinished_work(&self, total: Duration) {
         let _ = total;
     }
 
-    /// For how long the one that takes longest has been; told with
+    /// The longest time that an item in progress has been processed so far. Reported together with
     /// [`unfinished_work`](Self::unfinished_work). `workqueue_longest_running_processor_seconds`.
     fn longest_running_processor(&self, longest: Duration) {
         let _ = longest;
     }
 
-    /// An item was added with a delay, be it none. `workqueue_retries_total`.
+    /// An item was added with a delay, which may be zero. `workqueue_retries_total`.
     fn retried(&self) {}
 }

@@ -9,19 +9,23 @@ use super::{DynamicObject, Object, Resource, Scope, WholeObject};
 
 /// An object of type `T` that stays JSON until you decode it.
 ///
-/// It is a [`DynamicObject`] that is known to be a `T`, and dereferences to it: see there for what is checked on arrival,
-/// and for [`read`](DynamicObject::read), [`json`](DynamicObject::json) and [`labels`](DynamicObject::labels).
-/// `Compact<Pod>` is a [`Resource`] and goes wherever `Pod` goes. A cache of them takes little more memory than their
-/// JSON.
+/// It wraps a [`DynamicObject`] and dereferences to it. See there for the checks on creation, and
+/// for [`read`](DynamicObject::read), [`json`](DynamicObject::json) and
+/// [`labels`](DynamicObject::labels). `Compact<Pod>` is a [`Resource`], and you can use it wherever
+/// you can use `Pod`. A cache of compact objects uses little more memory than their JSON.
 ///
-/// Which type for which cache?
+/// # Which type to cache
 ///
-/// - Handlers and listers always read the same few fields: a custom struct with just those
-///   ([`impl_object!`](crate::impl_object)). Nothing is cheaper.
-/// - They read everything, but of few of the objects, or rarely: `Compact`, or [`DynamicObject`] for a kind without a type.
-///   Drop unused fields with [`ReflectorOptions::skip`](crate::reflector::ReflectorOptions::skip): the JSON is kept without
-///   them.
-/// - They go through all of each object at each event: the type, which is decoded once.
+/// - If handlers and listers always read the same few fields, use a custom struct with only those
+///   fields ([`impl_object!`](crate::impl_object)). It is the cheapest choice.
+/// - If they read all fields, but rarely or of few objects, use `Compact`. For a kind without a
+///   Rust type, use [`DynamicObject`]. Drop unused fields with
+///   [`ReflectorOptions::skip`](crate::reflector::ReflectorOptions::skip), so that the JSON is kept
+///   without them.
+/// - If they read all fields of each object at each event, use the type itself, which is decoded
+///   once.
+///
+/// # Examples
 ///
 /// ```
 /// use k8s_informer::testing::ApiServer;
@@ -43,9 +47,9 @@ use super::{DynamicObject, Object, Resource, Scope, WholeObject};
 ///
 /// let pod = &pods.lister().by_index("node", "worker-1")?[0];
 /// assert_eq!((pod.name(), pod.label("app")), ("web-0", Some("web")));
-/// // Of all that it has, one place is decoded here ...
+/// // This decodes one value ...
 /// assert_eq!(pod.read("/spec/nodeName")?, Some("worker-1"));
-/// // ... and everything here.
+/// // ... and this decodes the whole object.
 /// let whole: Pod = pod.decode()?;
 /// assert_eq!(whole.spec.and_then(|spec| spec.node_name).as_deref(), Some("worker-1"));
 /// # factory.shutdown();
@@ -57,7 +61,8 @@ pub struct Compact<T> {
 }
 
 impl<T> Compact<T> {
-    /// Creates an object from anything that serializes to a JSON object, like [`DynamicObject::new`].
+    /// Creates an object from any value that serializes to a JSON object, like
+    /// [`DynamicObject::new`].
     ///
     /// ```
     /// use k8s_informer::Object;
@@ -65,7 +70,7 @@ impl<T> Compact<T> {
     /// use k8s_informer::store::Transform;
     /// use k8s_openapi::api::core::v1::Pod;
     ///
-    /// // A transform that changes what it decodes.
+    /// // This transform decodes each object and changes it.
     /// let transform = Transform::new(|pod: std::sync::Arc<Compact<Pod>>| {
     ///     let mut whole = pod.decode()?;
     ///     whole.status = None;
@@ -79,13 +84,15 @@ impl<T> Compact<T> {
     ///
     /// # Errors
     ///
-    /// Those of [`DynamicObject::new`].
+    /// Returns the errors of [`DynamicObject::new`].
     pub fn new(object: &(impl Serialize + ?Sized)) -> Result<Self, serde_json::Error> {
         DynamicObject::new(object).map(Self::from)
     }
 
-    /// Decodes the whole object. One that is nested more than 32 levels deep is decoded on a thread of its own, with a
-    /// larger stack.
+    /// Decodes the whole object.
+    ///
+    /// An object with more than 32 nested levels is decoded on a separate thread with a larger
+    /// stack.
     ///
     /// ```
     /// use k8s_informer::object::Compact;
@@ -100,8 +107,8 @@ impl<T> Compact<T> {
     ///
     /// # Errors
     ///
-    /// The object does not have the type's form: that is checked here, not on arrival. The message is that of
-    /// [`DynamicObject::decode`].
+    /// Returns an error if the object does not match the type. This is checked here and not when
+    /// the object is created. The message is that of [`DynamicObject::decode`].
     pub fn decode(&self) -> Result<T, serde_json::Error>
     where
         T: DeserializeOwned + Send,
@@ -118,7 +125,7 @@ impl<T> Deref for Compact<T> {
     }
 }
 
-/// Does not check that the object is a `T`: [`decode`](Compact::decode) does.
+/// Converts without checking that the object is a `T`. [`decode`](Compact::decode) checks this.
 impl<T> From<DynamicObject> for Compact<T> {
     fn from(object: DynamicObject) -> Self {
         Self {
@@ -162,7 +169,7 @@ impl<T: Resource> Resource for Compact<T> {
     const SCOPE: Scope = T::SCOPE;
 }
 
-/// To change one, decode it and encode the result.
+/// To replace an object, decode it, change it and create a compact object from the result.
 impl<T: WholeObject> WholeObject for Compact<T> {}
 
 impl<'de, T> Deserialize<'de> for Compact<T> {

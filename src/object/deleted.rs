@@ -2,10 +2,10 @@ use std::sync::Arc;
 
 use super::{Key, Object};
 
-/// What is known of an object that is gone: its last state, or a tombstone.
+/// A deleted object: its final state, or a tombstone.
 ///
-/// A handler that only needs to know *which* object it was can call [`name`](Self::name),
-/// [`namespace`](Self::namespace) and [`key`](Self::key) on either.
+/// To identify the object, call [`name`](Self::name), [`namespace`](Self::namespace) or
+/// [`key`](Self::key), which work for both variants.
 ///
 /// ```
 /// use k8s_informer::{Deleted, DynamicObject};
@@ -17,19 +17,20 @@ use super::{Key, Object};
 #[derive(Debug)]
 #[doc(alias = "DeletedFinalStateUnknown")]
 pub enum Deleted<T> {
-    /// The watch delivered the deletion, with the object as it was last.
+    /// The watch delivered the deletion, with the final state of the object.
     Final(Arc<T>),
-    /// The deletion was missed and noticed by a relist. client-go's `DeletedFinalStateUnknown` (K3).
+    /// A tombstone: the watch missed the deletion, and a relist detected it. It corresponds to
+    /// client-go's `DeletedFinalStateUnknown`.
     FinalStateUnknown {
         /// The key of the object.
         key: Key,
-        /// The last state that was cached, probably stale; `None` if there was none.
+        /// The last cached state, which is probably stale. `None` if there was no cached state.
         last_known: Option<Arc<T>>,
     },
 }
 
 impl<T> Deleted<T> {
-    /// The object, if there is one: stale in a tombstone.
+    /// Returns the object, if there is one. The object of a tombstone is stale.
     pub fn object(&self) -> Option<&Arc<T>> {
         match self {
             Self::Final(object) => Some(object),
@@ -37,14 +38,16 @@ impl<T> Deleted<T> {
         }
     }
 
-    /// Whether it is a tombstone.
+    /// Whether this is a tombstone.
     pub fn is_final_state_unknown(&self) -> bool {
         matches!(self, Self::FinalStateUnknown { .. })
     }
 }
 
 impl<T: Object> Deleted<T> {
-    /// The key: a tombstone's own, else the object's. client-go's `DeletionHandlingMetaNamespaceKeyFunc`.
+    /// Returns the key: the key in a tombstone, or else the key of the object.
+    ///
+    /// It corresponds to client-go's `DeletionHandlingMetaNamespaceKeyFunc`.
     pub fn key(&self) -> Key {
         match self {
             Self::Final(object) => super::meta_namespace_key(&**object),
@@ -52,7 +55,7 @@ impl<T: Object> Deleted<T> {
         }
     }
 
-    /// The name: of a tombstone what follows the first slash of its key (H3).
+    /// Returns the name. The name of a tombstone is the part of its key after the first slash.
     pub fn name(&self) -> &str {
         match self {
             Self::Final(object) => object.name(),
@@ -62,7 +65,7 @@ impl<T: Object> Deleted<T> {
         }
     }
 
-    /// The namespace, empty for a cluster-scoped object.
+    /// Returns the namespace, which is empty for a cluster-scoped object.
     pub fn namespace(&self) -> &str {
         match self {
             Self::Final(object) => object.namespace(),

@@ -12,20 +12,24 @@ use crate::decode_error::{DYNAMIC_OBJECT, explained};
 use crate::json::{self, Cursor};
 use crate::stack;
 
-/// An object of any kind, with all of its fields. client-go's `Unstructured`.
+/// An object of any kind with all of its fields.
 ///
-/// It keeps the JSON that it was decoded from. Name, namespace, UID, resourceVersion, `apiVersion`, `kind` and labels are
-/// located on arrival. Everything else is decoded when you call [`read`](Self::read) for one place,
-/// [`decode`](Self::decode) for the whole object, or [`edit`](Self::edit) to change it; nothing that is decoded is kept.
+/// It corresponds to client-go's `Unstructured`.
 ///
-/// On arrival the JSON is checked: its syntax, UTF-8, a nesting of at most 127 levels, and the types of the fields above.
-/// An object with one of these fields twice is rejected. Of other keys that are there twice, the last one counts.
+/// The object is stored as JSON. Its name, namespace, UID, resource version, `apiVersion`, `kind`
+/// and labels are located once, when the object is created. For the other fields, call
+/// [`read`](Self::read) to decode one value, [`decode`](Self::decode) to decode the whole object,
+/// or [`edit`](Self::edit) to change it. Each call decodes again; decoded values are not kept.
 ///
-/// A [`Compact`](super::Compact) is the same with a type. A custom struct with only the fields that you need takes less
-/// memory, see [`impl_object!`](crate::impl_object).
+/// Creating an object checks the JSON: its syntax, UTF-8, the types of the fields above, and a
+/// nesting of at most 127 levels. An object that contains one of these fields twice is rejected. If
+/// any other key occurs several times, its last value counts.
 ///
-/// Two objects are equal if they have the same fields. `Debug` shows namespace, name, version and size: the rest may be
-/// secret.
+/// A [`Compact`](super::Compact) is a dynamic object with a static type. A custom struct with only
+/// the fields that you need uses less memory; see [`impl_object!`](crate::impl_object).
+///
+/// Two objects are equal if they have the same fields. `Debug` shows only the namespace, name,
+/// version and size, because the other fields may be secret.
 ///
 /// ```
 /// use k8s_informer::{DynamicObject, Object};
@@ -45,7 +49,7 @@ pub struct DynamicObject {
 }
 
 impl DynamicObject {
-    /// Creates an object from anything that serializes to a JSON object: a typed object, or a tree.
+    /// Creates an object from any value that serializes to a JSON object.
     ///
     /// ```
     /// use k8s_informer::{DynamicObject, Object};
@@ -59,7 +63,8 @@ impl DynamicObject {
     ///
     /// # Errors
     ///
-    /// It does not serialize to a JSON object, or is rejected for one of the reasons above.
+    /// Returns an error if the value does not serialize to a JSON object, or if the object is
+    /// rejected for one of the [reasons above](Self).
     pub fn new(object: &(impl Serialize + ?Sized)) -> Result<Self, serde_json::Error> {
         Self::from_valid_json(serde_json::to_string(object)?.into())
     }
@@ -82,7 +87,8 @@ impl DynamicObject {
         &self.json
     }
 
-    /// Returns `apiVersion`, empty if absent. An item of a list that has none gets it from the list.
+    /// Returns `apiVersion`, which is empty if absent. A list item with neither `apiVersion` nor
+    /// `kind` gets both from the list.
     ///
     /// ```
     /// use k8s_informer::DynamicObject;
@@ -95,7 +101,8 @@ impl DynamicObject {
         self.outline.text(&self.json, Field::ApiVersion)
     }
 
-    /// Returns `kind`, empty if absent, like [`api_version`](Self::api_version).
+    /// Returns `kind`, which is empty if absent. A list item with neither `apiVersion` nor `kind`
+    /// gets both from the list.
     ///
     /// ```
     /// use k8s_informer::DynamicObject;
@@ -108,7 +115,9 @@ impl DynamicObject {
         self.outline.text(&self.json, Field::Kind)
     }
 
-    /// Returns group, version and kind, any of which may be empty. `Client::discover_kind` finds the resource of it.
+    /// Returns the group, version and kind. Any of them may be empty.
+    ///
+    /// `Client::discover_kind` finds the resource of this kind. This method corresponds to
     /// client-go's `Unstructured.GroupVersionKind`.
     ///
     /// ```
@@ -137,11 +146,14 @@ impl DynamicObject {
         self.outline.labels(&self.json)
     }
 
-    /// Decodes the value at a JSON pointer (RFC 6901), and nothing else. Returns `None` if the value is absent or
-    /// `null`: to Kubernetes, these are the same. The empty pointer is the whole object.
+    /// Decodes only the value at a JSON pointer (RFC 6901).
     ///
-    /// A `&str` is borrowed from the object, which requires a text without escapes: names, phases and timestamps have
-    /// none. A `Cow<str>` or a `String` can be any text.
+    /// Returns `None` if the value is absent or `null`, which mean the same in Kubernetes. The
+    /// empty pointer refers to the whole object.
+    ///
+    /// A `&str` is borrowed from the object, so it cannot be read from a string with escapes.
+    /// Names, phases and timestamps have no escapes. For other text, read a `Cow<str>` or a
+    /// `String`.
     ///
     /// ```
     /// use std::collections::BTreeMap;
@@ -161,7 +173,7 @@ impl DynamicObject {
     /// let error = pod.read::<&str>("/spec/priority").unwrap_err().to_string();
     /// assert!(error.starts_with("/spec/priority: invalid type: integer"), "{error}");
     ///
-    /// // All of the metadata, or all annotations.
+    /// // Reads the whole metadata, or all annotations.
     /// let metadata: FullObjectMeta = pod.read("/metadata")?.unwrap_or_default();
     /// assert_eq!(metadata.finalizers, ["example.com/x"]);
     /// let annotations: BTreeMap<String, String> = pod.read("/metadata/annotations")?.unwrap_or_default();
@@ -171,8 +183,9 @@ impl DynamicObject {
     ///
     /// # Errors
     ///
-    /// The value does not have the type's form. The message starts with the pointer and has the path from there, as
-    /// with [`decode`](Self::decode). Line and column are counted from the start of the value.
+    /// Returns an error if the value does not match the type. The message starts with the pointer
+    /// and contains the path from there, as with [`decode`](Self::decode). Line and column are
+    /// relative to the start of the value.
     pub fn read<'a, T: Deserialize<'a> + Send>(
         &'a self,
         pointer: &str,
@@ -185,7 +198,7 @@ impl DynamicObject {
         }
     }
 
-    /// Returns all fields, decoded into a tree.
+    /// Decodes all fields into a tree.
     ///
     /// ```
     /// use k8s_informer::DynamicObject;
@@ -198,16 +211,20 @@ impl DynamicObject {
     ///
     /// # Errors
     ///
-    /// A number is too large for an `f64`, a string has an escape that is no Unicode character, or the object is deeply
-    /// nested and the thread to decode it could not be started.
+    /// Returns an error in these cases:
+    ///
+    /// - A number is too large for an `f64`.
+    /// - A string has an escape that is not a Unicode character.
+    /// - The object is deeply nested, and the thread to decode it could not be started.
     pub fn to_map(&self) -> Result<Map<String, Value>, serde_json::Error> {
         self.decode()
     }
 
-    /// Changes the fields. Returns the result of `change`.
+    /// Changes the fields and returns the result of `change`.
     ///
-    /// It decodes and encodes the whole object, which for a Pod costs more than taking it from the server. To drop fields
-    /// in an informer, use [`ReflectorOptions::skip`](crate::reflector::ReflectorOptions::skip) where it suffices.
+    /// This method decodes and encodes the whole object. For a Pod, this costs more than receiving
+    /// it from the server. To drop fields in an informer, prefer
+    /// [`ReflectorOptions::skip`](crate::reflector::ReflectorOptions::skip) where possible.
     ///
     /// ```
     /// use k8s_informer::DynamicObject;
@@ -219,7 +236,7 @@ impl DynamicObject {
     /// assert_eq!((old, pod.read("/spec/priority")?), (json!(7), Some(8)));
     /// assert!(pod.edit(|fields| fields["metadata"] = json!("no object")).is_err());
     ///
-    /// // A transform that drops a field.
+    /// // This transform drops a field.
     /// let transform = Transform::try_in_place(|object: &mut DynamicObject| {
     ///     object.edit(|fields| drop(fields.remove("spec")))
     /// });
@@ -229,7 +246,8 @@ impl DynamicObject {
     ///
     /// # Errors
     ///
-    /// Those of [`to_map`](Self::to_map), and of [`new`](Self::new) for the changed fields. The object is then unchanged.
+    /// Returns the errors of [`to_map`](Self::to_map), and those of [`new`](Self::new) for the
+    /// changed fields. After an error, the object is unchanged.
     pub fn edit<R>(
         &mut self,
         change: impl FnOnce(&mut Map<String, Value>) -> R,
@@ -240,8 +258,10 @@ impl DynamicObject {
         Ok(result)
     }
 
-    /// Decodes the whole object into a type. An object nested more than 32 levels deep is decoded on a thread of its own,
-    /// with a larger stack. The type may borrow from the object.
+    /// Decodes the whole object into a type, which may borrow from the object.
+    ///
+    /// An object with more than 32 nested levels is decoded on a separate thread with a larger
+    /// stack.
     ///
     /// ```
     /// use k8s_informer::DynamicObject;
@@ -255,8 +275,9 @@ impl DynamicObject {
     ///
     /// # Errors
     ///
-    /// The object does not have the type's form. The message has the path of the field, but no values. The keys of maps
-    /// are shown as `[…]`, and the text of a custom deserializer is hidden.
+    /// Returns an error if the object does not match the type. The message contains the path of the
+    /// field but no values. It shows the keys of maps as `[…]` and hides the text of custom
+    /// deserializers.
     pub fn decode<'a, T: Deserialize<'a> + Send>(&'a self) -> Result<T, serde_json::Error> {
         decoded(&self.json)
     }
@@ -293,7 +314,7 @@ impl Object for DynamicObject {
         if !self.api_version().is_empty() || !self.kind().is_empty() {
             return;
         }
-        // In the order of an API server, so that it is the same text as in a watch.
+        // API servers write the fields in this order, so the text is the same as in a watch.
         let given = [("kind", kind), ("apiVersion", api_version)];
         let text: String = given
             .iter()
@@ -310,7 +331,8 @@ impl Object for DynamicObject {
             (self.json, self.outline) = (json.into_boxed_str(), outline);
             return;
         }
-        // The fields are there and empty, or there are no fields at all.
+        // The fields are present but empty, the object has no fields, or a located field has
+        // escapes. Writes the object again.
         let mut json = format!("{{{text}");
         let mut cursor = Cursor::new(self.json.as_bytes());
         cursor.enter(b'{');
@@ -331,8 +353,9 @@ impl Object for DynamicObject {
     }
 }
 
-/// The name under which serde_json passes the text of a value, as to its `RawValue`. Other formats ignore it, and their
-/// objects are decoded through a tree. So would serde_json's be if it renamed it, and a test would fail.
+/// The name under which serde_json passes the text of a value, as for its `RawValue`. Other formats
+/// ignore it, and their objects are decoded through a tree. If serde_json renamed it, its objects
+/// would also be decoded through a tree, and a test would fail.
 const TEXT: &str = "$serde_json::private::RawValue";
 
 impl<'de> Deserialize<'de> for DynamicObject {
@@ -366,7 +389,7 @@ impl<'de> Deserialize<'de> for DynamicObject {
                 if text.next_key::<Cow<'_, str>>()?.as_deref() != Some(TEXT) {
                     return Err(A::Error::custom("the deserializer passes no text"));
                 }
-                // It has the size of its text, and is kept as it is.
+                // The box has exactly the size of the text and is kept without a copy.
                 let json: Box<str> = text.next_value()?;
                 DynamicObject::from_valid_json(json).map_err(A::Error::custom)
             }
@@ -380,12 +403,12 @@ impl<'de> Deserialize<'de> for DynamicObject {
             }
         }
 
-        // The name lets an explanation of the error trust its text.
+        // Marks the errors of this type, which contain no values. Error messages may quote them.
         deserializer.deserialize_newtype_struct(DYNAMIC_OBJECT, Marked)
     }
 }
 
-/// As a tree, which every format can write.
+/// Serializes a tree, which every format supports.
 impl Serialize for DynamicObject {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.to_map()
@@ -394,7 +417,7 @@ impl Serialize for DynamicObject {
     }
 }
 
-/// An object without fields.
+/// Creates an object without fields.
 impl Default for DynamicObject {
     fn default() -> Self {
         Self {

@@ -6,13 +6,15 @@ use super::{Deleted, Object};
 use crate::error::debug_as_display;
 use crate::panic::catch;
 
-/// The key of an object in queues, stores and indices: `namespace/name`, or `name` without a namespace.
+/// The key of an object in queues, stores and indices: `namespace/name`, or `name` without a
+/// namespace.
 ///
-/// Built once per event and then shared.
+/// A key is built once per event and then shared.
 pub type Key = Arc<str>;
 
-/// The key of an object: `namespace/name`, or just `name` without a namespace (K1). client-go's
-/// `MetaNamespaceKeyFunc`.
+/// Returns the key of an object: `namespace/name`, or `name` without a namespace.
+///
+/// It corresponds to client-go's `MetaNamespaceKeyFunc`.
 ///
 /// ```
 /// use k8s_informer::DynamicObject;
@@ -28,7 +30,6 @@ pub fn meta_namespace_key<T: Object + ?Sized>(object: &T) -> Key {
     namespaced_key(object.namespace(), object.name())
 }
 
-/// `namespace/name`, or just `name` without a namespace.
 pub(crate) fn namespaced_key(namespace: &str, name: &str) -> Key {
     match (namespace, name) {
         ("", name) => name.into(),
@@ -36,7 +37,9 @@ pub(crate) fn namespaced_key(namespace: &str, name: &str) -> Key {
     }
 }
 
-/// Takes a key apart into namespace (empty if it has none) and name. client-go's `SplitMetaNamespaceKey`.
+/// Splits a key into its namespace and name. The namespace is empty if the key has none.
+///
+/// It corresponds to client-go's `SplitMetaNamespaceKey`.
 ///
 /// ```
 /// use k8s_informer::object::split_meta_namespace_key;
@@ -49,7 +52,7 @@ pub(crate) fn namespaced_key(namespace: &str, name: &str) -> Key {
 ///
 /// # Errors
 ///
-/// [`KeyError`] if the key has more than two parts.
+/// Returns [`KeyError`] if the key has more than two parts.
 #[doc(alias = "SplitMetaNamespaceKey")]
 pub fn split_meta_namespace_key(key: &str) -> Result<(&str, &str), KeyError> {
     match key.split_once('/') {
@@ -61,7 +64,9 @@ pub fn split_meta_namespace_key(key: &str) -> Result<(&str, &str), KeyError> {
     }
 }
 
-/// An object's namespace and name as a value: the structured form of a key. client-go's `ObjectName`.
+/// The namespace and name of an object: a key in structured form.
+///
+/// It corresponds to client-go's `ObjectName`.
 ///
 /// ```
 /// use k8s_informer::object::ObjectName;
@@ -73,14 +78,14 @@ pub fn split_meta_namespace_key(key: &str) -> Result<(&str, &str), KeyError> {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectName {
-    /// Empty for a cluster-scoped object.
+    /// The namespace of the object, empty if it is cluster-scoped.
     pub namespace: String,
-    /// The object's name.
+    /// The name of the object.
     pub name: String,
 }
 
 impl ObjectName {
-    /// From namespace (empty for a cluster-scoped object) and name.
+    /// Creates a name. `namespace` is empty for a cluster-scoped object.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self {
             namespace: namespace.into(),
@@ -88,13 +93,13 @@ impl ObjectName {
         }
     }
 
-    /// The name of an object.
+    /// Returns the name of an object.
     pub fn of<T: Object + ?Sized>(object: &T) -> Self {
         Self::new(object.namespace(), object.name())
     }
 }
 
-/// The key: the inverse of parsing.
+/// Writes the key. Parsing it returns the same name.
 impl fmt::Display for ObjectName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.namespace.is_empty() {
@@ -112,14 +117,16 @@ impl FromStr for ObjectName {
     }
 }
 
-/// An object has no key, or a key can't be taken apart.
+/// An object has no key, or a key cannot be split.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyError {
     message: Arc<str>,
 }
 
 impl KeyError {
-    /// For key functions of your own: `message` says what is missing. It never holds the object itself.
+    /// Creates an error for a custom key function.
+    ///
+    /// `message` describes what is missing. The error contains this message and never the object.
     pub fn new(message: impl Into<String>) -> Self {
         Self {
             message: message.into().into(),
@@ -140,10 +147,11 @@ debug_as_display!(KeyError);
 type KeyFn<T> = dyn Fn(&T) -> Result<Key, KeyError> + Send + Sync;
 type ResourceVersionFn<T> = dyn for<'a> Fn(&'a T) -> Option<&'a str> + Send + Sync;
 
-/// How a queue or a store reads the key and the resourceVersion of what it holds: all it ever asks.
+/// Reads the key and the resource version of the objects in a queue or store.
 ///
-/// Objects of Kubernetes have [`Accessor::object`]; anything else can be queued and stored with functions of
-/// its own. client-go has a `KeyFunc` and `meta.Accessor` for this.
+/// Queues and stores require nothing else of their objects. For Kubernetes objects, use
+/// [`Accessor::object`]. To queue or store any other type, pass your own functions to
+/// [`Accessor::new`]. The counterparts in client-go are `KeyFunc` and `meta.Accessor`.
 ///
 /// ```
 /// use k8s_informer::object::{Accessor, KeyError};
@@ -159,12 +167,12 @@ type ResourceVersionFn<T> = dyn for<'a> Fn(&'a T) -> Option<&'a str> + Send + Sy
 pub struct Accessor<T> {
     key: Arc<KeyFn<T>>,
     resource_version: Arc<ResourceVersionFn<T>>,
-    /// Whether the key is made of namespace and name (K1).
+    /// Whether the key is made of the namespace and name.
     by_name: bool,
 }
 
 impl<T> Accessor<T> {
-    /// With a key function, for objects without a resourceVersion.
+    /// Creates an accessor with a key function, for objects without a resource version.
     pub fn new(key: impl Fn(&T) -> Result<Key, KeyError> + Send + Sync + 'static) -> Self {
         Self {
             key: Arc::new(key),
@@ -173,7 +181,8 @@ impl<T> Accessor<T> {
         }
     }
 
-    /// Also reads the resourceVersion; `None` for an object that has no metadata.
+    /// Sets the function that reads the resource version. It returns `None` for an object without
+    /// metadata.
     pub fn with_resource_version(
         self,
         resource_version: impl for<'a> Fn(&'a T) -> Option<&'a str> + Send + Sync + 'static,
@@ -184,7 +193,7 @@ impl<T> Accessor<T> {
         }
     }
 
-    /// What does not pass has no key.
+    /// Adds a check of the keys. An object whose key fails the check has no key.
     pub(crate) fn with_check(
         self,
         check: impl Fn(&Key) -> Result<(), KeyError> + Send + Sync + 'static,
@@ -200,21 +209,22 @@ impl<T> Accessor<T> {
         }
     }
 
-    /// The key of an object.
+    /// Returns the key of an object.
     ///
     /// # Errors
     ///
-    /// Whatever the key function answers; a panic in it is such an error too.
+    /// Returns the error of the key function. A panic in the function becomes an error.
     pub fn key(&self, object: &T) -> Result<Key, KeyError> {
         catch(|| (self.key)(object)).unwrap_or_else(|message| Err(KeyError::new(message)))
     }
 
-    /// The key of what is gone: a tombstone's own, else the object's (K2). client-go's
-    /// `DeletionHandlingMetaNamespaceKeyFunc`.
+    /// Returns the key of a deleted object: the key in a tombstone, or else the key of the object.
+    ///
+    /// It corresponds to client-go's `DeletionHandlingMetaNamespaceKeyFunc`.
     ///
     /// # Errors
     ///
-    /// As [`key`](Self::key); a tombstone always has one.
+    /// Returns the same errors as [`key`](Self::key). A tombstone always has a key.
     pub fn key_of_deleted(&self, deleted: &Deleted<T>) -> Result<Key, KeyError> {
         match deleted {
             Deleted::Final(object) => self.key(object),
@@ -222,12 +232,14 @@ impl<T> Accessor<T> {
         }
     }
 
-    /// The key of the object that has this namespace and name; `None` if it has to be asked for its key.
+    /// Returns the key of the object with this namespace and name. `None` if the key function needs
+    /// the object itself.
     pub(crate) fn key_of_name(&self, namespace: &str, name: &str) -> Option<Key> {
         self.by_name.then(|| namespaced_key(namespace, name))
     }
 
-    /// The resourceVersion of an object, `None` if it has no metadata, or if the function panics.
+    /// Returns the resource version of an object. `None` if the object has no metadata or the
+    /// function panics.
     pub fn resource_version<'a>(&self, object: &'a T) -> Option<&'a str> {
         catch(|| (self.resource_version)(object)).unwrap_or_else(|message| {
             log::error!("the accessor of a resourceVersion {message}");
@@ -237,7 +249,8 @@ impl<T> Accessor<T> {
 }
 
 impl<T: Object> Accessor<T> {
-    /// The accessor of Kubernetes objects: [`meta_namespace_key`] and `metadata.resourceVersion`.
+    /// Returns the accessor of Kubernetes objects: [`meta_namespace_key`] and
+    /// `metadata.resourceVersion`.
     pub fn object() -> Self {
         let accessor = Self::new(|object: &T| Ok(meta_namespace_key(object)))
             .with_resource_version(|object| Some(object.resource_version()));

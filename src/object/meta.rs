@@ -2,37 +2,37 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{Object, StringMap};
 
-/// The part of an object's metadata that a cache needs, for structs of your own.
+/// The metadata that a cache needs, for custom structs.
 ///
-/// It leaves out annotations, owner references, managed fields and the rest: what is not decoded costs no
-/// memory. A struct that wants more has a [`FullObjectMeta`](crate::object::FullObjectMeta), or a metadata type of
-/// its own that implements [`Object`].
+/// It omits annotations, owner references, managed fields and the rest: fields that are not decoded
+/// use no memory. If you need more fields, use [`FullObjectMeta`](crate::object::FullObjectMeta) or
+/// a custom metadata type that implements [`Object`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct ObjectMeta {
-    /// Unique among the objects of its resource and namespace.
+    /// The name, unique among the objects of the same resource and namespace.
     #[serde(deserialize_with = "null_is_default")]
     pub name: String,
-    /// Empty for a cluster-scoped object.
+    /// The namespace, empty for a cluster-scoped object.
     #[serde(
         deserialize_with = "null_is_default",
         skip_serializing_if = "String::is_empty"
     )]
     pub namespace: String,
-    /// Differs when an object is deleted and created again under the same name.
+    /// The unique ID. It changes when an object is deleted and created again under the same name.
     #[serde(
         deserialize_with = "null_is_default",
         skip_serializing_if = "String::is_empty"
     )]
     pub uid: String,
-    /// Changes with every change of the object.
+    /// The resource version, which changes with every change of the object.
     #[serde(
         deserialize_with = "null_is_default",
         skip_serializing_if = "String::is_empty"
     )]
     pub resource_version: String,
-    /// What selectors select by.
+    /// The labels, which selectors match.
     #[serde(
         deserialize_with = "null_is_default",
         skip_serializing_if = "StringMap::is_empty"
@@ -40,7 +40,7 @@ pub struct ObjectMeta {
     pub labels: StringMap,
 }
 
-/// Kubernetes writes an absent field as nothing or as `null`.
+/// Kubernetes omits an absent field or writes it as `null`.
 pub(super) fn null_is_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     d: D,
 ) -> Result<T, D::Error> {
@@ -69,8 +69,8 @@ impl Object for ObjectMeta {
     }
 }
 
-/// What [`impl_object!`](crate::impl_object) reads of the field `metadata`: any [`Object`], under another name
-/// for errors of the compiler.
+/// The type of the field `metadata` in [`impl_object!`](crate::impl_object). It is any [`Object`],
+/// under another name so that compiler errors mention the field.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
     message = "the field `metadata` has the type `{Self}`, which `impl_object!` can't use",
@@ -82,7 +82,7 @@ pub trait ObjectMetadata: Object {}
 #[diagnostic::do_not_recommend]
 impl<T: Object> ObjectMetadata for T {}
 
-/// The group of an apiVersion: `apps` of `apps/v1`, nothing of `v1`. For
+/// Returns the group of an apiVersion: `apps` for `apps/v1`, `""` for `v1`. Used by
 /// [`impl_object!`](crate::impl_object).
 #[doc(hidden)]
 pub const fn api_version_group(api_version: &'static str) -> &'static str {
@@ -92,7 +92,8 @@ pub const fn api_version_group(api_version: &'static str) -> &'static str {
     }
 }
 
-/// The version of an apiVersion: `v1` of `apps/v1`. For [`impl_object!`](crate::impl_object).
+/// Returns the version of an apiVersion: `v1` for `apps/v1`. Used by
+/// [`impl_object!`](crate::impl_object).
 #[doc(hidden)]
 pub const fn api_version_version(api_version: &'static str) -> &'static str {
     match slash(api_version) {
@@ -113,12 +114,13 @@ const fn slash(text: &str) -> Option<usize> {
     None
 }
 
-/// Makes a struct of your own an [`Object`](crate::Object) and a [`Resource`](crate::Resource): type,
-/// apiVersion, kind, plural, [`Scope`](crate::object::Scope).
+/// Implements [`Object`](crate::Object) and [`Resource`](crate::Resource) for a custom struct.
 ///
-/// The struct has a field `metadata` whose type is an [`Object`](crate::Object) itself:
-/// [`ObjectMeta`](crate::ObjectMeta), or one of yours. Decode only what you keep: it is the cheapest cache
-/// there is.
+/// The arguments are the type, apiVersion, kind, plural and [`Scope`](crate::object::Scope).
+///
+/// The struct needs a field `metadata` whose type is an [`Object`](crate::Object):
+/// [`ObjectMeta`](crate::ObjectMeta) or a custom type. A struct that decodes only the fields that
+/// you keep makes the cheapest cache.
 ///
 /// ```
 /// use k8s_informer::{Object, ObjectMeta, Resource, impl_object};
@@ -145,7 +147,7 @@ const fn slash(text: &str) -> Option<usize> {
 macro_rules! impl_object {
     ($type:ty, $api_version:literal, $kind:literal, $plural:literal, $scope:ident) => {
         const _: () = {
-            // The only use of the field: one mistake in it is one error.
+            // The field is used only here, so that a mistake in it causes one compiler error.
             fn metadata(object: &$type) -> &impl $crate::__private::ObjectMetadata {
                 &object.metadata
             }

@@ -1,19 +1,19 @@
-//! What the crate requires of an object, object types, and names.
+//! Object traits, object types, keys and the names of kinds and resources.
 //!
 //! | type | purpose | Go |
 //! |---|---|---|
 //! | [`Object`] | an object with metadata; informers require it | `metav1.Object` |
 //! | [`Resource`] | an object whose API path is known at compile time | |
-//! | [`impl_object!`](crate::impl_object), [`ObjectMeta`] | a struct of your own with only the fields that you need | |
-//! | [`DynamicObject`] | any kind, chosen at run time; stays JSON until you read it | `unstructured.Unstructured` |
+//! | [`impl_object!`](crate::impl_object), [`ObjectMeta`] | a custom struct with only the fields that you need | |
+//! | [`DynamicObject`] | an object of any kind, chosen at run time; stays JSON until you read it | `unstructured.Unstructured` |
 //! | [`PartialObjectMetadata`] | metadata only | `metav1.PartialObjectMetadata` |
 //! | [`Compact`] | a typed object that stays JSON until you decode it | |
-//! | [`Deleted`] | a deleted object, or what is known of it | `DeletedFinalStateUnknown` |
-//! | [`GroupVersionKind`], [`GroupVersionResource`] | names of kinds and resources | `schema.GroupVersionKind` … |
+//! | [`Deleted`] | a deleted object, or its tombstone | `DeletedFinalStateUnknown` |
+//! | [`GroupVersionKind`], [`GroupVersionResource`] | the names of kinds and resources | `schema.GroupVersionKind` … |
 //! | [`Key`], [`ObjectName`] | `namespace/name` | `string`, `ObjectName` |
-//! | [`Accessor`] | the key and version of anything that is no [`Object`] | `KeyFunc` |
+//! | [`Accessor`] | reads the key and version of a type that is not an [`Object`] | `KeyFunc` |
 //!
-//! The types of `k8s-openapi` are objects with the feature `k8s-openapi`.
+//! With the feature `k8s-openapi`, the types of that crate are objects.
 //!
 //! ```
 //! use k8s_informer::object::{ObjectName, meta_namespace_key};
@@ -56,19 +56,20 @@ pub(crate) use resource::{group_version_path, path_segment};
 pub use string_map::{StringMap, StringMapIter};
 pub use whole::WholeObject;
 
-/// The few things of an object's metadata that a cache needs.
+/// The metadata of an object that a cache needs.
 ///
-/// An absent field is the empty string, as in client-go: a cluster-scoped object has the namespace `""`.
+/// An absent field is the empty string, as in client-go. For example, a cluster-scoped object has
+/// the namespace `""`.
 ///
-/// Implement it by hand only if your type has no `metadata` field; otherwise
-/// [`impl_object!`](crate::impl_object) writes it. It corresponds to the part of Go's `metav1.Object` that
-/// `tools/cache` uses.
+/// If your type has a `metadata` field, [`impl_object!`](crate::impl_object) implements this trait.
+/// Implement it by hand only for other types. It corresponds to the part of Go's `metav1.Object`
+/// that `tools/cache` uses.
 ///
 /// ```
 /// use k8s_informer::Object;
 /// use k8s_informer::object::meta_namespace_key;
 ///
-/// /// A line of somebody's own inventory.
+/// /// A machine in your inventory.
 /// struct Machine {
 ///     rack: String,
 ///     name: String,
@@ -104,25 +105,30 @@ pub use whole::WholeObject;
     note = "for a type of k8s-openapi, enable the feature `k8s-openapi` of k8s-informer, with the same version of that crate"
 )]
 pub trait Object: Send + Sync + 'static {
-    /// `metadata.name`.
+    /// Returns `metadata.name`.
     fn name(&self) -> &str;
 
-    /// `metadata.namespace`, empty for a cluster-scoped object.
+    /// Returns `metadata.namespace`, which is empty for a cluster-scoped object.
     fn namespace(&self) -> &str;
 
-    /// `metadata.uid`.
+    /// Returns `metadata.uid`.
     fn uid(&self) -> &str;
 
-    /// `metadata.resourceVersion`: opaque but for equality.
+    /// Returns `metadata.resourceVersion`. Treat it as opaque: compare it only for equality.
     fn resource_version(&self) -> &str;
 
-    /// The value of one of `metadata.labels`.
+    /// Returns the value of the label `key` in `metadata.labels`.
     fn label(&self, key: &str) -> Option<&str>;
 
-    /// Takes over `apiVersion` and `kind` from the list that it is an item of: of built-in kinds a server
-    /// says them in the list alone. Called for each item of a list that says them, before anybody else sees
-    /// it. Types that keep neither do nothing, as this does unless it is overridden; one that does keep them,
-    /// as [`DynamicObject`], must not overwrite what the item says itself. Either may be empty.
+    /// Sets `apiVersion` and `kind` to those of the list that contains this object.
+    ///
+    /// API servers omit both fields from the items of a list of built-in objects. If a list has
+    /// them, this method is called for each item before any other code sees the item. Either
+    /// argument may be empty.
+    ///
+    /// The default implementation does nothing, which is right for types that keep neither field. A
+    /// type that keeps them, such as [`DynamicObject`], must not overwrite the fields of the item
+    /// itself.
     ///
     /// ```
     /// use k8s_informer::{DynamicObject, Object};

@@ -1,11 +1,12 @@
-//! `Object` and `Resource` for every top-level type of k8s-openapi.
+//! Implements `Object` and `Resource` for every top-level type of k8s-openapi.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{ClusterResourceScope, Metadata, NamespaceResourceScope};
 
 use super::{Object, Resource, Scope};
 
-// Without this, a type that is not of k8s-openapi would be reported as lacking its `Metadata`.
+// Without this attribute, the error for a type outside k8s-openapi would say that `Metadata` is
+// missing.
 #[diagnostic::do_not_recommend]
 impl<T> Object for T
 where
@@ -51,7 +52,8 @@ where
     const SCOPE: Scope = <T::Scope as ScopeOf>::SCOPE;
 }
 
-/// k8s-openapi's scopes are types; ours are values. Subresources have none and are no resources of ours.
+/// Converts the scopes of k8s-openapi, which are types, to values. Subresources have no such scope
+/// and are not resources in this crate.
 #[expect(unnameable_types, reason = "sealed: the scopes are k8s-openapi's")]
 pub trait ScopeOf {
     const SCOPE: Scope;

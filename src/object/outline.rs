@@ -12,17 +12,17 @@ use crate::json::{self, Cursor, MAX_NESTING};
 use crate::object::ObjectMeta;
 use crate::object::meta::null_is_default;
 
-/// Where the JSON of an object has the fields that a cache needs.
+/// The positions of the fields that a cache needs in the JSON of an object.
 #[derive(Clone, Default)]
 pub(super) struct Outline {
     fields: [Span; 6],
-    /// The whole object, with its braces.
+    /// The whole JSON object of the labels, with its braces.
     labels: Span,
-    /// Replaces all spans when a field is written with escapes.
+    /// Replaces all spans if a field contains escapes.
     decoded: Option<Box<Decoded>>,
 }
 
-/// The fields that are texts.
+/// The located fields that are strings.
 #[derive(Clone, Copy)]
 pub(super) enum Field {
     ApiVersion,
@@ -33,16 +33,16 @@ pub(super) enum Field {
     ResourceVersion,
 }
 
-/// The range of a text in the JSON. It never starts at 0, where the brace of the object is, unless the field is
-/// absent.
+/// The byte range of a field in the JSON. It starts at 0 only if the field is absent, because the
+/// opening brace of the object is there.
 #[derive(Clone, Copy, Default)]
 struct Span {
     start: u32,
     end: u32,
 }
 
-/// The same fields, decoded, for an object that has escapes in its name, for example, which Kubernetes does not allow.
-/// Decoding also reports what is wrong with an invalid object.
+/// The decoded fields, used if one of them contains escapes. Kubernetes does not allow escapes in
+/// names, for example. Decoding also produces the error for an invalid object.
 #[derive(Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Decoded {
@@ -55,11 +55,12 @@ struct Decoded {
 }
 
 impl Outline {
-    /// Reads valid JSON.
+    /// Locates the fields in valid JSON.
     ///
     /// # Errors
     ///
-    /// It is no object, or one of the fields has the wrong type or is there twice.
+    /// Returns an error if the JSON is not an object, is 4 GiB or larger, or is nested too deeply.
+    /// Also returns an error if one of the fields has the wrong type or occurs twice.
     pub(super) fn of(json: &str) -> Result<Self, serde_json::Error> {
         if !json.starts_with('{') {
             let other = Unexpected::Other("something else");
@@ -90,7 +91,8 @@ impl Outline {
         })
     }
 
-    /// Also returns an upper bound of how deep the object is nested. `None` if a key or a field has to be decoded.
+    /// Returns the outline and an upper bound of the object's nesting. `None` if a key or field has
+    /// to be decoded.
     fn located(json: &str) -> Option<(Self, usize)> {
         let mut outline = Self::default();
         let mut has_metadata = false;
@@ -110,7 +112,7 @@ impl Outline {
                 }
             }
         }
-        // Values of the metadata have two levels around them.
+        // The values in the metadata have two more levels around them.
         Some((outline, cursor.deepest() + 2))
     }
 
@@ -138,8 +140,8 @@ impl Outline {
         Some(())
     }
 
-    /// Reads the value of a field, a string without escapes or null. Returns `None` for another value, and for a second
-    /// one.
+    /// Reads the value of a field: a string without escapes, or `null`. Returns `None` for any
+    /// other value, and if the field occurs twice.
     fn locate(&mut self, field: Field, json: &str, cursor: &mut Cursor<'_>) -> Option<()> {
         let value = cursor.value()?;
         let span = &mut self.fields[field as usize];
@@ -154,7 +156,8 @@ impl Outline {
         Some(())
     }
 
-    /// Returns the outline after `text` has been inserted behind the first brace of the JSON. `None` if it can't be.
+    /// Returns the outline after `text` is inserted after the opening brace of the JSON. `None` if
+    /// the text cannot be inserted.
     pub(super) fn with_type_meta(&self, json: &str, text: &str) -> Option<Self> {
         let has = |field: Field| self.fields[field as usize].is_present();
         if self.decoded.is_some()
@@ -175,7 +178,7 @@ impl Outline {
         Some(outline)
     }
 
-    /// Returns a field of the object with this JSON, empty if absent.
+    /// Returns a field of the object with this JSON, or `""` if the field is absent.
     pub(super) fn text<'a>(&'a self, json: &'a str, field: Field) -> &'a str {
         let Some(decoded) = &self.decoded else {
             return self.fields[field as usize].text(json);
@@ -199,7 +202,7 @@ impl Outline {
     }
 }
 
-/// Returns the labels of an object that passes [`check_labels`].
+/// Returns the labels of a JSON object that passes [`check_labels`].
 fn labels(object: &str) -> impl Iterator<Item = (&str, &str)> {
     let mut parts = object.split('"');
     iter::from_fn(move || {
@@ -210,7 +213,8 @@ fn labels(object: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// Moves behind the labels. Returns `None` unless they are strings without escapes under different keys.
+/// Moves the cursor past the labels. Returns `None` unless they are strings without escapes, under
+/// different keys.
 fn check_labels(json: &str, cursor: &mut Cursor<'_>) -> Option<()> {
     let start = cursor.position();
     if !cursor.enter(b'{') {
@@ -227,7 +231,7 @@ fn check_labels(json: &str, cursor: &mut Cursor<'_>) -> Option<()> {
         is_ascending &= last < key;
         last = key;
     }
-    // API servers sort them.
+    // API servers sort labels, so this set usually remains empty.
     let mut keys = HashSet::new();
     let is_unique =
         is_ascending || labels(&json[start..cursor.position()]).all(|(key, _)| keys.insert(key));
@@ -266,8 +270,8 @@ impl Span {
     }
 }
 
-/// Accepts null, which is an absent field to Kubernetes, but no array, which serde accepts for a struct, field by
-/// field.
+/// Accepts `null`, which Kubernetes treats as an absent field. Rejects an array, which serde
+/// accepts for a struct.
 fn only_object<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     struct OnlyObject;
 
@@ -283,7 +287,7 @@ fn only_object<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta,
         }
 
         fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<ObjectMeta, D::Error> {
-            /// For the path in errors.
+            /// Lets errors name these fields in their path.
             const FIELDS: &[&str] = &["name", "namespace", "uid", "resourceVersion", "labels"];
             deserializer.deserialize_struct("ObjectMeta", FIELDS, self)
         }

@@ -3,12 +3,13 @@ use serde::{Deserialize, Serialize};
 use super::meta::null_is_default;
 use super::{Object, StringMap};
 
-/// An object of any kind without all but its metadata: `metav1.PartialObjectMetadata`.
+/// The metadata of an object of any kind, without the rest of the object.
 ///
-/// It is what a server sends when it is asked for metadata alone
-/// ([`ListerWatcherSource::metadata_lister_watcher`](crate::reflector::ListerWatcherSource::metadata_lister_watcher)):
-/// labels and owners of ten thousand Secrets without one byte of what is in them. Where a server sends whole
-/// objects all the same, the rest is dropped as they are decoded.
+/// It corresponds to Go's `metav1.PartialObjectMetadata`. Request it with
+/// [`ListerWatcherSource::metadata_lister_watcher`](crate::reflector::ListerWatcherSource::metadata_lister_watcher).
+/// The server then sends only metadata: for example, the labels and owners of ten thousand Secrets
+/// without any of their data. If a server sends whole objects nevertheless, decoding drops the
+/// other fields.
 ///
 /// ```
 /// use k8s_informer::Object;
@@ -24,15 +25,15 @@ use super::{Object, StringMap};
 #[serde(default)]
 #[non_exhaustive]
 pub struct PartialObjectMetadata {
-    /// All of the object that there is here.
+    /// The metadata of the object.
     pub metadata: FullObjectMeta,
 }
 
-/// An object's metadata but for `managedFields`, for structs of your own that need more of it than
-/// [`ObjectMeta`](crate::ObjectMeta) has.
+/// All metadata except `managedFields`, for custom structs that need more than
+/// [`ObjectMeta`](crate::ObjectMeta).
 ///
-/// `managedFields` are often the largest part of an object, and only the server needs them. Points in time
-/// stay the text that they are on the wire (RFC 3339).
+/// `managedFields` are often the largest part of an object, and only the server needs them.
+/// Timestamps remain RFC 3339 strings, as the server sends them.
 ///
 /// ```
 /// use k8s_informer::object::FullObjectMeta;
@@ -48,67 +49,69 @@ pub struct PartialObjectMetadata {
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct FullObjectMeta {
-    /// Unique among the objects of its resource and namespace.
+    /// The name, unique among the objects of the same resource and namespace.
     #[serde(
         deserialize_with = "null_is_default",
         skip_serializing_if = "String::is_empty"
     )]
     pub name: String,
-    /// What the server makes a name from that is not given.
+    /// The prefix from which the server generates a name if no name is given.
     #[serde(
         deserialize_with = "null_is_default",
         skip_serializing_if = "String::is_empty"
     )]
     pub generate_name: String,
-    /// Empty for a cluster-scoped object.
+    /// The namespace, empty for a cluster-scoped object.
     #[serde(
         deserialize_with = "null_is_default",
         skip_serializing_if = "String::is_empty"
     )]
     pub namespace: String,
-    /// Differs when an object is deleted and created again under the same name.
+    /// The unique ID. It changes when an object is deleted and created again under the same name.
     #[serde(
         deserialize_with = "null_is_default",
         skip_serializing_if = "String::is_empty"
     )]
     pub uid: String,
-    /// Changes with every change of the object.
+    /// The resource version, which changes with every change of the object.
     #[serde(
         deserialize_with = "null_is_default",
         skip_serializing_if = "String::is_empty"
     )]
     pub resource_version: String,
-    /// Changes with every change of what is wanted, not with what is reported; 0 for kinds that don't count.
+    /// A number that changes with every change of the desired state, but not with changes of the
+    /// status. It is 0 for kinds without generations.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "is_zero")]
     pub generation: i64,
-    /// When it was created.
+    /// The time of creation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub creation_timestamp: Option<String>,
-    /// When it is to be gone: somebody has deleted it, and finalizers or a grace period hold it.
+    /// The time after which the object is to be removed. It is set once a deletion has been
+    /// requested and finalizers or a grace period delay it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deletion_timestamp: Option<String>,
-    /// How long it may take to go.
+    /// The number of seconds that the object has to terminate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deletion_grace_period_seconds: Option<i64>,
-    /// What selectors select by.
+    /// The labels, which selectors match.
     #[serde(
         deserialize_with = "null_is_default",
         skip_serializing_if = "StringMap::is_empty"
     )]
     pub labels: StringMap,
-    /// Whatever else is to be remembered.
+    /// Arbitrary other metadata.
     #[serde(
         deserialize_with = "null_is_default",
         skip_serializing_if = "StringMap::is_empty"
     )]
     pub annotations: StringMap,
-    /// What it goes with when they are all deleted.
+    /// The owners of the object. Once all of them are deleted, the object is deleted as well.
     #[serde(
         deserialize_with = "null_is_default",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub owner_references: Vec<OwnerReference>,
-    /// Who has something to do before it is gone.
+    /// The names of the cleanups that must finish before the object is removed.
     #[serde(
         deserialize_with = "null_is_default",
         skip_serializing_if = "Vec::is_empty"
@@ -117,38 +120,42 @@ pub struct FullObjectMeta {
 }
 
 impl FullObjectMeta {
-    /// Whether somebody has deleted it, and it only waits to be gone.
+    /// Whether the object's deletion has been requested, so that it is only waiting to be removed.
     pub fn is_being_deleted(&self) -> bool {
         self.deletion_timestamp.is_some()
     }
 
-    /// The owner that looks after the object, if it has one. client-go's `metav1.GetControllerOf`.
+    /// Returns the owner that manages the object, if there is one.
+    ///
+    /// It corresponds to Go's `metav1.GetControllerOf`.
     pub fn controller(&self) -> Option<&OwnerReference> {
         self.owner_references.iter().find(|owner| owner.controller)
     }
 }
 
-/// An owner of an object: in the same namespace, or without one. `metav1.OwnerReference`.
+/// An owner of an object. It is cluster-scoped or in the same namespace.
+///
+/// It corresponds to Go's `metav1.OwnerReference`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct OwnerReference {
-    /// Its group and version: `apps/v1`.
+    /// The group and version of the owner, for example `apps/v1`.
     #[serde(deserialize_with = "null_is_default")]
     pub api_version: String,
-    /// Its kind.
+    /// The kind of the owner.
     #[serde(deserialize_with = "null_is_default")]
     pub kind: String,
-    /// Its name.
+    /// The name of the owner.
     #[serde(deserialize_with = "null_is_default")]
     pub name: String,
-    /// Its UID: another object of the same name does not own.
+    /// The UID of the owner. Another object with the same name is not an owner.
     #[serde(deserialize_with = "null_is_default")]
     pub uid: String,
-    /// Whether it is the one that looks after the object.
+    /// Whether this owner manages the object.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "is_false")]
     pub controller: bool,
-    /// Whether its deletion in the foreground waits until the object is gone.
+    /// Whether a foreground deletion of the owner waits until this object is gone.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "is_false")]
     pub block_owner_deletion: bool,
 }

@@ -4,19 +4,20 @@ use super::Object;
 use crate::error::Error;
 use crate::text::{Shown, percent_encoded};
 
-/// Whether a resource lives in namespaces.
+/// Whether a resource is namespaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Scope {
-    /// One set of names for the whole cluster, as Nodes.
+    /// Names are unique within the cluster, as those of Nodes.
     Cluster,
-    /// One set of names for each namespace, as Pods.
+    /// Names are unique within a namespace, as those of Pods.
     Namespaced,
 }
 
-/// Where the API server keeps the objects of a type: known when the program is compiled.
+/// An object type whose API path is known at compile time.
 ///
-/// For kinds that are known only at run time, give a [`GroupVersionResource`] to the dynamic calls instead.
+/// For kinds that are known only at run time, pass a [`GroupVersionResource`] to the dynamic
+/// methods instead.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a Kubernetes resource: it does not implement `k8s_informer::Resource`",
     label = "not a `Resource`",
@@ -26,27 +27,29 @@ pub enum Scope {
 pub trait Resource: Object {
     /// The API group, empty for the core group.
     const GROUP: &'static str;
-    /// The version within the group: `v1`.
+    /// The version within the group, for example `v1`.
     const VERSION: &'static str;
-    /// The kind: `Pod`.
+    /// The kind, for example `Pod`.
     const KIND: &'static str;
-    /// The resource, as it stands in URLs: `pods`.
+    /// The plural name of the resource in URLs, for example `pods`.
     const PLURAL: &'static str;
-    /// Whether objects live in namespaces.
+    /// Whether the resource is namespaced.
     const SCOPE: Scope;
 
-    /// Group, version and plural as a run-time value.
+    /// Returns the group, version and plural as a run-time value.
     fn group_version_resource() -> GroupVersionResource {
         GroupVersionResource::new(Self::GROUP, Self::VERSION, Self::PLURAL)
     }
 
-    /// Group, version and kind as a run-time value.
+    /// Returns the group, version and kind as a run-time value.
     fn group_version_kind() -> GroupVersionKind {
         GroupVersionKind::new(Self::GROUP, Self::VERSION, Self::KIND)
     }
 }
 
-/// A resource known at run time: `apps/v1 deployments`. client-go's `schema.GroupVersionResource`.
+/// A resource that is known at run time, for example `apps/v1 deployments`.
+///
+/// It corresponds to Go's `schema.GroupVersionResource`.
 ///
 /// ```
 /// use k8s_informer::object::GroupVersionResource;
@@ -60,14 +63,14 @@ pub trait Resource: Object {
 pub struct GroupVersionResource {
     /// The API group, empty for the core group.
     pub group: String,
-    /// The version: `v1`.
+    /// The version, for example `v1`.
     pub version: String,
-    /// The plural, lower-case resource: `pods`.
+    /// The plural name of the resource in lower case, for example `pods`.
     pub resource: String,
 }
 
 impl GroupVersionResource {
-    /// Names a resource; the core group is `""`.
+    /// Creates a resource name. The core group is `""`.
     pub fn new(
         group: impl Into<String>,
         version: impl Into<String>,
@@ -80,15 +83,16 @@ impl GroupVersionResource {
         }
     }
 
-    /// The path of the collection on the API server: in one namespace, or (`None`, `Some("")`) in all of
-    /// them, which is also the path of a cluster-scoped resource.
+    /// Returns the path of the collection on the API server.
     ///
-    /// Each part is percent-encoded.
+    /// With a namespace, it is the path of that namespace's objects. With `None` or `Some("")`, it
+    /// is the path of the objects in all namespaces, which is also the path of a cluster-scoped
+    /// resource. Each part is percent-encoded.
     ///
     /// # Errors
     ///
-    /// The group, version, resource or namespace is not one segment of a path: it is `.` or `..`, contains
-    /// `/` or `%`, or is empty. Only the group may be empty.
+    /// Returns an error if the group, version, resource or namespace is not a valid path segment:
+    /// if it is `.` or `..`, contains `/` or `%`, or is empty. Only the group may be empty.
     pub fn path(&self, namespace: Option<&str>) -> Result<String, Error> {
         let root = group_version_path(&self.group, &self.version)?;
         let resource = path_segment("resource", &self.resource)?;
@@ -102,7 +106,6 @@ impl GroupVersionResource {
     }
 }
 
-/// Returns the path of a version of an API group.
 pub(crate) fn group_version_path(group: &str, version: &str) -> Result<String, Error> {
     let version = path_segment("version", version)?;
     match group {
@@ -111,11 +114,13 @@ pub(crate) fn group_version_path(group: &str, version: &str) -> Result<String, E
     }
 }
 
-/// Returns `value` as one segment of a path, percent-encoded. Every part of a path that is not a constant
-/// passes through here: a value such as `..` would request something else. apimachinery's
-/// `IsValidPathSegmentName`, which accepts the empty name; a DELETE of `""` would be one of the collection.
+/// Returns `value` as a percent-encoded path segment. Every variable part of a path passes through
+/// this function: a value such as `..` would request something else.
+///
+/// apimachinery's `IsValidPathSegmentName` accepts the empty name. This function rejects it,
+/// because a DELETE of `""` would delete the collection.
 pub(crate) fn path_segment(what: &str, value: &str) -> Result<String, Error> {
-    /// The characters that Go's `url.URL` leaves as they are.
+    /// The characters that Go's `url.URL` does not encode.
     const PLAIN: &[u8] = b"-._~$&+,:;=@";
     if matches!(value, "" | "." | "..") || value.contains(['/', '%']) {
         return Err(Error::other(format!(
@@ -126,7 +131,7 @@ pub(crate) fn path_segment(what: &str, value: &str) -> Result<String, Error> {
     Ok(percent_encoded(value, PLAIN))
 }
 
-/// As `kubectl` writes it: `deployments.v1.apps`, `pods.v1`.
+/// Writes the form that `kubectl` uses: `deployments.v1.apps`, `pods.v1`.
 impl fmt::Display for GroupVersionResource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.resource, self.version)?;
@@ -137,7 +142,7 @@ impl fmt::Display for GroupVersionResource {
     }
 }
 
-/// What an object says it is.
+/// The API group, version and kind of an object.
 ///
 /// ```
 /// use k8s_informer::Resource;
@@ -153,14 +158,14 @@ impl fmt::Display for GroupVersionResource {
 pub struct GroupVersionKind {
     /// The API group, empty for the core group.
     pub group: String,
-    /// The version: `v1`.
+    /// The version, for example `v1`.
     pub version: String,
-    /// The kind: `Pod`.
+    /// The kind, for example `Pod`.
     pub kind: String,
 }
 
 impl GroupVersionKind {
-    /// Names a kind; the core group is `""`.
+    /// Creates a kind name. The core group is `""`.
     pub fn new(
         group: impl Into<String>,
         version: impl Into<String>,
@@ -173,7 +178,9 @@ impl GroupVersionKind {
         }
     }
 
-    /// Names it as objects and owner references do, by an apiVersion. client-go's `FromAPIVersionAndKind`.
+    /// Creates a kind name from an apiVersion and kind, the form in objects and owner references.
+    ///
+    /// It corresponds to Go's `schema.FromAPIVersionAndKind`.
     ///
     /// ```
     /// use k8s_informer::object::GroupVersionKind;
@@ -186,7 +193,7 @@ impl GroupVersionKind {
         Self::new(group, version, kind)
     }
 
-    /// Group and version as they stand in an object: `apps/v1`, `v1`.
+    /// Returns the group and version as objects contain them: `apps/v1`, `v1`.
     pub fn api_version(&self) -> String {
         match self.group.as_str() {
             "" => self.version.clone(),
@@ -195,7 +202,7 @@ impl GroupVersionKind {
     }
 }
 
-/// `apps/v1 Deployment`.
+/// Writes the apiVersion and the kind: `apps/v1 Deployment`.
 impl fmt::Display for GroupVersionKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.api_version(), self.kind)

@@ -8,13 +8,21 @@ use serde::de::{DeserializeSeed, Error, MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Labels, annotations, a node selector: what Go has as `map[string]string`, sorted by key.
+/// A compact map of strings, sorted by key, for labels, annotations and node selectors.
 ///
-/// It costs little more than the bytes that it holds, where a `BTreeMap<String, String>` has a node of half a
-/// kilobyte and an allocation for each key and value: all of it is in a single one, and an empty one has
-/// none. It is read from the beginning, so [`get`](Self::get) takes as long as there are entries: nothing for
-/// the ten or fifty that labels and annotations have, but it is no table for thousands. What changes it
-/// writes all of it anew: to change more than a few entries, make another one from an iterator.
+/// It corresponds to Go's `map[string]string`.
+///
+/// # Performance
+///
+/// The map uses little more memory than its strings. All entries share one allocation, and an empty
+/// map allocates nothing. A `BTreeMap<String, String>` has a node of half a kilobyte, and an
+/// allocation for each key and value.
+///
+/// [`get`](Self::get) scans the entries from the start. This is negligible for the ten to fifty
+/// entries of labels and annotations, but too slow for thousands. Each change rewrites the whole
+/// map: to change more than a few entries, build another map from an iterator.
+///
+/// # Examples
 ///
 /// ```
 /// use k8s_informer::ObjectMeta;
@@ -29,12 +37,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// ```
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct StringMap {
-    /// Key, value, key, value: sorted by key, none twice, each with its length before it ([`push`]).
+    /// Keys and values in turn, each after its length ([`push`]). Sorted by key, without duplicate
+    /// keys.
     text: Box<str>,
 }
 
 impl StringMap {
-    /// One without entries. It allocates nothing.
+    /// Creates an empty map, without an allocation.
     ///
     /// ```
     /// assert!(k8s_informer::object::StringMap::new().is_empty());
@@ -43,7 +52,7 @@ impl StringMap {
         Self::default()
     }
 
-    /// The value of a key.
+    /// Returns the value of `key`.
     ///
     /// ```
     /// let labels = k8s_informer::object::StringMap::from([("app", "web")]);
@@ -54,7 +63,7 @@ impl StringMap {
             .find_map(|(other, value)| (other == key).then_some(value))
     }
 
-    /// How many entries there are: it counts them.
+    /// Returns the number of entries. The time is linear, because it counts them.
     ///
     /// ```
     /// assert_eq!(k8s_informer::object::StringMap::from([("app", "web"), ("tier", "1")]).len(), 2);
@@ -63,7 +72,7 @@ impl StringMap {
         self.iter().count()
     }
 
-    /// Whether there are none.
+    /// Whether the map has no entries.
     ///
     /// ```
     /// assert!(!k8s_informer::object::StringMap::from([("app", "")]).is_empty());
@@ -72,7 +81,7 @@ impl StringMap {
         self.text.is_empty()
     }
 
-    /// Keys and values, sorted by key.
+    /// Returns an iterator over keys and values, sorted by key.
     ///
     /// ```
     /// let labels = k8s_informer::object::StringMap::from([("tier", "1"), ("app", "web")]);
@@ -83,7 +92,7 @@ impl StringMap {
         StringMapIter { rest: &self.text }
     }
 
-    /// Sets the value of a key, and gives the one that it had. All of the map is written anew.
+    /// Sets the value of `key` and returns the previous value. Rewrites the whole map.
     ///
     /// ```
     /// let mut labels = k8s_informer::object::StringMap::from([("app", "web")]);
@@ -98,7 +107,7 @@ impl StringMap {
         old
     }
 
-    /// Removes a key, and gives its value. All of the map is written anew, if the key is there.
+    /// Removes `key` and returns its value. Rewrites the whole map if the key is present.
     ///
     /// ```
     /// let mut labels = k8s_informer::object::StringMap::from([("app", "web")]);
@@ -112,14 +121,13 @@ impl StringMap {
     }
 }
 
-/// Shows a map.
 impl fmt::Debug for StringMap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self).finish()
     }
 }
 
-/// As of a `BTreeMap`: the first entry that differs decides.
+/// Compares like a `BTreeMap`: the first entry that differs decides.
 impl Ord for StringMap {
     fn cmp(&self, other: &Self) -> Ordering {
         self.iter().cmp(other)
@@ -132,7 +140,7 @@ impl PartialOrd for StringMap {
     }
 }
 
-/// Panics if there is no such key; [`get`](StringMap::get) doesn't.
+/// Returns the value of `key`. Panics if the key is absent; [`get`](StringMap::get) returns `None`.
 impl Index<&str> for StringMap {
     type Output = str;
 
@@ -141,7 +149,7 @@ impl Index<&str> for StringMap {
     }
 }
 
-/// Of a key that comes more than once the last value stays.
+/// If a key occurs several times, its last value wins.
 impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for StringMap {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
         let mut builder = Builder::default();
@@ -154,7 +162,8 @@ impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for StringMap {
     }
 }
 
-/// All of them in one step. Of a key that is there already the new value counts.
+/// Adds all entries and rewrites the map once. For a key that is already present, the new value
+/// wins.
 impl<K: AsRef<str>, V: AsRef<str>> Extend<(K, V)> for StringMap {
     fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
         let mut all = BTreeMap::from(std::mem::take(self));
@@ -205,7 +214,9 @@ impl<'a> IntoIterator for &'a StringMap {
     }
 }
 
-/// Keys and values of a [`StringMap`], sorted by key: what [`StringMap::iter`] gives.
+/// An iterator over the keys and values of a [`StringMap`], sorted by key.
+///
+/// [`StringMap::iter`] returns it.
 ///
 /// ```
 /// let labels = k8s_informer::object::StringMap::from([("app", "web")]);
@@ -239,10 +250,11 @@ impl<'a> Iterator for StringMapIter<'a> {
 
 impl FusedIterator for StringMapIter<'_> {}
 
-/// Appends a string behind its length, and says where it is.
+/// Appends the length of a string and the string itself. Returns the range of the string.
 ///
-/// The length is ASCII, so that the text stays one: six bits a byte, the lowest first, the seventh says that
-/// more follow. A label's takes a byte, an annotation's up to 4 kB two.
+/// The length is encoded in ASCII, so that the text remains valid UTF-8. Each byte has six bits of
+/// the length, the lowest first. Its seventh bit is set if another byte follows. The length of a
+/// label takes one byte, that of an annotation of up to 4 kB takes two.
 fn push(text: &mut String, string: &str) -> Range<usize> {
     let mut length = string.len();
     while length >= 64 {
@@ -255,7 +267,7 @@ fn push(text: &mut String, string: &str) -> Range<usize> {
     start..text.len()
 }
 
-/// The first string, and what stands behind it.
+/// Returns the first string and the rest of the text.
 fn split(text: &str) -> (&str, &str) {
     let (mut length, mut at) = (0, 0);
     loop {
@@ -268,18 +280,18 @@ fn split(text: &str) -> (&str, &str) {
     }
 }
 
-/// The entries as they come. API servers send them sorted.
+/// Collects entries in their original order. API servers send them sorted.
 #[derive(Default)]
 struct Builder {
     text: String,
-    /// The last key.
+    /// The range of the last key.
     last: Option<Range<usize>>,
-    /// Whether a key did not come behind the one before it.
+    /// Whether a key was not greater than the previous one.
     unsorted: bool,
 }
 
 impl Builder {
-    /// A key has been appended, and its value follows.
+    /// Records a key that was just appended to the text. The caller appends its value next.
     fn key(&mut self, key: Range<usize>) {
         let last = self.last.replace(key.clone());
         self.unsorted |= last.is_some_and(|last| self.text[last] >= self.text[key]);
@@ -289,7 +301,7 @@ impl Builder {
         let mut text = self.text;
         if self.unsorted {
             let mut entries: Vec<_> = StringMapIter { rest: &text }.collect();
-            // Stable: of those with the same key, the last one stays the last.
+            // The sort is stable, so the last entry of a key remains its last.
             entries.sort_by_key(|(key, _)| *key);
             let mut sorted = String::with_capacity(text.len());
             let mut entries = entries.into_iter().peekable();
@@ -317,7 +329,7 @@ impl Serialize for StringMap {
     }
 }
 
-/// Of a key that comes more than once the last value stays, as everywhere in JSON.
+/// If a key occurs several times, its last value wins, as usual in JSON.
 impl<'de> Deserialize<'de> for StringMap {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Entries;
@@ -329,7 +341,7 @@ impl<'de> Deserialize<'de> for StringMap {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<StringMap, A::Error> {
-                // Most labels fit, and don't grow; what is left over goes back.
+                // Most labels fit without growing. `finish` frees the unused capacity.
                 let mut builder = Builder {
                     text: String::with_capacity(256),
                     ..Builder::default()
@@ -345,7 +357,7 @@ impl<'de> Deserialize<'de> for StringMap {
     }
 }
 
-/// Reads a string to the end of a text, and says where it is: it is never allocated by itself.
+/// Deserializes a string to the end of a text, without a separate allocation. Returns its range.
 struct Append<'a>(&'a mut String);
 
 impl<'de> DeserializeSeed<'de> for Append<'_> {

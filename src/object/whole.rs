@@ -3,20 +3,25 @@ use serde::de::DeserializeOwned;
 
 use super::{DynamicObject, Object};
 
-/// A type that keeps every field of the objects that it is decoded from, so that they can be put back:
-/// [`Api::replace`](crate::client::api::Api::replace) asks for it.
+/// A type that keeps every field of the objects that it is decoded from.
 ///
-/// To replace an object is to say all of it anew: a field that a type has never read would be erased. So the
-/// types of [`impl_object!`](crate::impl_object) and
-/// [`PartialObjectMetadata`](crate::object::PartialObjectMetadata) are none; they are [patched](crate::client::api::Patch).
+/// [`Api::replace`](crate::client::api::Api::replace) requires it. A replace sends the whole
+/// object, so it would erase fields that the type did not decode. For this reason, the types of
+/// [`impl_object!`](crate::impl_object) and
+/// [`PartialObjectMetadata`](crate::object::PartialObjectMetadata) do not implement this trait. Use
+/// a [patch](crate::client::api::Patch) for them.
 ///
-/// [`DynamicObject`] keeps everything there is, and a [`Compact`](crate::object::Compact) what its type keeps. The
-/// types of k8s-openapi keep the fields of the Kubernetes version that the program picked: **where the server
-/// is newer, fields that it has since learnt are lost when such an object is replaced**, as they are with
-/// typed clients of Go. Use a [`Patch`](crate::client::api::Patch) or [`DynamicObject`] for kinds that may grow under you.
+/// [`DynamicObject`] keeps all fields. A [`Compact`](crate::object::Compact) implements this trait
+/// if its type does.
 ///
-/// Implement it for a struct of your own only if decoding and encoding an object gives that object again, in
-/// all its fields, those of the metadata included, for each version of it that a server may have:
+/// The types of k8s-openapi keep the fields of the Kubernetes version that your program selects.
+/// **If the server is newer, replacing an object loses the fields that were added since**, as with
+/// Go's typed clients. For kinds that may gain fields, use a [`Patch`](crate::client::api::Patch)
+/// or [`DynamicObject`].
+///
+/// Implement this trait for a custom struct only if decoding and encoding returns the same object.
+/// This must hold for all fields, including those of the metadata, and for each version of the
+/// object that a server may have:
 ///
 /// ```
 /// use k8s_informer::{Object, impl_object};
@@ -28,7 +33,7 @@ use super::{DynamicObject, Object};
 /// struct Widget {
 ///     metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
 ///     spec: WidgetSpec,
-///     /// Whatever it has besides.
+///     /// All other fields.
 ///     #[serde(flatten)]
 ///     rest: Map<String, Value>,
 /// }
@@ -62,7 +67,8 @@ pub trait WholeObject: Object + DeserializeOwned + Serialize {}
 
 impl WholeObject for DynamicObject {}
 
-/// `DeepMerge` is what all that was generated from Kubernetes' own schema has, and hardly a struct by hand.
+/// Types generated from the Kubernetes schema implement `DeepMerge`. Structs written by hand rarely
+/// do.
 #[cfg(feature = "k8s-openapi")]
 #[diagnostic::do_not_recommend]
 impl<T> WholeObject for T where

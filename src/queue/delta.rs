@@ -6,43 +6,48 @@ use std::sync::Arc;
 use crate::object::{Deleted, Key};
 use crate::store::Gaps;
 
-/// One change. client-go's `Delta` and `DeltaType` in one.
+/// A change of one object or of all objects. client-go's `Delta` and `DeltaType`.
 #[derive(Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Delta<T> {
-    /// It appeared.
+    /// The object was added.
     Added(Arc<T>),
-    /// It changed.
+    /// The object was modified.
     Updated(Arc<T>),
-    /// It is gone.
+    /// The object was deleted.
     Deleted(Deleted<T>),
-    /// It was in a list; whether it is new or changed, only the store can tell.
+    /// The object was in a list. It may be new, changed or unchanged; compare it with the store to
+    /// find out.
     Replaced(Arc<T>),
-    /// Nothing changed: a resync tells about it once more.
+    /// The object has not changed. A resync delivers it again. A [`DeltaFifo`](super::DeltaFifo)
+    /// without `emit_replaced` also delivers the objects of a list as `Sync`.
     Sync(Arc<T>),
-    /// A whole list: what isn't in it is gone. Of an atomic [`RealFifo`](super::RealFifo) only.
+    /// A complete list. Objects that are not in it no longer exist, except for its
+    /// [gaps](ReplacedAll::gaps). Only a [`RealFifo`](super::RealFifo) in atomic mode delivers this
+    /// delta.
     ReplacedAll(Arc<ReplacedAll<T>>),
-    /// Nothing changed: a resync tells about everything once more. Of an atomic
-    /// [`RealFifo`](super::RealFifo) only.
+    /// No object has changed. A resync delivers all objects again. Only a
+    /// [`RealFifo`](super::RealFifo) in atomic mode delivers this delta.
     SyncAll,
-    /// Everything up to this resourceVersion has been told. Of a [`RealFifo`](super::RealFifo) only, and only
-    /// if it is asked to.
+    /// All changes up to this resource version have been delivered. Only a
+    /// [`RealFifo`](super::RealFifo) with bookmarks enabled delivers this delta.
     Bookmark(Arc<str>),
 }
 
-/// A list, with its resourceVersion. client-go's `ReplacedAllInfo`.
+/// A list and its resource version. client-go's `ReplacedAllInfo`.
 #[derive(Debug, PartialEq)]
 pub struct ReplacedAll<T> {
-    /// Of the list.
+    /// The resource version of the list.
     pub resource_version: String,
-    /// In the order of the list, transformed.
+    /// The objects in the order of the list, after the transform.
     pub objects: Vec<Arc<T>>,
-    /// What of the list could not be read: it is there all the same.
+    /// The objects of the list that could not be read. They still exist.
     pub gaps: Gaps,
 }
 
 impl<T> Delta<T> {
-    /// The object: of a tombstone the last that was known, if any; none of a delta that is about all of them.
+    /// Returns the object. For a tombstone, this is the last known state, if there is one. Returns
+    /// `None` for a delta that does not belong to a single object.
     pub fn object(&self) -> Option<&Arc<T>> {
         match self {
             Self::Added(object)
@@ -70,7 +75,7 @@ impl<T> Clone for Delta<T> {
     }
 }
 
-/// The changes of one object that wait together, oldest first, and its key. client-go's `Deltas`.
+/// The waiting changes of one object, oldest first, and its key. client-go's `Deltas`.
 ///
 /// ```
 /// use k8s_informer::queue::{Delta, Deltas};
@@ -84,18 +89,18 @@ impl<T> Clone for Delta<T> {
 pub struct Deltas<T> {
     key: Option<Key>,
     changes: Changes<T>,
-    /// The sequence number of the oldest change, in the queue that they come from.
+    /// The sequence number of the oldest change, in the queue that delivered it.
     pub(super) since: u64,
 }
 
-/// Most objects have one change waiting, which needs no allocation of its own.
+/// Most objects have a single waiting change, which needs no allocation.
 enum Changes<T> {
     One(Delta<T>),
     Many(Vec<Delta<T>>),
 }
 
 impl<T> Deltas<T> {
-    /// The changes of the object with this key, oldest first.
+    /// Creates the deltas of the object with this key, oldest first.
     pub fn new(key: Key, deltas: Vec<Delta<T>>) -> Self {
         Self {
             key: Some(key),
@@ -112,23 +117,23 @@ impl<T> Deltas<T> {
         }
     }
 
-    /// The key by which the queue knew them. `None` where there is no such thing: of a list, a resync of
-    /// everything, a bookmark, and of deltas that were put together without one.
+    /// Returns the key under which the deltas were queued. Returns `None` for a list, a resync of
+    /// all objects, a bookmark, and deltas that were created without a key.
     pub fn key(&self) -> Option<&Key> {
         self.key.as_ref()
     }
 
-    /// The first change.
+    /// Returns the first change.
     pub fn oldest(&self) -> Option<&Delta<T>> {
         self.first()
     }
 
-    /// The last change.
+    /// Returns the last change.
     pub fn newest(&self) -> Option<&Delta<T>> {
         self.last()
     }
 
-    /// With this key, unless they have one.
+    /// Sets the key if there is none.
     pub(super) fn keyed(mut self, key: &Key) -> Self {
         self.key.get_or_insert_with(|| Arc::clone(key));
         self
@@ -153,8 +158,8 @@ impl<T> Deltas<T> {
         }
     }
 
-    /// Appends a delta. Two deletions in a row [become one](merge_deletions). `dropped` takes the object of the
-    /// other. client-go's `dedupDeltas`.
+    /// Appends a delta. [Merges](merge_deletions) two consecutive deletions and moves the object of
+    /// the unused one to `dropped`. client-go's `dedupDeltas`.
     pub(super) fn push_and_merge(&mut self, delta: Delta<T>, dropped: &mut Vec<Arc<T>>) {
         let newest = match &mut self.changes {
             Changes::One(newest) => Some(newest),
@@ -168,8 +173,8 @@ impl<T> Deltas<T> {
     }
 }
 
-/// Merges two deletions of one object into `older`: it stays, unless it is a tombstone; then `newer` takes its place (D4).
-/// Returns the other one.
+/// Merges two deletions of one object into `older` and returns the unused one. `older` is kept
+/// unless it is a tombstone (D4).
 pub(super) fn merge_deletions<T>(older: &mut Deleted<T>, newer: Deleted<T>) -> Deleted<T> {
     if older.is_final_state_unknown() {
         std::mem::replace(older, newer)
@@ -199,7 +204,7 @@ impl<T> Deref for Deltas<T> {
     }
 }
 
-/// The same changes in the same order; by which key they are known does not matter.
+/// Compares the changes and their order, but not the keys.
 impl<T: PartialEq> PartialEq for Deltas<T> {
     fn eq(&self, other: &Self) -> bool {
         **self == **other

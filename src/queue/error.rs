@@ -3,16 +3,17 @@ use std::fmt;
 
 use crate::store::StoreError;
 
-/// What a consumer's callback failed with.
+/// The error of a process callback.
 ///
-/// [`Requeue`] is the one kind that a queue understands; any other ends the matter.
+/// [`Requeue`] puts the item back into the queue, and [`BatchError`] lists the failed items of a
+/// batch. After any other error, the item is not queued again.
 pub type ProcessError = Box<dyn Error + Send + Sync>;
 
-/// What a consumer's callback answers to get the same item again. client-go's `ErrRequeue`, which it had
-/// until 1.32.
+/// An error that a process callback returns to receive the same item again. client-go's
+/// `ErrRequeue`, which existed until 1.32.
 ///
-/// The item goes back into the queue, as the queue's own documentation says, and is still waiting as far as
-/// [`has_synced`](super::Queue::has_synced) is concerned.
+/// The documentation of each queue describes where the item is inserted. Until it has been
+/// processed again, [`has_synced`](super::Queue::has_synced) counts it as unprocessed.
 ///
 /// ```
 /// use k8s_informer::object::{Accessor, KeyError};
@@ -33,12 +34,12 @@ pub struct Requeue {
 }
 
 impl Requeue {
-    /// Again, and the pop that this ends has not failed.
+    /// Requeues the item. The pop succeeds.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Again, and the pop fails with this.
+    /// Requeues the item. The pop fails with `error`.
     pub fn because(error: impl Into<ProcessError>) -> Self {
         Self {
             error: Some(error.into()),
@@ -63,8 +64,8 @@ impl Error for Requeue {
 
 /// The error of a batch callback that failed on some items only.
 ///
-/// The other items of the batch have been processed. To get an item again, add a [`Requeue`] for it. A batch callback
-/// that fails with any other error has failed on all items.
+/// The other items of the batch count as processed. To receive an item again, add a [`Requeue`] for
+/// it. Any other error of a batch callback applies to all items of the batch.
 ///
 /// ```
 /// use k8s_informer::object::{Accessor, KeyError};
@@ -95,7 +96,7 @@ pub struct BatchError {
 }
 
 impl BatchError {
-    /// Without errors.
+    /// Creates an error without entries.
     pub fn new() -> Self {
         Self::default()
     }
@@ -105,11 +106,11 @@ impl BatchError {
         self.errors.push((position, error.into()));
     }
 
-    /// What the callback returns.
+    /// Converts the collected errors to the result of a batch callback.
     ///
     /// # Errors
     ///
-    /// Itself, if it has errors.
+    /// Returns `self` if it has entries.
     pub fn into_result(self) -> Result<(), ProcessError> {
         if self.errors.is_empty() {
             return Ok(());
@@ -136,9 +137,9 @@ impl Error for BatchError {
     }
 }
 
-/// How a callback ended, as a queue sees it.
+/// The outcome of a process callback.
 pub(super) struct Processed {
-    /// The outcome of each item without one of its own.
+    /// The outcome of the items that are not in `some`.
     all: Outcome,
     some: Vec<(usize, Outcome)>,
     result: Result<(), ProcessError>,
@@ -147,14 +148,14 @@ pub(super) struct Processed {
 #[derive(Clone, Copy, PartialEq)]
 enum Outcome {
     Done,
-    /// For good.
+    /// The item is not queued again.
     Failed,
-    /// The callback wants the item again.
+    /// The item is queued again.
     Again,
 }
 
 impl Processed {
-    /// From what the callback returned, or the message of its panic.
+    /// Creates the outcome from the result of the callback, or from the message of its panic.
     pub(super) fn from(caught: Result<Result<(), ProcessError>, String>) -> Self {
         let error = match caught {
             Ok(Ok(())) => return Self::all(Outcome::Done, Ok(())),
@@ -205,17 +206,17 @@ impl Processed {
         own.map_or(self.all, |(_, outcome)| *outcome)
     }
 
-    /// Whether the callback wants the item at this position of the batch again.
+    /// Whether the callback requeued the item at this position of the batch.
     pub(super) fn again(&self, position: usize) -> bool {
         self.outcome(position) == Outcome::Again
     }
 
-    /// Whether the processing of the item at this position of the batch has failed for good.
+    /// Whether the item at this position of the batch failed and was not requeued.
     pub(super) fn failed(&self, position: usize) -> bool {
         self.outcome(position) == Outcome::Failed
     }
 
-    /// What the pop answers.
+    /// Returns the result of the pop.
     pub(super) fn into_result<P>(self, popped: P) -> Result<P, PopError<P>> {
         match self.result {
             Ok(()) => Ok(popped),
@@ -224,7 +225,7 @@ impl Processed {
     }
 }
 
-/// What an error means, and what the pop fails with.
+/// Splits an error into the outcome of the item and the error of the pop.
 fn outcome(error: ProcessError) -> (Outcome, Option<ProcessError>) {
     match error.downcast::<Requeue>() {
         Ok(requeue) => (Outcome::Again, requeue.error),
@@ -232,9 +233,9 @@ fn outcome(error: ProcessError) -> (Outcome, Option<ProcessError>) {
     }
 }
 
-/// Why a pop gave nothing, or what it gave was not processed.
+/// The error of a pop: the queue is closed, or processing failed.
 ///
-/// What the callback failed with is the [`source`](Error::source), too.
+/// The error of the callback is also the [`source`](Error::source).
 ///
 /// ```
 /// use k8s_informer::object::{Accessor, KeyError};
@@ -255,14 +256,14 @@ fn outcome(error: ProcessError) -> (Outcome, Option<ProcessError>) {
 /// # Ok::<(), k8s_informer::store::StoreError>(())
 /// ```
 pub enum PopError<P> {
-    /// The queue is closed, and empty. client-go's `ErrFIFOClosed`.
+    /// The queue is closed and empty. client-go's `ErrFIFOClosed`.
     Closed,
-    /// The callback failed, or it panicked. What was popped is given back; it is not in the queue any more,
-    /// unless the callback asked for that with [`Requeue`].
+    /// The callback failed or panicked. The item or batch is no longer in the queue, except for
+    /// items that the callback requeued with [`Requeue`].
     Process {
-        /// What was handed to the callback.
+        /// The item or batch that the callback received.
         popped: P,
-        /// What it failed with.
+        /// The error of the callback.
         error: ProcessError,
     },
 }
@@ -297,10 +298,10 @@ impl<P> Error for PopError<P> {
     }
 }
 
-/// What a queue did not take, given back, and why.
+/// A value that a queue rejected, and the reason.
 ///
-/// The writes of [`ReflectorStore`](crate::store::ReflectorStore) don't give back what they refuse: it is a shared
-/// `Arc`, of which the caller keeps a clone if he needs it.
+/// The write methods of [`ReflectorStore`](crate::store::ReflectorStore) do not return rejected
+/// objects. They take an `Arc`, so keep a clone if you need the object.
 ///
 /// ```
 /// use k8s_informer::object::{Accessor, KeyError};
@@ -315,9 +316,9 @@ impl<P> Error for PopError<P> {
 /// assert!(*refused.value == 7 && matches!(refused.reason, StoreError::Closed));
 /// ```
 pub struct Refused<V> {
-    /// What was not taken.
+    /// The rejected value.
     pub value: V,
-    /// Why not.
+    /// The reason for the rejection.
     pub reason: StoreError,
 }
 

@@ -12,23 +12,25 @@ use crate::store::{ReflectorStore, StoreError};
 use crate::sync::thread::{self, ThreadId};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
-/// The newest state of each object that has changed, in the order of the first change. client-go's `FIFO`.
+/// A queue of the newest state of each changed object, in the order of the first change.
+/// client-go's `FIFO`.
 ///
-/// Use it to process each object once for however many changes, in its newest state, where deletions are of
-/// no interest: one that is deleted before it is popped is never popped. A [`DeltaFifo`](super::DeltaFifo)
-/// tells every change, deletions too; a [`Heap`](super::Heap) puts the most urgent first.
+/// Use it to process each object once for any number of changes, if deletions do not matter: an
+/// object that is deleted before it is popped is never popped. A [`DeltaFifo`](super::DeltaFifo)
+/// delivers every change, including deletions. A [`Heap`](super::Heap) orders objects by priority.
 ///
-/// **Order.** A key that waits keeps its place, whatever is written to it. So does one that is deleted: if it
-/// comes again before a pop has passed that place, it is popped there (F2); until then each deletion and
-/// return costs the room of one key.
+/// **Order.** A waiting key keeps its position when its object is updated or deleted. If a deleted
+/// key is added again before a pop has passed its position, it is popped there. Until then, each
+/// deletion and addition of the key takes the memory of one key.
 ///
-/// **Threads.** Any number of them may write, and pop. A [`pop`](Self::pop) blocks until there is something,
-/// and while another pop is processing. A write of a new key wakes one pop, [`close`](Self::close) all of
-/// them. One lock guards the queue; key functions and the callback run without it, and objects are dropped
-/// without it.
+/// **Threads.** Any number of threads may write and pop. A [`pop`](Self::pop) blocks while the
+/// queue is empty and while another pop is processing. A write of a new key wakes one pop;
+/// [`close`](Self::close) wakes all of them. One lock guards the queue. Key functions and the
+/// callback run without the lock, and objects are dropped without it.
 ///
-/// **Initial list.** It has [synced](Self::has_synced) when a pop has processed, or passed, every key of the
-/// first [`replace`](ReflectorStore::replace); or at once if something else was written first (F5, F8).
+/// **Initial list.** The queue [has synced](Self::has_synced) when pops have processed or skipped
+/// every key of the first [`replace`](ReflectorStore::replace). If another write comes before the
+/// first `replace`, the queue is synced at once.
 ///
 /// ```
 /// use k8s_informer::object::{Accessor, KeyError};
@@ -50,10 +52,11 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 pub struct Fifo<T> {
     accessor: Accessor<T>,
     synced: Done,
-    /// Guards everything that changes. No user code runs, and `synced` is not set, under it.
+    /// Guards all mutable state. While it is held, no user code runs and `synced` is not set.
     state: Mutex<State<T>>,
-    /// Pops wait here for an item, and for the end of the processing of another. One is woken by each new
-    /// key and by the end of a processing; all by `close`, and by the end of a processing after it.
+    /// Pops wait here for an item and for the end of another pop's processing. A new key or the end
+    /// of processing wakes one of them. `close` wakes all, and so does the end of processing after
+    /// it.
     changed: Condvar,
 }
 
@@ -61,16 +64,16 @@ type Process<'a, T> = dyn FnMut(&Arc<T>, bool) -> Result<(), ProcessError> + 'a;
 
 struct State<T> {
     items: HashMap<Key, Arc<T>>,
-    /// Every key of `items`; and keys that have been deleted, perhaps more than once, which a pop passes
-    /// (F2).
+    /// The keys of `items`, and deleted keys that a pop skips. A key may occur more than once if it
+    /// was deleted (F2).
     order: VecDeque<Key>,
     in_flight: Option<InFlight>,
     populated: bool,
-    /// How many keys of the first replace have not been processed or passed; and how many of these a pop has
-    /// taken out of `order` that is not over yet (F8).
+    /// The number of keys of the first replace that have not been processed or skipped.
+    /// `initial_in_flight` of them have left `order` in a pop that is not finished (F8).
     initial_population: usize,
     initial_in_flight: usize,
-    /// Once it has, it has.
+    /// Never becomes false again.
     synced: bool,
     closed: bool,
 }
@@ -78,7 +81,7 @@ struct State<T> {
 struct InFlight {
     key: Key,
     thread: ThreadId,
-    /// Whether something newer has been said about the key.
+    /// Whether the key has been written or deleted during processing.
     superseded: bool,
 }
 
@@ -86,12 +89,12 @@ struct Popped<T> {
     key: Key,
     object: Arc<T>,
     in_initial_list: bool,
-    /// Whether it is one of those that `initial_population` counts.
+    /// Whether `initial_population` counts the key.
     counts: bool,
 }
 
 impl<T> Fifo<T> {
-    /// Empty and open.
+    /// Creates an empty, open queue.
     pub fn new(accessor: Accessor<T>) -> Self {
         Self {
             accessor,
@@ -110,16 +113,18 @@ impl<T> Fifo<T> {
         }
     }
 
-    /// Blocks until there is an object, takes it out, and hands it to `process`, with whether it belongs to
-    /// the initial list. No lock is held while `process` runs: it may write to the queue, but not pop.
+    /// Blocks until an object is available, removes it from the queue and passes it to `process`.
+    /// The second argument of `process` is whether the object belongs to the initial list. No lock
+    /// is held while `process` runs, so it may write to the queue. It must not pop.
     ///
-    /// If it fails with [`Requeue`](super::Requeue) the object goes back, to the end of the queue or, while
-    /// the initial list is not through, of that; unless its key has been written or deleted meanwhile.
+    /// If `process` returns [`Requeue`](super::Requeue), the object goes back into the queue,
+    /// unless its key has been written or deleted in the meantime. It goes to the end of the queue,
+    /// or, until the initial list has been processed, to the end of that list.
     ///
     /// # Errors
     ///
-    /// [`PopError::Closed`] once the queue is closed and empty; [`PopError::Process`] gives what `process`
-    /// failed with, and the object.
+    /// Returns [`PopError::Closed`] once the queue is closed and empty. Returns
+    /// [`PopError::Process`] with the error and the object if `process` fails.
     pub fn pop(&self, process: &mut Process<'_, T>) -> Result<Arc<T>, PopError<Arc<T>>> {
         let Some(popped) = self.take() else {
             return Err(PopError::Closed);
@@ -134,7 +139,7 @@ impl<T> Fifo<T> {
         let mut state = self.state.lock();
         loop {
             match &state.in_flight {
-                // It would wait for itself. The panic is the outer pop's error.
+                // It would wait for itself. The panic becomes the error of the outer pop.
                 Some(in_flight) if in_flight.thread == this => {
                     drop(state);
                     panic!("a process callback must not pop from its queue");
@@ -151,7 +156,7 @@ impl<T> Fifo<T> {
                         return Some(popped);
                     }
                     if state.initial_in_flight > 0 {
-                        // Nothing but deleted keys: they are done with.
+                        // The queue had only deleted keys, which count as processed now.
                         state.settle();
                         self.unlock(state);
                         state = self.state.lock();
@@ -193,18 +198,19 @@ impl<T> Fifo<T> {
         if state.closed {
             self.changed.notify_all();
         } else if !state.order.is_empty() {
-            // Be it a deleted key only: until a pop has passed it the queue may not have synced.
+            // Even if only deleted keys are left: until a pop has skipped them, the queue may not
+            // have synced.
             self.changed.notify_one();
         }
         self.unlock(state);
     }
 
-    /// Queues an object, unless one with its key waits: then it is given back. client-go's `AddIfNotPresent`,
-    /// which it had until 1.32.
+    /// Queues an object. If an object with the same key is waiting, returns `object` instead.
+    /// client-go's `AddIfNotPresent`, which existed until 1.32.
     ///
     /// # Errors
     ///
-    /// The object, if it has no key.
+    /// Returns the object if it has no key.
     pub fn add_if_not_present(&self, object: Arc<T>) -> Result<Option<Arc<T>>, Refused<Arc<T>>> {
         let key = match self.accessor.key(&object) {
             Ok(key) => key,
@@ -220,7 +226,7 @@ impl<T> Fifo<T> {
         let present = if state.items.contains_key(&key) {
             Some(object)
         } else {
-            // Nothing waits there, so nothing comes back.
+            // There is no older object to return.
             let _ = self.put(&mut state, key, object);
             None
         };
@@ -228,7 +234,7 @@ impl<T> Fifo<T> {
         Ok(present)
     }
 
-    /// Answers the object that waited there, to be dropped without the lock.
+    /// Returns the replaced object. The caller drops it after it has released the lock.
     #[must_use]
     fn put(&self, state: &mut State<T>, key: Key, object: Arc<T>) -> Option<Arc<T>> {
         state.supersede(&key);
@@ -240,7 +246,7 @@ impl<T> Fifo<T> {
         older
     }
 
-    /// Gives the lock back, and says that the queue has synced if so it is.
+    /// Unlocks, then sets `synced` if due.
     fn unlock(&self, mut state: MutexGuard<'_, State<T>>) {
         state.synced |= state.populated && state.initial_population == 0;
         let synced = state.synced;
@@ -250,18 +256,19 @@ impl<T> Fifo<T> {
         }
     }
 
-    /// Whether everything of the first replace has been processed or passed, or something else came first.
+    /// Whether all objects of the first replace have been processed or skipped. If another write
+    /// came before it, the queue is synced at once.
     pub fn has_synced(&self) -> bool {
         self.synced.is_done()
     }
 
-    /// Happens when [`has_synced`](Self::has_synced) turns true.
+    /// Returns a handle that is done when [`has_synced`](Self::has_synced) becomes true.
     pub fn synced(&self) -> Done {
         self.synced.clone()
     }
 
-    /// Ends every [`pop`](Self::pop) that finds nothing any more. What is written later is still queued, and
-    /// can be popped (F7).
+    /// Closes the queue. From then on, [`pop`](Self::pop) returns an error instead of blocking if
+    /// the queue is empty. Later writes are still queued and can be popped.
     pub fn close(&self) {
         self.state.lock().closed = true;
         self.changed.notify_all();
@@ -272,31 +279,31 @@ impl<T> Fifo<T> {
         self.state.lock().closed
     }
 
-    /// How many objects wait. The one being processed isn't among them.
+    /// Returns the number of waiting objects, without the one that is being processed.
     pub fn len(&self) -> usize {
         self.state.lock().items.len()
     }
 
-    /// Whether none waits.
+    /// Whether no object is waiting.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What waits under the key of this object.
+    /// Returns the waiting object with the same key as `object`.
     ///
     /// # Errors
     ///
-    /// What the key function answers.
+    /// Returns the error of the key function.
     pub fn get(&self, object: &T) -> Result<Option<Arc<T>>, KeyError> {
         self.accessor.key(object).map(|key| self.get_by_key(&key))
     }
 
-    /// What waits under this key.
+    /// Returns the waiting object with this key.
     pub fn get_by_key(&self, key: &str) -> Option<Arc<T>> {
         self.state.lock().items.get(key).cloned()
     }
 
-    /// All that waits, in the order in which it will be popped.
+    /// Returns all waiting objects in the order in which they will be popped.
     pub fn list(&self) -> Vec<Arc<T>> {
         self.state
             .lock()
@@ -305,7 +312,7 @@ impl<T> Fifo<T> {
             .collect()
     }
 
-    /// The keys of all that waits, in the order in which it will be popped.
+    /// Returns all waiting keys in the order in which they will be popped.
     pub fn list_keys(&self) -> Vec<Key> {
         self.state
             .lock()
@@ -323,7 +330,7 @@ impl<T> State<T> {
         next
     }
 
-    /// The next one that waits, past the keys that have been deleted.
+    /// Removes the next waiting object and skips the deleted keys before it.
     fn pass(&mut self) -> Option<Popped<T>> {
         let in_initial_list = !self.synced;
         while let Some(key) = self.order.pop_front() {
@@ -341,7 +348,7 @@ impl<T> State<T> {
         None
     }
 
-    /// What a pop has taken is done with.
+    /// Counts the keys that a pop has taken as processed.
     fn settle(&mut self) {
         self.initial_population -= std::mem::take(&mut self.initial_in_flight);
     }
@@ -352,7 +359,7 @@ impl<T> State<T> {
         }
     }
 
-    /// What waits, in the order in which it will be popped.
+    /// Returns the waiting objects in the order in which they will be popped.
     fn waiting(&self) -> impl Iterator<Item = (&Key, &Arc<T>)> {
         let mut seen = HashSet::new();
         let first = move |key: &&Key| seen.insert(Arc::clone(key));
@@ -364,11 +371,12 @@ impl<T> State<T> {
 }
 
 impl<T: Send + Sync> ReflectorStore<T> for Fifo<T> {
-    /// Queues the object, or puts it in the place of the one that waits under its key (F1).
+    /// Queues the object, or replaces the waiting object with the same key.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Key`]; then the queue does not count as populated.
+    /// Returns [`StoreError::Key`] if the object has no key. The queue then does not count as
+    /// populated.
     fn add(&self, object: Arc<T>) -> Result<(), StoreError> {
         let key = self.accessor.key(&object)?;
         let mut state = self.state.lock();
@@ -383,16 +391,16 @@ impl<T: Send + Sync> ReflectorStore<T> for Fifo<T> {
     ///
     /// # Errors
     ///
-    /// As for `add`.
+    /// The same as `add`.
     fn update(&self, object: Arc<T>) -> Result<(), StoreError> {
         self.add(object)
     }
 
-    /// Takes the object out, if it waits; its key keeps its place (F2).
+    /// Removes the object if it is waiting. Its key keeps its position.
     ///
     /// # Errors
     ///
-    /// As for `add`.
+    /// The same as `add`.
     fn delete(&self, gone: Deleted<T>) -> Result<(), StoreError> {
         let key = self.accessor.key_of_deleted(&gone)?;
         let mut state = self.state.lock();
@@ -404,11 +412,12 @@ impl<T: Send + Sync> ReflectorStore<T> for Fifo<T> {
         Ok(())
     }
 
-    /// These, in the order of the list, and nothing else, wait now; of several with one key the last (F3).
+    /// Replaces the content of the queue with `objects`, in the order of the list. If several
+    /// objects have the same key, the last one counts.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Key`] if one of them has no key: nothing has changed then.
+    /// Returns [`StoreError::Key`] if an object has no key. Nothing has changed then.
     fn replace(&self, objects: Vec<Arc<T>>, _resource_version: &str) -> Result<(), StoreError> {
         let mut items = HashMap::with_capacity(objects.len());
         let mut order = VecDeque::with_capacity(objects.len());

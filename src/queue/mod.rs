@@ -1,13 +1,14 @@
-//! Queues between a reflector and a cache, and a heap.
+//! Queues between a reflector and a cache, and a priority queue.
 //!
-//! | type | what it returns | client-go |
+//! | type | pops | client-go |
 //! |---|---|---|
-//! | [`DeltaFifo`] | all changes of one object together, objects in the order of their first change | `delta_fifo.go` |
+//! | [`DeltaFifo`] | all waiting changes of one object; objects in the order of their first change | `delta_fifo.go` |
 //! | [`RealFifo`] | every change, in order | `the_real_fifo.go` |
 //! | [`Fifo`] | the newest state of each object | `fifo.go` |
-//! | [`Heap`] | the most urgent object | `heap.go` |
-//! | [`Queue`] | the trait of the first two | `Queue`, `QueueWithBatch` |
-//! | [`Deltas`], [`Delta`] | the changes of one object; one change | `Deltas`, `Delta` |
+//! | [`Heap`] | the object with the highest priority | `heap.go` |
+//!
+//! [`DeltaFifo`] and [`RealFifo`] implement the trait [`Queue`] (client-go's `Queue` and
+//! `QueueWithBatch`). They deliver [`Deltas`]: the changes of one object, each a [`Delta`].
 //!
 //! ```
 //! use k8s_informer::object::Accessor;
@@ -19,11 +20,11 @@
 //! queue.add(Arc::new("a".to_owned()))?;
 //! queue.update(Arc::new("a".to_owned()))?;
 //! let deltas = queue.pop(&mut |_, _| Ok(()))?;
-//! assert_eq!(deltas.len(), 2); // both changes of the object
+//! assert_eq!(deltas.len(), 2); // both changes of "a"
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # Where the methods of client-go are
+//! # Where to find the methods of client-go
 //!
 //! | `delta_fifo.go` | here |
 //! |---|---|
@@ -92,28 +93,31 @@ use crate::store::ReflectorStore;
 /// A queue that a reflector fills and one consumer at a time empties. client-go's `Queue` and
 /// `QueueWithBatch`.
 pub trait Queue<T>: ReflectorStore<T> {
-    /// Blocks until there is something, takes it out, and hands it to `process`, with whether it belongs to
-    /// the initial list.
+    /// Blocks until an item is available, removes it from the queue and passes it to `process`. The
+    /// second argument of `process` is whether the item belongs to the initial list.
     ///
-    /// No lock is held while `process` runs: it may write to the queue. It must not pop. To get the same
-    /// again, it fails with [`Requeue`].
+    /// No lock is held while `process` runs, so it may write to the queue. It must not pop. To
+    /// receive the same item again, `process` returns [`Requeue`] as its error.
     ///
     /// # Errors
     ///
-    /// [`PopError::Closed`] once the queue is closed and empty; [`PopError::Process`] gives what `process`
-    /// failed with, and the deltas.
+    /// Returns [`PopError::Closed`] once the queue is closed and empty. Returns
+    /// [`PopError::Process`] with the error and the deltas if `process` fails.
     fn pop(&self, process: &mut Process<'_, T>) -> Result<Deltas<T>, PopError<Deltas<T>>>;
 
-    /// As [`pop`](Self::pop), but takes as many items as the queue hands out together, each of another object, and
-    /// calls `process_batch` with them. For a single item it calls `process`, which must do the same with it.
+    /// Like [`pop`](Self::pop), but removes several items at once, each of a different object, and
+    /// passes them to `process_batch`. The queue determines the size of the batch. A batch of one
+    /// item goes to `process`, which must have the same effect.
     ///
-    /// A callback that fails with a [`BatchError`] has processed all other items of the batch.
+    /// If `process_batch` returns a [`BatchError`], the items that the error does not list count as
+    /// processed.
     ///
-    /// The default takes one item.
+    /// The default implementation pops one item.
     ///
     /// # Errors
     ///
-    /// As for [`pop`](Self::pop). If several items failed, [`PopError::Process`] has a [`BatchError`].
+    /// The same as [`pop`](Self::pop). If several items failed, [`PopError::Process`] contains a
+    /// [`BatchError`].
     fn pop_batch(
         &self,
         process_batch: &mut ProcessBatch<'_, T>,
@@ -130,28 +134,37 @@ pub trait Queue<T>: ReflectorStore<T> {
         }
     }
 
-    /// Whether everything of the first [`replace`](ReflectorStore::replace) has been processed, or something
-    /// else came first.
+    /// Whether all items of the first [`replace`](ReflectorStore::replace) have been processed. If
+    /// another write came before it, the queue is synced at once.
     fn has_synced(&self) -> bool {
         self.synced().is_done()
     }
 
-    /// Happens when [`has_synced`](Self::has_synced) turns true.
+    /// Returns a handle that is done when [`has_synced`](Self::has_synced) becomes true.
     fn synced(&self) -> Done;
 
-    /// The resourceVersion up to which everything that the queue was told has been processed: the callbacks
-    /// have returned, whether or not they failed; what is to be processed again has not been. Each call
-    /// answers the same one. `None`, the default, from a queue that keeps no count of that.
+    /// Returns the watermark of this queue: the resource version up to which everything that the
+    /// queue received has been processed. Each call returns the same watermark. The default
+    /// implementation returns `None`, for a queue that does not track versions.
     ///
-    /// For the queues of this crate, in whatever order they hand out what they hold:
+    /// A change has been processed when its callback has returned, even with an error. A change
+    /// that the callback requeues has not been processed.
     ///
-    /// - a version is that of a list once all that the list comes to has been processed, of an object that
-    ///   was added, changed or deleted, as the [`Accessor`](crate::object::Accessor) reads it before any transform,
-    ///   or of a bookmark. Resyncs and tombstones have none, but are waited for if they came before one;
-    /// - an object or a bookmark without a version leaves the last one as it is; so does an object that is
-    ///   added as long as there is none, or "0": a watch that begins there tells what exists, in no order;
-    /// - what needs no processing, as a deletion of what nobody knows, counts as processed;
-    /// - what the queue refused, with an error, does not count: the next version stands for it, too.
+    /// The following holds for all queues of this crate, regardless of their order of delivery:
+    ///
+    /// - The version of a list is reached when all changes that the list causes have been
+    ///   processed.
+    /// - The version of an added, changed or deleted object is the one that the
+    ///   [`Accessor`](crate::object::Accessor) reads before any transform. The version of a
+    ///   bookmark counts as well.
+    /// - Resyncs and tombstones have no version. A later version is reached only after they have
+    ///   been processed.
+    /// - An object or a bookmark without a version does not change the last version. The same holds
+    ///   for an added object while the last version is empty or "0": a watch that starts there
+    ///   first sends the existing objects, in no order.
+    /// - A change that needs no processing counts as processed. An example is the deletion of an
+    ///   unknown object.
+    /// - A change that the queue rejects with an error does not count. The next version covers it.
     ///
     /// ```
     /// use k8s_informer::DynamicObject;
@@ -179,25 +192,26 @@ pub trait Queue<T>: ReflectorStore<T> {
         None
     }
 
-    /// Ends every [`pop`](Self::pop) that finds nothing any more. What is written later is still queued, and
-    /// can be popped.
+    /// Closes the queue. From then on, [`pop`](Self::pop) returns an error instead of blocking if
+    /// the queue is empty. Later writes are still queued and can be popped.
     fn close(&self);
 
     /// Whether the queue has been closed.
     fn is_closed(&self) -> bool;
 }
 
-/// The consumer's callback: the deltas, and whether they belong to the initial list. client-go's
-/// `PopProcessFunc`.
+/// A callback that processes the deltas of one item. The second argument is whether they belong to
+/// the initial list. client-go's `PopProcessFunc`.
 pub type Process<'a, T> = dyn FnMut(&Deltas<T>, bool) -> Result<(), ProcessError> + 'a;
 
-/// The consumer's callback for several items, each of another object, and whether they belong to the initial list. It
-/// fails with a [`BatchError`] if it failed on some of them only. client-go's `ProcessBatchFunc`.
+/// A callback that processes several items, each of a different object. The second argument is
+/// whether they belong to the initial list. If only some items fail, the callback returns a
+/// [`BatchError`]. client-go's `ProcessBatchFunc`.
 pub type ProcessBatch<'a, T> = dyn FnMut(&[Deltas<T>], bool) -> Result<(), ProcessError> + 'a;
 
 #[cfg(test)]
 mod tests {
-    /// The source of each type that the tables name.
+    /// The source files of each type in the tables.
     const SOURCES: [(&str, &[&str]); 4] = [
         (
             "DeltaFifo",
@@ -220,7 +234,7 @@ mod tests {
         ("Queue", &[include_str!("mod.rs")]),
     ];
 
-    /// The functions of client-go 0.36 in both files.
+    /// The functions of `delta_fifo.go` in client-go 0.36.
     const DELTA_FIFO: &str = "NewDeltaFIFO NewDeltaFIFOWithOptions Close KeyOf Transformer HasSynced HasSyncedChecker \
         Name Done hasSynced_locked checkSynced_locked Add Update Delete dedupDeltas isDup isDeletionDup \
         queueActionLocked queueActionInternalLocked IsClosed Pop Replace Resync syncKeyLocked Oldest Newest copyDeltas";
@@ -229,7 +243,7 @@ mod tests {
         whileProcessing_locked PopBatch Bookmark Replace reconcileReplacement Resync Transformer NewRealFIFO \
         NewRealFIFOWithOptions";
 
-    /// The rows of the table whose head names this file.
+    /// Returns the rows of the table whose header names `file`.
     fn rows(file: &str) -> Vec<(&'static str, &'static str)> {
         let head = format!("//! | `{file}` | here |");
         let lines = include_str!("mod.rs").lines();

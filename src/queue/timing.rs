@@ -1,4 +1,4 @@
-//! How long the processing takes: for the metrics, and for the log where others wait for it.
+//! Measures processing times, for metrics and for the log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::object::Key;
 use crate::panic::catch;
 use crate::time::{Clock, slow};
 
-/// A queue shorter than this is not told about.
+/// Slow processing is logged only if more than this number of items wait.
 const LONG: usize = 10;
 
 /// The name, metrics and clock of a queue.
@@ -19,13 +19,14 @@ pub(super) struct Timing {
 }
 
 impl Timing {
-    /// Tells how much waits; `depth` may lock the queue.
+    /// Reports the number of waiting items. Call it without the lock: `depth` may lock the queue.
     pub(super) fn depth(&self, depth: impl FnOnce() -> usize) {
         self.meter.level(depth, InformerMetrics::queued_items);
     }
 
-    /// Runs `process` on some items, of which `key` is the first, while `depth` others wait. It is slow if it
-    /// takes more than 100 ms for each of them, or a second (D14, R23).
+    /// Runs `process` on `items` items while `depth` others wait, and reports how long it takes.
+    /// `key` is the key of the first item. The limit for the log is 100 ms per item, but at most
+    /// one second (D14, R23).
     pub(super) fn run<R>(
         &self,
         items: usize,
@@ -36,7 +37,8 @@ impl Timing {
         if depth <= LONG && !self.meter.is_on() {
             return process();
         }
-        // Clocks and loggers may be anybody's: a panic in one costs the figure, not the item.
+        // The clock and the logger may be user code. If one of them panics, only the measurement is
+        // lost.
         let began = catch(|| self.clock.now());
         let result = process();
         let told = began.and_then(|began| {

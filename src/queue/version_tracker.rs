@@ -1,4 +1,4 @@
-//! Tracks which resourceVersion a queue has been processed up to.
+//! Tracks the resource version up to which a queue has been processed.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,12 @@ use super::Watermark;
 use crate::object::{Accessor, Deleted};
 use crate::resource_version::ResourceVersion;
 
-/// Publishes the newest resourceVersion whose earlier changes have all been processed.
+/// Publishes the newest resource version up to which all changes have been processed.
 ///
-/// Each change has a sequence number: the number of versions that the queue received before it. Changes between
-/// two versions share one. `pending` has an entry for each sequence number with unprocessed changes, so it never
-/// has more entries than there are unprocessed changes. Its first entry decides what is published.
+/// Each change has a sequence number: the number of versions that the queue received before it.
+/// Changes between two versions share a number. `pending` has an entry for each sequence number
+/// with unprocessed changes, so it never has more entries than there are unprocessed changes. The
+/// first entry determines the published version.
 #[derive(Default)]
 pub(super) struct VersionTracker {
     pending: BTreeMap<u64, Pending>,
@@ -18,18 +19,18 @@ pub(super) struct VersionTracker {
     next: u64,
     /// The last version that the queue received.
     latest: ResourceVersion,
-    /// Changes with a lower sequence number belong to the last list, or are older.
+    /// Changes with a lower sequence number belong to the last list or are older.
     list_end: u64,
-    /// Whether the processing of one of those has failed since the list.
+    /// Whether a change with a lower sequence number than `list_end` has failed since the list.
     list_failed: bool,
-    /// The value of `watermark`. Comparing with it takes no lock.
+    /// A copy of the value of `watermark`, which can be compared without a lock.
     published: ResourceVersion,
     watermark: Watermark,
 }
 
 /// The unprocessed changes that share a sequence number.
 struct Pending {
-    /// The last version received before them.
+    /// The last version that was received before these changes.
     before: ResourceVersion,
     changes: usize,
 }
@@ -39,7 +40,7 @@ impl VersionTracker {
         self.watermark.clone()
     }
 
-    /// Starts to track a change, and returns its sequence number.
+    /// Starts to track a change and returns its sequence number.
     pub(super) fn begin(&mut self) -> u64 {
         let pending = self.pending.entry(self.next).or_insert_with(|| Pending {
             before: self.latest.clone(),
@@ -49,7 +50,7 @@ impl VersionTracker {
         self.next
     }
 
-    /// A change has been processed, or dropped.
+    /// Ends the tracking of a change that was processed or dropped.
     pub(super) fn end(&mut self, sequence: u64) {
         if let Some(pending) = self.pending.get_mut(&sequence) {
             pending.changes -= 1;
@@ -59,29 +60,31 @@ impl VersionTracker {
         }
     }
 
-    /// The processing of a change has failed for good: the consumer may still have what a list was to replace.
+    /// Records that a change failed and is not queued again. The consumer may then still have an
+    /// object that a list was meant to replace.
     pub(super) fn failed(&mut self, sequence: u64) {
         self.list_failed |= sequence < self.list_end;
     }
 
-    /// Receives the version of an object, after [`begin`](Self::begin) if it is queued.
+    /// Receives the version of an object. If the object is queued, call [`begin`](Self::begin)
+    /// first.
     ///
-    /// A watch that starts without a version first sends all existing objects as added, in no order. Their
-    /// versions do not count.
+    /// A watch that starts without a version first sends all existing objects as added, in no
+    /// order. Their versions are ignored.
     pub(super) fn object(&mut self, version: Option<ResourceVersion>, is_added: bool) {
         if !is_added || self.latest.is_known() {
             self.event(version);
         }
     }
 
-    /// Receives the version of another event. An event without one changes nothing.
+    /// Receives the version of any other event. `None` changes nothing.
     pub(super) fn event(&mut self, version: Option<ResourceVersion>) {
         if let Some(version) = version {
             self.receive(version);
         }
     }
 
-    /// Receives the version of a list, after its objects. It counts even if it is empty.
+    /// Receives the version of a list, after its objects. An empty version counts as well.
     pub(super) fn list(&mut self, version: ResourceVersion) {
         self.receive(version);
         (self.list_end, self.list_failed) = (self.next, false);
@@ -92,7 +95,7 @@ impl VersionTracker {
         self.next += 1;
     }
 
-    /// Whether the last list and all changes before it have been processed, without a failure.
+    /// Whether the last list and all earlier changes have been processed without a failure.
     pub(super) fn is_settled(&self) -> bool {
         let first = self.pending.first_key_value();
         !self.list_failed && first.is_none_or(|(sequence, _)| *sequence >= self.list_end)
@@ -108,19 +111,20 @@ impl VersionTracker {
         }
     }
 
-    /// The number of entries in memory.
+    /// Returns the number of entries in `pending`.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.pending.len()
     }
 }
 
-/// The version of an object, before any transform.
+/// Returns the version of an object. Call it before any transform.
 pub(super) fn version_of<T>(accessor: &Accessor<T>, object: &T) -> Option<ResourceVersion> {
     accessor.resource_version(object).and_then(version)
 }
 
-/// The version of a deletion. A tombstone has none: its last known state is older than the deletion.
+/// Returns the version of a deletion. A tombstone has no version: its last known state is older
+/// than the deletion.
 pub(super) fn version_of_deleted<T>(
     accessor: &Accessor<T>,
     gone: &Deleted<T>,
@@ -131,7 +135,7 @@ pub(super) fn version_of_deleted<T>(
     }
 }
 
-/// `None` if the version is empty: then it does not count (W10).
+/// Parses a version. Returns `None` for an empty one, which is ignored (W10).
 pub(super) fn version(version: &str) -> Option<ResourceVersion> {
     (!version.is_empty()).then(|| version.into())
 }

@@ -1,4 +1,4 @@
-//! How far a queue has been processed, for those who wait for it.
+//! The resource version up to which a queue has been processed.
 
 use std::cmp::Ordering;
 use std::error::Error;
@@ -11,17 +11,18 @@ use crate::resource_version::ResourceVersion;
 use crate::stop::Stop;
 use crate::sync::{Condvar, Mutex};
 
-/// The resourceVersion up to which everything that a queue was told has been processed: what the consumer
-/// fills is at least as new.
+/// The resource version up to which a queue has been processed. The cache that its consumer fills
+/// is at least as new.
 ///
-/// Clones are the same watermark. A queue [tells its own](super::Queue::processed).
+/// Get the watermark of a queue with [`Queue::processed`](super::Queue::processed). Clones share
+/// their state.
 ///
-/// It is empty at first. It follows what the server tells, in that order: after a list that is older than
-/// what came before, as from an etcd that was restored, it is lower than it was. After a list without a
-/// version it is empty again.
+/// A new watermark is empty. It follows the versions in the order in which the server sends them,
+/// so it can go back: for example, after a list from a restored etcd that is older than the
+/// previous state. A list without a version makes it empty again.
 ///
-/// Versions are compared as apimachinery does since 1.35: decimal numbers of any length, without a leading
-/// zero.
+/// Versions are compared as in apimachinery 1.35 and later: as decimal numbers of any length,
+/// without leading zeros.
 ///
 /// ```
 /// use k8s_informer::Stop;
@@ -46,25 +47,28 @@ pub struct Watermark {
 
 #[derive(Default)]
 struct Shared {
-    /// Innermost: a queue sets it under its own lock, and nothing else is locked under it.
+    /// The innermost lock. A queue sets the version under its own lock; no other lock is taken
+    /// under this one.
     reached: Mutex<ResourceVersion>,
-    /// Waits are here. All are woken when `reached` changes, and one's own `Stop` wakes all.
+    /// Waiters block here. A change of `reached` wakes all of them; so does the `Stop` of any
+    /// waiter.
     changed: Condvar,
 }
 
 impl Watermark {
-    /// Nothing has been processed.
+    /// Creates an empty watermark.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The version that has been reached; empty if none has, or if the server tells none.
+    /// Returns the version that has been reached. It is empty if no version has been reached yet,
+    /// or if the server sends no versions.
     pub fn current(&self) -> String {
         self.shared.reached.lock().to_string()
     }
 
-    /// Everything up to this version has been processed. Of use for queues of your own; those of the crate do
-    /// so themselves.
+    /// Sets the version up to which everything has been processed. Call it only for a custom queue:
+    /// the queues of this crate set their watermarks themselves.
     pub fn set(&self, version: &str) {
         self.reach(version.into());
     }
@@ -74,23 +78,27 @@ impl Watermark {
         self.shared.changed.notify_all();
     }
 
-    /// Blocks until this version, or a later one, has been reached; at most for this long, by the real clock.
+    /// Blocks until `version` or a later one is reached, or until `timeout` has elapsed on the real
+    /// clock.
     ///
     /// # Errors
     ///
-    /// [`WaitError::NotComparable`] at once if the version is no such number, or as soon as what has been
-    /// reached is none; [`WaitError::Timeout`]; [`WaitError::Stopped`] if `stop` is given. What has been
-    /// reached already is never one of the latter two.
+    /// Returns [`WaitError::NotComparable`] at once if `version` is not a decimal number without
+    /// leading zeros, or as soon as the watermark reaches a version that is not. Returns
+    /// [`WaitError::Timeout`] when the time is over, and [`WaitError::Stopped`] when `stop` is
+    /// triggered. If the version has already been reached, the call succeeds even with a zero
+    /// timeout or a triggered `stop`.
     pub fn wait(&self, version: &str, timeout: Duration, stop: &Stop) -> Result<(), WaitError> {
         Self::wait_all([self], version, timeout, stop)
     }
 
-    /// Blocks until each of several has reached this version, as [`wait`](Self::wait), with one timeout for
-    /// all of them. At the end each has been there, though it may have gone back meanwhile.
+    /// Blocks until each of several watermarks has reached `version`. The timeout applies to all of
+    /// them together. On success, each watermark has been at or above the version at some time, but
+    /// may have gone back since.
     ///
     /// # Errors
     ///
-    /// As [`wait`](Self::wait): the first one's that has any.
+    /// The same as [`wait`](Self::wait). Returns the error of the first watermark that fails.
     pub(crate) fn wait_all<'a>(
         watermarks: impl IntoIterator<Item = &'a Self>,
         version: &str,
@@ -109,8 +117,8 @@ impl Watermark {
             .try_for_each(|watermark| watermark.wait_until(&wanted, deadline, stop))
     }
 
-    /// The lowest of several that are there: what all have reached. Empty if one has reached none, or if they
-    /// can't be compared.
+    /// Returns the lowest version of several watermarks, which all have reached. It is empty if one
+    /// of them has reached no version, or if they cannot be compared.
     pub(crate) fn lowest<'a>(watermarks: impl IntoIterator<Item = &'a Self>) -> String {
         let mut reached = watermarks
             .into_iter()
@@ -140,13 +148,14 @@ impl Watermark {
                 version: reached.to_string(),
             }),
         };
-        // Most have it already, and need no subscription.
+        // In most calls the version has been reached already, and no subscription is needed.
         if has_reached(&reached.lock())? {
             return Ok(());
         }
         let _stopped = stop.on_stop({
             let shared = Arc::clone(&self.shared);
-            // With the lock, so that nobody looks before and sleeps after.
+            // Under the lock, so that no waiter misses the notification between its check and its
+            // wait.
             move || {
                 let _reached = shared.reached.lock();
                 shared.changed.notify_all();
@@ -186,41 +195,41 @@ impl fmt::Debug for Watermark {
     }
 }
 
-/// Why a wait for a resourceVersion, or for an object, ended without it.
+/// The error of a wait for a resource version or an object.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// The version that was asked for, or the one that the server tells, is no decimal number, or it begins
-    /// with a zero: which of two is later can't be told.
+    /// The requested version, or the one that the server sent, is not a decimal number or has a
+    /// leading zero. Such versions have no order.
     NotComparable {
-        /// Which one.
+        /// The version that cannot be compared.
         version: String,
     },
-    /// The time is over.
+    /// The timeout has elapsed.
     Timeout {
-        /// How far it came; empty if nothing has been processed.
+        /// The version that was reached. It is empty if nothing has been processed.
         reached: String,
     },
-    /// The `Stop` was given.
+    /// The `Stop` was triggered.
     Stopped {
-        /// How far it came; empty if nothing has been processed.
+        /// The version that was reached. It is empty if nothing has been processed.
         reached: String,
     },
     /// The informer does not watch the namespace of the object.
     OtherNamespace {
-        /// The object's.
+        /// The namespace of the object.
         namespace: String,
         /// The namespaces that the informer watches.
         watched: Vec<String>,
     },
-    /// The version was processed, but the cache still has an older state of the object: the new one could not
-    /// be decoded, or a transform or an index function rejected it.
+    /// The version has been processed, but the cache still has an older state of the object. The
+    /// new state could not be decoded, or a transform or an index function rejected it.
     NotStored {
-        /// The object's key.
+        /// The key of the object.
         key: String,
-        /// The version that was waited for.
+        /// The requested version.
         version: String,
-        /// The version that the cache has.
+        /// The version in the cache.
         cached: String,
     },
 }

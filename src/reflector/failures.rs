@@ -4,28 +4,30 @@ use log::Level;
 
 use super::protocol::{Report, ReportKind};
 
-/// How many different failures are told apart between two recoveries. More are a server that says something
-/// new each time.
+/// The maximum number of different failures that are counted between two recoveries. If there are
+/// more, the server probably sends a new message each time.
 const DIFFERENT: usize = 32;
 
-/// How many unreadable objects are told apart.
+/// The maximum number of unreadable objects that are remembered.
 const UNREADABLE: usize = 1000;
 
-/// What goes wrong, and how much of it is said: a failure that repeats is logged when it first comes, and its
-/// number when it is over; an object that can't be read is logged once, until a list comes that is complete.
-/// Everything else is for the level `debug`.
+/// Chooses the log level of failures, so that repeated failures do not flood the log.
+///
+/// A new failure is logged as a warning. Its repetitions are debug messages, and their number is
+/// logged after the recovery. An unreadable object is logged as a warning once, until a list is
+/// complete. All other failures are debug messages.
 #[derive(Default)]
 pub(super) struct Failures {
-    /// Since the reflector was well, by their text.
+    /// The failures since the last recovery, by their text.
     since_well: BTreeMap<String, u64>,
     unreadable: HashSet<String>,
 }
 
 impl Failures {
-    /// Records a failure, whose text is `error`, and returns the level at which to log it.
+    /// Records a failure with the text `error`, and returns its log level.
     pub(super) fn failed(&mut self, report: &Report, error: &str) -> Level {
         let is_new = if report.error.is_gone() || report.kind == ReportKind::Preliminary {
-            // A list repairs it, and fails with a report of its own if it can't.
+            // A list follows and repairs this. If the list fails, it has its own report.
             false
         } else if report.kind == ReportKind::Object {
             self.unreadable.len() < UNREADABLE && self.unreadable.insert(error.to_owned())
@@ -40,7 +42,7 @@ impl Failures {
         if is_new { Level::Warn } else { Level::Debug }
     }
 
-    /// Forgets the failures when the reflector has recovered, and returns their list if there were any.
+    /// Forgets the failures after a recovery. Returns a summary if there were any.
     pub(super) fn well(&mut self) -> Option<String> {
         let failures = std::mem::take(&mut self.since_well);
         let list = failures
@@ -50,14 +52,16 @@ impl Failures {
         (!list.is_empty()).then(|| list.join("; "))
     }
 
-    /// Every object could be read.
+    /// Forgets the unreadable objects, after a list in which every object could be read.
     pub(super) fn complete(&mut self) {
         self.unreadable.clear();
     }
 }
 
-/// An error with the name of whom it concerns, once: that of a request says what was listed or watched, which
-/// is what a reflector is called that was not given a name.
+/// Adds the name of the reflector to an error, unless the error contains it.
+///
+/// The error of a request contains the description of the listed or watched objects. A reflector
+/// without a configured name uses the same description.
 pub(super) fn named(name: &str, error: &str) -> String {
     let what = error
         .strip_prefix("list ")

@@ -1,26 +1,29 @@
 use std::hint::black_box;
 
-/// Has the allocator take memory from the system in larger steps, while many objects come to stay.
+/// Makes the allocator request memory from the system in larger steps while many objects are
+/// stored.
 ///
-/// Outside of the main thread, glibc grows its heap by the page, with a system call each. A block that is freed at once
-/// makes it grow in larger steps. The block is smaller than what glibc would return to the system.
+/// Outside the main thread, glibc grows its heap page by page, with one system call each.
+/// Allocating a block and freeing it at once makes the heap grow in larger steps. The block is
+/// smaller than the size at which glibc returns memory to the system.
 ///
-/// `benches/reflector`, `--case memory pod whole 10000`: 9,912 calls of `mprotect` instead of 121,311, and 9 to 18 % less
-/// CPU time (median and least of 9 runs).
+/// `benches/reflector`, `--case memory pod whole 10000`: 9,912 calls of `mprotect` instead of
+/// 121,311, and 9 to 18 % less CPU time (median and minimum of 9 runs).
 #[derive(Debug, Default)]
 pub(super) struct Headroom {
-    /// How much JSON has been decoded since.
+    /// The number of JSON bytes decoded since the last block.
     decoded: usize,
 }
 
-/// As large as a block may be that glibc keeps: it returns 128 KiB.
+/// The size of the block. glibc returns blocks of 128 KiB to the system, and keeps this one.
 const STEP: usize = 110 << 10;
 
-/// After so much JSON it is used up: k8s-openapi's objects take eight times what they are decoded from.
+/// The number of JSON bytes whose objects use up one block. Objects of k8s-openapi take eight times
+/// the size of their JSON.
 const EVERY: usize = 12 << 10;
 
 impl Headroom {
-    /// So much JSON becomes an object that stays.
+    /// Records that an object with this number of JSON bytes will be stored.
     pub(super) fn stays(&mut self, json: usize) {
         self.decoded += json;
         if self.decoded >= EVERY {

@@ -7,21 +7,23 @@ use crate::object::{Key, Object, meta_namespace_key};
 use crate::store::{Gaps, ReflectorStore, StagedList, StoreError};
 use crate::wire::{Decoder, ListMeta, Unreadable};
 
-/// The objects of a list, or the initial events of a watch-list, until they are complete. Meanwhile the store keeps
-/// what it has (WL3, WL7).
+/// Collects the objects of a list, or the initial events of a watch-list. Until they are complete,
+/// the store keeps its objects (WL3, WL7).
 pub(super) struct InitialList<T> {
     objects: InitialObjects<Arc<T>>,
-    /// The items of the current page whose kind is not known yet, with their numbers.
+    /// Items of the current page that lack a kind, with their numbers. The page names the kind
+    /// after them.
     unnamed: InitialObjects<(usize, T)>,
     /// The number of objects of other shards.
     other_shard: usize,
-    /// Objects that could not be read.
+    /// The objects that could not be read.
     gaps: Gaps,
-    /// Objects whose last state could not be read, so that `objects` has an older one.
+    /// The objects whose last state could not be read. `objects` has an older state of them.
     outdated: Gaps,
     undecoded: Undecoded,
-    /// The number of list items so far, and of those that could not be read.
+    /// The number of list items so far.
     items: usize,
+    /// The number of list items that could not be read.
     unreadable_items: usize,
     /// Whether cached objects were kept.
     pub(super) has_reused: bool,
@@ -44,7 +46,7 @@ impl<T> Default for InitialList<T> {
 }
 
 impl<T: Object> InitialList<T> {
-    /// The number of objects so far.
+    /// The number of objects so far, without those that could not be read.
     pub(super) fn received(&self) -> usize {
         self.objects.len() + self.unnamed.len() + self.other_shard
     }
@@ -69,7 +71,7 @@ impl<T: Object> InitialList<T> {
         self.objects.put(key, object);
     }
 
-    /// Adds an item whose kind its list has not named yet.
+    /// Adds an item whose kind the page has not named yet.
     pub(super) fn put_unnamed(&mut self, item: usize, object: T) {
         let key = meta_namespace_key(&object);
         self.close_gap(&key);
@@ -94,7 +96,7 @@ impl<T: Object> InitialList<T> {
         self.outdated.close(key);
     }
 
-    /// Adds an object that could not be read. Its older state remains.
+    /// Records an object that could not be read. Its older state remains.
     pub(super) fn leave_gap(&mut self, key: Option<Key>) {
         match &key {
             Some(known) if self.objects.contains(known) || self.unnamed.contains(known) => {
@@ -104,7 +106,7 @@ impl<T: Object> InitialList<T> {
         }
     }
 
-    /// As [`leave_gap`](Self::leave_gap), for a list item.
+    /// Like [`leave_gap`](Self::leave_gap), for a list item.
     pub(super) fn leave_gap_of_item(&mut self, key: Option<Key>) {
         self.unreadable_items += 1;
         self.leave_gap(key);
@@ -115,8 +117,8 @@ impl<T: Object> InitialList<T> {
         self.undecoded.add(error);
     }
 
-    /// The page has named its kind: adds the items that waited for it. Returns those that could not be keyed or
-    /// transformed.
+    /// Adds the items that waited for their kind, which `page` contains. Returns those that could
+    /// not be keyed or transformed.
     pub(super) fn name_items(
         &mut self,
         page: &ListMeta,
@@ -140,13 +142,13 @@ impl<T: Object> InitialList<T> {
         self.gaps.is_empty() && self.outdated.is_empty()
     }
 
-    /// Whether the store keeps older objects for those that could not be read.
+    /// Whether the store keeps an older object in place of one that could not be read.
     pub(super) fn keeps_older(&self, store: &dyn ReflectorStore<T>) -> bool {
         let is_kept = |staging| !self.gaps.are_empty_in(staging);
         !self.gaps.is_empty() && store.staging().is_none_or(is_kept)
     }
 
-    /// If no object could be decoded, why.
+    /// Returns the reason if no object could be decoded.
     pub(super) fn take_undecodable(&mut self) -> Option<UndecodableList> {
         let undecoded = std::mem::take(&mut self.undecoded);
         match self.objects.len() {
@@ -164,7 +166,7 @@ impl<T: Object> InitialList<T> {
     }
 }
 
-/// The object as the store will keep it, and its key.
+/// Returns the object as the store will keep it, and its key.
 pub(super) fn prepared<T: Object>(
     object: T,
     store: &dyn ReflectorStore<T>,
@@ -178,7 +180,7 @@ pub(super) fn prepared<T: Object>(
     }
 }
 
-/// An object that the store rejected.
+/// Returns the description of an object that the store rejected.
 pub(super) fn refused<T: Object>(object: &T, error: &StoreError) -> Unreadable {
     let mut unreadable = Unreadable::of(object, Error::other(error.to_string()));
     if let StoreError::Transform { key, .. } = error {
@@ -187,7 +189,7 @@ pub(super) fn refused<T: Object>(object: &T, error: &StoreError) -> Unreadable {
     unreadable
 }
 
-/// The key under which the store has an unreadable object, if it is known.
+/// Returns the key of an unreadable object in the store, if it is known.
 pub(super) fn stored_key<T>(unreadable: &Unreadable, store: &dyn ReflectorStore<T>) -> Option<Key> {
     if unreadable.key.is_some() {
         return unreadable.key.clone();
@@ -195,7 +197,7 @@ pub(super) fn stored_key<T>(unreadable: &Unreadable, store: &dyn ReflectorStore<
     let (namespace, name) = unreadable.identity()?;
     match store.staging() {
         Some(staging) => staging.key_of_name(namespace, name),
-        // The usual key of a custom store.
+        // Custom stores usually use this key.
         None => unreadable.namespaced_key(),
     }
 }

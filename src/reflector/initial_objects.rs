@@ -2,18 +2,18 @@ use std::collections::HashMap;
 
 use crate::object::Key;
 
-/// The objects of a list, or with which a watch-list begins: of each key the last one, in the order in which
-/// the keys came first.
+/// The objects of a list, or the initial objects of a watch-list. Keeps the last object of each
+/// key, in the order in which the keys first arrived.
 ///
-/// An API server sends them in the order of their keys. As long as it does, an object is found by that and
-/// nothing is hashed; a map is made once the order breaks.
+/// API servers send objects in the order of their keys. As long as they do, objects are found by
+/// binary search, without hashing. The hash map is built once the order is violated.
 #[derive(Debug)]
 pub(super) struct InitialObjects<V> {
-    /// `None` where it has been removed again.
+    /// The value is `None` if the object was removed again.
     objects: Vec<(Key, Option<V>)>,
-    /// The index of each, once the order of the keys has not been kept.
+    /// The index of each key. `None` while the keys are in order.
     positions: Option<HashMap<Key, usize>>,
-    /// How many have not been removed.
+    /// The number of objects without the removed ones.
     count: usize,
 }
 
@@ -64,7 +64,8 @@ impl<V> InitialObjects<V> {
     }
 
     pub(super) fn into_vec(self) -> Vec<(Key, V)> {
-        // In place where V is an Arc: the vector is as large with objects that may be missing.
+        // If `V` is an `Arc`, this reuses the allocation, because `Option<Arc<_>>` has the same
+        // size.
         self.objects
             .into_iter()
             .filter_map(|(key, object)| Some((key, object?)))
@@ -74,7 +75,7 @@ impl<V> InitialObjects<V> {
     fn position(&self, key: &str) -> Option<usize> {
         match &self.positions {
             Some(positions) => positions.get(key).copied(),
-            // Mostly it is behind all of them.
+            // The common case: the key comes after all others.
             None if self.objects.last().is_none_or(|(last, _)| **last < *key) => None,
             None => self
                 .objects
@@ -88,7 +89,8 @@ impl<V> InitialObjects<V> {
 mod tests {
     use super::*;
 
-    /// `+` puts, `-` takes away; a number after the key is the object.
+    /// Applies changes: `+` puts and `-` removes. The key is one letter, and a digit after it is
+    /// the object.
     fn after(changes: &str) -> (Vec<String>, bool) {
         let mut objects = InitialObjects::new();
         let mut expected = HashMap::new();

@@ -8,14 +8,17 @@ use crate::object::GroupVersionResource;
 use crate::stop::Stop;
 use crate::wire::ListOptions;
 
-/// The two requests that a reflector makes: all objects of a kind, and their changes from there on.
+/// The two requests of a reflector: all objects of a kind, and their changes from then on.
 ///
-/// It speaks bytes, not objects: decoding happens once, in the reflector. The client's resources implement
-/// it; a transport of your own, a script or a pair of closures ([`ListWatch`]) can stand in.
+/// A lister-watcher returns bytes instead of objects, because the reflector decodes them. The
+/// client's resources implement this trait. You can also use a custom transport, a script for
+/// tests, or a pair of closures ([`ListWatch`]).
 ///
-/// Both calls block until the head of the answer is there. `stop` ends them, and every later read of the
-/// body, at once: with [`Error::is_stopped`] here, with any error there. client-go's
-/// `ListerWatcherWithContext`.
+/// Both methods block until the head of the response is available. `stop` ends them immediately
+/// with [`Error::is_stopped`]. It also ends every later read of the body immediately, with any
+/// error.
+///
+/// This trait corresponds to client-go's `ListerWatcherWithContext`.
 ///
 /// ```
 /// use k8s_informer::{Error, Stop};
@@ -40,34 +43,39 @@ use crate::wire::ListOptions;
 /// # Ok::<(), Error>(())
 /// ```
 pub trait ListerWatcher: Send + Sync {
-    /// LIST: the body is one JSON list, `{"kind": "List", "metadata": {"resourceVersion": …}, "items": […]}`.
+    /// Sends a LIST. The body is one JSON list:
+    /// `{"kind": "List", "metadata": {"resourceVersion": …}, "items": […]}`.
     ///
     /// # Errors
     ///
-    /// What the server answered if not 2xx, or why there is no answer.
+    /// Returns the server's response if its status is not 2xx, or the reason for a missing
+    /// response.
     fn list(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error>;
 
-    /// WATCH: the body is a stream of JSON events, one a line, `{"type": "ADDED", "object": {…}}`.
+    /// Sends a WATCH. The body is a stream of JSON events, one per line:
+    /// `{"type": "ADDED", "object": {…}}`.
     ///
     /// # Errors
     ///
-    /// What the server answered if not 2xx, or why there is no answer.
+    /// Returns the server's response if its status is not 2xx, or the reason for a missing
+    /// response.
     fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error>;
 
-    /// Whether a WATCH may ask for the objects that are there, too
-    /// ([`send_initial_events`](ListOptions::send_initial_events)): a reflector then does without LIST where
-    /// the server can do that. Not unless it says so (WL1).
+    /// Whether a WATCH may also request the initial objects
+    /// ([`send_initial_events`](ListOptions::send_initial_events)).
+    ///
+    /// If so, the reflector sends no LIST to a server that supports this. The default is `false`.
     fn supports_watch_list(&self) -> bool {
         false
     }
 
-    /// What is listed, for messages: `pods in namespace "default"`.
+    /// Returns a description of the objects for messages: `pods in namespace "default"`.
     fn description(&self) -> String {
         "objects".to_owned()
     }
 }
 
-/// Where a factory gets the lister-watchers of its informers: a client, or anything else.
+/// The source of the lister-watchers of a factory's informers, for example a client.
 ///
 /// ```
 /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
@@ -76,7 +84,7 @@ pub trait ListerWatcher: Send + Sync {
 /// use k8s_informer::reflector::{ListerWatcher, ListerWatcherSource};
 /// use std::sync::Arc;
 ///
-/// /// One object of whatever is asked for.
+/// /// A source with one object of each resource.
 /// struct OneOfEach;
 ///
 /// impl ListerWatcherSource for OneOfEach {
@@ -97,17 +105,19 @@ pub trait ListerWatcher: Send + Sync {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait ListerWatcherSource: Send + Sync {
-    /// For one resource, in one namespace or (`None`) in all of them.
+    /// Returns a lister-watcher for a resource in one namespace, or in all namespaces (`None`).
     fn lister_watcher(
         &self,
         resource: &GroupVersionResource,
         namespace: Option<&str>,
     ) -> Arc<dyn ListerWatcher>;
 
-    /// The same for the objects' metadata alone
-    /// ([`PartialObjectMetadata`](crate::object::PartialObjectMetadata)): one that asks the server to leave the rest
-    /// out. What knows no way to ask for that gives whole objects, as this does unless implemented: what is
-    /// not metadata is dropped as it is decoded.
+    /// Returns a lister-watcher for metadata only
+    /// ([`PartialObjectMetadata`](crate::object::PartialObjectMetadata)), which requests that the
+    /// server omit the other fields.
+    ///
+    /// The default implementation returns [`lister_watcher`](Self::lister_watcher), for sources
+    /// that cannot request this. The other fields are then dropped while decoding.
     fn metadata_lister_watcher(
         &self,
         resource: &GroupVersionResource,
@@ -116,13 +126,16 @@ pub trait ListerWatcherSource: Send + Sync {
         self.lister_watcher(resource, namespace)
     }
 
-    /// The resource that goes by this name, or whose objects are of this kind, and can be listed and watched:
-    /// `deployments.apps`, `deploy`, `Deployment`. May block. A client asks the server
-    /// (`Client::discover`); what knows no names says so, as this does unless implemented.
+    /// Finds a resource by its name or by the kind of its objects: `deployments.apps`, `deploy`,
+    /// `Deployment`. The resource must support list and watch. May block.
+    ///
+    /// A client looks the name up on the server (`Client::discover`). The default implementation
+    /// returns an error, for sources without names.
     ///
     /// # Errors
     ///
-    /// [`is_no_match`](Error::is_no_match) if there is none; why it can't be told.
+    /// Returns [`is_no_match`](Error::is_no_match) if there is no such resource, or another error
+    /// if the lookup fails.
     fn find_resource(&self, name: &str, _stop: &Stop) -> Result<GroupVersionResource, Error> {
         Err(Error::other(format!(
             "{name:?} is no group, version and resource, and what is asked here knows nothing of names"
@@ -130,15 +143,18 @@ pub trait ListerWatcherSource: Send + Sync {
     }
 }
 
-/// The body of an answer: a stream of bytes that blocks.
+/// The body of a response: a blocking stream of bytes.
 ///
-/// Reads of it are limited in time by its own idea of that, or by the argument of [`read_within`](Self::read_within).
+/// [`Read::read`] waits for data as long as the underlying reader does. To limit the wait, call
+/// [`read_within`](Self::read_within).
 pub struct Body {
     reader: Box<dyn TimedRead>,
 }
 
-/// A reader whose single reads can be limited in time: what a transport of your own implements for its bodies, so
-/// that a reflector can notice a watch that has gone silent. See [`Body::timed`].
+/// A reader with a time limit for each read.
+///
+/// Implement it for the bodies of a custom transport, so that a reflector can detect a silent
+/// watch. See [`Body::timed`].
 ///
 /// ```
 /// use k8s_informer::reflector::{Body, TimedRead};
@@ -146,7 +162,7 @@ pub struct Body {
 /// use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 /// use std::time::Duration;
 ///
-/// /// The bytes that come through a channel.
+/// /// A reader of the bytes from a channel.
 /// struct Bytes(Receiver<u8>);
 ///
 /// impl TimedRead for Bytes {
@@ -170,37 +186,40 @@ pub struct Body {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait TimedRead: Send {
-    /// Reads some bytes, as [`Read::read`] does. `timeout` is how long it may wait for them; with `None` the reader
-    /// decides.
+    /// Reads some bytes, like [`Read::read`], and waits at most `timeout` for them. With `None`,
+    /// the reader chooses how long to wait.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::TimedOut`] if none came in time: nothing is lost, and the read can be tried again.
+    /// Returns [`io::ErrorKind::TimedOut`] if no bytes arrived in time. No data is lost, and you
+    /// can try again.
     fn read_within(&mut self, buffer: &mut [u8], timeout: Option<Duration>) -> io::Result<usize>;
 }
 
 impl Body {
-    /// Creates a body from any reader. A body that ends too early (a connection that broke) must be an error of it,
-    /// not `Ok(0)`.
+    /// Creates a body from any reader. If the body ends too early, for example because the
+    /// connection broke, the reader must return an error instead of `Ok(0)`.
     ///
-    /// Time limits have no effect on such a reader: it has to fail on its own when it has been silent for too long.
+    /// Time limits have no effect on this reader. It must return an error on its own after a long
+    /// silence.
     pub fn new(reader: impl Read + Send + 'static) -> Self {
         Self::timed(Untimed(reader))
     }
 
-    /// Creates a body from a reader that takes time limits.
+    /// Creates a body from a reader with time limits.
     pub fn timed(reader: impl TimedRead + 'static) -> Self {
         Self {
             reader: Box::new(reader),
         }
     }
 
-    /// Reads some bytes, and waits for them no longer than `timeout`; with `None` for as long as [`Read::read`] does.
+    /// Reads some bytes and waits at most `timeout` for them. With `None`, it waits as long as
+    /// [`Read::read`].
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::TimedOut`] if none came in time: nothing is lost, and the read can be tried again. Other errors
-    /// end the body; [`Error::from`] tells their class.
+    /// Returns [`io::ErrorKind::TimedOut`] if no bytes arrived in time. No data is lost, and you
+    /// can try again. Any other error ends the body; [`Error::from`] classifies it.
     ///
     /// ```
     /// use k8s_informer::reflector::Body;
@@ -220,13 +239,14 @@ impl Body {
     }
 }
 
-/// A reader that knows no time limits.
+/// A reader without time limits.
 struct Untimed<R>(R);
 
 impl<R: Read + Send> TimedRead for Untimed<R> {
     fn read_within(&mut self, buffer: &mut [u8], timeout: Option<Duration>) -> io::Result<usize> {
         match self.0.read(buffer) {
-            // A limit of the reader's own, which is an end, and not the one that was given.
+            // The reader's own timeout ends the body, so it must not look like an expired
+            // `timeout`.
             Err(error) if error.kind() == io::ErrorKind::TimedOut && timeout.is_some() => {
                 Err(io::Error::other(Error::from(error)))
             }
@@ -253,7 +273,9 @@ impl fmt::Debug for Body {
     }
 }
 
-/// A [`ListerWatcher`] from two closures. client-go's `ListWatch`.
+/// A [`ListerWatcher`] made of two closures.
+///
+/// It corresponds to client-go's `ListWatch`.
 ///
 /// ```
 /// use k8s_informer::Stop;
@@ -262,7 +284,7 @@ impl fmt::Debug for Body {
 /// let one_list = ListWatch::new(
 ///     |_: &ListOptions, _: &Stop| Ok(Body::from(r#"{"kind": "List", "metadata": {"resourceVersion": "7"}, "items": []}"#)),
 ///     |_: &ListOptions, stop: &Stop| {
-///         stop.wait(); // A watch on which nothing ever happens.
+///         stop.wait(); // This watch never has events.
 ///         Ok(Body::from(""))
 ///     },
 /// );
@@ -281,7 +303,7 @@ where
     L: Fn(&ListOptions, &Stop) -> Result<Body, Error> + Send + Sync,
     W: Fn(&ListOptions, &Stop) -> Result<Body, Error> + Send + Sync,
 {
-    /// What answers LIST, and what answers WATCH.
+    /// Creates a lister-watcher from the closures for LIST and WATCH.
     pub fn new(list: L, watch: W) -> Self {
         Self {
             list,
@@ -290,8 +312,9 @@ where
         }
     }
 
-    /// With a WATCH that answers a request for
-    /// [`send_initial_events`](ListOptions::send_initial_events), as a server or with an error.
+    /// Declares that the WATCH closure handles
+    /// [`send_initial_events`](ListOptions::send_initial_events): it responds like a server, or
+    /// returns an error.
     #[must_use]
     pub fn with_watch_list(self) -> Self {
         Self {

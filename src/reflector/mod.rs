@@ -9,7 +9,7 @@
 //! | [`ReflectorStatus`] | state, progress and last error, readable at any time | |
 //! | [`ListOptions`] | the query of one LIST or WATCH | `metav1.ListOptions` |
 //! | [`FieldPaths`] | fields that are skipped while decoding | a transform |
-//! | [`Shard`] | one part of a kind, for replicas that share a large cluster | `ShardedListAndWatch` |
+//! | [`Shard`] | one part of the objects of a kind, for replicas that share a large cluster | `ShardedListAndWatch` |
 //!
 //! ```
 //! use k8s_informer::reflector::{Reflector, ReflectorOptions};
@@ -27,17 +27,18 @@
 //! let stop = Stop::new();
 //! std::thread::scope(|scope| {
 //!     scope.spawn(|| reflector.run(&stop));
-//!     assert!(script.until_read(2, Duration::from_secs(10))); // the list, and the watch so far
+//!     assert!(script.until_read(2, Duration::from_secs(10))); // the list, and the start of the watch
 //!     stop.stop();
 //! });
 //! assert!(store.get_by_key("default/web-0").is_some());
 //! assert_eq!(reflector.status().resource_version, "7");
 //! ```
 //!
-//! # Inside
+//! # Internals
 //!
-//! `protocol` decides what to request and when, without I/O. `run` is the loop on the reflector's thread, with the
-//! status and the log; its `session` performs what the protocol requests and writes to the store.
+//! `protocol` decides what to request and when, without I/O. `run` is the loop on the reflector's
+//! thread, and maintains the status and the log. Its `session` performs what the protocol requests
+//! and writes to the store.
 
 mod failures;
 mod headroom;

@@ -10,10 +10,15 @@ use crate::threads::StackSizes;
 use crate::time::{Backoff, Clock, RealClock};
 use crate::wire::{DecodeLimits, FieldPaths, Shard};
 
-/// What is called when a LIST, or the request for a WATCH, has failed. client-go's `WatchErrorHandler`.
+/// A callback for failed LISTs and failed WATCH requests.
+///
+/// It corresponds to client-go's `WatchErrorHandler`. See
+/// [`ReflectorOptions::watch_error_handler`].
 pub type WatchErrorHandler = Arc<dyn Fn(&Error) + Send + Sync>;
 
-/// How a reflector goes about it. client-go's `ReflectorOptions`, and what it keeps in fields.
+/// Options for a [`Reflector`](crate::reflector::Reflector).
+///
+/// They correspond to client-go's `ReflectorOptions` and to some fields of its `Reflector`.
 ///
 /// ```
 /// use k8s_informer::reflector::ReflectorOptions;
@@ -28,74 +33,100 @@ pub type WatchErrorHandler = Arc<dyn Fn(&Error) + Send + Sync>;
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct ReflectorOptions {
-    /// Stands in logs and in the names of threads; the lister-watcher's description if empty.
+    /// The name in log messages and thread names. If empty, the lister-watcher's description is
+    /// used.
     pub name: String,
-    /// How often the store is asked to tell everything once more; zero for never, which is the default.
+    /// The interval at which the store delivers all its objects again. Zero, the default, disables
+    /// resyncs.
     pub resync_period: Duration,
-    /// Asked at each resync whether anybody wants it; `None` for always.
+    /// Returns whether a resync is needed. Called on the resync thread whenever a resync is due.
+    /// `None`, the default, always resyncs.
     pub should_resync: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
-    /// How many objects a page of a LIST has. `None`, the default: 500, and everything at once where the
-    /// list comes from the server's watch cache on a relist (L9). A relist in pages shows the
-    /// last seen state or a newer one.
+    /// The number of objects on a page of a LIST.
+    ///
+    /// `None`, the default, requests pages of 500 objects, except when relisting from the last seen
+    /// version. Such a relist requests the whole list at once, because it comes from the server's
+    /// watch cache. If the server turns out to have no watch cache, the relist is paged as well. A
+    /// relist in pages returns the last seen state or a newer one.
     pub page_size: Option<u32>,
-    /// The shortest time after which the server is asked to end a watch; each asks for a random time between
-    /// that and twice that. 5 minutes, and less is not taken (W1).
+    /// The minimum duration of a watch. Each watch requests that the server end it after a random
+    /// time between this duration and twice this duration.
+    ///
+    /// The default is 5 minutes. Shorter values are raised to 5 minutes.
     pub min_watch_timeout: Duration,
-    /// Whether to ask a server for what is there by a watch instead of a LIST, where the lister-watcher
-    /// [can](crate::reflector::ListerWatcher::supports_watch_list): the server then needs less memory. A server that
-    /// can't is asked for a LIST, and not asked again for a while. On, as in client-go (WL1).
+    /// Whether to request the initial objects with a watch instead of a LIST (a watch-list), which
+    /// needs less memory on the server.
+    ///
+    /// This requires a lister-watcher that
+    /// [supports it](crate::reflector::ListerWatcher::supports_watch_list). If the server does not
+    /// support watch-lists, the reflector sends a LIST, and sends no further watch-list for a
+    /// while. The default is `true`, as in client-go.
     pub watch_list: bool,
-    /// After how long a silence a watch is taken for dead and opened again. `None` or zero, the default:
-    /// three minutes where the server is seen to send bookmarks, which API servers do about once a
-    /// minute; else the time after which it was asked to end the watch, and half a minute. Less than two
-    /// minutes would end healthy watches. It takes a lister-watcher whose bodies have
-    /// [time limits](crate::reflector::TimedRead), as the client's do.
+    /// The time without data after which a watch is considered dead and is opened again.
     ///
-    /// A restored etcd has no events for a version that is yet to come, so a silence can also mean that the
-    /// cache is wrong. Once watches at one version have been silent for twice this timeout, and for two minutes
-    /// at least, the reflector lists, whether they broke off or the server ended them. By default it does so
-    /// after six minutes where the server is seen to send bookmarks, else after 21. As long as nothing
-    /// else comes, each such list doubles the time to the next one.
+    /// `None` (the default) or zero selects the timeout automatically. It is three minutes if the
+    /// server is known to send bookmarks, which API servers do about once a minute. Otherwise it is
+    /// the requested duration of the watch plus 30 seconds. Timeouts under two minutes would end
+    /// healthy watches. The timeout requires bodies with
+    /// [time limits](crate::reflector::TimedRead), such as those of the client.
+    ///
+    /// A silence can also mean that the cache is wrong: a restored etcd sends no events for a
+    /// version in its future. The reflector therefore lists again once watches at one version have
+    /// been silent for twice this timeout, and for at least two minutes. It does so whether the
+    /// watches broke or the server ended them. By default, this happens after six minutes if the
+    /// server is known to send bookmarks, and otherwise after 21 minutes. Until an event arrives,
+    /// each of these lists doubles the time to the next one.
     pub watch_idle_timeout: Option<Duration>,
-    /// For how long a watch that the server ends with an internal error is opened again at once, and not
-    /// listed again. Zero, the default, is never. client-go's `MaxInternalErrorRetryDuration` (W7).
+    /// The period in which a watch that ended with an internal server error is opened again at
+    /// once, without a relist. Zero, the default, always relists.
+    ///
+    /// It corresponds to client-go's `MaxInternalErrorRetryDuration`.
     pub internal_error_retry: Duration,
-    /// The first request waits for a random time up to this, so that many programs that start together don't
-    /// list together. Zero by default.
+    /// The maximum of a random delay before the first request. It prevents programs that start
+    /// together from listing together. The default is zero.
     pub start_jitter: Duration,
-    /// What the objects have to be, where the type does not say: of a watch, those that say that they are
-    /// something else are told and left out (W9). `None`, the default, takes everything; typed informers of
-    /// a factory set it.
+    /// The kind that the objects must have, if their type does not determine it. Watch events with
+    /// objects of another kind are reported and skipped.
+    ///
+    /// `None`, the default, accepts all objects. The typed informers of a factory set this option.
     pub expected_kind: Option<GroupVersionKind>,
-    /// Only the objects of this shard. `None`, the default, for all. **Experimental**, as [`Shard`] is.
+    /// The shard to which the objects are restricted. `None`, the default, selects all objects.
+    /// **Experimental**, like [`Shard`].
     ///
-    /// Each list and watch asks the server for the shard. Whether it complies or not, the objects of other
-    /// shards are left out here, too, by the same hash and before anything else of them is decoded: they are
-    /// neither kept nor told, but they count as received, and their versions as seen.
-    /// [`ReflectorStatus::shard_applied`] tells whether the server does its part.
+    /// Each list and watch requests the shard from the server. The reflector also drops objects of
+    /// other shards itself, by the same hash, before it decodes anything else. Dropped objects are
+    /// neither stored nor delivered, but they count as received, and their versions count as seen.
+    /// [`ReflectorStatus::shard_applied`] shows whether the server applies the shard.
     ///
-    /// An object without a UID goes by the empty one, as with an API server. One whose UID is no text can't
-    /// be read.
+    /// An object without a UID is hashed by the empty string, as in an API server. An object whose
+    /// UID is not a string is unreadable.
     pub shard: Option<Shard>,
-    /// Fields that are not decoded, whatever the type: `managedFields` for example. None by default.
+    /// The fields that are not decoded, whatever the type: for example, `managedFields`. Empty
+    /// by default.
     pub skip: FieldPaths,
-    /// Whether an object of a relist that is the one in the cache, by UID and resourceVersion, is kept and
-    /// not decoded again; the rest of its bytes is not read. On by default.
+    /// Whether a relist keeps cached objects whose UID and resource version are unchanged. The rest
+    /// of their JSON is skipped and not decoded. The default is `true`.
     ///
-    /// A restored etcd gives a resourceVersion a second time, to another state. Everything is therefore decoded
-    /// after any sign of that: an expired version or one that is too large, a list that is older than what was
-    /// seen, a connection that failed, broke, ended early or fell silent, a server that is not available, or a wait
-    /// of more than a second, in which a server can be restarted.
-    /// Objects are kept again once the cache has all of a list that was decoded in full. A relist that decodes
-    /// everything holds two generations of all objects until the cache has the new one.
+    /// A restored etcd can assign a resource version again, to a different state. After each of
+    /// these signs of a restore, the reflector decodes every object:
+    ///
+    /// - The version expired, is too large, or is older than one seen before.
+    /// - A connection failed, broke, ended early or fell silent.
+    /// - The server was unavailable.
+    /// - The reflector waited for more than a second, in which a server can restart.
+    ///
+    /// It keeps objects again once the cache holds a list that was decoded in full. A relist that
+    /// decodes every object holds two generations of all objects until the cache has the new one.
     pub reuse_unchanged: bool,
-    /// How large what a server sends may be.
+    /// Limits for the size of the data that a server sends.
     pub limits: DecodeLimits,
-    /// Whether errors of decoding quote what a custom deserializer reports: the text that a `deserialize_with`
-    /// function or a hand-written `Deserialize` passes to [`serde::de::Error::custom`]. Off by default: such a text
-    /// often repeats the value, and the value of a Secret would then be in the log, in
-    /// [`ReflectorStatus::last_error`] and in [`UndecodableList`]. Without it, an error names the field and hides the
-    /// text.
+    /// Whether decode errors quote the messages of custom deserializers.
+    ///
+    /// These are the messages that a `deserialize_with` function or a hand-written `Deserialize`
+    /// passes to [`serde::de::Error::custom`]. The default is `false`, because they often contain
+    /// the value: the value of a Secret would then appear in the log, in
+    /// [`ReflectorStatus::last_error`] and in [`UndecodableList`]. If `false`, an error contains
+    /// the name of the field and hides the message.
     ///
     /// ```
     /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
@@ -134,22 +165,26 @@ pub struct ReflectorOptions {
     /// # });
     /// ```
     pub show_custom_decode_errors: bool,
-    /// How much stack the threads get: all those of an informer, too.
+    /// The stack sizes of the threads, including all threads of an informer.
     pub stack_sizes: StackSizes,
-    /// The waits after failures, and before the relists while an object is [missing](ReflectorStatus::complete).
+    /// The back-off after failures, and before the relists while an object is
+    /// [missing](ReflectorStatus::complete).
     ///
-    /// The waits after failures start over when a watch proves healthy: one that had an event, or lasted a second. A
-    /// list that succeeds does not start them over.
+    /// The back-off after failures resets when a watch proves healthy, by an event or by lasting a
+    /// second. A successful list does not reset it.
     pub backoff: Backoff,
-    /// Tells the time and waits.
+    /// The clock, which provides the time and waits.
     pub clock: Arc<dyn Clock>,
-    /// Called on the reflector's thread with the failed lists and the failed requests for a watch, instead
-    /// of logging them.
+    /// A callback that replaces the log messages for failed lists and failed watch requests. It
+    /// runs on the reflector's thread.
+    ///
+    /// It is not called if a watch request fails because the server is unreachable or overloaded
+    /// (429). The reflector logs these failures and requests the watch again.
     pub watch_error_handler: Option<WatchErrorHandler>,
 }
 
 impl ReflectorOptions {
-    /// Shorter watches are not asked for.
+    /// The lower bound of `min_watch_timeout`.
     pub(crate) const MIN_WATCH_TIMEOUT: Duration = Duration::from_secs(300);
 }
 
@@ -202,7 +237,7 @@ impl fmt::Debug for ReflectorOptions {
     }
 }
 
-/// How a reflector stands.
+/// The state, progress and errors of a reflector.
 ///
 /// ```
 /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
@@ -210,7 +245,7 @@ impl fmt::Debug for ReflectorOptions {
 /// use k8s_informer::reflector::{ReflectorState, ReflectorStatus};
 /// use std::sync::Arc;
 ///
-/// /// What a progress bar says during the first list.
+/// /// The text of a progress bar during the first list.
 /// fn progress(status: &ReflectorStatus) -> String {
 ///     let of = status.expected.map(|expected| format!(" of {expected}")).unwrap_or_default();
 ///     format!("{}{of}", status.received)
@@ -233,9 +268,10 @@ impl fmt::Debug for ReflectorOptions {
 /// assert!(status.last_error.is_none() && status.failures == 0);
 /// ```
 ///
-/// `Display` writes one line for logs and people: the state, the version, the counts, the ages of the last contact
-/// and the last error, and that error. It contains no object content. The ages are measured by the system's clock.
-/// Parse the fields, not this text: its wording may change.
+/// `Display` writes one line for logs and users: the state, the version, the counts, the ages of
+/// the last contact and the last error, and the error itself. It contains no object content. The
+/// ages are measured by the system clock. The wording may change, so do not parse this line; read
+/// the fields instead.
 ///
 /// ```
 /// use k8s_informer::Error;
@@ -259,47 +295,53 @@ impl fmt::Debug for ReflectorOptions {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ReflectorStatus {
-    /// What it is doing.
+    /// The current activity.
     pub state: ReflectorState,
-    /// The version of the last list, event or bookmark; empty before the first.
+    /// The version of the last list, event or bookmark. Empty before the first one.
     pub resource_version: String,
-    /// Whether a whole list has reached the store since it runs.
+    /// Whether a complete list has reached the store since the start.
     pub listed: bool,
-    /// How many objects of the current or last list have come, those of other shards that the server sent
-    /// all the same included.
+    /// The number of objects received in the current or last list. It includes objects of other
+    /// shards that the server sent anyway.
     pub received: usize,
-    /// How many objects it has in all, where the server tells: paged lists without a selector, if they are
-    /// not of one shard.
+    /// The total number of objects in the list, if the server reports it. Servers report it for
+    /// paged lists without a selector and without a shard.
     pub expected: Option<usize>,
-    /// Whether the server itself picks the objects of the [shard](ReflectorOptions::shard). So if every page
-    /// of the last list said it; not so if one did not, or once an object of another shard came, by whatever
-    /// way: kube-apiserver 1.36 does not pick those of watches where it has no watch cache. `None` as long
-    /// as nothing has told either: a watch-list of a server that does pick them does not say it (SH3).
+    /// Whether the server selects the objects of the [shard](ReflectorOptions::shard).
+    ///
+    /// `Some(true)` if every page of the last list confirmed it. `Some(false)` if a page did not,
+    /// or once any response contained an object of another shard. For example, kube-apiserver 1.36
+    /// does not filter watches if it has no watch cache for the resource. `None` while it is
+    /// unknown: a watch-list contains no confirmation, even if the server selects the objects.
     pub shard_applied: Option<bool>,
-    /// Whether everything that the server told could be read: what is cached is what there is. Not so from
-    /// an object on that could not be decoded, until a list comes that has none such. Meanwhile the reflector
-    /// lists again on its own: after the waits of the [back-off](ReflectorOptions::backoff), at least a second
-    /// each, and up to five times for each missed object.
+    /// Whether every object could be read, so that the cache matches the server.
+    ///
+    /// It becomes `false` when an object cannot be decoded, and `true` when a list arrives in which
+    /// every object can be. Meanwhile the reflector relists automatically, up to five times for
+    /// each missed object. Before each relist it waits for the
+    /// [back-off](ReflectorOptions::backoff), and at least a second.
     pub complete: bool,
-    /// How many objects of lists and events could not be decoded, keyed or transformed so far: each is
-    /// logged, and its cached copy stays.
+    /// The total number of objects in lists and events that could not be decoded, keyed or
+    /// transformed. Each is logged, and its cached copy remains.
     pub unreadable: u64,
-    /// Set if none of the objects in the first list could be decoded, until a list has one that can be.
+    /// The reason, if none of the objects in the first list could be decoded. It is reset when a
+    /// list contains an object that can be decoded.
     pub undecodable: Option<UndecodableList>,
-    /// Requests for a LIST so far, pages counted one by one.
+    /// The number of LIST requests so far, with each page counted.
     pub lists: u64,
-    /// Requests for a WATCH so far: one, and one for each restart.
+    /// The number of WATCH requests so far, including each restart.
     pub watches: u64,
-    /// How often everything was listed once more, after the first time: because the server could not go on
-    /// from where the watch was, or because an object was missing.
+    /// The number of complete lists after the first one. The reflector relists if the server cannot
+    /// resume the watch or if an object is missing.
     pub relists: u64,
-    /// When the server last answered or sent something, by the [clock](ReflectorOptions::clock).
+    /// The time of the last response or data from the server, by the
+    /// [clock](ReflectorOptions::clock).
     pub last_contact: Option<Instant>,
-    /// How often something has failed since a watch last brought something: 0 if all is well.
+    /// The number of failures since a watch last received an event. 0 if the reflector is healthy.
     pub failures: u64,
-    /// What went wrong last, whatever came after.
+    /// The last error. It remains after the reflector recovers.
     pub last_error: Option<Error>,
-    /// When that was.
+    /// The time of the last error.
     pub last_error_at: Option<Instant>,
 }
 
@@ -342,7 +384,7 @@ impl fmt::Display for ReflectorStatus {
             write!(f, "; failures {}", self.failures)?;
         }
         if let Some(error) = &self.last_error {
-            // A lister-watcher's own error may have more than one line.
+            // The error of a lister-watcher may have several lines.
             let when = self
                 .last_error_at
                 .map(|at| format!(" {}", age(at)))
@@ -353,19 +395,19 @@ impl fmt::Display for ReflectorStatus {
     }
 }
 
-/// What a reflector is doing.
+/// The current activity of a reflector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReflectorState {
-    /// It has not been started.
+    /// The reflector has not been started.
     #[default]
     Created,
-    /// It lists.
+    /// The reflector is listing.
     Listing,
-    /// It watches.
+    /// The reflector is watching.
     Watching,
-    /// Something failed; it waits before it tries again.
+    /// The reflector is waiting after a failure.
     BackingOff,
-    /// It was stopped.
+    /// The reflector was stopped.
     Stopped,
 }

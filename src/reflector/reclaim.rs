@@ -1,17 +1,18 @@
-/// Returns unused objects to the thread that decoded them, which frees them there. The informer's `ReclaimQueue` has the
-/// reason and the figures.
+/// Returns unused objects to the thread that decoded them, which frees them. The informer's
+/// `ReclaimQueue` documents the reason and the figures.
 pub(crate) trait Reclaim: Send + Sync {
-    /// The thread begins to decode: objects may be returned from now on.
+    /// Called when the thread begins to decode. From now on, objects may be returned.
     fn begin(&self);
 
-    /// Frees one returned object, if there is one. Call it before decoding the next.
+    /// Frees one returned object, if there is one. Call it before decoding the next object.
     fn one(&self);
 
-    /// The thread has finished: frees all returned objects. Call it as often as [`begin`](Self::begin).
+    /// Called when the thread has finished decoding. Frees all returned objects. Call it once for
+    /// each [`begin`](Self::begin).
     fn end(&self);
 }
 
-/// Calls `end` also after a panic.
+/// Calls [`Reclaim::end`] when dropped, also after a panic.
 pub(super) struct Reclaiming<'a>(Option<&'a dyn Reclaim>);
 
 impl<'a> Reclaiming<'a> {

@@ -22,23 +22,28 @@ use crate::sync::thread::{self, Scope, ScopedJoinHandle};
 use crate::threads::{self, Owners, StackSizes};
 use crate::wire::{Decode, ListOptions};
 
-/// What is added to the log line of a failure that will happen again.
+/// The suffix of the log message for a failure that will repeat.
 const PERMANENT: &str =
     "; this is permanent until the request, the credentials or the cluster change; retrying";
 
-/// A list or a watch-list that takes longer is logged (L17).
+/// Lists and watch-lists that take longer are logged.
 const LONG: Duration = Duration::from_secs(10);
 
-/// Receives a failure, and whether it is of a first list that will fail again in the same way.
+/// Receives each failure. The flag is true if the first list failed and will fail again in the same
+/// way.
 pub(crate) type OnFailure = Arc<dyn Fn(&Error, bool) + Send + Sync>;
 
-/// Keeps a store equal to the server: lists, watches from there on, and begins again where that breaks.
-/// client-go's `Reflector`.
+/// Keeps a store equal to the server: it lists, watches from there on, and lists again when the
+/// watch cannot continue.
 ///
-/// [`run`](Self::run) does the work on the caller's thread. The rules are those of client-go: the first list
-/// asks for resourceVersion "0", a later one for the last that was seen; a watch that ends is opened again
-/// from where it was; an expired one lists again; every failure waits with growing back-off. The
-/// differences are in DEVIATIONS.md.
+/// It corresponds to client-go's `Reflector`. [`run`](Self::run) works on the caller's thread.
+///
+/// The rules are those of client-go; DEVIATIONS.md describes the differences:
+///
+/// - The first list requests resource version "0". A later list requests the last version seen.
+/// - A watch that ends is opened again from the last version.
+/// - If that version has expired, the reflector lists again.
+/// - After each failure, it waits with exponential back-off.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -53,7 +58,7 @@ pub(crate) type OnFailure = Arc<dyn Fn(&Error, bool) + Send + Sync>;
 ///     )),
 ///     move |options: &ListOptions, _: &Stop| {
 ///         assert_eq!(options.resource_version.as_deref(), Some("7"));
-///         enough.stop(); // Enough seen for an example.
+///         enough.stop(); // End the example.
 ///         Ok(Body::from(""))
 ///     },
 /// );
@@ -67,16 +72,16 @@ pub struct Reflector<T> {
     decode: Decode<T>,
     options: ReflectorOptions,
     reclaim: Option<Arc<dyn Reclaim>>,
-    /// Called with each failure, and with whether it is of a first list that will fail again in the same way.
     on_failure: Option<OnFailure>,
-    /// What `status` answers. Innermost: nothing is called under it.
+    /// The result of [`status`](Self::status). Innermost lock: nothing is called while it is held.
     status: Mutex<ReflectorStatus>,
-    /// What has been logged. Only the thread of the run takes it; innermost but for the log.
+    /// The failures logged so far. Only the thread of `run` takes this lock. Innermost lock:
+    /// nothing is called while it is held.
     logged: Mutex<Failures>,
 }
 
 impl<T: Object + DeserializeOwned> Reflector<T> {
-    /// Nothing happens before [`run`](Self::run).
+    /// Creates a reflector. It does nothing until you call [`run`](Self::run).
     pub fn new(
         lister_watcher: Arc<dyn ListerWatcher>,
         store: Arc<dyn ReflectorStore<T>>,
@@ -96,23 +101,22 @@ impl<T: Object + DeserializeOwned> Reflector<T> {
 }
 
 impl<T: Object> Reflector<T> {
-    /// Frees returned objects on the reflector's thread.
+    /// Sets the source of unused objects, which the reflector frees on its thread.
     pub(crate) fn reclaiming(self, reclaim: Option<Arc<dyn Reclaim>>) -> Self {
         Self { reclaim, ..self }
     }
 
-    /// Calls this with each failure.
     pub(crate) fn on_failure(self, on_failure: Option<OnFailure>) -> Self {
         Self { on_failure, ..self }
     }
 
-    /// How it stands.
+    /// Returns the current status.
     pub fn status(&self) -> ReflectorStatus {
         self.status.lock().clone()
     }
 
-    /// The resourceVersion of the last list, event or bookmark, empty before the first. The store may be
-    /// behind it where a queue is in between.
+    /// Returns the resource version of the last list, event or bookmark. It is empty before the
+    /// first one. If a queue is between the reflector and a store, the store may be older.
     pub fn last_sync_resource_version(&self) -> String {
         self.status.lock().resource_version.clone()
     }
@@ -125,7 +129,8 @@ impl<T: Object> Reflector<T> {
         &self.options
     }
 
-    /// Lists and watches until `stop` is stopped. Blocks. Resyncs run on another thread while it watches.
+    /// Lists and watches until `stop` is stopped. This method blocks. Resyncs run on a second
+    /// thread while the reflector watches.
     pub fn run(&self, stop: &Stop) {
         let watch_list = panic::catch(|| self.lister_watcher.supports_watch_list());
         let watch_list = watch_list.unwrap_or_else(|panic| {
@@ -140,7 +145,7 @@ impl<T: Object> Reflector<T> {
         thread::scope(|scope| {
             let mut listing = None;
             let mut resync: Option<Resync<'_>> = None;
-            // The first response may take long.
+            // Publish before the first request, whose response may take a long time.
             self.publish(&mut session);
             while !stop.is_stopped() {
                 if !session.protocol.is_streaming()
@@ -154,13 +159,13 @@ impl<T: Object> Reflector<T> {
                         && let Err(error) = self.start_resync(resync, scope)
                     {
                         session.abort_cycle(resync_failed(&error), None);
-                        // Before the wait that follows.
+                        // Publish before the next step, which waits.
                         self.publish(&mut session);
                         continue;
                     }
                 }
                 let phase_stop = resync.as_ref().map_or(stop, |resync| &resync.stop);
-                // All user code runs in here: decoding, accessors, the store, the clock.
+                // All user code runs in this closure: decoding, accessors, the store, the clock.
                 let step = || {
                     self.log_if_long(&session.protocol, &mut listing);
                     session.step(phase_stop);
@@ -171,7 +176,7 @@ impl<T: Object> Reflector<T> {
                     session.abort_cycle(error, reading);
                 }
                 if let Some(phase) = resync.take_if(|resync| resync.stop.is_stopped()) {
-                    // In this order: a stop from outside stops the phase, too.
+                    // In this order, because stopping `stop` also stops the phase.
                     if !stop.is_stopped() {
                         session.abort_cycle(resync_failed(&phase.failure()), None);
                     }
@@ -187,8 +192,8 @@ impl<T: Object> Reflector<T> {
         self.status.lock().state = ReflectorState::Stopped;
     }
 
-    /// Logs how long a list or a watch-list took that is over now, if it took long (L17). `listing` is the one of the
-    /// last step, and when it began.
+    /// Logs the duration of a list or watch-list that has ended, if it took longer than [`LONG`].
+    /// `listing` holds the one of the last step, and its start.
     fn log_if_long(&self, protocol: &Protocol, listing: &mut Option<(&'static str, Instant)>) {
         let what = protocol.listing();
         if listing.map(|(what, _)| what) == what {
@@ -216,7 +221,6 @@ impl<T: Object> Reflector<T> {
         opened.unwrap_or_else(|panic| Err(Error::other(format!("the lister-watcher {panic}"))))
     }
 
-    /// The server answered or sent something.
     fn has_contact(&self, now: Instant) {
         self.status.lock().last_contact = Some(now);
     }
@@ -225,8 +229,9 @@ impl<T: Object> Reflector<T> {
         self.status.lock().state = ReflectorState::BackingOff;
     }
 
-    /// Publishes the outcome of a list before the store has the list: a program that waits for the sync may read the
-    /// status right after it. If the store rejects the list, [`publish`](Self::publish) reverts it.
+    /// Publishes the outcome of a list before the store has the list. A program that waits for the
+    /// sync may read the status right after it. If the store rejects the list,
+    /// [`publish`](Self::publish) reverts the status.
     fn announce(
         &self,
         session: &Session<'_, T>,
@@ -251,7 +256,7 @@ impl<T: Object> Reflector<T> {
         }
     }
 
-    /// Adds what was being read, where the error does not say it.
+    /// Returns the error with what was being read, unless the error contains it already.
     fn in_context(&self, report: &Report) -> Error {
         let error = report.error.clone();
         match report.reading {
@@ -260,13 +265,13 @@ impl<T: Object> Reflector<T> {
         }
     }
 
-    /// Updates the status after a step, and reports what went wrong.
+    /// Updates the status after a step, and reports its failures.
     fn publish(&self, session: &mut Session<'_, T>) {
         let mut reports = session.protocol.take_reports();
         for report in &mut reports {
             report.error = self.in_context(report);
         }
-        // A clock is user code: not under the lock.
+        // A clock is user code, so call it without the lock.
         let failed_at = reports
             .last()
             .and_then(|_| panic::catch(|| self.options.clock.now()).ok());
@@ -308,9 +313,9 @@ impl<T: Object> Reflector<T> {
         self.notify(session, &reports);
     }
 
-    /// Passes what went wrong to the handler and the log.
+    /// Passes the failures to the callbacks and the log.
     fn notify(&self, session: &Session<'_, T>, reports: &[Report]) {
-        // Loggers are user code: not under the lock.
+        // Loggers are user code, so call them without the lock.
         let recovered = {
             let mut logged = self.logged.lock();
             if session.complete {
@@ -358,7 +363,7 @@ impl<T: Object> Reflector<T> {
         description.unwrap_or_else(|panic| format!("objects whose description {panic}"))
     }
 
-    /// Starts the thread, unless it runs already or there is no period.
+    /// Starts the resync thread, unless it is running or the resync period is zero.
     fn start_resync<'scope>(
         &'scope self,
         resync: &mut Resync<'scope>,
@@ -388,7 +393,8 @@ impl<T: Object> Reflector<T> {
         Ok(())
     }
 
-    /// The resync thread: at each tick, if a resync is due, the store delivers all its objects again.
+    /// Runs on the resync thread. At each tick, if a resync is needed, the store delivers all its
+    /// objects again.
     fn resync_until(&self, period: Duration, stop: &Stop) -> Result<(), StoreError> {
         while self.options.clock.wait(period, stop) {
             if self
@@ -404,11 +410,12 @@ impl<T: Object> Reflector<T> {
     }
 }
 
-/// The resyncs of one watch phase (W13), which begin when its objects are in the store.
+/// The resync thread of one watch phase. Resyncs start when the listed objects are in the store
+/// (W13).
 struct Resync<'scope> {
-    /// Ends the phase: the thread, and the watch when a resync failed.
+    /// Ends the phase: stops the resync thread and, after a failed resync, the watch.
     stop: Stop,
-    /// What a resync failed with. Innermost; written before `stop` is given.
+    /// The error of a failed resync. Innermost lock. Set before `stop` is stopped.
     failed: Arc<Mutex<Option<StoreError>>>,
     thread: Option<ScopedJoinHandle<'scope, ()>>,
 }
@@ -422,8 +429,8 @@ impl Resync<'_> {
         }
     }
 
-    /// Why the phase was stopped, if not from outside: a resync failed, or a lister-watcher gave the stop
-    /// that it was given.
+    /// Returns why the phase was stopped without a stop from outside: a resync failed, or the
+    /// lister-watcher stopped the `Stop` that it received.
     fn failure(&self) -> StoreError {
         let failed = self.failed.lock().take();
         failed.unwrap_or_else(|| StoreError::other("the watch was stopped from within"))

@@ -2,18 +2,21 @@ use std::fmt;
 
 use crate::error::Error;
 
-/// A list of which no object could be decoded: most likely the Rust type does not match the resource.
+/// A list in which no object could be decoded. Most likely, the Rust type does not match the
+/// resource.
 ///
-/// An informer whose first list is like this has synced, with an empty cache. The waits for its sync
-/// return this in [`Unsynced::undecodable`](crate::informer::Unsynced::undecodable).
+/// If the first list of an informer is undecodable, the informer is synced, with an empty cache.
+/// The methods that wait for its sync return this value in
+/// [`Unsynced::undecodable`](crate::informer::Unsynced::undecodable).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct UndecodableList {
     /// The Rust type, as returned by [`std::any::type_name`].
     pub type_name: &'static str,
-    /// The number of objects that could not be decoded, at least two.
+    /// The number of objects that could not be decoded. It is at least two.
     pub objects: usize,
-    /// The key of the first object, and why it could not be decoded: with the path of the field, without values.
+    /// The error of the first object: its key and the reason, with the path of the field but
+    /// without values.
     pub first_error: Error,
 }
 
@@ -32,7 +35,7 @@ impl fmt::Display for UndecodableList {
     }
 }
 
-/// The objects of one list, or watch-list, that could not be decoded.
+/// The objects of one list or watch-list that could not be decoded.
 #[derive(Debug, Default)]
 pub(super) struct Undecoded {
     objects: usize,
@@ -41,7 +44,7 @@ pub(super) struct Undecoded {
 
 impl Undecoded {
     pub(super) fn add(&mut self, error: &Error) {
-        // A watch-list may send a second state of the same object.
+        // A watch-list may send another state of the same object, which is not counted again.
         if self
             .first
             .as_ref()
@@ -52,7 +55,8 @@ impl Undecoded {
         self.first.get_or_insert_with(|| error.clone());
     }
 
-    /// What is to be said of a list in which nothing else was. A single object may just be broken itself.
+    /// Returns the error for a list without decodable objects. A single object is no reason for it,
+    /// because that object itself may be malformed.
     pub(super) fn into_list(self, type_name: &'static str) -> Option<UndecodableList> {
         let Self { objects, first } = self;
         first

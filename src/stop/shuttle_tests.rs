@@ -1,10 +1,10 @@
-//! Models of interleavings of [`Done`] and [`Stop`].
+//! Interleaving tests of [`Done`] and [`Stop`].
 
 use super::*;
 use crate::sync::atomic::AtomicUsize;
 use crate::sync::{any, check, join_all, thread};
 
-/// What a callback leaves behind: how often it ran. Whoever holds the callback holds a clone.
+/// Counts the calls of a callback. Each callback holds a clone, so leaked callbacks are visible.
 #[derive(Clone, Default)]
 struct Calls(Arc<AtomicUsize>);
 
@@ -25,8 +25,8 @@ impl Calls {
     }
 }
 
-/// However a stop falls between registering and dropping: a callback that is kept runs exactly once, one that
-/// is taken back at most once, and none is left behind.
+/// A kept callback runs exactly once, and a dropped one at most once, whenever the stop happens.
+/// None of them leaks.
 #[test]
 fn a_callback_runs_once_or_is_taken_back() {
     check(|| {
@@ -57,7 +57,8 @@ fn a_callback_runs_once_or_is_taken_back() {
     });
 }
 
-/// A callback that was taken back before anybody stops does not run, whatever others register meanwhile.
+/// A callback that is dropped before the stop does not run, even if others register at the same
+/// time.
 #[test]
 fn a_callback_that_was_taken_back_does_not_run() {
     check(|| {
@@ -76,7 +77,7 @@ fn a_callback_that_was_taken_back_does_not_run() {
     });
 }
 
-/// Everybody who waits is woken, however they wait, and what a wait answers is so.
+/// Every kind of wait ends, and its result is correct.
 #[test]
 fn every_wait_ends() {
     check(|| {
@@ -113,7 +114,7 @@ fn every_wait_ends() {
     });
 }
 
-/// One of the two is enough to end a wait for either, whatever the other signal goes through.
+/// Either signal ends a wait for both and leaves no callback behind.
 #[test]
 fn either_ends_a_wait_for_either() {
     check(|| {
@@ -135,8 +136,8 @@ fn either_ends_a_wait_for_either() {
     });
 }
 
-/// A stop reaches a child that is born meanwhile, and its children; a child's stop reaches nobody above; and
-/// a child that is dropped meanwhile leaves nothing behind.
+/// A stop reaches children created at the same time, and their children. The stop of a child does
+/// not affect its parent. A dropped child leaves no callback behind.
 #[test]
 fn a_stop_reaches_the_children_that_are_born_meanwhile() {
     check(|| {

@@ -5,58 +5,58 @@ use super::Change;
 use crate::error::debug_as_display;
 use crate::object::{Key, KeyError};
 
-/// Why a store or a queue did not take what it was given. Nothing has changed then, unless the operation says
-/// otherwise.
+/// The error of a store or queue that rejected an object or an operation. Nothing has changed then,
+/// unless the operation documents otherwise.
 ///
-/// The object is not in the error: who wants to try again with it keeps an `Arc` of it.
+/// The error does not contain the object. To retry with it, keep an `Arc` to the object.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum StoreError {
     /// The object has no key.
     Key(KeyError),
-    /// The transform failed, or it panicked.
+    /// The transform failed or panicked.
     Transform {
-        /// The object's key, if it had one.
+        /// The key of the object, if it has one.
         key: Option<Key>,
-        /// What it said.
+        /// The message of the error or panic.
         message: Arc<str>,
     },
-    /// An index function failed, or it panicked.
+    /// An index function failed or panicked.
     Index {
         /// The name of the index.
         index: Arc<str>,
         /// The key of the object.
         key: Key,
-        /// What it said.
+        /// The message of the error or panic.
         message: Arc<str>,
     },
-    /// A heap's comparison panicked.
+    /// The comparison function of a heap panicked.
     Compare {
-        /// The key of the object that was to be put in its place.
+        /// The key of the object that was being inserted or moved.
         key: Key,
-        /// What it said.
+        /// The message of the panic.
         message: Arc<str>,
     },
-    /// Nothing is taken any more: it has been closed.
+    /// The queue is closed and accepts no more objects.
     Closed,
-    /// There is nothing to delete.
+    /// There is no object to delete.
     NotFound {
-        /// The key that nothing was found under.
+        /// The key that was not found.
         key: Key,
     },
-    /// The resourceVersion is not a whole number: it can't be compared with another one.
+    /// The resource version is not an integer, so it cannot be compared.
     ResourceVersion {
         /// The key of the object.
         key: Key,
-        /// What stands there instead; `None` if the object has none.
+        /// The resource version. `None` if the object has none.
         resource_version: Option<Arc<str>>,
     },
-    /// A store or a policy of your own failed.
+    /// A custom store or policy failed.
     Other(Arc<str>),
 }
 
 impl StoreError {
-    /// For stores of your own.
+    /// Creates an error for a custom store.
     pub fn other(message: impl Into<String>) -> Self {
         Self::Other(message.into().into())
     }
@@ -114,18 +114,17 @@ impl std::error::Error for StoreError {
     }
 }
 
-/// A change that [`apply`](super::ReflectorStore::apply) has not applied.
+/// A change that [`apply`](super::ReflectorStore::apply) did not apply.
 #[derive(Debug)]
 pub struct Rejected<T> {
-    /// The change. `None` if a transform failed on an added or changed object, which it has consumed. A deletion
-    /// always comes back.
+    /// The change. `None` if a transform failed for an added or updated object, because the
+    /// transform consumes the object. A deletion is always returned.
     pub change: Option<Change<T>>,
-    /// Why it was rejected.
+    /// The reason for the rejection.
     pub error: StoreError,
 }
 
 impl<T> Rejected<T> {
-    /// A change that is still there.
     pub(crate) fn new(change: Change<T>, error: impl Into<StoreError>) -> Self {
         Self {
             change: Some(change),
@@ -146,23 +145,23 @@ impl<T: fmt::Debug> std::error::Error for Rejected<T> {
     }
 }
 
-/// Why an index could not be read.
+/// The error of a read from an index.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IndexError {
-    /// There is no index of this name.
+    /// There is no index with this name.
     NoIndex {
-        /// The name that was asked for.
+        /// The requested name.
         name: Arc<str>,
     },
-    /// The index function failed, or it panicked, on the object that was asked about.
+    /// The index function failed or panicked on the object passed to the call.
     Function {
         /// The name of the index.
         name: Arc<str>,
-        /// What it said.
+        /// The message of the error or panic.
         message: Arc<str>,
     },
-    /// A mutation cache was asked that has no indexer.
+    /// The mutation cache was built without an indexer.
     NoIndexer,
 }
 
@@ -178,22 +177,22 @@ impl fmt::Display for IndexError {
 
 impl std::error::Error for IndexError {}
 
-/// Why indices could not be added: none of them was.
+/// The error of adding indices. None of them has been added.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AddIndexersError {
-    /// There are indices of these names already.
+    /// Indices with these names already exist.
     Conflict {
-        /// The names in question, sorted.
+        /// The conflicting names, sorted.
         names: Vec<Arc<str>>,
     },
-    /// An index function failed, or it panicked, on an object that is stored.
+    /// An index function failed or panicked on a stored object.
     Function {
         /// The name of the index.
         name: Arc<str>,
         /// The key of the object.
         key: Key,
-        /// What it said.
+        /// The message of the error or panic.
         message: Arc<str>,
     },
 }
@@ -211,7 +210,8 @@ impl fmt::Display for AddIndexersError {
 
 impl std::error::Error for AddIndexersError {}
 
-/// Some changes of a transaction could not be made; the others have been. client-go's `TransactionError`.
+/// The error of a transaction in which some changes failed. The others have been applied.
+/// client-go's `TransactionError`.
 ///
 /// ```
 /// use k8s_informer::Indexer;
@@ -232,11 +232,11 @@ impl std::error::Error for AddIndexersError {}
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct TransactionError {
-    /// The positions of the changes that were made.
+    /// The positions of the applied changes.
     pub successful: Vec<usize>,
-    /// How many there were.
+    /// The number of changes in the transaction.
     pub total: usize,
-    /// Why the others were not, in their order.
+    /// The errors of the failed changes, in the order of the changes.
     pub errors: Vec<StoreError>,
 }
 

@@ -6,10 +6,11 @@ use super::StoreError;
 use crate::object::{Key, KeyError, Object};
 use crate::panic::catch;
 
-/// The customary name of the index by namespace, which listers look for. client-go's `NamespaceIndex`.
+/// The conventional name of the index by namespace. Listers use it. client-go's `NamespaceIndex`.
 pub const NAMESPACE_INDEX: &str = "namespace";
 
-/// The index function by namespace, for [`NAMESPACE_INDEX`]. client-go's `MetaNamespaceIndexFunc`.
+/// Returns an index function by namespace, for [`NAMESPACE_INDEX`]. client-go's
+/// `MetaNamespaceIndexFunc`.
 #[doc(alias = "MetaNamespaceIndexFunc")]
 pub fn meta_namespace_index<T: Object>() -> IndexFunc<T> {
     IndexFunc::new(|object: &T| vec![object.namespace().to_owned()])
@@ -18,10 +19,11 @@ pub fn meta_namespace_index<T: Object>() -> IndexFunc<T> {
 type Error = Box<dyn std::error::Error + Send + Sync>;
 type Function<T> = dyn Fn(&T) -> Result<Vec<String>, Error> + Send + Sync;
 
-/// Computes the values under which an index finds an object: none, one, or several. client-go's `IndexFunc`.
+/// A function that computes the index values of an object: none, one or several. client-go's
+/// `IndexFunc`.
 ///
-/// It runs under no lock, once for every object that is written; a panic in it counts as a failure, and then
-/// the write fails and changes nothing.
+/// It runs without a lock, once for every object that is written. A panic counts as a failure. If
+/// the function fails, the write fails and changes nothing.
 ///
 /// ```
 /// use k8s_informer::store::{IndexFunc, Indexers, ThreadSafeStore};
@@ -40,14 +42,14 @@ pub struct IndexFunc<T> {
 }
 
 impl<T> IndexFunc<T> {
-    /// With a function that always has an answer.
+    /// Creates an index function that cannot fail.
     pub fn new(function: impl Fn(&T) -> Vec<String> + Send + Sync + 'static) -> Self {
         Self {
             function: Arc::new(move |object| Ok(function(object))),
         }
     }
 
-    /// With a function that may fail.
+    /// Creates an index function that may fail.
     pub fn fallible<E: Into<Error>>(
         function: impl Fn(&T) -> Result<Vec<String>, E> + Send + Sync + 'static,
     ) -> Self {
@@ -56,21 +58,21 @@ impl<T> IndexFunc<T> {
         }
     }
 
-    /// The values of an object, as the function gives them.
+    /// Runs the function on an object. The values keep the order of the function.
     ///
     /// # Errors
     ///
-    /// What the function fails with, as text, or the message of its panic.
+    /// Returns the error of the function as text, or the message of its panic.
     pub(crate) fn values(&self, object: &T) -> Result<Vec<String>, String> {
         catch(|| (self.function)(object).map_err(|error| error.to_string()))
             .and_then(|result| result)
     }
 
-    /// The one value of an object, as a key. client-go's `IndexFuncToKeyFuncAdapter`.
+    /// Returns the only value of an object as a key. client-go's `IndexFuncToKeyFuncAdapter`.
     ///
     /// # Errors
     ///
-    /// [`KeyError`] if the function fails, or has no value, or several.
+    /// [`KeyError`] if the function fails, or if it does not return exactly one value.
     pub fn key(&self, object: &T) -> Result<Key, KeyError> {
         match self.values(object).map_err(KeyError::new)?.as_slice() {
             [value] => Ok(value.as_str().into()),
@@ -111,21 +113,22 @@ pub struct Indexers<T> {
 }
 
 impl<T> Indexers<T> {
-    /// None.
+    /// Creates an empty set of index functions.
     pub fn new() -> Self {
         Self {
             functions: BTreeMap::new(),
         }
     }
 
-    /// One more; it takes the place of one with the same name.
+    /// Adds an index function. It replaces the function with the same name.
     #[must_use]
     pub fn with(mut self, name: impl Into<Arc<str>>, function: IndexFunc<T>) -> Self {
         self.functions.insert(name.into(), function);
         self
     }
 
-    /// The index by namespace, which listers use. client-go's informers of namespaced kinds have it.
+    /// Adds the index by namespace, which listers use. client-go's informers of namespaced kinds
+    /// also have it.
     #[must_use]
     pub fn with_namespace(self) -> Self
     where
@@ -134,7 +137,7 @@ impl<T> Indexers<T> {
         self.with(NAMESPACE_INDEX, meta_namespace_index())
     }
 
-    /// The names, sorted.
+    /// Returns the sorted names.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.functions.keys().map(|name| &**name)
     }
@@ -174,13 +177,13 @@ impl<T> fmt::Debug for Indexers<T> {
     }
 }
 
-/// An index of one store: its function, and the number under which the slots know it.
+/// An index function that is registered with a store. `id` identifies its index in the slots.
 pub(super) struct Registered<T> {
     pub(super) id: u32,
     pub(super) name: Arc<str>,
     pub(super) function: IndexFunc<T>,
-    /// False while the objects that were there before it are still being indexed: writers compute its
-    /// values, readers don't see it.
+    /// Whether readers see the index. While existing objects are still being indexed, only writers
+    /// use it.
     pub(super) ready: bool,
 }
 
@@ -195,10 +198,10 @@ impl<T> Clone for Registered<T> {
     }
 }
 
-/// What all indices have to say about one object: sorted by index and value, each once.
+/// All index values of one object as (index id, value): sorted, without duplicates.
 pub(super) type Computed = Vec<(u32, String)>;
 
-/// Runs the index functions on an object: the only place where a store calls them, under no lock.
+/// Runs the index functions on an object. A store calls them only here, without a lock.
 pub(super) fn compute<T>(
     functions: &[Registered<T>],
     key: &Key,

@@ -9,17 +9,19 @@ use super::{
 use crate::metrics::InformerMetrics;
 use crate::object::{Accessor, Deleted, Key, Object};
 
-/// Objects by the key that is made of them, with indices: the local copy that an informer keeps. client-go's
-/// `Indexer`.
+/// A thread-safe, indexed cache that derives keys from its objects. client-go's `Indexer`.
 ///
-/// An informer makes its own; make one yourself to put under a [`Reflector`](crate::reflector::Reflector) or a
-/// [`Controller`](crate::informer::Controller), or as a cache of anything that has keys.
+/// An informer creates its own. Create one yourself as the store of a
+/// [`Reflector`](crate::reflector::Reflector) or [`Controller`](crate::informer::Controller), or as
+/// a cache of any values that have keys.
 ///
-/// It shares what it stores: `Arc`s go in and out, and nobody can change an object through it (S11). It is a
-/// [`ThreadSafeStore`] with keys, and an optional transform; that type says what a write guarantees, what
-/// blocks, what a list is, and how indices behave. Key functions, index functions and transforms run under no
-/// lock and may call the store themselves; a panic in one is an error of that one call, which has then
-/// changed nothing.
+/// Objects are shared: the indexer stores and returns `Arc`s, through which no caller can change an
+/// object. It is a [`ThreadSafeStore`] with a key function and an optional transform. That type
+/// documents what a write guarantees, which calls block, what a list contains during writes, and
+/// how indices work.
+///
+/// Key functions, index functions and transforms run without a lock and may call the indexer. If
+/// one of them panics, the call that ran it returns an error and changes nothing.
 ///
 /// ```
 /// use k8s_informer::{DynamicObject, Indexer};
@@ -43,7 +45,7 @@ pub struct Indexer<T> {
 }
 
 impl<T: 'static> Indexer<T> {
-    /// An empty one, with these indices.
+    /// Creates an empty indexer with these indices.
     pub fn new(accessor: Accessor<T>, indexers: Indexers<T>) -> Self {
         let reader = accessor.clone();
         let store = ThreadSafeStore::new(indexers)
@@ -57,22 +59,22 @@ impl<T: 'static> Indexer<T> {
 }
 
 impl<T: Object> Indexer<T> {
-    /// An empty one for Kubernetes objects, with the index by namespace.
+    /// Creates an empty indexer of Kubernetes objects, with an index by namespace.
     pub fn for_objects() -> Self {
         Self::new(Accessor::object(), Indexers::new().with_namespace())
     }
 }
 
 impl<T> Indexer<T> {
-    /// Changes every object before it is stored. An informer's queue does that already: this is for an
-    /// indexer that is used alone.
+    /// Sets a transform that changes every object before it is stored. Use it for an indexer
+    /// without an informer: the queue of an informer already transforms its objects.
     #[must_use]
     pub fn with_transform(mut self, transform: Transform<T>) -> Self {
         self.transform = Some(transform);
         self
     }
 
-    /// Tells the resourceVersion to these metrics whenever it is written (X13).
+    /// Reports the resource version to `metrics` after every write.
     #[must_use]
     pub fn with_metrics(self, metrics: Arc<dyn InformerMetrics>) -> Self {
         Self {
@@ -81,32 +83,33 @@ impl<T> Indexer<T> {
         }
     }
 
-    /// How the indexer reads keys and resourceVersions.
     pub(crate) fn accessor(&self) -> &Accessor<T> {
         &self.accessor
     }
 
-    /// Stores an object. It replaces the object with the same key, if there is one.
+    /// Stores an object. It replaces the object with the same key.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if it has no key, or the transform or an index function fails: nothing has changed then
-    /// (S1, X6).
+    /// [`StoreError`] if the object has no key, or if the transform or an index function fails.
+    /// Then nothing has changed.
     pub fn add(&self, object: Arc<T>) -> Result<(), StoreError> {
         let (key, object) = self.prepare(object)?;
         self.store.add(key, object).map(drop)
     }
 
-    /// The same as [`add`](Self::add) (S2).
+    /// Stores an object, like [`add`](Self::add).
     ///
     /// # Errors
     ///
-    /// As [`add`](Self::add).
+    /// As for [`add`](Self::add).
     pub fn update(&self, object: Arc<T>) -> Result<(), StoreError> {
         self.add(object)
     }
 
-    /// Takes an object out; if it is not there, only the resourceVersion changes (S2, X9).
+    /// Removes an object and sets the resource version to that of the deletion. A tombstone leaves
+    /// the resource version unchanged. If the object is not stored, only the resource version
+    /// changes.
     ///
     /// # Errors
     ///
@@ -116,13 +119,13 @@ impl<T> Indexer<T> {
         self.store.delete_with_object(&key, &gone)
     }
 
-    /// These are all the objects, as of this resourceVersion; of several with one key the last counts.
-    /// Readers see the old content or the new, nothing between.
+    /// Replaces all objects and sets the resource version. If several objects have the same key,
+    /// the last one is stored. Readers see either the old or the new content, never a mix.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if one of them has no key, or the transform or an index function fails on it: nothing
-    /// has changed then (S4, X6).
+    /// [`StoreError`] if one of the objects has no key, or if the transform or an index function
+    /// fails for it. Then nothing has changed.
     pub fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
         let keyed = objects
             .into_iter()
@@ -131,13 +134,13 @@ impl<T> Indexer<T> {
         self.store.replace(keyed, resource_version)
     }
 
-    /// Makes several changes at once, in their order: reads of one point in time, as nearly all are (see
-    /// [`ThreadSafeStore`]), see all of them or none.
+    /// Applies several changes in order, at one point in time. A read that returns one point in
+    /// time, as nearly all do, sees all of them or none. See [`ThreadSafeStore`].
     ///
     /// # Errors
     ///
-    /// [`TransactionError`] tells the changes that were not made, because they have no key, or the transform
-    /// or an index function fails on them; the others have been made (S6).
+    /// [`TransactionError`] lists the changes that failed, because the object has no key, or
+    /// because the transform or an index function failed for it. The others have been applied.
     pub fn transaction(&self, changes: Vec<Change<T>>) -> Result<(), TransactionError> {
         let total = changes.len();
         let mut keyed = Vec::with_capacity(total);
@@ -175,68 +178,71 @@ impl<T> Indexer<T> {
         })
     }
 
-    /// What is stored under the key of this object.
+    /// Returns the object stored under the key of `object`.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Key`] if the object has no key.
+    /// [`StoreError::Key`] if `object` has no key.
     pub fn get(&self, object: &T) -> Result<Option<Arc<T>>, StoreError> {
         Ok(self.store.get(&self.accessor.key(object)?))
     }
 
-    /// The object with this key.
+    /// Returns the object stored under `key`.
     pub fn get_by_key(&self, key: &str) -> Option<Arc<T>> {
         self.store.get(key)
     }
 
-    /// How many objects there are.
+    /// Returns the number of objects.
     pub fn len(&self) -> usize {
         self.store.len()
     }
 
-    /// Whether there is none.
+    /// Whether the indexer has no objects.
     pub fn is_empty(&self) -> bool {
         self.store.is_empty()
     }
 
-    /// All objects, in no order; of many, not at one point in time: see [`ThreadSafeStore`].
+    /// Returns all objects in no particular order. A long list may not be one point in time; see
+    /// [`ThreadSafeStore`].
     pub fn list(&self) -> Vec<Arc<T>> {
         self.store.list()
     }
 
-    /// All keys, in no order.
+    /// Returns all keys in no particular order.
     pub fn list_keys(&self) -> Vec<Key> {
         self.store.list_keys()
     }
 
-    /// All objects at one point in time, and the resourceVersion of that moment; writers wait meanwhile.
+    /// Returns all objects at one point in time, and the resource version at that time. Writers
+    /// block meanwhile.
     pub fn snapshot(&self) -> (Vec<Arc<T>>, String) {
         self.store.snapshot()
     }
 
-    /// The objects that share a value of an index with this one, each once, in no order.
+    /// Returns the objects that share an index value with `object`, each once, in no particular
+    /// order.
     ///
     /// # Errors
     ///
-    /// [`IndexError`] if there is no such index, or its function fails on the object.
+    /// [`IndexError`] if there is no index `name`, or if its function fails for `object`.
     pub fn index(&self, name: &str, object: &T) -> Result<Vec<Arc<T>>, IndexError> {
         self.store.index(name, object)
     }
 
-    /// The objects that an index has under a value, in no order.
+    /// Returns the objects with this index value, in no particular order.
     ///
     /// # Errors
     ///
-    /// [`IndexError::NoIndex`].
+    /// [`IndexError::NoIndex`] if there is no index `name`.
     pub fn by_index(&self, name: &str, value: &str) -> Result<Vec<Arc<T>>, IndexError> {
         self.store.by_index(name, value)
     }
 
-    /// The keys that an index has under a value, sorted.
+    /// Returns the sorted keys of the objects with this index value.
     ///
     /// # Errors
     ///
-    /// [`IndexError::NoIndex`].
+    /// [`IndexError::NoIndex`] if there is no index `name`.
     pub fn index_keys(&self, name: &str, value: &str) -> Result<Vec<Key>, IndexError> {
         self.store.index_keys(name, value)
     }
@@ -253,30 +259,32 @@ impl<T> Indexer<T> {
         self.store.index_func(name)
     }
 
-    /// All values that an index has at the moment, in no order.
+    /// Returns all current values of an index in no particular order.
     ///
     /// # Errors
     ///
-    /// [`IndexError::NoIndex`] (X11).
+    /// [`IndexError::NoIndex`] if there is no index `name`.
     pub fn list_index_func_values(&self, name: &str) -> Result<Vec<Arc<str>>, IndexError> {
         self.store.list_index_func_values(name)
     }
 
-    /// Adds indices, and files in them what is there; see [`ThreadSafeStore::add_indexers`].
+    /// Adds indices and indexes the objects that are already stored; see
+    /// [`ThreadSafeStore::add_indexers`].
     ///
     /// # Errors
     ///
-    /// [`AddIndexersError`]; none has been added then.
+    /// [`AddIndexersError`] if the indices cannot be added. Then none of them has been added.
     pub fn add_indexers(&self, indexers: Indexers<T>) -> Result<(), AddIndexersError> {
         self.store.add_indexers(indexers)
     }
 
-    /// The names of the indices, sorted.
+    /// Returns the sorted names of the indices.
     pub fn get_indexers(&self) -> Vec<Arc<str>> {
         self.store.get_indexers()
     }
 
-    /// The resourceVersion of the last thing that was written; it may go back (X9). Empty at first.
+    /// Returns the resource version of the last write. It may be older than the one before. It is
+    /// empty before the first write.
     pub fn last_store_sync_resource_version(&self) -> String {
         self.store.last_store_sync_resource_version()
     }
@@ -285,17 +293,19 @@ impl<T> Indexer<T> {
         self.store.bookmark(resource_version);
     }
 
-    /// For who has the key already: it is neither made again nor is there a transform.
+    /// Stores an object under a key that the caller has already computed. The transform does not
+    /// run.
     pub(crate) fn add_keyed(&self, key: Key, object: Arc<T>) -> Result<Option<Arc<T>>, StoreError> {
         self.store.add(key, object)
     }
 
-    /// As [`add_keyed`](Self::add_keyed).
+    /// Like [`delete`](Self::delete), with a key that the caller has already computed.
     pub(crate) fn delete_keyed(&self, key: &Key, gone: &Deleted<T>) -> Result<(), StoreError> {
         self.store.delete_with_object(key, gone)
     }
 
-    /// As [`add_keyed`](Self::add_keyed).
+    /// Like [`replace`](Self::replace), with keys that the caller has already computed. The
+    /// transform does not run.
     pub(crate) fn replace_keyed(
         &self,
         objects: Vec<(Key, Arc<T>)>,
@@ -304,8 +314,9 @@ impl<T> Indexer<T> {
         self.store.replace(objects, resource_version)
     }
 
-    /// As [`transaction`](Self::transaction), but answers which changes were made, and the errors of the
-    /// others, by their positions.
+    /// Applies changes like [`transaction`](Self::transaction), with keys that the caller has
+    /// already computed and without the transform. Returns the positions of the applied changes,
+    /// and the errors of the others with their positions.
     pub(crate) fn transact_keyed(
         &self,
         changes: Vec<(Key, Change<T>)>,
@@ -314,12 +325,13 @@ impl<T> Indexer<T> {
             .transact(changes.into_iter().enumerate().collect())
     }
 
-    /// All objects with their keys, as [`list`](Self::list) gives them.
+    /// Returns all objects with their keys, like [`list`](Self::list).
     pub(crate) fn entries(&self) -> Vec<(Key, Arc<T>)> {
         self.store.entries()
     }
 
-    /// Adds to a list what is stored and may be in one of its gaps: it stays.
+    /// Adds the stored objects that may be missing from the list because of its gaps, so that a
+    /// replace keeps them.
     pub(crate) fn keep_in_gaps(&self, objects: &mut Vec<(Key, Arc<T>)>, gaps: &Gaps) {
         if gaps.is_empty() {
             return;
@@ -329,7 +341,8 @@ impl<T> Indexer<T> {
         objects.extend(stored.filter(|(key, _)| gaps.cover(key) && !listed.contains(key)));
     }
 
-    /// Key first, then the transform (S1).
+    /// Computes the key and transforms the object. The key is that of the object before the
+    /// transform (S1).
     fn prepare(&self, object: Arc<T>) -> Result<(Key, Arc<T>), StoreError> {
         let key = self.accessor.key(&object)?;
         let object = Transform::run(self.transform.as_ref(), &key, object)?;

@@ -5,18 +5,20 @@ use super::{IndexError, Indexer, NAMESPACE_INDEX};
 use crate::object::Object;
 use crate::selector::Selector;
 
-/// Reads an informer's objects: by name, by namespace, by index. client-go's generated listers.
+/// Reads the objects of an informer by name, namespace or index. client-go's generated listers.
 ///
-/// It is what a program reads from an informer: [`SharedIndexInformer::lister`] gives one. Clones read the
-/// same indexer, from as many threads as you like.
+/// [`SharedIndexInformer::lister`] returns one. Clones read the same indexer, from any number of
+/// threads.
 ///
-/// What it gives is what is cached now, in no order: behind the server by as much as the watch is late, and
-/// incomplete until the informer has synced. The objects are the cache's own, shared. No call goes to the
-/// server, and none waits for longer than a short lock; [`ThreadSafeStore`](crate::store::ThreadSafeStore) says
-/// which, and what a list is while others write.
+/// A lister returns the current content of the cache, in no particular order. The cache lags behind
+/// the server by the delay of the watch, and it is incomplete until the informer has synced.
+/// Objects are shared with the cache. No call sends a request to the server, and none blocks for
+/// longer than a short lock. [`ThreadSafeStore`](crate::store::ThreadSafeStore) documents these
+/// locks, and what a list contains during writes.
 ///
-/// A lookup by name or index costs what it finds; [`select`](Self::select) looks at every object, so make an
-/// index of what you select by often.
+/// The time of a lookup by name or index depends only on the number of objects found.
+/// [`select`](Self::select) checks every object, so add an index for a selection that you make
+/// often.
 ///
 /// [`SharedIndexInformer::lister`]: crate::SharedIndexInformer::lister
 ///
@@ -39,12 +41,13 @@ pub struct Lister<T> {
 }
 
 impl<T: Object> Lister<T> {
-    /// Reads this indexer, whose keys must be `namespace/name`, or `name`.
+    /// Creates a lister of an indexer whose keys are `namespace/name`, or `name` for cluster-scoped
+    /// objects.
     pub fn new(indexer: Arc<Indexer<T>>) -> Self {
         Self { indexer }
     }
 
-    /// One object; the namespace is empty for a cluster-scoped one.
+    /// Returns one object. Pass an empty namespace for a cluster-scoped object.
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<T>> {
         if namespace.is_empty() {
             return self.get_by_key(name);
@@ -52,23 +55,23 @@ impl<T: Object> Lister<T> {
         self.get_by_key(&format!("{namespace}/{name}"))
     }
 
-    /// One object by its key, `namespace/name` or `name`, as it comes out of a controller's
-    /// [queue](crate::workqueue#writing-a-controller).
+    /// Returns one object by its key, `namespace/name` or `name`. A controller's
+    /// [queue](crate::workqueue#writing-a-controller) returns keys in this form.
     pub fn get_by_key(&self, key: &str) -> Option<Arc<T>> {
         self.indexer.get_by_key(key)
     }
 
-    /// All objects.
+    /// Returns all objects.
     pub fn list(&self) -> Vec<Arc<T>> {
         self.indexer.list()
     }
 
-    /// The objects that a selector selects, by looking at each. client-go's `ListAll`.
+    /// Returns the objects that match a selector. It checks every object. client-go's `ListAll`.
     pub fn select(&self, selector: &Selector) -> Vec<Arc<T>> {
         selected(self.list(), selector)
     }
 
-    /// The objects of one namespace; of all if it is empty.
+    /// Returns a lister of one namespace, or of all namespaces if `namespace` is empty.
     pub fn namespace<'a>(&'a self, namespace: &'a str) -> NamespaceLister<'a, T> {
         NamespaceLister {
             lister: self,
@@ -76,16 +79,16 @@ impl<T: Object> Lister<T> {
         }
     }
 
-    /// The objects that an index has under a value.
+    /// Returns the objects with this index value.
     ///
     /// # Errors
     ///
-    /// [`IndexError::NoIndex`].
+    /// [`IndexError::NoIndex`] if there is no index `name`.
     pub fn by_index(&self, name: &str, value: &str) -> Result<Vec<Arc<T>>, IndexError> {
         self.indexer.by_index(name, value)
     }
 
-    /// The indexer that it reads.
+    /// Returns the indexer behind this lister.
     pub fn indexer(&self) -> &Arc<Indexer<T>> {
         &self.indexer
     }
@@ -113,15 +116,15 @@ pub struct NamespaceLister<'a, T> {
 }
 
 impl<T: Object> NamespaceLister<'_, T> {
-    /// One object; none if the namespace is empty, as in client-go.
+    /// Returns one object. If the namespace is empty, it returns `None`, as in client-go.
     pub fn get(&self, name: &str) -> Option<Arc<T>> {
         self.lister
             .indexer
             .get_by_key(&format!("{}/{name}", self.namespace))
     }
 
-    /// All objects of the namespace: from the [`NAMESPACE_INDEX`], or, if the indexer hasn't got it, by
-    /// looking at each.
+    /// Returns all objects of the namespace. It uses the [`NAMESPACE_INDEX`]. If the indexer does
+    /// not have that index, it checks every object.
     pub fn list(&self) -> Vec<Arc<T>> {
         if self.namespace.is_empty() {
             return self.lister.list();
@@ -136,7 +139,8 @@ impl<T: Object> NamespaceLister<'_, T> {
         }
     }
 
-    /// The objects of the namespace that a selector selects. client-go's `ListAllByNamespace`.
+    /// Returns the objects of the namespace that match a selector. client-go's
+    /// `ListAllByNamespace`.
     pub fn select(&self, selector: &Selector) -> Vec<Arc<T>> {
         selected(self.list(), selector)
     }

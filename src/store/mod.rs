@@ -1,15 +1,15 @@
-//! Caches: objects by key, and indices over them.
+//! Caches that store objects by key, some of them with indices.
 //!
 //! | type | purpose | client-go |
 //! |---|---|---|
-//! | [`Indexer`] | objects by key with indices; the cache of an informer | `Indexer`, `cache` |
+//! | [`Indexer`] | stores objects by key, with indices; the cache of an informer | `Indexer`, `cache` |
 //! | [`Lister`], [`NamespaceLister`] | read an indexer | generated listers |
-//! | [`Store`] | what every cache offers | `Store` |
-//! | [`ReflectorStore`] | the least that a reflector can write to: caches and queues | `ReflectorStore` |
+//! | [`Store`] | the operations that every cache has | `Store` |
+//! | [`ReflectorStore`] | the operations that a reflector needs: caches and queues implement it | `ReflectorStore` |
 //! | [`ThreadSafeStore`] | an indexer without a key function | `ThreadSafeStore` |
 //! | [`ExpirationCache`] | drops entries after a time | `ExpirationCache` |
 //! | [`MutationCache`] | shows your own writes before the watch delivers them | `MutationCache` |
-//! | [`UndeltaStore`] | calls a closure with the whole content after every change | `UndeltaStore` |
+//! | [`UndeltaStore`] | passes its whole content to a closure after every change | `UndeltaStore` |
 //!
 //! ```
 //! use k8s_informer::Indexer;
@@ -61,10 +61,10 @@ pub use thread_safe_store::ThreadSafeStore;
 pub use transform::Transform;
 pub use undelta_store::UndeltaStore;
 
-/// What a reflector writes to: the least that a queue or a store has to be. client-go's `ReflectorStore`.
+/// The destination of a reflector: a queue or a store. client-go's `ReflectorStore`.
 ///
-/// Each call is one fact from the server, in the order in which the server told them. None of them may wait
-/// for long: the watch waits with it.
+/// The reflector reports changes in the order in which the server sent them. The methods must not
+/// block for long, because the watch waits for them.
 ///
 /// ```
 /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
@@ -75,7 +75,7 @@ pub use undelta_store::UndeltaStore;
 /// use std::sync::Arc;
 /// use std::time::Duration;
 ///
-/// /// Keeps nothing but how many objects there are.
+/// /// A store that only counts its objects.
 /// #[derive(Default)]
 /// struct Count(AtomicUsize);
 ///
@@ -112,44 +112,46 @@ pub use undelta_store::UndeltaStore;
 /// assert_eq!(count.0.load(Ordering::Relaxed), 2);
 /// ```
 pub trait ReflectorStore<T>: Send + Sync {
-    /// An object appeared.
+    /// Stores or queues an object that was added.
     ///
     /// # Errors
     ///
-    /// As the implementation says; the reflector logs it and goes on.
+    /// The implementation defines when this fails. The reflector reports the error and continues.
     fn add(&self, object: Arc<T>) -> Result<(), StoreError>;
 
-    /// An object changed.
+    /// Stores or queues an object that was modified.
     ///
     /// # Errors
     ///
     /// As for [`add`](Self::add).
     fn update(&self, object: Arc<T>) -> Result<(), StoreError>;
 
-    /// An object is gone.
+    /// Removes an object that was deleted, or queues its deletion.
     ///
     /// # Errors
     ///
     /// As for [`add`](Self::add).
     fn delete(&self, object: Deleted<T>) -> Result<(), StoreError>;
 
-    /// These are all the objects there are, as of this resourceVersion.
+    /// Replaces the whole content with `objects`, the complete list at `resource_version`.
     ///
     /// # Errors
     ///
-    /// As the implementation says; the reflector lists again.
+    /// The implementation defines when this fails. The reflector lists again.
     fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError>;
 
-    /// Tell the consumer about everything once more. A store has nobody to tell.
+    /// Delivers all objects to the consumer again. The default does nothing, because a store has no
+    /// consumer.
     ///
     /// # Errors
     ///
-    /// As the implementation says; the reflector ends its watch and lists again.
+    /// The implementation defines when this fails. The reflector ends its watch and lists again.
     fn resync(&self) -> Result<(), StoreError> {
         Ok(())
     }
 
-    /// Everything up to this resourceVersion has been told.
+    /// Records that all changes up to `resource_version` have been delivered. The default does
+    /// nothing.
     ///
     /// # Errors
     ///
@@ -159,11 +161,11 @@ pub trait ReflectorStore<T>: Send + Sync {
         Ok(())
     }
 
-    /// Applies changes in their order, and removes each from `changes`. A reflector calls it with everything that
-    /// it got from one read.
+    /// Applies changes in order and removes each of them from `changes`. A reflector calls it with
+    /// all changes that it got from one read.
     ///
-    /// The default calls the methods above one by one. A queue can take all changes under one lock, and wake its
-    /// consumer once.
+    /// The default calls the methods above one by one. A queue can apply all changes under one lock
+    /// and wake its consumer once.
     ///
     /// ```
     /// use k8s_informer::object::{Accessor, KeyError};
@@ -188,8 +190,9 @@ pub trait ReflectorStore<T>: Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] is about the first change that failed. It has been removed, the ones before it have been applied,
-    /// and the ones behind it are still in `changes`: call again to go on.
+    /// Returns [`Rejected`] for the first change that failed. That change has been removed, the
+    /// changes before it have been applied, and the changes after it are still in `changes`. Call
+    /// `apply` again to continue.
     fn apply(&self, changes: &mut VecDeque<Change<T>>) -> Result<(), Rejected<T>> {
         while let Some(change) = changes.pop_front() {
             let result = match change.clone() {
@@ -203,23 +206,28 @@ pub trait ReflectorStore<T>: Send + Sync {
         Ok(())
     }
 
-    /// How lists are read into it object by object. Without that, which is the default, a list is held whole
-    /// before it gets here, and fails as a whole if one of its objects can't be read.
+    /// Returns the interface through which a reflector passes lists object by object.
     ///
-    /// Among others it is what client-go's `TransformingStore` is for: objects are transformed as they come.
+    /// The default is `None`. Then a reflector holds the whole list before it calls
+    /// [`replace`](Self::replace), and the list fails if one of its objects cannot be read.
+    ///
+    /// Staging also replaces client-go's `TransformingStore`: each object is transformed when it
+    /// arrives.
     fn staging(&self) -> Option<&dyn Staging<T>> {
         None
     }
 }
 
-/// What a queue asks of the store that its consumer fills: client-go's `KeyListerGetter`.
+/// Read access of a queue to the store that its consumer fills. client-go's `KeyListerGetter`.
 ///
-/// Every store of this crate is one. Implement it if the consumer keeps its objects elsewhere: from it a
-/// queue learns what a list leaves out, and what to tell again at a resync.
+/// Every store of this crate implements it. Implement it if the consumer keeps its objects
+/// elsewhere. The queue uses it to find objects that are missing from a list, and to deliver all
+/// objects again at a resync.
 ///
-/// A queue calls it while no other thread can write or pop ([`DeltaFifo`](crate::queue::DeltaFifo) under its lock), on the
-/// thread that deletes, replaces, resyncs or pops. It must return at once and must not call the queue. A panic becomes an
-/// error of the queue.
+/// A queue calls it while no other thread can write or pop; [`DeltaFifo`](crate::queue::DeltaFifo)
+/// calls it under its lock. The calling thread is the one that deletes, replaces, resyncs or pops.
+/// The methods must return at once and must not call the queue. The queue catches a panic and
+/// returns it as an error.
 ///
 /// ```
 /// use k8s_informer::object::{Accessor, Key};
@@ -228,7 +236,7 @@ pub trait ReflectorStore<T>: Send + Sync {
 /// use std::collections::HashMap;
 /// use std::sync::{Arc, Mutex};
 ///
-/// /// The consumer's own map.
+/// /// A map that the consumer keeps.
 /// struct Words(Mutex<HashMap<Key, Arc<String>>>);
 ///
 /// impl KnownObjects<String> for Words {
@@ -243,34 +251,40 @@ pub trait ReflectorStore<T>: Send + Sync {
 /// let known = Words(Mutex::new(HashMap::from([("pod".into(), Arc::new("pod".to_owned()))])));
 /// let accessor = Accessor::new(|word: &String| Ok(word.as_str().into()));
 /// let queue = DeltaFifo::builder(accessor).known_objects(Arc::new(known)).build();
-/// queue.replace(Vec::new(), "7")?; // the server has nothing any more
+/// queue.replace(Vec::new(), "7")?; // the server has no objects left
 /// let deltas = queue.pop(&mut |_, _| Ok(()))?;
 /// assert!(matches!(deltas.newest(), Some(Delta::Deleted(gone)) if gone.is_final_state_unknown()));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[doc(alias = "KeyListerGetter")]
 pub trait KnownObjects<T>: Send + Sync {
-    /// The keys of all objects.
+    /// Returns the keys of all objects.
     fn list_keys(&self) -> Vec<Key>;
 
     /// Returns the object stored under `key`, or `None`. client-go's `GetByKey`.
     ///
     /// # Errors
     ///
-    /// Returns an error if the lookup fails. In the stores of this crate only a policy of an [`ExpirationCache`] can
-    /// fail.
+    /// Returns an error if the lookup fails. Among the stores of this crate, only an
+    /// [`ExpirationCache`] can fail: when its policy panics.
     fn lookup(&self, key: &str) -> Result<Option<Arc<T>>, StoreError>;
 }
 
-/// A whole store: written by a reflector or a controller, read by anyone. client-go's `Store`.
+/// A store that a reflector or controller writes to and any thread reads. client-go's `Store`.
 ///
-/// Ask for an `Arc<dyn Store<T>>` where it is all the same which one it is: [`Indexer`], [`ExpirationCache`],
-/// [`UndeltaStore`] or one of yours. Their implementations document what else these operations do.
+/// Use an `Arc<dyn Store<T>>` where the kind of store does not matter: [`Indexer`],
+/// [`ExpirationCache`], [`UndeltaStore`] or a custom one. Each implementation documents its side
+/// effects.
 ///
-/// What holds for those of this crate: an add and an update are the same, a deletion of what is not there is
-/// no error (S2), a replace that fails has replaced nothing (S4), and objects are shared, not copied, in an
-/// order that means nothing (S11). No user code runs while they are locked, so no call waits for long; and
-/// nobody waits for something to happen in a store, so no call wakes anybody.
+/// The stores of this crate have these properties:
+///
+/// - Add and update do the same.
+/// - Deleting an object that is not stored is not an error.
+/// - A replace that fails changes nothing.
+/// - Objects are shared, not copied. Lists have no particular order.
+/// - No user code runs under their locks, so locks are held only briefly. No call waits for a
+///   change of the content. Only a write to an [`UndeltaStore`] blocks for longer, while it runs
+///   the push function.
 ///
 /// ```
 /// use k8s_informer::{Deleted, Indexer};
@@ -289,26 +303,27 @@ pub trait KnownObjects<T>: Send + Sync {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Store<T>: ReflectorStore<T> + KnownObjects<T> {
-    /// All objects, in no order.
+    /// Returns all objects in no particular order.
     fn list(&self) -> Vec<Arc<T>>;
 
-    /// What is stored under the key of this object.
+    /// Returns the object stored under the key of `object`.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Key`] if the object has no key.
+    /// [`StoreError::Key`] if `object` has no key.
     fn get(&self, object: &T) -> Result<Option<Arc<T>>, StoreError>;
 
-    /// The resourceVersion of the last thing that was written, empty at first.
+    /// Returns the resource version of the last write. It is empty before the first one.
     fn last_store_sync_resource_version(&self) -> String;
 
-    /// Makes several changes at once, in their order: reads of one point in time see all of them or none. A
-    /// [`ThreadSafeStore`] says which reads of an [`Indexer`] are that.
+    /// Applies several changes in order, at one point in time. A read that returns one point in
+    /// time sees all of them or none. [`ThreadSafeStore`] documents which reads of an [`Indexer`]
+    /// do.
     ///
     /// # Errors
     ///
-    /// [`TransactionError`] tells the changes that were not made; the others have been. A store without
-    /// transactions makes none (S7).
+    /// [`TransactionError`] lists the changes that failed. The others have been applied. The
+    /// default implementation, for stores without transactions, applies none.
     fn transaction(&self, changes: Vec<Change<T>>) -> Result<(), TransactionError> {
         Err(TransactionError {
             successful: Vec::new(),
@@ -318,21 +333,22 @@ pub trait Store<T>: ReflectorStore<T> + KnownObjects<T> {
     }
 }
 
-/// One change of a store: see [`ReflectorStore::apply`] and [`Store::transaction`]. client-go's `Transaction`.
+/// One change of a store, for [`ReflectorStore::apply`] and [`Store::transaction`]. client-go's
+/// `Transaction`.
 #[derive(Debug)]
 pub enum Change<T> {
-    /// An object appeared.
+    /// An object was added.
     Add(Arc<T>),
-    /// An object changed.
+    /// An object was modified.
     Update(Arc<T>),
-    /// An object is gone.
+    /// An object was deleted.
     Delete(Deleted<T>),
-    /// All changes up to this resourceVersion have been sent.
+    /// All changes up to this resource version have been delivered.
     Bookmark(String),
 }
 
 impl<T> Change<T> {
-    /// Whether it brings an object.
+    /// Whether the change carries an object to store.
     pub(crate) fn is_write(&self) -> bool {
         matches!(self, Self::Add(_) | Self::Update(_))
     }

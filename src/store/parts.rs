@@ -1,20 +1,21 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A map grows by moving all that it has: of a million entries a sixty-fourth takes a millisecond or two.
+/// The number of parts. A map that grows moves all its entries. With a million entries, moving one
+/// of 64 parts takes one or two milliseconds.
 const PARTS: usize = 64;
 
-/// A map from strings in many small ones, so that no insertion moves a million entries while a lock is held.
+/// A map from strings that consists of many small maps, so that no insertion moves a million
+/// entries under a lock.
 ///
-/// Which part is told by a hash that is only quick: whoever picks names that share a part gets what one
-/// `HashMap`, whose own hash is secret, would be.
+/// A fast hash without a secret selects the part. If keys are chosen to share one part, it performs
+/// like a single `HashMap`, whose own hash is secret.
 pub(super) struct Parts<V> {
-    /// `PARTS` of them, which take no room of their own while they are empty.
+    /// `PARTS` maps, which allocate nothing while they are empty.
     parts: Vec<HashMap<Arc<str>, V>>,
 }
 
 impl<V> Parts<V> {
-    /// With room for this many entries.
     pub(super) fn with_capacity(capacity: usize) -> Self {
         Self {
             parts: (0..PARTS)
@@ -35,7 +36,6 @@ impl<V> Parts<V> {
         self.of(key).get(key)
     }
 
-    /// The keys of each part.
     pub(super) fn keys(&self) -> impl Iterator<Item = impl Iterator<Item = &Arc<str>>> {
         self.parts.iter().map(HashMap::keys)
     }

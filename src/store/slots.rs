@@ -6,35 +6,39 @@ use super::index::Computed;
 use super::parts::Parts;
 use crate::object::Key;
 
-/// Three megabytes: big enough for the system to map them well.
+/// The number of slots in a page. A page takes three megabytes, which is large enough for the
+/// operating system to map efficiently.
 const PAGE: usize = 1 << 16;
 
-/// One generation of a store's content and its indices, without locks and without user code: what one replace
-/// swaps in whole.
+/// The content of a store between two replaces, with its indices. It has no locks and runs no user
+/// code.
 ///
-/// Objects live in numbered slots, so that a list can stop after any of them and go on later, and so that
-/// indices hold numbers, not keys. A slot remembers the index values that its object was filed under: taking
-/// it out again asks nobody, so it can't fail, whatever an index function answers the second time.
+/// Objects are in numbered slots. A list can therefore pause after any slot and continue later, and
+/// indices hold numbers instead of keys. A slot keeps the index values of its object. Removing an
+/// object therefore runs no index function and cannot fail, even if the function would return other
+/// values now.
 ///
-/// Nothing here grows all at once: a single change takes a millisecond at most, however much there is.
+/// No container grows all at once, so a single change takes one or two milliseconds at most, even
+/// with a million objects.
 pub(super) struct Slots<T> {
     by_key: Parts<u32>,
     len: usize,
-    /// Pages of `PAGE` slots; only the last one may be shorter.
+    /// Pages of `PAGE` slots. Only the last page may have fewer.
     pages: Vec<Vec<Option<Slot<T>>>>,
     free: Vec<u32>,
-    /// A handful at most: found by looking at each.
+    /// Few enough to be searched one by one.
     indices: Vec<(u32, Index)>,
-    /// How many keys have ever been inserted: dates the slots.
+    /// The number of keys inserted so far. It gives slots their age.
     inserted: u64,
 }
 
 pub(super) struct Slot<T> {
     pub(super) key: Key,
     pub(super) object: Arc<T>,
-    /// Sorted; the values are shared with the indices.
+    /// Sorted. The strings are shared with the indices.
     values: Box<[(u32, Arc<str>)]>,
-    /// `inserted` when the key came in: tells a list that has begun before from one that begins after.
+    /// The value of `inserted` after the key was inserted. A list skips slots that were born after
+    /// it began.
     pub(super) born: u64,
 }
 
@@ -63,7 +67,7 @@ impl<T> Slots<T> {
         self.len
     }
 
-    /// How many slots there are, empty ones too.
+    /// Returns the number of slots, including empty ones.
     pub(super) fn extent(&self) -> usize {
         match self.pages.last() {
             Some(last) => (self.pages.len() - 1) * PAGE + last.len(),
@@ -71,7 +75,7 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Slots born at or before this are older than now.
+    /// Returns the largest `born` of any slot so far.
     pub(super) fn now(&self) -> u64 {
         self.inserted
     }
@@ -88,7 +92,7 @@ impl<T> Slots<T> {
         &mut self.pages[at as usize / PAGE][at as usize % PAGE]
     }
 
-    /// The filled ones of a range of slots that may reach over the end.
+    /// Returns the filled slots of a range, which may extend past the end.
     pub(super) fn range(&self, from: usize, count: usize) -> impl Iterator<Item = &Slot<T>> {
         let pages = self.pages.get(from / PAGE..).unwrap_or_default();
         pages
@@ -99,10 +103,11 @@ impl<T> Slots<T> {
             .flatten()
     }
 
-    /// Puts an object in; answers the one that was there, to be dropped elsewhere.
+    /// Inserts an object and returns the one that it replaced. The caller drops that after it
+    /// releases its lock.
     pub(super) fn put(&mut self, key: Key, object: Arc<T>, computed: Computed) -> Option<Arc<T>> {
         let next = self.free.last().copied().unwrap_or_else(|| {
-            // Invariant: four billion objects do not fit in memory.
+            // Four billion objects do not fit in memory.
             #[allow(clippy::expect_used)]
             u32::try_from(self.extent()).expect("fewer than 2^32 objects")
         });
@@ -135,8 +140,8 @@ impl<T> Slots<T> {
         None
     }
 
-    /// Takes an object out; answers its slot and, if it was the last, the room that everything took: to be
-    /// dropped elsewhere.
+    /// Removes an object and returns its slot. If that was the last object, also returns all
+    /// allocated memory. The caller drops both after it releases its lock.
     pub(super) fn remove(&mut self, key: &str) -> Option<(Slot<T>, Option<Self>)> {
         let at = self.by_key.of_mut(key).remove(key)?;
         self.len -= 1;
@@ -146,7 +151,7 @@ impl<T> Slots<T> {
             self.free.push(at);
             return Some((slot, None));
         }
-        // Slots never change their number otherwise.
+        // Only an empty store can be shrunk, because slots never move.
         let empty = Self::new(self.indices.iter().map(|(id, _)| *id));
         let room = std::mem::replace(
             self,
@@ -158,7 +163,8 @@ impl<T> Slots<T> {
         Some((slot, Some(room)))
     }
 
-    /// Makes `computed` the values of a slot in those indices that `which` names; touches only what differs.
+    /// Sets the values of a slot to `computed`, for the indices that `which` selects. Changes only
+    /// what differs.
     fn file(&mut self, at: u32, which: impl Fn(u32) -> bool, computed: Computed) {
         let Some(slot) = self.pages[at as usize / PAGE][at as usize % PAGE].as_mut() else {
             return;
@@ -220,18 +226,18 @@ impl<T> Slots<T> {
         slot.values = values.into();
     }
 
-    /// A new index, with nothing in it.
     pub(super) fn add_index(&mut self, id: u32) {
         self.indices.push((id, Index::with_capacity(0)));
     }
 
-    /// Takes an index away, to be dropped elsewhere; the slots must have been cleared of its values.
+    /// Removes an index and returns it. The caller drops it after it releases its lock. No slot may
+    /// have values of this index any more.
     pub(super) fn remove_index(&mut self, id: u32) -> Option<Index> {
         let at = self.indices.iter().position(|(a, _)| *a == id)?;
         Some(self.indices.remove(at).1)
     }
 
-    /// Files every object in all indices, in the order in which they were put in.
+    /// Indexes every object, in the order of the slots.
     pub(super) fn file_all<E>(
         &mut self,
         mut compute: impl FnMut(&Key, &T) -> Result<Computed, E>,
@@ -244,7 +250,7 @@ impl<T> Slots<T> {
         Ok(())
     }
 
-    /// Files an object in some indices only, if it is still the one that is stored.
+    /// Indexes an object in some indices, if it is still the stored one.
     pub(super) fn file_in(&mut self, key: &str, object: &Arc<T>, ids: &[u32], computed: Computed) {
         let Some(&at) = self.by_key.get(key) else {
             return;
@@ -257,14 +263,14 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Takes the values of some indices out of a range of slots.
+    /// Removes the values of some indices from a range of slots.
     pub(super) fn unfile(&mut self, from: usize, count: usize, ids: &[u32]) {
         for at in from..self.extent().min(from.saturating_add(count)) {
             self.file(at as u32, |id| ids.contains(&id), Computed::new());
         }
     }
 
-    /// The filled slots that an index has under a value, from the slot `from` on, with their numbers.
+    /// Returns the filled slots with an index value and their numbers, starting at the slot `from`.
     pub(super) fn indexed(
         &self,
         id: u32,
@@ -278,14 +284,14 @@ impl<T> Slots<T> {
             .filter_map(|&at| Some((at, self.at(at)?)))
     }
 
-    /// How many objects an index has under a value.
+    /// Returns the number of objects with an index value.
     pub(super) fn indexed_len(&self, id: u32, value: &str) -> usize {
         self.index(id)
             .and_then(|index| index.get(value))
             .map_or(0, BTreeSet::len)
     }
 
-    /// The values of an index, a part at a time; which part a value is in never changes.
+    /// Returns the values of an index, one part at a time. A value never moves to another part.
     pub(super) fn values(&self, id: u32) -> impl Iterator<Item = impl Iterator<Item = &Arc<str>>> {
         self.index(id).into_iter().flat_map(Parts::keys)
     }
@@ -309,7 +315,6 @@ mod tests {
         slots.values(id).flatten()
     }
 
-    /// Two indices over random writes: they say what the content says, and hold nothing else.
     #[test]
     fn x2_to_x5_indices_agree_with_the_content() {
         let mut random = Random::new();

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use super::StoreError;
 use crate::object::Key;
 
-/// What a store offers to a reflector that reads lists object by object: so that no list is held twice, what
-/// has not changed is not decoded again, and one object that can't be read does not cost the others.
+/// The part of a store that lets a reflector pass lists object by object.
 ///
-/// A queue of your own that wraps one of the crate's hands out that one's
-/// ([`ReflectorStore::staging`](super::ReflectorStore::staging)). It is asked from the reflector's thread,
-/// while the list arrives; no lock is held.
+/// With it, no list is held in memory twice, unchanged objects are not decoded again, and an
+/// unreadable object does not make the rest of the list fail.
+///
+/// A custom queue that wraps a queue of this crate returns the staging of the wrapped queue from
+/// [`ReflectorStore::staging`](super::ReflectorStore::staging). The reflector calls these methods
+/// from its thread while the list arrives, without a lock.
 ///
 /// ```
 /// use k8s_informer::{DynamicObject, Indexer};
@@ -22,7 +24,7 @@ use crate::object::Key;
 /// let store = Indexer::for_objects();
 /// store.replace(vec![named("a"), named("b"), named("c")], "7")?;
 ///
-/// // A list of "a" and of "b", which can't be decoded.
+/// // A list of "a" and "b", in which "b" cannot be decoded.
 /// let staging = store.staging().unwrap();
 /// let mut list = StagedList { resource_version: "8".into(), ..StagedList::default() };
 /// list.objects.push(staging.prepare(named("a"))?);
@@ -34,48 +36,51 @@ use crate::object::Key;
 /// # Ok::<(), k8s_informer::store::StoreError>(())
 /// ```
 pub trait Staging<T>: Send + Sync {
-    /// The key of the object that has this namespace and name, `None` if only the object can tell.
+    /// Returns the key of the object with this namespace and name, or `None` if the key can only be
+    /// computed from the object.
     fn key_of_name(&self, namespace: &str, name: &str) -> Option<Key>;
 
-    /// The object as it will be kept, and its key: what [`replace_staged`](Self::replace_staged) takes.
+    /// Computes the key of an object and transforms the object. The result is the form that
+    /// [`replace_staged`](Self::replace_staged) takes.
     ///
     /// # Errors
     ///
-    /// It has no key, or the transform fails.
+    /// The object has no key, or the transform fails.
     fn prepare(&self, object: Arc<T>) -> Result<(Key, Arc<T>), StoreError>;
 
-    /// Some state of this object that is kept, not necessarily the newest. The caller tells by its
-    /// resourceVersion whether it is the one in question.
+    /// Returns a stored state of the object with this key, which may not be the newest one. The
+    /// caller compares its resource version.
     fn cached(&self, key: &str) -> Option<Arc<T>>;
 
-    /// Whether everything up to the last list has been processed, and nothing of it has failed: then
+    /// Whether everything up to the last list has been processed without an error. Then
     /// [`cached`](Self::cached) returns no state from before that list.
     ///
-    /// A restored etcd gives a resourceVersion a second time, to another state. The reflector therefore keeps
-    /// cached objects only if this is `true`. A store that keeps what it is given at once returns `true`. A
-    /// queue returns `true` once the consumer has processed the list. The default, `false`, is always
-    /// correct: every object is decoded.
+    /// A restored etcd may assign a resource version again, to a different state. A reflector
+    /// therefore keeps cached objects only if this returns `true`. A store that applies writes at
+    /// once returns `true`. A queue returns `true` when its consumer has processed the list. The
+    /// default is `false`, which is always correct: every object is decoded.
     fn is_settled(&self) -> bool {
         false
     }
 
-    /// As [`ReflectorStore::replace`](super::ReflectorStore::replace), of objects that were prepared, or are
-    /// kept already; and what stands in the gaps stays as it is.
+    /// Replaces the whole content, like
+    /// [`ReflectorStore::replace`](super::ReflectorStore::replace). The objects are prepared or
+    /// already stored. Stored objects that are in the gaps of the list stay as they are.
     ///
     /// # Errors
     ///
-    /// As the implementation says; the reflector lists again.
+    /// The implementation defines when this fails. The reflector lists again.
     fn replace_staged(&self, list: StagedList<T>) -> Result<(), StoreError>;
 }
 
-/// A list as it was read.
+/// A list that a reflector has read object by object.
 #[derive(Debug)]
 pub struct StagedList<T> {
-    /// What could be read, in the order of the list.
+    /// The readable objects with their keys, in the order of the list.
     pub objects: Vec<(Key, Arc<T>)>,
-    /// Of the list.
+    /// The resource version of the list.
     pub resource_version: String,
-    /// What could not be read.
+    /// The objects that could not be read.
     pub gaps: Gaps,
 }
 
@@ -89,7 +94,8 @@ impl<T> Default for StagedList<T> {
     }
 }
 
-/// The objects of a list that could not be read. They are there, so their cached copies have to stay.
+/// The objects of a list that could not be read. They exist on the server, so their cached copies
+/// must stay.
 ///
 /// ```
 /// use k8s_informer::store::Gaps;
@@ -98,7 +104,7 @@ impl<T> Default for StagedList<T> {
 /// assert!(!gaps.cover("default/web-1"));
 /// gaps.add(Some("default/web-0".into()));
 /// assert!(gaps.cover("default/web-0") && !gaps.cover("default/web-1"));
-/// gaps.add(None); // Not even its key could be read: it may be any.
+/// gaps.add(None); // the key is unknown: it may be any object
 /// assert!(gaps.cover("default/web-1"));
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -108,7 +114,8 @@ pub struct Gaps {
 }
 
 impl Gaps {
-    /// One more: by its key, `None` if not even that could be read.
+    /// Adds an object by its key. `None` means that even the key could not be read: the gaps then
+    /// cover every key.
     pub fn add(&mut self, key: Option<Key>) {
         match key {
             Some(key) => {
@@ -118,25 +125,25 @@ impl Gaps {
         }
     }
 
-    /// The object of this key could be read after all.
+    /// Removes the key of an object that could be read after all.
     pub(crate) fn close(&mut self, key: &str) {
-        // There mostly are none, and then nothing need be hashed.
+        // Avoids hashing the key: mostly there are no gaps.
         if !self.keys.is_empty() {
             self.keys.remove(key);
         }
     }
 
-    /// Whether the object of this key may be one of them.
+    /// Whether the object with this key may be one of the unreadable objects.
     pub fn cover(&self, key: &str) -> bool {
         self.any || self.keys.contains(key)
     }
 
-    /// Whether the store has none of them.
+    /// Whether the store is known to have none of these objects.
     pub(crate) fn are_empty_in<T>(&self, staging: &dyn Staging<T>) -> bool {
         !self.any && self.keys.iter().all(|key| staging.cached(key).is_none())
     }
 
-    /// Whether everything could be read.
+    /// Whether all objects could be read.
     pub(crate) fn is_empty(&self) -> bool {
         !self.any && self.keys.is_empty()
     }

@@ -8,12 +8,12 @@ use crate::panic::catch;
 type Error = Box<dyn std::error::Error + Send + Sync>;
 type TransformFn<T> = dyn Fn(Arc<T>) -> Result<Arc<T>, Error> + Send + Sync;
 
-/// Changes every object before it is queued or stored, most often to keep less of it. client-go's
-/// `TransformFunc`.
+/// A function that changes every object before it is queued or stored, usually to reduce its size.
+/// client-go's `TransformFunc`.
 ///
-/// It runs under no lock; a panic in it counts as a failure. It must be idempotent: an object may pass it
-/// twice (K6). It must not change what the key is made of (K4). It never sees tombstones or what a resync
-/// tells again (K5).
+/// It runs without a lock. A panic counts as a failure. The function must be idempotent, because it
+/// may run twice on the same object. It must not change the fields that the key is made of. It does
+/// not run on tombstones or on resynced objects.
 ///
 /// ```
 /// use k8s_informer::store::Transform;
@@ -27,7 +27,7 @@ pub struct Transform<T> {
 }
 
 impl<T> Transform<T> {
-    /// With a function that may answer another object, or fail.
+    /// Creates a transform from a function that may return another object, or fail.
     pub fn new<E: Into<Error>>(
         function: impl Fn(Arc<T>) -> Result<Arc<T>, E> + Send + Sync + 'static,
     ) -> Self {
@@ -36,7 +36,8 @@ impl<T> Transform<T> {
         }
     }
 
-    /// Creates a transform from a function that changes the object in place. The object is cloned if it is shared.
+    /// Creates a transform from a function that changes the object in place. A shared object is
+    /// cloned first.
     pub fn in_place(function: impl Fn(&mut T) + Send + Sync + 'static) -> Self
     where
         T: Clone,
@@ -72,17 +73,18 @@ impl<T> Transform<T> {
         })
     }
 
-    /// Runs it on one object.
+    /// Runs the transform on one object.
     ///
     /// # Errors
     ///
-    /// What the function fails with, as text, or the message of its panic.
+    /// Returns the error of the function as text, or the message of its panic.
     pub fn apply(&self, object: Arc<T>) -> Result<Arc<T>, String> {
         catch(|| (self.function)(object).map_err(|error| error.to_string()))
             .and_then(|result| result)
     }
 
-    /// Runs it, if there is one, on the object of this key.
+    /// Runs the transform on the object with this key. Without a transform, it returns the object
+    /// unchanged.
     pub(crate) fn run(
         this: Option<&Self>,
         key: &Key,

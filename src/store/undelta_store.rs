@@ -8,25 +8,28 @@ use crate::sync::Mutex;
 
 type PushFn<T> = dyn Fn(Vec<Arc<T>>) + Send + Sync;
 
-/// Tells one function everything there is, after each change. client-go's `UndeltaStore`.
+/// A store that passes its whole content to a push function after every change. client-go's
+/// `UndeltaStore`.
 ///
-/// Use it under a [`Reflector`](crate::reflector::Reflector) when you only ever want the whole: to write a
-/// configuration file from all Services, say. For many objects that change often it is the wrong thing: each
-/// change costs a list of all.
+/// Use it with a [`Reflector`](crate::reflector::Reflector) if you only need the complete set of
+/// objects, for example to write a configuration file from all Services. It does not suit many
+/// objects that change often, because every change lists all objects.
 ///
-/// - Each [`add`](Self::add), [`update`](Self::update), [`delete`](Self::delete) and
-///   [`replace`](Self::replace) that did not fail is followed by a push that holds it, also if it changed
-///   nothing (S10). Bookmarks and resyncs push nothing.
-/// - Pushes come one at a time, and each list is one point in time: the last one pushed is what the store
-///   has. The write pushes before it returns, unless a push is under way on another thread, or this write is
-///   made by the push function itself: then the push is left to who is pushing, and one may stand for several
-///   writes.
-/// - A panic of the push function is logged as an error. The write stands and succeeds: there is nothing to
-///   undo, and whoever mirrors a server would list again in vain. The next change pushes everything anyway.
+/// - Every successful [`add`](Self::add), [`update`](Self::update), [`delete`](Self::delete) and
+///   [`replace`](Self::replace) is followed by a push that includes it, even if it changed nothing.
+///   Bookmarks and resyncs do not push.
+/// - Pushes run one at a time. Each list is one point in time, and the last pushed list equals the
+///   content of the store.
+/// - A write normally pushes before it returns. If another thread is pushing, or if the push
+///   function itself makes the write, the running push is followed by another one. That push may
+///   cover several writes.
+/// - A panic of the push function is logged as an error. The write still succeeds, because it
+///   cannot be undone and listing again would not help. The next change pushes the whole content
+///   again.
 ///
-/// **Blocking.** A write takes as long as the push function does. No lock is held while that runs: reads go
-/// on, and so do writes of other threads. Beside the store's lock there is one for whose turn it is to push;
-/// nobody waits on it.
+/// **Blocking.** A write blocks while it runs the push function. No lock is held meanwhile, so
+/// reads and the writes of other threads continue. Besides the lock of the store, a second lock
+/// guards the state of the push. No thread waits for that state to change.
 ///
 /// ```
 /// use k8s_informer::Deleted;
@@ -47,22 +50,24 @@ type PushFn<T> = dyn Fn(Vec<Arc<T>>) + Send + Sync;
 pub struct UndeltaStore<T> {
     store: Indexer<T>,
     push: Box<PushFn<T>>,
-    /// Whose turn it is to push. Innermost: held for a look and a change of it, never while something is
-    /// pushed. Nobody waits for it to change: who finds a push under way leaves word and goes.
+    /// Guards which thread pushes. Innermost lock: it is held only to read and change the state,
+    /// never during a push. No thread waits for a change. A thread that finds a push running sets
+    /// `PushingAgain` and returns.
     push_state: Mutex<PushState>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 enum PushState {
     Idle,
-    /// Some thread lists and pushes.
+    /// A thread lists and pushes.
     Pushing,
-    /// And it has to do so again: something was written meanwhile.
+    /// A write happened during the push, so the pushing thread must push again.
     PushingAgain,
 }
 
 impl<T: 'static> UndeltaStore<T> {
-    /// An empty one; `push` is given the whole content after each change, in no order.
+    /// Creates an empty store. It calls `push` with all objects after every change, in no
+    /// particular order.
     pub fn new(accessor: Accessor<T>, push: impl Fn(Vec<Arc<T>>) + Send + Sync + 'static) -> Self {
         Self {
             store: Indexer::new(accessor, Indexers::new()),
@@ -73,12 +78,12 @@ impl<T: 'static> UndeltaStore<T> {
 }
 
 impl<T> UndeltaStore<T> {
-    /// The object with this key.
+    /// Returns the object stored under `key`.
     pub fn get_by_key(&self, key: &str) -> Option<Arc<T>> {
         self.store.get_by_key(key)
     }
 
-    /// Sees to it that what has just been written is pushed.
+    /// Makes sure that the last write is pushed, on this thread or on the thread that is pushing.
     fn pushed(&self) {
         {
             let mut push_state = self.push_state.lock();
@@ -91,7 +96,7 @@ impl<T> UndeltaStore<T> {
         loop {
             let everything = self.store.snapshot().0;
             if let Err(message) = catch(|| (self.push)(everything)) {
-                // If the logger panics too, nobody is left to tell.
+                // The logger may panic as well. There is nothing left to do then.
                 drop(catch(|| {
                     log::error!("the push function of an UndeltaStore: {message}");
                 }));
@@ -107,42 +112,46 @@ impl<T> UndeltaStore<T> {
 }
 
 impl<T: Send + Sync> ReflectorStore<T> for UndeltaStore<T> {
-    /// Stores an object, in place of the one with its key if there is one, and pushes.
+    /// Stores an object and pushes. It replaces the object with the same key.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Key`] if it has no key: nothing has changed then, and nothing is pushed.
+    /// [`StoreError::Key`] if the object has no key. Then nothing has changed, and nothing is
+    /// pushed.
     fn add(&self, object: Arc<T>) -> Result<(), StoreError> {
         self.store.add(object)?;
         self.pushed();
         Ok(())
     }
 
-    /// The same as [`add`](Self::add).
+    /// Stores an object and pushes, like [`add`](Self::add).
     ///
     /// # Errors
     ///
-    /// As [`add`](Self::add).
+    /// As for [`add`](Self::add).
     fn update(&self, object: Arc<T>) -> Result<(), StoreError> {
         self.add(object)
     }
 
-    /// Takes an object out, and pushes, also if it was not there.
+    /// Removes an object and pushes, even if the object is not stored.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Key`] if it has no key: nothing has changed then, and nothing is pushed.
+    /// [`StoreError::Key`] if the object has no key. Then nothing has changed, and nothing is
+    /// pushed.
     fn delete(&self, gone: Deleted<T>) -> Result<(), StoreError> {
         self.store.delete(gone)?;
         self.pushed();
         Ok(())
     }
 
-    /// These are all the objects, of several with one key the last; pushes once.
+    /// Replaces all objects and pushes once. If several objects have the same key, the last one is
+    /// stored.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Key`] if one of them has no key: nothing has changed then, and nothing is pushed.
+    /// [`StoreError::Key`] if one of the objects has no key. Then nothing has changed, and nothing
+    /// is pushed.
     fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
         self.store.replace(objects, resource_version)?;
         self.pushed();
@@ -155,7 +164,7 @@ impl<T: Send + Sync> ReflectorStore<T> for UndeltaStore<T> {
 }
 
 impl<T: Send + Sync> KnownObjects<T> for UndeltaStore<T> {
-    /// All keys, in no order.
+    /// Returns all keys in no particular order.
     fn list_keys(&self) -> Vec<Key> {
         self.store.list_keys()
     }
@@ -166,21 +175,22 @@ impl<T: Send + Sync> KnownObjects<T> for UndeltaStore<T> {
 }
 
 impl<T: Send + Sync> Store<T> for UndeltaStore<T> {
-    /// All objects, in no order.
+    /// Returns all objects in no particular order.
     fn list(&self) -> Vec<Arc<T>> {
         self.store.list()
     }
 
-    /// What is stored under the key of this object.
+    /// Returns the object stored under the key of `object`.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Key`] if the object has no key.
+    /// [`StoreError::Key`] if `object` has no key.
     fn get(&self, object: &T) -> Result<Option<Arc<T>>, StoreError> {
         self.store.get(object)
     }
 
-    /// The resourceVersion of the last thing that was written; it may go back (X9). Empty at first.
+    /// Returns the resource version of the last write. It may be older than the one before. It is
+    /// empty before the first write.
     fn last_store_sync_resource_version(&self) -> String {
         self.store.last_store_sync_resource_version()
     }

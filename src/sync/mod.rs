@@ -1,7 +1,9 @@
-//! Everything that blocks or races, named once: locks, condvars, channels, atomics and threads.
+//! The only source of blocking and racing primitives: locks, condvars, channels, atomics and
+//! threads.
 //!
-//! In interleaving tests (the package `tests/shuttle`, built with `cfg(shuttle)`) these are replacements that let a
-//! scheduler choose the next thread at each call. Those tests are the modules called `shuttle_tests`.
+//! In interleaving tests (the package `tests/shuttle`, built with `cfg(shuttle)`), they are
+//! replaced so that a scheduler chooses the next thread at each call. These tests are in the
+//! modules named `shuttle_tests`.
 
 #[cfg(test)]
 #[cfg(shuttle)]

@@ -6,9 +6,9 @@ use crate::stop::Stop;
 use crate::sync::{Condvar, Mutex};
 use crate::time::Clock;
 
-/// A clock that stands still until a test turns it.
+/// A clock that only moves when a test advances it.
 ///
-/// Clones are the same clock.
+/// Clones share the same time.
 ///
 /// ```
 /// use k8s_informer::testing::FakeClock;
@@ -33,9 +33,9 @@ pub struct FakeClock {
 
 struct Shared {
     start: Instant,
-    /// Innermost.
+    /// This is an innermost lock: no other lock is taken while it is held.
     state: Mutex<State>,
-    /// Waits for a change of `state`, or for a stop; woken by `advance`, by each wait that begins, and by
+    /// Notified of changes of `state` and of stops: by `advance`, by each wait that begins, and by
     /// the stop.
     changed: Condvar,
 }
@@ -47,7 +47,7 @@ struct State {
 }
 
 impl FakeClock {
-    /// It begins at the real time of now.
+    /// Creates a clock that starts at the current real time.
     pub fn new() -> Self {
         let shared = Shared {
             start: Instant::now(),
@@ -59,7 +59,7 @@ impl FakeClock {
         }
     }
 
-    /// Turns the clock forward, and wakes whoever has waited long enough.
+    /// Advances the clock and wakes all waits whose time has passed.
     pub fn advance(&self, by: Duration) {
         let mut state = self.shared.state.lock();
         state.elapsed = state.elapsed.saturating_add(by);
@@ -67,8 +67,8 @@ impl FakeClock {
         self.shared.changed.notify_all();
     }
 
-    /// Blocks until this many waits have begun in all, or, in real time, until `timeout`; says whether they
-    /// have.
+    /// Blocks until at least `count` waits have begun since the clock was created. Returns `false`
+    /// after `timeout`, in real time.
     pub fn until_waits(&self, count: usize, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
         let mut state = self.shared.state.lock();
@@ -85,7 +85,7 @@ impl FakeClock {
         true
     }
 
-    /// How long each wait so far was asked to be, in the order in which they began.
+    /// Returns the requested durations of all waits so far, in the order in which they began.
     pub fn waits(&self) -> Vec<Duration> {
         self.shared.state.lock().waits.clone()
     }
@@ -105,7 +105,8 @@ impl Clock for FakeClock {
     fn wait(&self, duration: Duration, stop: &Stop) -> bool {
         let shared = Arc::clone(&self.shared);
         let _wakes = stop.on_stop(move || {
-            // The lock, so that the wake-up can't fall between a waiter's look at the stop and its wait.
+            // Takes the lock, so that the wake-up cannot fall between a waiter's check and its
+            // wait.
             let _state = shared.state.lock();
             shared.changed.notify_all();
         });

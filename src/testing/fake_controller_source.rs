@@ -12,11 +12,13 @@ use crate::stop::{Stop, Subscription};
 use crate::sync::{Condvar, Mutex};
 use crate::wire::ListOptions;
 
-/// A kind of objects in memory that a test changes and an informer lists and watches: without a server, and
-/// with changes that a watch misses. client-go's `FakeControllerSource`.
+/// An in-memory source of objects of one kind, without a server. A test changes the objects, and an
+/// informer lists and watches them. Watches can miss changes on request. client-go's
+/// `FakeControllerSource`.
 ///
-/// Each change has the next resourceVersion, counted from 1, and is remembered for watches that ask for what
-/// came after an older one (FS1, FS2). Selectors and pages are not regarded. Clones are the same source.
+/// Each change gets the next resourceVersion, starting at 1. The source keeps all changes for
+/// watches that start at an older version. It ignores selectors and page limits. Clones share the
+/// same source.
 ///
 /// ```
 /// use k8s_informer::testing::FakeControllerSource;
@@ -34,7 +36,7 @@ use crate::wire::ListOptions;
 /// std::thread::scope(|scope| {
 ///     scope.spawn(|| informer.run(&stop));
 ///     informer.synced().wait();
-///     // A deletion that the watch misses is found out by the list that follows its end.
+///     // The watch misses this deletion. The list after the end of the watch detects it.
 ///     source.delete_drop_watch(json!({ "metadata": { "name": "a" } }));
 ///     source.reset_watch();
 ///     assert_eq!(&*events.recv().unwrap(), "a");
@@ -49,71 +51,71 @@ pub struct FakeControllerSource {
 
 #[derive(Default)]
 struct Shared {
-    /// Innermost.
+    /// This is an innermost lock: no other lock is taken while it is held.
     state: Mutex<State>,
-    /// Waits for a change of `state`, or for a stop; woken by each change, by each reset and by the stop.
+    /// Notified of changes of `state` and of stops: by each change, by each reset and by the stop.
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     version: u64,
-    /// By namespace, name and UID (FS5).
+    /// The objects by namespace, name and UID.
     items: BTreeMap<[String; 3], Value>,
     changes: Vec<Change>,
-    /// What came up to this version is forgotten.
+    /// Changes up to this version are not available anymore.
     forgotten: u64,
-    /// How often watches were reset: those of earlier times have ended.
+    /// The number of resets. A watch that began before the last reset has ended.
     resets: u64,
     list_error: Option<Error>,
 }
 
 struct Change {
     version: u64,
-    /// Whether the watches that were open then are not told.
+    /// Whether watches that were open at that time do not receive it.
     dropped: bool,
     frame: String,
 }
 
 impl FakeControllerSource {
-    /// Without objects.
+    /// Creates a source without objects.
     pub fn new() -> Self {
         Self {
             shared: Arc::default(),
         }
     }
 
-    /// An object appears. Answers it with its resourceVersion.
+    /// Adds an object and returns it with its resourceVersion.
     pub fn add(&self, object: Value) -> Value {
         self.change("ADDED", object, false)
     }
 
-    /// An object changes. Answers it with its resourceVersion.
+    /// Replaces an object and returns it with its resourceVersion.
     pub fn modify(&self, object: Value) -> Value {
         self.change("MODIFIED", object, false)
     }
 
-    /// An object is gone. Answers its last state, with the resourceVersion of the deletion.
+    /// Deletes an object and returns its last state, with the resourceVersion of the deletion.
     pub fn delete(&self, object: Value) -> Value {
         self.change("DELETED", object, false)
     }
 
-    /// As [`add`](Self::add), but no watch that is open is told (FS3).
+    /// Like [`add`](Self::add), but open watches do not receive the event.
     pub fn add_drop_watch(&self, object: Value) -> Value {
         self.change("ADDED", object, true)
     }
 
-    /// As [`modify`](Self::modify), but no watch that is open is told.
+    /// Like [`modify`](Self::modify), but open watches do not receive the event.
     pub fn modify_drop_watch(&self, object: Value) -> Value {
         self.change("MODIFIED", object, true)
     }
 
-    /// As [`delete`](Self::delete), but no watch that is open is told.
+    /// Like [`delete`](Self::delete), but open watches do not receive the event.
     pub fn delete_drop_watch(&self, object: Value) -> Value {
         self.change("DELETED", object, true)
     }
 
-    /// Ends all watches and forgets all changes: whoever watched has to list (FS4).
+    /// Ends all watches and drops all recorded changes, so that clients have to relist.
     pub fn reset_watch(&self) {
         let mut state = self.shared.state.lock();
         state.resets += 1;
@@ -123,12 +125,12 @@ impl FakeControllerSource {
         self.shared.changed.notify_all();
     }
 
-    /// With which error lists fail, until it is taken back with `None`.
+    /// Sets the error with which lists fail. `None` lets them succeed again.
     pub fn set_list_error(&self, error: Option<Error>) {
         self.shared.state.lock().list_error = error;
     }
 
-    /// The resourceVersion of the last change; 0 before the first.
+    /// Returns the resourceVersion of the last change, or 0 before the first one.
     pub fn resource_version(&self) -> u64 {
         self.shared.state.lock().version
     }
@@ -184,8 +186,8 @@ impl ListerWatcher for FakeControllerSource {
         ))
     }
 
-    /// Needs a resourceVersion that is a number; one that is forgotten is an error `Expired`, one that is yet
-    /// to come another error (FS2).
+    /// Requires a numeric resourceVersion. A version before the last reset fails with `Expired`,
+    /// and a future version with another error.
     fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
         let after = options.resource_version.as_deref().unwrap_or_default();
         let Ok(after) = after.parse::<u64>() else {
@@ -210,7 +212,8 @@ impl ListerWatcher for FakeControllerSource {
         drop(state);
         let shared = Arc::clone(&self.shared);
         let wakes = stop.on_stop(move || {
-            // The lock, so that the wake-up can't fall between a reader's look at the stop and its wait.
+            // Takes the lock, so that the wake-up cannot fall between a reader's check and its
+            // wait.
             let _state = shared.state.lock();
             shared.changed.notify_all();
         });
@@ -242,11 +245,12 @@ impl fmt::Debug for FakeControllerSource {
 
 struct Watch {
     shared: Arc<Shared>,
-    /// What came up to this version has been read.
+    /// The version of the last change that was read.
     after: u64,
-    /// The version when it was opened: what came before is told even if it was dropped.
+    /// The newest version when the watch began. Older changes are delivered even if they were
+    /// dropped.
     opened: u64,
-    /// How many resets there had been then.
+    /// The number of resets when the watch began.
     resets: u64,
     rest: Vec<u8>,
     stop: Stop,

@@ -10,9 +10,10 @@ use crate::stop::Stop;
 use crate::sync::{Condvar, Mutex};
 use crate::wire::ListOptions;
 
-/// A [`ListerWatcher`] that answers from a script, whatever it is asked, and writes down what it was asked.
+/// A [`ListerWatcher`] that returns scripted responses, whatever the request, and records the
+/// requests.
 ///
-/// When the script is over it keeps whoever asks waiting until the stop. Clones are the same script.
+/// After the last response, further requests block until the stop. Clones share the same script.
 ///
 /// ```
 /// use k8s_informer::testing::{Answer, Request, ScriptedListerWatcher};
@@ -45,10 +46,10 @@ pub struct ScriptedListerWatcher {
 }
 
 struct Shared {
-    /// Innermost.
+    /// This is an innermost lock: no other lock is taken while it is held.
     state: Mutex<State>,
-    /// Waits for a change of `state`; woken by every request and by every body that has been read to where
-    /// it goes no further.
+    /// Notified of changes of `state`: by every request, and by every body that has been read to
+    /// its end.
     changed: Condvar,
 }
 
@@ -58,18 +59,18 @@ struct State {
     read: usize,
 }
 
-/// What a [`ScriptedListerWatcher`] was asked.
+/// A request that a [`ScriptedListerWatcher`] received.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Request {
-    /// A LIST.
+    /// A LIST request.
     List(ListOptions),
-    /// A WATCH.
+    /// A WATCH request.
     Watch(ListOptions),
 }
 
 impl Request {
-    /// The options of the request.
+    /// Returns the options of the request.
     pub fn options(&self) -> &ListOptions {
         match self {
             Self::List(options) | Self::Watch(options) => options,
@@ -77,7 +78,7 @@ impl Request {
     }
 }
 
-/// What a [`ScriptedListerWatcher`] answers.
+/// A response of a [`ScriptedListerWatcher`].
 #[derive(Debug)]
 pub struct Answer {
     result: Result<Vec<u8>, Error>,
@@ -92,7 +93,7 @@ enum End {
 }
 
 impl Answer {
-    /// A body that ends in order.
+    /// Returns a response with a complete body.
     pub fn body(body: impl Into<Vec<u8>>) -> Self {
         Self {
             result: Ok(body.into()),
@@ -100,7 +101,8 @@ impl Answer {
         }
     }
 
-    /// A body after which nothing comes until the stop. A line end is added.
+    /// Returns a response that stays open after `body` until the stop. A newline is appended to
+    /// `body`.
     pub fn open(body: impl Into<Vec<u8>>) -> Self {
         let mut body = body.into();
         body.push(b'\n');
@@ -110,7 +112,7 @@ impl Answer {
         }
     }
 
-    /// A body after which the connection breaks.
+    /// Returns a response whose connection breaks after `body`.
     pub fn broken(body: impl Into<Vec<u8>>) -> Self {
         Self {
             result: Ok(body.into()),
@@ -118,7 +120,7 @@ impl Answer {
         }
     }
 
-    /// No body, but an error.
+    /// Returns an error instead of a response.
     pub fn error(error: Error) -> Self {
         Self {
             result: Err(error),
@@ -128,7 +130,7 @@ impl Answer {
 }
 
 impl ScriptedListerWatcher {
-    /// Answers these, one a request.
+    /// Creates a script with one response per request.
     pub fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
         let state = State {
             answers: answers.into_iter().collect(),
@@ -145,7 +147,8 @@ impl ScriptedListerWatcher {
         }
     }
 
-    /// Says that a watch may ask for the objects that are there, too: then the first request is such a watch.
+    /// Declares support for streaming lists. A reflector then starts with a watch that requests the
+    /// initial objects.
     #[must_use]
     pub fn with_watch_list(self) -> Self {
         Self {
@@ -154,18 +157,18 @@ impl ScriptedListerWatcher {
         }
     }
 
-    /// What was asked so far.
+    /// Returns the requests received so far.
     pub fn requests(&self) -> Vec<Request> {
         self.shared.state.lock().requests.clone()
     }
 
-    /// Blocks until this many requests were made, or until `timeout`; says whether they were.
+    /// Blocks until at least `requests` requests were received. Returns `false` after `timeout`.
     pub fn until_requests(&self, requests: usize, timeout: Duration) -> bool {
         self.until(timeout, |state| state.requests.len() >= requests)
     }
 
-    /// Blocks until this many bodies have been read whole, so that what they said has been dealt with, or
-    /// until `timeout`; says whether they have.
+    /// Blocks until at least `bodies` response bodies were read to the end, so that their content
+    /// has been processed. Returns `false` after `timeout`.
     pub fn until_read(&self, bodies: usize, timeout: Duration) -> bool {
         self.until(timeout, |state| state.read >= bodies)
     }
@@ -247,7 +250,7 @@ impl Read for ScriptedBody {
         if length > 0 {
             return Ok(length);
         }
-        // Whoever reads on has dealt with what came before.
+        // A reader that reads again has processed the data before.
         if !std::mem::replace(&mut self.whole, true) {
             self.script.shared.state.lock().read += 1;
             self.script.shared.changed.notify_all();

@@ -3,7 +3,7 @@
 //! | type | purpose | Go |
 //! |---|---|---|
 //! | [`Clock`], [`RealClock`] | the time, and waits that a [`Stop`] ends | `clock.Clock` |
-//! | [`Backoff`] | growing waits with jitter | `wait.Backoff` |
+//! | [`Backoff`] | growing delays with jitter | `wait.Backoff` |
 //!
 //! ```
 //! use k8s_informer::time::Backoff;
@@ -23,16 +23,16 @@ use std::time::{Duration, Instant};
 pub(crate) use self::token_bucket::{TokenBucket, nanoseconds};
 use crate::stop::Stop;
 
-/// Tells the time and waits. [`RealClock`] outside of tests.
+/// A source of time that can also wait. Outside of tests, use [`RealClock`].
 pub trait Clock: Send + Sync + 'static {
-    /// Now, on a clock that never goes back.
+    /// Returns the current time. The clock is monotonic.
     fn now(&self) -> Instant;
 
-    /// Blocks for this long, or until `stop` is given; says whether the time has passed.
+    /// Blocks for `duration`, or until `stop` is set. Returns whether the full duration has passed.
     fn wait(&self, duration: Duration, stop: &Stop) -> bool;
 }
 
-/// The machine's monotonic clock.
+/// The monotonic clock of the operating system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealClock;
 
@@ -46,11 +46,11 @@ impl Clock for RealClock {
     }
 }
 
-/// How long to wait between tries: grows with each one, up to a cap, and is spread by chance so that a
-/// thousand clients of one server do not come back together.
+/// Delays between attempts, which grow up to a cap. Jitter spreads them, so that a thousand clients
+/// of one server do not retry at the same time.
 ///
-/// The default is the reflector's of client-go (L2): 0.8 s, doubled up to 30 s, and each wait a random one
-/// between that and twice that.
+/// The default is that of client-go's reflector: the delay starts at 0.8 s and doubles up to 30 s.
+/// Jitter then multiplies each delay by a random factor between 1 and 2.
 #[derive(Clone, Debug)]
 pub struct Backoff {
     base: Duration,
@@ -62,8 +62,10 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// From the first wait, the factor from one to the next, and the cap; each wait `d` becomes one between
-    /// `d` and `d × (1 + jitter)`.
+    /// Creates a back-off with the first delay `base`, the growth `factor`, and the maximum `cap`.
+    /// With jitter, a delay `d` becomes a random one between `d` and `d × (1 + jitter)`.
+    ///
+    /// A `factor` below 1 counts as 1, and a negative `jitter` as 0.
     pub fn new(base: Duration, factor: f64, cap: Duration, jitter: f64) -> Self {
         Self {
             base,
@@ -75,7 +77,7 @@ impl Backoff {
         }
     }
 
-    /// How long to wait this time.
+    /// Returns the delay before the next attempt.
     ///
     /// ```
     /// use k8s_informer::time::Backoff;
@@ -93,13 +95,13 @@ impl Backoff {
         times(wait, 1.0 + self.jitter * self.random.unit())
     }
 
-    /// Starts again with the first wait: what was tried works.
+    /// Restarts with the first delay. Call this after a success.
     pub fn reset(&mut self) {
         self.next = self.base;
     }
 }
 
-/// The longest wait there is, where `mul_f64` would panic.
+/// Returns the maximum duration where `mul_f64` would panic.
 fn times(wait: Duration, factor: f64) -> Duration {
     Duration::try_from_secs_f64(wait.as_secs_f64() * factor).unwrap_or(Duration::MAX)
 }
@@ -115,8 +117,8 @@ impl Default for Backoff {
     }
 }
 
-/// Chance enough to spread waits: SplitMix64, seeded by the standard library's own source of randomness. A
-/// clone goes its own way.
+/// A random generator that is good enough for jitter: SplitMix64, seeded by the standard library's
+/// `RandomState`. A clone gets its own seed.
 #[derive(Debug)]
 pub(crate) struct Random(u64);
 
@@ -131,7 +133,7 @@ impl Random {
         Self(RandomState::new().hash_one(0))
     }
 
-    /// The same numbers each time.
+    /// Creates a generator that always returns the same sequence.
     #[cfg(test)]
     pub(crate) fn seeded(seed: u64) -> Self {
         Self(seed)
@@ -145,7 +147,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Uniform in [0, 1).
+    /// Returns a number from the uniform distribution over [0, 1).
     pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
@@ -156,8 +158,8 @@ impl Random {
     }
 }
 
-/// How long the processing of some items takes if it is slow: so long for each of them, but never more than
-/// `most`.
+/// Returns the duration from which the processing of `items` items counts as slow: `each` per item,
+/// at most `most`.
 pub(crate) fn slow(items: usize, each: Duration, most: Duration) -> Duration {
     each.saturating_mul(u32::try_from(items).unwrap_or(u32::MAX))
         .min(most)

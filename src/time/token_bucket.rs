@@ -3,10 +3,10 @@ use std::time::{Duration, Instant};
 use super::Clock;
 use crate::sync::Mutex;
 
-/// The longest wait in Go, for a token that never comes.
+/// The longest duration in Go, for a token that never becomes available.
 const NEVER: Duration = Duration::from_nanos(i64::MAX as u64);
 
-/// A bucket that fills steadily and from which each event takes a token. Go's `x/time/rate`.
+/// A token bucket that refills at a constant rate. Go's `x/time/rate`.
 #[derive(Debug)]
 pub(crate) struct TokenBucket {
     per_second: f64,
@@ -17,17 +17,17 @@ pub(crate) struct TokenBucket {
 
 #[derive(Debug)]
 struct Level {
-    /// Negative if tokens are owed.
+    /// The number of tokens at time `at`. Negative if tokens are reserved in advance.
     tokens: f64,
-    /// When that was so. `None` at first.
+    /// The time of the last reservation, `None` before the first.
     at: Option<Instant>,
 }
 
 impl TokenBucket {
     /// Returns a full bucket of `burst` tokens.
     ///
-    /// Without new tokens each second, the first ones are all there are. Without a burst no token ever comes, unless
-    /// infinitely many come each second.
+    /// With a rate of zero, the initial tokens are the only ones. With a burst of zero, no token
+    /// ever becomes available, unless the rate is infinite.
     pub(crate) fn new(per_second: f64, burst: usize) -> Self {
         let level = Mutex::new(Level {
             tokens: burst as f64,
@@ -40,7 +40,7 @@ impl TokenBucket {
         }
     }
 
-    /// Takes a token, and returns how long it takes until it is there.
+    /// Reserves a token, and returns the time until it is available.
     pub(crate) fn reserve(&self, clock: &dyn Clock) -> Duration {
         if self.per_second == f64::INFINITY {
             return Duration::ZERO;
@@ -50,7 +50,7 @@ impl TokenBucket {
         }
         let now = clock.now();
         let mut level = self.level.lock();
-        // A thread that has read the clock earlier may lock later.
+        // Another thread may have read a later time and locked first.
         let at = level.at.map_or(now, |at| at.max(now));
         let passed = level.at.map_or(Duration::ZERO, |before| at - before);
         let tokens = (level.tokens + self.tokens_in(passed)).min(self.burst as f64) - 1.0;
@@ -68,7 +68,7 @@ impl TokenBucket {
 
     fn tokens_in(&self, time: Duration) -> f64 {
         if self.per_second > 0.0 {
-            // Go's Duration.Seconds, to the last bit.
+            // The same formula as Go's `Duration.Seconds`, for identical rounding.
             (time.as_secs() as f64 + f64::from(time.subsec_nanos()) / 1e9) * self.per_second
         } else {
             0.0
@@ -84,7 +84,7 @@ impl TokenBucket {
     }
 }
 
-/// As many as Go's `Duration` holds; `None` for more.
+/// Converts nanoseconds, or returns `None` for more than Go's `Duration` can hold.
 pub(crate) fn nanoseconds(number: f64) -> Option<Duration> {
     (number < i64::MAX as f64).then(|| Duration::from_nanos(number as u64))
 }

@@ -10,17 +10,18 @@ use crate::json::Peek;
 use crate::object::{GroupVersionKind, Key, Object, namespaced_key};
 use crate::{json, panic, stack, wire};
 
-/// The functions that decode a `T`: the only place where its `Deserialize` is instantiated.
+/// The functions that decode a `T`. The `Deserialize` implementation of `T` is only instantiated
+/// here.
 pub(crate) struct Decode<T> {
     decode: fn(&[u8]) -> Result<T, serde_json::Error>,
-    /// Explains why `decode` failed.
+    /// Explains an error of `decode`.
     explain: fn(&[u8], &serde_json::Error) -> DecodeError,
 }
 
 impl<T: DeserializeOwned + Send> Decode<T> {
     pub(crate) fn new() -> Self {
         Self {
-            // serde_json would validate each string on its own.
+            // Validates UTF-8 once. serde_json would validate each string separately.
             decode: |json| match str::from_utf8(json) {
                 Ok(text) => json::from_str(text),
                 Err(_) => decode_error::from_slice(json),
@@ -38,18 +39,19 @@ impl<T> Clone for Decode<T> {
     }
 }
 
-/// Configuration for a [`Decoder`].
+/// Options for a [`Decoder`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DecodeOptions {
     pub(crate) skip: FieldPaths,
     pub(crate) limits: DecodeLimits,
-    /// Whether errors include the texts of custom `Deserialize` implementations, which may contain values.
+    /// Whether errors include the messages of custom `Deserialize` implementations, which may
+    /// contain values.
     pub(crate) show_custom_errors: bool,
-    /// The kind of the objects. `None` to accept every kind.
+    /// The kind of the objects. `None` accepts every kind.
     pub(crate) expected_kind: Option<GroupVersionKind>,
-    /// Objects of other shards are not decoded.
+    /// The shard whose objects are decoded. Other objects are skipped.
     pub(crate) shard: Option<Shard>,
-    /// Whether it decodes on threads whose stack may be too small for deeply nested objects.
+    /// Whether the decoder runs on threads whose stack may be too small for deeply nested objects.
     pub(crate) small_stack: bool,
 }
 
@@ -67,7 +69,8 @@ pub(crate) struct Decoder<T> {
 struct Expected {
     kind: GroupVersionKind,
     api_version: String,
-    /// How an API server begins such an object. Checked first: it decides nearly always.
+    /// The first bytes of such an object from an API server. They are compared first, because they
+    /// nearly always match.
     beginnings: [Vec<u8>; 2],
 }
 
@@ -78,25 +81,25 @@ pub(crate) struct Unreadable {
     name: String,
     /// Whether namespace and name identify the object.
     is_identified: bool,
-    /// Its key in the store, if the store returned it.
+    /// The key of the object in the store, if the store returned it.
     pub(crate) key: Option<Key>,
     pub(crate) resource_version: String,
-    /// Says what is wrong, but not with which object.
+    /// The error, without the name of the object.
     error: Error,
 }
 
-/// A watch event.
+/// The result of decoding a watch event.
 pub(crate) enum Decoded<T> {
     Object(T),
-    /// The object that the caller already has in this version.
+    /// The caller already has the object in this version.
     Unchanged(Key, Arc<T>),
-    /// An object of another shard.
+    /// The object belongs to another shard.
     OtherShard {
         resource_version: String,
     },
-    /// The frame is valid, but its object can't be decoded.
+    /// The frame is valid, but its object cannot be decoded.
     Unreadable(Unreadable),
-    /// The object has another kind than expected (W9).
+    /// The object does not have the expected kind (W9).
     OtherKind(Unreadable),
     Bookmark {
         resource_version: String,
@@ -105,20 +108,20 @@ pub(crate) enum Decoded<T> {
     Error(Error),
 }
 
-/// A list item.
+/// The result of decoding a list item.
 pub(crate) enum DecodedItem<T> {
     Object(T),
-    /// An object without a kind, in a list that has not named its own kind yet.
+    /// An object without a kind, before the list has named its own kind.
     Unnamed(T),
-    /// The object that the caller already has in this version.
+    /// The caller already has the object in this version.
     Unchanged(Key, Arc<T>),
-    /// An object of another shard.
+    /// The object belongs to another shard.
     OtherShard,
 }
 
-/// Why a frame is no event.
+/// The reason why a frame is not an event.
 pub(crate) enum BadFrame {
-    /// It has several events.
+    /// The frame contains several events.
     Several,
     Malformed(Error),
 }
@@ -153,8 +156,8 @@ impl<T> Decoder<T> {
         self.options.limits
     }
 
-    /// Checks that a list of this kind can have the expected objects. The authors of custom resources name their
-    /// lists as they like.
+    /// Checks that a list of this kind can contain the expected objects. Custom resources may use
+    /// any list kind.
     pub(crate) fn check_list(&self, api_version: &str, kind: &str) -> Result<(), Error> {
         let Some(Expected {
             kind: expected,
@@ -200,7 +203,8 @@ impl<T> Decoder<T> {
         };
         let cut = self.options.skip.cut(bytes, self.buffer.bytes());
         let decoded = match decode(cut) {
-            // A skipped field may be required. If not, the error of the whole object has the right position.
+            // A skipped field may be required. If it is not, the error for the whole object has the
+            // right position.
             Err(_) | Ok(Err(_)) if cut.len() < bytes.len() => decode(bytes),
             decoded => decoded,
         };
@@ -218,7 +222,7 @@ impl<T> Decoder<T> {
 }
 
 impl<T: Object> Decoder<T> {
-    /// Decodes a list item. `head` is what the list said of itself before its items.
+    /// Decodes a list item. `head` is the metadata that the list sent before its items.
     pub(crate) fn list_item(
         &mut self,
         bytes: &[u8],
@@ -244,7 +248,7 @@ impl<T: Object> Decoder<T> {
         Ok(DecodedItem::Object(object))
     }
 
-    /// Sets `apiVersion` and `kind` of a list item from its list, if it has none.
+    /// Sets `apiVersion` and `kind` of a list item from its list, if the item has none.
     pub(crate) fn set_type_meta(&self, item: &mut T, list: &ListMeta) {
         if let Some((api_version, kind)) = list.type_meta_of_items() {
             let [no_api_version, no_kind] = self.skips_type_meta;
@@ -258,7 +262,7 @@ impl<T: Object> Decoder<T> {
         self.object(bytes)
             .map_err(|error| match Peek::whole(bytes) {
                 Ok(peek) => Unreadable::undecoded(&peek, error),
-                // Invalid JSON may contain the ends and beginnings of several objects.
+                // Invalid JSON may contain parts of several objects.
                 Err(_) => Unreadable {
                     is_identified: false,
                     ..Unreadable::undecoded(&Peek::identity(bytes), error)
@@ -277,7 +281,7 @@ impl<T: Object> Decoder<T> {
         self.object(bytes)
     }
 
-    /// Decodes a watch event. `unchanged` is called for ADDED objects only.
+    /// Decodes a watch event. `unchanged` is only called for ADDED events.
     pub(crate) fn event(
         &mut self,
         frame: &[u8],
@@ -303,7 +307,7 @@ impl<T: Object> Decoder<T> {
         Ok((event.kind, decoded))
     }
 
-    /// Decodes ADDED, MODIFIED and DELETED.
+    /// Decodes an ADDED, MODIFIED or DELETED event.
     fn change(
         &mut self,
         frame: &[u8],
@@ -314,8 +318,8 @@ impl<T: Object> Decoder<T> {
         if self.begins_as_expected(event.object) {
             let unchanged = unchanged.filter(|_| event.kind == EventKind::Added);
             if let Some(decoded) = self.peek_identity(event.object, unchanged)
-                // The object has not been parsed, so check that the frame ends with it. For an unchanged object it is
-                // enough that no other event follows.
+                // The object has not been parsed, so check that nothing follows it in the frame.
+                // For an unchanged object, it is enough that no other event follows.
                 && match decoded {
                     Decoded::Unchanged(..) => !wire::may_have_several(event.object),
                     _ => json::is_one_value(event.object),
@@ -349,8 +353,8 @@ impl<T: Object> Decoder<T> {
         Ok((event.kind, decoded))
     }
 
-    /// Decides by its identity whether an object need not be decoded: it belongs to another shard, its shard can't
-    /// be determined, or it is unchanged.
+    /// Decides by the identity of an object whether it can be skipped: it belongs to another shard,
+    /// its shard cannot be determined, or it is unchanged.
     fn peek_identity(
         &self,
         object: &[u8],
@@ -371,7 +375,7 @@ impl<T: Object> Decoder<T> {
         }
     }
 
-    /// Fails if the shard can't be determined.
+    /// Whether the object belongs to another shard. Fails if its shard cannot be determined.
     fn is_of_other_shard(&self, identity: &Peek<'_>, object: &[u8]) -> Result<bool, Unreadable> {
         let Some(shard) = &self.options.shard else {
             return Ok(false);
@@ -383,7 +387,8 @@ impl<T: Object> Decoder<T> {
         if !value.is_empty() {
             return Ok(!shard.contains(value));
         }
-        // The field is missing or not in its usual place. Decoding reports objects without a name and invalid JSON.
+        // The field is missing or not in its usual place. Objects that are nameless or invalid are
+        // reported when they are decoded.
         let Ok(peek) = Peek::whole(object) else {
             return Ok(false);
         };
@@ -428,7 +433,8 @@ impl<T: Object> Decoder<T> {
     }
 }
 
-/// Whether an object has a kind. Custom resources have; their lists may name it after the items.
+/// Whether the object has a kind. Custom resources have one; their lists may name the kind only
+/// after the items.
 fn says_kind(object: &[u8]) -> bool {
     let begins = |with: &[u8]| {
         object
@@ -453,7 +459,7 @@ impl Unreadable {
         }
     }
 
-    /// A decoded object that can't be used.
+    /// Creates the error of a decoded object that cannot be used.
     pub(crate) fn of<T: Object>(object: &T, error: Error) -> Self {
         Self {
             namespace: object.namespace().to_owned(),
@@ -469,24 +475,25 @@ impl Unreadable {
         Self::of(object, Error::decode("it has no name"))
     }
 
-    /// Namespace and name, if they identify the object.
+    /// Returns namespace and name, if they identify the object.
     pub(crate) fn identity(&self) -> Option<(&str, &str)> {
         self.is_identified
             .then_some((&*self.namespace, &*self.name))
     }
 
-    /// Namespace and name as a key, if they identify the object.
+    /// Returns the key `namespace/name`, if it identifies the object.
     pub(crate) fn namespaced_key(&self) -> Option<Key> {
         self.identity()
             .map(|(namespace, name)| namespaced_key(namespace, name))
     }
 
-    /// The error, with `place`.
+    /// Returns the error with `place` as its context.
     pub(crate) fn into_error(self, place: String) -> Error {
         self.error.context(place)
     }
 
-    /// The error, with the name of the object or else with `place`.
+    /// Returns the error with the name of the object as its context. Without a name, the context is
+    /// `place`.
     pub(crate) fn error_at(&self, place: impl FnOnce() -> String) -> Error {
         let error = self.error.clone();
         match (self.namespace.as_str(), self.name.as_str()) {

@@ -6,14 +6,13 @@ use serde_json::value::RawValue;
 use crate::json::is_one_value;
 use crate::status::Status;
 
-/// What one frame of a watch says, with its object still as bytes.
+/// A watch event whose object has not been decoded.
 #[derive(Debug)]
 pub(crate) struct Event<'a> {
     pub(crate) kind: EventKind,
     pub(crate) object: &'a [u8],
 }
 
-/// The types of watch events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub(crate) enum EventKind {
@@ -25,10 +24,11 @@ pub(crate) enum EventKind {
 }
 
 impl<'a> Event<'a> {
-    /// Takes a frame apart.
+    /// Splits a frame into the type and the object of its event.
     ///
-    /// An API server writes the type first and then the object, and nothing else: then the object is what is
-    /// left of the frame, and is not scanned before it is decoded. Anything else is parsed.
+    /// API servers write the type, then the object, and nothing else. In this form, the object is
+    /// the rest of the frame and is not scanned before it is decoded. A frame in any other form is
+    /// parsed.
     pub(crate) fn parse(frame: &'a [u8]) -> Result<Self, serde_json::Error> {
         const PREFIXES: [(&[u8], EventKind); 3] = [
             (br#"{"type":"MODIFIED","object":"#, EventKind::Modified),
@@ -46,8 +46,8 @@ impl<'a> Event<'a> {
         Self::parse_slowly(frame)
     }
 
-    /// Takes a frame apart however it is written: what to try when the object of [`parse`](Self::parse) can't
-    /// be decoded, because then something may stand behind it.
+    /// Parses a frame in any form. Use it if the object from [`parse`](Self::parse) cannot be
+    /// decoded, because other fields may follow the object.
     pub(crate) fn parse_slowly(frame: &'a [u8]) -> Result<Self, serde_json::Error> {
         #[derive(Deserialize)]
         struct Frame<'a> {
@@ -55,7 +55,7 @@ impl<'a> Event<'a> {
             #[serde(borrow)]
             object: &'a RawValue,
         }
-        // A struct can be made of an array, too, field by field.
+        // serde accepts an array for a struct, field by field.
         if frame.trim_ascii_start().first() == Some(&b'[') {
             return Err(serde_json::Error::custom(
                 "invalid type: array, expected an event",
@@ -69,7 +69,8 @@ impl<'a> Event<'a> {
     }
 }
 
-/// Whether a line that is no event begins with one: then several stand on it.
+/// Whether a line that is not an event begins with a complete JSON value and continues after it.
+/// Then the line contains several events.
 pub(crate) fn has_several(line: &[u8]) -> bool {
     if !line.starts_with(b"{") {
         return false;
@@ -78,12 +79,14 @@ pub(crate) fn has_several(line: &[u8]) -> bool {
     values.next().is_some_and(|first| first.is_ok()) && values.byte_offset() < line.len()
 }
 
-/// Whether another event may follow the object with which these bytes begin: one that has a key `object`.
+/// Whether another event may follow the object at the beginning of these bytes. An event contains
+/// the key `object`.
 pub(crate) fn may_have_several(bytes: &[u8]) -> bool {
     memmem::find(bytes, b"\"object\"").is_some() && !is_one_value(bytes)
 }
 
-/// The object of an ERROR: a `Status`. Anything else is told as one that says so.
+/// Returns the `Status` of an ERROR event. If the object is not a `Status`, the message of the
+/// returned one reports that.
 pub(crate) fn error_status(object: &[u8]) -> Status {
     #[derive(Deserialize)]
     struct Kind {

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use crate::error::debug_as_display;
 use crate::json::{Path, Step, cut_fields};
 
-/// Fields that a reflector skips in every object before it decodes it, so that they never take memory.
+/// Fields that a reflector removes from every object before it decodes the object, so that they
+/// never take memory.
 ///
-/// Each field is named by a JSON pointer (RFC 6901), in which `*` means every key or element. Do not skip fields that
-/// the type requires. When elements of an array are skipped, the others move up.
+/// Each field is given as a JSON pointer (RFC 6901). In this crate, `*` in a pointer stands for
+/// every key or element. Do not skip fields that the type requires. If elements of an array are
+/// skipped, the later elements move up.
 ///
-/// The content of skipped fields is not validated, except that its brackets and strings end.
+/// Skipped content is only checked for closed brackets and strings. It is not validated otherwise.
 ///
 /// ```
 /// use k8s_informer::reflector::{FieldPaths, ReflectorOptions};
@@ -38,7 +40,8 @@ impl FieldPaths {
     ///
     /// # Errors
     ///
-    /// A pointer does not begin with a slash, or has a tilde that is not followed by 0 or 1.
+    /// [`FieldPathError`] if a pointer does not begin with a slash, or if a tilde in it is not
+    /// followed by 0 or 1.
     pub fn new<P: AsRef<str>>(
         pointers: impl IntoIterator<Item = P>,
     ) -> Result<Self, FieldPathError> {
@@ -48,8 +51,9 @@ impl FieldPaths {
         })
     }
 
-    /// Returns the path of `metadata.managedFields`, which records who wrote which field and is often half of an
-    /// object. Skipping it also saves time for types without such a field, since cutting is cheaper than decoding.
+    /// Returns the path of `metadata.managedFields`, the record of field managers. It is often half
+    /// of an object. Skipping it also saves time for types without this field, because skipping is
+    /// cheaper than decoding.
     pub fn managed_fields() -> Self {
         Self {
             paths: Arc::new([["metadata", "managedFields"].map(Step::new).into()]),
@@ -63,11 +67,12 @@ impl FieldPaths {
             .any(|path| matches!(&path[..], [step] if step.is_any() || step.key == field))
     }
 
-    /// Returns the object without these fields: `object` itself if it has none of them, or else `scratch`. Bytes
-    /// that are not understood are returned as they are, and fail to decode.
+    /// Returns the object without these fields. It returns `object` itself if the object has none
+    /// of them, and `scratch` otherwise. Invalid bytes are returned unchanged and fail to decode.
     ///
-    /// Of equal keys all are skipped, but only the first one is followed further: no API server sends that, and
-    /// most types reject it.
+    /// If a key occurs more than once, every occurrence of a skipped field is removed. Longer paths
+    /// only follow the first occurrence. No API server sends duplicate keys, and most types reject
+    /// them.
     pub(crate) fn cut<'a>(&self, object: &'a [u8], scratch: &'a mut Vec<u8>) -> &'a [u8] {
         if self.paths.is_empty() {
             return object;
@@ -112,7 +117,7 @@ impl fmt::Debug for FieldPaths {
     }
 }
 
-/// The error of a string that is no JSON pointer to a field.
+/// The error of a string that is not a JSON pointer to a field.
 #[derive(Clone, PartialEq, Eq)]
 pub struct FieldPathError {
     pointer: String,

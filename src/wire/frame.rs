@@ -4,26 +4,29 @@ use super::SplitError;
 use crate::adaptive_buffer::AdaptiveBuffer;
 use crate::json::Scanner;
 
-/// Splits a watch stream into frames: JSON objects, one after the other.
+/// Splits a watch stream into frames, which are consecutive JSON objects.
 ///
-/// API servers write one frame per line. A whole line in the input is returned in place, unread. A line that the
-/// input cuts is buffered until it ends. Only where a frame may end without its line, or shares its line, the
-/// splitter looks for the closing brace. A frame ends with its line, whatever it contains, so that a broken frame
-/// takes no others with it. Only a frame whose first line is a single opening brace may have several lines.
+/// API servers write one frame per line. A line that is completely in the input is returned in
+/// place, without being scanned. A line that continues after the input is buffered until it ends.
+/// The splitter looks for the closing brace only where a frame may end without its line, or where
+/// several frames share a line.
+///
+/// A frame ends with its line, whatever it contains. A broken frame therefore does not affect other
+/// frames. Only a frame whose first line is a single opening brace may span several lines.
 #[derive(Debug, Default)]
 pub(crate) struct FrameSplitter {
-    /// A line whose end has not come; not looked at yet, unless `in_line`.
+    /// A line whose end has not arrived. It has not been scanned, unless `in_line` is set.
     line: AdaptiveBuffer,
-    /// How much of `line` has been split, while it is being split.
+    /// The number of bytes of `line` that have been split. Set while the line is being split.
     in_line: Option<usize>,
-    /// The beginning of a frame whose end has not come, or the frame that was returned last.
+    /// The beginning of a frame whose end has not arrived, or the frame that was returned last.
     partial: AdaptiveBuffer,
     /// Finds the closing brace of `partial`.
     scanner: Scanner,
-    /// Whether `partial` has several lines.
+    /// Whether `partial` spans several lines.
     several_lines: bool,
     returned: Returned,
-    /// The next frame shares its line with others.
+    /// Whether the next frame shares its line with others.
     shares_line: bool,
     limit: usize,
 }
@@ -38,19 +41,19 @@ enum Returned {
     Partial,
 }
 
-/// Where a complete piece is.
+/// The position of a complete piece.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Piece {
-    /// In the input, from and to these positions.
+    /// Between these positions of the input.
     Input(usize, usize),
-    /// In the line that was buffered.
+    /// Between these positions of the buffered line.
     Line(usize, usize),
-    /// In the splitter's buffer.
+    /// In the buffer of the splitter.
     Buffer,
 }
 
 impl FrameSplitter {
-    /// For frames of at most `limit` bytes.
+    /// Creates a splitter for frames of at most `limit` bytes.
     pub(crate) fn new(limit: usize) -> Self {
         Self {
             limit,
@@ -58,9 +61,11 @@ impl FrameSplitter {
         }
     }
 
-    /// Returns the next frame, and how much of the input it consumed. `None` needs more input, after all of this.
+    /// Returns the number of consumed bytes and the next frame. Without a frame, all input has been
+    /// consumed and more is needed.
     ///
-    /// A returned line is consumed by the next call: its caller may find [`several`](Self::several) frames in it.
+    /// The bytes of a returned line are consumed by the next call, because the caller may find
+    /// [`several`](Self::several) frames in it.
     pub(crate) fn next(&mut self, input: &[u8]) -> Result<(usize, Option<Piece>), SplitError> {
         let mut at = self.skip_returned();
         if self.in_line.is_none() && !self.line.is_empty() {
@@ -115,8 +120,8 @@ impl FrameSplitter {
         }
     }
 
-    /// As [`next`](Self::next), at the end of the stream: returns what is left, unless it is only the beginning of
-    /// a frame.
+    /// Like [`next`](Self::next), at the end of the stream. Returns the remaining bytes, unless
+    /// they are only the beginning of a frame.
     pub(crate) fn next_at_end(&mut self) -> Result<Option<Piece>, SplitError> {
         if self.in_line.is_none() && !self.line.is_empty() {
             self.in_line = Some(0);
@@ -129,7 +134,7 @@ impl FrameSplitter {
         Ok(Some(Piece::Buffer))
     }
 
-    /// The bytes of a piece that [`next`](Self::next) returned for this input.
+    /// Returns the bytes of a piece that [`next`](Self::next) returned for this input.
     pub(crate) fn piece<'a>(&'a self, input: &'a [u8], piece: Piece) -> &'a [u8] {
         match piece {
             Piece::Input(start, end) => &input[start..end],
@@ -138,9 +143,10 @@ impl FrameSplitter {
         }
     }
 
-    /// The line that was returned last has several frames: the next calls return them one by one.
+    /// Reports that the line returned last contains several frames. The next calls return them one
+    /// by one.
     ///
-    /// Returns false for a frame that is no whole line, which is the caller's to reject.
+    /// Returns `false` if that frame was not a whole line. The caller must then reject it.
     pub(crate) fn several(&mut self) -> bool {
         match std::mem::take(&mut self.returned) {
             Returned::Line(_) => {
@@ -151,7 +157,7 @@ impl FrameSplitter {
         }
     }
 
-    /// How much of the input the frame takes that was returned last.
+    /// Returns the number of input bytes of the frame that was returned last.
     fn skip_returned(&mut self) -> usize {
         match std::mem::take(&mut self.returned) {
             Returned::Line(length) => match &mut self.in_line {
@@ -164,7 +170,7 @@ impl FrameSplitter {
         0
     }
 
-    /// Unused buffers are too large, too.
+    /// Clears unused buffers, so that they shrink.
     fn shrink(&mut self) {
         for buffer in [&mut self.line, &mut self.partial] {
             if buffer.is_empty() {
@@ -173,8 +179,8 @@ impl FrameSplitter {
         }
     }
 
-    /// Whether the line is to be continued: it does not end where a frame may end, and is not too large. A frame
-    /// that has ended within it waits, too.
+    /// Whether to wait for the rest of the line: it does not end where a frame may end, and it is
+    /// not too large. A frame that is complete within the line waits with it.
     fn line_may_wait(&self) -> bool {
         self.line.first() == Some(&b'{')
             && self
@@ -184,8 +190,9 @@ impl FrameSplitter {
             && self.line.len() <= self.limit
     }
 
-    /// Finds the next frame in `bytes`. Returns how much comes before it, and the length of the whole line that it
-    /// is; 0 if it is in `partial`. `None` if all bytes have been consumed.
+    /// Finds the next frame in `bytes`. Returns the number of consumed bytes, and the length of the
+    /// whole line after them that is the frame. The length is 0 if the frame is in `partial`, and
+    /// `None` if all bytes have been consumed without a frame.
     fn split(&mut self, bytes: &[u8]) -> Result<(usize, Option<usize>), SplitError> {
         let mut at = 0;
         if self.partial.is_empty() {
@@ -193,7 +200,7 @@ impl FrameSplitter {
             if at == bytes.len() {
                 return Ok((at, None));
             }
-            // One that is too large may be several.
+            // A line over the limit may contain several frames.
             if !std::mem::take(&mut self.shares_line)
                 && let Some(line) = whole_line(&bytes[at..])
                 && line.len() <= self.limit
@@ -220,7 +227,7 @@ impl FrameSplitter {
         self.returned = Returned::Partial;
     }
 
-    /// Where the frame that has begun ends, if that is in these bytes.
+    /// Returns the position after the current frame, if it ends in these bytes.
     fn end(&mut self, bytes: &[u8]) -> Option<usize> {
         if self.partial.first().or(bytes.first()) != Some(&b'{') {
             return memchr(b'\n', bytes).map(|at| at + 1);
@@ -258,7 +265,7 @@ impl FrameSplitter {
     }
 }
 
-/// The first line without white space at its end, if it is complete and looks like a frame.
+/// Returns the first line without trailing white space, if it is complete and looks like a frame.
 fn whole_line(bytes: &[u8]) -> Option<&[u8]> {
     let line = bytes[..memchr(b'\n', bytes)?].trim_ascii_end();
     (line.starts_with(b"{") && line.ends_with(b"}")).then_some(line)

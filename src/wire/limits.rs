@@ -1,9 +1,9 @@
 use super::SplitError;
 use crate::json::{MAX_NESTING, nesting};
 
-/// How large what a server sends may be. What is larger ends the request with an error.
+/// Limits on the data from a server. A request whose response exceeds a limit ends with an error.
 ///
-/// The head of an answer may have 32 KiB; that is the client's.
+/// The head of a response is limited to 32 KiB by the client, not by these options.
 ///
 /// ```
 /// use k8s_informer::reflector::{DecodeLimits, ReflectorOptions};
@@ -15,27 +15,34 @@ use crate::json::{MAX_NESTING, nesting};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DecodeLimits {
-    /// How many bytes one object of a list, one event of a watch, and a list without its objects may have:
-    /// 32 MiB. etcd takes 1.5 MiB by default, and the API server 3 MiB.
+    /// The maximum size in bytes of an object in a list, of a watch event, and of a list without
+    /// its objects. The default is 32 MiB. etcd accepts 1.5 MiB by default, and the API server 3
+    /// MiB.
     pub object_bytes: usize,
-    /// How many bytes a resourceVersion may have that a reflector continues from: 1024. An API server's have at
-    /// most 20. Requests repeat it, and one that is too long to be sent, or to be accepted, would end the
-    /// view. Of an event or a bookmark a longer one is ignored and reported; a list with one fails.
-    pub resource_version_bytes: usize,
-    /// How deep arrays and objects may be nested in an object: 127, which is also the most. What a type does
-    /// not decode may go deeper, unless less is asked for here.
+    /// The maximum length in bytes of a resource version from which a reflector continues. The
+    /// default is 1024. Versions from an API server have at most 20 bytes.
     ///
-    /// The deepest-going types of Kubernetes, the schemas of CustomResourceDefinitions, then take up to
-    /// 2.1 MiB of stack in a build without optimization. A [`DynamicObject`](crate::DynamicObject) takes none.
-    /// The thread on which an informer decodes has 4 MiB; one that runs a [`Reflector`](crate::reflector::Reflector)
-    /// by itself has to have enough. An `Api`, a `Response` and a
-    /// [`DynamicObject`](crate::DynamicObject) decode on any thread: what is nested more than 32 levels deep is
-    /// decoded on a thread of its own, with 8 MiB.
+    /// Requests repeat the version. If it is too long to be sent or accepted, the reflector can no
+    /// longer update its store. A longer version of an event or bookmark is ignored and reported. A
+    /// list with a longer version fails.
+    pub resource_version_bytes: usize,
+    /// The maximum nesting depth of arrays and objects in an object. The default is 127, which is
+    /// also the maximum. Fields that a type does not decode may be nested deeper, unless you set a
+    /// lower limit.
+    ///
+    /// With the default, the most deeply nested types of Kubernetes, the schemas of
+    /// CustomResourceDefinitions, take up to 2.1 MiB of stack in an unoptimized build. A
+    /// [`DynamicObject`](crate::DynamicObject) takes none. By default, an informer decodes on a
+    /// thread with 4 MiB. If you run a [`Reflector`](crate::reflector::Reflector) without an
+    /// informer, your thread must have a large enough stack.
+    ///
+    /// An `Api`, a `Response` and a [`DynamicObject`](crate::DynamicObject) decode on any thread.
+    /// They decode objects with more than 32 levels on a separate thread with 8 MiB.
     pub nesting: usize,
 }
 
 impl DecodeLimits {
-    /// Whether a resourceVersion is longer than allowed.
+    /// Fails if a resource version is longer than allowed.
     pub(crate) fn check_resource_version(&self, version: &str) -> Result<(), SplitError> {
         match self.resource_version_bytes {
             limit if version.len() > limit => Err(SplitError::TooLarge {
@@ -46,9 +53,9 @@ impl DecodeLimits {
         }
     }
 
-    /// Whether an object is nested deeper than allowed.
+    /// Fails if an object is nested deeper than allowed.
     pub(crate) fn check_nesting(&self, object: &[u8]) -> Result<(), SplitError> {
-        // serde_json checks for the default by itself.
+        // serde_json checks the default limit.
         let limit = self.nesting;
         if limit < MAX_NESTING && nesting(object) > limit {
             Err(SplitError::TooDeep { limit })

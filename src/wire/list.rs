@@ -5,31 +5,30 @@ use serde_json::value::RawValue;
 use super::{Piece, SplitError};
 use crate::json::Scanner;
 
-/// Cuts the body of a LIST into its items while it arrives, so that no more than one of them is held as
-/// bytes.
+/// Splits the body of a LIST into items while it arrives, so that it buffers at most one item.
 ///
-/// Only what stands between the items is looked at here, and of the items only where each one ends; whether
-/// an item is valid JSON shows when it is decoded. An item that lies whole in the bytes that came is handed
-/// out where it is.
+/// The splitter parses only the JSON around the items. Inside an item, it only looks for the end.
+/// Whether an item is valid JSON is checked when the item is decoded. An item that is completely in
+/// the input is returned in place.
 #[derive(Debug)]
 pub(crate) struct ListSplitter {
     state: State,
-    /// Reads what is around the items.
+    /// Scans the JSON around the items.
     around: Scanner,
-    /// Looks for the end of an item.
+    /// Finds the end of an item.
     scanner: Scanner,
-    /// Whether there was a key `items`.
+    /// Whether the key `items` has occurred.
     has_items: bool,
-    /// All that is no item: a small JSON document with an empty `items`.
+    /// Everything but the items: a small JSON document with an empty `items`.
     rest: Vec<u8>,
-    /// The beginning of an item whose end has not come yet.
+    /// The beginning of an item whose end has not arrived.
     partial: Vec<u8>,
-    /// Whether `partial` is the item that was returned last.
+    /// Whether `partial` holds the item that was returned last.
     returned_partial: bool,
-    /// Where in `rest` the last string of the outermost object begins, for as long as it may be the key
-    /// `"items"`.
+    /// Where in `rest` the last string of the outermost object begins, while it may still be the
+    /// key `"items"`.
     key: Option<usize>,
-    /// What the list says of itself before its items.
+    /// The metadata that the list sent before its items.
     head: ListMeta,
     limit: usize,
     offset: u64,
@@ -37,23 +36,23 @@ pub(crate) struct ListSplitter {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
-    /// Around the items.
+    /// Outside the items.
     Around,
     /// After the key `items`, before its value.
     Before,
     /// In the array, before the first item.
     First,
-    /// In the array, behind an item.
+    /// In the array, after an item.
     Behind,
-    /// In the array, behind a comma.
+    /// In the array, after a comma.
     Next,
-    /// In an item that is an object, as it should be, or an array.
+    /// In an item that is an object, as expected, or an array.
     Item,
-    /// In an item that is no object and no array, which decoding will refuse.
+    /// In an item that is neither an object nor an array. Decoding rejects it.
     Scalar,
 }
 
-/// What a list says of itself.
+/// The metadata of a list.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ListMeta {
@@ -74,8 +73,9 @@ struct Metadata {
     shard_selector: Option<String>,
 }
 
-/// Of a shard's page that is not the last kube-apiserver tells how many objects it had before it, less the
-/// page's limit: where it looks at them in portions, that may be less than nothing.
+/// The remaining item count of a page. On a page of a shard, kube-apiserver subtracts the page
+/// limit from the number of objects of all shards. It reads objects in portions that may be larger
+/// than the page, so the result may be negative.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Count {
@@ -83,7 +83,8 @@ enum Count {
     Unknown(#[allow(dead_code, reason = "that there is one is all")] i64),
 }
 
-/// A mark that can't be read is none: it only tells what the server has done.
+/// Ignores shard information that cannot be read: it only reports how the server selected the
+/// items.
 fn selector_or_none<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<String>, D::Error> {
@@ -97,7 +98,7 @@ fn selector_or_none<'de, D: Deserializer<'de>>(
         .map(|ShardInfo { selector }| selector))
 }
 
-/// serde would take an array for it, too, field by field.
+/// serde would also accept an array for the struct, field by field.
 fn object_or_null<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Metadata>, D::Error> {
@@ -111,7 +112,7 @@ fn object_or_null<'de, D: Deserializer<'de>>(
 }
 
 impl ListMeta {
-    /// `metadata.resourceVersion`, empty if absent.
+    /// Returns `metadata.resourceVersion`, or an empty string if it is missing.
     pub(crate) fn resource_version(&self) -> &str {
         self.metadata
             .as_ref()
@@ -119,18 +120,19 @@ impl ListMeta {
             .unwrap_or_default()
     }
 
-    /// `apiVersion` and `kind`.
+    /// Returns `apiVersion` and `kind`.
     pub(crate) fn api_version_and_kind(&self) -> (&str, &str) {
         (&self.api_version, &self.kind)
     }
 
-    /// What its items are that don't say it themselves: client-go's rule for an `UnstructuredList`.
+    /// Returns the `apiVersion` and `kind` of items that have none. It follows client-go's rule for
+    /// an `UnstructuredList`.
     pub(crate) fn type_meta_of_items(&self) -> Option<(&str, &str)> {
         let kind = self.kind.strip_suffix("List").unwrap_or(&self.kind);
         (!kind.is_empty()).then_some((&self.api_version, kind))
     }
 
-    /// Where the next page begins, if there is one.
+    /// Returns the token that requests the next page, if there is one.
     pub(crate) fn continue_token(&self) -> Option<&str> {
         self.metadata
             .as_ref()
@@ -138,7 +140,7 @@ impl ListMeta {
             .filter(|token| !token.is_empty())
     }
 
-    /// How many items follow on further pages, where the server tells.
+    /// Returns the number of items on later pages, if the server sends it.
     pub(crate) fn remaining_item_count(&self) -> Option<u64> {
         match self.metadata.as_ref()?.remaining_item_count.as_ref()? {
             Count::Known(count) => Some(*count),
@@ -146,7 +148,7 @@ impl ListMeta {
         }
     }
 
-    /// Whether fewer than no items are to follow, and no page.
+    /// Whether the remaining item count is negative on the last page.
     fn has_invalid_count(&self) -> bool {
         let count = self
             .metadata
@@ -155,7 +157,7 @@ impl ListMeta {
         matches!(count, Some(Count::Unknown(_))) && self.continue_token().is_none()
     }
 
-    /// The selector of the shards that the server has picked the items by, if it has (SH3).
+    /// Returns the shard selector that the server applied to the items, if any (SH3).
     pub(crate) fn shard_selector(&self) -> Option<&str> {
         self.metadata
             .as_ref()
@@ -164,7 +166,7 @@ impl ListMeta {
 }
 
 impl ListSplitter {
-    /// Of objects that have at most so many bytes.
+    /// Creates a splitter for items of at most `limit` bytes.
     pub(crate) fn new(limit: usize) -> Self {
         Self {
             state: State::Around,
@@ -181,7 +183,8 @@ impl ListSplitter {
         }
     }
 
-    /// Returns the next item, and how much of the input it consumed. `None` needs more input, after all of this.
+    /// Returns the number of consumed bytes and the next item. Without an item, all input has been
+    /// consumed and more is needed.
     pub(crate) fn next(&mut self, input: &[u8]) -> Result<(usize, Option<Piece>), SplitError> {
         if std::mem::take(&mut self.returned_partial) {
             self.partial.clear();
@@ -230,7 +233,7 @@ impl ListSplitter {
         Ok((at, None))
     }
 
-    /// The bytes of a piece that [`next`](Self::next) returned for this input.
+    /// Returns the bytes of a piece that [`next`](Self::next) returned for this input.
     pub(crate) fn piece<'a>(&'a self, input: &'a [u8], piece: Piece) -> &'a [u8] {
         match piece {
             Piece::Input(start, end) => &input[start..end],
@@ -238,7 +241,7 @@ impl ListSplitter {
         }
     }
 
-    /// Calls `item` with each item that is complete. Stops at the first error.
+    /// Calls `item` with each complete item. Stops at the first error.
     #[cfg(any(test, feature = "client"))]
     pub(crate) fn feed<E: From<SplitError>>(
         &mut self,
@@ -255,25 +258,25 @@ impl ListSplitter {
         }
     }
 
-    /// What the list said of itself before its items.
+    /// Returns the metadata that the list sent before its items.
     pub(crate) fn head(&self) -> &ListMeta {
         &self.head
     }
 
-    /// What the list says of itself, once the whole body has come.
+    /// Returns the metadata of the list. Call it after the whole body has arrived.
     pub(crate) fn finish(self) -> Result<ListMeta, SplitError> {
         let malformed = self.malformed(0);
         match self.rest.trim_ascii_start() {
             [b'<', ..] => return Err(SplitError::Markup),
             [b'{', ..] => {}
-            // As for the metadata.
+            // serde would also accept an array for the struct.
             _ => return Err(malformed),
         }
         let meta = serde_json::from_slice(&self.rest).ok();
         let meta: ListMeta = meta
             .filter(|meta: &ListMeta| !meta.has_invalid_count())
             .ok_or(malformed)?;
-        // Anything else that answers 200 must not be taken for an empty list (L15).
+        // No other response with status 200 may be mistaken for an empty list (L15).
         if !self.has_items
             || meta.kind.is_empty()
             || matches!(meta.kind.as_str(), "Status" | "Table")
@@ -283,13 +286,12 @@ impl ListSplitter {
         Ok(meta)
     }
 
-    /// What is no item, for as long as the body has not come whole.
     #[cfg(test)]
     fn rest(&self) -> &[u8] {
         &self.rest
     }
 
-    /// From there on; tells up to where.
+    /// Consumes bytes around the items, beginning at `from`. Returns the position after them.
     fn around(&mut self, bytes: &[u8], from: usize) -> Result<usize, SplitError> {
         for (at, &byte) in bytes.iter().enumerate().skip(from) {
             if self.rest.len() == self.limit {
@@ -322,8 +324,9 @@ impl ListSplitter {
         Ok(bytes.len())
     }
 
-    /// Before the items and between them: how many bytes to go on, `None` if this one can't stand here. It is
-    /// looked at closely: what is lost from here would be objects.
+    /// Handles a byte before or between the items. Returns the number of bytes to consume, or
+    /// `None` if the byte is not allowed there. The check is strict, because bytes that are skipped
+    /// here could belong to objects.
     fn between(&mut self, byte: u8) -> Option<usize> {
         match (self.state, byte) {
             (_, byte) if byte.is_ascii_whitespace() => return Some(1),
@@ -333,7 +336,7 @@ impl ListSplitter {
                 self.head = self.head_so_far();
                 return Some(1);
             }
-            // As `null`, or it won't parse in the end.
+            // This is `null`. Anything else fails when `rest` is parsed.
             (State::Before, b'n') => self.state = State::Around,
             (State::Before, _) => return None,
             (State::First | State::Behind, b']') => {
@@ -352,12 +355,12 @@ impl ListSplitter {
         Some(0)
     }
 
-    /// `rest` ends with the bracket of the items now.
+    /// Parses the metadata before the items. `rest` must end with the opening bracket of the items.
     fn head_so_far(&self) -> ListMeta {
         serde_json::from_slice(&[&self.rest[..], b"]}"].concat()).unwrap_or_default()
     }
 
-    /// At the byte that many behind what has been read.
+    /// Returns the error for the byte `at` of the current input.
     fn malformed(&self, at: usize) -> SplitError {
         SplitError::Malformed {
             what: "the list",
@@ -403,7 +406,7 @@ mod tests {
         (items, end)
     }
 
-    /// Bodies, and the items that serde_json finds in them.
+    /// Bodies whose items are compared with those that serde_json finds.
     const BODIES: &[&str] = &[
         r#"{"kind":"PodList","metadata":{"resourceVersion":"7","continue":"x"},"items":[{"a":1},{"b":[{}]}]}"#,
         r#"{"items":[{"s":"}]\"{"},{"e":"\\"}] , "metadata" : { "resourceVersion" : "7" },"kind":"List" }"#,

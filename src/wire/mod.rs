@@ -1,4 +1,5 @@
-//! What goes over the wire, without a wire: options in, bytes in, objects out. No thread, socket or clock.
+//! The Kubernetes list and watch protocol without IO: it builds queries from options, and turns
+//! bytes into objects. It uses no threads, sockets or clocks.
 
 mod decoder;
 mod event;
@@ -28,18 +29,18 @@ pub use shard::{Shard, ShardError};
 pub(crate) use crate::decode_error::describe;
 pub(crate) use crate::text::Shown;
 
-/// Why bytes could not be taken apart.
+/// The error of splitting a list or a watch stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SplitError {
-    /// One object, or one event, is larger than allowed.
+    /// An object, an event or another part of the response is larger than allowed.
     TooLarge { what: &'static str, limit: usize },
     /// Arrays and objects are nested deeper than allowed.
     TooDeep { limit: usize },
-    /// A page, of a proxy maybe, where JSON was asked for.
+    /// HTML or XML instead of JSON, for example from a proxy.
     Markup,
-    /// The answer to a LIST is JSON, but no list.
+    /// The response to a LIST is JSON, but not a list.
     NoList { kind: String },
-    /// It is not the JSON it has to be.
+    /// The bytes are not the expected JSON.
     Malformed { what: &'static str, offset: u64 },
 }
 

@@ -2,12 +2,13 @@ use std::time::Duration;
 
 use crate::text::{UNRESERVED, percent_encoded};
 
-/// A server ends a watch on time. A watch that is silent for this much longer is dead.
+/// How long a watch may stay silent after the time at which the server should have ended it. After
+/// that, the connection is dead.
 pub(crate) const WATCH_SLACK: Duration = Duration::from_secs(30);
 
-/// The options of a LIST or a WATCH: `metav1.ListOptions`.
+/// The options of a LIST or WATCH request: `metav1.ListOptions`.
 ///
-/// A field that is `None`, empty or false is not sent.
+/// A field that is `None`, empty or `false` is not sent.
 ///
 /// ```
 /// use k8s_informer::reflector::ListOptions;
@@ -21,45 +22,48 @@ pub(crate) const WATCH_SLACK: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ListOptions {
-    /// Only objects whose labels match.
+    /// Selects objects by label.
     pub label_selector: String,
-    /// Only objects whose fields match.
+    /// Selects objects by field.
     pub field_selector: String,
-    /// Only objects of these shards, as [`Shard::selector`](crate::reflector::Shard::selector) says it. A server whose
-    /// feature gate `ShardedListAndWatch` is off, as it is by default, does not look at it (SH4).
+    /// Selects the objects of one or more shards, in the form that
+    /// [`Shard::selector`](crate::reflector::Shard::selector) returns. A server ignores it if its
+    /// feature gate `ShardedListAndWatch` is off, which is the default.
     pub shard_selector: String,
-    /// Which state to list, or from which on to watch. `None` asks for the most recent one, `"0"` for any
-    /// that the server has at hand.
+    /// The state to list, or the state to start watching from. `None` requests the most recent
+    /// state, and `"0"` any state that the server has available.
     pub resource_version: Option<String>,
-    /// How a LIST reads `resource_version`. With `None`, a version other than `"0"` means exactly that state if
-    /// there is a `limit`, and that state or a newer one if there is none. Servers reject it on a request
-    /// with a `continue_token`, and on one without a `resource_version`.
+    /// How a LIST interprets `resource_version`. With `None`, a version other than `"0"` means
+    /// exactly that state if there is a `limit`; without a `limit`, it means that state or a newer
+    /// one. Servers reject the field on a request with a `continue_token`, and on a request without
+    /// a `resource_version`.
     pub resource_version_match: Option<ResourceVersionMatch>,
-    /// At most this many objects in one answer.
+    /// The maximum number of objects in one response.
     pub limit: Option<u32>,
-    /// Where the page before ended.
+    /// The token from the previous page, which requests the next one.
     pub continue_token: Option<String>,
-    /// After how many seconds the server ends a watch.
+    /// The number of seconds after which the server ends a watch.
     pub timeout_seconds: Option<u32>,
-    /// The server may send its resourceVersion now and then while nothing happens.
+    /// Whether the server may send bookmarks, which carry its resource version, while nothing
+    /// changes.
     pub allow_watch_bookmarks: bool,
-    /// The watch starts with the objects that are there, and a bookmark that says where they end
-    /// (watch-list).
+    /// Whether a watch starts with the existing objects, followed by a bookmark that marks their
+    /// end (watch-list).
     pub send_initial_events: bool,
 }
 
-/// How the resourceVersion of a LIST is meant.
+/// How a LIST interprets its resource version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ResourceVersionMatch {
-    /// A state as new as that, or newer.
+    /// That state or a newer one.
     NotOlderThan,
-    /// Just that state.
+    /// Exactly that state.
     Exact,
 }
 
 impl ResourceVersionMatch {
-    /// As it stands in a query.
+    /// Returns the value of the query parameter.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NotOlderThan => "NotOlderThan",
@@ -69,9 +73,10 @@ impl ResourceVersionMatch {
 }
 
 impl ListOptions {
-    /// The query of a LIST, percent-encoded, without the question mark. A watch has `watch=true` besides.
+    /// Returns the query of a LIST, percent-encoded and without the question mark. The query of a
+    /// WATCH also has `watch=true`.
     pub fn to_query(&self) -> String {
-        // Destructured so that a new field can't be forgotten.
+        // Destructured, so that a new field cannot be forgotten.
         let Self {
             label_selector,
             field_selector,
@@ -104,7 +109,7 @@ impl ListOptions {
         query.0
     }
 
-    /// The query of a WATCH, percent-encoded, without the question mark.
+    /// Returns the query of a WATCH, percent-encoded and without the question mark.
     pub fn to_watch_query(&self) -> String {
         match self.to_query() {
             query if query.is_empty() => "watch=true".to_owned(),

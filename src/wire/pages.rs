@@ -1,27 +1,27 @@
-/// So many pages in a row that bring nothing new are a list without an end. A server that filters behind its
-/// pages may send some.
+/// A list is considered endless after this number of consecutive pages without anything new. A
+/// server that filters objects after paging may send a few of these pages.
 const WITHOUT_PROGRESS: u32 = 100;
 
-/// Finds out that the pages of a list have no end: a continue token comes again, or page after page brings
-/// nothing.
+/// Detects a list whose pages never end, because a continue token repeats or because page after
+/// page contains nothing new.
 ///
-/// Holds one token, whatever the length of the list (Brent's algorithm): a cycle of N pages is found before
-/// the third time that one of them comes.
+/// It keeps only one token, whatever the length of the list (Brent's algorithm). It detects a cycle
+/// of N pages before one of them arrives for the third time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PageCheck {
-    /// A token of some page before, and which page that was.
+    /// The token of an earlier page, and the number of that page.
     kept: String,
     kept_page: u32,
     /// The page after which the next token is kept.
     keep_after: u32,
     page: u32,
-    /// How much the list had after the page before.
+    /// The size of the list after the previous page.
     amount: usize,
     without_progress: u32,
 }
 
 impl PageCheck {
-    /// For a page that was requested with this token.
+    /// Starts at a page that was requested with this token.
     #[cfg(feature = "client")]
     pub(crate) fn after(token: Option<&str>) -> Self {
         Self {
@@ -31,8 +31,8 @@ impl PageCheck {
         }
     }
 
-    /// Another page has come, and names the next one. `amount` is how much the list has brought by now.
-    /// An error says why there is no end.
+    /// Records a page with the token of the next one. `amount` is the size of the list so far. The
+    /// error explains why the list has no end.
     pub(crate) fn follow(&mut self, token: &str, amount: usize) -> Result<(), String> {
         self.page = self.page.saturating_add(1);
         if token == self.kept {
@@ -71,7 +71,7 @@ impl PageCheck {
 mod tests {
     use super::*;
 
-    /// The page at which the list is given up.
+    /// Returns the page at which the check fails, and the error.
     fn given_up(
         tokens: impl Iterator<Item = String>,
         amount: impl Fn(usize) -> usize,

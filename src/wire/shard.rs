@@ -2,19 +2,19 @@ use std::fmt;
 
 use crate::error::debug_as_display;
 
-/// One of several equal parts of the objects of a kind: with one each, the replicas of a program hold between
-/// them what is too much for a single one.
+/// One of several equal parts of the objects of a kind. If each replica of a program takes one
+/// shard, the replicas share objects that are too many for one process.
 ///
-/// **Experimental**: the API server's side of it is alpha in Kubernetes 1.36 (KEP-5866, feature gate
-/// `ShardedListAndWatch`). client-go has nothing like it.
+/// **Experimental**: the support of the API server is alpha in Kubernetes 1.36 (KEP-5866, feature
+/// gate `ShardedListAndWatch`). client-go has no counterpart.
 ///
-/// Which part an object is in is told by a hash of its UID, or of its namespace: FNV-1a with 64 bits, as the
-/// server has it. Shard `i` of `n` has the hashes from `i * 2^64 / n` on and below `(i + 1) * 2^64 / n`, both
-/// rounded down. So each hash is in one shard, and no shard has more than one hash more than another,
-/// whatever `n` is.
+/// The shard of an object depends on a hash of its UID or its namespace: 64-bit FNV-1a, as in the
+/// API server. Shard `i` of `n` has the hashes from `i * 2^64 / n` up to but not including
+/// `(i + 1) * 2^64 / n`, both rounded down. Each hash is therefore in exactly one shard, and the
+/// sizes of two shards differ by one hash at most.
 ///
-/// A UID never changes, so an object never goes from one shard to another. But all replicas have to agree on
-/// `n`: another `n` is another split.
+/// The UID of an object never changes, so the object never moves to another shard. All replicas
+/// must use the same `n`, because every `n` divides the objects differently.
 ///
 /// ```
 /// use k8s_informer::reflector::{ReflectorOptions, Shard};
@@ -39,7 +39,7 @@ pub struct Shard {
     last: u64,
 }
 
-/// What is hashed.
+/// The hashed field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Field {
     Uid,
@@ -47,11 +47,11 @@ enum Field {
 }
 
 impl Shard {
-    /// Shard `index`, counted from 0, of `count` shards, by UID.
+    /// Returns shard `index` of `count` shards by UID. The first index is 0.
     ///
     /// # Errors
     ///
-    /// If there is no such shard: `index` has to be less than `count`.
+    /// [`ShardError`] if `index` is not less than `count`.
     pub fn new(index: u32, count: u32) -> Result<Self, ShardError> {
         if index >= count {
             return Err(ShardError { index, count });
@@ -66,8 +66,8 @@ impl Shard {
         })
     }
 
-    /// The same, but by namespace: all objects of a namespace are in one shard. All cluster-scoped objects
-    /// are in one, too.
+    /// Divides the objects by namespace instead of UID. All objects of a namespace are then in one
+    /// shard, and all cluster-scoped objects are in one shard.
     #[must_use]
     pub fn by_namespace(self) -> Self {
         Self {
@@ -76,7 +76,7 @@ impl Shard {
         }
     }
 
-    /// As an API server wants to have it: the `shardSelector` of a list or watch (SH1).
+    /// Returns the `shardSelector` of a list or watch request, in the syntax of the API server.
     pub fn selector(&self) -> String {
         let path = match self.by {
             Field::Uid => "object.metadata.uid",
@@ -86,24 +86,24 @@ impl Shard {
         format!("shardRange({path}, '0x{start:016x}', '0x{end:016x}')")
     }
 
-    /// Whether the objects with this UID, or in this namespace, are in this shard. An object that has none
-    /// goes by the empty string, as with an API server.
+    /// Whether the objects with this UID, or in this namespace, are in this shard. For an object
+    /// without that field, pass an empty string, as the API server does.
     pub fn contains(&self, value: &str) -> bool {
         self.contains_hash(fnv1a(value))
     }
 
-    /// Whether the objects of which the UID, or the namespace, has this hash are in this shard.
+    /// Whether this shard has the objects whose UID or namespace has this hash.
     pub(crate) fn contains_hash(&self, hash: u64) -> bool {
         (self.first..=self.last).contains(&hash)
     }
 
-    /// Whether the namespace counts, and not the UID.
+    /// Whether the shard depends on the namespace, not on the UID.
     pub(crate) fn is_by_namespace(&self) -> bool {
         self.by == Field::Namespace
     }
 }
 
-/// FNV-1a with 64 bits (SH2).
+/// Returns the 64-bit FNV-1a hash (SH2).
 pub(crate) fn fnv1a(text: &str) -> u64 {
     const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;
@@ -112,7 +112,7 @@ pub(crate) fn fnv1a(text: &str) -> u64 {
     })
 }
 
-/// There is no such shard.
+/// The error of a shard that does not exist.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ShardError {
     index: u32,
@@ -137,7 +137,7 @@ debug_as_display!(ShardError);
 mod tests {
     use super::*;
 
-    /// As the authors of FNV publish them, and Go's `hash/fnv` tests them.
+    /// Values published by the authors of FNV, which the tests of Go's `hash/fnv` also use.
     #[test]
     fn sh2_the_hash_is_fnv_1a() {
         for (text, hash) in [
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn sh1_shards_are_equal_and_cover_the_range_without_gaps() {
         for count in (1..=100).chain([127, 128, 1000, 65_535, 65_536, u32::MAX]) {
-            // All of them, or the first and the last ones and some in between.
+            // For large counts, only the first, the last and some other shards.
             let indices = match count {
                 ..=1000 => (0..count).collect::<Vec<_>>(),
                 _ => [0, 1, count / 3, count / 3 + 1, count - 2, count - 1].to_vec(),

@@ -5,10 +5,11 @@ use std::time::Duration;
 use super::RateLimiter;
 use crate::time::{Clock, RealClock, TokenBucket};
 
-/// A limit for all items together: so many items each second, and a burst. client-go's `TypedBucketRateLimiter`.
+/// A rate limit for all items together, with a burst. client-go's `TypedBucketRateLimiter`.
 ///
-/// Each item takes a token from a bucket that fills steadily. If the bucket is empty, the item owes its token and waits
-/// until it is there; it never returns it (Q17). Items are not counted, so `forget` has no effect.
+/// Each item takes one token from a bucket that refills at a constant rate. If the bucket is empty,
+/// the item reserves the next free token and waits for it. A reservation is never cancelled. Items
+/// are not counted, so `forget` has no effect.
 ///
 /// ```
 /// use k8s_informer::testing::FakeClock;
@@ -16,7 +17,7 @@ use crate::time::{Clock, RealClock, TokenBucket};
 /// use std::sync::Arc;
 /// use std::time::Duration;
 ///
-/// let clock = FakeClock::new(); // the real one by default
+/// let clock = FakeClock::new(); // the system clock by default
 /// let limiter = BucketRateLimiter::new(10.0, 2).with_clock(Arc::new(clock.clone()));
 /// let waits: Vec<u128> = (0..4).map(|_| limiter.when(&"a").as_millis()).collect();
 /// assert_eq!(waits, [0, 0, 100, 200]);
@@ -29,10 +30,11 @@ pub struct BucketRateLimiter {
 }
 
 impl BucketRateLimiter {
-    /// From the number of tokens each second, and the number that the bucket holds. It is full at first.
+    /// Creates a bucket that refills with `per_second` tokens per second and holds at most `burst`.
+    /// It starts full.
     ///
-    /// Without new tokens each second, the first ones are all there are. Without a burst no token ever comes, unless
-    /// infinitely many come each second: then nothing waits.
+    /// If `per_second` is 0, the bucket never refills. If `burst` is 0, every item waits forever,
+    /// unless `per_second` is infinite: then no item waits.
     pub fn new(per_second: f64, burst: usize) -> Self {
         Self {
             bucket: TokenBucket::new(per_second, burst),
@@ -40,7 +42,7 @@ impl BucketRateLimiter {
         }
     }
 
-    /// By this clock; the machine's by default.
+    /// Sets the clock. The default is the system clock.
     #[must_use]
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
@@ -53,10 +55,8 @@ impl<T> RateLimiter<T> for BucketRateLimiter {
         self.bucket.reserve(&*self.clock)
     }
 
-    /// Does nothing.
     fn forget(&self, _: &T) {}
 
-    /// 0.
     fn num_requeues(&self, _: &T) -> usize {
         0
     }

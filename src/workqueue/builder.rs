@@ -12,8 +12,8 @@ use crate::panic::catch;
 use crate::threads::{Owner, Threads};
 use crate::time::{Clock, RealClock};
 
-/// The options of a work queue. client-go's `TypedQueueConfig`, `TypedDelayingQueueConfig` and
-/// `TypedRateLimitingQueueConfig`.
+/// Options for work queues. They correspond to client-go's `TypedQueueConfig`,
+/// `TypedDelayingQueueConfig` and `TypedRateLimitingQueueConfig`.
 ///
 /// ```
 /// use k8s_informer::workqueue::{ItemFastSlowRateLimiter, WorkQueue};
@@ -45,28 +45,29 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueueBuilder<T> {
         }
     }
 
-    /// What it is called in logs, and its thread, if it has one. `workqueue` by default.
+    /// Sets the name for logs and for the queue's thread. The default is `workqueue`.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// The clock by which items are delayed and measured; the machine's by default.
+    /// Sets the clock that delays and metrics use. The default is the system clock.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Who is told how the queue stands; nobody by default.
+    /// Sets the metrics of the queue. There are none by default.
     #[must_use]
     pub fn metrics(mut self, metrics: Arc<dyn WorkQueueMetrics>) -> Self {
         self.metrics = Some(metrics);
         self
     }
 
-    /// Who is asked for [metrics](Self::metrics), if none are given and the queue has a name (Q18).
+    /// Sets a provider for [metrics](Self::metrics). It is used only if the queue has a name and no
+    /// metrics were set.
     ///
     /// ```
     /// use k8s_informer::metrics::MetricsProvider;
@@ -105,38 +106,39 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueueBuilder<T> {
         self
     }
 
-    /// In which order items are handed out; in that of arrival by default.
+    /// Sets the order in which the queue returns items. The default is the order of arrival.
     #[must_use]
     pub fn order(mut self, order: impl Order<T>) -> Self {
         self.order = Box::new(order);
         self
     }
 
-    /// The queue. It has a thread only if it has metrics. client-go's `NewTypedWithConfig`.
+    /// Builds a queue. It starts a thread only if it has metrics. client-go's `NewTypedWithConfig`.
     ///
     /// # Errors
     ///
-    /// If the system has no thread.
+    /// Fails if the thread cannot be started.
     pub fn build(self) -> io::Result<WorkQueue<T>> {
         self.start(false)
     }
 
-    /// The queue, with delays. client-go's `NewTypedDelayingQueueWithConfig`.
+    /// Builds a queue with delays. client-go's `NewTypedDelayingQueueWithConfig`.
     ///
     /// # Errors
     ///
-    /// As [`build`](Self::build).
+    /// Fails if the thread cannot be started.
     pub fn build_delaying(self) -> io::Result<DelayingQueue<T>> {
         Ok(DelayingQueue {
             queue: self.start(true)?,
         })
     }
 
-    /// The queue, with delays that a limiter picks. client-go's `NewTypedRateLimitingQueueWithConfig`.
+    /// Builds a queue with delays from a rate limiter. client-go's
+    /// `NewTypedRateLimitingQueueWithConfig`.
     ///
     /// # Errors
     ///
-    /// As [`build`](Self::build).
+    /// Fails if the thread cannot be started.
     pub fn build_rate_limiting(
         self,
         limiter: impl RateLimiter<T>,
@@ -160,7 +162,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueueBuilder<T> {
         Ok(queue)
     }
 
-    /// Without its thread.
+    /// Builds the queue without starting its thread.
     pub(super) fn assemble(self, delaying: bool) -> WorkQueue<T> {
         let Self {
             name,

@@ -4,10 +4,10 @@ use std::time::Instant;
 
 use crate::shrink::Shrink;
 
-/// When an item is due; of those that are due at once, the first one that was asked for.
+/// The due time of an item, and a sequence number for items that are due at the same time.
 type Due = (Instant, u64);
 
-/// Items that wait for their time, each once.
+/// Delayed items, each at most once.
 #[derive(Debug)]
 pub(super) struct Delayed<T> {
     by_time: BTreeMap<Due, T>,
@@ -24,8 +24,8 @@ impl<T: Clone + Eq + Hash> Delayed<T> {
         }
     }
 
-    /// Takes an item in; of two times for one item the earlier one counts (Q11). What it has no use for comes
-    /// back, to be dropped elsewhere.
+    /// Inserts an item. If it is already delayed, the earlier due time counts (Q11). Returns a
+    /// value that is not needed, so that the caller drops it without the lock.
     #[must_use]
     pub(super) fn insert(&mut self, item: T, at: Instant) -> Option<T> {
         let due = (at, self.next);
@@ -50,7 +50,7 @@ impl<T: Clone + Eq + Hash> Delayed<T> {
         }
     }
 
-    /// Gives out the next item that is due by now, and its copy.
+    /// Removes and returns the next item that is due, with its copy.
     pub(super) fn pop(&mut self, now: Instant) -> Option<(T, Option<T>)> {
         let first = self
             .by_time
@@ -62,7 +62,7 @@ impl<T: Clone + Eq + Hash> Delayed<T> {
         Some((item, copy))
     }
 
-    /// When the first one is due.
+    /// Returns the earliest due time.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.by_time.first_key_value().map(|(due, _)| due.0)
     }

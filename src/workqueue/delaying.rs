@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use super::WorkQueue;
 
-/// A [`WorkQueue`] to which items can be added later. client-go's `TypedDelayingInterface`.
+/// A [`WorkQueue`] that can also add items after a delay. client-go's `TypedDelayingInterface`.
 ///
-/// - An item that is delayed twice comes once, at the earlier time (Q11).
-/// - Delaying and adding don't know of each other: an item that waits for its time may be added, is
-///   processed, and comes again at its time (Q12).
-/// - Nothing blocks, however many items are delayed; each takes the room of two copies (Q10).
-/// - A shutdown forgets what is delayed (Q13).
+/// - An item that is delayed twice is added once, at the earlier time.
+/// - Delays are independent of [`add`](WorkQueue::add): if you add a delayed item, it is processed
+///   now and again after its delay.
+/// - Delaying never blocks. The number of delayed items is not limited. Each one takes the memory
+///   of two copies.
+/// - A shutdown drops all delayed items.
 ///
-/// **Threads.** One, which sleeps until the next item is due, or for ever if none is. It ends with the
-/// shutdown, or the drop, of the queue.
+/// **Threads.** The queue starts one thread. It sleeps until the next item is due, or until an item
+/// is delayed. The thread ends when the queue is shut down or dropped.
 ///
 /// ```
 /// use k8s_informer::testing::FakeClock;
@@ -23,7 +24,7 @@ use super::WorkQueue;
 /// use std::sync::Arc;
 /// use std::time::Duration;
 ///
-/// let clock = FakeClock::new(); // the real one by default
+/// let clock = FakeClock::new(); // the system clock by default
 /// let queue = WorkQueue::builder().clock(Arc::new(clock.clone())).build_delaying()?;
 /// queue.add_after("a", Duration::from_secs(5));
 /// assert_eq!(queue.len(), 0);
@@ -37,17 +38,17 @@ pub struct DelayingQueue<T: Clone + Eq + Hash + Send + 'static> {
 }
 
 impl<T: Clone + Eq + Hash + Send + 'static> DelayingQueue<T> {
-    /// A queue without options. client-go's `NewTypedDelayingQueue`.
+    /// Creates a queue with default options. client-go's `NewTypedDelayingQueue`.
     ///
     /// # Errors
     ///
-    /// If the system has no thread.
+    /// Fails if the thread cannot be started.
     pub fn new() -> io::Result<Self> {
         WorkQueue::builder().build_delaying()
     }
 
-    /// Adds the item when this long has passed, or now if that is no time; not at all if the queue is shut
-    /// down (Q10).
+    /// Adds the item after `delay`, or immediately if `delay` is zero. Does nothing if the queue is
+    /// shut down.
     pub fn add_after(&self, item: T, delay: Duration) {
         self.queue.shared.add_after(item, delay);
     }

@@ -7,16 +7,17 @@ use super::BucketRateLimiter;
 use crate::sync::Mutex;
 use crate::time::{Clock, RealClock, nanoseconds};
 
-/// Says how long an item has to wait before it is tried again. client-go's `TypedRateLimiter`.
+/// Decides how long an item waits before it is retried. client-go's `TypedRateLimiter`.
 ///
-/// Each call of [`when`](Self::when) counts as one more failure. It is called on the thread of whoever adds
-/// the item, under no lock of the queue; a panic is that of his call.
+/// Each call of [`when`](Self::when) counts as one more failure. A
+/// [`RateLimitingQueue`](super::RateLimitingQueue) calls the limiter on the calling thread and
+/// without holding its lock; a panic propagates to the caller.
 ///
 /// ```
 /// use k8s_informer::workqueue::{RateLimiter, RateLimitingQueue};
 /// use std::time::Duration;
 ///
-/// /// The same for all, always.
+/// /// The same delay for every item.
 /// struct Constant(Duration);
 ///
 /// impl<T> RateLimiter<T> for Constant {
@@ -35,13 +36,14 @@ use crate::time::{Clock, RealClock, nanoseconds};
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub trait RateLimiter<T>: Send + Sync + 'static {
-    /// How long the item has to wait this time.
+    /// Counts one failure of `item` and returns how long it must wait.
     fn when(&self, item: &T) -> Duration;
 
-    /// The item has succeeded, or is given up: it begins anew.
+    /// Resets the failures of `item`, because it succeeded or is not retried anymore.
     fn forget(&self, item: &T);
 
-    /// How often the item was limited since it was forgotten; 0 where that is not counted.
+    /// Returns the number of failures of `item` since it was last forgotten, or 0 if the limiter
+    /// does not count.
     fn num_requeues(&self, item: &T) -> usize;
 }
 
@@ -73,7 +75,6 @@ impl<T, L: RateLimiter<T> + ?Sized> RateLimiter<T> for Arc<L> {
     }
 }
 
-/// How often each item has failed.
 #[derive(Debug)]
 struct Failures<T>(Mutex<HashMap<T, usize>>);
 
@@ -82,7 +83,7 @@ impl<T: Clone + Eq + Hash> Failures<T> {
         Self(Mutex::new(HashMap::new()))
     }
 
-    /// One more; answers how many there were before.
+    /// Adds one failure and returns the previous number.
     fn count(&self, item: &T) -> usize {
         let mut failures = self.0.lock();
         match failures.get_mut(item) {
@@ -108,7 +109,7 @@ impl<T: Clone + Eq + Hash> Failures<T> {
     }
 }
 
-/// Doubles the wait with each failure of an item, up to a most. client-go's
+/// Doubles the delay with each failure of an item, up to a maximum. client-go's
 /// `TypedItemExponentialFailureRateLimiter`.
 ///
 /// ```
@@ -130,7 +131,7 @@ pub struct ItemExponentialFailureRateLimiter<T> {
 }
 
 impl<T: Clone + Eq + Hash> ItemExponentialFailureRateLimiter<T> {
-    /// From the first wait, and the longest.
+    /// Creates a limiter with the first delay and the maximum delay.
     pub fn new(base: Duration, most: Duration) -> Self {
         Self {
             failures: Failures::new(),
@@ -143,14 +144,14 @@ impl<T: Clone + Eq + Hash> ItemExponentialFailureRateLimiter<T> {
 impl<T: Clone + Eq + Hash + Send + 'static> RateLimiter<T>
     for ItemExponentialFailureRateLimiter<T>
 {
-    /// In floating point, as client-go does it, so that all nanoseconds are the same; what its `Duration`
-    /// can't hold is the most (Q16).
+    /// Computes in floating point like client-go, so that both return the same nanoseconds. A delay
+    /// that overflows Go's `Duration` becomes the maximum (Q16).
     fn when(&self, item: &T) -> Duration {
         let failures = self.failures.count(item);
         if self.base.is_zero() {
             return Duration::ZERO;
         }
-        // 2^1024 is more than a float holds, so no more than that need be told apart.
+        // 2^1024 exceeds the range of `f64`, so larger exponents make no difference.
         let factor = f64::powi(2.0, i32::try_from(failures).unwrap_or(i32::MAX).min(1024));
         match nanoseconds(self.base.as_nanos() as f64 * factor) {
             Some(wait) => wait.min(self.most),
@@ -167,7 +168,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> RateLimiter<T>
     }
 }
 
-/// A short wait for an item's first failures, and a long one from there on. client-go's
+/// Delays the first failures of an item briefly and later ones longer. client-go's
 /// `TypedItemFastSlowRateLimiter`.
 ///
 /// ```
@@ -187,7 +188,8 @@ pub struct ItemFastSlowRateLimiter<T> {
 }
 
 impl<T: Clone + Eq + Hash> ItemFastSlowRateLimiter<T> {
-    /// From the short wait, the long one, and how many of an item's waits are short.
+    /// Creates a limiter with the short delay, the long delay, and the number of short delays per
+    /// item.
     pub fn new(fast: Duration, slow: Duration, max_fast: usize) -> Self {
         Self {
             failures: Failures::new(),
@@ -216,10 +218,10 @@ impl<T: Clone + Eq + Hash + Send + 'static> RateLimiter<T> for ItemFastSlowRateL
     }
 }
 
-/// The longest wait that any of several limiters says. client-go's `TypedMaxOfRateLimiter`.
+/// Returns the longest delay of several limiters. client-go's `TypedMaxOfRateLimiter`.
 ///
-/// Each of them counts each failure, so with a bucket more may come at once than its burst: those that others
-/// have made wait longer.
+/// Every limiter counts every failure. If one of them is a bucket, more items than its burst can
+/// therefore become due at once: the bucket refills while other limiters delay items.
 ///
 /// ```
 /// use k8s_informer::workqueue::{ItemFastSlowRateLimiter, MaxOfRateLimiter, RateLimiter};
@@ -237,7 +239,7 @@ pub struct MaxOfRateLimiter<T> {
 }
 
 impl<T> MaxOfRateLimiter<T> {
-    /// Of these; of none, nothing waits.
+    /// Combines `limiters`. If there are none, no item is delayed.
     pub fn new(limiters: Vec<Box<dyn RateLimiter<T>>>) -> Self {
         Self { limiters }
     }
@@ -275,7 +277,7 @@ impl<T> std::fmt::Debug for MaxOfRateLimiter<T> {
     }
 }
 
-/// What another limiter says, but never longer than this. client-go's `TypedWithMaxWaitRateLimiter`.
+/// Limits the delay of another limiter to a maximum. client-go's `TypedWithMaxWaitRateLimiter`.
 ///
 /// ```
 /// use k8s_informer::workqueue::{ItemExponentialFailureRateLimiter, RateLimiter, WithMaxWaitRateLimiter};
@@ -293,7 +295,7 @@ pub struct WithMaxWaitRateLimiter<L> {
 }
 
 impl<L> WithMaxWaitRateLimiter<L> {
-    /// From the limiter, and the longest wait.
+    /// Wraps `limiter` so that no delay exceeds `most`.
     pub fn new(limiter: L, most: Duration) -> Self {
         Self { limiter, most }
     }
@@ -313,9 +315,10 @@ impl<T, L: RateLimiter<T>> RateLimiter<T> for WithMaxWaitRateLimiter<L> {
     }
 }
 
-/// What a controller usually wants: an item waits 5 ms after its first failure, twice as long after each
-/// further one, up to 1000 s; and all items together come ten times a second, after a hundred at once.
-/// client-go's `DefaultTypedControllerRateLimiter`.
+/// Returns the usual limiter for a controller. client-go's `DefaultTypedControllerRateLimiter`.
+///
+/// An item waits 5 ms after its first failure and twice as long after each further one, up to 1000
+/// seconds. All items together are limited to 10 per second with a burst of 100.
 ///
 /// ```
 /// use k8s_informer::workqueue::{RateLimiter, default_controller_rate_limiter};
@@ -331,7 +334,7 @@ pub fn default_controller_rate_limiter<T: Clone + Eq + Hash + Send + 'static>()
     default_controller_rate_limiter_with_clock(Arc::new(RealClock))
 }
 
-/// As [`default_controller_rate_limiter`], by a clock of your own.
+/// Like [`default_controller_rate_limiter`], but with the given clock.
 pub fn default_controller_rate_limiter_with_clock<T: Clone + Eq + Hash + Send + 'static>(
     clock: Arc<dyn Clock>,
 ) -> MaxOfRateLimiter<T> {
@@ -342,8 +345,8 @@ pub fn default_controller_rate_limiter_with_clock<T: Clone + Eq + Hash + Send + 
     ])
 }
 
-/// Only by the item: 1 ms after its first failure, twice as long after each further one, up to 1000 s.
-/// client-go's `DefaultTypedItemBasedRateLimiter`.
+/// Returns a limiter that only limits per item: 1 ms after the first failure, and twice as long
+/// after each further one, up to 1000 s. client-go's `DefaultTypedItemBasedRateLimiter`.
 pub fn default_item_based_rate_limiter<T: Clone + Eq + Hash>()
 -> ItemExponentialFailureRateLimiter<T> {
     ItemExponentialFailureRateLimiter::new(Duration::from_millis(1), Duration::from_secs(1000))

@@ -1,7 +1,8 @@
-//! Queues of what wants to be done, for the workers of a controller. client-go's `util/workqueue`.
+//! Work queues for controllers, like client-go's `util/workqueue`.
 //!
-//! The handlers of an informer put keys in, workers take them out: each key once for however many changes, no
-//! key by two workers at a time, and again later if it failed.
+//! Event handlers add keys and workers take them. A queue holds each key once, however many changes
+//! there were. It never gives a key to two workers at a time. A key that failed can be retried
+//! later.
 //!
 //! ```
 //! use k8s_informer::workqueue::{RateLimitingQueue, default_controller_rate_limiter};
@@ -9,7 +10,7 @@
 //!
 //! let queue = RateLimitingQueue::new(default_controller_rate_limiter())?;
 //! for key in ["default/web", "default/db", "default/web"] {
-//!     queue.add(key.to_owned()); // a handler
+//!     queue.add(key.to_owned()); // an event handler
 //! }
 //! let reconcile = |key: &str, attempt: usize| match key {
 //!     "default/db" if attempt == 0 => Err("not ready"),
@@ -39,7 +40,8 @@
 //!
 //! # Writing a controller
 //!
-//! `examples/controller` is a whole one, made to be read. It runs on an API server of its own, or on yours.
+//! `examples/controller` is a complete controller, written to be read. It runs against a built-in
+//! test API server or against your cluster.
 //!
 //! ```
 //! # use k8s_informer::testing::ApiServer;
@@ -58,7 +60,7 @@
 //! factory.start(&stop)?;
 //! factory.wait_for_cache_sync(&stop)?;
 //!
-//! let key = queue.take().expect("there is one"); // a worker
+//! let key = queue.take().expect("there is one"); // in a worker
 //! let map = maps.lister().get_by_key(&key).expect("it is in the cache");
 //! assert_eq!((&**key, map.metadata.name.as_deref()), ("web/a", Some("a")));
 //! queue.forget(&key);
@@ -67,31 +69,36 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - **Handlers put keys into the queue**, and do nothing else: that of the object, [`Notification::key`], or of
-//!   what it belongs to ([`FullObjectMeta::controller`]). They need every event: no
-//!   [`HandlerBuffer::Coalescing`], which does not tell of what came and went, while a worker may have seen
-//!   it in the cache.
-//! - **Levels, not edges.** A worker does not know what has happened. It reads from [`Lister`]s what is
-//!   wanted and what is there, and writes what differs; what is not in the cache is gone. So it makes no
-//!   difference how many events there were, and whether the program ran then. Workers begin once the caches
-//!   have synced: before, everything that has not come yet seems to be gone.
-//! - **Writes say on what they rely**, as the cache is behind: a `resourceVersion` in a patch, a create that
-//!   fails if there is one, [`DeleteOptions::unchanged`], or server-side apply of just what is yours
-//!   ([`Patch::apply`]). A conflict is no accident: the key goes back into the queue, and the next try reads
-//!   something newer.
-//! - **Your own writes come late, too.** [`wait_for_object`] before the key is done: nobody else has it until
-//!   then, and the next one to look sees what was written. Where a conflict would not tell (a
-//!   `generateName`), or workers must not wait for a watch that is late, a [`mutation_cache`] has the answers
-//!   of your writes at once.
-//! - **Errors belong to the key**: [`add_rate_limited`] and later again, [`forget`] after a success, and
-//!   after so many failures: then it is given up until something changes. Errors of lists and watches are the
-//!   informer's: it goes on trying, and [`status`] tells.
-//! - **A resync** ([`resync`]) tells about everything once more: for what was given up, and what no event
-//!   tells (the world outside of the cluster). No change of an object stays untold, so it need not be often.
-//! - **The end** takes two [`Stop`]s. The one that ends the program only shuts the queue down:
-//!   [`shut_down_with_drain_timeout`] while caches and server can still be used. If that is not enough the
-//!   other ends the calls that workers are in. Then come the threads, and [`shutdown`] of the factory.
-//! - **A panic** of a worker ends its thread, and its key is done; catch it around what may.
+//! - **Handlers only add keys to the queue.** The key is that of the object ([`Notification::key`])
+//!   or of its owner ([`FullObjectMeta::controller`]). Handlers need every event, so do not use
+//!   [`HandlerBuffer::Coalescing`]. It skips an object that was added and deleted in between,
+//!   although a worker may have seen that object in the cache.
+//! - **Level-triggered, not edge-triggered.** A worker does not learn which events happened. It
+//!   reads the desired and the actual state from [`Lister`]s and writes the difference. Treat an
+//!   object that is not in the cache as deleted. The number of events does not matter, nor whether
+//!   the program was running when they happened. Start workers after the caches have synced: before
+//!   that, objects seem to be deleted that are merely not listed yet.
+//! - **Make writes conditional**, because the cache lags behind the server. Put a `resourceVersion`
+//!   into a patch, use a create that fails if the object exists, use [`DeleteOptions::unchanged`],
+//!   or use server-side apply for only the fields that you own ([`Patch::apply`]). A conflict is
+//!   normal: add the key again, and the next attempt reads newer state.
+//! - **Your own writes arrive late as well.** Call [`wait_for_object`] before you finish the key:
+//!   no other worker gets the key until then, and the next attempt sees the write. Use a
+//!   [`mutation_cache`] where a conflict cannot reveal a stale read (`generateName`), or where
+//!   workers must not wait for a late watch. It holds the responses to your writes immediately.
+//! - **Errors belong to the key.** Call [`add_rate_limited`] after a failure and [`forget`] after a
+//!   success. To give up after a number of failures, call [`forget`] as well: the key then returns
+//!   only when the object changes. Errors of lists and watches belong to the informer: it keeps
+//!   retrying, and [`status`] reports them.
+//! - **A resync** ([`resync`]) delivers every object again. It picks up dropped keys and changes
+//!   that cause no event, such as those outside the cluster. No change of an object is missed
+//!   without it, so a resync can be infrequent.
+//! - **Shutdown** takes two [`Stop`]s. The one that ends the program only shuts down the queue:
+//!   call [`shut_down_with_drain_timeout`] while the caches and the server are still usable. If the
+//!   drain times out, the other [`Stop`] cancels the calls that workers are in. Then join the
+//!   worker threads and call [`shutdown`] on the factory.
+//! - **A panic** in a worker ends its thread and finishes its key. Catch panics around code that
+//!   may panic.
 //!
 //! [`Notification::key`]: crate::Notification::key
 //! [`FullObjectMeta::controller`]: crate::object::FullObjectMeta::controller
@@ -109,35 +116,35 @@
 //! [`shutdown`]: crate::SharedInformerFactory::shutdown
 //! [`shut_down_with_drain_timeout`]: WorkQueue::shut_down_with_drain_timeout
 //!
-//! | controller-runtime, sample-controller | here |
+//! | controller-runtime, sample-controller | k8s-informer |
 //! |---|---|
-//! | `Reconcile(ctx, Request)` | a function of yours, of a key and a `Stop` |
+//! | `Reconcile(ctx, Request)` | a function of yours that takes a key and a `Stop` |
 //! | `Request`, `SplitMetaNamespaceKey` | [`Key`](crate::object::Key), [`ObjectName`](crate::object::ObjectName), [`split_meta_namespace_key`](crate::object::split_meta_namespace_key) |
 //! | returns `nil`; an error | [`forget`]; [`add_rate_limited`] |
 //! | `Result{RequeueAfter: …}` | [`forget`], [`add_after`](DelayingQueue::add_after) |
-//! | `reconcile.TerminalError` | [`forget`], and say so |
-//! | `MaxConcurrentReconciles` | so many threads that [`take`](WorkQueue::take) |
+//! | `reconcile.TerminalError` | [`forget`], and log the error |
+//! | `MaxConcurrentReconciles` | the number of threads that call [`take`](WorkQueue::take) |
 //! | `For`, `EnqueueRequestForObject` | [`on_event`](crate::handler::HandlerFuncs::on_event) and [`Notification::key`] |
 //! | `Owns`, `EnqueueRequestForOwner` | the same, with the key of the [`FullObjectMeta::controller`] |
-//! | `Watches`, `EnqueueRequestsFromMapFunc` | the same, with keys of your own |
-//! | `WithEventFilter`, predicates | [`FilteringHandler`](crate::handler::FilteringHandler); what the server can select, an [`InformerScope`](crate::informer::InformerScope) |
+//! | `Watches`, `EnqueueRequestsFromMapFunc` | the same, with keys that you compute |
+//! | `WithEventFilter`, predicates | [`FilteringHandler`](crate::handler::FilteringHandler); for server-side selection, an [`InformerScope`](crate::informer::InformerScope) |
 //! | `mgr.GetClient()`, reading; `IndexField` | [`Lister`]; [`add_index`](crate::SharedIndexInformer::add_index) |
 //! | `mgr.GetClient()`, writing; `Status()` | [`Client::api`](crate::Client::api); [`Api::status`](crate::client::api::Api::status) |
 //! | `controllerutil.CreateOrUpdate` | [`Patch::apply`] |
 //! | `mgr.Start(ctx)`, `WaitForCacheSync` | [`start`](crate::SharedInformerFactory::start), [`wait_for_cache_sync`](crate::SharedInformerFactory::wait_for_cache_sync), then your threads |
-//! | leader election, webhooks, a manager | not here |
+//! | leader election, webhooks, a manager | not provided |
 //!
 //! # Names
 //!
-//! | client-go | here |
+//! | client-go | k8s-informer |
 //! |---|---|
 //! | `TypedInterface`, `Typed`, `NewTyped` | [`WorkQueue`], [`WorkQueue::new`] |
-//! | `TypedDelayingInterface`, `NewTypedDelayingQueue` | [`DelayingQueue`], which is a `WorkQueue` by `Deref` |
-//! | `TypedRateLimitingInterface`, `NewTypedRateLimitingQueue` | [`RateLimitingQueue`], which is a `DelayingQueue` by `Deref` |
+//! | `TypedDelayingInterface`, `NewTypedDelayingQueue` | [`DelayingQueue`], which dereferences to a `WorkQueue` |
+//! | `TypedRateLimitingInterface`, `NewTypedRateLimitingQueue` | [`RateLimitingQueue`], which dereferences to a `DelayingQueue` |
 //! | `TypedQueueConfig`, `TypedDelayingQueueConfig`, `TypedRateLimitingQueueConfig` | [`WorkQueueBuilder`] |
-//! | `Get`, `Done` | [`WorkQueue::take`], whose [`WorkItem`] is done when it is dropped; [`get`](WorkQueue::get) and [`done`](WorkQueue::done) |
+//! | `Get`, `Done` | [`WorkQueue::take`], whose [`WorkItem`] calls `done` on drop; or [`get`](WorkQueue::get) and [`done`](WorkQueue::done) |
 //! | `Queue`, `DefaultQueue` | [`Order`], [`ArrivalOrder`] |
-//! | `MetricsProvider`, `SetProvider` | [`WorkQueueMetrics`], by [`WorkQueueBuilder::metrics`], or a [`MetricsProvider`](crate::metrics::MetricsProvider) that gives them |
+//! | `MetricsProvider`, `SetProvider` | [`WorkQueueMetrics`], set with [`WorkQueueBuilder::metrics`] or returned by a [`MetricsProvider`](crate::metrics::MetricsProvider) |
 //! | `TypedRateLimiter` | [`RateLimiter`] |
 //! | `TypedItemExponentialFailureRateLimiter`, `TypedItemFastSlowRateLimiter` | [`ItemExponentialFailureRateLimiter`], [`ItemFastSlowRateLimiter`] |
 //! | `TypedBucketRateLimiter` and `rate.Limiter` | [`BucketRateLimiter`] |

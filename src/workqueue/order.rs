@@ -2,18 +2,18 @@ use std::collections::VecDeque;
 
 use crate::shrink::Shrink;
 
-/// In which order a [`WorkQueue`](super::WorkQueue) hands out what waits in it. client-go's `Queue`, whose
-/// `Len` is not needed: the work queue counts for itself.
+/// The order in which a [`WorkQueue`](super::WorkQueue) returns its waiting items. It corresponds
+/// to client-go's `Queue`, without `Len`: the work queue counts its items.
 ///
-/// Each item that waits is in it once. It is called under the lock of the work queue, by whatever thread uses
-/// that: it must be quick, and must not use that queue. A panic is that of the call that led to it; one in
-/// [`push`](Self::push) costs the item.
+/// An order holds each waiting item once. Its methods run under the lock of the work queue, on any
+/// thread that uses the queue. They must be fast and must not use the queue. A panic propagates to
+/// the call on the queue that caused it; if [`push`](Self::push) panics, its item is lost.
 ///
 /// ```
 /// use k8s_informer::workqueue::{Order, WorkQueue};
 /// use std::collections::BTreeSet;
 ///
-/// /// The smallest first.
+/// /// Returns the smallest item first.
 /// #[derive(Default)]
 /// struct BySize(BTreeSet<u32>);
 ///
@@ -34,27 +34,28 @@ use crate::shrink::Shrink;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub trait Order<T>: Send + 'static {
-    /// An item that waits has been added again: it may be more urgent now (Q9). Does nothing by default.
+    /// Called when a waiting item is added again, which may make it more urgent. Does nothing by
+    /// default.
     fn touch(&mut self, item: &T) {
         let _ = item;
     }
 
-    /// Takes an item in.
+    /// Adds an item.
     fn push(&mut self, item: T);
 
-    /// Gives the next one out; `None` only if there is none. One that was not pushed, or that has been given
-    /// out already, is passed over.
+    /// Removes and returns the next item, or `None` if the order is empty. The queue skips an item
+    /// that was not pushed or was already returned.
     fn pop(&mut self) -> Option<T>;
 }
 
-/// First come, first served: the default. client-go's `DefaultQueue`.
+/// First in, first out. This is the default order, and corresponds to client-go's `DefaultQueue`.
 ///
-/// An item that is added again while it waits keeps its place.
+/// An item that is added again while it waits keeps its position.
 #[derive(Clone, Debug)]
 pub struct ArrivalOrder<T>(VecDeque<T>);
 
 impl<T> ArrivalOrder<T> {
-    /// Without any item.
+    /// Creates an empty order.
     pub fn new() -> Self {
         Self(VecDeque::new())
     }

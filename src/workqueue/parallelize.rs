@@ -5,20 +5,20 @@ use crate::stop::Stop;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, catch_unwind, thread};
 
-/// Does `pieces` pieces of work, by their numbers, with at most `workers` at a time, until all are done or
-/// `stop` is given. client-go's `ParallelizeUntil`, with its `WithChunkSize`.
+/// Runs `work` for the numbers from 0 to `pieces - 1` on at most `workers` threads, until all
+/// pieces are done or `stop` is triggered. client-go's `ParallelizeUntil` with `WithChunkSize`.
 ///
-/// A worker takes `chunk_size` pieces at a time, or one if that is 0: more are better where there are many
-/// small ones. Before each piece it looks whether to stop; a piece that has begun is finished. Without a
-/// worker nothing is done.
+/// A worker takes `chunk_size` pieces at a time, or one if it is 0. Larger chunks are better for
+/// many small pieces. Workers check `stop` before each piece and finish a piece that has begun. If
+/// `workers` is 0, nothing is done.
 ///
-/// Blocks until all workers have ended. The calling thread is one of them, so that work is done even if the
-/// system has no more threads; then there are fewer workers.
+/// Blocks until all workers have ended. The calling thread is one of the workers. If the system
+/// cannot start more threads, there are fewer workers, but the work is still done.
 ///
 /// # Panics
 ///
-/// If a piece panics: no piece is begun after that, and when those that have begun are over the panic goes on
-/// here (Q19).
+/// Panics if `work` panics. No piece begins after that. When the running pieces have ended, the
+/// panic continues on the calling thread.
 ///
 /// ```
 /// use k8s_informer::Stop;
@@ -74,9 +74,9 @@ struct Job<'a, W> {
     work: W,
     pieces: usize,
     chunk_size: usize,
-    /// The first piece that nobody has taken, or any number beyond the last one.
+    /// The next piece to take. Past the last piece, its value does not matter.
     next: AtomicUsize,
-    /// What the first piece that panicked panicked with. Nothing else is locked under it.
+    /// The payload of the first panic. No other lock is taken while this one is held.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
@@ -95,7 +95,7 @@ impl<W: Fn(usize) + Sync> Job<'_, W> {
         }
     }
 
-    /// The first piece of the next chunk.
+    /// Returns the first piece of the next chunk.
     fn take(&self) -> Option<usize> {
         let after =
             |first: usize| (first < self.pieces).then(|| first.saturating_add(self.chunk_size));

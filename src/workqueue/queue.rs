@@ -11,21 +11,22 @@ use crate::panic::catch;
 use crate::stop::Stop;
 use crate::threads::{Owner, Threads};
 
-/// Items that want to be processed, each once for however often it was added, and none by two workers at a
-/// time. client-go's `Interface` and `Typed`.
+/// A queue of items to process. It corresponds to client-go's `Interface` and `Typed`.
 ///
-/// - An item that is added while it waits is still there once; one that is added while it is being processed
-///   is processed once more afterwards (Q5).
-/// - The order is that of arrival, or an [`Order`](super::Order) of your own.
-/// - Who [takes](Self::take) or [gets](Self::get) an item has to say when it is done with it: [`WorkItem`]
-///   does so by being dropped, also by a panic.
-/// - After [`shut_down`](Self::shut_down) nothing is taken in, and what waits is still handed out.
+/// - The queue holds an item at most once, however often you add it. It never gives an item to two
+///   workers at a time. An item added while it is being processed is processed once more
+///   afterwards.
+/// - Items leave the queue in order of arrival, or in a custom [`Order`](super::Order).
+/// - A worker that [takes](Self::take) or [gets](Self::get) an item must report when it has
+///   finished. A [`WorkItem`] reports this when it is dropped, also during a panic.
+/// - After [`shut_down`](Self::shut_down) the queue accepts no more items, but still returns the
+///   waiting ones.
 ///
-/// **Threads.** Any number of them may add and get; a queue is shared by reference or in an `Arc`. One lock
-/// guards it; the `Hash`, `Eq` and `Clone` of items and their order run under it and must not use the queue.
-/// Items are dropped without it. A queue that somebody measures has a thread (see
-/// [`WorkQueueMetrics`](super::WorkQueueMetrics)), and so has one that
-/// [delays](super::DelayingQueue); dropping the queue shuts it down and ends the thread.
+/// **Threads.** Any number of threads may add and take items. Share the queue by reference or in an
+/// `Arc`. One lock guards it. The `Hash`, `Eq` and `Clone` implementations of items and the
+/// [`Order`](super::Order) run under this lock, so they must not use the queue. Items are dropped
+/// without the lock. A queue starts a thread if it has [metrics](super::WorkQueueMetrics) or
+/// supports [delays](super::DelayingQueue). Dropping the queue shuts it down and joins this thread.
 ///
 /// ```
 /// use k8s_informer::workqueue::WorkQueue;
@@ -54,28 +55,35 @@ pub struct WorkQueue<T: Clone + Eq + Hash + Send + 'static> {
 }
 
 impl<T: Clone + Eq + Hash + Send + 'static> WorkQueue<T> {
-    /// A queue in the order of arrival that nobody measures. client-go's `NewTyped`.
+    /// Creates a queue in order of arrival, without metrics. client-go's `NewTyped`.
     pub fn new() -> Self {
         Self::builder().assemble(false)
     }
 
-    /// Begins a queue with options; also one that delays or limits rates. client-go's `TypedQueueConfig`.
+    /// Returns a builder for a queue with options, with delays or with rate limits. client-go's
+    /// `TypedQueueConfig`.
     pub fn builder() -> WorkQueueBuilder<T> {
         WorkQueueBuilder::new()
     }
 
-    /// Makes sure that the item is processed after now, unless the queue is shut down (Q2).
+    /// Adds an item.
+    ///
+    /// If the item already waits, it stays in the queue once, and the order may
+    /// [move](super::Order::touch) it. If the item is being processed, it is queued again when that
+    /// ends. Does nothing if the queue is shut down.
     pub fn add(&self, item: T) {
         self.shared.add(item);
     }
 
-    /// Blocks until there is an item, and takes it; `None` once the queue is shut down and nothing waits:
-    /// then a worker ends (Q3). Dropping what it answers says that it is done with.
+    /// Blocks until an item is available and takes it.
+    ///
+    /// Returns `None` once the queue is shut down and no item waits; workers end then. Dropping the
+    /// [`WorkItem`] finishes the item.
     pub fn take(&self) -> Option<WorkItem<'_, T>> {
         self.guard(self.shared.get(|| false))
     }
 
-    /// As [`take`](Self::take), but `None` also as soon as `stop` is given.
+    /// Like [`take`](Self::take), but also returns `None` as soon as `stop` is triggered.
     pub fn take_or_stop(&self, stop: &Stop) -> Option<WorkItem<'_, T>> {
         let shared = Arc::clone(&self.shared);
         let _wakes = stop.on_stop(move || shared.wake_all());
@@ -90,42 +98,47 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueue<T> {
         })
     }
 
-    /// As [`take`](Self::take), for whoever calls [`done`](Self::done) himself, as in Go.
+    /// Like [`take`](Self::take), but you must call [`done`](Self::done) yourself, as in Go.
     pub fn get(&self) -> Option<T> {
         self.shared.get(|| false).map(|(item, _)| item)
     }
 
-    /// Says that the processing of an item that was [got](Self::get) is over; if it was added meanwhile, it
-    /// goes to the end of the queue (Q4). One that is not being processed is none of its business: that is
-    /// logged as a warning.
+    /// Finishes the processing of an item returned by [`get`](Self::get).
+    ///
+    /// If the item was added meanwhile, it is queued again. If the item is not being processed,
+    /// this only logs a warning.
     pub fn done(&self, item: &T) {
         self.shared.done(item, None);
     }
 
-    /// How many items wait: not those that are being processed, nor those that are delayed (Q8).
+    /// Returns the number of waiting items, without items that are being processed or delayed.
     pub fn len(&self) -> usize {
         self.shared.change(|state, _, _| state.queued())
     }
 
-    /// Whether none waits.
+    /// Whether no item waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// From now on nothing is taken in, and what is delayed is forgotten (Q13). What waits is still handed
-    /// out, what was added while it is being processed too; then [`take`](Self::take) answers `None` (Q6).
+    /// Shuts the queue down: it accepts no more items and drops the delayed ones.
     ///
-    /// Blocks for the end of the queue's own thread, if it has one, not for workers. Ends every
+    /// Waiting items are still returned, and so are items that were added while they were being
+    /// processed. Then [`take`](Self::take) returns `None`.
+    ///
+    /// Blocks until the queue's own thread, if any, has ended, unless this is the calling thread.
+    /// It does not wait for workers. It releases every blocked
     /// [`shut_down_with_drain`](Self::shut_down_with_drain).
     pub fn shut_down(&self) {
         self.shared.shut_down(true);
         self.join();
     }
 
-    /// As [`shut_down`](Self::shut_down), and blocks until all that waits has been taken and is done, or
-    /// until somebody else calls `shut_down`; says whether all is done (Q7).
+    /// Shuts the queue down and blocks until all waiting items are processed, or until another
+    /// thread calls [`shut_down`](Self::shut_down). Returns whether all items are processed.
     ///
-    /// Workers have to go on until they get nothing more. Don't call it from one: it waits for itself.
+    /// Workers must keep taking items until the queue returns `None`. Do not call this method from
+    /// a worker that holds an item: it would wait for itself.
     ///
     /// ```
     /// use k8s_informer::workqueue::WorkQueue;
@@ -144,9 +157,11 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueue<T> {
         self.drain(None)
     }
 
-    /// As [`shut_down_with_drain`](Self::shut_down_with_drain), but waits no longer than this, by the
-    /// machine's clock: then it answers `false`, and workers go on with what is left, or are told otherwise
-    /// by you. There is no such thing in client-go.
+    /// Like [`shut_down_with_drain`](Self::shut_down_with_drain), but returns `false` after
+    /// `timeout`.
+    ///
+    /// The timeout uses the system clock. After it, workers may go on with the remaining items,
+    /// unless you stop them. client-go has no counterpart.
     ///
     /// ```
     /// use k8s_informer::workqueue::WorkQueue;
@@ -172,13 +187,13 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueue<T> {
         self.shared.peek().shutting_down
     }
 
-    /// What it is called: in logs, and its thread.
+    /// Returns the name of the queue, which is used in logs and for its thread.
     pub fn name(&self) -> &str {
         &self.shared.name
     }
 
     fn join(&self) {
-        // Metrics are called there, and may hold whatever they like.
+        // User code in the metrics can call `shut_down` or drop the queue on its own thread.
         if !self.owner.is_current() {
             self.threads.join();
         }
@@ -211,8 +226,8 @@ impl<T: Clone + Eq + Hash + Send + 'static> fmt::Debug for WorkQueue<T> {
     }
 }
 
-/// An item that is being processed; it is done with when this is dropped, so no worker that returns early or
-/// panics keeps it from being processed again.
+/// An item that is being processed. Dropping it finishes the item, so a worker that returns early
+/// or panics does not block the item forever.
 ///
 /// ```
 /// use k8s_informer::workqueue::WorkQueue;
@@ -234,7 +249,7 @@ pub struct WorkItem<'a, T: Clone + Eq + Hash + Send + 'static> {
 }
 
 impl<T: Clone + Eq + Hash + Send + 'static> WorkItem<'_, T> {
-    /// The same as dropping it, for who wants to say so.
+    /// Finishes the item. Same as dropping it.
     pub fn done(self) {}
 }
 
@@ -248,7 +263,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> Deref for WorkItem<'_, T> {
 
 impl<T: Clone + Eq + Hash + Send + 'static> Drop for WorkItem<'_, T> {
     fn drop(&mut self) {
-        // It may be dropped by a panic; another one would end the process.
+        // A second panic while unwinding would abort the process.
         if let Err(panic) = catch(|| self.shared.done(&self.item, Some(self.ticket))) {
             drop(catch(|| {
                 log::error!(

@@ -5,11 +5,11 @@ use std::ops::Deref;
 
 use super::{DelayingQueue, RateLimiter, WorkQueue};
 
-/// A [`DelayingQueue`] with a [`RateLimiter`] that says how long an item has to wait: what has failed comes
-/// again, later and later. client-go's `TypedRateLimitingInterface`.
+/// A [`DelayingQueue`] that retries failed items with the delays of a [`RateLimiter`]. client-go's
+/// `TypedRateLimitingInterface`.
 ///
-/// A worker that has succeeded, or gives up, [forgets](Self::forget) the item: else the limiter remembers it
-/// for ever.
+/// Call [`forget`](Self::forget) when an item succeeds or is not retried anymore. Otherwise the
+/// limiter remembers the item forever.
 ///
 /// ```
 /// use k8s_informer::workqueue::{RateLimitingQueue, default_controller_rate_limiter};
@@ -19,7 +19,7 @@ use super::{DelayingQueue, RateLimiter, WorkQueue};
 /// for attempt in 0.. {
 ///     let item = queue.take().unwrap();
 ///     if attempt < 2 {
-///         queue.add_rate_limited(*item); // it failed
+///         queue.add_rate_limited(*item); // the item failed
 ///         assert_eq!(queue.num_requeues(&item), attempt + 1);
 ///     } else {
 ///         queue.forget(&item);
@@ -37,27 +37,29 @@ pub struct RateLimitingQueue<T: Clone + Eq + Hash + Send + 'static> {
 }
 
 impl<T: Clone + Eq + Hash + Send + 'static> RateLimitingQueue<T> {
-    /// A queue without options. client-go's `NewTypedRateLimitingQueue`.
+    /// Creates a queue with default options. client-go's `NewTypedRateLimitingQueue`.
     ///
     /// # Errors
     ///
-    /// If the system has no thread.
+    /// Fails if the thread cannot be started.
     pub fn new(limiter: impl RateLimiter<T>) -> io::Result<Self> {
         WorkQueue::builder().build_rate_limiting(limiter)
     }
 
-    /// Adds the item when the limiter says that it may come (Q15).
+    /// Adds the item after the delay that the limiter returns for it.
     pub fn add_rate_limited(&self, item: T) {
         let delay = self.limiter.when(&item);
         self.queue.add_after(item, delay);
     }
 
-    /// Lets the limiter forget the item: it has succeeded, or is given up. It does not leave the queue (Q15).
+    /// Resets the limiter for an item that succeeded or is not retried anymore. The item stays in
+    /// the queue.
     pub fn forget(&self, item: &T) {
         self.limiter.forget(item);
     }
 
-    /// How often the item has been limited since it was forgotten, as far as the limiter counts.
+    /// Returns the number of failures of the item since it was last forgotten, as counted by the
+    /// limiter.
     pub fn num_requeues(&self, item: &T) -> usize {
         self.limiter.num_requeues(item)
     }

@@ -11,35 +11,34 @@ use crate::stop::Stop;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::time::Clock;
 
-/// How often work that is not done is measured (Q18).
+/// The interval for measuring unfinished work (Q18).
 const REFRESH: Duration = Duration::from_millis(500);
 
-/// For delays beyond what an `Instant` can hold.
+/// Replaces delays that exceed the range of `Instant`.
 const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// What a queue and its thread share.
+/// The state that a queue and its thread share.
 ///
-/// Every call first queues the delayed items that are due: so they come in the order of their times whatever
-/// else happens then, and the thread is only there for when nobody calls.
+/// Every call first queues the delayed items that are due. They are therefore queued in the order
+/// of their times, and the thread is only needed while there are no calls.
 pub(super) struct Shared<T> {
     pub(super) name: String,
     clock: Arc<dyn Clock>,
-    /// Whether items may be delayed. Without that, and without metrics, the clock is never asked.
+    /// Whether items may be delayed. Without delays and metrics the clock is never called.
     delaying: bool,
     meter: Meter<dyn WorkQueueMetrics>,
-    /// Guards everything that changes. Under it run the order of the items, and their `Hash`, `Eq` and
-    /// `Clone`; nothing is dropped, and no metrics, clock or log is called, under it.
+    /// Guards everything that changes. The order of the items and their `Hash`, `Eq` and `Clone`
+    /// run under this lock. Nothing is dropped, and no metrics, clock or log is called, under it.
     state: Mutex<State<T>>,
-    /// Waits for an item to be got; one is woken by each that is queued, all by a shutdown. Who leaves
-    /// without an item wakes the next one.
+    /// Signals that an item is available. Each queued item wakes one waiter, and a shutdown wakes
+    /// all. A waiter that leaves without an item wakes the next one.
     items: Condvar,
-    /// Waits until nothing is left, for a release, or for a time; all are woken by the end of the last
-    /// processing, and by `shut_down`.
+    /// Waited on by drains. All are woken when the last processing ends, and by `shut_down`.
     drained: Condvar,
 }
 
-/// Wakes the next one who waits, unless it is disarmed: who was woken for an item and whose order or clock
-/// then panics is the only one who knows of it.
+/// Wakes the next waiter on drop, unless it is disarmed. If a waiter was woken for an item and then
+/// the order or the clock panics, the wake-up would otherwise be lost.
 struct Baton<'a>(Option<&'a Condvar>);
 
 impl Drop for Baton<'_> {
@@ -50,7 +49,7 @@ impl Drop for Baton<'_> {
     }
 }
 
-/// What is left of a shutdown for when the lock is given back.
+/// The part of a shutdown that runs after the lock is released.
 struct End<T> {
     _delayed: Delayed<T>,
     timer: Option<Stop>,
@@ -85,7 +84,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
         }
     }
 
-    /// Whether it needs a thread.
+    /// Whether the queue needs a thread.
     pub(super) fn is_timed(&self) -> bool {
         self.delaying || self.meter.is_on()
     }
@@ -94,7 +93,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
         self.is_timed().then(|| self.clock.now())
     }
 
-    /// Runs `change` on the state as it is now, and does what is to be done after it.
+    /// Runs `change` on the state, then does the remaining work without the lock.
     pub(super) fn change<R>(
         &self,
         change: impl FnOnce(&mut State<T>, Option<Instant>, &mut After<T>) -> R,
@@ -117,7 +116,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
         self.wake(after);
     }
 
-    /// At once: what comes next may panic.
+    /// Wakes waiters immediately, because the code that follows may panic.
     fn wake(&self, after: &mut After<T>) {
         for _ in 0..std::mem::take(&mut after.pushed) {
             self.items.notify_one();
@@ -153,7 +152,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
         self.change(|state, now, after| state.add(item, None, now, after));
     }
 
-    /// Q10: nothing after a shutdown, and without a delay at once.
+    /// Adds an item after a delay (Q10).
     pub(super) fn add_after(&self, item: T, delay: Duration) {
         let (refused, timer) = self.change(|state, now, after| {
             let Some(now) = now.filter(|_| !state.shutting_down) else {
@@ -164,7 +163,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
                 state.add(item, None, Some(now), after);
                 return (false, None);
             }
-            // At once, if there is no such time at all.
+            // If even a century exceeds the range of `Instant`, queue it immediately.
             let due = [delay, CENTURY]
                 .into_iter()
                 .find_map(|delay| now.checked_add(delay))
@@ -182,7 +181,8 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
         }
     }
 
-    /// Blocks until there is an item, or nothing is to come, or `stopped`.
+    /// Blocks until an item is available, the queue is shut down and empty, or `stopped` returns
+    /// true.
     pub(super) fn get(&self, stopped: impl Fn() -> bool) -> Option<(T, Ticket)> {
         let mut baton = Baton(None);
         loop {
@@ -234,13 +234,13 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
         }
     }
 
-    /// Q6: nothing is taken in any more, but what is due by now. With `release`, who waits for a drain waits
-    /// no more. Answers how often that has been.
+    /// Shuts the queue down (Q6). With `release`, blocked drains return. Returns the number of
+    /// releases.
     pub(super) fn shut_down(&self, release: bool) -> u64 {
         self.change(|state, _, _| self.end(state, release)).finish()
     }
 
-    /// As `shut_down` with `release`, and asks nobody for the time.
+    /// Like `shut_down` with `release`, but does not call the clock.
     pub(super) fn close(&self) {
         let end = self.end(&mut self.state.lock(), true);
         end.finish();
@@ -257,7 +257,8 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
         }
     }
 
-    /// Blocks until nothing is left, until a release, or until this time; says whether nothing is left.
+    /// Blocks until all items are processed, a release, or the deadline. Returns whether all are
+    /// processed.
     pub(super) fn drain(&self, deadline: Option<Instant>) -> bool {
         let releases = self.shut_down(false);
         let mut state = self.state.lock();
@@ -274,7 +275,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
     }
 
     pub(super) fn wake_all(&self) {
-        // The lock, so that this can't fall between a look at what ends a wait and the wait.
+        // Takes the lock, so that the wake-up cannot fall between a waiter's check and its wait.
         let _state = self.state.lock();
         self.items.notify_all();
     }
@@ -283,7 +284,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
         self.state.lock()
     }
 
-    /// The thread: queues what is due when it is, and measures.
+    /// Runs the timer thread: queues delayed items when they are due, and measures.
     pub(super) fn keep_time(&self) {
         let mut now = self.clock.now();
         let mut refresh = self

@@ -1,6 +1,6 @@
-//! Models of interleavings of work queues: who waits for an item, for a drain, for the time.
+//! Interleaving tests of work queues: waiting for items, for a drain and for the clock.
 //!
-//! Time passes as the schedule decides; see the `Moment` clock.
+//! The schedule decides how time passes; see the `Moment` clock.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ fn queue() -> Queue {
     Arc::new(WorkQueue::new())
 }
 
-/// Takes items until nothing is to come; how many.
+/// Takes items until the queue ends, and returns their number.
 fn worker(queue: &Queue) -> thread::JoinHandle<usize> {
     let queue = Arc::clone(queue);
     thread::spawn(move || std::iter::from_fn(|| queue.take().map(WorkItem::done)).count())
@@ -43,7 +43,8 @@ fn every_item_is_taken_by_somebody() {
     });
 }
 
-/// Q5: whatever is added is seen by a processing that begins afterwards, and by one at a time.
+/// A change is always seen by a processing that starts after it, and processings never overlap
+/// (Q5).
 #[test]
 fn q5_no_item_by_two_at_once_and_no_change_is_missed() {
     check(|| {
@@ -74,7 +75,7 @@ fn q5_no_item_by_two_at_once_and_no_change_is_missed() {
     });
 }
 
-/// A worker that was woken for an item and is stopped leaves it to the next.
+/// A stopped worker that was woken for an item wakes the next worker.
 #[test]
 fn a_stopped_worker_passes_the_item_on() {
     check(|| {
@@ -83,7 +84,7 @@ fn a_stopped_worker_passes_the_item_on() {
             let (queue, stop) = (Arc::clone(&queue), stop.clone());
             move || usize::from(queue.take_or_stop(&stop).is_some())
         });
-        // It ends only with an item.
+        // This worker ends only with an item.
         let other = thread::spawn({
             let queue = Arc::clone(&queue);
             move || usize::from(queue.take().is_some())
@@ -101,7 +102,7 @@ fn a_stopped_worker_passes_the_item_on() {
     });
 }
 
-/// Q7: two drains, with a worker that processes one item twice.
+/// Two drains, with a worker that processes one item twice.
 #[test]
 fn q7_every_drain_returns() {
     check(|| {
@@ -116,7 +117,7 @@ fn q7_every_drain_returns() {
         });
         let worker = worker(&queue);
         queue.done(&item);
-        // The other worker may have been sent home before "a" came again.
+        // The other worker may have ended before "a" was queued again.
         while queue.take().is_some() {}
         assert_eq!(join_all(drains), [true, true]);
         worker.join().unwrap();
@@ -124,7 +125,7 @@ fn q7_every_drain_returns() {
     });
 }
 
-/// Q7: with nobody to process what waits.
+/// No worker processes the waiting item.
 #[test]
 fn q7_a_shutdown_at_any_point_ends_a_drain() {
     check(|| {
@@ -142,7 +143,7 @@ fn q7_a_shutdown_at_any_point_ends_a_drain() {
     });
 }
 
-/// A clock of which a wait is over at any moment, and after which all time has passed that was waited for.
+/// A clock whose waits end at any moment. After a wait, its whole duration has passed.
 struct Moment {
     start: Instant,
     seconds: AtomicUsize,
@@ -184,7 +185,7 @@ fn delaying() -> Arc<DelayingQueue<&'static str>> {
     )
 }
 
-/// Q11: the thread wakes who waits, whenever the item was delayed: also while it goes to sleep.
+/// The timer thread wakes a waiter even if an item is delayed while the timer goes to sleep.
 #[test]
 fn q11_what_is_delayed_is_got() {
     check(|| {
@@ -201,7 +202,7 @@ fn q11_what_is_delayed_is_got() {
     });
 }
 
-/// Q14: whatever the thread does at that moment; `shut_down` and the drop join it.
+/// `shut_down` and drop join the timer thread, whatever it does at that moment.
 #[test]
 fn q14_the_thread_ends_with_the_queue() {
     check(|| {
@@ -220,7 +221,6 @@ fn q14_the_thread_ends_with_the_queue() {
     });
 }
 
-/// Q15: over all layers.
 #[test]
 fn q15_what_fails_comes_again() {
     struct Later;

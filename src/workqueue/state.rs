@@ -11,56 +11,55 @@ use crate::shrink::Shrink;
 use crate::stop::Stop;
 use crate::sync::catch_unwind;
 
-/// What changes in a work queue. It knows no locks, threads and clocks; `now` is there if there is a clock to
-/// be asked.
+/// The state of a work queue, without locks, threads or clocks. `now` is `None` if the queue has no
+/// use for the time.
 ///
-/// client-go has sets, of the items that are dirty and of those that are being processed. Here each item has
-/// an entry that says both (Q1): an item without one is neither.
+/// client-go keeps a set of dirty items and a set of items in processing. Here one entry per item
+/// covers both: an item without an entry is in neither set (Q1).
 pub(super) struct State<T> {
     items: HashMap<T, Entry<T>>,
-    /// Every item that is `Queued`.
+    /// All items that are `Queued`.
     order: Box<dyn Order<T>>,
     queued: usize,
-    /// How many are to be processed again after they have been.
+    /// The number of items that were added again while in processing.
     again: usize,
-    /// When each processing began, by its ticket, where somebody wants to know. The tickets are in the order
-    /// of time.
+    /// The start of each processing, if `now` was given. Tickets are in order of time.
     running: BTreeMap<Ticket, Instant>,
     next_ticket: Ticket,
     pub(super) delayed: Delayed<T>,
     pub(super) shutting_down: bool,
-    /// How often `shut_down` has sent home those who wait for a drain.
+    /// How often `shut_down` has released blocked drains.
     pub(super) releases: u64,
-    /// Ends the wait of the timer's thread, if it waits.
+    /// Wakes the timer thread if it waits.
     pub(super) timer: Option<Stop>,
 }
 
-/// One processing of one item.
+/// Identifies one processing of one item.
 pub(super) type Ticket = u64;
 
 enum Entry<T> {
-    /// Since when.
+    /// The time when the item was added.
     Queued(Option<Instant>),
     Processing {
         ticket: Ticket,
-        /// It was added meanwhile: what, and when.
+        /// The item and the time, if it was added again meanwhile.
         again: Option<(T, Option<Instant>)>,
     },
 }
 
-/// What a change leaves to be done without the lock.
+/// The work that remains after a change, to be done without the lock.
 pub(super) struct After<T> {
-    /// To be dropped: it is the user's.
+    /// User values to drop.
     pub(super) dropped: Vec<T>,
-    /// How many may be got now that could not before.
+    /// The number of items that became available.
     pub(super) pushed: usize,
-    /// How many were added that were not dirty.
+    /// The number of accepted items that were not dirty before.
     pub(super) added: usize,
-    /// How long what was got has waited.
+    /// The time that the taken item waited.
     pub(super) queued_for: Option<Duration>,
-    /// How long what is done has taken.
+    /// The time that processing the finished item took.
     pub(super) worked_for: Option<Duration>,
-    /// What a delayed item panicked with when it was to be queued.
+    /// The panics from queueing delayed items.
     pub(super) panics: Vec<String>,
 }
 
@@ -93,16 +92,16 @@ impl<T> After<T> {
     }
 }
 
-/// What `done` came to.
+/// The result of `done`.
 pub(super) enum Ended {
     Done,
-    /// It is not being processed, or not by this ticket.
+    /// The item is not in processing, or not under this ticket.
     Unknown,
-    /// It was to be queued again, and its order panicked: it is lost.
+    /// The item had to be queued again and the order panicked. The item is lost.
     Lost(Box<dyn Any + Send>),
 }
 
-/// How long work that is not done has been under way.
+/// The age of items that are in processing.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Unfinished {
     pub(super) total: Duration,
@@ -125,9 +124,9 @@ impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
         }
     }
 
-    /// Q2. `copy` spares a clone, if there is one.
+    /// Adds an item (Q2). If `copy` is given, it saves a clone.
     ///
-    /// Whatever can panic comes before the first change.
+    /// Everything that can panic runs before the first change.
     pub(super) fn add(
         &mut self,
         item: T,
@@ -152,7 +151,8 @@ impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
             }
             None => {
                 let copy = copy.unwrap_or_else(|| item.clone());
-                // An empty map doesn't ask for the hash when it is looked into; this does, and only once.
+                // A lookup in an empty map does not call `hash`; `entry` does. It also hashes only
+                // once.
                 let hash_map::Entry::Vacant(vacant) = self.items.entry(item) else {
                     return;
                 };
@@ -167,17 +167,17 @@ impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
         after.dropped.extend(copy);
     }
 
-    /// Queues the delayed items that are due by now (Q11).
+    /// Queues the delayed items that are due (Q11).
     pub(super) fn promote(&mut self, now: Instant, after: &mut After<T>) {
         while let Some((item, copy)) = self.delayed.pop(now) {
-            // This call may be about anything else.
+            // The current call may concern another item, so it must not panic.
             if let Err(panic) = panic::catch(|| self.add(item, copy, Some(now), after)) {
                 after.panics.push(panic);
             }
         }
     }
 
-    /// Q3.
+    /// Takes the next item (Q3).
     pub(super) fn next(
         &mut self,
         now: Option<Instant>,
@@ -188,7 +188,8 @@ impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
         }
         while let Some(item) = self.order.pop() {
             let Some(entry @ &mut Entry::Queued(since)) = self.items.get_mut(&item) else {
-                // An order of somebody else's: no item twice at once, whatever it does (Q5).
+                // A faulty custom order may return any item. Never process one twice at a time
+                // (Q5).
                 after.dropped.push(item);
                 continue;
             };
@@ -208,7 +209,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
         None
     }
 
-    /// Q4. Without a ticket it is about whatever processing of the item there is.
+    /// Finishes an item (Q4). Without a ticket, any processing of the item matches.
     pub(super) fn done(
         &mut self,
         item: &T,
@@ -253,19 +254,19 @@ impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
         ended
     }
 
-    /// What is delayed comes no more (Q13).
+    /// Returns the delayed items, which are dropped (Q13).
     #[must_use]
     pub(super) fn shut_down(&mut self) -> Delayed<T> {
         self.shutting_down = true;
         std::mem::replace(&mut self.delayed, Delayed::new())
     }
 
-    /// How many wait (Q8).
     pub(super) fn queued(&self) -> usize {
         self.queued
     }
 
-    /// How many wait, or will when they have been processed (Q18).
+    /// The number of items that wait, including those that were added again while in processing
+    /// (Q18).
     pub(super) fn depth(&self) -> usize {
         self.queued + self.again
     }
@@ -274,7 +275,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
         self.items.len() - self.queued
     }
 
-    /// Whether nothing waits and nothing is being processed.
+    /// Whether no item waits or is in processing.
     pub(super) fn is_drained(&self) -> bool {
         self.items.is_empty()
     }

@@ -9,7 +9,10 @@ use crate::object::Object;
 use crate::stop::Stop;
 use crate::wire::ListOptions;
 
-/// What a deletion asks for: `metav1.DeleteOptions`. The default is what the kind's is, without conditions.
+/// Options for a deletion: `metav1.DeleteOptions`.
+///
+/// The default is a deletion without preconditions, with the default policy and grace period of the
+/// kind.
 ///
 /// ```
 /// use k8s_informer::client::api::{DeleteOptions, PropagationPolicy};
@@ -24,18 +27,21 @@ use crate::wire::ListOptions;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeleteOptions {
-    /// Only the object that has this UID: not another one that has taken its name.
+    /// Deletes the object only if it has this UID. A newer object with the same name is not
+    /// deleted.
     pub uid: Option<String>,
-    /// Only if this is still the object's resourceVersion: nobody has changed it.
+    /// Deletes the object only if it has this resource version: only if it is unchanged.
     pub resource_version: Option<String>,
-    /// What becomes of the objects that it owns.
+    /// The policy for the objects that the deleted object owns.
     pub propagation_policy: Option<PropagationPolicy>,
-    /// How many seconds it may take to end in order; 0 is at once. Only some kinds, as Pods, have that.
+    /// The grace period in seconds; 0 deletes immediately. Only some kinds, such as Pods, support
+    /// it.
     pub grace_period_seconds: Option<u32>,
 }
 
 impl DeleteOptions {
-    /// Only this very object, in whatever state it is by now.
+    /// Returns options that delete only the given object, in any state. A newer object with the
+    /// same name is not deleted.
     pub fn same_object(object: &impl Object) -> Self {
         Self {
             uid: Some(object.uid().to_owned()),
@@ -43,7 +49,7 @@ impl DeleteOptions {
         }
     }
 
-    /// Only this very object, if nobody has changed it since.
+    /// Returns options that delete only the given object, and only if it is unchanged.
     pub fn unchanged(object: &impl Object) -> Self {
         Self {
             resource_version: Some(object.resource_version().to_owned()),
@@ -52,20 +58,20 @@ impl DeleteOptions {
     }
 }
 
-/// What becomes of the objects that a deleted one owns.
+/// The policy for the objects that a deleted object owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PropagationPolicy {
-    /// They stay, without an owner.
+    /// They are kept, without an owner.
     Orphan,
-    /// They are deleted after it, by the garbage collector.
+    /// The garbage collector deletes them after the owner.
     Background,
-    /// They are deleted before it.
+    /// The garbage collector deletes them before the owner.
     Foreground,
 }
 
 impl PropagationPolicy {
-    /// As it stands in a request.
+    /// The value in a request.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Orphan => "Orphan",
@@ -77,7 +83,7 @@ impl PropagationPolicy {
 
 impl Serialize for DeleteOptions {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // Destructured so that a new field can't be forgotten.
+        // Destructured, so that the compiler reports a new field that is not handled here.
         let Self {
             uid,
             resource_version,
@@ -85,7 +91,8 @@ impl Serialize for DeleteOptions {
             grace_period_seconds,
         } = self;
         let mut options = json!({"apiVersion": "v1", "kind": "DeleteOptions"});
-        // One that is empty is one that nothing meets, which is better than none.
+        // An empty value is sent as well: it matches no object, which is safer than no
+        // precondition.
         for (field, wanted) in [("uid", uid), ("resourceVersion", resource_version)] {
             if let Some(wanted) = wanted {
                 options["preconditions"][field] = wanted.as_str().into();
@@ -102,13 +109,15 @@ impl Serialize for DeleteOptions {
 }
 
 impl<T> Api<T> {
-    /// Deletes an object. That it succeeds does not say that the object is gone: finalizers and grace periods
-    /// may hold it, with a `deletionTimestamp`. client-go's `Delete`.
+    /// Deletes an object. The client-go counterpart is `Delete`.
+    ///
+    /// Success does not mean that the object is gone. Finalizers and grace periods can keep it,
+    /// with a `deletionTimestamp`.
     ///
     /// # Errors
     ///
-    /// [`is_not_found`](Error::is_not_found) if it is not there, [`is_conflict`](Error::is_conflict) if it is
-    /// not as the preconditions have it.
+    /// Returns an [`is_not_found`](Error::is_not_found) error if the object does not exist, and an
+    /// [`is_conflict`](Error::is_conflict) error if it does not match the preconditions.
     pub fn delete(&self, name: &str, options: &DeleteOptions, stop: &Stop) -> Result<(), Error> {
         self.about("delete", name, || {
             let request = Request::delete(self.path_of(name)?).json(&self.deletion(options)?)?;
@@ -116,12 +125,15 @@ impl<T> Api<T> {
         })
     }
 
-    /// Deletes all objects that the selectors of `which` select, each of them as [`delete`](Self::delete)
-    /// does. **Empty selectors select all objects of the namespace**, or of a resource that has none. It does
-    /// not go beyond one namespace. client-go's `DeleteCollection`.
+    /// Deletes all objects that match the selectors in `which`. The client-go counterpart is
+    /// `DeleteCollection`.
     ///
-    /// The server deletes one after the other: when it fails, some of them may be gone. With a
-    /// [`limit`](ListOptions::limit) only so many are deleted.
+    /// **Empty selectors match all objects of the namespace**, or all objects of a cluster-scoped
+    /// resource. A call never covers several namespaces. Each object is deleted as by
+    /// [`delete`](Self::delete).
+    ///
+    /// The server deletes the objects one after the other. After an error, some of them may be
+    /// deleted. A [`limit`](ListOptions::limit) restricts the number of deleted objects.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
@@ -147,9 +159,10 @@ impl<T> Api<T> {
     ///
     /// # Errors
     ///
-    /// [`is_method_not_allowed`](Error::is_method_not_allowed) of kinds that can be deleted only one by one;
-    /// [`is_bad_request`](Error::is_bad_request) for a selector that is none. A
-    /// [shard selector](ListOptions::shard_selector) is refused here: servers may not look at it.
+    /// Returns an [`is_method_not_allowed`](Error::is_method_not_allowed) error if the kind does
+    /// not support this operation, and an [`is_bad_request`](Error::is_bad_request) error if a
+    /// selector is invalid. A [shard selector](ListOptions::shard_selector) is rejected, because
+    /// some servers ignore it.
     pub fn delete_collection(
         &self,
         options: &DeleteOptions,
@@ -163,7 +176,7 @@ impl<T> Api<T> {
                 ));
             }
             let request = Request::delete(self.collection()?).raw_query(&which.to_query());
-            // Answered with a list of what was there.
+            // The server responds with a list of the deleted objects.
             let accept = if self.accept == PARTIAL {
                 PARTIAL_LIST
             } else {
@@ -174,7 +187,7 @@ impl<T> Api<T> {
         })
     }
 
-    /// The body of a deletion. A server that gets one does not look for a dry run anywhere else.
+    /// Serializes the options. If a deletion has a body, servers ignore a dry run in the query.
     pub(super) fn deletion(&self, options: &DeleteOptions) -> Result<Value, Error> {
         let mut body =
             serde_json::to_value(options).map_err(|_| refused("the options can't be written"))?;
@@ -184,10 +197,10 @@ impl<T> Api<T> {
         Ok(body)
     }
 
-    /// Makes a request of whose answer nothing is needed: the object or objects, or a Status, depending on
-    /// the kind.
+    /// Sends a request and ignores the body of the response. Depending on the kind, this is the
+    /// object, a list or a `Status`.
     pub(super) fn done(&self, request: Request, stop: &Stop) -> Result<(), Error> {
-        // To its end, so that the connection can be used again.
+        // Read to the end, so that the connection can be reused.
         self.client.request(&request, stop)?.discard()
     }
 }

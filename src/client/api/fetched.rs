@@ -1,10 +1,12 @@
 use std::ops::{Deref, DerefMut};
 
-/// An object just as the server answered: nothing of it was skipped or stripped on the way. Made by [`Api`]
-/// alone, which takes it back to [replace][`Api::replace`] the object.
+/// A complete object, exactly as the server sent it.
 ///
-/// It is used as the object that it holds. Overwriting that with an object from somewhere else
-/// (`*fetched = other`) is for those who know that the other one is as whole.
+/// Only [`Api`] creates values of this type, so no field was skipped or removed. [`Api::replace`]
+/// requires it. It dereferences to the object that it contains.
+///
+/// You can overwrite that object with one from another source (`*fetched = other`). Do so only if
+/// the other object is complete as well; otherwise `replace` erases its missing fields.
 ///
 /// [`Api`]: crate::client::api::Api
 /// [`Api::replace`]: crate::client::api::Api::replace
@@ -35,7 +37,8 @@ impl<T> Fetched<T> {
         Self { object }
     }
 
-    /// Takes the object out, for good.
+    /// Returns the object, which [`Api::replace`](crate::client::api::Api::replace) then no longer
+    /// accepts.
     pub fn into_inner(self) -> T {
         self.object
     }

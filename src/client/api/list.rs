@@ -13,27 +13,31 @@ use crate::wire::{
     Decode, DecodeOptions, Decoder, ListOptions, ListSplitter, PageCheck, Unreadable,
 };
 
-/// How many objects a page has where nothing else is said: that of client-go's pager.
+/// The default page size, as in client-go's pager.
 const PAGE_SIZE: u32 = 500;
 
-/// The objects of a LIST, or of one page of it, in the order of the server. client-go's `PodList` and the
-/// like, `UnstructuredList`, `PartialObjectMetadataList`.
+/// The objects of a list, or of one page, in the order of the server.
 ///
-/// A server says apiVersion and kind of the items of built-in kinds only in the list;
-/// [`DynamicObject`](crate::DynamicObject)s have them from there.
+/// The client-go counterparts are `PodList` and similar types, `UnstructuredList` and
+/// `PartialObjectMetadataList`.
+///
+/// For built-in kinds, a server sends `apiVersion` and `kind` only in the list, not in its items.
+/// [`DynamicObject`](crate::DynamicObject)s get them from the list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ObjectList<T> {
-    /// `apiVersion` of the list, which for built-in kinds is that of its items.
+    /// The `apiVersion` of the list. For built-in kinds it is also that of the items.
     pub api_version: String,
-    /// `kind` of the list: `PodList`.
+    /// The `kind` of the list, such as `PodList`.
     pub kind: String,
-    /// The state that it shows. A [watch](Api::watch) from here on tells what happens after it.
+    /// The resource version of the list. [Watch](Api::watch) from this version to receive later
+    /// changes.
     pub resource_version: String,
-    /// Where the next page begins, if there is one: [`ListOptions::continue_token`] of the request for it.
+    /// The token to request the next page with: set it as [`ListOptions::continue_token`]. `None`
+    /// on the last page.
     pub continue_token: Option<String>,
-    /// How many objects follow on further pages, where the server tells: not with selectors, and it may be
-    /// a guess.
+    /// The number of objects on later pages, if the server sends it. It can be an estimate, and it
+    /// is missing for lists with selectors.
     pub remaining_item_count: Option<u64>,
     /// The objects.
     pub items: Vec<T>,
@@ -49,7 +53,7 @@ impl<T> IntoIterator for ObjectList<T> {
 }
 
 impl<T> Api<T> {
-    /// What lists and watches; in all namespaces if none is given.
+    /// Returns the lister-watcher; for all namespaces if none is set.
     pub(super) fn lister_watcher(&self) -> Result<ResourceListerWatcher, Error> {
         self.check_namespace()?;
         let client = self.client.clone();
@@ -63,13 +67,15 @@ impl<T> Api<T> {
 }
 
 impl<T: Object + DeserializeOwned> Api<T> {
-    /// Lists objects: all that the options select, or one page of them if they have a
-    /// [`limit`](ListOptions::limit). Without a resourceVersion it is the most recent state. client-go's
-    /// `List`.
+    /// Lists objects. The client-go counterpart is `List`.
     ///
-    /// The objects are decoded one by one while they arrive. An object that can't be decoded is an error that
-    /// names it. A list that is larger than the client's [`body_limit`](crate::Config::body_limit), 256 MiB by
-    /// default, is an error: read it by [pages](Self::pages).
+    /// The list contains all objects selected by the options, or one page of them if you set a
+    /// [`limit`](ListOptions::limit). Without a resource version it shows the most recent state.
+    ///
+    /// Objects are decoded one by one while they arrive. An object that cannot be decoded fails the
+    /// list; the error contains its name. A list that is larger than the client's
+    /// [`body_limit`](crate::Config::body_limit), by default 256 MiB, is an error. Read such a list
+    /// in [pages](Self::pages).
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
@@ -90,15 +96,16 @@ impl<T: Object + DeserializeOwned> Api<T> {
     /// let names: Vec<_> = list.items.iter().map(|map| map.name()).collect();
     /// assert_eq!((names, list.continue_token), (vec!["a", "c"], None));
     ///
-    /// // Without a namespace: those of all.
+    /// // Without a namespace, the list covers all namespaces.
     /// assert_eq!(client.api::<ConfigMap>(None).list(&options, &stop)?.items.len(), 2);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     ///
-    /// [`is_gone`](Error::is_gone) if the resourceVersion or the continue token is too old,
-    /// [`is_decode`](Error::is_decode) if the answer is no list of such objects; and as [`get`](Self::get).
+    /// Returns an [`is_gone`](Error::is_gone) error if the resource version or the continue token
+    /// is too old, and an [`is_decode`](Error::is_decode) error if the response is not a list of
+    /// `T`. It also returns the errors of [`get`](Self::get).
     pub fn list(&self, options: &ListOptions, stop: &Stop) -> Result<ObjectList<T>, Error> {
         let lister_watcher = self.about("list", "", || self.lister_watcher())?;
         let response = lister_watcher.list_response(options, stop)?;
@@ -114,14 +121,16 @@ impl<T: Object + DeserializeOwned> Api<T> {
         })
     }
 
-    /// Lists objects page by page, all of them as they were when the first page was asked for: the state that
-    /// each page shows is that of the first. A page has [`limit`](ListOptions::limit) objects, 500 if that is
-    /// not set. client-go's `pager`.
+    /// Lists objects page by page. The client-go counterpart is `pager`.
     ///
-    /// Nothing is asked before the first page is; the next page is asked for when it is wanted. After an
-    /// error it is over. Pages without an end are an error: a continue token that comes again, or a hundred
-    /// pages in a row without an object. A state that the server has forgotten meanwhile, after some minutes, is
-    /// [`is_gone`](Error::is_gone), says at which page, and is not started anew behind your back.
+    /// All pages show the same state: that of the first page. A page has up to
+    /// [`limit`](ListOptions::limit) objects; the default is 500. Each page is requested only when
+    /// you call `next`.
+    ///
+    /// The iterator ends after an error. A list without an end is an error: if a continue token is
+    /// repeated, or if 100 consecutive pages contain no object. The server forgets the state of the
+    /// first page after some minutes. The next page is then an [`is_gone`](Error::is_gone) error,
+    /// which names the page. The list does not restart automatically.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
@@ -159,9 +168,9 @@ impl<T: Object + DeserializeOwned> Api<T> {
         }
     }
 
-    /// What decodes the objects, as a reflector does.
+    /// Returns a decoder for the objects; the same kind of decoder that a reflector uses.
     pub(super) fn decoder(&self) -> Decoder<T> {
-        // What a subresource is has versions of its own: a Scale may be an older one.
+        // A subresource such as `Scale` has its own versions, so the server may send an older one.
         let expected_kind = self
             .kind
             .clone()
@@ -202,7 +211,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
             items,
         };
         match (&list.continue_token, list.remaining_item_count) {
-            // Nobody could ask for them.
+            // The remaining objects cannot be requested without a continue token.
             (None, Some(remaining @ 1..)) => Err(Error::decode(format!(
                 "the list ends, but says that {remaining} objects are to follow"
             ))),
@@ -211,7 +220,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
     }
 }
 
-/// An object without a name is none that anybody could ask for.
+/// Rejects an object without a name: it cannot be addressed.
 fn named<T: Object>(object: T) -> Result<T, Unreadable> {
     if object.name().is_empty() {
         Err(Unreadable::nameless(&object))
@@ -220,15 +229,16 @@ fn named<T: Object>(object: T) -> Result<T, Unreadable> {
     }
 }
 
-/// The pages of a list, which are asked for one by one: made by [`Api::pages`].
+/// An iterator over the pages of a list, created by [`Api::pages`]. It requests each page on
+/// demand.
 #[must_use = "nothing is asked for unless the pages are wanted"]
 #[doc(alias = "ListPager")]
 pub struct Pages<T> {
     api: Api<T>,
     stop: Stop,
-    /// Of the next page.
+    /// The options for the next page.
     options: ListOptions,
-    /// How many have come, and how many objects with them.
+    /// The number of pages read.
     page: u32,
     items: usize,
     check: PageCheck,
@@ -255,7 +265,8 @@ impl<T: Object + DeserializeOwned> Iterator for Pages<T> {
         Some(match list {
             Ok(list) => {
                 if let Some(token) = &list.continue_token {
-                    // Which state it is, the token says; a server refuses to be told twice.
+                    // The continue token implies the version. Servers reject a request that also
+                    // sets the version.
                     self.options.resource_version = None;
                     self.options.resource_version_match = None;
                     self.options.continue_token = Some(token.clone());

@@ -1,12 +1,13 @@
 //! Reads, writes, lists and watches objects without a cache.
 //!
-//! [`Api`] is the entry: one resource, in one namespace or in all. Its page has an example.
+//! [`Api`] is the entry point: it accesses one resource, in one namespace or in all. Its page has
+//! an example.
 //!
 //! | type | purpose | Go |
 //! |---|---|---|
 //! | [`Api`] | all verbs for one resource | typed, dynamic and metadata clients |
 //! | [`Patch`] | apply, merge, JSON and strategic patches | `types.PatchType` |
-//! | [`Fetched`] | an object with everything the server sent, to be changed and written back | |
+//! | [`Fetched`] | a complete object from the server, to change and write back | |
 //! | [`ObjectList`], [`Pages`] | one list; a list in pages | `tools/pager` |
 //! | [`WatchEvents`] | a watch | `watch.Interface` |
 //! | [`DeleteOptions`], [`LogOptions`] | options | `metav1.DeleteOptions`, `PodLogOptions` |
@@ -52,21 +53,29 @@ use crate::object::{
 };
 use crate::stop::Stop;
 
-/// The objects of one resource, to be read, written, listed and watched: in a namespace, or of a resource
-/// that has none. client-go's typed, dynamic and metadata clients.
+/// Accesses the objects of one resource: reads, writes, lists and watches them.
 ///
-/// [`Client::api`] makes it for types that know their [`Resource`] (k8s-openapi's, your own),
-/// [`Client::dynamic_api`] for any resource at run time, [`Client::metadata_api`] for metadata alone. It is
-/// cheap to clone. Of a resource that lives in namespaces, one without a namespace [lists](Self::list) and
-/// [watches](Self::watch) those of all of them, and can do nothing else.
+/// An `Api` covers one namespace, all namespaces, or a cluster-scoped resource. Cloning it is
+/// cheap. The client-go counterparts are the typed, dynamic and metadata clients. Create an `Api`
+/// with one of these methods:
 ///
-/// Every call blocks until the whole answer is there, no longer than the client's
-/// [`response_timeout`](crate::Config::response_timeout) for its head, and as long again for its body; a
-/// [`Stop`] ends it at once. A body, a list's or a page's too, has at most as many bytes as the client's
-/// [`body_limit`](crate::Config::body_limit) says. [Watches](Self::watch) and [logs](Self::logs) are streams:
-/// their documentation says what limits them. None that writes is sent again after
-/// an error that [is one of the connection](Error::is_connection), or of [time](Error::is_timeout): nobody
-/// knows whether it was done. Messages say verb, resource, name and namespace, and nothing of what was sent.
+/// - [`Client::api`] for types that implement [`Resource`]: those of k8s-openapi and your structs.
+/// - [`Client::dynamic_api`] for any resource that is known only at run time.
+/// - [`Client::metadata_api`] for only the metadata.
+///
+/// For a namespaced resource, an `Api` without a namespace [lists](Self::list) and
+/// [watches](Self::watch) the objects of all namespaces. All other operations fail.
+///
+/// Every call blocks until the complete response has arrived. The client's
+/// [`response_timeout`](crate::Config::response_timeout) limits the wait for the head and,
+/// separately, the time to read the body. A [`Stop`] ends the call immediately. The client's
+/// [`body_limit`](crate::Config::body_limit) limits the size of the body, including that of a list
+/// or a page. [Watches](Self::watch) and [logs](Self::logs) are streams with their own limits; see
+/// their documentation.
+///
+/// A write is not resent after a [connection error](Error::is_connection) or a
+/// [timeout](Error::is_timeout), because the server may have executed it. Error messages contain
+/// the verb, the resource, the name and the namespace, but nothing that was sent.
 ///
 /// ```
 /// use k8s_informer::testing::ApiServer;
@@ -83,17 +92,17 @@ use crate::stop::Stop;
 /// let error = maps.create(&json!({"metadata": {"name": "settings"}}), &stop).unwrap_err();
 /// assert!(error.is_already_exists());
 ///
-/// // Say what is to be different ...
+/// // Merge: name the fields to change ...
 /// let map = maps.patch("settings", &Patch::merge(json!({"data": {"size": "3"}})), &stop)?;
 /// assert_eq!(map.data.as_ref().unwrap()["colour"], "red");
-/// // ... or what you want to be there, as the owner of just that ...
+/// // ... or apply: name the fields to own ...
 /// let wanted = json!({"metadata": {"name": "settings"}, "data": {"shape": "round"}});
 /// maps.patch("settings", &Patch::apply("my-controller", wanted), &stop)?;
-/// // ... or read, change and put back, again if somebody else was faster.
+/// // ... or read, change and write back, and repeat this after a conflict.
 /// let map = maps.modify("settings", |map| map.data.as_mut().unwrap().retain(|key, _| key != "colour"), &stop)?;
 /// assert_eq!(map.data.as_ref().unwrap().len(), 2);
 ///
-/// // Deletes this very state of this very object, and nothing else.
+/// // Deletes exactly this object, only if it is unchanged.
 /// maps.delete("settings", &DeleteOptions::unchanged(&*map), &stop)?;
 /// assert!(maps.get("settings", &stop).unwrap_err().is_not_found());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -102,12 +111,13 @@ use crate::stop::Stop;
 pub struct Api<T> {
     client: Client,
     resource: GroupVersionResource,
-    /// Known for types that know it: what a body has to say.
+    /// The kind of the objects: set in bodies that have none, expected in responses. `None` if any
+    /// kind is accepted.
     kind: Option<GroupVersionKind>,
-    /// Known for types that know it: whether there are namespaces.
+    /// Whether the kind is namespaced. `None` if unknown, as for dynamic and metadata clients.
     scope: Option<Scope>,
     namespace: Option<String>,
-    /// Whether it is not the objects themselves, but this subresource of each.
+    /// The subresource that requests refer to. `None` for the objects themselves.
     subresource: Option<Cow<'static, str>>,
     accept: &'static str,
     options: WriteOptions,
@@ -178,17 +188,17 @@ impl<T> Api<T> {
         }
     }
 
-    /// The resource whose objects they are.
+    /// Returns the resource.
     pub fn resource(&self) -> &GroupVersionResource {
         &self.resource
     }
 
-    /// The namespace, if there is one.
+    /// Returns the namespace, if one is set.
     pub fn namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
     }
 
-    /// The same for objects that are another view of these: of another kind, at a subresource or not.
+    /// Returns an `Api` with the same settings for another kind or subresource.
     fn view<S>(
         &self,
         kind: Option<GroupVersionKind>,
@@ -207,7 +217,7 @@ impl<T> Api<T> {
         }
     }
 
-    /// Adds verb, resource, name and namespace to an error.
+    /// Runs `work`, and adds the verb, resource, name and namespace to its error.
     fn about<R>(
         &self,
         verb: &str,
@@ -222,7 +232,7 @@ impl<T> Api<T> {
         })
     }
 
-    /// The path of the collection.
+    /// Returns the path of the collection.
     fn collection(&self) -> Result<String, Error> {
         if (self.scope, self.namespace()) == (Some(Scope::Namespaced), None) {
             return Err(refused("this kind lives in namespaces, and none is given"));
@@ -231,7 +241,7 @@ impl<T> Api<T> {
         self.resource.path(self.namespace())
     }
 
-    /// Checks that there is a namespace only where there can be one.
+    /// Rejects a namespace for a cluster-scoped kind.
     fn check_namespace(&self) -> Result<(), Error> {
         match (self.scope, self.namespace()) {
             (Some(Scope::Cluster), Some(_)) => Err(refused(
@@ -241,7 +251,7 @@ impl<T> Api<T> {
         }
     }
 
-    /// The path of an object, or of its subresource.
+    /// Returns the path of an object or of its subresource.
     fn path_of(&self, name: &str) -> Result<String, Error> {
         let path = format!("{}/{}", self.collection()?, path_segment("name", name)?);
         match self.subresource.as_deref() {
@@ -254,7 +264,7 @@ impl<T> Api<T> {
         }
     }
 
-    /// An object to be written, as JSON, with the kind that it may have left out.
+    /// Serializes an object, and adds `apiVersion` and `kind` if they are missing.
     fn body<B: Serialize + ?Sized>(&self, body: &B) -> Result<Value, Error> {
         let mut body =
             serde_json::to_value(body).map_err(|_| refused("the body can't be written as JSON"))?;
@@ -274,21 +284,23 @@ impl<T> Api<T> {
 }
 
 impl<T: Object + serde::de::DeserializeOwned> Api<T> {
-    /// Reads an object. client-go's `Get`.
+    /// Reads an object. The client-go counterpart is `Get`.
     ///
     /// # Errors
     ///
-    /// [`is_not_found`](Error::is_not_found) if it is not there; [`is_decode`](Error::is_decode) if the
-    /// answer is not a `T`, or another object.
+    /// Returns an [`is_not_found`](Error::is_not_found) error if the object does not exist, and an
+    /// [`is_decode`](Error::is_decode) error if the response is not a `T` or is a different object.
     pub fn get(&self, name: &str, stop: &Stop) -> Result<Fetched<T>, Error> {
         self.about("get", name, || {
             self.fetch(Request::get(self.path_of(name)?), Some(name), stop)
         })
     }
 
-    /// Reads an object in a state that is this resourceVersion or newer, from the server's cache if it has
-    /// come so far: that costs the server less than [`get`](Self::get), which is always the most recent
-    /// state. "0" is any state that is at hand. client-go's `Get` with `GetOptions.ResourceVersion`.
+    /// Reads an object at the given resource version or a newer one.
+    ///
+    /// This costs the server less than [`get`](Self::get): the server responds from its cache if
+    /// that is new enough, whereas `get` always reads the most recent state. The version `"0"`
+    /// accepts any state. The client-go counterpart is `Get` with `GetOptions.ResourceVersion`.
     ///
     /// ```
     /// # use k8s_informer::testing::ApiServer;
@@ -305,9 +317,10 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
     ///
     /// # Errors
     ///
-    /// As [`get`](Self::get); [`is_too_large_resource_version`](Error::is_too_large_resource_version) if the
-    /// server has not come so far: it waits for some seconds, and asks to be asked again, which
-    /// [is done](crate::Client::request) ten times.
+    /// The errors of [`get`](Self::get). Returns an
+    /// [`is_too_large_resource_version`](Error::is_too_large_resource_version) error if the server
+    /// has not reached that version. The server waits for some seconds first and then requests a
+    /// retry; the client [retries](crate::client::Request::retries) 10 times.
     pub fn get_not_older_than(
         &self,
         name: &str,
@@ -321,21 +334,26 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
         })
     }
 
-    /// Creates an object from anything that is one as JSON: a `T`, or whatever else has its fields. Its
-    /// apiVersion and kind may be left out where a type knows them. client-go's `Create`.
+    /// Creates an object from any value that serializes to it: a `T`, or another value with its
+    /// fields.
+    ///
+    /// You can omit `apiVersion` and `kind` if this `Api` was made by [`Client::api`]. The
+    /// client-go counterpart is `Create`.
     ///
     /// # Errors
     ///
-    /// [`is_already_exists`](Error::is_already_exists) if there is one of that name,
-    /// [`is_invalid`](Error::is_invalid) if the server finds something wrong with it,
-    /// [`is_namespace_terminating`](Error::is_namespace_terminating) if nothing new comes into the namespace.
+    /// Returns an [`is_already_exists`](Error::is_already_exists) error if an object of that name
+    /// exists, an [`is_invalid`](Error::is_invalid) error if the server rejects the object, and an
+    /// [`is_namespace_terminating`](Error::is_namespace_terminating) error if the namespace is
+    /// being deleted.
     pub fn create<B: Serialize + ?Sized>(
         &self,
         object: &B,
         stop: &Stop,
     ) -> Result<Fetched<T>, Error> {
         let body = self.body(object);
-        // A copy, as what is wrong with the body is told with the verb, too.
+        // Cloned: the closure consumes `body`, so that `about` also covers the error of an invalid
+        // body.
         let name = body
             .as_ref()
             .ok()
@@ -345,20 +363,21 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
             let request = self
                 .options
                 .add_to(Request::post(self.collection()?).json(&body?)?);
-            // One whose name the server makes is whichever it is.
+            // With `generateName`, any name is accepted.
             self.fetch(request, Some(&*name).filter(|name| !name.is_empty()), stop)
         })
     }
 
-    /// Changes an object by saying what is to be different, or what is to be there. client-go's `Patch` and
+    /// Changes an object with a patch, or applies it. The client-go counterparts are `Patch` and
     /// `Apply`.
     ///
     /// # Errors
     ///
-    /// [`is_not_found`](Error::is_not_found) if it is not there and the patch is not one that creates it;
-    /// [`is_conflict`](Error::is_conflict) if the patch names another resourceVersion, or applies what
-    /// another manager owns; [`is_invalid`](Error::is_invalid) if it can't be applied, or what comes of
-    /// it is wrong.
+    /// Returns an [`is_not_found`](Error::is_not_found) error if the object does not exist, unless
+    /// the patch is an apply, which creates it. Returns an [`is_conflict`](Error::is_conflict)
+    /// error if the patch contains a different resource version, or applies fields that another
+    /// manager owns. Returns an [`is_invalid`](Error::is_invalid) error if the patch cannot be
+    /// applied or if its result is invalid.
     pub fn patch<B: Serialize>(
         &self,
         name: &str,
@@ -372,24 +391,26 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
         })
     }
 
-    /// Puts an object in the place of that of its name: what was fetched before, with changes. client-go's
-    /// `Update`.
+    /// Replaces an object with a changed version that this client fetched before. The client-go
+    /// counterpart is `Update`.
     ///
-    /// The object's resourceVersion goes along, so that nobody's change in between is lost: that is a
-    /// conflict. Read again and try again, as [`modify`](Self::modify) does.
+    /// The request contains the resource version of the object. If the object has changed since it
+    /// was fetched, the server returns a conflict, so no other change is lost. Read the object
+    /// again and retry, as [`modify`](Self::modify) does.
     ///
-    /// It takes only what this client has [fetched](Fetched) as a whole: an object from an informer's cache
-    /// may have lost fields on its way there ([`FieldPaths`](crate::reflector::FieldPaths)), and a type that is no
-    /// [`WholeObject`] never had them.
+    /// Only a complete object from the server is accepted, a [`Fetched`]. An object from the cache
+    /// of an informer may lack fields ([`FieldPaths`](crate::reflector::FieldPaths)), and a type
+    /// that is not a [`WholeObject`] does not decode all fields.
     ///
     /// # Errors
     ///
-    /// [`is_conflict`](Error::is_conflict) if it has changed, [`is_not_found`](Error::is_not_found) if it is
-    /// gone, [`is_invalid`](Error::is_invalid) if the server finds something wrong with it.
+    /// Returns an [`is_conflict`](Error::is_conflict) error if the object has changed, an
+    /// [`is_not_found`](Error::is_not_found) error if it does not exist any more, and an
+    /// [`is_invalid`](Error::is_invalid) error if the server rejects it.
     ///
     /// # What does not compile
     ///
-    /// A type of your own, or metadata alone, would erase the rest of the object:
+    /// A custom struct, or only the metadata, would erase the other fields of the object:
     ///
     /// ```compile_fail,E0277
     /// # use k8s_informer::{Client, ObjectMeta, Stop, impl_object};
@@ -413,7 +434,7 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
     /// # Ok(()) }
     /// ```
     ///
-    /// An informer's object may have been stripped:
+    /// The object of an informer may lack fields:
     ///
     /// ```compile_fail,E0308
     /// # use k8s_informer::{Lister, Stop};
@@ -425,7 +446,7 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
     /// # Ok(()) }
     /// ```
     ///
-    /// While this does:
+    /// This compiles:
     ///
     /// ```
     /// # use k8s_informer::{Error, Stop};
@@ -449,9 +470,10 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
         })
     }
 
-    /// Reads an object, changes it, and puts it back; all of it again if somebody else was faster, as often
-    /// and as fast as [`retry_on_conflict`] does. So `change` may be called several times, each time with a
-    /// newer object.
+    /// Reads an object, changes it, and writes it back. After a conflict it starts again.
+    ///
+    /// `change` can be called several times, each time with a newer object. The number of attempts
+    /// and the delay between them are those of [`retry_on_conflict`].
     ///
     /// ```
     /// # use k8s_informer::testing::ApiServer;
@@ -468,7 +490,7 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
     ///
     /// # Errors
     ///
-    /// As [`get`](Self::get) and [`replace`](Self::replace).
+    /// The errors of [`get`](Self::get) and [`replace`](Self::replace).
     pub fn modify(
         &self,
         name: &str,
@@ -485,7 +507,8 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
         })
     }
 
-    /// Makes a request whose answer is the object of this name, if it is known.
+    /// Sends a request and decodes the object in the response. Rejects an object with another name
+    /// or namespace.
     fn fetch(
         &self,
         request: Request,
@@ -500,7 +523,7 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
             .decoder()
             .response(&response.bytes()?)
             .map_err(with_context)?;
-        // It may be put back: under its own name.
+        // The caller may write the object back under its own name, so the name must match.
         let is_it = match name {
             Some(name) => object.name() == name,
             None => !object.name().is_empty(),
@@ -532,7 +555,7 @@ impl<T> fmt::Debug for Api<T> {
     }
 }
 
-/// What is not even asked for.
+/// An error of a request that is rejected before it is sent.
 fn refused(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Other(message.into()))
 }

@@ -3,21 +3,21 @@ use std::sync::Arc;
 use super::Api;
 use crate::client::Request;
 
-/// What the server does about fields of an object that it does not know, or that are there twice.
-/// client-go's `metav1.FieldValidation…`.
+/// How the server treats fields of an object that are unknown or duplicated. The client-go
+/// counterparts are the `metav1.FieldValidation…` constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FieldValidation {
-    /// They are dropped, and nothing is said.
+    /// Drops the fields without a warning.
     Ignore,
-    /// They are dropped, and the answer warns of them: what API servers do unless told otherwise.
+    /// Drops the fields, and returns a warning for each. This is the default of API servers.
     Warn,
-    /// The request fails.
+    /// Rejects the request.
     Strict,
 }
 
 impl FieldValidation {
-    /// As it stands in a query.
+    /// The value of the query parameter.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Ignore => "Ignore",
@@ -27,7 +27,7 @@ impl FieldValidation {
     }
 }
 
-/// What goes with every write.
+/// Options that are sent with every write.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WriteOptions {
     pub(super) dry_run: bool,
@@ -36,7 +36,7 @@ pub(super) struct WriteOptions {
 }
 
 impl WriteOptions {
-    /// The same, but of this manager.
+    /// Returns a copy with this field manager.
     pub(super) fn of_manager(&self, field_manager: &str) -> Self {
         Self {
             field_manager: Some(field_manager.into()),
@@ -44,9 +44,9 @@ impl WriteOptions {
         }
     }
 
-    /// Puts them into the query.
+    /// Adds the options to the query of a request.
     pub(super) fn add_to(&self, mut request: Request) -> Request {
-        // Destructured so that a new field can't be forgotten.
+        // Destructured, so that the compiler reports a new field that is not handled here.
         let Self {
             dry_run,
             field_manager,
@@ -67,8 +67,10 @@ impl WriteOptions {
 }
 
 impl<T> Api<T> {
-    /// The same, but nothing that it writes or deletes is stored: the server does all else, and answers as if
-    /// it were. client-go's `DryRun: []string{metav1.DryRunAll}`.
+    /// Returns an `Api` whose writes and deletions are not stored.
+    ///
+    /// The server executes all other steps of a request, and responds as if it had stored the
+    /// result. The client-go counterpart is `DryRun: []string{metav1.DryRunAll}`.
     ///
     /// ```
     /// # use k8s_informer::testing::ApiServer;
@@ -86,9 +88,11 @@ impl<T> Api<T> {
         self.with(|options| options.dry_run = true)
     }
 
-    /// The same, but what it writes is written in this name, which `managedFields` then have; the server
-    /// takes it from the User-Agent otherwise. The manager of a [`Patch::apply`](crate::client::api::Patch::apply) is its
-    /// own. client-go's `FieldManager`.
+    /// Returns an `Api` that writes as this field manager.
+    ///
+    /// The server records the name in `managedFields`. By default it derives the name from the
+    /// `User-Agent`. [`Patch::apply`](crate::client::api::Patch::apply) uses the manager of the
+    /// patch instead. The client-go counterpart is `FieldManager`.
     ///
     /// ```
     /// # use k8s_informer::testing::ApiServer;
@@ -105,8 +109,8 @@ impl<T> Api<T> {
         self.with(|options| options.field_manager = Some(name.as_ref().into()))
     }
 
-    /// The same, but the server does this about fields that it does not know of what is created, replaced or
-    /// patched. client-go's `FieldValidation`.
+    /// Returns an `Api` that creates, replaces and patches with this [`FieldValidation`]. The
+    /// client-go counterpart is `FieldValidation`.
     ///
     /// ```
     /// # use k8s_informer::testing::ApiServer;

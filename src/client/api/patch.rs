@@ -5,28 +5,30 @@ use super::options::WriteOptions;
 use crate::client::Request;
 use crate::error::Error;
 
-/// A change of an object that says what is to be different ([`merge`](Self::merge), [`json`](Self::json),
-/// [`strategic_merge`](Self::strategic_merge)), or what is to be there ([`apply`](Self::apply)). client-go's
-/// `types.PatchType` and the data that goes with it.
+/// A change to an object. The client-go counterpart is `types.PatchType` together with the patch
+/// data.
 ///
-/// None of them touches what it doesn't name, so every type of objects can be patched, also one that knows
-/// but a few fields.
+/// [`merge`](Self::merge), [`json`](Self::json) and [`strategic_merge`](Self::strategic_merge)
+/// describe what to change. [`apply`](Self::apply) describes the fields that the object must have.
+///
+/// A patch keeps all fields that it does not name. You can therefore patch with every object type,
+/// including a struct with only a few fields.
 ///
 /// ```
 /// use k8s_informer::client::api::Patch;
 /// use serde_json::json;
 ///
-/// // Sets one label, and takes another away; of this state of the object alone.
+/// // Sets one label and removes another, only if the object has this resource version.
 /// let patch = json!({"metadata": {"labels": {"a": "1", "b": null}, "resourceVersion": "7"}});
 /// let patch = Patch::merge(patch);
 ///
-/// // Takes the first finalizer, if it is still this one.
+/// // Removes the first finalizer, if it has this value.
 /// let patch = Patch::json(json!([
 ///     {"op": "test", "path": "/metadata/finalizers/0", "value": "example.com/mine"},
 ///     {"op": "remove", "path": "/metadata/finalizers/0"},
 /// ]));
 ///
-/// // Wants these fields, and owns them.
+/// // Sets these fields and owns them.
 /// let wanted = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": "1"}});
 /// let patch = Patch::apply("my-controller", wanted).force();
 /// ```
@@ -46,8 +48,11 @@ enum Kind {
 }
 
 impl<B: Serialize> Patch<B> {
-    /// A JSON merge patch (RFC 7386): fields that it names are set, those that are `null` taken away, lists
-    /// replaced as a whole. With a `metadata.resourceVersion` it is a conflict unless the object has that.
+    /// A JSON merge patch (RFC 7386).
+    ///
+    /// The patch sets the fields that it contains, removes those that are `null`, and replaces
+    /// lists completely. With a `metadata.resourceVersion`, it fails with a conflict if the object
+    /// has another version.
     pub fn merge(body: B) -> Self {
         Self {
             kind: Kind::Merge,
@@ -55,8 +60,10 @@ impl<B: Serialize> Patch<B> {
         }
     }
 
-    /// A JSON patch (RFC 6902): a list of operations that are done one after the other, or not at all. A
-    /// `test` that fails is [`is_invalid`](Error::is_invalid).
+    /// A JSON patch (RFC 6902): a list of operations.
+    ///
+    /// The server executes them in order, either all or none. A failed `test` is an
+    /// [`is_invalid`](Error::is_invalid) error.
     pub fn json(operations: B) -> Self {
         Self {
             kind: Kind::Json,
@@ -64,8 +71,10 @@ impl<B: Serialize> Patch<B> {
         }
     }
 
-    /// A strategic merge patch: as [`merge`](Self::merge), but lists whose items have a key are merged by it.
-    /// For built-in kinds only; others answer 415.
+    /// A strategic merge patch.
+    ///
+    /// It works like [`merge`](Self::merge), but merges lists whose items have a key. Only built-in
+    /// kinds support it. For other kinds, the server responds with 415.
     pub fn strategic_merge(body: B) -> Self {
         Self {
             kind: Kind::StrategicMerge,
@@ -73,13 +82,17 @@ impl<B: Serialize> Patch<B> {
         }
     }
 
-    /// Server-side apply: the object is made if it is not there, has all the fields of the body from then on,
-    /// and none that this manager has applied before and left out now. The manager owns them: another one who
-    /// applies other values gets a conflict, unless by [`force`](Self::force).
+    /// A server-side apply. The client-go counterpart is `Apply`.
     ///
-    /// The body says name, apiVersion and kind (the last two may be left out where a type knows them), and
-    /// never `metadata.managedFields`. It says just what is wanted: applying an object that was read owns
-    /// everything that it had. client-go's `Apply`.
+    /// The server creates the object if it does not exist, and sets all fields of the body. It
+    /// removes the fields that this manager applied before and that the body omits. The manager
+    /// then owns the fields of the body. Another manager that applies different values to them gets
+    /// a conflict, unless it uses [`force`](Self::force).
+    ///
+    /// The body contains the name, `apiVersion` and `kind`. You can omit the last two if the
+    /// [`Api`](crate::client::api::Api) was made by [`Client::api`](crate::Client::api). The body
+    /// must not contain `metadata.managedFields`. Include only the fields that you want to own: if
+    /// you apply an object that you have read, the manager owns all of its fields.
     pub fn apply(field_manager: impl Into<String>, body: B) -> Self {
         Self {
             kind: Kind::Apply {
@@ -90,8 +103,10 @@ impl<B: Serialize> Patch<B> {
         }
     }
 
-    /// Takes the fields that it applies from the managers who own them. What a controller does that is the
-    /// only one to know better. No other kind of patch has owners, and none is changed by this.
+    /// Takes over the applied fields from the managers that own them.
+    ///
+    /// Use this in a controller that is the only authority for these fields. It affects only
+    /// [`apply`](Self::apply): other patches have no ownership.
     pub fn force(mut self) -> Self {
         if let Kind::Apply { force, .. } = &mut self.kind {
             *force = true;
@@ -106,7 +121,7 @@ impl<B: Serialize> Patch<B> {
         }
     }
 
-    /// Puts it into a request; `whole` makes what is applied an object with a kind.
+    /// Adds the patch to a request. `whole` adds the kind to the body of an apply.
     pub(super) fn request(
         &self,
         request: Request,
@@ -129,7 +144,7 @@ impl<B: Serialize> Patch<B> {
                 if *force {
                     request = request.query("force", "true");
                 }
-                // JSON is YAML.
+                // JSON is valid YAML.
                 (request, "application/apply-patch+yaml")
             }
         };

@@ -1,4 +1,4 @@
-//! What only Pods have: evictions and logs.
+//! Operations that only Pods support: evictions and logs.
 
 use serde_json::json;
 
@@ -8,8 +8,9 @@ use crate::error::Error;
 use crate::reflector::Body;
 use crate::stop::Stop;
 
-/// Which part of a container's log is wanted: `v1.PodLogOptions`. The default is all that there is, of the
-/// pod's only container.
+/// Options for [`Api::logs`]: `v1.PodLogOptions`.
+///
+/// The default returns the complete log of the only container of the pod.
 ///
 /// ```
 /// use k8s_informer::client::api::LogOptions;
@@ -23,25 +24,25 @@ use crate::stop::Stop;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogOptions {
-    /// Whose log it is. A pod with several containers has to say it.
+    /// The name of the container. Required if the pod has several containers.
     pub container: Option<String>,
-    /// Whether to wait for more at its end, until the container ends.
+    /// Whether to wait for new lines at the end of the log, until the container ends.
     pub follow: bool,
-    /// The log of the container's last run instead of the present one.
+    /// Whether to read the log of the previous run of the container.
     pub previous: bool,
-    /// Only lines that are no older than so many seconds.
+    /// Returns only lines that are at most this many seconds old.
     pub since_seconds: Option<u32>,
-    /// Only the last so many lines.
+    /// Returns only this number of lines, from the end of the log.
     pub tail_lines: Option<u32>,
-    /// Whether each line begins with its time (RFC 3339).
+    /// Whether each line starts with a timestamp (RFC 3339).
     pub timestamps: bool,
-    /// No more than so many bytes, which may end within a line.
+    /// The maximum number of bytes. The log can end within a line.
     pub limit_bytes: Option<u64>,
 }
 
 impl LogOptions {
     fn add_to(&self, mut request: Request) -> Request {
-        // Destructured so that a new field can't be forgotten.
+        // Destructured, so that the compiler reports a new field that is not handled here.
         let Self {
             container,
             follow,
@@ -78,8 +79,8 @@ impl LogOptions {
 }
 
 impl<T> Api<T> {
-    /// Deletes a pod unless a disruption budget speaks against it: what draining a node does. client-go's
-    /// `EvictV1`.
+    /// Evicts a pod: deletes it, unless a PodDisruptionBudget forbids that. A node drain uses
+    /// evictions. The client-go counterpart is `EvictV1`.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
@@ -106,10 +107,13 @@ impl<T> Api<T> {
     ///
     /// # Errors
     ///
-    /// [`is_too_many_requests`](Error::is_too_many_requests) if a budget does not allow it now: at once, as
-    /// it may take long until it does, and when to try again is the caller's to say;
-    /// [`is_not_found`](Error::is_not_found) if the pod is not there, [`is_conflict`](Error::is_conflict) if
-    /// it is not as the preconditions have it. Other resources have no evictions.
+    /// Returns an [`is_too_many_requests`](Error::is_too_many_requests) error if a budget forbids
+    /// the eviction now. The client does not retry in this case, because the budget can forbid it
+    /// for a long time; the caller decides when to retry.
+    ///
+    /// Returns an [`is_not_found`](Error::is_not_found) error if the pod does not exist, and an
+    /// [`is_conflict`](Error::is_conflict) error if it does not match the preconditions. Resources
+    /// other than pods are rejected.
     pub fn evict(&self, name: &str, options: &DeleteOptions, stop: &Stop) -> Result<(), Error> {
         self.about("evict", name, || {
             self.check_pods("evicted")?;
@@ -119,8 +123,7 @@ impl<T> Api<T> {
                 "metadata": {"name": name, "namespace": self.namespace()},
                 "deleteOptions": options,
             });
-            // Never again by itself, whatever a client does about 429: a budget that says no is no server
-            // that is busy.
+            // No retries: a 429 from a disruption budget does not mean that the server is busy.
             let request = Request::post(
                 self.view::<T>(None, Some("eviction".into()))
                     .path_of(name)?,
@@ -131,12 +134,13 @@ impl<T> Api<T> {
         })
     }
 
-    /// Reads the log of a pod's container, as the bytes that it wrote: blocks until the first of them can
-    /// come. client-go's `GetLogs`.
+    /// Reads the log of a container, as the bytes that it wrote. The client-go counterpart is
+    /// `GetLogs`.
     ///
-    /// The body is a [`Read`](std::io::Read). With [`follow`](LogOptions::follow) a read waits for as long as
-    /// the container has nothing to say, until the [`Stop`] is given; otherwise no longer than the client's
-    /// [`response_timeout`](crate::Config::response_timeout).
+    /// This call blocks until the head of the response has arrived. The returned body implements
+    /// [`Read`](std::io::Read). With [`follow`](LogOptions::follow), a read blocks until the
+    /// container writes something or the [`Stop`] is set. Otherwise it blocks for at most the
+    /// client's [`response_timeout`](crate::Config::response_timeout).
     ///
     /// ```no_run
     /// use k8s_informer::{Client, Stop};
@@ -157,9 +161,10 @@ impl<T> Api<T> {
     ///
     /// # Errors
     ///
-    /// [`is_not_found`](Error::is_not_found) if the pod is not there;
-    /// [`is_bad_request`](Error::is_bad_request) if it has several containers and none is named, or if the
-    /// container has not started. Other resources have no logs.
+    /// Returns an [`is_not_found`](Error::is_not_found) error if the pod does not exist. Returns an
+    /// [`is_bad_request`](Error::is_bad_request) error if the pod has several containers and you
+    /// have not named one, or if the container has not started. Resources other than pods are
+    /// rejected.
     pub fn logs(&self, name: &str, options: &LogOptions, stop: &Stop) -> Result<Body, Error> {
         let log = self.view::<T>(None, Some("log".into()));
         log.about("get", name, || {

@@ -4,14 +4,17 @@ use crate::error::Error;
 use crate::stop::Stop;
 use crate::time::Backoff;
 
-/// How often a conflict is met before it is the caller's: client-go's `DefaultRetry`.
+/// The number of attempts, as in client-go's `DefaultRetry`.
 const TRIES: u32 = 5;
 const WAIT: Duration = Duration::from_millis(10);
 const JITTER: f64 = 0.1;
 
-/// Does it again as long as it ends in a [conflict](Error::is_conflict), up to 5 times, with about 10 ms in
-/// between: client-go's `retry.RetryOnConflict` with `DefaultRetry`. Each time it has to begin with reading
-/// what it changes; [`Api::modify`](crate::client::api::Api::modify) does, for the most common case.
+/// Calls `attempt` until it succeeds, and repeats it after a [conflict](Error::is_conflict).
+///
+/// There are up to 5 attempts, with a delay of about 10 ms between them. Each attempt must read the
+/// object again before changing it. For the most common case, use
+/// [`Api::modify`](crate::client::api::Api::modify). The client-go counterpart is
+/// `retry.RetryOnConflict` with `DefaultRetry`.
 ///
 /// ```
 /// use k8s_informer::{Error, Stop};
@@ -29,8 +32,8 @@ const JITTER: f64 = 0.1;
 ///
 /// # Errors
 ///
-/// The first one that is no conflict, or the last conflict; [`is_stopped`](Error::is_stopped) if `stop` is
-/// given in between.
+/// Returns the first error that is not a conflict, or the conflict of the last attempt. Returns an
+/// [`is_stopped`](Error::is_stopped) error if `stop` is set during a delay.
 #[doc(alias = "RetryOnConflict")]
 pub fn retry_on_conflict<R>(
     stop: &Stop,

@@ -2,8 +2,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::object::{FullObjectMeta, Object, WholeObject};
 
-/// How many replicas of something there are to be, and are: `autoscaling/v1.Scale`, whatever the kind of what
-/// is scaled.
+/// The desired and the observed number of replicas of an object: `autoscaling/v1.Scale`. It is the
+/// same type for all scalable kinds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
@@ -12,31 +12,31 @@ pub struct Scale {
     api_version: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     kind: String,
-    /// Of the object that is scaled: its name, namespace, UID and resourceVersion.
+    /// The name, namespace, UID and resource version of the scaled object.
     pub metadata: FullObjectMeta,
-    /// What is wanted.
+    /// The desired state.
     pub spec: ScaleSpec,
-    /// What is observed.
+    /// The observed state.
     pub status: ScaleStatus,
 }
 
-/// What is wanted of a [`Scale`].
+/// The desired state of a [`Scale`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct ScaleSpec {
-    /// How many replicas there are to be.
+    /// The desired number of replicas.
     pub replicas: u32,
 }
 
-/// What is observed of a [`Scale`].
+/// The observed state of a [`Scale`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct ScaleStatus {
-    /// How many replicas there are.
+    /// The observed number of replicas.
     pub replicas: u32,
-    /// The label selector of their pods, where it is known.
+    /// The label selector of the replicas' pods. Empty if it is unknown.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub selector: String,
 }
@@ -63,5 +63,5 @@ impl Object for Scale {
     }
 }
 
-/// A server takes the replicas from it, and from the metadata which object it is and in which version.
+/// A server reads only the replicas and, from the metadata, the object and its version.
 impl WholeObject for Scale {}

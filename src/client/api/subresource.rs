@@ -11,22 +11,23 @@ use crate::error::Error;
 use crate::object::{GroupVersionKind, Object, WholeObject};
 use crate::stop::Stop;
 
-/// A subresource of the objects of an [`Api`], read and written by the name of the object. Made by [`Api::status`],
-/// [`Api::scale`] and [`Api::subresource`].
+/// A subresource of the objects of an [`Api`].
 ///
-/// `T` is the type of what the server answers. Objects without the subresource answer
-/// [`is_not_found`](Error::is_not_found).
+/// It is created by [`Api::status`], [`Api::scale`] and [`Api::subresource`]. Its methods take the
+/// name of the object. `T` is the type of the responses. If an object lacks the subresource,
+/// requests return an [`is_not_found`](Error::is_not_found) error.
 #[must_use]
 pub struct Subresource<T> {
     api: Api<T>,
 }
 
 impl<T> Api<T> {
-    /// The status of the objects: what is observed, written apart from what is wanted. client-go's `UpdateStatus`,
-    /// and `Patch` of the subresource `status`.
+    /// Returns the `status` subresource: the observed state, which is written separately from the
+    /// spec. The client-go counterparts are `UpdateStatus`, and `Patch` with the subresource
+    /// `status`.
     ///
-    /// The answers are whole objects, of which only the status (and of built-in kinds some of the metadata) is
-    /// written here; the rest is written through the [`Api`], which in turn leaves the status as it is.
+    /// The responses are complete objects. A write changes only the status and, for built-in kinds,
+    /// parts of the metadata. To write the rest, use the [`Api`], which does not change the status.
     ///
     /// ```
     /// use k8s_informer::testing::{ApiResource, ApiServer};
@@ -57,8 +58,10 @@ impl<T> Api<T> {
         }
     }
 
-    /// How many replicas the objects have and are to have: of Deployments, StatefulSets, ReplicaSets,
-    /// ReplicationControllers, and custom resources that declare it. client-go's `GetScale`, `UpdateScale` and
+    /// Returns the `scale` subresource: the desired and the observed number of replicas.
+    ///
+    /// Deployments, StatefulSets, ReplicaSets, ReplicationControllers and custom resources that
+    /// declare it have a scale. The client-go counterparts are `GetScale`, `UpdateScale` and
     /// `scale.ScalesGetter`.
     ///
     /// ```
@@ -94,8 +97,10 @@ impl<T> Api<T> {
         }
     }
 
-    /// Any other subresource: the `token` of a ServiceAccount, the `approval` of a CertificateSigningRequest. Objects
-    /// that are written say their apiVersion and kind.
+    /// Returns any other subresource, such as the `token` of a ServiceAccount or the `approval` of
+    /// a CertificateSigningRequest.
+    ///
+    /// Objects that you write through it must contain `apiVersion` and `kind`.
     ///
     /// ```no_run
     /// use k8s_informer::{Client, DynamicObject, Stop};
@@ -121,9 +126,10 @@ impl<T> Api<T> {
         }
     }
 
-    /// The path of a subresource of an object, or (`""`) of the object itself: for a [`Request`] of your own,
-    /// where there is no method for it. Each part of it is checked and encoded, so that no name leads
-    /// anywhere else.
+    /// Returns the path of a subresource of an object, or of the object if `subresource` is empty.
+    ///
+    /// Use it to build a [`Request`] for an endpoint that has no method here. Each part of the path
+    /// is checked and encoded, so no name can lead to another path.
     ///
     /// ```
     /// # use k8s_informer::testing::ApiServer;
@@ -139,7 +145,8 @@ impl<T> Api<T> {
     ///
     /// # Errors
     ///
-    /// The name, the subresource or the namespace can't be a part of a path, or the namespace is missing.
+    /// Returns an error if the name, the subresource or the namespace cannot be part of a path, or
+    /// if the namespace is missing.
     pub fn path(&self, name: &str, subresource: &str) -> Result<String, Error> {
         let subresource = (!subresource.is_empty()).then(|| subresource.to_owned().into());
         let api = self.view::<T>(None, subresource);
@@ -148,7 +155,7 @@ impl<T> Api<T> {
 }
 
 impl<T> Subresource<T> {
-    /// The same, but nothing that it writes is stored, as [`Api::dry_run`].
+    /// Returns a `Subresource` whose writes are not stored. See [`Api::dry_run`].
     pub fn dry_run(&self) -> Self {
         Self {
             api: self.api.dry_run(),
@@ -157,16 +164,20 @@ impl<T> Subresource<T> {
 }
 
 impl<T: DeserializeOwned + Send> Subresource<T> {
-    /// Creates what is only ever created as a subresource of an object, from anything that serializes to it, with
-    /// apiVersion and kind: the `token` of a ServiceAccount (a TokenRequest), the `binding` of a Pod. Returns what the
-    /// server makes of it. client-go's `CreateToken`, `Bind`, and `Create` of the dynamic client with subresources.
+    /// Creates a subresource of an object, and returns the response of the server.
+    ///
+    /// Use it for subresources that can only be created: the `token` of a ServiceAccount (a
+    /// TokenRequest), or the `binding` of a Pod. The body is any value that serializes to the
+    /// subresource, with `apiVersion` and `kind`. The client-go counterparts are `CreateToken`,
+    /// `Bind`, and `Create` of the dynamic client with subresources.
     ///
     /// [`Api::subresource`] has an example.
     ///
     /// # Errors
     ///
-    /// [`is_not_found`](Error::is_not_found) if the object is not there, or has no such subresource;
-    /// [`is_invalid`](Error::is_invalid) if the server finds something wrong with the body.
+    /// Returns an [`is_not_found`](Error::is_not_found) error if the object does not exist or has
+    /// no such subresource, and an [`is_invalid`](Error::is_invalid) error if the server rejects
+    /// the body.
     pub fn create<B: Serialize + ?Sized>(
         &self,
         name: &str,
@@ -186,20 +197,21 @@ impl<T: DeserializeOwned + Send> Subresource<T> {
 }
 
 impl<T: Object + DeserializeOwned> Subresource<T> {
-    /// Reads the subresource of an object, which needs rights to that alone.
+    /// Reads the subresource of an object. This requires permissions only for the subresource.
     ///
     /// # Errors
     ///
-    /// As [`Api::get`].
+    /// The errors of [`Api::get`].
     pub fn get(&self, name: &str, stop: &Stop) -> Result<Fetched<T>, Error> {
         self.api.get(name, stop)
     }
 
-    /// Changes the subresource. A patch of a status is one of the whole object, of which the rest is ignored.
+    /// Patches the subresource. A status patch is a patch of the complete object, of which the
+    /// server ignores all parts but the status.
     ///
     /// # Errors
     ///
-    /// As [`Api::patch`]; applying to a subresource creates no object.
+    /// The errors of [`Api::patch`]. An apply does not create the object.
     pub fn patch<B: Serialize>(
         &self,
         name: &str,
@@ -213,7 +225,7 @@ impl<T: Object + DeserializeOwned> Subresource<T> {
     ///
     /// # Errors
     ///
-    /// As [`Api::replace`].
+    /// The errors of [`Api::replace`].
     pub fn replace(&self, object: &Fetched<T>, stop: &Stop) -> Result<Fetched<T>, Error>
     where
         T: WholeObject,
@@ -221,11 +233,12 @@ impl<T: Object + DeserializeOwned> Subresource<T> {
         self.api.replace(object, stop)
     }
 
-    /// Reads the subresource, changes it, and puts it back; again on a conflict, as [`Api::modify`].
+    /// Reads the subresource, changes it, and writes it back. After a conflict it starts again,
+    /// like [`Api::modify`].
     ///
     /// # Errors
     ///
-    /// As [`Api::modify`].
+    /// The errors of [`Api::modify`].
     pub fn modify(
         &self,
         name: &str,
@@ -240,11 +253,12 @@ impl<T: Object + DeserializeOwned> Subresource<T> {
 }
 
 impl Subresource<Scale> {
-    /// Sets the number of replicas, whatever it was. What `kubectl scale` does.
+    /// Sets the number of replicas regardless of the current number, like `kubectl scale`.
     ///
     /// # Errors
     ///
-    /// [`is_not_found`](Error::is_not_found) if the object is not there or is of a kind that has no scale.
+    /// Returns an [`is_not_found`](Error::is_not_found) error if the object does not exist or its
+    /// kind has no scale.
     pub fn set_replicas(
         &self,
         name: &str,

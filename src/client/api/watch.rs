@@ -16,35 +16,41 @@ use crate::wire::{
     BadFrame, Decoded, Decoder, EventKind, FrameSplitter, ListOptions, Unreadable, WATCH_SLACK,
 };
 
-/// What a watch tells. client-go's `watch.Event`, whose errors are [`Error`]s here.
+/// An event of a watch. The client-go counterpart is `watch.Event`, whose error events are
+/// [`Error`]s here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WatchEvent<T> {
-    /// It is there, or is selected from now on.
+    /// The object was added, or it matches the selectors now.
     Added(T),
-    /// It has changed: this is what it is now.
+    /// The object was modified. Contains the new state.
     Modified(T),
-    /// It is gone, or not selected any more: this is what it was last.
+    /// The object was deleted, or it does not match the selectors any more. Contains the last
+    /// state.
     Deleted(T),
-    /// Nothing has happened up to here, where
-    /// [`allow_watch_bookmarks`](ListOptions::allow_watch_bookmarks) asks to be told.
+    /// All events up to this version have been sent. The server sends bookmarks only if
+    /// [`allow_watch_bookmarks`](ListOptions::allow_watch_bookmarks) is set.
     Bookmark {
-        /// Up to where.
+        /// The resource version that the watch has reached.
         resource_version: String,
-        /// Whether what was there has been told by now, where
-        /// [`send_initial_events`](ListOptions::send_initial_events) asks for it.
+        /// Whether the server has sent all initial objects. Servers set this only if
+        /// [`send_initial_events`](ListOptions::send_initial_events) is set.
         initial_events_end: bool,
     },
 }
 
 impl<T: Object + DeserializeOwned> Api<T> {
-    /// Watches objects: what happens to them from a resourceVersion on, that of a [list](Self::list) for
-    /// example; without one it begins with all that are there, in no order, as if they had just been added.
-    /// For those who need no cache: an [informer](crate::SharedIndexInformer) lists, watches, and begins anew
-    /// where that breaks. client-go's `Watch`.
+    /// Watches objects for changes. The client-go counterpart is `Watch`.
     ///
-    /// Blocks until the head of the answer is there. The [events](WatchEvents) are read as they are asked
-    /// for.
+    /// The watch starts at the resource version of the options, for example that of a
+    /// [list](Self::list). Without a version it starts with an `Added` event for each existing
+    /// object, in no particular order.
+    ///
+    /// Use this method if you need no cache. An [informer](crate::SharedIndexInformer) lists and
+    /// watches, and restarts both after an error.
+    ///
+    /// This call blocks until the head of the response has arrived. The returned [`WatchEvents`]
+    /// reads the events on demand.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
@@ -61,7 +67,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
     ///
     /// let mut options = ListOptions::default();
     /// options.resource_version = Some(list.resource_version);
-    /// options.timeout_seconds = Some(300); // The server ends it then, and it can be opened anew.
+    /// options.timeout_seconds = Some(300); // The server then ends the watch.
     /// let mut events = maps.watch(&options, &stop)?;
     /// maps.create(&json!({"metadata": {"name": "a"}}), &stop)?;
     /// for event in &mut events {
@@ -70,19 +76,20 @@ impl<T: Object + DeserializeOwned> Api<T> {
     ///         break;
     ///     }
     /// }
-    /// // Where to go on from.
+    /// // The version to resume from.
     /// assert_eq!(events.resource_version(), maps.get("a", &stop)?.resource_version());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     ///
-    /// As [`list`](Self::list); a resourceVersion that is too old may also be told by the first event.
+    /// The errors of [`list`](Self::list). If the resource version is too old, the server can also
+    /// report that in the first event.
     pub fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<WatchEvents<T>, Error> {
         let lister_watcher = self.about("watch", "", || self.lister_watcher())?;
         let body = lister_watcher.watch(options, stop)?;
         let decoder = self.decoder();
-        // Otherwise it begins with ADDED events that are in no order.
+        // Without a version, the watch starts with `ADDED` events in no particular order.
         let version = options
             .resource_version
             .as_deref()
@@ -103,22 +110,26 @@ impl<T: Object + DeserializeOwned> Api<T> {
     }
 }
 
-/// The events of a watch, made by [`Api::watch`]: an iterator that blocks until something happens.
+/// The events of a watch, created by [`Api::watch`]. The iterator blocks until the next event.
 ///
-/// It is over when the server ends the watch, which it does at its time
-/// ([`timeout_seconds`](ListOptions::timeout_seconds), or after some half an hour): watch again from
-/// [`resource_version`](Self::resource_version) then. An error is the last item, but for one: an event whose
-/// object can't be decoded is an error that [`is_decode`](Error::is_decode) and names it, and the watch goes
-/// on. An ERROR event is the error that the server says; [`is_gone`](Error::is_gone) if the version that
-/// was asked for is too old, so that a new list is needed.
+/// The iterator ends when the server ends the watch: after
+/// [`timeout_seconds`](ListOptions::timeout_seconds), or by default after about half an hour. Watch
+/// again from [`resource_version`](Self::resource_version) then.
 ///
-/// It is a stream, with no limit of time or size for the whole: an event has at most the 32 MiB of
-/// [`DecodeLimits`](crate::reflector::DecodeLimits), and silence ends the watch only if it has a timeout of its own.
+/// The iterator also ends after an error, with one exception: an event whose object cannot be
+/// decoded is an [`is_decode`](Error::is_decode) error that names the object, and the watch
+/// continues. An `ERROR` event is returned as the error that the server sends. If the requested
+/// version is too old, this is an [`is_gone`](Error::is_gone) error, and you need a new list.
 ///
-/// The [`Stop`] of the request ends it at once, with an error that [`is_stopped`](Error::is_stopped).
-/// Dropping it closes its connection.
+/// The watch is a stream: its total time and size are unlimited. The size of one event is limited
+/// to the 32 MiB of [`DecodeLimits`](crate::reflector::DecodeLimits). Silence ends the watch only
+/// if it has an [`idle_timeout`](Self::idle_timeout), which it has by default if you set
+/// `timeout_seconds`.
 ///
-/// Waits until an object is as it should be, as `kubectl wait` does:
+/// The [`Stop`] of the request ends the iterator immediately with an
+/// [`is_stopped`](Error::is_stopped) error. Dropping the iterator closes its connection.
+///
+/// This example waits until an object reaches a certain state, like `kubectl wait`:
 ///
 /// ```
 /// use k8s_informer::testing::ApiServer;
@@ -128,12 +139,12 @@ impl<T: Object + DeserializeOwned> Api<T> {
 /// use k8s_openapi::api::core::v1::ConfigMap;
 /// use serde_json::json;
 ///
-/// /// `None` if it is not red within a minute.
+/// /// Returns `None` if the map is not red within a minute.
 /// fn wait_for_red(maps: &Api<ConfigMap>, name: &str, stop: &Stop) -> Result<Option<ConfigMap>, Error> {
 ///     let mut one = ListOptions::default();
 ///     one.field_selector = format!("metadata.name={name}");
 ///     one.timeout_seconds = Some(60);
-///     // Without a resourceVersion it begins with what is there: nothing is missed.
+///     // Without a resource version, the watch starts with the existing object: nothing is missed.
 ///     for event in maps.watch(&one, stop)? {
 ///         if let WatchEvent::Added(map) | WatchEvent::Modified(map) = event? {
 ///             let colour = map.data.as_ref().and_then(|data| data.get("colour"));
@@ -159,44 +170,46 @@ impl<T: Object + DeserializeOwned> Api<T> {
 /// ```
 #[must_use = "a watch tells nothing unless its events are read"]
 pub struct WatchEvents<T> {
-    /// `None` once it has ended.
+    /// `None` after the end.
     body: Option<Body>,
     frames: FrameSplitter,
     decoder: Decoder<T>,
     buffer: Vec<u8>,
-    /// What has been read and not been handed out.
+    /// Decoded items that have not been returned yet.
     pending: VecDeque<Pending<T>>,
-    /// Of what was handed out last.
+    /// The version of the last item returned.
     version: String,
-    /// Not those of the unordered ADDED events at the beginning of a watch that did not start from a version
-    /// (W10).
+    /// Whether the version of an event is one to resume from. False during the unordered initial
+    /// `ADDED` events of a watch that started without a version (W10).
     versions_count: bool,
     idle_timeout: Option<Duration>,
-    /// What is watched, for messages.
+    /// What is watched, for error messages.
     description: String,
 }
 
 enum Pending<T> {
     Event(WatchEvent<T>),
-    /// One whose object can't be read, and its version.
+    /// The version and the error of an event whose object cannot be decoded.
     Unreadable(EventKind, String, Error),
-    /// The end.
+    /// The error that ends the watch.
     Failed(Error),
 }
 
 impl<T> WatchEvents<T> {
-    /// The resourceVersion of the last event that was handed out, to go on from; at first that from which the
-    /// watch started. It is empty as long as there is none that a watch could go on from: among the objects
-    /// with which a watch begins that started from none.
+    /// Returns the resource version of the last event, to resume from.
+    ///
+    /// Before the first event it is the version from which the watch started. It is empty while no
+    /// version is known: during the initial objects of a watch that started without a version.
     pub fn resource_version(&self) -> &str {
         &self.version
     }
 
-    /// How long it may be silent, in place of the time after which the server was asked to end it
-    /// ([`timeout_seconds`](ListOptions::timeout_seconds)) and half a minute; `None` is for ever, which it is
-    /// unless that was asked for. A silence that is longer is an error that
-    /// [`is_timeout`](Error::is_timeout), and ends it. API servers send a bookmark about once a minute to who
-    /// allows it.
+    /// Sets how long the watch may be silent; `None` for no limit.
+    ///
+    /// A longer silence is an [`is_timeout`](Error::is_timeout) error, which ends the watch. The
+    /// default is [`timeout_seconds`](ListOptions::timeout_seconds) plus 30 seconds if you set that
+    /// option, and no limit otherwise. API servers send a bookmark about once a minute if
+    /// [`allow_watch_bookmarks`](ListOptions::allow_watch_bookmarks) is set.
     ///
     /// ```
     /// # use k8s_informer::testing::ApiServer;
@@ -222,7 +235,8 @@ impl<T> WatchEvents<T> {
 }
 
 impl<T: Object> WatchEvents<T> {
-    /// Reads what there is, or waits until there is something; the body is gone when nothing follows.
+    /// Reads once. Blocks until data arrives or the idle timeout has passed. Keeps the body only if
+    /// the watch continues.
     fn read(&mut self, mut body: Body) {
         match body.read_within(&mut self.buffer, self.idle_timeout) {
             Ok(0) => self.take_rest(),
@@ -236,7 +250,7 @@ impl<T: Object> WatchEvents<T> {
         }
     }
 
-    /// Takes the frames in what has been read. Returns whether the watch goes on.
+    /// Splits and decodes the bytes read. Returns whether the watch continues.
     fn take_frames(&mut self, length: usize) -> bool {
         let buffer = std::mem::take(&mut self.buffer);
         let mut input = &buffer[..length];
@@ -267,7 +281,7 @@ impl<T: Object> WatchEvents<T> {
         }
     }
 
-    /// Takes what is left at the end.
+    /// Decodes what remains at the end of the body.
     fn take_rest(&mut self) {
         loop {
             let taken = match self.frames.next_at_end() {
@@ -318,7 +332,8 @@ impl<T: Object> WatchEvents<T> {
     }
 }
 
-/// Takes a frame. Returns whether it has several events and must be split; an error if no frame can follow.
+/// Decodes one frame into `pending`. Returns whether the frame contains several events and must be
+/// split. After an error, no frame can follow.
 fn take<T: Object>(
     decoder: &mut Decoder<T>,
     frame: &[u8],
@@ -346,10 +361,10 @@ fn take<T: Object>(
             EventKind::Deleted => WatchEvent::Deleted(object),
             _ => WatchEvent::Modified(object),
         }),
-        // W9: its version does not count.
+        // The version of an object of another kind does not count (W9).
         Decoded::OtherKind(other) => unreadable(kind, String::new(), &other),
         Decoded::Unreadable(object) => unreadable(kind, object.resource_version.clone(), &object),
-        // There is no store and no shard.
+        // Unreachable: there is no store and no shard.
         Decoded::Unchanged(..) | Decoded::OtherShard { .. } => return Ok(false),
     });
     Ok(false)

@@ -10,12 +10,12 @@ use crate::client::config::IdToken;
 use crate::client::credential_data::{config_error, credentials_error};
 use crate::error::Error;
 
-/// The id-token of an OIDC provider, for as long as it is valid: getting another one is the business of a
-/// plugin.
+/// The id-token of an OIDC provider, used until it expires. Refreshing it is left to credential
+/// plugins.
 pub(super) struct ValidIdToken {
     what: String,
     header: HeaderValue,
-    /// `None` if it doesn't say.
+    /// `None` if the token has no expiry.
     until: Option<SystemTime>,
 }
 
@@ -43,7 +43,8 @@ impl ValidIdToken {
     }
 }
 
-/// What the second of its three parts says. Nothing is verified, which is the server's business.
+/// Returns the expiry from the claims, the second of the three parts. The signature is not
+/// verified, which is the server's responsibility.
 fn expiry(token: &str) -> Result<Option<SystemTime>, &'static str> {
     #[derive(Deserialize)]
     struct Claims {
@@ -60,7 +61,7 @@ fn expiry(token: &str) -> Result<Option<SystemTime>, &'static str> {
         .decode(claims.trim_end_matches('='))
         .map_err(|_| BAD)?;
     let claims: Claims = serde_json::from_slice(&claims).map_err(|_| BAD)?;
-    // One that can't be told is as far away as it gets.
+    // A time that can't be represented means no expiry.
     Ok(claims
         .exp
         .and_then(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)).ok())

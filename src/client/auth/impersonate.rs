@@ -6,10 +6,11 @@ use crate::client::credential_data::config_error;
 use crate::error::Error;
 use crate::text::percent_encoded;
 
-/// What a header's name may hold beside letters and digits, but for `%`, which escapes.
+/// The characters that a header name may contain besides letters and digits. `%` is not included,
+/// because it is the escape character.
 const TOKEN: &[u8] = b"!#$&'*+-.^_`|~";
 
-/// The headers of an [`Impersonation`].
+/// The headers for an [`Impersonation`].
 pub(super) struct Impersonating(Vec<(HeaderName, HeaderValue)>);
 
 impl Impersonating {
@@ -62,7 +63,7 @@ impl Impersonating {
     }
 }
 
-/// UTF-8 as it is, which is what other clients send.
+/// The value is sent as raw UTF-8, as other clients do.
 fn value(what: &str, text: &str) -> Result<HeaderValue, Error> {
     HeaderValue::from_bytes(text.as_bytes()).map_err(|_| {
         config_error(format!(

@@ -1,4 +1,4 @@
-//! Authentication: the headers of each request, and whether there is anything else to try after a 401.
+//! Authentication: the headers of each request, and new credentials after a 401.
 
 pub(super) mod exec;
 mod header;
@@ -21,33 +21,35 @@ use super::credential_data::{Pem, PemSource, config_error, credentials_error};
 use crate::error::Error;
 use crate::stop::Stop;
 
-/// How a client authenticates. Client certificates are [`Connections`](super::connections::Connections)'.
+/// The authentication of a client. [`Connections`](super::connections::Connections) handles
+/// configured client certificates.
 pub(super) struct Auth {
     method: AuthMethod,
     impersonating: Option<Impersonating>,
 }
 
 enum AuthMethod {
-    /// Anonymous, or by a client certificate.
+    /// Anonymous, or a client certificate.
     Nothing,
-    /// The same for every request.
+    /// The same header for every request.
     Fixed(HeaderValue),
     TokenFile(TokenFile),
     IdToken(ValidIdToken),
-    /// Much larger than the others.
+    /// Boxed because it is much larger than the other variants.
     Exec(Box<Plugin>),
 }
 
-/// What one request authenticates with.
+/// The credentials of one request.
 #[derive(Default)]
 pub(super) struct Identity {
     header: Option<HeaderValue>,
-    /// What a plugin gave: the header's token, a certificate, or both.
+    /// The credential of a plugin, which can have a token (also in `header`), a certificate, or
+    /// both.
     credential: Option<Arc<Credential>>,
 }
 
 impl Identity {
-    /// The certificate to show, with its key.
+    /// The client certificate from a plugin and its key.
     pub(super) fn certificate(&self) -> Option<Result<(Pem, Pem), Error>> {
         let pair = self.pair()?;
         let pem = |what, bytes: &[u8]| {
@@ -60,7 +62,7 @@ impl Identity {
         self.credential.as_ref()?.certificate.as_ref()
     }
 
-    /// Whether the server would see the same.
+    /// Whether both send the same credentials to the server.
     pub(super) fn is_as_good_as(&self, other: &Self) -> bool {
         self.header == other.header && self.pair() == other.pair()
     }
@@ -80,7 +82,7 @@ impl Auth {
         })
     }
 
-    /// What to authenticate with now. Blocks while a plugin is asked.
+    /// Returns the current credentials. Blocks while a plugin runs.
     pub(super) fn identity(&self, stop: &Stop) -> Result<Identity, Error> {
         let header = match &self.method {
             AuthMethod::Nothing => None,
@@ -110,14 +112,15 @@ impl Auth {
         })
     }
 
-    /// This one did not do: a plugin is asked for another one, unless it has been since.
+    /// Marks the credentials as rejected. A plugin then runs again for the next request, unless it
+    /// has done so since.
     pub(super) fn reject(&self, identity: &Identity) {
         if let (AuthMethod::Exec(plugin), Some(credential)) = (&self.method, &identity.credential) {
             plugin.reject(credential);
         }
     }
 
-    /// Puts it into the head of a request.
+    /// Adds the headers to a request.
     pub(super) fn sign(&self, identity: &Identity, mut head: Builder) -> Builder {
         if let Some(header) = &identity.header {
             head = head.header(ureq::http::header::AUTHORIZATION, header);
@@ -155,7 +158,7 @@ impl AuthMethod {
                 "an id-token and an exec plugin exclude each other",
             )),
             (Some(token), None) => Ok(Self::IdToken(ValidIdToken::new(token)?)),
-            // As in client-go, a plugin is not asked by who has a certificate anyway.
+            // As in client-go, the plugin is not used if there is a client certificate.
             (None, Some(exec)) if config.client_certificate.is_none() => {
                 let plugin = Plugin::new(exec, cluster_info(config)?)?;
                 Ok(Self::Exec(Box::new(

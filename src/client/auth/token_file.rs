@@ -7,12 +7,14 @@ use crate::client::credential_data::{config_error, read_trimmed};
 use crate::error::Error;
 use crate::sync::Mutex;
 
-/// A bearer token in a file, as kubelets and pods have it: another one each hour or so.
+/// A bearer token in a file that is rotated about once an hour, such as the token of a kubelet or a
+/// pod.
 pub(super) struct TokenFile {
     path: PathBuf,
-    /// What does until the file could be read once.
+    /// The token to use until the file has been read successfully once.
     inline: Option<HeaderValue>,
-    /// The last good token, and what is wrong with the file since. Innermost; held for a copy.
+    /// The last valid token, and the current problem with the file. Innermost lock, held only to
+    /// copy the token.
     last: Mutex<Last>,
 }
 
@@ -31,7 +33,7 @@ impl TokenFile {
         };
         match file.read() {
             Ok(token) => file.last.lock().token = Some(token),
-            // As in client-go, the token that stands beside it does until the file can be read.
+            // As in client-go, the inline token is used until the file can be read.
             Err(problem) if file.inline.is_some() => {
                 log::warn!("{problem}; using the inline token");
             }
@@ -40,8 +42,10 @@ impl TokenFile {
         Ok(file)
     }
 
-    /// What to send. The file is read each time: it is small, a request is not, and so a rotated token is
-    /// never used past the next request.
+    /// Returns the header to send, or `None` if there is no token.
+    ///
+    /// The file is read for every call. This is cheap compared with a request, and the next request
+    /// after a rotation uses the new token.
     pub(super) fn header(&self) -> Option<HeaderValue> {
         let read = self.read();
         let mut last = self.last.lock();
@@ -53,12 +57,12 @@ impl TokenFile {
                 };
                 None
             }
-            // Once, not with every request.
+            // Each problem is logged once, not for every request.
             Err(problem) if last.problem.as_ref() == Some(&problem) => None,
             Err(problem) => Some(last.problem.insert(problem).clone()),
         };
         let token = last.token.clone().or_else(|| self.inline.clone());
-        // A logger may make requests itself.
+        // The logger may make requests itself, so the lock is released first.
         drop(last);
         if let Some(problem) = problem {
             log::error!("{problem}; using the last good token");

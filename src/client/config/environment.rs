@@ -3,7 +3,8 @@ use std::path::PathBuf;
 
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// What the process was started with, as a value, so that tests need not change it.
+/// The variables and paths that this process reads at startup. They are a value so that tests need
+/// not change the real environment.
 pub(super) struct Environment {
     pub(super) kubeconfig: Option<OsString>,
     pub(super) home: Option<PathBuf>,
@@ -14,7 +15,7 @@ pub(super) struct Environment {
 }
 
 impl Environment {
-    /// What messages call the files that the variable names.
+    /// The name of the files from that variable in messages.
     pub(super) const KUBECONFIG: &str = "$KUBECONFIG";
 
     pub(super) fn of_this_process() -> Self {
@@ -28,7 +29,8 @@ impl Environment {
         }
     }
 
-    /// The kubeconfigs that `$KUBECONFIG` names, or else the one in the home folder; and which of the two.
+    /// Returns the name of the source for messages, and the kubeconfig files: those in
+    /// `$KUBECONFIG`, or else the one in the home directory.
     pub(super) fn kubeconfig_files(&self) -> (&'static str, Vec<PathBuf>) {
         match &self.kubeconfig {
             Some(list) if !list.is_empty() => {

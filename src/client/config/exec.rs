@@ -1,4 +1,4 @@
-//! A program that is asked for credentials, as a configuration names it.
+//! The configuration of a credential plugin.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,14 +6,18 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// A credential plugin: a program that is run for a token or a client certificate, as `aws eks get-token`,
-/// `gke-gcloud-auth-plugin` and `kubelogin` are. client-go's `clientcmdapi.ExecConfig`, the `exec` of a
-/// kubeconfig's user.
+/// A credential plugin: a program that prints a token or a client certificate.
 ///
-/// It is run when a request needs a credential and there is none, when the one that is there has expired, and
-/// after the server has answered 401. Requests that need one at the same time wait for one run, each with its
-/// own [`Stop`](crate::Stop). It inherits the environment and the standard error of this process; what it
-/// writes to its standard output is read by a thread, up to 1 MiB, and no message shows any of it.
+/// Examples are `aws eks get-token`, `gke-gcloud-auth-plugin` and `kubelogin`. client-go's
+/// `clientcmdapi.ExecConfig`, the `exec` section of a user in a kubeconfig.
+///
+/// The plugin runs when a request needs a credential and there is none, when the current credential
+/// has expired, and after the server has responded with 401. Concurrent requests that need a
+/// credential wait for the same run. Each of them can be cancelled by its own
+/// [`Stop`](crate::Stop).
+///
+/// The plugin inherits the environment and the standard error of this process. At most 1 MiB of its
+/// standard output is read, and no message shows any part of this output.
 ///
 /// ```
 /// use k8s_informer::client::{ExecConfig, InteractiveMode};
@@ -40,12 +44,12 @@ pub struct ExecConfig {
     pub(in crate::client) provide_cluster_info: bool,
     pub(in crate::client) cluster_config: Option<Value>,
     pub(in crate::client) install_hint: String,
-    /// What was set, if anything was.
+    /// The value that was set, if any.
     pub(in crate::client) time_limit: Option<Option<Duration>>,
 }
 
-/// Whether a credential plugin may ask its questions on the terminal: whether it gets the standard input of
-/// this process. client-go's `ExecInteractiveMode`.
+/// Whether a credential plugin may prompt the user, that is, whether it inherits the standard input
+/// of this process. client-go's `ExecInteractiveMode`.
 ///
 /// ```
 /// use k8s_informer::client::InteractiveMode;
@@ -55,22 +59,24 @@ pub struct ExecConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InteractiveMode {
-    /// It never gets it.
+    /// The plugin never inherits standard input.
     Never,
-    /// It gets it if that is a terminal.
+    /// The plugin inherits standard input if that is a terminal.
     #[default]
     IfAvailable,
-    /// It can't do without: an error if that is not a terminal.
+    /// The plugin requires standard input. If that is not a terminal, the request fails.
     Always,
 }
 
 impl ExecConfig {
-    /// How long a run may take that can't ask anybody: 60 s. Sign-in helpers answer in seconds, and one that
-    /// hangs must not keep requests waiting for ever.
+    /// The default time limit for a run that can't prompt the user: 60 s.
+    ///
+    /// Sign-in helpers respond within seconds, and a plugin that hangs must not block requests
+    /// forever.
     pub const DEFAULT_TIME_LIMIT: Duration = Duration::from_secs(60);
 
-    /// A plugin by its command: a name that is looked for in the `PATH` of this process, or a path with a
-    /// slash in it.
+    /// Returns a plugin with this command: a name to look up in the `PATH` of this process, or a
+    /// path that contains a slash.
     pub fn new(command: impl Into<PathBuf>) -> Self {
         Self {
             command: command.into(),
@@ -85,64 +91,70 @@ impl ExecConfig {
         }
     }
 
-    /// More arguments of the command.
+    /// Appends arguments to the command.
     pub fn args<A: Into<String>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
         self.args.extend(args.into_iter().map(Into::into));
         self
     }
 
-    /// Another environment variable for it. It wins over one of this process of that name, and the last one
-    /// of a name wins.
+    /// Sets an environment variable for the plugin.
+    ///
+    /// It overrides a variable of this process with the same name. If you set a name more than
+    /// once, the last value is used.
     pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.env.push((name.into(), value.into()));
         self
     }
 
-    /// What it is asked in and has to answer in: `client.authentication.k8s.io/v1`, the default, or
-    /// `client.authentication.k8s.io/v1beta1`. [`Client::new`](crate::Client::new) refuses anything else.
+    /// The API version that the plugin must use: `client.authentication.k8s.io/v1` (the default) or
+    /// `client.authentication.k8s.io/v1beta1`. [`Client::new`](crate::Client::new) rejects any
+    /// other version.
     pub fn api_version(mut self, api_version: impl Into<String>) -> Self {
         self.api_version = api_version.into();
         self
     }
 
-    /// Whether it may ask questions. Default: [`IfAvailable`](InteractiveMode::IfAvailable).
+    /// Whether the plugin may prompt the user. Default:
+    /// [`IfAvailable`](InteractiveMode::IfAvailable).
     pub fn interactive_mode(mut self, mode: InteractiveMode) -> Self {
         self.interactive_mode = mode;
         self
     }
 
-    /// Whether it is told of the cluster, in the environment variable `KUBERNETES_EXEC_INFO`: its URL, its
-    /// CA, its proxy and what is configured for it. Default: no.
+    /// Whether the environment variable `KUBERNETES_EXEC_INFO` describes the cluster: its URL, CA
+    /// and proxy, and `cluster_config`. Default: no.
     #[cfg(feature = "kubeconfig")]
     pub(crate) fn provide_cluster_info(mut self, provide: bool) -> Self {
         self.provide_cluster_info = provide;
         self
     }
 
-    /// What the plugin is told of this cluster beside that, in a form of the plugin's own: in a kubeconfig
-    /// the cluster's extension `client.authentication.k8s.io/exec`.
+    /// Additional data for the plugin about this cluster, in a format that the plugin defines. In a
+    /// kubeconfig, this is the cluster's extension `client.authentication.k8s.io/exec`.
     #[cfg(feature = "kubeconfig")]
     pub(crate) fn cluster_config(mut self, config: Value) -> Self {
         self.cluster_config = Some(config);
         self
     }
 
-    /// What the error says when the command is not there: how to install it.
+    /// A text for the error message if the command does not exist: how to install it.
     pub fn install_hint(mut self, hint: impl Into<String>) -> Self {
         self.install_hint = hint.into();
         self
     }
 
-    /// How long a run may take before it is killed; `None` for as long as it likes. Default: [60
-    /// s](Self::DEFAULT_TIME_LIMIT), and none where it may ask questions, as nobody knows how long an answer
-    /// takes. What the plugin itself has started is not killed.
+    /// The time limit for a run, after which the plugin is killed. `None` means no limit.
+    ///
+    /// The default is [60 s](Self::DEFAULT_TIME_LIMIT), or no limit if the plugin may prompt the
+    /// user. Processes that the plugin has started are not killed.
     pub fn time_limit(mut self, limit: impl Into<Option<Duration>>) -> Self {
         self.time_limit = Some(limit.into());
         self
     }
 }
 
-/// Arguments, values of variables and what is configured for the cluster may be secret.
+/// Leaves out the arguments, the values of variables and the cluster configuration, which may be
+/// secret.
 impl fmt::Debug for ExecConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = self.env.iter().map(|(name, _)| name).collect();

@@ -1,8 +1,9 @@
-/// Whom to act as: kubectl's `--as`, `--as-uid`, `--as-group` and `--as-user-extra`. client-go's
-/// `rest.ImpersonationConfig`.
+/// The user to act as: kubectl's `--as`, `--as-uid`, `--as-group` and `--as-user-extra`.
+/// client-go's `rest.ImpersonationConfig`.
 ///
-/// The server asks whether the one who authenticates may `impersonate` that user, and each of the groups; the
-/// groups of the user are not looked up, but those that are given here.
+/// The server checks whether the authenticated user may `impersonate` this user and each of the
+/// groups. It does not look up the groups of the impersonated user. Only the groups given here
+/// apply.
 ///
 /// ```
 /// use k8s_informer::testing::ApiServer;
@@ -25,12 +26,13 @@ pub struct Impersonation {
     pub(in crate::client) user: String,
     pub(in crate::client) uid: Option<String>,
     pub(in crate::client) groups: Vec<String>,
-    /// A key may be there several times.
+    /// A key can occur more than once.
     pub(in crate::client) extra: Vec<(String, String)>,
 }
 
 impl Impersonation {
-    /// A user by name; that of a service account is `system:serviceaccount:NAMESPACE:NAME`.
+    /// Acts as the user with this name. The name of a service account is
+    /// `system:serviceaccount:NAMESPACE:NAME`.
     pub fn user(name: impl Into<String>) -> Self {
         Self {
             user: name.into(),
@@ -40,19 +42,19 @@ impl Impersonation {
         }
     }
 
-    /// The user's UID.
+    /// Sets the UID of the user.
     pub fn uid(mut self, uid: impl Into<String>) -> Self {
         self.uid = Some(uid.into());
         self
     }
 
-    /// One more group that the user is in.
+    /// Adds a group of the user.
     pub fn group(mut self, group: impl Into<String>) -> Self {
         self.groups.push(group.into());
         self
     }
 
-    /// One more thing that is known of the user. Keys are in lower case.
+    /// Adds an extra attribute of the user. Keys are converted to lower case.
     pub fn extra(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.extra.push((key.into(), value.into()));
         self

@@ -1,4 +1,5 @@
-//! Infers a configuration as kubectl does: from kubeconfigs, or else from the service account of the pod.
+//! Finds the configuration as kubectl does: in kubeconfigs, or else in the service account of the
+//! pod.
 
 #[cfg(feature = "kubeconfig")]
 use std::path::PathBuf;
@@ -10,7 +11,8 @@ use super::kubeconfig::{Files, Kubeconfig, Overrides, Problem};
 use crate::client::credential_data::{PemSource, config_error, read_trimmed};
 use crate::error::Error;
 
-/// Reads the files, chooses the context, and falls back to the service account where no file names a cluster.
+/// Loads the files and resolves the context. Falls back to the service account if no file names a
+/// cluster.
 #[cfg(feature = "kubeconfig")]
 pub(super) fn infer(
     environment: &Environment,
@@ -72,7 +74,7 @@ fn names(files: &[PathBuf]) -> String {
         .join(", ")
 }
 
-/// Without the feature only the service account can be used.
+/// Without the feature `kubeconfig`, only the service account can be used.
 #[cfg(not(feature = "kubeconfig"))]
 pub(super) fn infer(environment: &Environment) -> Result<Config, Error> {
     let (origin, files) = environment.kubeconfig_files();
@@ -87,7 +89,8 @@ pub(super) fn infer(environment: &Environment) -> Result<Config, Error> {
     })
 }
 
-/// The service account of the pod; otherwise why there is none. See [`Config::in_cluster`].
+/// Loads the service account of the pod, or returns the reason why it can't be used. See
+/// [`Config::in_cluster`].
 pub(super) fn in_cluster(environment: &Environment) -> Result<Config, String> {
     let variable = |value: &Option<String>, name| match value.as_deref() {
         None | Some("") => Err(format!("{name} is not set, so this is not a pod")),
@@ -95,7 +98,6 @@ pub(super) fn in_cluster(environment: &Environment) -> Result<Config, String> {
     };
     let host = variable(&environment.service_host, "KUBERNETES_SERVICE_HOST")?;
     let port = variable(&environment.service_port, "KUBERNETES_SERVICE_PORT")?;
-    // A URL has an IPv6 address in brackets.
     let host = if host.contains(':') {
         format!("[{host}]")
     } else {
@@ -135,7 +137,7 @@ pub(super) fn in_cluster(environment: &Environment) -> Result<Config, String> {
     Ok(config)
 }
 
-/// The namespace of the pod, if this is one. client-go's `inClusterClientConfig`.
+/// The namespace of the pod, if this process runs in one. client-go's `inClusterClientConfig`.
 #[cfg(feature = "kubeconfig")]
 fn namespace_of_pod(environment: &Environment) -> Option<String> {
     let set = |value: &Option<String>| value.as_deref().is_some_and(|value| !value.is_empty());
@@ -145,7 +147,8 @@ fn namespace_of_pod(environment: &Environment) -> Option<String> {
     is_pod.then(|| namespace(environment)).flatten()
 }
 
-/// The namespace that the downward API names, or else the one of the service account, as in client-go.
+/// The namespace from `POD_NAMESPACE` (the downward API), or else that of the service account, as
+/// in client-go.
 fn namespace(environment: &Environment) -> Option<String> {
     let of_the_account = || read_trimmed(&environment.service_account.join("namespace")).ok();
     let set = environment
@@ -163,7 +166,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder that goes away with the test.
+    /// A temporary directory, removed on drop.
     struct Folder(PathBuf);
 
     impl Folder {
@@ -275,16 +278,16 @@ mod tests {
         environment.kubeconfig =
             Some(std::env::join_paths([Path::new(""), &missing, &other]).unwrap());
         assert_eq!(inferred(&environment).unwrap().server.0, "other");
-        // Empty is as good as not set.
+        // Empty counts as not set.
         environment.kubeconfig = Some("".into());
         assert_eq!(inferred(&environment).unwrap().server.0, "home");
-        // With $KUBECONFIG set, the home is not looked at.
+        // If `$KUBECONFIG` is set, the file in the home directory is not read.
         environment.kubeconfig = Some(missing.clone().into());
         assert_eq!(
             inferred(&environment).unwrap().server.0,
             "https://10.0.0.1:443"
         );
-        // An empty file is no configuration, a broken one is an error.
+        // An empty file counts as missing, a broken one is an error.
         environment.kubeconfig = Some(folder.write("empty", "\n").into());
         assert_eq!(
             inferred(&environment).unwrap().server.0,

@@ -1,4 +1,4 @@
-//! Configuration of a client: built in code, or found where kubectl looks.
+//! Client configuration: built in code, or loaded from the places that kubectl uses.
 
 mod environment;
 mod exec;
@@ -25,10 +25,11 @@ pub use impersonation::Impersonation;
 pub use kubeconfig::{Kubeconfig, KubeconfigOptions};
 pub(super) use server_url::{ServerUrl, server_url};
 
-/// Where an API server is and how to talk to it.
+/// The address of an API server and the settings for connecting to it.
 ///
-/// Made in code, or read from a kubeconfig or a pod's service account. Nothing is opened before
-/// [`Client::new`](crate::Client::new), which checks it. `Debug` shows no secret. client-go's `rest.Config`.
+/// Build it in code, or load it from a kubeconfig or from the service account of a pod.
+/// [`Client::new`](crate::Client::new) validates it and reads the files that it names. The `Debug`
+/// output contains no secrets. client-go's `rest.Config`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -67,17 +68,17 @@ pub struct Config {
     pub(super) policy: policy::Settings,
 }
 
-/// Which proxy is between here and the server.
+/// The proxy to use for the connection to the server.
 #[derive(Clone, Debug)]
 pub(super) enum ProxyChoice {
-    /// The one that the environment names for this server, if any.
+    /// The proxy that the environment variables set for this server, if any.
     Environment,
     Direct,
-    /// May hold a password.
+    /// The URL may contain a password.
     Url(Secret),
 }
 
-/// The id-token of an OIDC provider, and whose it is in messages: `the id-token of user "jane"`.
+/// The id-token of an OIDC provider. `what` names it in messages: `the id-token of user "jane"`.
 #[derive(Clone, Debug)]
 pub(super) struct IdToken {
     pub(super) what: String,
@@ -85,21 +86,26 @@ pub(super) struct IdToken {
 }
 
 impl Config {
-    /// How long making a connection may take: 10 s, enough for a lost SYN to be sent three times.
+    /// The default time limit for opening a connection: 10 s. That is enough to send a lost SYN
+    /// three times.
     pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-    /// How long an answer may take to begin: 90 s, as the API server gives up on a request after 60 s and
-    /// says so.
+    /// The default time limit for a response to begin: 90 s. The API server itself times out a
+    /// request after 60 s and responds with an error.
     pub const DEFAULT_RESPONSE_TIMEOUT: Duration = Duration::from_secs(90);
 
-    /// The largest body that is read as a whole: 256 MiB, some hundred thousand objects.
+    /// The default size limit for a body that is read as a whole: 256 MiB, or some hundred thousand
+    /// objects.
     pub const DEFAULT_BODY_LIMIT: u64 = 256 << 20;
 
-    /// A server by its URL, `https://host:port` or `http://host:port`, with a path before all others if it
-    /// has one.
+    /// Returns a configuration for the server at this URL.
     ///
-    /// As in kubectl, a `host:port` without a scheme is `https` if anything of TLS is configured, and else
-    /// `http`. That credentials leave this machine without TLS is logged as a warning.
+    /// The URL is `https://host:port` or `http://host:port`. It can end with a path, which is
+    /// prepended to the path of every request.
+    ///
+    /// As in kubectl, a `host:port` without a scheme means `https` if any TLS setting is present,
+    /// and `http` otherwise. If credentials are sent to another machine without TLS, a warning is
+    /// logged.
     pub fn new(server: impl Into<String>) -> Self {
         Self {
             server: ServerUrl(server.into()),
@@ -124,15 +130,18 @@ impl Config {
         }
     }
 
-    /// What kubectl would use: the files in `$KUBECONFIG` (merged), or else `~/.kube/config`, or else, if
-    /// these are not there or name no cluster, the service account of the pod.
+    /// Loads the configuration that kubectl would use.
     ///
-    /// Reads files. To choose another context or another file, use `KubeconfigOptions`.
+    /// It reads the files in `$KUBECONFIG` (merged), or `~/.kube/config` if the variable is not
+    /// set. If these files do not exist or name no cluster, it uses the service account of the pod.
+    /// Without the feature `kubeconfig`, it uses only the service account.
+    ///
+    /// To choose another context or another file, use `KubeconfigOptions`.
     ///
     /// # Errors
     ///
-    /// A kubeconfig that is there but can't be used; or, when there is nothing at all, every place that was
-    /// looked at and why it does not do.
+    /// Returns an error if a kubeconfig exists but can't be used. If there is no configuration at
+    /// all, the error lists every place that was searched and why it was not usable.
     pub fn try_default() -> Result<Self, Error> {
         let environment = Environment::of_this_process();
         #[cfg(feature = "kubeconfig")]
@@ -141,13 +150,15 @@ impl Config {
         infer::infer(&environment)
     }
 
-    /// One kubeconfig file; `context` instead of its current one. Relative paths in it are relative to it.
-    /// [`KubeconfigOptions`] has more to choose.
+    /// Loads one kubeconfig file.
+    ///
+    /// `context` overrides the current context of the file. Relative paths in the file are relative
+    /// to its folder. [`KubeconfigOptions`] has more settings.
     ///
     /// # Errors
     ///
-    /// The file can't be read or parsed, there is no such context, or it asks for something that is not
-    /// supported: the message says which.
+    /// Returns an error if the file can't be read or parsed, if there is no context with this name,
+    /// or if the context uses a feature that is not supported. The message describes the cause.
     #[cfg(feature = "kubeconfig")]
     pub fn from_kubeconfig(
         path: impl AsRef<std::path::Path>,
@@ -161,23 +172,27 @@ impl Config {
         .load()
     }
 
-    /// The service account of the pod that this runs in. Its token is read again as it is rotated.
+    /// Loads the service account of the pod that this process runs in.
+    ///
+    /// The token file is read again for every request, so that a rotated token takes effect.
     ///
     /// # Errors
     ///
-    /// This is not a pod, or it has no service account: `KUBERNETES_SERVICE_HOST`, `KUBERNETES_SERVICE_PORT`
-    /// or the token's file is missing.
+    /// Returns an error if this process does not run in a pod, or if the pod has no service
+    /// account: `KUBERNETES_SERVICE_HOST`, `KUBERNETES_SERVICE_PORT` or the token file is missing.
     pub fn in_cluster() -> Result<Self, Error> {
         infer::in_cluster(&Environment::of_this_process()).map_err(config_error)
     }
 
-    /// Trusts the authorities in this PEM text, and only these. Without any, those of the system are trusted.
+    /// Trusts only the certificate authorities in this PEM text. By default, the authorities of the
+    /// system are trusted.
     pub fn ca_pem(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.ca = Some(PemSource::bytes("the CA", pem));
         self
     }
 
-    /// Trusts the authorities in this PEM file, and only these; read by [`Client::new`](crate::Client::new).
+    /// Trusts only the certificate authorities in this PEM file.
+    /// [`Client::new`](crate::Client::new) reads the file.
     pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.ca = Some(PemSource::file("the CA", path));
         self
@@ -185,7 +200,8 @@ impl Config {
 
     /// Authenticates with a client certificate (a chain, leaf first) and its key, both PEM.
     ///
-    /// The key may be PKCS#8, PKCS#1 (RSA) or SEC1 (EC): RSA, P-256, P-384, Ed25519.
+    /// The key can be PKCS#8, PKCS#1 (RSA) or SEC1 (EC). The supported algorithms are RSA, P-256,
+    /// P-384 and Ed25519.
     pub fn client_certificate_pem(
         mut self,
         chain: impl Into<Vec<u8>>,
@@ -196,7 +212,9 @@ impl Config {
         self
     }
 
-    /// The same from files; read by [`Client::new`](crate::Client::new).
+    /// Authenticates with a client certificate and its key from PEM files. See
+    /// [`client_certificate_pem`](Self::client_certificate_pem) for the formats.
+    /// [`Client::new`](crate::Client::new) reads the files.
     pub fn client_certificate_files(
         mut self,
         chain: impl Into<PathBuf>,
@@ -213,8 +231,10 @@ impl Config {
         self
     }
 
-    /// Authenticates with the bearer token in a file, which is read for every request. It wins over
-    /// [`token`](Self::token), which is used as long as the file has never been readable.
+    /// Authenticates with the bearer token in a file. The file is read for every request.
+    ///
+    /// The file has precedence over [`token`](Self::token), which is used only until the file has
+    /// been read successfully once.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
@@ -226,7 +246,7 @@ impl Config {
     /// std::fs::write(&file, "first")?;
     /// let client = Client::new(Config::new(server.url()).token_file(&file))?;
     /// assert!(client.request(&Request::get("/version"), &Stop::new()).unwrap_err().is_unauthorized());
-    /// std::fs::write(&file, "second")?; // As a kubelet does it.
+    /// std::fs::write(&file, "second")?; // Rotated, as by a kubelet.
     /// client.request(&Request::get("/version"), &Stop::new())?;
     /// # std::fs::remove_file(&file)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -236,15 +256,20 @@ impl Config {
         self
     }
 
-    /// Authenticates with a user name and a password (HTTP basic authentication), which kube-apiserver itself
-    /// no longer knows, but a proxy before it may. Can't be combined with a token.
+    /// Authenticates with a user name and a password (HTTP basic authentication).
+    ///
+    /// kube-apiserver no longer supports this, but a proxy in front of it may. A user name can't be
+    /// combined with a token.
     pub fn basic_auth(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.basic = Some((user.into(), Secret(password.into())));
         self
     }
 
-    /// Authenticates with what a plugin hands out: a token, a client certificate, or both. As in client-go it
-    /// is not asked if there is a token, a user name or a client certificate beside it.
+    /// Authenticates with the output of a credential plugin: a token, a client certificate, or
+    /// both.
+    ///
+    /// As in client-go, the plugin is not run if a token, a user name or a client certificate is
+    /// also set.
     ///
     /// ```
     /// use k8s_informer::{Client, Config, Stop};
@@ -261,19 +286,23 @@ impl Config {
         self
     }
 
-    /// Acts as another user, if the authenticated one may do that: kubectl's `--as`. [`Impersonation`] has an
-    /// example.
+    /// Acts as another user, if the authenticated user has the permission to do so: kubectl's
+    /// `--as`. [`Impersonation`] has an example.
     pub fn impersonate(mut self, impersonation: Impersonation) -> Self {
         self.impersonation = Some(impersonation);
         self
     }
 
-    /// Goes through this proxy, `http://`, `https://`, or `socks5://host:port`, with `user:password@` before
-    /// the host if it wants that; whatever the environment says. A kubeconfig's `proxy-url`.
+    /// Connects through this proxy and ignores the proxy variables of the environment. A
+    /// kubeconfig's `proxy-url`.
     ///
-    /// Without it the environment is asked when the client is made, as Go programs do: `HTTPS_PROXY` (or
-    /// `HTTP_PROXY` for a server without TLS), unless `NO_PROXY` has the server; never for a server on this
-    /// machine. `socks5h://` is the same as `socks5://`: the proxy resolves names either way.
+    /// The URL is `http://`, `https://` or `socks5://host:port`. Put `user:password@` before the
+    /// host if the proxy requires it. `socks5h://` is the same as `socks5://`: the proxy resolves
+    /// names in both cases.
+    ///
+    /// By default, the client reads the environment when it is created, as Go programs do. It uses
+    /// `HTTPS_PROXY` (or `HTTP_PROXY` for a server without TLS), unless `NO_PROXY` matches the
+    /// server. It never uses these variables for a server on this machine.
     ///
     /// ```
     /// use k8s_informer::{Client, Config};
@@ -291,61 +320,69 @@ impl Config {
         self
     }
 
-    /// Goes through no proxy, whatever the environment says.
+    /// Connects without a proxy and ignores the proxy variables of the environment.
     pub fn no_proxy(mut self) -> Self {
         self.proxy = ProxyChoice::Direct;
         self
     }
 
-    /// Never asks for compressed answers; a kubeconfig's `disable-compression`. With the feature `gzip` lists
-    /// are asked for compressed if this is not set, without it nothing is.
+    /// Disables compressed responses: a kubeconfig's `disable-compression`.
+    ///
+    /// By default, lists are requested compressed if the feature `gzip` is on. Without this
+    /// feature, nothing is requested compressed.
     pub fn disable_compression(mut self, disable: bool) -> Self {
         self.compression = !disable;
         self
     }
 
-    /// Accepts any certificate of the server: whoever is in between can read and change everything. For
-    /// tests; logged as a warning. Can't be combined with a CA.
+    /// Accepts any server certificate. An attacker on the network path can then read and change all
+    /// traffic.
+    ///
+    /// Use it for tests only. The client logs a warning. This setting can't be combined with a CA.
     pub fn insecure_skip_tls_verify(mut self, insecure: bool) -> Self {
         self.insecure = insecure;
         self
     }
 
-    /// The name that the server's certificate must be for, and that is asked for (SNI), if it is not the host
-    /// of the URL.
+    /// The name that the server's certificate must match, and that is sent in the TLS handshake
+    /// (SNI). By default, the host of the URL.
     pub fn tls_server_name(mut self, name: impl Into<String>) -> Self {
         self.tls_server_name = Some(name.into());
         self
     }
 
-    /// What [`Client::default_namespace`](crate::Client::default_namespace) says; `default` if not set.
+    /// The namespace that [`Client::default_namespace`](crate::Client::default_namespace) returns.
+    /// Default: `default`.
     pub fn default_namespace(mut self, namespace: impl Into<String>) -> Self {
         self.default_namespace = namespace.into();
         self
     }
 
-    /// The `User-Agent` in place of `k8s-informer/VERSION (os/arch)`.
+    /// The `User-Agent` header. Default: `k8s-informer/VERSION (os/arch)`.
     pub fn user_agent(mut self, user_agent: impl Into<String>) -> Self {
         self.user_agent = Some(user_agent.into());
         self
     }
 
-    /// How long resolving the name, connecting and the TLS handshake may take together; `None` for as long as
-    /// the system tries. Default: [10 s](Self::DEFAULT_CONNECT_TIMEOUT).
+    /// The time limit for resolving the name, connecting and the TLS handshake together. `None`
+    /// means no limit except that of the system. Default: [10 s](Self::DEFAULT_CONNECT_TIMEOUT).
     pub fn connect_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.connect_timeout = timeout.into();
         self
     }
 
-    /// How long sending a request, then waiting for the head of its answer, and then reading its body may take.
-    /// `None` for ever. Default: [90 s](Self::DEFAULT_RESPONSE_TIMEOUT).
+    /// The time limit for each of three phases: sending a request, waiting for the head of the
+    /// response, and reading the body. `None` means no limit. Default: [90
+    /// s](Self::DEFAULT_RESPONSE_TIMEOUT).
+    ///
+    /// The limit for reading the body depends on the request:
     ///
     /// | body | limit |
     /// |---|---|
-    /// | what an [`Api`](crate::client::api::Api) reads, a list or a page too; [`Response::bytes`], [`Response::json`]; a failure | this for the whole |
-    /// | an informer's list, which can be of any size | this for silence, ten times this for the whole |
-    /// | logs that are not followed, [`Response::into_body`] | this for silence, none for the whole |
-    /// | a watch, logs that are followed | none; an informer has [`watch_idle_timeout`] |
+    /// | read by an [`Api`](crate::client::api::Api), including a list or a page; [`Response::bytes`], [`Response::json`]; an error response | this value, for the whole body |
+    /// | an informer's list, which can have any size | this value without new data, ten times this value for the whole body |
+    /// | logs that are not followed, [`Response::into_body`] | this value without new data, no limit for the whole body |
+    /// | a watch, logs that are followed | no limit; an informer has [`watch_idle_timeout`] |
     ///
     /// [`Response::bytes`]: crate::client::Response::bytes
     /// [`Response::json`]: crate::client::Response::json
@@ -356,12 +393,15 @@ impl Config {
         self
     }
 
-    /// Passes what the server warns of to this function, instead of logging it. client-go's `WarningHandler`.
+    /// Passes the warnings of the server to this function instead of logging them. client-go's
+    /// `WarningHandler`.
     ///
-    /// Without it, each text of a warning 299 is logged at `warn`, once in the life of a client; of more than
-    /// 256 texts the oldest are forgotten. The function is called with all of them, of whatever code, each
-    /// time that they come, on the thread that makes the request and before it has the answer; a panic in it
-    /// is logged. Failures and watches have warnings, too.
+    /// By default, the client logs the text of each warning with code 299 once, at `warn`. It
+    /// remembers the 256 latest texts. An older text is logged again if the server repeats it.
+    ///
+    /// The function receives every warning of any code, each time the server sends it. It is called
+    /// on the thread that makes the request, before the request returns. A panic in it is caught
+    /// and logged. Error responses and watches can have warnings as well.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
@@ -385,18 +425,22 @@ impl Config {
         self
     }
 
-    /// Makes no more than `qps` requests a second, after `burst` at once; those that are too many wait, and
-    /// their [`Stop`](crate::Stop) ends that. Both must be above 0. client-go's `QPS` and `Burst`.
+    /// Limits the client to `qps` requests per second, with bursts of up to `burst` requests.
+    /// client-go's `QPS` and `Burst`.
     ///
-    /// Each time that a request is sent counts, as it does to the server: those that are sent again, and
-    /// watches, too. All clones of a client share the limit. A request cancelled while waiting
-    /// still consumes its token. A wait of more than 50 ms is logged at `debug`, one of more than a second at `info`, every ten
-    /// seconds at most.
+    /// Requests above the limit wait; their [`Stop`](crate::Stop) ends the wait. Both values must
+    /// be above 0.
     ///
-    /// There is none by default, where client-go has 5 and 10: an API server shares itself out fairly (API
-    /// Priority and Fairness), says 429 where that is not enough, and then is waited for
-    /// ([`Request::retries`](crate::client::Request::retries)). A limit here knows nothing of what the server can do;
-    /// controller-runtime has none any more either.
+    /// Every attempt counts, including retries and watches. A request cancelled while waiting
+    /// counts as well. All clones of a client share the limit. A wait of more than 50 ms is logged
+    /// at `debug`. A wait of more than one second is logged at `info`, at most every ten seconds.
+    ///
+    /// By default there is no limit, whereas client-go uses 5 and 10. An API server already
+    /// distributes its capacity fairly (API Priority and Fairness). When it is overloaded, it
+    /// responds with 429, and the client then waits and retries
+    /// ([`Request::retries`](crate::client::Request::retries)). A client-side limit does not take
+    /// the capacity of the server into account. controller-runtime has also removed its default
+    /// limit.
     ///
     /// ```
     /// use k8s_informer::{Client, Config};
@@ -411,22 +455,25 @@ impl Config {
         self
     }
 
-    /// How many bytes the body of an answer may have for [`Response::bytes`](crate::client::Response::bytes),
-    /// [`Response::json`](crate::client::Response::json) and an [`Api`](crate::client::api::Api). Default: [256
-    /// MiB](Self::DEFAULT_BODY_LIMIT). [`Request::body_limit`](crate::client::Request::body_limit) sets it for one
-    /// request. What is larger is an error ([`Error::is_decode`](crate::Error::is_decode)), as soon as that
-    /// is known.
+    /// The largest body in bytes that [`Response::bytes`](crate::client::Response::bytes),
+    /// [`Response::json`](crate::client::Response::json) and an [`Api`](crate::client::api::Api)
+    /// accept. Default: [256 MiB](Self::DEFAULT_BODY_LIMIT).
     ///
-    /// All that limits how much a server can send:
+    /// To set the limit for one request, use
+    /// [`Request::body_limit`](crate::client::Request::body_limit). A larger body is an error
+    /// ([`Error::is_decode`](crate::Error::is_decode)). The client returns it as soon as the body
+    /// is known to be too large.
     ///
-    /// | what | limit |
+    /// These limits apply to the data that a server sends:
+    ///
+    /// | data | limit |
     /// |---|---|
-    /// | the head of an answer | 32 KiB |
-    /// | the body of a failure | 256 KiB are read, 1 KiB of them shown if it is no `Status` |
-    /// | a body that is read as a whole; a list or a page of an [`Api`](crate::client::api::Api) | this one; after decompression |
-    /// | an object of a list, an event of a watch | [`DecodeLimits`]: 32 MiB; after decompression |
-    /// | an informer's list, a watch, logs, [`Response::into_body`] | none: they are streams, never in memory as a whole |
-    /// | a compressed list, after decompression | this one, or 100 times its compressed size if that is more |
+    /// | the head of a response | 32 KiB |
+    /// | the body of an error response | 256 KiB are read; if it is not a `Status`, 1 KiB of it is shown |
+    /// | a body that is read as a whole; a list or a page of an [`Api`](crate::client::api::Api) | this limit, after decompression |
+    /// | an object of a list, a watch event | [`DecodeLimits`]: 32 MiB, after decompression |
+    /// | an informer's list, a watch, logs, [`Response::into_body`] | no limit: they are streams and are never in memory as a whole |
+    /// | a compressed list, after decompression | this limit, or 100 times its compressed size if that is more |
     ///
     /// [`DecodeLimits`]: crate::reflector::DecodeLimits
     /// [`Response::into_body`]: crate::client::Response::into_body
@@ -435,7 +482,7 @@ impl Config {
         self
     }
 
-    /// Reports each request to these metrics. By default there are none.
+    /// Reports every request to these metrics. By default, nothing is reported.
     pub fn metrics(mut self, metrics: Arc<dyn ClientMetrics>) -> Self {
         self.policy.metrics = Some(metrics);
         self
@@ -448,7 +495,7 @@ impl Config {
         self
     }
 
-    /// Whether it says how to authenticate, but for a certificate.
+    /// Whether the configuration contains credentials other than a client certificate.
     pub(super) fn authenticates(&self) -> bool {
         self.token.is_some()
             || self.token_file.is_some()
@@ -457,7 +504,7 @@ impl Config {
             || self.exec.is_some()
     }
 
-    /// Whether anything in it makes sense only over TLS.
+    /// Whether the configuration contains any setting that only makes sense with TLS.
     pub(super) fn mentions_tls(&self) -> bool {
         self.ca.is_some()
             || self.client_certificate.is_some()

@@ -8,8 +8,8 @@ use super::{Config, ProxyChoice};
 use crate::client::credential_data::config_error;
 use crate::error::Error;
 
-/// A server's URL as it was given. Nobody has looked at it, so `Debug` takes what has no place in it for a
-/// secret.
+/// The URL of a server, not validated yet. `Debug` hides it if it contains a part that is not
+/// allowed and may be secret.
 #[derive(Clone)]
 pub(in crate::client) struct ServerUrl(pub(in crate::client) String);
 
@@ -30,7 +30,8 @@ impl fmt::Debug for ServerUrl {
     }
 }
 
-/// The server's URL with a scheme; refuses what would be ignored, and what would put a secret into messages.
+/// Returns the server's URL with a scheme. Rejects parts that would be ignored, and parts that
+/// would put a secret into messages.
 pub(in crate::client) fn server_url(config: &Config) -> Result<Uri, Error> {
     let given = config.server.trim();
     if given.is_empty() {
@@ -65,9 +66,9 @@ pub(in crate::client) fn server_url(config: &Config) -> Result<Uri, Error> {
 }
 
 impl Config {
-    /// Whether nobody on another machine can read what is sent.
+    /// Whether all traffic stays on this machine.
     pub(in crate::client) fn stays_on_this_machine(&self) -> bool {
-        // What goes through a proxy ends at the proxy's idea of this address.
+        // The proxy resolves this address on its own machine.
         if matches!(self.proxy, ProxyChoice::Url(_)) {
             return false;
         }
@@ -75,7 +76,8 @@ impl Config {
             return false;
         };
         let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
-        // In these letters only: others are no exception to a proxy of the environment, as in Go.
+        // Matches only this spelling: other spellings do not bypass the environment's proxy either,
+        // as in Go.
         host == "localhost"
             || host
                 .parse::<IpAddr>()
@@ -83,7 +85,7 @@ impl Config {
     }
 }
 
-/// A port that is none is as good as absent to [`Uri`], and the usual one would be connected to.
+/// [`Uri`] treats an invalid port as missing, and the client would connect to the default port.
 fn has_port_or_none(uri: &Uri) -> bool {
     let authority = uri.authority().map_or("", |authority| authority.as_str());
     let behind = authority

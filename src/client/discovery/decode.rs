@@ -1,5 +1,5 @@
-//! Decodes what a server says it serves. Each group, version and resource is decoded on its own: an error in one hides
-//! no other.
+//! Decodes discovery documents. Each group, version and resource is decoded separately, so an error
+//! in one does not hide the others.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,34 +14,35 @@ use crate::object::{GroupVersionKind, GroupVersionResource, Scope};
 use crate::status::Status;
 use crate::wire;
 
-/// How long a name of any sort may be: that of a DNS subdomain.
+/// The maximum length of any name: that of a DNS subdomain.
 const NAME_LIMIT: usize = 253;
 
-/// What has been read so far.
+/// The results decoded so far.
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) groups: Vec<DiscoveredGroup>,
-    /// Where in `groups` each is.
+    /// The index of each group in `groups`.
     positions: HashMap<String, usize>,
     pub(super) resources: Vec<DiscoveredResource>,
     pub(super) failures: Vec<DiscoveryFailure>,
-    /// Versions that are still to be asked for their resources.
+    /// The versions whose resources must still be requested.
     pub(super) to_ask: Vec<(String, String)>,
 }
 
 type Items<'a> = Option<Vec<&'a RawValue>>;
 
-/// What `/api` and `/apis` may be answered with: by its kind, as a header that says it can get lost.
+/// A response to `/api` or `/apis`. Its `kind` selects the form, because the content type header
+/// can be lost.
 #[derive(Deserialize)]
 struct Root<'a> {
     kind: String,
-    /// `APIGroupDiscoveryList`.
+    /// The groups of an `APIGroupDiscoveryList`.
     #[serde(borrow, default)]
     items: Items<'a>,
-    /// `APIGroupList`.
+    /// The groups of an `APIGroupList`.
     #[serde(borrow, default)]
     groups: Items<'a>,
-    /// `APIVersions`.
+    /// The versions of an `APIVersions`.
     #[serde(borrow, default)]
     versions: Items<'a>,
 }
@@ -152,7 +153,7 @@ struct Resource {
 }
 
 impl Found {
-    /// Reads what `/api` or `/apis` was answered with.
+    /// Decodes a response to `/api` or `/apis`.
     pub(super) fn read_root(&mut self, body: &[u8]) -> Result<(), Error> {
         let root: Root<'_> = decode(body)?;
         match root.kind.as_str() {
@@ -220,7 +221,7 @@ impl Found {
             )
         });
         let subresources = subresources.collect();
-        // One without a kind is there for its subresources alone: nothing is to be had from itself.
+        // A resource without a kind exists only for its subresources and has no objects.
         let Some(kind) = found.response_kind.map(|kind| kind.kind) else {
             return;
         };
@@ -256,7 +257,7 @@ impl Found {
         );
     }
 
-    /// Reads the resources of one version, as they were told before all came together.
+    /// Decodes the resources of one version in the unaggregated form.
     pub(super) fn read_resources(
         &mut self,
         group: &str,
@@ -312,7 +313,7 @@ impl Found {
         Ok(())
     }
 
-    /// Decodes one item; a failure of this group and version if that is impossible.
+    /// Decodes one item. Records a failure of this group and version if that is impossible.
     fn item<'a, T: Deserialize<'a>>(
         &mut self,
         item: &'a RawValue,
@@ -342,7 +343,7 @@ impl Found {
             }
         };
         let (group, version) = (usable(&group), usable(version));
-        // What is wrong with a version is told once.
+        // Only the first of consecutive failures of a version is recorded.
         if self
             .failures
             .last()
@@ -402,13 +403,13 @@ impl Found {
     }
 
     fn add_resource(&mut self, mut resource: DiscoveredResource) {
-        // What is no name would be something else in a path.
+        // Other characters in a name could change the path of a request.
         if !is_name(resource.plural()) || !is_name(&resource.kind.kind) {
             let error = Error::decode("a resource with a name that is none");
             return self.fail(resource.group().to_owned(), resource.version(), error);
         }
         if !is_name(&resource.singular) {
-            // As client-go guesses for servers that don't tell.
+            // The same default as in client-go, for servers that omit the singular name.
             resource.singular = resource.kind.kind.to_lowercase();
         }
         for names in [
@@ -436,7 +437,7 @@ fn subresource(
     if !is_name(&name) || !is_name(&kind.kind) {
         return None;
     }
-    // Both are left out where they are those of the resource.
+    // Group and version are empty if they are those of the resource.
     let own = kind.group.is_empty() && kind.version.is_empty();
     let (group, version) = if own {
         (group, version)
@@ -452,7 +453,7 @@ fn subresource(
     Some(DiscoveredSubresource { name, kind, verbs })
 }
 
-/// The name of a group that can't be read, if that much can.
+/// Returns the name of a group that cannot be decoded, if at least the name can be read.
 fn name_in(item: &RawValue) -> String {
     #[derive(Deserialize)]
     struct Either {
@@ -475,7 +476,7 @@ fn scope(is_namespaced: bool) -> Scope {
     }
 }
 
-/// Whether it can stand in a path, and in a message.
+/// Whether a name is safe in a path and in a message.
 fn is_name(name: &str) -> bool {
     name.len() <= NAME_LIMIT
         && name.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -484,7 +485,7 @@ fn is_name(name: &str) -> bool {
             .all(|c| c.is_ascii_alphanumeric() || "-._".contains(c))
 }
 
-/// The server behind a group did not answer, and what it said once does not count.
+/// The error of a version whose server does not respond. Its last known resources are ignored.
 fn stale() -> Error {
     Error::from_status(Status {
         status: "Failure".to_owned(),

@@ -4,14 +4,14 @@ use std::iter;
 use crate::error::Error;
 use crate::object::{GroupVersionKind, GroupVersionResource, Scope};
 
-/// What a server serves: its groups with their versions and resources, as it said when it was asked.
-/// client-go's `ServerGroupsAndResources` and the `RESTMapper` that is made of it.
+/// The groups, versions and resources of a server, at the time of one fetch.
 ///
-/// [`Client::discovery`](crate::Client::discovery) gives it. It doesn't change; a newer one comes from
-/// [`Client::rediscover`](crate::Client::rediscover).
+/// [`Client::discovery`](crate::Client::discovery) returns it. A `Discovery` never changes. For a
+/// newer one, call [`Client::rediscover`](crate::Client::rediscover). The client-go counterparts
+/// are `ServerGroupsAndResources` and the `RESTMapper` built from that.
 ///
-/// A group that could not be asked, as the server behind it is down, is missing here and named by
-/// [`failures`](Self::failures); the others are complete.
+/// A group that could not be read, for example because the server behind it is down, is missing
+/// here. [`failures`](Self::failures) contains its error. The other groups are complete.
 ///
 /// ```
 /// use k8s_informer::testing::ApiServer;
@@ -35,27 +35,27 @@ use crate::object::{GroupVersionKind, GroupVersionResource, Scope};
 #[derive(Clone, Debug)]
 pub struct Discovery {
     groups: Vec<DiscoveredGroup>,
-    /// Those of the first group first, and in it those of the preferred version.
+    /// Ordered by group. Within a group, the resources of the preferred version come first.
     resources: Vec<DiscoveredResource>,
     failures: Vec<DiscoveryFailure>,
 }
 
-/// A group of a [`Discovery`].
+/// A group in a [`Discovery`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DiscoveredGroup {
-    /// The name, `""` for the core group.
+    /// The name of the group; `""` for the core group.
     pub name: String,
-    /// The versions, in the server's order. Not empty.
+    /// The versions, in the order of the server. Never empty.
     pub versions: Vec<String>,
     /// The version that the server prefers.
     pub preferred_version: String,
 }
 
-/// A resource in one version: its names, and what can be done with it. client-go's `APIResource`.
+/// A resource in one version: its names and verbs. The client-go counterpart is `APIResource`.
 ///
-/// [`Client::dynamic_api`](crate::Client::dynamic_api) and
-/// [`SharedInformerFactory::dynamic`](crate::SharedInformerFactory::dynamic) take its [`resource`](Self::resource).
+/// Pass its [`resource`](Self::resource) to [`Client::dynamic_api`](crate::Client::dynamic_api) or
+/// [`SharedInformerFactory::dynamic`](crate::SharedInformerFactory::dynamic).
 ///
 /// ```
 /// use k8s_informer::object::Scope;
@@ -73,53 +73,56 @@ pub struct DiscoveredGroup {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DiscoveredResource {
-    /// Group, version and the name in paths: `deployments` of `apps/v1`.
+    /// The group, the version and the plural name, as in paths: `deployments` in `apps/v1`.
     pub resource: GroupVersionResource,
-    /// The kind of the objects: `Deployment` of `apps/v1`.
+    /// The kind of the objects: `Deployment` in `apps/v1`.
     pub kind: GroupVersionKind,
-    /// The name of one object: `deployment`.
+    /// The singular name: `deployment`.
     pub singular: String,
-    /// Whether the objects are in namespaces, or belong to the whole cluster.
+    /// Whether the objects are namespaced or cluster-scoped.
     pub scope: Scope,
-    /// What can be done with it: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
+    /// The supported verbs: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`,
+    /// `deletecollection`.
     pub verbs: Vec<String>,
-    /// Abbreviations that kubectl accepts: `deploy`.
+    /// The short names that kubectl accepts: `deploy`.
     pub short_names: Vec<String>,
-    /// The sets that it belongs to: `all`.
+    /// The categories that contain the resource: `all`.
     pub categories: Vec<String>,
-    /// What is below each of the objects.
+    /// The subresources of each object.
     pub subresources: Vec<DiscoveredSubresource>,
-    /// Whether the server prefers this version of it: that of its group, or the first one that has it.
+    /// Whether the server prefers this version: it is the preferred version of the group, or the
+    /// first one that has this resource.
     pub is_preferred: bool,
 }
 
-/// What is below each object of a [`DiscoveredResource`]: `status`, `scale`, `log`.
+/// A subresource of a [`DiscoveredResource`], such as `status`, `scale` or `log`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DiscoveredSubresource {
-    /// The last part of the path: `scale`.
+    /// The name, which is the last segment of the path: `scale`.
     pub name: String,
-    /// What is read and written there, which can be of another group: `autoscaling/v1 Scale`.
+    /// The kind of its objects, which can belong to another group: `autoscaling/v1 Scale`.
     pub kind: GroupVersionKind,
-    /// What can be done with it.
+    /// The supported verbs.
     pub verbs: Vec<String>,
 }
 
-/// A version of a group whose resources could not be read. A part of client-go's `ErrGroupDiscoveryFailed`.
+/// A version of a group whose resources could not be read. The client-go counterpart is an entry of
+/// `ErrGroupDiscoveryFailed`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DiscoveryFailure {
-    /// The group.
+    /// The name of the group.
     pub group: String,
-    /// The version; empty if the group could not be read at all.
+    /// The version. Empty if the whole group could not be read.
     pub version: String,
-    /// Why.
+    /// The reason.
     pub error: Error,
 }
 
 impl Discovery {
-    /// Puts what there is into the order in which names are looked for: that of the groups, the preferred
-    /// version of each first. What is there twice counts once.
+    /// Puts the resources in search order: by group, the preferred version first. Ignores
+    /// duplicates.
     pub(super) fn new(
         groups: Vec<DiscoveredGroup>,
         found: Vec<DiscoveredResource>,
@@ -154,47 +157,47 @@ impl Discovery {
         }
     }
 
-    /// The groups, in the server's order: the core group first.
+    /// Returns the groups in the order of the server. The core group comes first.
     pub fn groups(&self) -> &[DiscoveredGroup] {
         &self.groups
     }
 
-    /// The group of this name, `""` for the core group.
+    /// Returns the group of this name; `""` for the core group.
     pub fn group(&self, name: &str) -> Option<&DiscoveredGroup> {
         self.groups.iter().find(|group| group.name == name)
     }
 
-    /// All resources in all versions: in the order of the groups, and in each those of the preferred version
-    /// first.
+    /// Returns all resources in all versions. They are ordered by group; within a group, the
+    /// preferred version comes first.
     pub fn resources(&self) -> &[DiscoveredResource] {
         &self.resources
     }
 
-    /// What could not be asked, or not be read. Empty if all of the server is here.
+    /// Returns the groups and versions that could not be read. Empty if discovery was complete.
     pub fn failures(&self) -> &[DiscoveryFailure] {
         &self.failures
     }
 
-    /// The resource with this group, version and plural name.
+    /// Returns the resource with this group, version and plural name.
     pub fn by_resource(&self, resource: &GroupVersionResource) -> Option<&DiscoveredResource> {
         self.resources
             .iter()
             .find(|found| found.resource == *resource)
     }
 
-    /// The resource whose objects are of this kind.
+    /// Returns the resource whose objects have this kind.
     pub fn by_kind(&self, kind: &GroupVersionKind) -> Option<&DiscoveredResource> {
         self.resources.iter().find(|found| found.kind == *kind)
     }
 }
 
 impl DiscoveredResource {
-    /// Whether the objects are in namespaces.
+    /// Returns whether the objects are namespaced.
     pub fn is_namespaced(&self) -> bool {
         self.scope == Scope::Namespaced
     }
 
-    /// Whether this can be done with it.
+    /// Returns whether the resource supports this verb.
     pub fn has_verb(&self, verb: &str) -> bool {
         self.verbs.iter().any(|own| own == verb)
     }

@@ -1,35 +1,41 @@
-//! From what somebody calls a resource to the resource: the rules of kubectl, which are those of client-go's
-//! shortcut expander and priority mapper.
+//! Finds a resource by the names that kubectl accepts. The rules are those of client-go's shortcut
+//! expander and priority mapper.
 
 use super::document::{DiscoveredResource, Discovery, DiscoveryFailure};
 use crate::error::{Error, ErrorKind};
 use crate::object::GroupVersionKind;
 
-/// How many that are near are told, and how many that could not be asked.
+/// The maximum number of similar names, and of failures, in a message.
 const TOLD: usize = 5;
 
-/// Beyond this nothing is near: no name is so long.
+/// The maximum length of a name, in characters. A longer one is not similar to any name.
 const LONGEST: usize = 63;
 
-/// What is asked for, taken apart.
+/// The parts of a name to find.
 #[derive(Clone, Copy)]
 struct Name<'a> {
-    /// `deployments`, `deployment`, `deploy`, `Deployment`.
+    /// `deployments`, `deployment`, `deploy` or `Deployment`.
     name: &'a str,
     version: Option<&'a str>,
-    /// Empty for any.
+    /// Empty for any group.
     group: &'a str,
 }
 
 impl Discovery {
-    /// The resource that kubectl would take for this name: `deployments`, `deployment`, `deploy`,
-    /// `deployments.apps`, `deployments.v1.apps`, `Deployment`, `Deployment.apps`, `Deployment.v1.apps`.
+    /// Finds the resource that kubectl would use for a name. These names are equivalent:
+    /// `deployments`, `deployment`, `deploy`, `deployments.apps`, `deployments.v1.apps`,
+    /// `Deployment`, `Deployment.apps` and `Deployment.v1.apps`.
     ///
-    /// Plural and singular names and kinds may be written in any case, short names may not. A group may be
-    /// cut short (`ingresses.networking`). Of several groups that have it the first one is meant, which
-    /// is the core group where that has it, and of several versions the preferred one. For an object that
-    /// has an apiVersion and a kind there is [`by_kind`](Self::by_kind). What
-    /// [`GroupVersionResource`](crate::object::GroupVersionResource) displays is found, too.
+    /// - Plural and singular names match in any case. Kinds match as written or in lower case.
+    ///   Short names match exactly.
+    /// - After plural, singular and short names without a version, a prefix of the group is
+    ///   sufficient: `ingresses.networking`.
+    /// - If several groups match, the first one is used; the core group is always the first. If
+    ///   several versions match, the preferred one is used.
+    /// - The display form of [`GroupVersionResource`](crate::object::GroupVersionResource) is
+    ///   accepted as well.
+    ///
+    /// For an object with `apiVersion` and `kind`, use [`by_kind`](Self::by_kind) instead.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
@@ -48,8 +54,9 @@ impl Discovery {
     ///
     /// # Errors
     ///
-    /// [`is_no_match`](Error::is_no_match) if there is none: the message tells what is near, and which groups
-    /// could not be asked. Why a group could not be asked, if it is just the one that is asked for.
+    /// Returns an [`is_no_match`](Error::is_no_match) error if there is no such resource. The
+    /// message contains similar names, and the groups that could not be read. If the name contains
+    /// a group that could not be read, returns the error of that group instead.
     pub fn find(&self, name: &str) -> Result<&DiscoveredResource, Error> {
         let mut parts = name.splitn(3, '.');
         let full = match (parts.next(), parts.next(), parts.next()) {
@@ -66,7 +73,7 @@ impl Discovery {
             version: None,
             group: rest,
         };
-        // A resource's name has no capital letters, so a whole kind can be nothing else.
+        // Resource names contain no capital letters, so a full kind is unambiguous and comes first.
         let found = full
             .and_then(|full| self.of_kind(full, true))
             .or_else(|| full.and_then(|full| self.of_resource(full)))
@@ -91,7 +98,7 @@ impl Discovery {
         })
     }
 
-    /// As [`by_kind`](Self::by_kind); why not, if there is none.
+    /// Like [`by_kind`](Self::by_kind), but returns an error if there is no such kind.
     pub(super) fn of_this_kind(
         &self,
         kind: &GroupVersionKind,
@@ -120,7 +127,7 @@ impl Discovery {
         })
     }
 
-    /// By plural, singular or short name.
+    /// Finds a resource by its plural, singular or short name.
     fn of_resource(&self, asked: Name<'_>) -> Option<&DiscoveredResource> {
         let Name {
             name,
@@ -146,7 +153,8 @@ impl Discovery {
             short.clone().find(own).or_else(|| short.find(below))
         };
         if let Some(expanded) = expanded {
-            // The version that is asked for, of what the short name stands for.
+            // The short name determines the group and the plural name; the requested version is
+            // selected here.
             let same = |found: &&DiscoveredResource| {
                 found.group() == expanded.group() && found.plural() == expanded.plural()
             };
@@ -164,7 +172,7 @@ impl Discovery {
             });
         let mut named = candidates.filter(|found| found.plural() == name || found.singular == name);
         let first = named.next()?;
-        // Of two in one version the one that is called so itself.
+        // If a plural name and a singular name match in the same version, the plural name wins.
         let beside = |found: &&DiscoveredResource| {
             (found.group(), found.version()) == (first.group(), first.version())
                 && found.plural() == name
@@ -176,7 +184,8 @@ impl Discovery {
         })
     }
 
-    /// By kind.
+    /// Finds a resource by its kind. With `only_of_group`, the kind must match in case, and an
+    /// empty group means the core group.
     fn of_kind(&self, asked: Name<'_>, only_of_group: bool) -> Option<&DiscoveredResource> {
         let Name {
             name,
@@ -191,7 +200,7 @@ impl Discovery {
         })
     }
 
-    /// `pods.v1`, as a resource of the core group is displayed.
+    /// Finds `pods.v1`, the display form of a resource in the core group.
     fn of_core(&self, name: &str, version: &str) -> Option<&DiscoveredResource> {
         let mut core = self
             .resources()
@@ -200,7 +209,7 @@ impl Discovery {
         core.find(|found| found.version() == version && found.plural() == name)
     }
 
-    /// What to say of a name that is nobody's.
+    /// Returns the message for a name without a match.
     fn nothing(&self, what: &str, asked: &str, name: &str) -> String {
         let mut text = format!("the server has no {what} {}", quoted(asked));
         let near = self.near(name);
@@ -227,10 +236,11 @@ impl Discovery {
         text
     }
 
-    /// `deployments.apps`, for a name that is like it.
+    /// Returns similar names, such as `deployments.apps`, the most similar one first.
     fn near(&self, asked: &str) -> Vec<String> {
         let asked = asked.to_lowercase();
-        // Of a short name, one letter off is another one.
+        // Fewer changes are allowed in shorter names: with one other letter, a short name is
+        // another name.
         let allowed = match asked.chars().count() {
             0..=3 => 1,
             4..=7 => 2,
@@ -249,7 +259,7 @@ impl Discovery {
                 .iter()
                 .filter(|short| short.to_lowercase() == asked)
                 .map(|_| 0);
-            // What begins so is near, too: the rest is still to be written.
+            // A prefix of a plural name is similar: the name may be incomplete.
             let begins = (asked.len() > 2 && found.plural().starts_with(&asked)).then_some(1);
             let Some(distance) = distances.chain(short).chain(begins).min() else {
                 continue;
@@ -260,13 +270,13 @@ impl Discovery {
                 format!("{}{dot}{}", found.plural(), found.group()),
             ));
         }
-        // The nearest first; of equals, in the order of the server.
+        // The sort is stable: equally similar names stay in the order of the server.
         near.sort_by_key(|(distance, _)| *distance);
         near.into_iter().take(TOLD).map(|(_, name)| name).collect()
     }
 }
 
-/// A name that came from anywhere, for a message.
+/// Quotes and shortens a name for a message. The name can contain any characters.
 fn quoted(name: &str) -> String {
     let mut short: String = name.chars().take(LONGEST).collect();
     if short.len() < name.len() {
@@ -275,8 +285,8 @@ fn quoted(name: &str) -> String {
     format!("{short:?}")
 }
 
-/// How many letters have to be put in, left out or changed, if they are no more than `limit`; two that have
-/// changed places are one.
+/// Returns the edit distance if it is at most `limit`: the number of letters to insert, delete or
+/// change. Two swapped adjacent letters count as one change.
 fn distance(one: &str, other: &str, limit: usize) -> Option<usize> {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     if one.len().abs_diff(other.len()) > limit {

@@ -1,7 +1,8 @@
-//! What an API server serves: groups, versions, resources, and kubectl's short names.
+//! The groups, versions and resources of an API server, including the short names of kubectl.
 //!
-//! [`Client::discover`] returns a [`Discovery`], which a client caches; its page has an example. Go's `discovery` and
-//! `restmapper`.
+//! [`Client::discover`] finds a resource by name. [`Client::discovery`] returns a [`Discovery`],
+//! which the client caches; its page has an example. The client-go counterparts are the packages
+//! `discovery` and `restmapper`.
 
 mod decode;
 mod document;
@@ -21,25 +22,26 @@ use crate::object::{GroupVersionKind, GroupVersionResource, group_version_path};
 use crate::stop::{Done, Stop};
 use crate::sync::Mutex;
 
-/// All in one answer, as servers do since 1.26 and by that name since 1.30; else the older form. client-go
-/// asks for `v2` alone.
+/// Requests the aggregated form, in which one response contains all groups: `v2` since Kubernetes
+/// 1.30, `v2beta1` since 1.26. Other servers return the unaggregated form. Of the aggregated
+/// versions, client-go requests only `v2`.
 const ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
                       application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,\
                       application/json";
 
-/// The largest answer that is read: a cluster with thousands of custom resources is far below.
+/// The maximum size of a response. A cluster with thousands of custom resources needs far less.
 const BODY_LIMIT: u64 = 64 * 1024 * 1024;
 
-/// How many versions of groups are asked one by one, in the older form.
+/// The maximum number of group versions that are requested one by one, in the unaggregated form.
 const MOST_VERSIONS: usize = 2048;
 
-/// How many failures are logged.
+/// The maximum number of failures that are logged.
 const MOST_LOGGED: usize = 20;
 
-/// After what was not there has been looked for anew, how long before that is done again.
+/// The minimum time between two fetches that are caused by missing names.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// What is known of the server. Nothing blocks under the lock.
+/// The discovery cache of a client. Nothing blocks while the lock is held.
 #[derive(Default)]
 pub(super) struct Cache {
     state: Mutex<State>,
@@ -47,17 +49,17 @@ pub(super) struct Cache {
 
 #[derive(Default)]
 struct State {
-    /// The number of the last fetch that was begun.
+    /// The number of the fetch that was started last.
     begun: u64,
-    /// The one that is under way.
+    /// The fetch in progress.
     flight: Option<Arc<Flight>>,
-    /// Of the fetch with this number.
+    /// The latest result, with the number of its fetch.
     current: Option<(u64, Arc<Discovery>)>,
-    /// When something was last fetched because a name was not there.
+    /// The time of the last fetch that was caused by a missing name.
     missed: Option<Instant>,
 }
 
-/// A fetch that is under way, for all who wait for it.
+/// A fetch in progress, shared by all threads that wait for its result.
 struct Flight {
     number: u64,
     done: Done,
@@ -65,7 +67,7 @@ struct Flight {
 }
 
 impl State {
-    /// Whether what is not there may be looked for anew. Says so once in a while.
+    /// Returns whether a missing name may cause a fetch now. If so, records the time.
     fn may_look_again(&mut self, now: Instant) -> bool {
         let may = self
             .missed
@@ -77,7 +79,7 @@ impl State {
     }
 }
 
-/// Ends a flight, whatever became of it.
+/// Ends a flight when dropped, also after a panic: caches a result, and wakes the waiting threads.
 struct Landing<'a> {
     cache: &'a Cache,
     flight: Arc<Flight>,
@@ -100,11 +102,12 @@ impl Drop for Landing<'_> {
 }
 
 impl Client {
-    /// The resource that kubectl would take for this name, see [`Discovery::find`].
+    /// Finds a resource by a name that kubectl accepts. See [`Discovery::find`].
     ///
-    /// What the server serves is asked for once and kept, for all clones of the client. A name that is not
-    /// there is looked for anew at the server, at most every ten seconds: a CustomResourceDefinition may have
-    /// been created meanwhile. client-go's `DeferredDiscoveryRESTMapper` with a `ShortcutExpander`.
+    /// The client fetches the resources of the server once and caches them for all of its clones.
+    /// If the name is missing, the client fetches them again, at most every 10 seconds, because a
+    /// CustomResourceDefinition may have been created. The client-go counterpart is
+    /// `DeferredDiscoveryRESTMapper` with a `ShortcutExpander`.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
@@ -125,14 +128,15 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`Discovery::find`] and [`discovery`](Self::discovery).
+    /// The errors of [`Discovery::find`] and [`discovery`](Self::discovery).
     pub fn discover(&self, name: &str, stop: &Stop) -> Result<DiscoveredResource, Error> {
         self.look_for(|discovery| discovery.find(name), stop)
     }
 
-    /// The resource whose objects are of this kind, in this version: where an object goes that says what it
-    /// is, or the owner that an object names. It is looked for as by [`discover`](Self::discover).
-    /// client-go's `RESTMapping`.
+    /// Finds the resource of a kind, in the given version.
+    ///
+    /// Use it to find the resource of a manifest, or of an owner reference. Caching works as for
+    /// [`discover`](Self::discover). The client-go counterpart is `RESTMapping`.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
@@ -141,7 +145,7 @@ impl Client {
     ///
     /// let server = ApiServer::start()?;
     /// let (client, stop) = (Client::new(Config::new(server.url()))?, Stop::new());
-    /// // What `kubectl apply` does with a manifest.
+    /// // Applies a manifest, like `kubectl apply`.
     /// let manifest = r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": "1"}}"#;
     /// let object: DynamicObject = serde_json::from_str(manifest)?;
     /// let found = client.discover_kind(&object.group_version_kind(), &stop)?;
@@ -154,8 +158,9 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`is_no_match`](Error::is_no_match) if there is none, with what is near; why the group could not be
-    /// asked, if that is it; as [`discovery`](Self::discovery).
+    /// Returns an [`is_no_match`](Error::is_no_match) error if there is no such kind; the message
+    /// contains similar names. If discovery of the group has failed, returns that error instead. It
+    /// also returns the errors of [`discovery`](Self::discovery).
     pub fn discover_kind(
         &self,
         kind: &GroupVersionKind,
@@ -164,7 +169,7 @@ impl Client {
         self.look_for(|discovery| discovery.of_this_kind(kind), stop)
     }
 
-    /// In what is known, and once more in what the server says now if it is not there.
+    /// Searches the cache. If there is no match, fetches once more and searches again.
     fn look_for(
         &self,
         find: impl Fn(&Discovery) -> Result<&DiscoveredResource, Error>,
@@ -177,7 +182,7 @@ impl Client {
             Ok(found) => return Ok(found.clone()),
             Err(error) => error,
         };
-        // What was fetched for this very call is as new as it gets.
+        // The result was fetched during this call, so another fetch is useless.
         if number > begun
             || !self
                 .inner
@@ -192,23 +197,24 @@ impl Client {
         find(&discovery).cloned().map_err(context)
     }
 
-    /// All that the server serves, as it was when it was asked last: by this client, or a clone of it. Asks
-    /// if nobody has.
+    /// Returns everything that the server serves, from the cache of this client and its clones. The
+    /// first call fetches it.
     ///
-    /// That is one request to each of `/api` and `/apis`, or one for each version of each group where a
-    /// server doesn't know the aggregated form. Each takes no longer than the client's
-    /// [`response_timeout`](crate::Config::response_timeout) for its head, and as long again for its body.
-    /// Who asks while somebody else does waits for the same answers.
+    /// A fetch sends one request to `/api` and one to `/apis`. If the server does not support
+    /// aggregated discovery, it also sends one request for each version of each group. For each
+    /// request, the client's [`response_timeout`](crate::Config::response_timeout) limits the wait
+    /// for the head and, separately, the time to read the body. Concurrent calls share one fetch.
     ///
     /// # Errors
     ///
-    /// There is no answer, or one that is none. A group of which that is true is a
-    /// [failure](Discovery::failures), and no error.
+    /// Returns an error if `/api` or `/apis` cannot be read. If only some groups cannot be read,
+    /// the call succeeds and lists them as [failures](Discovery::failures).
     pub fn discovery(&self, stop: &Stop) -> Result<Arc<Discovery>, Error> {
         Ok(self.discovered(1, stop)?.1)
     }
 
-    /// As [`discovery`](Self::discovery), asked for now, and kept from now on. client-go's `Invalidate`.
+    /// Like [`discovery`](Self::discovery), but fetches now and replaces the cached result. The
+    /// client-go counterpart is `Invalidate`.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
@@ -230,13 +236,13 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`discovery`](Self::discovery); what was known before is then kept.
+    /// The errors of [`discovery`](Self::discovery). The cached result is kept after an error.
     pub fn rediscover(&self, stop: &Stop) -> Result<Arc<Discovery>, Error> {
         let next = self.inner.discovery.state.lock().begun + 1;
         Ok(self.discovered(next, stop)?.1)
     }
 
-    /// What can be listed and watched under this name.
+    /// Finds a resource by name, and checks that it supports `list` and `watch`.
     pub(super) fn watchable(&self, name: &str, stop: &Stop) -> Result<GroupVersionResource, Error> {
         let found = self.discover(name, stop)?;
         for verb in ["list", "watch"] {
@@ -252,7 +258,8 @@ impl Client {
         Ok(found.resource)
     }
 
-    /// What a fetch with at least this number has brought.
+    /// Returns the result of fetch number `at_least` or of a later one, and its number. Starts a
+    /// fetch if none is in progress; otherwise waits for that fetch.
     fn discovered(&self, at_least: u64, stop: &Stop) -> Result<(u64, Arc<Discovery>), Error> {
         let cache = &self.inner.discovery;
         loop {
@@ -292,7 +299,7 @@ impl Client {
                     if !flight.done.wait_or_stop(stop) {
                         return Err(Error::stopped().context("discover"));
                     }
-                    // Who is stopped has said nothing about the server.
+                    // A fetch stopped by its caller has no result, so the loop starts another one.
                     let error = flight
                         .result
                         .lock()
@@ -313,7 +320,7 @@ impl Client {
         for path in ["/api", "/apis"] {
             let request = Request::get(path).accept(ACCEPT);
             let response = self.small(&request, stop);
-            // A server that is not a whole one has only one of them.
+            // A partial API server may serve only one of the two paths.
             if response.as_ref().is_err_and(Error::is_not_found) {
                 continue;
             }
@@ -359,7 +366,7 @@ impl Client {
         ))
     }
 
-    /// The whole answer, if it is JSON and not too long.
+    /// Sends a request and reads the complete JSON response, up to `BODY_LIMIT`.
     fn small(&self, request: &Request, stop: &Stop) -> Result<Vec<u8>, Error> {
         let response = self.request(&request.clone().body_limit(BODY_LIMIT), stop)?;
         response_checks::check_json(&response.headers).map_err(|error| self.of(request, error))?;

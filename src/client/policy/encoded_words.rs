@@ -1,9 +1,9 @@
-//! Text in ASCII clothes: the encoded words of RFC 2047, as Go's `mime.WordDecoder` reads them.
+//! Decodes the encoded words of RFC 2047, with the same rules as Go's `mime.WordDecoder`.
 
 use base64::Engine;
 
-/// What this text says, which may hold `=?charset?encoding?text?=`. What only looks like such a word stays as
-/// it is; `None` if one is in a charset that nobody here knows.
+/// Decodes all words of the form `=?charset?encoding?text?=` in a text. Malformed words stay
+/// unchanged. Returns `None` if a word has an unknown charset.
 pub(super) fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let mut result = Vec::new();
     let mut rest = text;
@@ -26,7 +26,7 @@ pub(super) fn decode(text: &[u8]) -> Option<Vec<u8>> {
             rest = behind;
             continue;
         };
-        // White space between two words is none.
+        // White space between two encoded words is ignored.
         if !(between_words && before.iter().all(|byte| b" \t\r\n".contains(byte))) {
             result.extend_from_slice(before);
         }
@@ -42,11 +42,11 @@ struct Word<'a> {
     charset: &'a [u8],
     encoding: u8,
     content: &'a [u8],
-    /// What comes after it.
+    /// The text after the word.
     behind: &'a [u8],
 }
 
-/// Of a word without its `=?`.
+/// Splits a word whose leading `=?` has been removed.
 fn split(word: &[u8]) -> Option<Word<'_>> {
     let (charset, rest) = word.split_at_checked(word.iter().position(|byte| *byte == b'?')?)?;
     let &[b'?', encoding, b'?', ref rest @ ..] = rest else {
@@ -75,7 +75,7 @@ fn unpack(encoding: u8, content: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Of `=20` and `_`.
+/// Decodes the `Q` encoding: `=20` is a byte, `_` is a space.
 fn unquote(content: &[u8]) -> Option<Vec<u8>> {
     let mut result = Vec::with_capacity(content.len());
     let mut bytes = content.iter();
@@ -93,7 +93,7 @@ fn unquote(content: &[u8]) -> Option<Vec<u8>> {
     Some(result)
 }
 
-/// To UTF-8, which is not checked.
+/// Converts to UTF-8. Content in UTF-8 is not validated.
 fn convert(charset: &[u8], content: Vec<u8>, result: &mut Vec<u8>) -> Option<()> {
     let mut push =
         |character: char| result.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
@@ -120,7 +120,7 @@ fn convert(charset: &[u8], content: Vec<u8>, result: &mut Vec<u8>) -> Option<()>
 mod tests {
     use super::*;
 
-    /// From Go's `TestDecodeHeader`, and what looks like words.
+    /// The cases of Go's `TestDecodeHeader`, and malformed words.
     #[test]
     fn words_are_decoded_and_what_only_looks_like_one_stays() {
         for (text, expected) in [

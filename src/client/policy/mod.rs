@@ -1,4 +1,4 @@
-//! What a client does with all requests alike: its rate limit, the warnings of the server, and metrics.
+//! The policy that a client applies to all requests: rate limit, server warnings and metrics.
 
 mod encoded_words;
 mod request_metrics;
@@ -21,11 +21,11 @@ use crate::metrics::{ClientMetrics, Meter};
 use crate::stop::Stop;
 use crate::time::{Clock, RealClock};
 
-/// The part of a configuration that these use.
+/// The part of the configuration that the policy uses.
 #[derive(Clone)]
 pub(super) struct Settings {
     pub(super) on_warning: Option<WarningHandler>,
-    /// Requests per second, and the burst.
+    /// Requests per second, and burst.
     pub(super) rate_limit: Option<(f64, usize)>,
     pub(super) metrics: Option<Arc<dyn ClientMetrics>>,
     pub(super) body_limit: u64,
@@ -60,7 +60,7 @@ pub(super) struct Policy {
     warnings: Warnings,
     throttle: Option<Throttle>,
     meter: Meter<dyn ClientMetrics>,
-    /// The label of all metrics.
+    /// The `host` label of all metrics.
     host: String,
     pub(super) body_limit: u64,
     clock: Arc<dyn Clock>,
@@ -90,12 +90,13 @@ impl Policy {
         })
     }
 
-    /// Reports the warnings in the head of a response; `asked` is for the log.
+    /// Reports the warnings in the headers of a response. `asked` describes the request in log
+    /// records.
     pub(super) fn warn(&self, headers: &HeaderMap, asked: &str) {
         self.warnings.report(headers, asked);
     }
 
-    /// Waits until the next try.
+    /// Waits for the delay before a retry. Returns an error if `stop` is set first.
     pub(super) fn wait(&self, wait: Duration, stop: &Stop) -> Result<(), Error> {
         if self.clock.wait(wait, stop) {
             Ok(())

@@ -8,19 +8,20 @@ use crate::client::request::Purpose;
 use crate::error::Error;
 use crate::stop::Stop;
 
-/// The metrics of one request, from before it is first sent until its response has been read or dropped:
-/// client-go's calls of `tools/metrics`. It also holds the request back for the rate limit, whose waits are one of
-/// them.
+/// The metrics of one request, from before it is first sent until its response has been read or
+/// dropped. The counterpart is client-go's use of `tools/metrics`.
+///
+/// It also applies the rate limit, because the waiting time is one of the metrics.
 pub(in crate::client) struct RequestMetrics {
     policy: Arc<Policy>,
     method: String,
     is_watch: bool,
     begun: Option<Instant>,
-    /// Whether it was sent before. Written and read by the thread that makes the request.
+    /// Whether the request has been sent before. Used only by the thread that makes the request.
     sent: AtomicBool,
-    /// Of the body of the last answer.
+    /// The number of bytes read from the body of the last response.
     received: AtomicU64,
-    /// Whether that was read to its end, however short it is.
+    /// Whether that body was read to its end. This distinguishes an empty body from an unread one.
     complete: AtomicBool,
 }
 
@@ -37,7 +38,7 @@ impl RequestMetrics {
         })
     }
 
-    /// Waits until the request may be sent.
+    /// Waits for the rate limit, if there is one.
     pub(in crate::client) fn wait_for_turn(&self, asked: &str, stop: &Stop) -> Result<(), Error> {
         let Policy {
             throttle,
@@ -52,7 +53,8 @@ impl RequestMetrics {
         Ok(())
     }
 
-    /// Records that it was sent, and the code of the response, if there is one.
+    /// Records one attempt, with the status code of the response. `None` means that there was no
+    /// response.
     pub(in crate::client) fn sent(&self, request: &Request, code: Option<u16>) {
         let again = self.sent.swap(true, Ordering::Relaxed);
         self.received.store(0, Ordering::Relaxed);
@@ -72,7 +74,7 @@ impl RequestMetrics {
         }
     }
 
-    /// Records how much one read of the body returned; 0 at its end.
+    /// Records the number of bytes returned by one read of the body; 0 marks its end.
     pub(in crate::client) fn received(&self, bytes: usize) {
         if bytes == 0 {
             self.complete.store(true, Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! The client's own rate limit: client-go's `tryThrottleWithInfo` over its token bucket.
+//! The client-side rate limit. The client-go counterpart is `tryThrottleWithInfo` with a token
+//! bucket.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,25 +10,25 @@ use crate::stop::Stop;
 use crate::sync::Mutex;
 use crate::time::{Clock, TokenBucket};
 
-/// A wait that is worth a line for whoever looks closely. client-go's `longThrottleLatency`.
+/// Longer waits are logged at `debug`. client-go's `longThrottleLatency`.
 const LONG: Duration = Duration::from_millis(50);
 
-/// A wait that everybody should hear of. client-go's `extraLongThrottleLatency`.
+/// Longer waits are logged at `info`, if a record is due. client-go's `extraLongThrottleLatency`.
 const VERY_LONG: Duration = Duration::from_secs(1);
 
-/// How often everybody does. That of client-go's `globalThrottledLogger`.
+/// The minimum time between two `info` records, as in client-go's `globalThrottledLogger`.
 const OFTEN_ENOUGH: Duration = Duration::from_secs(10);
 
 pub(super) struct Throttle {
     bucket: TokenBucket,
     clock: Arc<dyn Clock>,
-    /// When a wait was last logged for everybody. Innermost.
+    /// The time of the last `info` record. This is an innermost lock.
     logged: Mutex<Option<Instant>>,
 }
 
 impl Throttle {
     pub(super) fn new(qps: f64, burst: usize, clock: Arc<dyn Clock>) -> Result<Self, Error> {
-        // Each of them would let nothing through, for ever.
+        // With these values, every request would wait forever.
         if qps.is_nan() || qps <= 0.0 || burst == 0 {
             return Err(config_error(
                 "the rate limit lets nothing through: qps and burst must be above 0",
@@ -40,7 +41,8 @@ impl Throttle {
         })
     }
 
-    /// Waits for this request's turn; how long that took.
+    /// Takes a token and waits until it is valid. Returns how long the call waited. A wait ended by
+    /// `stop` still consumes the token.
     pub(super) fn wait(&self, asked: &str, stop: &Stop) -> Result<Duration, Error> {
         let turn = self.bucket.reserve(&*self.clock);
         if turn.is_zero() {

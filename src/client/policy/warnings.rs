@@ -1,5 +1,5 @@
-//! What a server warns of, in its `Warning` headers: client-go's `rest/warnings.go`, and
-//! `ParseWarningHeaders` of apimachinery.
+//! The warnings of a server, from its `Warning` headers. The counterparts are client-go's
+//! `rest/warnings.go` and `ParseWarningHeaders` of apimachinery.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -14,36 +14,37 @@ use crate::panic::catch;
 use crate::sync::Mutex;
 use crate::text::Prose;
 
-/// How many texts a client remembers to have logged. The API server has some dozens in all.
+/// The number of logged texts that a client remembers. The API server has a few dozen texts in all.
 const REMEMBERED: usize = 256;
 
-/// The code of what the API server warns of: a miscellaneous warning that stays.
+/// The code of the API server's warnings: miscellaneous persistent warning.
 const MISCELLANEOUS: u16 = 299;
 
-/// What a server warns of beside its answer: that an API is deprecated, that a field is unknown or given
-/// twice, that an object is not what its author wanted. See
-/// [`Config::on_warning`](crate::Config::on_warning).
+/// A warning that a server sends with a response.
 ///
-/// Neither agent nor text hold control characters.
+/// Examples are a deprecated API, an unknown or duplicated field, and an object that is probably
+/// not what its author intended. To receive warnings, set
+/// [`Config::on_warning`](crate::Config::on_warning). The agent and the text contain no control
+/// characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Warning {
-    /// What kind of warning it is, three digits: 299 is the API server's.
+    /// The three-digit warning code. The API server uses 299.
     pub code: u16,
-    /// Who warns; `-` for somebody who doesn't say.
+    /// The agent that sends the warning; `-` if it is not named.
     pub agent: String,
-    /// Of what.
+    /// The text of the warning.
     pub text: String,
 }
 
-/// The text.
+/// Shows the text.
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-/// A user's own way with warnings.
+/// A warning handler set by the user.
 #[derive(Clone)]
 pub(in crate::client) struct WarningHandler(
     pub(in crate::client) Arc<dyn Fn(&Warning) + Send + Sync>,
@@ -55,7 +56,7 @@ impl fmt::Debug for WarningHandler {
     }
 }
 
-/// Passes on what a client's answers warn of.
+/// Passes warnings to the handler, or logs them.
 pub(super) struct Warnings {
     handler: Option<WarningHandler>,
     logged: Logged,
@@ -69,8 +70,8 @@ impl Warnings {
         }
     }
 
-    /// Those in the head of an answer to `asked`. What can't be read is left out, as it says nothing of the
-    /// answer.
+    /// Reports the warnings in the headers of a response. Unreadable warnings are ignored, because
+    /// they do not affect the response.
     pub(super) fn report(&self, headers: &HeaderMap, asked: &str) {
         for value in headers.get_all(WARNING) {
             for warning in parse(value.as_bytes()) {
@@ -95,16 +96,16 @@ impl Warnings {
     }
 }
 
-/// Which texts were logged, by their hashes: of the longest texts, too, there is not much to remember.
+/// Remembers the logged texts. It stores only hashes, because texts can be long.
 #[derive(Default)]
 struct Logged {
     hasher: RandomState,
-    /// The latest last. Innermost.
+    /// The newest hash is at the end. This is an innermost lock.
     texts: Mutex<VecDeque<u64>>,
 }
 
 impl Logged {
-    /// Whether it was not logged yet, or so long ago that it is forgotten; now it is.
+    /// Returns whether the text is new, and remembers it. A full memory forgets its oldest text.
     fn is_new(&self, text: &str) -> bool {
         let hash = self.hasher.hash_one(text);
         let mut texts = self.texts.lock();
@@ -119,7 +120,7 @@ impl Logged {
     }
 }
 
-/// The warnings in one header: those before the first that can't be read. apimachinery's
+/// Parses one header. Stops at the first warning that is unreadable. apimachinery's
 /// `ParseWarningHeaders`.
 fn parse(header: &[u8]) -> Vec<Warning> {
     let mut warnings = Vec::new();
@@ -131,8 +132,8 @@ fn parse(header: &[u8]) -> Vec<Warning> {
     warnings
 }
 
-/// The first warning, `code agent "text"` with perhaps a quoted date behind, and what comes after its comma.
-/// apimachinery's `ParseWarningHeader`.
+/// Parses the first warning: `code agent "text"`, then an optional quoted date. Returns the warning
+/// and the text after its comma. apimachinery's `ParseWarningHeader`.
 fn first(header: &[u8]) -> Option<(Warning, &[u8])> {
     let mut parts = header.trim_ascii().splitn(3, |byte| *byte == b' ');
     let (code, agent, rest) = (parts.next()?, parts.next()?, parts.next()?);
@@ -142,7 +143,7 @@ fn first(header: &[u8]) -> Option<(Warning, &[u8])> {
     let code = std::str::from_utf8(code).ok()?.parse().ok()?;
     let agent = shown(agent.to_vec()).filter(|agent| !agent.is_empty())?;
     let (text, mut rest) = quoted(rest)?;
-    // RFC 2616 wanted these, RFC 7234 doesn't.
+    // RFC 2616 has encoded words here; RFC 7234 does not.
     let text = shown(encoded_words::decode(&text).unwrap_or(text))?;
     if let Some(date) = rest.strip_prefix(b"\"") {
         let end = date.iter().position(|byte| *byte == b'"')?;
@@ -154,7 +155,8 @@ fn first(header: &[u8]) -> Option<(Warning, &[u8])> {
     Some((Warning { code, agent, text }, rest))
 }
 
-/// What stands between quotes, with `\` before whatever is to be taken as it is; and what comes behind.
+/// Parses a quoted string, in which `\` escapes the next byte. Returns the string and the text
+/// after it.
 fn quoted(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let text = text.strip_prefix(b"\"")?;
     let mut result = Vec::new();
@@ -172,7 +174,7 @@ fn quoted(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     None
 }
 
-/// Text that may be shown.
+/// Returns the text if it is valid UTF-8 without control characters.
 fn shown(text: Vec<u8>) -> Option<String> {
     String::from_utf8(text)
         .ok()
@@ -191,7 +193,7 @@ mod tests {
         }
     }
 
-    /// apimachinery's `TestParseWarningHeader`.
+    /// The cases of apimachinery's `TestParseWarningHeader`.
     #[test]
     fn what_can_not_be_read_is_none() {
         for header in [
@@ -205,7 +207,7 @@ mod tests {
             b"  299 agent\xc5name \"text\"",
             b"  299 - \"text\0\"content",
             b"  299 - \"text\xc5\"content",
-            // And what that table leaves out.
+            // Cases that the Go test lacks.
             b"299  \"text\"",
             b"299 - text",
             b"299 - \"text",
@@ -217,7 +219,7 @@ mod tests {
         }
     }
 
-    /// apimachinery's `TestParseWarningHeader`.
+    /// The cases of apimachinery's `TestParseWarningHeader`.
     #[test]
     fn a_warning_has_a_code_an_agent_and_a_text() {
         let escaped = "text\"\\abc";
@@ -281,7 +283,7 @@ mod tests {
         );
     }
 
-    /// apimachinery's `TestParseWarningHeaders`.
+    /// The cases of apimachinery's `TestParseWarningHeaders`.
     #[test]
     fn a_header_has_several_up_to_one_that_can_not_be_read() {
         let texts = |header: &str| -> Vec<String> {

@@ -1,4 +1,4 @@
-//! Host and port in a URL.
+//! The host and the port of a URL.
 
 use ureq::http::Uri;
 

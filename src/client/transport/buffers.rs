@@ -1,28 +1,30 @@
-//! What a connection reads into and writes from.
+//! The input and output buffers of a connection.
 
 use ureq::unversioned::transport::Buffers;
 
 use super::BUFFER;
 use crate::adaptive_buffer::ReadBuffer;
 
-/// The largest input: a burst is read in few system calls.
+/// The maximum size of the input. A large input needs few system calls for a burst.
 pub(super) const LARGEST: usize = 128 * 1024;
 
-/// The buffers of one connection. Most connections are watches, and most watches are silent most of the time: they
-/// have a small input and no output. A connection in the pool has neither.
+/// The buffers of one connection.
 ///
-/// ureq's own `LazyBuffers` keep one size from the first use on.
+/// Most connections are watches, and most watches are silent most of the time. Such connections
+/// have a small input and no output. A connection in the pool has neither. ureq's own `LazyBuffers`
+/// keep one size after the first use.
 pub(super) struct ConnectionBuffers {
     input: ReadBuffer,
-    /// Whether the last use of the input consumed any of it.
+    /// Whether the last use of the input consumed any bytes.
     progress: bool,
     output_size: usize,
-    /// Empty unless something is being sent.
+    /// Empty unless a request is being sent.
     output: Vec<u8>,
 }
 
 impl ConnectionBuffers {
-    /// Allocates nothing yet. `small` is the least size of the input, `output` the size of the output.
+    /// Creates the buffers without allocating them. `small` is the minimum size of the input,
+    /// `output` the size of the output.
     pub(super) fn new(small: usize, output: usize) -> Self {
         Self {
             input: ReadBuffer::new(small, LARGEST),
@@ -32,7 +34,7 @@ impl ConnectionBuffers {
         }
     }
 
-    /// Frees what is not in use. For an idle connection.
+    /// Frees the unused memory of an idle connection.
     pub(super) fn release(&mut self) {
         self.output = Vec::new();
         self.input.release();
@@ -55,10 +57,11 @@ impl Buffers for ConnectionBuffers {
         &self.input
     }
 
-    /// Empty if the unconsumed bytes are as many as the head of a response may have. A larger input holds a larger
-    /// head, but the input is small when a response begins.
+    /// Returns an empty slice if the unconsumed bytes reach the maximum size of a response head.
+    ///
+    /// A larger input could hold a larger head, but the input is small when a response begins.
     fn input_append_buf(&mut self) -> &mut [u8] {
-        // A request has been sent before its response is read.
+        // The whole request has been sent before its response is read.
         self.output = Vec::new();
         if self.input.len() >= BUFFER {
             return &mut [];
@@ -75,7 +78,7 @@ impl Buffers for ConnectionBuffers {
         self.input.consume(amount);
     }
 
-    /// The first is for what is sent in chunks, and can't be empty then.
+    /// The first slice is for chunked request bodies and must not be empty then.
     fn tmp_and_output(&mut self) -> (&mut [u8], &mut [u8]) {
         self.allocate_output();
         (self.input.free(), &mut self.output)
@@ -103,7 +106,8 @@ mod tests {
         ConnectionBuffers::new(SMALL, 100)
     }
 
-    /// Reads `amount`, or as much as there is room for, and consumes it; the size of the input.
+    /// Reads and consumes `amount` bytes, or fewer if there is no space. Returns the size of the
+    /// input.
     fn read(buffers: &mut ConnectionBuffers, amount: usize) -> usize {
         let room = buffers.input_append_buf().len();
         buffers.input_appended(amount.min(room));
@@ -136,7 +140,7 @@ mod tests {
     fn unconsumed_input_grows_up_to_largest_head() {
         let mut buffers = buffers();
         let mut total = 0;
-        // A byte at a time as well: reads are small, but there has to be room.
+        // Small reads must not prevent growth.
         while let room @ 1.. = buffers.input_append_buf().len() {
             let amount = room.min(700);
             buffers.input_appended(amount);

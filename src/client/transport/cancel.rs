@@ -1,9 +1,9 @@
-//! Which socket belongs to which request, so that a [`Stop`] ends just the request it was given for.
+//! Tracks the socket that each request uses, so that a [`Stop`] ends only its own request.
 //!
-//! A connection outlives a request in the pool, and its socket comes to be deep below ureq, whose calls carry
-//! nothing of ours. So the request that a thread is making is in a thread-local while ureq runs (it
-//! connects and writes on the calling thread), and a socket takes note of it when it is made and whenever a
-//! request is written to it.
+//! A pooled connection outlives a request, and its socket is deep inside ureq, which can't pass our
+//! values through its calls. Therefore a thread-local holds the current request of a thread while
+//! ureq runs. ureq connects and writes on the calling thread. A socket records this request when it
+//! is created and whenever a request is written to it.
 
 use std::cell::RefCell;
 use std::net::{Shutdown, TcpStream};
@@ -18,12 +18,14 @@ thread_local! {
     static CURRENT: RefCell<Option<Arc<Call>>> = const { RefCell::new(None) };
 }
 
-/// A TCP socket, from before it is connected on.
+/// A TCP socket. It exists before it is connected.
 pub(in crate::client) struct Socket {
     pub(in crate::client) stream: TcpStream,
-    /// The id of the call that uses it. Held while the socket is shut down, so that the end of one call
-    /// can't hit the next one on the same connection. Locked after `Call::sockets` or alone; nobody
-    /// waits on it.
+    /// The id of the call that uses the socket.
+    ///
+    /// Locked while the socket is shut down, so that the end of one call can't affect the next call
+    /// on the same connection. Locked after `Call::sockets` or alone. No thread waits while it
+    /// holds this lock.
     owner: Mutex<u64>,
 }
 
@@ -38,18 +40,18 @@ impl Socket {
     fn shut_down_if_owned_by(&self, call: u64) {
         let owner = self.owner.lock();
         if *owner == call {
-            // An error means that it is closed already.
+            // An error means that the socket is already closed.
             let _ = self.stream.shutdown(Shutdown::Both);
         }
     }
 }
 
-/// One try of one request.
+/// One attempt of a request.
 pub(in crate::client) struct Call {
     id: u64,
     stop: Stop,
-    /// What to shut down when the stop is given. Locked by the thread that stops and by the one that
-    /// connects, never while either blocks.
+    /// The sockets to shut down on stop. Locked by the stopping thread and by the connecting
+    /// thread, never while either of them blocks.
     sockets: Mutex<Vec<Weak<Socket>>>,
     deadline: Arc<ReadDeadline>,
     fresh: bool,
@@ -57,7 +59,7 @@ pub(in crate::client) struct Call {
 }
 
 impl Call {
-    /// The request that this thread is making.
+    /// The call that this thread is making.
     pub(in crate::client) fn current() -> Option<Arc<Self>> {
         CURRENT.with_borrow(Clone::clone)
     }
@@ -66,28 +68,29 @@ impl Call {
         &self.stop
     }
 
-    /// Until when reads of its response's body may wait.
+    /// The deadline for reads of the response body.
     pub(in crate::client) fn deadline(&self) -> Arc<ReadDeadline> {
         Arc::clone(&self.deadline)
     }
 
-    /// Whether it must not use a connection from the pool.
+    /// Whether the call must not use a pooled connection.
     pub(in crate::client) fn is_fresh(&self) -> bool {
         self.fresh
     }
 
-    /// From now on the stop of this call shuts the socket down. A stop that was given before does so at once.
+    /// From now on, the stop of this call shuts the socket down. If the stop was given before, the
+    /// socket is shut down immediately.
     pub(in crate::client) fn adopt(&self, socket: &Arc<Socket>) {
         *socket.owner.lock() = self.id;
         self.sockets.lock().push(Arc::downgrade(socket));
-        // The stop is marked as given before its callbacks run: either they see the socket, or this sees the
-        // mark.
+        // A stop is marked as given before its callbacks run. So either the callback finds the
+        // socket, or this check finds the mark.
         if self.stop.is_stopped() {
             socket.shut_down_if_owned_by(self.id);
         }
     }
 
-    /// The same for a socket that may come from the pool: called whenever something is written.
+    /// The same for a socket that may come from the pool. Called for every write.
     pub(in crate::client) fn adopt_if_new(&self, socket: &Arc<Socket>) {
         if *socket.owner.lock() != self.id {
             self.reused.store(true, Ordering::Relaxed);
@@ -103,14 +106,14 @@ impl Call {
     }
 }
 
-/// A [`Call`] that listens to its stop, until it is dropped.
+/// A [`Call`] that is subscribed to its stop until it is dropped.
 pub(in crate::client) struct Running {
     call: Arc<Call>,
     _subscription: Subscription,
 }
 
 impl Running {
-    /// `fresh`: on a connection of its own, not on one from the pool.
+    /// Starts a call. If `fresh`, it uses a new connection and none from the pool.
     pub(in crate::client) fn begin(stop: &Stop, fresh: bool) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let call = Arc::new(Call {
@@ -133,9 +136,9 @@ impl Running {
         }
     }
 
-    /// Runs `work` as this call.
+    /// Runs `work` with this call as the current one of the thread.
     pub(in crate::client) fn enter<R>(&self, work: impl FnOnce() -> R) -> R {
-        /// Puts back what was there, also when `work` panics.
+        /// Restores the previous call, even after a panic.
         struct Leave(Option<Arc<Call>>);
         impl Drop for Leave {
             fn drop(&mut self) {
@@ -146,12 +149,12 @@ impl Running {
         work()
     }
 
-    /// Until when reads of the response's body may wait.
+    /// The deadline for reads of the response body.
     pub(in crate::client) fn deadline(&self) -> &ReadDeadline {
         &self.call.deadline
     }
 
-    /// Whether it went over a connection from the pool.
+    /// Whether the call used a pooled connection.
     pub(in crate::client) fn reused(&self) -> bool {
         self.call.reused.load(Ordering::Relaxed)
     }

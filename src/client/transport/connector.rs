@@ -13,8 +13,8 @@ use super::tcp::{DialError, TcpTransport, dial};
 use super::tls_config::Tls;
 use super::tls_transport::{Route, TlsTransport, handshake};
 
-/// Makes the connections to one server, in up to three steps: TCP to the server or its proxy, the tunnel through
-/// the proxy, and TLS with the server.
+/// Opens connections to one server in up to three steps: TCP to the server or its proxy, the tunnel
+/// through the proxy, and TLS with the server.
 #[derive(Debug)]
 pub(super) struct ServerConnector {
     names: NameResolver,
@@ -85,7 +85,7 @@ impl Connector for ServerConnector {
         match (handshake(tls, route, details, BUFFER), &self.proxy) {
             (Ok(transport), _) => Ok(Some(Either::B(Box::new(transport)))),
             (Err(error), None) => Err(error),
-            // Some proxies terminate TLS and show a certificate of their own.
+            // Some proxies terminate TLS and present their own certificate.
             (Err(error), Some(proxy)) => Err(proxy.tunnel_error(error)),
         }
     }

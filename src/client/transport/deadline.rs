@@ -1,4 +1,4 @@
-//! Time limits that ureq does not have.
+//! Time limits that ureq does not support.
 
 use std::time::{Duration, Instant};
 
@@ -6,25 +6,28 @@ use ureq::unversioned::transport::{ConnectionDetails, time};
 
 use crate::sync::Mutex;
 
-/// The time until which reads of a response body may wait: a cell that the body shares with its connection.
+/// The deadline for reads of a response body, shared by the body and its connection.
 ///
-/// A body's reader passes through ureq and TLS, whose `Read` has no such argument. ureq's own limit is fixed with
-/// the request and restarts with each read of the socket, so a chunk head or a TLS record that drips in would
-/// never reach it. This limit can differ for each read of the body, and covers all that the read does.
+/// The reader of a body passes through ureq and TLS, and their `Read` has no argument for a
+/// deadline. ureq's own limit is fixed for a request and restarts with each read of the socket. A
+/// chunk head or a TLS record that arrives byte by byte would never reach that limit. This deadline
+/// can differ for each read of the body, and it covers the whole read.
 #[derive(Debug, Default)]
 pub(in crate::client) struct ReadDeadline {
-    /// Innermost; held for a copy. Only the thread that reads the body locks it.
+    /// Innermost lock, held only for a copy. Only the thread that reads the body locks it.
     until: Mutex<Option<Instant>>,
 }
 
 impl ReadDeadline {
-    /// Limits the reads that follow; `None` lets them wait forever.
+    /// Sets the deadline for the next reads. `None` means no limit.
     pub(in crate::client) fn set(&self, until: Option<Instant>) {
         *self.until.lock() = until;
     }
 
-    /// The time left, if there is a limit: zero when it is over. Rounded up to whole milliseconds, so that most
-    /// reads with the same limit need no system call to set it.
+    /// The time left, zero if the deadline has passed, `None` if there is no deadline.
+    ///
+    /// It is rounded up to whole milliseconds. Most reads with the same limit then need no system
+    /// call to set the timeout of the socket.
     pub(super) fn left(&self) -> Option<Duration> {
         let left = (*self.until.lock())?.saturating_duration_since(Instant::now());
         Some(match left.subsec_nanos() % 1_000_000 {
@@ -34,7 +37,7 @@ impl ReadDeadline {
     }
 }
 
-/// The time left to connect; an error when it is over.
+/// The time left to connect. Returns an error if it has run out.
 pub(super) fn left_to_connect(
     details: &ConnectionDetails<'_>,
 ) -> Result<Option<Duration>, ureq::Error> {

@@ -31,7 +31,7 @@ pub(in crate::client) fn from_ureq(error: ureq::Error) -> Error {
             BUFFER / 1024
         )),
         ureq::Error::TlsRequired => ErrorKind::Tls("not set up".to_owned()),
-        // The words of these could quote what was sent or received.
+        // The messages of these errors could quote request or response data.
         ureq::Error::Protocol(_) => ErrorKind::Connection(
             "what the server sent is not HTTP/1.1, or what was sent is too large".to_owned(),
         ),
@@ -43,7 +43,7 @@ pub(in crate::client) fn from_ureq(error: ureq::Error) -> Error {
     Error::new(kind)
 }
 
-/// ureq and rustls hide their errors in IO errors, and so do our own proxies.
+/// ureq, rustls and our proxies wrap their errors in IO errors.
 pub(in crate::client) fn from_io(error: io::Error) -> Error {
     let error = match error.downcast::<Error>() {
         Ok(ours) => return ours,
@@ -54,7 +54,7 @@ pub(in crate::client) fn from_io(error: io::Error) -> Error {
             return Error::new(ErrorKind::Tls(explain(error)));
         }
         if inner.is::<ureq::Error>() {
-            // ureq unwraps its own.
+            // ureq unwraps its own errors.
             match ureq::Error::from(error) {
                 ureq::Error::Io(error) => return Error::connection(error.to_string()),
                 error => return from_ureq(error),
@@ -70,8 +70,8 @@ pub(in crate::client) fn from_io(error: io::Error) -> Error {
     }
 }
 
-/// Whether the connection was found broken: what a request on a pooled connection sees whose server has just
-/// closed it.
+/// Whether the connection was broken. A request on a pooled connection fails like this if the
+/// server has just closed it.
 pub(in crate::client) fn is_broken_connection(error: &ureq::Error) -> bool {
     use io::ErrorKind as Kind;
     matches!(error, ureq::Error::Io(error) if matches!(
@@ -80,12 +80,12 @@ pub(in crate::client) fn is_broken_connection(error: &ureq::Error) -> bool {
     ))
 }
 
-/// What went wrong, and what to look at.
+/// Describes the error and suggests what to check.
 fn explain(error: &rustls::Error) -> String {
     use rustls::CertificateError as Certificate;
     let advice = match error {
-        // A bad signature is an authority of the same name: those of two clusters are both called
-        // "kubernetes".
+        // A bad signature usually means a different authority with the same name: the authorities
+        // of two clusters are both called "kubernetes".
         rustls::Error::InvalidCertificate(
             Certificate::UnknownIssuer | Certificate::BadSignature,
         ) => {

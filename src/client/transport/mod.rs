@@ -1,21 +1,23 @@
-//! Sockets, TLS and proxies under ureq. Everything that touches `ureq::unversioned` is in this folder.
+//! Sockets, TLS and proxies below ureq. All code that uses `ureq::unversioned` is in this
+//! directory.
 //!
-//! ureq may change `unversioned` in any minor release, so Cargo.toml admits only minors that the tests passed with.
-//! To admit another one, build with it and run `cargo test --test client`. What the crate relies on, and the tests
-//! in `tests/client` that would notice a change:
+//! ureq may change `unversioned` in any minor release, so Cargo.toml allows only minor versions
+//! that have passed the tests. To allow another one, build with it and run
+//! `cargo test --test client`. This table lists the behavior that the crate relies on, and the
+//! tests in `tests/client` that would detect a change:
 //!
 //! | ureq | tests |
 //! |---|---|
-//! | calls our `Connector` for each connection that is not pooled, and hands on its errors | `stop::while_connecting`, `http::nobody_listens` |
-//! | passes each read its own deadline, and loses no byte when a read gives up | `timeouts::every_byte_arrives_whatever_reads_gave_up_in_between` |
-//! | returns from a read as soon as one chunk is there | `sizes::a_watch_in_chunks_of_one_byte_is_as_good_as_any` |
-//! | takes buffers of our size, which limit the head of an answer | `sizes::a_head_may_be_so_large_and_no_larger_whatever_comes_with_it` |
-//! | returns a connection to the pool after the last byte of a body, and asks our transport whether it is still open | `http::a_body_that_is_read_to_its_end_gives_its_connection_back`, `stop::stop_of_earlier_request_spares_next_on_same_connection` |
-//! | lets a blocked connect, handshake, write or read end with an error of ours | the other tests of `stop` |
-//! | leaves names to our `Resolver`, and proxies to our `Connector` | `proxy::a_name_is_reached_by_any_of_its_addresses`, `proxy::names_are_resolved_by_the_proxy` |
+//! | calls our `Connector` for each connection that is not pooled, and passes its errors on | `stop::while_connecting`, `http::nobody_listens` |
+//! | passes each read its own deadline, and loses no byte when a read times out | `timeouts::every_byte_arrives_whatever_reads_gave_up_in_between` |
+//! | returns from a read as soon as one chunk has arrived | `sizes::a_watch_in_chunks_of_one_byte_is_as_good_as_any` |
+//! | uses buffers of our size, which limit the head of a response | `sizes::a_head_may_be_so_large_and_no_larger_whatever_comes_with_it` |
+//! | returns a connection to the pool after the last byte of a body, and checks with our transport whether it is still open | `http::a_body_that_is_read_to_its_end_gives_its_connection_back`, `stop::stop_of_earlier_request_spares_next_on_same_connection` |
+//! | lets our error end a blocked connect, handshake, write or read | the other tests of `stop` |
+//! | accepts no addresses from our `Resolver`, and leaves names and proxies to our `Connector` | `proxy::a_name_is_reached_by_any_of_its_addresses`, `proxy::names_are_resolved_by_the_proxy` |
 //!
-//! Files import only files above them: sizes, authority; buffers, deadline, cancel; resolve, tcp, tls_config; error,
-//! tls_transport; proxy; connector.
+//! Each file imports only files that come before it in this order: sizes, authority; buffers,
+//! deadline, cancel; resolve, tcp, tls_config; error, tls_transport; proxy; connector.
 
 mod authority;
 mod buffers;
@@ -41,26 +43,27 @@ use self::proxy::Proxy;
 pub(super) use self::sizes::BUFFER;
 use self::tls_config::Tls;
 
-/// How long an unused connection stays in the pool: as long as a keepalive would find it alive without
-/// asking.
+/// The maximum idle time of a pooled connection. It equals the idle time after which TCP keepalive
+/// probes would start.
 const MAX_IDLE: Duration = Duration::from_secs(30);
 
-/// An agent for one server, directly or through a proxy.
+/// Creates an agent for one server, directly or through a proxy.
 pub(super) fn agent(tls: Option<Tls>, proxy: Option<Proxy>) -> Agent {
     let config = Agent::config_builder()
-        // Ours is not ureq's, whose SOCKS makes sockets that no stop would end. Without this ureq takes one
-        // from the environment.
+        // The connector handles proxies, because ureq's SOCKS opens sockets that a stop can't end.
+        // Without this line, ureq uses the proxy of the environment.
         .proxy(None)
-        // Otherwise the body of a failure, its Status, is lost.
+        // Keeps the body of an error response, which is its `Status`.
         .http_status_as_error(false)
         .max_redirects(0)
         .max_redirects_will_error(false)
         .accept_encoding("identity")
         .input_buffer_size(BUFFER)
         .output_buffer_size(BUFFER)
-        // The buffers look to the head. ureq takes all that has come for one, also many interim answers.
+        // `ConnectionBuffers` limits the head. ureq's check treats all received bytes as one head,
+        // even several interim responses.
         .max_response_header_size(buffers::LARGEST)
-        // All of them: there is one host.
+        // There is only one host, so this equals the total limit.
         .max_idle_connections_per_host(10)
         .max_idle_age(MAX_IDLE)
         .build();
@@ -70,7 +73,8 @@ pub(super) fn agent(tls: Option<Tls>, proxy: Option<Proxy>) -> Agent {
     Agent::with_parts(config, ServerConnector::new(tls, proxy), NoResolver)
 }
 
-/// Resolves nothing: ureq asks for every request, but only a new connection needs addresses.
+/// Resolves nothing. ureq resolves the name for every request, but only a new connection needs
+/// addresses, and the connector looks them up.
 #[derive(Debug)]
 struct NoResolver;
 

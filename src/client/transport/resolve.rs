@@ -1,5 +1,6 @@
-//! Resolves names to addresses. `getaddrinfo` can't be interrupted, so it runs on a detached thread. Requests that
-//! need the same name meanwhile wait for the same lookup: there is at most one such thread for each name.
+//! Resolves names to addresses. `getaddrinfo` can't be interrupted, so it runs on a detached
+//! thread. Concurrent requests for the same name wait for the same lookup, so there is at most one
+//! thread for each name.
 
 use std::fmt;
 use std::io;
@@ -17,20 +18,20 @@ type Addresses = Result<Vec<SocketAddr>, (io::ErrorKind, String)>;
 struct Lookup {
     host: String,
     port: u16,
-    /// Written once, before `done`.
+    /// Set once, before `done`.
     addresses: OnceLock<Addresses>,
     done: Done,
 }
 
-/// Resolves one name after another; a client has one server, so mostly the same.
+/// Resolves names, one lookup at a time. A client has one server, so the name is usually the same.
 #[derive(Default)]
 pub(super) struct NameResolver {
-    /// The lookup that is under way. Innermost, held while its thread is started.
+    /// The current lookup. Innermost lock, held while the thread of the lookup is started.
     pending: Mutex<Option<Arc<Lookup>>>,
 }
 
 impl NameResolver {
-    /// Blocks until the addresses are there, for at most `timeout`, or until the stop.
+    /// Returns the addresses of a host. Blocks for at most `timeout`, or until the stop.
     pub(super) fn resolve(
         &self,
         host: &str,
@@ -38,7 +39,7 @@ impl NameResolver {
         timeout: Option<Duration>,
         stop: Option<&Stop>,
     ) -> io::Result<Vec<SocketAddr>> {
-        // The % in front of a zone is escaped in a URL.
+        // The `%` before a zone is percent-encoded in a URL.
         let host = &*without_brackets(host).replacen("%25", "%", 1);
         if let Ok(address) = host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(address, port)]);
@@ -56,7 +57,7 @@ impl NameResolver {
                 let _ = wake.try_send(());
             })
         });
-        // Both callbacks hold the channel open for as long as this waits.
+        // Both callbacks hold a sender, so the channel stays open during the wait.
         let _ = match timeout {
             None => woken.recv().ok(),
             Some(timeout) => woken.recv_timeout(timeout).ok(),
@@ -100,7 +101,8 @@ impl NameResolver {
                 let _ = theirs.addresses.set(addresses);
                 theirs.done.set();
             })?;
-        // Not before there is somebody who ends it: others would wait for it.
+        // Published only after the thread has started. Otherwise other requests could wait for a
+        // lookup that never ends.
         *pending = Some(lookup.clone());
         Ok(lookup)
     }
@@ -139,7 +141,7 @@ mod tests {
     #[test]
     fn a_stop_and_a_timeout_end_the_wait_for_a_lookup_that_hangs() {
         let names = NameResolver::default();
-        // A lookup that nobody finishes.
+        // A lookup that never ends.
         *names.pending.lock() = Some(Arc::new(Lookup {
             host: "api".to_owned(),
             port: 443,

@@ -1,13 +1,14 @@
 //! The sizes of a connection's buffers.
 
-/// The largest head of an answer, and the longest header line of a request: 32 KiB. A long token has 10 KiB.
+/// The maximum size of a response head and of a header line of a request: 32 KiB. A long token has
+/// 10 KiB.
 pub(in crate::client) const BUFFER: usize = 32 * 1024;
 
-/// How much one read takes at first.
+/// The initial size of the input.
 pub(super) const SMALL_INPUT: usize = 8 * 1024;
 
-/// How much one write sends under TLS: one record with its header and tag.
+/// The size of a write under TLS: one record with its header and tag.
 pub(super) const RECORD_BUFFER: usize = 17 * 1024;
 
-/// How much one read takes at first under TLS: as much as rustls accepts.
+/// The initial size of the input under TLS, which is the size that rustls reads at once.
 pub(super) const RECORD_INPUT: usize = 4 * 1024;

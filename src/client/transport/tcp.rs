@@ -1,4 +1,4 @@
-//! TCP to the server, or to its proxy.
+//! TCP to the server or to its proxy.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -14,28 +14,30 @@ use super::cancel::{Call, Socket};
 use super::deadline::ReadDeadline;
 use super::sizes::{BUFFER, RECORD_BUFFER, RECORD_INPUT, SMALL_INPUT};
 
-/// TCP keepalive: after 30 s of silence, every 10 s, three times; a dead peer is noticed after a minute. No
-/// TCP_USER_TIMEOUT, it would override the count.
+/// TCP keepalive: the first probe after 30 s without data, then every 10 s, three in total. A dead
+/// peer is detected after a minute. TCP_USER_TIMEOUT is not set, because it would override the
+/// count.
 const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
     .with_time(Duration::from_secs(30))
     .with_interval(Duration::from_secs(10))
     .with_retries(3);
 
-/// How long an address of several may be silent before the next one is tried: 300 ms, as Go's
+/// The time to wait for one of several addresses before the next one is tried: 300 ms, as Go's
 /// `FallbackDelay`.
 const FALLBACK_DELAY: Duration = Duration::from_millis(300);
 
 pub(super) enum DialError {
-    /// No address answered in time.
+    /// No address responded in time.
     Silent,
     Failed(ureq::Error),
 }
 
-/// Connects to the first address that answers; `left` is the time left for all of it.
+/// Connects to the first address that responds. `left` is the time left for all attempts.
 ///
-/// In turn and twice, for Happy Eyeballs without a thread (RFC 8305): an address that is silent, as those of
-/// a broken IPv6 are, costs a moment and not half of the time; one that is only slow is waited for once no
-/// other one has answered.
+/// This is Happy Eyeballs (RFC 8305) without threads: the addresses are tried in order, in two
+/// rounds. In the first round, an address that does not respond, for example because IPv6 is
+/// broken, costs only a short delay. The second round waits longer for these addresses, in case
+/// they are only slow.
 pub(super) fn dial(
     addresses: &[SocketAddr],
     left: impl Fn() -> Result<Option<Duration>, ureq::Error>,
@@ -43,7 +45,7 @@ pub(super) fn dial(
 ) -> Result<Arc<Socket>, DialError> {
     let mut waiting = alternate_families(addresses);
     let mut last = DialError::Failed(ureq::Error::HostNotFound);
-    // A single one needs no first look.
+    // A single address needs no first round.
     for first_look in [true, false]
         .into_iter()
         .skip(usize::from(addresses.len() < 2))
@@ -53,10 +55,10 @@ pub(super) fn dial(
         for (index, address) in waiting.into_iter().enumerate() {
             let left = left().map_err(DialError::Failed)?;
             let timeout = match left {
-                // All first looks together take a quarter of the time at most.
+                // The whole first round takes at most a quarter of the time left.
                 Some(left) if first_look => Some(FALLBACK_DELAY.min(left / 4 / count as u32)),
                 None if first_look => Some(FALLBACK_DELAY),
-                // Half of what is left for each but the last, so that it leaves time for the others.
+                // Each address but the last one gets half of the time left.
                 left => left.map(|left| left / if index + 1 < count { 2 } else { 1 }),
             };
             match connect(address, timeout, call) {
@@ -82,8 +84,8 @@ pub(super) fn dial(
     Err(last)
 }
 
-/// In the order that the system prefers, but the families take turns, so that one that is broken as a whole
-/// does not keep the other one waiting.
+/// Orders the addresses as the system does, but alternates the families. A family that does not
+/// work at all then does not delay the other one.
 fn alternate_families(addresses: &[SocketAddr]) -> Vec<SocketAddr> {
     let first_is_v6 = addresses.first().is_some_and(SocketAddr::is_ipv6);
     let (first, second): (Vec<_>, Vec<_>) = addresses
@@ -109,10 +111,12 @@ fn connect(
         Type::STREAM,
         Some(Protocol::TCP),
     )?;
-    // std's stream writes without raising SIGPIPE; socket2's does not promise it.
+    // Writes with the standard library's stream do not raise SIGPIPE. socket2 does not guarantee
+    // that.
     let socket = Socket::new(TcpStream::from(socket));
     if let Some(call) = call {
-        // Before it connects: a shutdown ends a connect that blocks, and fails one that comes after.
+        // Registered before it connects: a shutdown ends a blocked connect, and a later connect
+        // fails.
         call.adopt(&socket);
     }
     let options = SockRef::from(&socket.stream);
@@ -128,9 +132,9 @@ fn connect(
 pub(super) struct TcpTransport {
     socket: Arc<Socket>,
     buffers: ConnectionBuffers,
-    /// That of the call that wrote last.
+    /// The deadline of the call that wrote last.
     deadline: Arc<ReadDeadline>,
-    /// What the socket is set to, to save system calls.
+    /// The current timeouts of the socket, kept to avoid system calls.
     read_timeout: Option<Duration>,
     write_timeout: Option<Duration>,
 }
@@ -152,7 +156,8 @@ impl TcpTransport {
         }
     }
 
-    /// Whether it is connected and silent. A byte that nobody asked for makes it useless.
+    /// Whether the connection is open and has no input. A connection with unexpected input is
+    /// unusable.
     fn is_idle(&self) -> io::Result<bool> {
         let stream = &self.socket.stream;
         stream.set_nonblocking(true)?;
@@ -162,7 +167,7 @@ impl TcpTransport {
     }
 }
 
-/// The time that a read or write may take; running out is an error of its own.
+/// The time limit of a read or write. Returns an error if it has run out.
 fn limit(timeout: NextTimeout) -> Result<Option<Duration>, ureq::Error> {
     match timeout.after {
         time::Duration::NotHappening => Ok(None),
@@ -171,7 +176,8 @@ fn limit(timeout: NextTimeout) -> Result<Option<Duration>, ureq::Error> {
     }
 }
 
-/// The socket's own timeout is WouldBlock on Unix; TimedOut is a peer that did not answer keepalive there.
+/// On Unix, the timeout of a socket is `WouldBlock`. `TimedOut` means that the peer did not respond
+/// to keepalive probes.
 fn is_timeout(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
         || cfg!(windows) && error.kind() == io::ErrorKind::TimedOut
@@ -228,13 +234,14 @@ impl Transport for TcpTransport {
 
     fn is_open(&mut self) -> bool {
         self.buffers.release();
-        // ureq asks before it takes a connection out of the pool, too: a call that wants a new one says no to
-        // all.
+        // ureq also calls this before it takes a connection out of the pool. A call that requires a
+        // new connection rejects all of them.
         !Call::current().is_some_and(|call| call.is_fresh()) && self.is_idle().unwrap_or(false)
     }
 }
 
-/// Where to read to. A buffer that is full while more is wanted would look like the end of the connection.
+/// Returns the free part of the input. ureq would take a full buffer for the end of the connection,
+/// so that is an error.
 pub(super) fn free_input(buffers: &mut ConnectionBuffers) -> Result<&mut [u8], ureq::Error> {
     let used = buffers.input().len();
     match buffers.input_append_buf() {
@@ -258,7 +265,7 @@ mod tests {
     use crate::client::transport::cancel::Running;
     use crate::stop::Stop;
 
-    /// A listener whose queue is full: whoever connects hears nothing.
+    /// A listener whose queue is full, so that connection attempts get no response.
     fn silent() -> (socket2::Socket, Vec<TcpStream>, SocketAddr) {
         let listener = socket2::Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         listener
@@ -274,7 +281,7 @@ mod tests {
         (listener, queued, address)
     }
 
-    /// One that nobody listens on.
+    /// A bound socket that does not listen, so that connections are refused.
     fn deaf() -> (socket2::Socket, SocketAddr) {
         let socket = socket2::Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         socket
@@ -310,7 +317,7 @@ mod tests {
         let ((_full, _queued, silent), (_deaf, deaf)) = (silent(), deaf());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let good = listener.local_addr().unwrap();
-        // Without a limit the silent one would have all the time that there is.
+        // Without a limit, a single wait for the silent address could take forever.
         for limit in [None, Some(Duration::from_secs(60))] {
             let Ok(socket) = dial(&[silent, deaf, silent, good], || Ok(limit), None) else {
                 panic!()
@@ -377,7 +384,7 @@ mod tests {
             let (mut peer, _) = listener.accept().unwrap();
             peer.write_all(bytes).unwrap();
             drop(peer);
-            // Blocks until it is there.
+            // Blocks until the byte or the end arrives.
             let _ = transport.socket.stream.peek(&mut [0]).unwrap();
             assert!(!transport.is_open());
         }

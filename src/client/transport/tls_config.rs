@@ -1,4 +1,4 @@
-//! rustls, set up from PEM texts; none of its types is part of the public API.
+//! Creates rustls configurations from PEM data. No rustls type is part of the public API.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::authority::without_brackets;
 use crate::client::credential_data::{Pem, PemSource, config_error};
 use crate::error::Error;
 
-/// What every connection to the server shares: also the sessions that can be resumed.
+/// The TLS settings that all connections to the server share, including resumable sessions.
 #[derive(Debug)]
 pub(in crate::client) struct Tls {
     pub(in crate::client) config: Arc<ClientConfig>,
@@ -35,7 +35,7 @@ impl Tls {
     }
 }
 
-/// Whose certificate the server has to show, and what else does not change while a client lives.
+/// The name that the server's certificate must match, and the other settings that never change.
 #[derive(Debug)]
 pub(in crate::client) struct Peer {
     server_name: ServerName<'static>,
@@ -43,9 +43,10 @@ pub(in crate::client) struct Peer {
 }
 
 impl Peer {
-    /// `name` as it stands in a URL. `insecure` accepts any certificate.
+    /// `name` is a host as written in a URL. `insecure` accepts any certificate.
     pub(in crate::client) fn new(name: &str, insecure: bool) -> Result<Self, Error> {
-        // No certificate is for a zone, which only this machine knows.
+        // Removes the zone, which is meaningful only on this machine and never part of a
+        // certificate.
         let host = without_brackets(name).split('%').next().unwrap_or_default();
         let server_name = ServerName::try_from(host.to_owned()).map_err(|_| {
             config_error(format!(
@@ -59,10 +60,10 @@ impl Peer {
     }
 }
 
-/// Whom to trust, and what to show; as it is now.
+/// The current PEM data: the trusted authorities and the client certificate.
 #[derive(Clone, PartialEq)]
 pub(in crate::client) struct Pems {
-    /// The authorities of the system if there is none.
+    /// `None` means the authorities of the system.
     pub(in crate::client) ca: Option<Pem>,
     /// A certificate chain and its key.
     pub(in crate::client) identity: Option<(Pem, Pem)>,
@@ -83,8 +84,10 @@ pub(in crate::client) fn server_tls(peer: &Peer, pems: &Pems) -> Result<Tls, Err
     Ok(Tls::new(tls, peer))
 }
 
-/// What a client shows of itself, if the two belong together. Whether it does is the server's to say: a
-/// certificate that can't be read here, as one of X.509 version 1, may do there.
+/// Loads a client certificate and checks that the key belongs to it.
+///
+/// Only the server decides whether the certificate is valid. A certificate that this code can't
+/// parse, such as X.509 version 1, may be valid for the server.
 fn identity(
     provider: &CryptoProvider,
     certificate: &Pem,
@@ -98,7 +101,7 @@ fn identity(
         pem::Error::NoItemsFound => {
             config_error(format!("{key}: holds no private key in PEM form"))
         }
-        // Its words would quote what it can't read.
+        // The message of this error would quote the data.
         _ => config_error(format!("{key}: is not valid PEM")),
     })?;
     let parsed = provider
@@ -123,9 +126,11 @@ fn identity(
     }
 }
 
-/// TLS to an `https` proxy, `host` as it stands in its URL. It is trusted for its own name, by the
-/// authorities of the system and the configured one; without the client certificate and `tls-server-name`,
-/// which are about the server. insecure-skip-tls-verify is for both.
+/// Returns the TLS settings for an `https` proxy. `host` is its host as written in the URL.
+///
+/// The certificate must match this host and be signed by an authority of the system or the
+/// configured one. The client certificate and `tls-server-name` apply only to the server.
+/// insecure-skip-tls-verify applies to both.
 pub(in crate::client) fn proxy_tls(
     host: &str,
     insecure: bool,
@@ -143,7 +148,7 @@ pub(in crate::client) fn proxy_tls(
     Ok(Tls::new(builder.with_no_client_auth(), &peer))
 }
 
-/// Trusts these authorities, or anybody if the peer is [insecure](Peer::new).
+/// Trusts these authorities, or any certificate if the peer is [insecure](Peer::new).
 fn trusting(
     peer: &Peer,
     authorities: impl FnOnce() -> Result<RootCertStore, Error>,
@@ -160,7 +165,8 @@ fn trusting(
     })
 }
 
-/// Always given to rustls: with two providers linked, its own choice is to panic.
+/// The provider is always set explicitly, because rustls panics if two providers are linked and it
+/// has to choose.
 fn provider() -> Result<Arc<CryptoProvider>, Error> {
     #[cfg(feature = "ring")]
     return Ok(Arc::new(rustls::crypto::ring::default_provider()));
@@ -202,7 +208,7 @@ fn authorities(pem: &Pem) -> Result<RootCertStore, Error> {
     Ok(roots)
 }
 
-/// The bundle of the system, where OpenSSL and Go look for it.
+/// Loads the bundle of the system from the paths that OpenSSL and Go use.
 fn system_authorities() -> Result<RootCertStore, Error> {
     const BUNDLES: [&str; 6] = [
         "/etc/ssl/certs/ca-certificates.crt",
@@ -225,8 +231,8 @@ fn system_authorities() -> Result<RootCertStore, Error> {
     }
 }
 
-/// insecure-skip-tls-verify: any certificate of any authority for any name, as long as the server has its
-/// key.
+/// insecure-skip-tls-verify: accepts any certificate of any authority for any name, as long as the
+/// server has its key.
 #[derive(Debug)]
 struct AcceptAny(Arc<CryptoProvider>);
 

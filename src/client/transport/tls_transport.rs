@@ -1,4 +1,4 @@
-//! TLS over whatever leads to the other side: a socket, or a tunnel through a proxy.
+//! TLS over a socket or over a tunnel through a proxy.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -14,10 +14,12 @@ use super::sizes::SMALL_INPUT;
 use super::tcp::{TcpTransport, free_input};
 use super::tls_config::Tls;
 
-/// What leads to the server: TCP, or a tunnel through a proxy, which may want TLS for itself.
+/// The connection to the server below TLS: a socket, or a tunnel through a proxy, which may use TLS
+/// with the proxy.
 pub(super) type Route = Either<TcpTransport, Box<TlsTransport<TcpTransport>>>;
 
-/// Blocks until both sides agree, for as long as is left to connect. `output` is how much is sent at once.
+/// Completes the handshake. Blocks for at most the time left to connect. `output` is the size of
+/// the output buffer.
 pub(super) fn handshake<T: Transport>(
     tls: &Tls,
     below: T,
@@ -35,7 +37,7 @@ pub(super) fn handshake<T: Transport>(
     })
 }
 
-/// To read and write with what is left of the time to connect.
+/// Wraps a transport for reads and writes that are limited by the time left to connect.
 pub(super) fn adapter<T: Transport>(
     transport: T,
     details: &ConnectionDetails<'_>,

@@ -10,7 +10,7 @@ use crate::object::Object;
 use crate::stop::{Done, Stop};
 use crate::threads::Owner;
 
-/// An informer whose type is forgotten.
+/// A [`SharedIndexInformer`] without its type parameter.
 pub(super) trait AnyInformer: Send + Sync {
     fn run(&self, stop: &Stop) -> Result<(), InformerError>;
     fn name(&self) -> &str;

@@ -16,7 +16,7 @@ use crate::sync::Mutex;
 use crate::threads::{Owner, Threads};
 use crate::wire::ListOptions;
 
-/// What all informers of a factory have in common.
+/// A builder for a [`SharedInformerFactory`]. Its settings apply to all informers of the factory.
 ///
 /// ```
 /// use k8s_informer::testing::ApiServer;
@@ -64,32 +64,35 @@ impl SharedInformerFactoryBuilder {
         }
     }
 
-    /// Handlers are told about everything once more in this period; never by default.
+    /// Sets the resync period: the interval at which handlers receive an update for every object in
+    /// the cache. By default there are no resyncs.
     pub fn resync(mut self, period: Duration) -> Self {
         self.common.reflector.resync_period = period;
         self
     }
 
-    /// The same for the informers of one resource, whatever the others' is (FA2).
+    /// Sets the resync period of the informers of one resource. It takes precedence over
+    /// [`resync`](Self::resync).
     pub fn resync_of(mut self, resource: GroupVersionResource, period: Duration) -> Self {
         self.resync.insert(resource, period);
         self
     }
 
-    /// Only objects of this namespace, and of others that are named; of all by default.
+    /// Restricts the factory to the objects of this namespace. Call it several times for several
+    /// namespaces. By default the factory covers all namespaces.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.scope = self.scope.namespace(namespace);
         self
     }
 
-    /// Which objects the informers are about that are asked for without a scope of their own. All by default.
+    /// Sets the scope of informers that are requested without a scope. The default is all objects.
     pub fn scope(mut self, scope: InformerScope) -> Self {
         self.scope = scope;
         self
     }
 
-    /// Changes the options of every LIST and WATCH, after the scope. Called for each request, with options
-    /// that are this request's own (FA9).
+    /// Sets a callback that changes the options of every LIST and WATCH. It runs for each request,
+    /// after the scope is applied, with a copy of the options that belongs to this request.
     pub fn tweak_list_options(
         mut self,
         tweak: impl Fn(&mut ListOptions) + Send + Sync + 'static,
@@ -98,24 +101,26 @@ impl SharedInformerFactoryBuilder {
         self
     }
 
-    /// How the reflectors go about it: page size, back-off, clock, the handler of watch errors. Sets the
-    /// resync period and the sizes of stacks, too.
+    /// Sets the options of the reflectors: page size, back-off, clock, watch error handler. This
+    /// also replaces the resync period set by [`resync`](Self::resync), and sets the stack sizes of
+    /// the threads.
     pub fn reflector_options(mut self, options: ReflectorOptions) -> Self {
         self.common.reflector = options;
         self
     }
 
-    /// What is between the reflectors and the caches.
+    /// Sets the kind of queue between the reflectors and the caches.
     pub fn queue(mut self, queue: InformerQueue) -> Self {
         self.common.queue = queue;
         self
     }
 
-    /// Sets the transform of all informers for `T`: it changes each object before it reaches the cache and the
-    /// handlers. client-go's `WithTransform`.
+    /// Sets the transform of all informers for `T`. It changes each object before the object
+    /// reaches the cache and the handlers. client-go's `WithTransform`.
     ///
-    /// Call it once for each type. To drop fields from the objects of every type, for example `managedFields`, use
-    /// [`ReflectorOptions::skip`], which does not decode them in the first place.
+    /// Call this method once for each type. To drop fields from the objects of every type, for
+    /// example `managedFields`, use [`ReflectorOptions::skip`]. Skipped fields are not decoded at
+    /// all.
     ///
     /// ```
     /// use k8s_informer::store::Transform;
@@ -144,22 +149,26 @@ impl SharedInformerFactoryBuilder {
         self
     }
 
-    /// Whether an object that was deleted and created again unseen is told as a deletion and an add; see
+    /// Sets whether an object that was deleted and created again unobserved is delivered as a
+    /// deletion and an add; see
     /// [`SharedIndexInformerOptions::recreation_as_delete_and_add`](crate::informer::SharedIndexInformerOptions::recreation_as_delete_and_add).
     pub fn recreation_as_delete_and_add(mut self, recreation_as_delete_and_add: bool) -> Self {
         self.common.recreation_as_delete_and_add = recreation_as_delete_and_add;
         self
     }
 
-    /// Has the informers tell how they stand: the provider is asked for each of them, under this name. Of
-    /// several informers of one resource, the first has metrics (ID2). See [`MetricsProvider`]; client-go's
-    /// `WithInformerName` and `SetInformerMetricsProvider`, which here is no matter of the whole process.
+    /// Publishes metrics of the factory's informers under this name. The factory requests the
+    /// metrics of each informer from `provider`. If several informers have the same resource, only
+    /// the first one has metrics.
+    ///
+    /// See [`MetricsProvider`]. client-go's `WithInformerName` and `SetInformerMetricsProvider`;
+    /// here the provider belongs to the factory, not to the process.
     pub fn metrics(mut self, name: InformerName, provider: Arc<dyn MetricsProvider>) -> Self {
         self.metrics = Some(FactoryMetrics::new(name, provider));
         self
     }
 
-    /// The factory.
+    /// Builds the factory.
     pub fn build(self) -> SharedInformerFactory {
         let Self {
             source,

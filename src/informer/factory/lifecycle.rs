@@ -1,4 +1,4 @@
-//! The life of a factory's informers: started together or later, waited for, stopped alone or together.
+//! The lifecycle of a factory's informers: start, wait for sync, stop one, shut down all.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,20 +15,23 @@ use crate::stop::{Done, Stop};
 use crate::threads::Owner;
 
 impl SharedInformerFactory {
-    /// Starts every informer that has not been started, each on a thread of its own, and does not wait (FA3).
-    /// Each ends when this `stop` is given, or with [`shutdown`](Self::shutdown). Call it again for
-    /// informers that were asked for later.
+    /// Starts every informer that has not been started, each on its own thread. Returns without
+    /// waiting for them to sync.
+    ///
+    /// An informer stops when `stop` is set or the factory is [shut down](Self::shutdown). To
+    /// start informers that were requested later, call this method again.
     ///
     /// # Errors
     ///
-    /// The factory was shut down; the system has no thread; or a namespace is not a DNS label or a resource
-    /// can't be part of a path ([`InformerError::InvalidScope`]): then none is started.
+    /// - The factory has been shut down.
+    /// - A namespace is not a DNS label, or a resource name cannot be part of a path
+    ///   ([`InformerError::InvalidScope`]). No informer is started in this case.
+    /// - The system has no threads left.
     pub fn start(&self, stop: &Stop) -> Result<(), InformerError> {
         let mut informers = self.factory.informers.lock();
         if informers.shut_down {
             return Err(shut_down());
         }
-        // All are checked before the first one starts.
         let mut waiting = informers
             .all
             .iter()
@@ -54,7 +57,8 @@ impl SharedInformerFactory {
         let (informer, Run { stop, ended }) = (Arc::clone(&entry.informer), run.clone());
         let factory = Arc::downgrade(&self.factory);
         let work = move || {
-            // One that fails will never sync: whoever waits is to know. One that somebody else runs may.
+            // A failed run never syncs: set `stop` so that waits return. An informer that is
+            // already running elsewhere may still sync.
             match panic::catch(|| informer.run(&stop)) {
                 Ok(Ok(())) => {}
                 Ok(Err(error @ InformerError::AlreadyStarted { .. })) => log::error!("{error}"),
@@ -67,7 +71,8 @@ impl SharedInformerFactory {
                     stop.stop();
                 }
             }
-            // Whoever waits for the end finds nothing of it: its cache, and the closures of an observer.
+            // Drop the informer before `ended` is set. After a wait, its cache and an observer's
+            // closures are gone.
             let forget = || {
                 let owner = informer.owner();
                 drop(informer);
@@ -93,11 +98,12 @@ impl SharedInformerFactory {
         Ok(())
     }
 
-    /// Blocks until every informer that was started has synced, or until `stop` is given (FA4).
+    /// Blocks until every started informer has synced, or until `stop` is set.
     ///
-    /// An informer that was requested after [`start`](Self::start) is not waited for until it is started, too: a
-    /// component that requests it late does not hold up the others. Its own
-    /// [`wait_for_sync`](SharedIndexInformer::wait_for_sync) reports that it was not started.
+    /// An informer that was requested after [`start`](Self::start) is not included until it is
+    /// started. A component that requests an informer late does not delay the others. That
+    /// informer's own [`wait_for_sync`](SharedIndexInformer::wait_for_sync) reports that it was not
+    /// started.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
@@ -118,16 +124,20 @@ impl SharedInformerFactory {
     ///
     /// # Errors
     ///
-    /// - `stop` is given, or the factory shut down, before: which informers have not synced, and what went
-    ///   wrong last with each.
-    /// - [`start`](Self::start) was never called: which informers were not started.
-    /// - An informer has synced, but the first list of one of its sources had at least two objects and none could
-    ///   be decoded: see [`Unsynced::undecodable`](crate::informer::Unsynced::undecodable).
+    /// - `stop` was set, the factory was shut down or an informer ended before all of them
+    ///   had synced. The error names the informers that have not synced, with the last error of
+    ///   each.
+    /// - [`start`](Self::start) was never called. The error names the informers that were not
+    ///   started.
+    /// - An informer has synced, but the first list of one of its sources had at least two objects
+    ///   and none of them could be decoded. See
+    ///   [`Unsynced::undecodable`](crate::informer::Unsynced::undecodable).
     pub fn wait_for_cache_sync(&self, stop: &Stop) -> Result<(), SyncError> {
         self.wait_for_cache_sync_with(stop, SyncOptions::new())
     }
 
-    /// As [`wait_for_cache_sync`](Self::wait_for_cache_sync), with a timeout or other [`SyncOptions`].
+    /// Like [`wait_for_cache_sync`](Self::wait_for_cache_sync), with a timeout or other
+    /// [`SyncOptions`].
     ///
     /// ```
     /// use k8s_informer::testing::{ApiServer, Fault};
@@ -153,7 +163,8 @@ impl SharedInformerFactory {
     ///
     /// # Errors
     ///
-    /// As there, and when the options end the wait.
+    /// Fails like [`wait_for_cache_sync`](Self::wait_for_cache_sync), and when the options end the
+    /// wait.
     pub fn wait_for_cache_sync_with(
         &self,
         stop: &Stop,
@@ -164,7 +175,8 @@ impl SharedInformerFactory {
             let informers = self.factory.informers.lock();
             let entries = informers.all.values();
             let all = entries.map(|entry| (Arc::clone(&entry.informer), entry.run.clone()));
-            // Once `start` was called, what is requested later is waited for by those who start it.
+            // After a call of `start`, an informer that was requested later is left to the
+            // component that starts it.
             all.filter(|(_, run)| run.is_some() || !informers.start_called)
                 .partition(|(_, run)| run.is_some())
         };
@@ -212,12 +224,14 @@ impl SharedInformerFactory {
         Err(SyncError::new(unsynced, end))
     }
 
-    /// Stops one informer and waits until its threads have ended, and forgets it: who asks for it again gets
-    /// a new one. One that was not started is only forgotten, one that is not the factory's is left alone.
-    /// There is no such thing in client-go (FA6).
+    /// Stops one informer, waits until its threads have ended, and removes it from the factory. The
+    /// next request for the same source creates a new informer. client-go has no counterpart.
     ///
-    /// Called from within one of the informer's callbacks, or from a callback that one of these waits for, it
-    /// stops the informer, logs a warning and returns `false` without waiting.
+    /// An informer that was not started is only removed. An informer of another factory is left
+    /// alone.
+    ///
+    /// If you call this method from one of the informer's callbacks, or from a callback that one of
+    /// these waits for, it stops the informer, logs a warning and returns `false` without waiting.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
@@ -231,8 +245,8 @@ impl SharedInformerFactory {
     /// factory.start(&stop)?;
     /// assert!(factory.stop_informer(&pods));
     /// assert!((pods.is_stopped(), namespaces.is_stopped()) == (true, false));
-    /// factory.informer::<Pod>(); // A new one,
-    /// factory.start(&stop)?; // and here it begins.
+    /// factory.informer::<Pod>(); // A new informer ...
+    /// factory.start(&stop)?; // ... which starts here.
     /// factory.wait_for_cache_sync(&stop)?;
     /// # factory.shutdown();
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -241,7 +255,7 @@ impl SharedInformerFactory {
         self.end_one(informer.owner(), |_| true)
     }
 
-    /// Starts an informer that is observed, if nobody has.
+    /// Starts an observed informer unless it is already started.
     pub(super) fn start_observed(&self, owner: Owner) -> Result<(), InformerError> {
         let mut informers = self.factory.informers.lock();
         if informers.shut_down {
@@ -257,7 +271,7 @@ impl SharedInformerFactory {
                 self.start_one(entry, &Stop::new())
             }
             Some(_) => Ok(()),
-            // Somebody has stopped it since.
+            // `stop_informer` has removed it since it was requested.
             None => Err(InformerError::Stopped {
                 name: "informer".into(),
                 what: "it is not observed",
@@ -265,7 +279,8 @@ impl SharedInformerFactory {
         }
     }
 
-    /// An observation of this informer is over. With the last one it ends, unless somebody else has it.
+    /// Ends one observation of an informer. The informer ends with its last observation, unless it
+    /// was also requested in another way. Returns whether all threads that had to end have ended.
     pub(super) fn unobserve(&self, owner: Owner) -> bool {
         self.end_one(owner, |entry| {
             entry.observations -= 1;
@@ -273,7 +288,8 @@ impl SharedInformerFactory {
         })
     }
 
-    /// Ends and forgets the informer with this owner, if `ends` says so; whether it has ended then.
+    /// Stops and removes the informer with this owner if `ends` returns true. Returns false only if
+    /// it stopped the informer without waiting for its threads.
     fn end_one(&self, owner: Owner, ends: impl FnOnce(&mut Entry) -> bool) -> bool {
         let mut retired = None;
         let entry = {
@@ -315,11 +331,12 @@ impl SharedInformerFactory {
         true
     }
 
-    /// Stops every informer that the factory started and waits until all their threads have ended; nothing
-    /// can be started after. A callback that is running is waited for.
+    /// Stops every informer that the factory started, and waits until all their threads have ended,
+    /// including running callbacks. The factory cannot start informers afterwards.
     ///
-    /// Called from within a callback of one of its own informers, or from a callback that one of these waits
-    /// for, it stops them, logs a warning and returns `false` without waiting.
+    /// If you call this method from a callback of one of the factory's informers, or from a
+    /// callback that one of these waits for, it stops the informers, logs a warning and returns
+    /// `false` without waiting.
     pub fn shutdown(&self) -> bool {
         let owners = self.stop_all();
         Owner::wait_for(&owners, || self.factory.join())
@@ -327,7 +344,7 @@ impl SharedInformerFactory {
             .is_ok()
     }
 
-    /// As [`shutdown`](Self::shutdown), but waits no longer than this.
+    /// Like [`shutdown`](Self::shutdown), but waits at most for `timeout`.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
@@ -345,7 +362,7 @@ impl SharedInformerFactory {
     ///     finished.recv().ok();
     /// }))?;
     /// factory.start(&Stop::new())?;
-    /// begun.recv()?; // A callback that takes its time.
+    /// begun.recv()?; // The callback blocks.
     /// let error = factory.shutdown_timeout(Duration::from_secs(1)).unwrap_err();
     /// assert_eq!(error.to_string(), "after 1s these threads had not ended: handler-1 run");
     /// drop(finish);
@@ -356,7 +373,8 @@ impl SharedInformerFactory {
     ///
     /// # Errors
     ///
-    /// [`ShutdownError`]. Everything has been told to stop all the same, and it can be called again.
+    /// Returns a [`ShutdownError`] if it did not wait until all threads had ended. All informers
+    /// stop in any case. You can call the method again.
     pub fn shutdown_timeout(&self, timeout: Duration) -> Result<(), ShutdownError> {
         let deadline = Instant::now().checked_add(timeout);
         let owners = self.stop_all();
@@ -372,7 +390,8 @@ impl SharedInformerFactory {
         }
     }
 
-    /// Waits until all threads have ended, or until this time; the names of those that have not.
+    /// Waits until all threads have ended or the deadline is reached. Returns the names of the
+    /// threads that are still running.
     fn join_until(&self, deadline: Option<Instant>) -> Vec<String> {
         let running: Vec<_> = {
             let informers = self.factory.informers.lock();
@@ -386,7 +405,7 @@ impl SharedInformerFactory {
         for (informer, ended) in running {
             if !ended.wait_until(deadline, &never) {
                 match informer.running_threads() {
-                    // Its run is about to return.
+                    // No thread is left, but the run has not returned yet.
                     threads if threads.is_empty() => {
                         stuck.push(format!("{} process", informer.name()));
                     }
@@ -401,12 +420,12 @@ impl SharedInformerFactory {
         stuck
     }
 
-    /// Whether it was shut down: it starts nothing any more.
+    /// Whether the factory was shut down. It starts no informers after that.
     pub fn is_shut_down(&self) -> bool {
         self.factory.informers.lock().shut_down
     }
 
-    /// Stops everything, and returns whose threads are to end.
+    /// Signals all informers to stop. Returns the owners of the threads that have to end.
     fn stop_all(&self) -> Vec<Owner> {
         let (stops, owners): (Vec<Stop>, Vec<Owner>) = {
             let mut informers = self.factory.informers.lock();
@@ -424,7 +443,7 @@ impl SharedInformerFactory {
 }
 
 impl Factory {
-    /// Lets go of these of the informers that were stopped alone.
+    /// Drops the matching entries among the informers that were stopped individually.
     fn forget(&self, which: impl Fn(&Entry) -> bool) {
         let forgotten: Vec<_> = {
             self.informers
@@ -433,7 +452,7 @@ impl Factory {
                 .extract_if(.., |entry| which(entry))
                 .collect()
         };
-        // Not under the lock: handlers may go with them, and their destructors are a user's code.
+        // Not under the lock: this may drop handlers, and their destructors are user code.
         drop(forgotten);
     }
 }
@@ -451,7 +470,7 @@ fn shut_down() -> InformerError {
     }
 }
 
-/// A factory that nobody holds any more stops what it started, and does not wait.
+/// Dropping the last clone of a factory stops its informers without waiting for them.
 impl Drop for Factory {
     fn drop(&mut self) {
         for entry in self.informers.lock().all.values() {
@@ -462,20 +481,24 @@ impl Drop for Factory {
     }
 }
 
-/// Why a shutdown did not wait until every thread had ended.
+/// The error of a shutdown that did not wait until every thread had ended.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ShutdownError {
-    /// Some threads have not ended.
+    /// The timeout elapsed before all threads had ended.
     TimedOut {
-        /// How long it waited.
+        /// The timeout.
         after: Duration,
-        /// Their names: of reflectors and process loops, which are stuck in a transform or an index
-        /// function, or else, as these end first, of handlers that are in a callback.
+        /// The names of the threads that are still running.
+        ///
+        /// The reflectors and process loops of an informer end before its handlers. If one of them
+        /// is still running, the list has these threads only: they are in user code such as a
+        /// transform or an index function. Otherwise the list has the handlers that are in a
+        /// callback.
         stuck: Vec<String>,
     },
-    /// It was called from within a callback of one of the informers, or from a callback that one of these
-    /// waits for. To wait would have been to wait forever.
+    /// The shutdown was called from a callback of one of the informers, or from a callback that one
+    /// of these waits for. Waiting would have blocked forever.
     FromWithin,
 }
 

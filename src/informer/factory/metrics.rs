@@ -5,12 +5,13 @@ use super::Identity;
 use crate::metrics::{InformerMetrics, InformerName, MetricsProvider, ReservedMetrics};
 use crate::sync::Mutex;
 
-/// Whom a factory's informers tell how they stand.
+/// The metrics of a factory's informers.
 pub(super) struct FactoryMetrics {
     name: InformerName,
     provider: Arc<dyn MetricsProvider>,
-    /// Who is told. If two threads make the same informer at once, one of which is then forgotten, they get
-    /// the same: else the one that stays could be the one without. The provider is asked under it.
+    /// The metrics in use. If two threads create the same informer at once and one of the two is
+    /// dropped, both get the same metrics. Otherwise the remaining one could be the one without.
+    /// The provider is called under this lock.
     given: Mutex<HashMap<Identity, Weak<ReservedMetrics>>>,
 }
 
@@ -23,11 +24,11 @@ impl FactoryMetrics {
         }
     }
 
-    /// Whom an informer that is being made tells.
+    /// Returns the metrics of an informer that is being created.
     pub(super) fn of(&self, informer: &Identity) -> Option<Arc<dyn InformerMetrics>> {
         let mut problems = Vec::new();
         let metrics = self.find(informer, &mut problems);
-        // Under no lock: a logger is user code, and may ask the factory for an informer.
+        // Not under the lock: a logger is user code and may request an informer from the factory.
         problems.iter().for_each(|problem| log::error!("{problem}"));
         metrics
     }
@@ -52,7 +53,8 @@ impl FactoryMetrics {
         Some(metrics)
     }
 
-    /// The informer has been told to end, and is forgotten: it tells nothing more, and the next one may.
+    /// Detaches the metrics of an informer that was stopped and removed, so that the next informer
+    /// of the same resource can have metrics.
     pub(super) fn retire(&self, informer: &Identity) {
         let retired = { self.given.lock().remove(informer) };
         if let Some(metrics) = retired.and_then(|metrics| metrics.upgrade()) {

@@ -1,4 +1,4 @@
-//! Many informers: one for each kind and scope, shared by all who ask, started and stopped together.
+//! Factories: one shared informer per kind and scope, started and stopped together.
 
 mod any_informer;
 mod builder;
@@ -35,10 +35,11 @@ pub use builder::SharedInformerFactoryBuilder;
 pub use lifecycle::ShutdownError;
 pub use observe::{Observation, Observe, observe};
 
-/// One informer for each kind of objects and each scope, shared by all who ask for it. client-go's
+/// Creates and shares informers: one for each kind of object and scope. client-go's
 /// `SharedInformerFactory`.
 ///
-/// Clones are the same factory. When the last one is dropped, what it started is stopped, and not waited for.
+/// Clones refer to the same factory. Dropping the last clone stops the informers that the factory
+/// started, without waiting for them.
 ///
 /// ```
 /// use k8s_informer::testing::ApiServer;
@@ -65,35 +66,35 @@ pub struct SharedInformerFactory {
 
 struct Factory {
     source: Arc<dyn ListerWatcherSource>,
-    /// Of informers that are asked for without one.
+    /// The scope of informers that are requested without one.
     scope: InformerScope,
     tweak_list_options: Option<Arc<TweakListOptions>>,
     common: Common,
-    /// The resync periods of single resources.
+    /// The resync periods that differ from the common one, by resource.
     resync: HashMap<GroupVersionResource, Duration>,
-    /// Who is told how the informers stand, if anybody is.
     metrics: Option<FactoryMetrics>,
-    /// Which informers there are, and whether the factory was shut down. Nothing blocks under it.
+    /// The informers, and whether the factory was shut down. No blocking call is made under this
+    /// lock.
     informers: Mutex<Informers>,
-    /// The threads on which informers run.
+    /// The threads that run informers.
     threads: Threads,
 }
 
-/// The options that all informers of a factory begin with.
+/// The initial options of all informers of a factory.
 #[derive(Default)]
 struct Common {
     reflector: ReflectorOptions,
     queue: InformerQueue,
     recreation_as_delete_and_add: bool,
-    /// The [`Transform<T>`] of each type.
+    /// A [`Transform<T>`] for each type `T`.
     transforms: HashMap<TypeId, Box<dyn Any + Send + Sync>>,
 }
 
 #[derive(Default)]
 struct Informers {
     all: HashMap<Identity, Entry>,
-    /// Those that were stopped alone and are forgotten, till they have ended: a shutdown waits for them,
-    /// too.
+    /// The informers that were stopped individually and are no longer in `all`. A shutdown waits
+    /// for them until they have ended.
     stopping: Vec<Entry>,
     /// Whether [`start`](SharedInformerFactory::start) was called.
     start_called: bool,
@@ -101,20 +102,20 @@ struct Informers {
 }
 
 impl Informers {
-    /// What runs, or has not ended.
+    /// The informers that were started, with their runs.
     fn running(&self) -> impl Iterator<Item = (&Arc<dyn AnyInformer>, &Run)> {
         let entries = self.all.values().chain(&self.stopping);
         entries.filter_map(|entry| Some((&entry.informer, entry.run.as_ref()?)))
     }
 }
 
-/// What makes two informers of a factory one (FA1).
+/// Two requests for an informer with equal identities get the same informer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Identity {
     type_id: TypeId,
     resource: GroupVersionResource,
     scope: InformerScope,
-    /// Not 0 for one that is shared with nobody.
+    /// 0 for a shared informer; a unique number for an informer that is not shared.
     exclusive: u64,
 }
 
@@ -128,7 +129,7 @@ impl Identity {
         }
     }
 
-    /// Checks what would otherwise fail every request of the informer.
+    /// Checks the names in request paths. An invalid name would make every request fail.
     fn check(&self, entry: &Entry) -> Result<(), InformerError> {
         let checked = self
             .scope
@@ -143,45 +144,48 @@ impl Identity {
 
 struct Entry {
     informer: Arc<dyn AnyInformer>,
-    /// Whether somebody has it who is no observation: it then stays when the last one ends.
+    /// Whether the informer was requested other than for an observation. Then it stays when the
+    /// last observation ends.
     is_asked_for: bool,
-    /// How many observations it has.
+    /// The number of observations.
     observations: usize,
-    /// Once it has been started.
+    /// `None` until the informer is started.
     run: Option<Run>,
 }
 
-/// The run of an informer on a thread of the factory's.
+/// The run of an informer on one of the factory's threads.
 #[derive(Clone)]
 struct Run {
-    /// Ends it.
+    /// Ends the run.
     stop: Stop,
     ended: Done,
 }
 
 impl SharedInformerFactory {
-    /// A factory whose informers talk to this client, or to any other source of lister-watchers.
+    /// Returns a builder for a factory. `source` is a client, or any other source of
+    /// lister-watchers.
     pub fn builder(source: impl ListerWatcherSource + 'static) -> SharedInformerFactoryBuilder {
         SharedInformerFactoryBuilder::new(Arc::new(source))
     }
 
-    /// Returns the informer for a type, in the scope of the factory, with an index by namespace (FA1, FA8). Equal
+    /// Returns the informer for a type in the factory's scope, with an index by namespace. Equal
     /// requests return the same informer.
     ///
-    /// The informer runs once the factory is [started](Self::start). To run an informer requested after that, call
-    /// `start` again. This is short for `informer_of(Source::of::<T>())`.
+    /// The informer runs once the factory is [started](Self::start). To run an informer that you
+    /// request later, call `start` again. This method is short for
+    /// `informer_of(Source::of::<T>())`.
     pub fn informer<T: Resource + DeserializeOwned>(&self) -> SharedIndexInformer<T> {
         self.informer_of(Source::of::<T>())
     }
 
-    /// Returns the informer for a resource chosen at run time, in the scope of the factory (FA7). This is short for
-    /// `informer_of(Source::dynamic(resource))`.
+    /// Returns the informer for a resource chosen at run time, in the factory's scope. This method
+    /// is short for `informer_of(Source::dynamic(resource))`.
     pub fn dynamic(&self, resource: GroupVersionResource) -> SharedIndexInformer<DynamicObject> {
         self.informer_of(Source::dynamic(resource))
     }
 
-    /// Returns the informer for a [`Source`]: a type and a scope. Each different type or scope has its own informer,
-    /// with its own list, watch and cache.
+    /// Returns the informer for a [`Source`]: a type and a scope. Each combination of type,
+    /// resource and scope has its own informer, with its own list, watch and cache.
     ///
     /// ```
     /// use k8s_informer::informer::{InformerScope, Source};
@@ -208,8 +212,9 @@ impl SharedInformerFactory {
         })
     }
 
-    /// Returns the informer for a type, and creates it with `new` if there is none yet. `new` receives the source of
-    /// lister-watchers and the options that the factory would use. client-go's `InformerFor`.
+    /// Returns the informer for a type, and calls `new` to create it if it does not exist. `new`
+    /// receives the source of lister-watchers and the options that the factory would use.
+    /// client-go's `InformerFor`.
     ///
     /// ```
     /// use k8s_informer::informer::InformerQueue;
@@ -239,10 +244,11 @@ impl SharedInformerFactory {
         })
     }
 
-    /// Finds a resource by its kind or by a name that kubectl takes: `deployments.apps`, `deploy`, `Deployment`,
-    /// `Deployment.v1.apps`.
+    /// Finds a resource by its kind or by a name that kubectl accepts: `deployments.apps`,
+    /// `deploy`, `Deployment`, `Deployment.v1.apps`.
     ///
-    /// Blocks while the client requests the server's discovery document, which it caches.
+    /// Blocks while the client requests the server's discovery document. The client caches the
+    /// document.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
@@ -261,15 +267,15 @@ impl SharedInformerFactory {
     ///
     /// # Errors
     ///
-    /// Returns an error for which [`is_no_match`](Error::is_no_match) holds if there is no such resource, with similar
-    /// names; and any other error if the resource cannot be listed and watched, if the request fails, or if the factory
-    /// was not built with a client.
+    /// If there is no such resource, returns an error for which [`is_no_match`](Error::is_no_match)
+    /// is true; its message lists similar names. Returns other errors if the resource cannot be
+    /// listed and watched, if the request fails, or if the factory was not built with a client.
     pub fn find_resource(&self, name: &str, stop: &Stop) -> Result<GroupVersionResource, Error> {
         self.factory.source.find_resource(name, stop)
     }
 
-    /// Returns the informer for a source; `new` creates it if there is none. `exclusive` is not 0 for an informer that
-    /// nothing else shares.
+    /// Returns the informer for a source. If there is none, `new` creates it. `exclusive` is not 0
+    /// for an informer that is not shared.
     fn informer_or<T: Object + DeserializeOwned>(
         &self,
         source: &Source<T>,
@@ -294,7 +300,7 @@ impl SharedInformerFactory {
         } {
             return informer;
         }
-        // Made under no lock: it may be a user's code that makes it, and ask for another.
+        // Not under the lock: `new` may be user code, which may request another informer.
         let informer = new(factory, factory.options(&identity, source.kind.clone()));
         let there = {
             let mut informers = factory.informers.lock();
@@ -305,13 +311,14 @@ impl SharedInformerFactory {
                 run: None,
             }))
         };
-        // If somebody was faster, this one goes, with what its maker put into it: not under the lock.
+        // If another thread was faster, this informer is dropped here, with all that user code put
+        // into it. Not under the lock.
         there.unwrap_or(informer)
     }
 }
 
 impl Factory {
-    /// Waits until all threads have ended. Then the name of the metrics is free for another factory (ID3).
+    /// Waits until all threads have ended. Then another factory can use the name of the metrics.
     fn join(&self) {
         self.threads.join();
         if let Some(metrics) = &self.metrics {
@@ -353,7 +360,7 @@ impl Factory {
         }
     }
 
-    /// The source with the scope that applies.
+    /// Returns the source with the factory's scope if it has no scope.
     fn resolved<T>(&self, mut source: Source<T>) -> Source<T> {
         source.scope.get_or_insert_with(|| self.scope.clone());
         source

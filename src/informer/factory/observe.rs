@@ -20,11 +20,12 @@ use crate::reflector::{ListerWatcherSource, ReflectorStatus, WatchErrorHandler};
 use crate::stop::{Done, Stop};
 use crate::store::Lister;
 
-/// Observes the objects of a type: set closures for added, modified and deleted objects, and
-/// [start](Observe::start). It creates and runs an informer, which ends with the returned [`Observation`].
+/// Observes the objects of a type. Set closures for added, modified and deleted objects, and call
+/// [`start`](Observe::start). It creates and runs an informer, which ends with the returned
+/// [`Observation`].
 ///
-/// Each call has its own connection and cache. To share them between observers, or to observe other [sources](Source)
-/// than a type, use [`SharedInformerFactory::observe`].
+/// Each call has its own connection and cache. To share them between observers, or to observe
+/// [sources](Source) other than a type, use [`SharedInformerFactory::observe`].
 ///
 /// ```
 /// use k8s_informer::testing::ApiServer;
@@ -57,11 +58,12 @@ pub fn observe<T: Resource + DeserializeOwned>(
 }
 
 impl SharedInformerFactory {
-    /// Observes the objects of a [`Source`], as [`observe`] does. Observations with equal sources share one informer,
-    /// also with callers of [`informer_of`](Self::informer_of).
+    /// Observes the objects of a [`Source`], like [`observe`]. Observations with equal sources
+    /// share one informer, also with callers of [`informer_of`](Self::informer_of).
     ///
-    /// An observation starts its informer itself. The informer ends with its last observation, or with the factory; an
-    /// informer that was also requested by `informer_of` stays until the factory ends.
+    /// An observation starts its informer automatically. The informer ends with its last
+    /// observation or with the factory. An informer that was also requested with `informer_of`
+    /// stays until the factory ends.
     ///
     /// ```
     /// use k8s_informer::informer::{InformerScope, Source};
@@ -101,14 +103,15 @@ impl SharedInformerFactory {
     }
 }
 
-/// What is observed, and what to do: made by [`observe`], begun by [`start`](Self::start).
+/// A builder for an [`Observation`]. Create it with [`observe`] and finish with
+/// [`start`](Self::start).
 ///
-/// **Threads.** Those of an informer (one that reflects, one that processes), and two more that call the
-/// closures, unless they are called [inline](Self::inline).
+/// **Threads.** An observation uses the threads of an informer (a reflector and a process loop),
+/// and two more threads that call the closures, unless it is [inline](Self::inline).
 #[must_use = "nothing is observed before it is started"]
 pub struct Observe<T> {
     factory: SharedInformerFactory,
-    /// Whether nobody else uses it.
+    /// Whether the factory was created for this observation only.
     owns_factory: bool,
     source: Source<T>,
     observer: HandlerFuncs<T>,
@@ -118,13 +121,14 @@ pub struct Observe<T> {
 }
 
 impl<T: Object + DeserializeOwned> Observe<T> {
-    /// Only these objects, instead of all, or of the factory's own scope.
+    /// Restricts the observation to this scope. It replaces the factory's scope.
     pub fn scope(mut self, scope: InformerScope) -> Self {
         self.source = self.source.scope(scope);
         self
     }
 
-    /// What to do when an object appears, or is there already.
+    /// Sets the closure for added objects. It is also called for the objects that exist when the
+    /// observation starts.
     pub fn on_added(self, mut on_added: impl FnMut(&Arc<T>) + Send + 'static) -> Self {
         Self {
             observer: self.observer.on_add(move |object, _| on_added(object)),
@@ -132,7 +136,7 @@ impl<T: Object + DeserializeOwned> Observe<T> {
         }
     }
 
-    /// What to do when an object has changed: how it was, and how it is.
+    /// Sets the closure for modified objects. It receives the old and the new state.
     pub fn on_modified(self, on_modified: impl FnMut(&Arc<T>, &Arc<T>) + Send + 'static) -> Self {
         Self {
             observer: self.observer.on_update(on_modified),
@@ -140,7 +144,7 @@ impl<T: Object + DeserializeOwned> Observe<T> {
         }
     }
 
-    /// What to do when an object is gone.
+    /// Sets the closure for deleted objects.
     pub fn on_deleted(self, on_deleted: impl FnMut(&Deleted<T>) + Send + 'static) -> Self {
         Self {
             observer: self.observer.on_delete(on_deleted),
@@ -148,7 +152,7 @@ impl<T: Object + DeserializeOwned> Observe<T> {
         }
     }
 
-    /// What to do whatever happens, after what the other closures do.
+    /// Sets a closure for every notification. It runs after the closure for the specific change.
     pub fn on_event(self, on_event: impl FnMut(&Notification<T>) + Send + 'static) -> Self {
         Self {
             observer: self.observer.on_event(on_event),
@@ -156,11 +160,14 @@ impl<T: Object + DeserializeOwned> Observe<T> {
         }
     }
 
-    /// Called with each failure to list or watch, and for each object that cannot be decoded.
+    /// Sets a callback for failures to list or watch, and for objects that cannot be decoded.
     ///
-    /// The observation retries after every failure, so this is for messages and metrics: without a logger and
-    /// without this callback, a program that may not list shows nothing. The callback runs on the reflector's
-    /// thread and delays it; with several namespaces, several threads call it. Failures are logged all the same.
+    /// The observation retries after every failure, so use this callback for messages and metrics.
+    /// Without a logger and without this callback, a program that is not allowed to list reports
+    /// nothing. Failures are logged even if you set the callback.
+    ///
+    /// The callback runs on the reflector's thread and delays it. With several namespaces, several
+    /// threads call it.
     ///
     /// ```
     /// use k8s_informer::testing::{ApiServer, Fault};
@@ -184,33 +191,38 @@ impl<T: Object + DeserializeOwned> Observe<T> {
         self
     }
 
-    /// Calls the closures on the thread that keeps the cache, instead of a thread of their own: two threads
-    /// fewer, and the cache never gets ahead of what they know; but while one of them runs nothing else
-    /// happens. Such an observation has its informer for itself, and the closures must not add or remove
-    /// handlers of [it](Observation::informer): that would wait for them.
+    /// Calls the closures on the thread that updates the cache, instead of on a separate thread.
+    /// This saves two threads. With the default queue, the cache is never ahead of the notification
+    /// that a closure receives. While a closure runs, the informer processes nothing else.
+    ///
+    /// An inline observation does not share its informer. The closures must not add handlers to
+    /// [the informer](Observation::informer) or remove them: the call would wait for the closure
+    /// and block forever.
     pub fn inline(mut self) -> Self {
         self.inline = true;
         self
     }
 
-    /// What becomes of the events that wait for the closures, if they have a thread of their own.
+    /// Sets the buffer of notifications that wait for the closures. An [inline](Self::inline)
+    /// observation has no buffer.
     pub fn buffer(mut self, buffer: HandlerBuffer) -> Self {
         self.options.buffer = buffer;
         self
     }
 
-    /// What the observation is called in logs and in the names of its threads.
+    /// Sets the name of the observation in logs and in the names of its threads. An
+    /// [inline](Self::inline) observation ignores it.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.options.name = name.into();
         self
     }
 
-    /// Begins: lists, watches, calls. It does not wait for anything.
+    /// Starts the observation. Returns at once, without waiting for the initial list.
     ///
     /// # Errors
     ///
-    /// The factory was shut down, the system has no threads, or the scope or the resource has a name that
-    /// can't be requested ([`InformerError::InvalidScope`]).
+    /// The factory was shut down, the system has no threads left, or a name in the scope or the
+    /// resource cannot be part of a request ([`InformerError::InvalidScope`]).
     pub fn start(self) -> Result<Observation<T>, InformerError> {
         static EXCLUSIVE: AtomicU64 = AtomicU64::new(1);
         let Self {
@@ -238,7 +250,7 @@ impl<T: Object + DeserializeOwned> Observe<T> {
         let informer = factory.informer_or(&source, exclusive, true, |factory, options| {
             factory.make(&source, options, inline)
         });
-        // From here on a failure takes it back.
+        // From here on, dropping the observation undoes all steps after a failure.
         let errors = on_error.map(|on_error| informer.on_error(move |error| on_error(error)));
         let mut observation = Observation {
             factory,
@@ -271,39 +283,44 @@ impl<T> fmt::Debug for Observe<T> {
     }
 }
 
-/// Objects being observed. It ends, and every thread that it needed is joined, when it is
-/// [stopped](Self::stop) or dropped.
+/// A running observation. When it is [stopped](Self::stop) or dropped, it ends and joins every
+/// thread that it needed.
 #[must_use = "dropping it ends the observation"]
 pub struct Observation<T: Object + DeserializeOwned> {
     factory: SharedInformerFactory,
     owns_factory: bool,
     informer: SharedIndexInformer<T>,
-    /// `None` if it is inline.
+    /// `None` for an inline observation.
     handler: Option<HandlerRegistration>,
     _errors: Option<ErrorSubscription>,
     is_over: bool,
 }
 
 impl<T: Object + DeserializeOwned> Observation<T> {
-    /// The objects, for reading: as new as what was told last, or newer.
+    /// Returns read access to the observed objects. They are at least as new as the last delivered
+    /// notification.
     pub fn lister(&self) -> Lister<T> {
         self.informer.lister()
     }
 
-    /// Happens when the closures have been called for everything that was there at first.
+    /// Returns a [`Done`] that is set when the closures have been called for all objects of the
+    /// initial list.
     pub fn synced(&self) -> &Done {
         self.handler
             .as_ref()
             .map_or(self.informer.synced(), HandlerRegistration::synced)
     }
 
-    /// Blocks until it [has synced](Self::synced), so until all closures have been called, until `stop` is
-    /// given, until the informer has ended, or until the options say so: a timeout, `None`, or
-    /// [`SyncOptions`]. Not to be called from within one of the closures.
+    /// Blocks until the closures have been called for all objects of the initial list.
+    ///
+    /// The wait also ends when `stop` is set, when the informer ends, or as `options` require: a
+    /// timeout, `None`, or [`SyncOptions`]. Do not call this method from one of the closures.
     ///
     /// # Errors
     ///
-    /// If it has not synced then; the error says what went wrong last.
+    /// Fails if the observation has not synced when the wait ends; the error has the last failure.
+    /// Also fails if the first list could not be decoded, like
+    /// [`SharedIndexInformer::wait_for_sync`].
     pub fn wait_for_sync(
         &self,
         stop: &Stop,
@@ -312,13 +329,13 @@ impl<T: Object + DeserializeOwned> Observation<T> {
         self.informer.wait_for(self.synced(), stop, options.into())
     }
 
-    /// How it stands with the server.
+    /// Returns the status of the reflector: what it does, and its last error.
     pub fn status(&self) -> ReflectorStatus {
         self.informer.status()
     }
 
-    /// How many events wait for the closures, and how these have fared. Nothing is counted if they are called
-    /// [inline](Observe::inline): nothing waits then.
+    /// Returns statistics of the closures, for example the number of notifications that wait for
+    /// them. For an [inline](Observe::inline) observation, all counts are zero.
     pub fn stats(&self) -> HandlerStats {
         self.handler
             .as_ref()
@@ -326,9 +343,12 @@ impl<T: Object + DeserializeOwned> Observation<T> {
             .unwrap_or_default()
     }
 
-    /// The informer behind it: to add an index, or to wait for a version. It ends with the observation,
-    /// whoever has a clone of it, unless others observe by it or have [asked for
-    /// it](SharedInformerFactory::informer).
+    /// Returns the informer of the observation, for example to add an index or to wait for a
+    /// version.
+    ///
+    /// The informer ends with the observation, even if clones of it exist. It continues if other
+    /// observations share it or if it was also [requested from the
+    /// factory](SharedInformerFactory::informer).
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
@@ -351,9 +371,12 @@ impl<T: Object + DeserializeOwned> Observation<T> {
         &self.informer
     }
 
-    /// Ends it: no closure is called any more, and every thread that it needed has ended. A closure that is
-    /// being called is waited for; from within one it ends as soon as that returns, and the answer is
-    /// `false`.
+    /// Ends the observation. When this method returns, the closures are not called any more and
+    /// every thread that the observation needed has ended. The method waits for a closure that is
+    /// running.
+    ///
+    /// If you call it from within a closure, it returns `false` at once. The observation ends as
+    /// soon as the closure returns.
     pub fn stop(mut self) -> bool {
         self.end()
     }

@@ -6,17 +6,21 @@ use crate::object::Deleted;
 use crate::stop::{Stop, Subscription};
 use crate::sync::channel::{self, Receiver, Select, Sender};
 
-/// A handler that sends every event into a channel, for who would rather receive than be called: in a
-/// `select!` with other channels, or on a thread of his own.
+/// A handler that sends every notification into a channel. Use it to receive notifications in a
+/// `select!` with other channels, or on your own thread.
 ///
-/// The channel has room for as many events as you say, for none if zero: then each is handed over. What it
-/// has no room for waits in the handler's [buffer](crate::handler::HandlerOptions::buffer), where it is counted, and
-/// merged if you like. The channel ends when the handler is removed or the informer stops, after what is in
-/// it; whoever waits for the channel then goes on. If the receiver is dropped the events are, too.
+/// The channel holds up to `capacity` notifications. With a capacity of zero, each notification is
+/// handed directly to the receiver. Further notifications wait in the handler's
+/// [buffer](crate::handler::HandlerOptions::buffer), which counts them and can coalesce them.
 ///
-/// The handler [is synced](crate::handler::HandlerRegistration::synced) when the whole initial list is in the channel.
+/// When the handler is removed or the informer stops, the channel closes after its remaining
+/// notifications, and a blocked receiver returns. If you drop the receiver, all further
+/// notifications are dropped.
 ///
-/// The receiver is one of [crossbeam](crate::crossbeam_channel)'s, whose `select!` takes it.
+/// The handler [is synced](crate::handler::HandlerRegistration::synced) when the whole initial list
+/// has been sent into the channel.
+///
+/// The receiver is a [crossbeam](crate::crossbeam_channel) receiver and works with its `select!`.
 ///
 /// ```
 /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
@@ -47,12 +51,12 @@ use crate::sync::channel::{self, Receiver, Select, Sender};
 /// ```
 pub struct ChannelHandler<T> {
     events: Sender<Notification<T>>,
-    /// Closed when the handler is removed, which ends a wait for room.
+    /// Closed when the handler is removed, which ends a blocked send.
     removed: Option<(Receiver<()>, Subscription)>,
 }
 
 impl<T> ChannelHandler<T> {
-    /// The handler, and the end where its events come out; the channel has room for `capacity` events.
+    /// Returns the handler, and the receiver of a channel with the given capacity.
     #[cfg_attr(
         all(test, shuttle),
         expect(private_interfaces, reason = "the channel of the interleaving tests")
@@ -70,7 +74,8 @@ impl<T> ChannelHandler<T> {
 
     fn send(&self, event: Notification<T>) {
         let Some((removed, _)) = &self.removed else {
-            // Nobody has begun it: it is called by hand. Whoever dropped the receiver does not care.
+            // `begin` was not called, so the handler runs outside of an informer. If the receiver
+            // is gone, the event is dropped.
             let _ = self.events.send(event);
             return;
         };

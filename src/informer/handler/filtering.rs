@@ -5,15 +5,18 @@ use super::ResourceEventHandler;
 use crate::object::Deleted;
 use crate::stop::Stop;
 
-/// A handler that is told only about the objects that a filter lets pass, as if there were no others: one
-/// that changes so that it passes is added, one that changes so that it doesn't any more is deleted.
+/// A handler that passes on only the objects that a filter accepts, as if no others existed.
 /// client-go's `FilteringResourceEventHandler`.
 ///
-/// A deletion passes if the state delivered before it does, whatever the final state is: a handler that has
-/// received an object also receives its deletion.
+/// An update becomes an add if the filter accepts only the new state, and a deletion if it accepts
+/// only the old state.
 ///
-/// An update asks for the new object first, then for the old one (H1). The filter has to answer the same for
-/// the same object each time, or the handler is told of deletions of what it never saw.
+/// A deletion passes if the filter accepts the state that was delivered before, whatever the final
+/// state is. A handler that has received an object therefore also receives its deletion.
+///
+/// For an update, the filter is called with the new object first, then with the old one. It must
+/// always return the same result for the same object. Otherwise, the handler can receive deletions
+/// of objects that it never received.
 ///
 /// ```
 /// use k8s_informer::testing::ScriptedListerWatcher;
@@ -37,7 +40,7 @@ pub struct FilteringHandler<T, H> {
 type FilterDeleted<T> = dyn FnMut(&Deleted<T>) -> bool + Send;
 
 impl<T, H: ResourceEventHandler<T>> FilteringHandler<T, H> {
-    /// The handler is told about what passes the filter.
+    /// Creates a handler that passes on the objects that `filter` accepts.
     pub fn new(filter: impl FnMut(&T) -> bool + Send + 'static, handler: H) -> Self {
         Self {
             filter: Box::new(filter),
@@ -46,10 +49,11 @@ impl<T, H: ResourceEventHandler<T>> FilteringHandler<T, H> {
         }
     }
 
-    /// What passes of the deletions that a relist found out about, whose object is an older state of what is
-    /// gone, or not there at all ([`Deleted::FinalStateUnknown`]). By default the filter is asked for the
-    /// object, and what has none passes: a handler can do without a deletion too many, but not with one too
-    /// few.
+    /// Sets a filter for deletions that a relist detected ([`Deleted::FinalStateUnknown`]). The
+    /// object of these deletions is an older state, or missing.
+    ///
+    /// By default, the object filter decides, and deletions without an object pass. Handlers can
+    /// tolerate an unnecessary deletion, but not a missing one.
     #[must_use]
     pub fn tombstones(mut self, filter: impl FnMut(&Deleted<T>) -> bool + Send + 'static) -> Self {
         self.tombstones = Some(Box::new(filter));

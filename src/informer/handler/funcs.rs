@@ -9,7 +9,8 @@ type OnUpdate<T> = Box<dyn FnMut(&Arc<T>, &Arc<T>) + Send>;
 type OnDelete<T> = Box<dyn FnMut(&Deleted<T>) + Send>;
 type OnEvent<T> = Box<dyn FnMut(&Notification<T>) + Send>;
 
-/// A handler from up to three closures, or one for everything. client-go's `ResourceEventHandlerFuncs`.
+/// A handler made of closures: one each for added, updated and deleted objects, and one for all
+/// events. All are optional. client-go's `ResourceEventHandlerFuncs`.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -32,7 +33,7 @@ pub struct HandlerFuncs<T> {
 }
 
 impl<T> HandlerFuncs<T> {
-    /// A handler that does nothing yet.
+    /// Creates a handler without closures.
     pub fn new() -> Self {
         Self {
             add: None,
@@ -42,7 +43,7 @@ impl<T> HandlerFuncs<T> {
         }
     }
 
-    /// What to do when an object appears; see [`ResourceEventHandler::on_add`].
+    /// Sets the closure for added objects; see [`ResourceEventHandler::on_add`].
     #[must_use]
     pub fn on_add(self, on_add: impl FnMut(&Arc<T>, bool) + Send + 'static) -> Self {
         Self {
@@ -51,7 +52,7 @@ impl<T> HandlerFuncs<T> {
         }
     }
 
-    /// What to do when an object changes; see [`ResourceEventHandler::on_update`].
+    /// Sets the closure for updated objects; see [`ResourceEventHandler::on_update`].
     #[must_use]
     pub fn on_update(self, on_update: impl FnMut(&Arc<T>, &Arc<T>) + Send + 'static) -> Self {
         Self {
@@ -60,7 +61,7 @@ impl<T> HandlerFuncs<T> {
         }
     }
 
-    /// What to do when an object is gone; see [`ResourceEventHandler::on_delete`].
+    /// Sets the closure for deleted objects; see [`ResourceEventHandler::on_delete`].
     #[must_use]
     pub fn on_delete(self, on_delete: impl FnMut(&Deleted<T>) + Send + 'static) -> Self {
         Self {
@@ -69,8 +70,8 @@ impl<T> HandlerFuncs<T> {
         }
     }
 
-    /// What to do whatever happens, after what the other closures do: for a controller, whose handlers only
-    /// say that something is to be looked at.
+    /// Sets a closure for all events. It runs after the closure for the specific event. Use it in a
+    /// controller, whose handlers only add a key to a queue.
     ///
     /// ```
     /// use k8s_informer::{Deleted, DynamicObject};

@@ -1,4 +1,4 @@
-//! What is called for every change.
+//! Handlers: callbacks for every change in a cache.
 
 mod channel;
 mod filtering;
@@ -16,15 +16,17 @@ pub use funcs::HandlerFuncs;
 pub(crate) use notification::KeyedNotification;
 pub use notification::Notification;
 
-/// What is called for every change. client-go's `ResourceEventHandler`.
+/// Receives a notification for every change. client-go's `ResourceEventHandler`.
 ///
-/// A shared informer calls each of its handlers on a thread of the handler's own, one event after the other,
-/// in the order in which they happened; a slow one keeps nobody else waiting. No lock of the crate is held
-/// meanwhile: a handler may read the cache, add and remove handlers (itself too), and stop the informer. A
-/// panic is caught and logged, and the next event follows.
+/// A shared informer calls each handler on the handler's own thread, one event at a time, in the
+/// order of the events. A slow handler does not delay the others.
 ///
-/// An object is dropped by whichever thread of the informer lets go of it last, mostly the one that decodes:
-/// its destructor must not wait for the informer or its handlers.
+/// The crate holds no locks during a call. A handler may read the cache, add and remove handlers
+/// (including itself), and stop the informer. A panic is caught and logged, and the next event
+/// follows.
+///
+/// An object is dropped on the informer's thread that releases the last reference, which is usually
+/// the thread that decodes. Its destructor must not wait for the informer or its handlers.
 ///
 /// ```
 /// use k8s_informer::{Deleted, DynamicObject, Object};
@@ -55,34 +57,37 @@ pub use notification::Notification;
 /// # Ok::<(), serde_json::Error>(())
 /// ```
 pub trait ResourceEventHandler<T>: Send {
-    /// Called once, on the handler's thread, before anything else. `removed` is given when the handler is
-    /// removed or its informer stops: a handler that blocks, which is its right, ends its wait then.
+    /// Called once, on the handler's thread, before all other methods. `removed` is set when the
+    /// handler is removed or its informer stops. A handler may block; it must then end its wait
+    /// when `removed` is set.
     fn begin(&mut self, removed: &Stop) {
         let _ = removed;
     }
 
-    /// An object appeared. `is_in_initial_list` says that it was there when the informer, or this handler,
-    /// began.
+    /// Called when an object appears. `is_in_initial_list` is true if the object existed when the
+    /// informer, or this handler, started.
     fn on_add(&mut self, object: &Arc<T>, is_in_initial_list: bool) {
         let _ = (object, is_in_initial_list);
     }
 
-    /// An object changed, or a resync tells about it once more: then both have the same resourceVersion.
-    /// Changes that followed each other quickly may have become one.
+    /// Called when an object changes, and for each resync. In a resync, both objects have the same
+    /// resource version. Rapid changes may arrive as one update.
     fn on_update(&mut self, old: &Arc<T>, new: &Arc<T>) {
         let _ = (old, new);
     }
 
-    /// An object is gone.
+    /// Called when an object is deleted.
     fn on_delete(&mut self, object: &Deleted<T>) {
         let _ = object;
     }
 
-    /// Called instead of [`on_delete`](Self::on_delete) if the final state of the object is not the one that
-    /// was delivered last. `last_delivered` is the latter, `object` is the final state.
+    /// Called instead of [`on_delete`](Self::on_delete) if the final state of the object differs
+    /// from the state that was delivered last. `last_delivered` is the delivered state, `object`
+    /// the final one.
     ///
-    /// The default calls `on_delete`. Override it if the handler decides by the old state whether the deletion
-    /// matters, as [`FilteringHandler`] does. A handler that wraps another one forwards the call.
+    /// The default implementation calls `on_delete`. Override this method if the old state decides
+    /// whether the deletion is relevant, as in [`FilteringHandler`]. A handler that wraps another
+    /// handler must forward the call.
     fn on_delete_after(&mut self, last_delivered: &Arc<T>, object: &Deleted<T>) {
         let _ = last_delivered;
         self.on_delete(object);

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::ResourceEventHandler;
 use crate::object::{Deleted, Key, Object, meta_namespace_key};
 
-/// One call of a handler as a value. client-go's `addNotification`, `updateNotification` and
+/// A call of a handler, as a value. client-go's `addNotification`, `updateNotification` and
 /// `deleteNotification`.
 ///
 /// ```
@@ -26,30 +26,31 @@ use crate::object::{Deleted, Key, Object, meta_namespace_key};
 pub enum Notification<T> {
     /// An object appeared.
     Added {
-        /// As it is.
+        /// The current state.
         object: Arc<T>,
-        /// Whether it was there when the informer, or the handler, began.
+        /// Whether the object existed when the informer, or the handler, started.
         is_in_initial_list: bool,
     },
-    /// An object changed, or a resync tells about it once more.
+    /// An object changed, or a resync repeated its state.
     Modified {
-        /// As it was told before.
+        /// The state that was delivered before.
         old: Arc<T>,
-        /// As it is.
+        /// The current state.
         new: Arc<T>,
     },
     /// An object was deleted.
     Deleted {
-        /// The object as it was last, or a tombstone.
+        /// The last state of the object, or a tombstone.
         gone: Deleted<T>,
-        /// The state delivered before, if `gone` holds another one: a DELETED event has the final state of the
-        /// object, and a coalescing buffer merges undelivered updates into the deletion.
+        /// The state that was delivered before, if it differs from the state in `gone`. They differ
+        /// because a DELETED event carries the final state, and because a coalescing buffer merges
+        /// undelivered updates into the deletion.
         last_delivered: Option<Arc<T>>,
     },
 }
 
 impl<T> Notification<T> {
-    /// A deletion of an object that was delivered in this state before, if it was.
+    /// Creates a deletion. `last_delivered` is kept only if it differs from the object in `gone`.
     pub(crate) fn deleted(gone: Deleted<T>, last_delivered: Option<Arc<T>>) -> Self {
         let is_same = |last: &Arc<T>| {
             gone.object()
@@ -62,7 +63,7 @@ impl<T> Notification<T> {
         }
     }
 
-    /// Calls the handler.
+    /// Calls the matching method of `handler`.
     pub fn deliver(&self, handler: &mut dyn ResourceEventHandler<T>) {
         match self {
             Self::Added {
@@ -81,7 +82,8 @@ impl<T> Notification<T> {
         }
     }
 
-    /// The object that it is about, in its newest state; `None` if it is gone and nobody knows what it was.
+    /// Returns the newest state of the object, or `None` for a deletion whose last state is
+    /// unknown.
     pub fn object(&self) -> Option<&Arc<T>> {
         match self {
             Self::Added { object, .. } => Some(object),
@@ -90,8 +92,8 @@ impl<T> Notification<T> {
         }
     }
 
-    /// Whether nobody else has an object that goes with it. If others let go of it now, none may have been
-    /// the last.
+    /// Whether the notification owns the last reference to one of its objects. If several owners
+    /// check at the same time, the result may be `false` for all of them.
     pub(crate) fn is_last(&self) -> bool {
         let is_last = |object: &Arc<T>| Arc::strong_count(object) == 1;
         match self {
@@ -104,7 +106,8 @@ impl<T> Notification<T> {
         }
     }
 
-    /// Whether it is an add of the initial list, which the handler's sync waits for.
+    /// Whether this is an add of the initial list. The handler is synced when all of these are
+    /// processed.
     pub(crate) fn is_in_initial_list(&self) -> bool {
         matches!(
             self,
@@ -116,9 +119,9 @@ impl<T> Notification<T> {
     }
 }
 
-/// Whose event it is can always be told, also of a deletion that nobody saw.
+/// The identity is available for all events, including deletions whose last state is unknown.
 impl<T: Object> Notification<T> {
-    /// The key of the object, `namespace/name`: what a controller puts into its
+    /// Returns the key of the object, `namespace/name`. A controller adds it to its
     /// [queue](crate::workqueue#writing-a-controller).
     pub fn key(&self) -> Key {
         match self {
@@ -128,7 +131,7 @@ impl<T: Object> Notification<T> {
         }
     }
 
-    /// The name of the object.
+    /// Returns the name of the object.
     pub fn name(&self) -> &str {
         match self {
             Self::Added { object, .. } => object.name(),
@@ -137,7 +140,7 @@ impl<T: Object> Notification<T> {
         }
     }
 
-    /// The namespace of the object, empty for a cluster-scoped one.
+    /// Returns the namespace of the object, empty for a cluster-scoped one.
     pub fn namespace(&self) -> &str {
         match self {
             Self::Added { object, .. } => object.namespace(),
@@ -172,7 +175,7 @@ impl<T> Clone for Notification<T> {
     }
 }
 
-/// An event on its way to a handler, with the key under which the cache has the object.
+/// A notification for a handler, with the object's key in the cache.
 pub(crate) struct KeyedNotification<T> {
     pub(crate) key: Key,
     pub(crate) event: Notification<T>,

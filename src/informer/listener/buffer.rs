@@ -2,10 +2,10 @@ use super::coalescing::{Coalescing, Merged};
 use super::ring_growing::RingGrowing;
 use crate::informer::handler::KeyedNotification;
 
-/// How many notifications the ring has room for before it grows.
+/// The initial capacity of the ring, in notifications.
 const INITIAL_RING: usize = 1024;
 
-/// What becomes of the events that wait for a slow handler.
+/// How notifications wait for a slow handler.
 ///
 /// ```
 /// use k8s_informer::handler::{HandlerBuffer, HandlerOptions};
@@ -17,34 +17,39 @@ const INITIAL_RING: usize = 1024;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HandlerBuffer {
-    /// All of them wait, in order, however many: the handler is told everything, as in client-go.
+    /// Every notification waits, in order and without a limit. The handler receives all of them, as
+    /// in client-go.
     #[default]
     Unbounded,
-    /// Those of one object become one, so that no more wait than twice as many as there are objects, and the
-    /// handler is told how things stand, not how they came to be:
+    /// The notifications of one object are merged. At most two of them wait for each object. The
+    /// handler receives the current state of each object, without every step to it:
     ///
-    /// | waits | comes | waits then |
+    /// | waiting | arrives | then waiting |
     /// |---|---|---|
     /// | added a | modified a to b | added b |
-    /// | added | deleted | nothing: the handler never heard of it |
+    /// | added | deleted | nothing: the handler never received the object |
     /// | modified a to b | modified b to c | modified a to c |
     /// | modified a to b | deleted | deleted, with a as the [state delivered last](crate::Notification::Deleted) |
     /// | deleted | added | both |
-    /// | deleted, added | deleted | deleted, as it was first |
+    /// | deleted, added | deleted | deleted, the first one |
     ///
-    /// What comes takes the place of what waits. An add of the initial list stays one when it is merged, and
-    /// one that comes to nothing counts as told: the handler is synced all the same.
+    /// A merged notification keeps its position in the buffer. An add of the initial list stays one
+    /// when it is merged. If it is canceled, it counts as delivered, so the handler still becomes
+    /// synced.
     ///
-    /// Whatever the handler makes of the events comes to the same with this and without, as long as it goes
-    /// by the last state of each object. It must not count events; and it must not look into the cache, or
-    /// have others look: the cache is ahead, so they may see an object there that came and went, and nobody
-    /// would tell them that it went. A controller's handlers, which put keys into a
-    /// [queue](crate::workqueue#writing-a-controller), need every event; they are quick, and the queue has
-    /// each key once.
+    /// A handler that depends only on the last state of each object reaches the same result with
+    /// both variants. With this variant, a handler must not count events. Neither the handler nor
+    /// code that it triggers may read the cache: the cache is ahead, so it can contain an object
+    /// whose add and deletion are then canceled. No notification would report that the object is
+    /// gone.
+    ///
+    /// Handlers of a controller, which add keys to a
+    /// [queue](crate::workqueue#writing-a-controller), need every event. They are fast, and the
+    /// queue holds each key only once.
     Coalescing,
 }
 
-/// What waits for a handler: on its pop thread alone.
+/// The notifications that wait for a handler. Only its pop thread uses the buffer.
 pub(super) enum Buffer<T> {
     Ring(RingGrowing<KeyedNotification<T>>),
     Coalescing(Coalescing<T>),
@@ -68,7 +73,8 @@ impl<T> Buffer<T> {
         }
     }
 
-    /// Takes out so many at most, those that have waited longest: one by one what can still be merged.
+    /// Removes and returns the oldest notifications, at most `most`. A coalescing buffer returns
+    /// one at a time, so that the rest can still be merged.
     pub(super) fn read(&mut self, most: usize) -> Vec<KeyedNotification<T>> {
         match self {
             Self::Ring(ring) => {

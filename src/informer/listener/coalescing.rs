@@ -4,30 +4,30 @@ use crate::informer::handler::{KeyedNotification, Notification};
 use crate::object::{self, Key};
 use crate::shrink::{KEEP, Shrink};
 
-/// What waits for a handler that wants to be told how things stand: at most two events of an object, by the
-/// rules of [`HandlerBuffer::Coalescing`](super::HandlerBuffer::Coalescing).
+/// A buffer that keeps at most two events for each object, by the rules of
+/// [`HandlerBuffer::Coalescing`](super::HandlerBuffer::Coalescing).
 pub(super) struct Coalescing<T> {
-    /// By the order in which they came.
+    /// The events in order of arrival.
     waiting: BTreeMap<u64, KeyedNotification<T>>,
-    /// Where the events of a key are: those it has are in `waiting`.
+    /// The positions of the events of each key. Every position exists in `waiting`.
     slots: HashMap<Key, Slots>,
     next: u64,
 }
 
 struct Slots {
     first: u64,
-    /// An add behind a deletion.
+    /// The position of an add that follows a deletion.
     second: Option<u64>,
 }
 
-/// What a write has made superfluous.
+/// The events that a write made superfluous.
 pub(super) struct Merged<T> {
-    /// How many events are fewer than came.
+    /// The number of events that were removed from the buffer, or not added to it.
     pub(super) events: usize,
-    /// How many of them were adds of the initial list.
+    /// The number of adds of the initial list among them.
     pub(super) initial: usize,
-    /// What nobody will be told. To be dropped by the caller: the last reference to an object may go with
-    /// it.
+    /// The events that will not be delivered. The caller drops them, because they can hold the last
+    /// reference to an object.
     pub(super) dropped: Vec<Notification<T>>,
 }
 
@@ -128,7 +128,7 @@ impl<T> Coalescing<T> {
         slot
     }
 
-    /// Nothing of this key waits at this place any more.
+    /// Removes a position from the index.
     fn forget(&mut self, key: &Key, slot: u64) {
         if let Some(slots) = self.slots.get_mut(key) {
             match slots.second.take() {
@@ -143,15 +143,14 @@ impl<T> Coalescing<T> {
     }
 }
 
-/// What two events of an object have become.
+/// The result of merging two events of one object.
 enum Became<T> {
     One(Notification<T>),
     Nothing,
     Both(Notification<T>, Notification<T>),
 }
 
-/// Two events of one object, the older of which the handler has not been told. What is left over goes to
-/// `dropped`.
+/// Merges two undelivered events of one object. Superfluous objects go to `dropped`.
 fn merge<T>(
     older: Notification<T>,
     newer: Notification<T>,
@@ -170,7 +169,7 @@ fn merge<T>(
                 object: new,
                 is_in_initial_list,
             },
-            // Both are states that nobody is told; together they make an event that can be dropped.
+            // Neither state is delivered. Together they form an event that can be dropped.
             Modified { old, new: object },
         ),
         (
@@ -206,7 +205,7 @@ fn merge<T>(
                 new: same,
             },
         ),
-        // The handler knows the object: told twice that it is there, it hears what has become of it.
+        // The handler already has the object, so the second add becomes an update.
         (Modified { old, new: between }, Added { object: new, .. }) => (
             Modified { old, new },
             Added {
@@ -214,7 +213,7 @@ fn merge<T>(
                 is_in_initial_list: false,
             },
         ),
-        // A filter decides by what the handler received last.
+        // A filter decides by the state that the handler received last.
         (
             Modified { old, new: between },
             Deleted {
@@ -231,7 +230,7 @@ fn merge<T>(
                 last_delivered: unused,
             },
         ),
-        // Two deletions: the older one, unless it knows less (D4).
+        // Of two deletions, the older one stays, unless its final state is unknown (D4).
         (
             Deleted {
                 gone: unknown,
@@ -256,7 +255,8 @@ fn merge<T>(
         }
         (older @ Deleted { .. }, newer @ Deleted { .. }) => (older, newer),
         (older @ Deleted { .. }, newer @ Added { .. }) => return Became::Both(older, newer),
-        // It is news to the handler. What is behind a deletion is an add, so that there are never three.
+        // The object is new to the handler. Only an add can follow a deletion, so an object never
+        // has three events.
         (older @ Deleted { .. }, Modified { old, new }) => {
             dropped.push(Added {
                 object: old,

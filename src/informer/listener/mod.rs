@@ -1,4 +1,4 @@
-//! One handler of a shared informer, with its two threads.
+//! A handler of a shared informer, and its two threads.
 
 mod buffer;
 mod coalescing;
@@ -26,51 +26,53 @@ pub use buffer::HandlerBuffer;
 pub use ring_growing::RingGrowing;
 pub use stats::HandlerStats;
 
-/// A call is worth a line in the log if more than this many events wait when it begins (SP14) ...
+/// A slow call is logged only if more than this number of events wait when it begins (SP14).
 const MANY: usize = 1024;
 
-/// ... and it takes longer than this.
+/// The duration from which such a call counts as slow.
 const SLOW: Duration = Duration::from_millis(100);
 
-/// The number of events that are handed from thread to thread together, at most.
+/// The maximum number of events in one batch between threads.
 const BATCH: usize = 64;
 
-/// One handler of a shared informer, with its two threads. client-go's `processorListener`.
+/// A handler of a shared informer, and its two threads. client-go's `processorListener`.
 ///
 /// ```text
 ///  add() ──add channel──► pop thread + buffer ──next channel──► run thread ──► handler
 /// ```
 ///
-/// Both channels hand over from thread to thread without a place in between; what the handler is not ready
-/// for waits in the buffer. Events are handed over in batches: waking a thread for each would cost more than
-/// everything else. Dropping the listener closes the add channel: the pop thread returns at once, and
-/// with it goes what waits (SP12); that closes the next channel, and the run thread ends after the call that
-/// it is in, and drops what it has in hand.
+/// Neither channel stores events: a send waits for the receiver. Events that the handler is not
+/// ready for wait in the buffer. Events are passed in batches, because waking a thread for each
+/// event would cost more than all other work.
+///
+/// Dropping the listener closes the add channel. The pop thread then returns immediately and drops
+/// the waiting events (SP12), which closes the next channel. The run thread finishes its current
+/// call, drops the rest of its batch, and ends.
 pub(super) struct ProcessorListener<T> {
     pub(super) id: u64,
     pub(super) handler: Arc<Handler>,
     add: Sender<Vec<KeyedNotification<T>>>,
-    /// What has been added and not been sent. Locked while it is sent, so that nothing overtakes it.
+    /// The events that have been added but not sent. Locked during a send, to preserve the order.
     added: Mutex<Vec<KeyedNotification<T>>>,
-    /// What the threads begin with. Taken when they are started.
+    /// The initial state of the threads. Taken when they start.
     idle: Mutex<Option<Idle<T>>>,
-    /// When to resync. Innermost.
+    /// The schedule of resyncs. Innermost.
     resync: Mutex<Resync>,
 }
 
-/// What the threads of a handler, its listener and its registration share.
+/// The state that a handler's threads, its listener and its registration share.
 #[derive(Debug)]
 pub(super) struct Handler {
     pub(super) name: Arc<str>,
-    /// Whose it is: for the log.
+    /// The name of the informer, for the log.
     informer: Arc<str>,
     tracker: SyncTracker,
     counters: Counters,
-    /// Given when the listener is dropped.
+    /// Set when the listener is dropped.
     removed: Stop,
-    /// Happens when it will not be called any more.
+    /// Set after the last call of the handler.
     ended: Done,
-    /// Whose thread the run thread is, beside the informer's.
+    /// The owner of the run thread, in addition to the informer.
     owner: Owner,
 }
 
@@ -87,17 +89,17 @@ impl Handler {
         }
     }
 
-    /// Happens when it has been called for its whole initial list; stays (SP11).
+    /// Set when the handler has processed its whole initial list; it stays set (SP11).
     pub(super) fn synced(&self) -> &Done {
         self.tracker.synced()
     }
 
-    /// Everything of the initial list has been handed over.
+    /// Records that the whole initial list has been added.
     pub(super) fn set_upstream_synced(&self) {
         self.tracker.set_upstream_synced();
     }
 
-    /// Happens when it will not be called any more.
+    /// Set after the last call of the handler.
     pub(super) fn ended(&self) -> &Done {
         &self.ended
     }
@@ -106,35 +108,35 @@ impl Handler {
         self.counters.read()
     }
 
-    /// Of the thread that it is called on.
+    /// The owner of the thread that calls the handler.
     pub(super) fn owner(&self) -> Owner {
         self.owner
     }
 }
 
-/// As it stands in the log.
+/// The name in log messages.
 impl fmt::Display for Handler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: handler {:?}", self.informer, self.name)
     }
 }
 
-/// What a listener is made of.
+/// The parameters of a new listener.
 pub(super) struct NewListener<T> {
     pub(super) id: u64,
     pub(super) name: Arc<str>,
     pub(super) informer: Arc<str>,
     pub(super) handler: Box<dyn ResourceEventHandler<T>>,
     pub(super) buffer: HandlerBuffer,
-    /// The resync period that was asked for.
+    /// The requested resync period.
     pub(super) requested: Duration,
-    /// What is done: `requested` as the informer's own period allows.
+    /// The effective resync period: `requested`, adjusted to the informer's own period.
     pub(super) period: Duration,
-    /// How many reflectors the informer has: each has resyncs of its own.
+    /// The number of reflectors of the informer. Each has its own resyncs.
     pub(super) sources: usize,
     pub(super) stacks: StackSizes,
     pub(super) clock: Arc<dyn Clock>,
-    /// The time by `clock`, read before the informer's locks were taken.
+    /// The current time of `clock`, read before the informer's locks were taken.
     pub(super) now: Instant,
 }
 
@@ -147,18 +149,18 @@ struct Idle<T> {
 }
 
 struct Resync {
-    /// What was asked for, zero for never.
+    /// The requested period, zero for no resyncs.
     requested: Duration,
-    /// What is done: [`requested`](Self::requested) as the informer's own period allows.
+    /// The effective period: [`requested`](Self::requested), adjusted to the informer's own period.
     period: Duration,
-    /// For each reflector.
+    /// The state for each reflector.
     by_source: Vec<SourceResync>,
 }
 
 struct SourceResync {
-    /// `None` when that is further away than the clock can tell.
+    /// The time of the next resync, `None` if it exceeds the range of the clock.
     next: Option<Instant>,
-    /// Whether it takes part in the resync that is under way; true before the first (SP1).
+    /// Whether the handler takes part in the current resync. Initially true (SP1).
     syncing: bool,
 }
 
@@ -205,7 +207,7 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
         }
     }
 
-    /// Starts the two threads. Once; later calls do nothing.
+    /// Starts the two threads. Later calls do nothing.
     pub(super) fn start(
         &self,
         threads: &Threads,
@@ -242,7 +244,8 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
         threads.spawn(format!("{name} pop"), stacks.others, pops)
     }
 
-    /// Adds a notification. It is sent with the next ones, at the latest by [`flush`](Self::flush).
+    /// Adds a notification. It is sent with the next batch, at the latest by
+    /// [`flush`](Self::flush).
     pub(super) fn add(&self, notification: KeyedNotification<T>) {
         if notification.event.is_in_initial_list() {
             self.handler.tracker.start();
@@ -255,7 +258,7 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
         }
     }
 
-    /// Sends what has been added to the pop thread.
+    /// Sends the added notifications to the pop thread.
     pub(super) fn flush(&self) {
         let mut added = self.added.lock();
         if !added.is_empty() {
@@ -263,15 +266,16 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
         }
     }
 
-    /// To the pop thread, which is always ready to take something.
+    /// Sends a batch to the pop thread, which is always ready to receive.
     fn send(&self, added: &mut Vec<KeyedNotification<T>>) {
-        // The next ones will be about as many.
+        // The next batch will be about as large.
         let next = Vec::with_capacity(added.len());
-        // It fails only if the threads could not be started, and then nobody is there to be told.
+        // This fails only if the threads could not be started, and then no handler can receive the
+        // batch.
         let _ = self.add.send(std::mem::replace(added, next));
     }
 
-    /// Whether it takes part in the resync of this reflector that is under way.
+    /// Whether the handler takes part in the current resync of this reflector.
     pub(super) fn is_syncing(&self, source: usize) -> bool {
         self.resync
             .lock()
@@ -280,8 +284,8 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
             .is_some_and(|source_resync| source_resync.syncing)
     }
 
-    /// Whether its time to resync with this reflector has come; if so it takes part, and the next one is set
-    /// (SP2).
+    /// Whether a resync with this reflector is due. If so, the handler takes part in it, and the
+    /// next resync is scheduled (SP2).
     pub(super) fn should_resync(&self, source: usize, now: Instant) -> bool {
         let mut resync = self.resync.lock();
         let Resync {
@@ -298,8 +302,8 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
         source_resync.syncing
     }
 
-    /// The informer's own period has changed: `effective` says what becomes of the one that was asked for
-    /// (I9).
+    /// Adjusts the schedule after the informer's own period has changed. `effective` maps the
+    /// requested period to the effective one (I9).
     pub(super) fn resync_period_changed(
         &self,
         effective: impl FnOnce(Duration) -> Duration,
@@ -321,7 +325,7 @@ impl<T> Drop for ProcessorListener<T> {
         let added = std::mem::take(&mut *self.added.lock());
         drop_each(added, &*self.handler);
         if let Some(idle) = self.idle.lock().take() {
-            // A handler that never ran: its destructor is a user's code, too, and runs on this thread.
+            // The handler never ran. Its destructor is user code and runs on the current thread.
             if let Err(panic) = panic::catch(|| self.handler.owner.adopt(|| drop(idle))) {
                 log::error!("{}, being dropped, {panic}", self.handler);
             }
@@ -330,15 +334,16 @@ impl<T> Drop for ProcessorListener<T> {
     }
 }
 
-/// What the pop thread hands to the run thread.
+/// A batch from the pop thread to the run thread.
 struct Delivery<T> {
-    /// Adds of the initial list that nobody will be told. They are counted on the run thread: whoever waits
-    /// for the handler's sync is called by who counts the last one, and the pop thread must never wait.
+    /// The number of canceled adds of the initial list. They are counted on the run thread:
+    /// counting the last one runs the callbacks of `synced`, and these must not block the pop
+    /// thread.
     dropped_initial_adds: usize,
     events: Vec<KeyedNotification<T>>,
 }
 
-/// The pop thread: from the add channel to the next channel, by way of the buffer (SP8).
+/// The pop thread: moves events from the add channel through the buffer to the next channel (SP8).
 fn pop<T>(
     add: &Receiver<Vec<KeyedNotification<T>>>,
     next: &Sender<Delivery<T>>,
@@ -348,7 +353,7 @@ fn pop<T>(
     let counters = &handler.counters;
     let mut dropped_initial_adds = 0;
     loop {
-        // What is offered can still be merged with what comes, so it stays where it is till it is taken.
+        // Events stay in the buffer until the run thread takes them, so they can still be merged.
         let added = if buffer.len() == 0 && dropped_initial_adds == 0 {
             add.recv().ok()
         } else {
@@ -391,7 +396,7 @@ fn pop<T>(
     }
 }
 
-/// The run thread: from the next channel to the handler, one call after the other (SP9).
+/// The run thread: receives from the next channel and calls the handler, one event at a time (SP9).
 fn run<T>(
     nexts: &Receiver<Delivery<T>>,
     mut callee: Box<dyn ResourceEventHandler<T>>,
@@ -411,7 +416,7 @@ fn run<T>(
     } in nexts
     {
         let mut events = events.into_iter();
-        // Those before the first event: whoever waits for the sync may remove the handler.
+        // These come before the first event, because a callback of `synced` may remove the handler.
         if !handler.removed.is_stopped() {
             (0..dropped_initial_adds).for_each(|_| tracker.finished());
         }
@@ -420,12 +425,13 @@ fn run<T>(
         {
             let is_in_initial_list = told.event.is_in_initial_list();
             let waiting = counters.begin();
-            // The clock is a user's code, too.
+            // The clock is user code as well.
             let now = || panic::catch(|| clock.now()).ok();
             let began = (waiting > MANY).then(now).flatten();
             let callee = &mut *callee;
             let called = panic::catch(|| told.event.deliver(callee));
-            // By itself: a destructor that panics while another panic unwinds would end the process.
+            // A separate catch: a destructor that panics during the unwind of another panic would
+            // abort the process.
             if let Err(panic) = panic::catch(|| reclaim.put(told)) {
                 log::error!("{handler}: an object, being dropped, {panic}");
             }
@@ -440,18 +446,19 @@ fn run<T>(
                     took.as_millis()
                 );
             }
-            // Also after a panic: one bad object must not keep the handler unsynced for ever (SP13).
+            // Also after a panic, so that one bad object does not keep the handler unsynced forever
+            // (SP13).
             if is_in_initial_list {
                 tracker.finished();
             }
         }
-        // The pop thread may not have noticed yet.
+        // The pop thread may not have noticed the removal yet.
         if handler.removed.is_stopped() {
             drop_each(events, handler);
             break;
         }
     }
-    // A destructor is a user's code, too.
+    // The destructor is user code as well.
     if let Err(panic) = panic::catch(|| drop(callee)) {
         log::error!("{handler}, being dropped, {panic}");
     }

@@ -2,10 +2,11 @@ use std::collections::VecDeque;
 
 use crate::shrink::Shrink;
 
-/// A ring buffer that grows when it is full: what waits for a slow handler. client-go's `buffer.RingGrowing`.
+/// A growing ring buffer for the notifications of a slow handler. client-go's `buffer.RingGrowing`.
 ///
-/// It doubles from its initial size on, and unlike client-go's gives the memory back: it halves, down to its
-/// initial size, when no more than a quarter of it is full (SP7).
+/// The capacity starts at an initial size and doubles when the ring is full. Unlike client-go's,
+/// the ring also shrinks: the capacity halves, down to the initial size, when at most a quarter of
+/// it is in use.
 ///
 /// ```
 /// use k8s_informer::__private::RingGrowing;
@@ -25,7 +26,7 @@ pub struct RingGrowing<T> {
 }
 
 impl<T> RingGrowing<T> {
-    /// With room for this many; at least for one.
+    /// Creates a ring with this initial capacity, at least 1.
     pub fn new(initial: usize) -> Self {
         let initial = initial.max(1);
         Self {
@@ -34,7 +35,7 @@ impl<T> RingGrowing<T> {
         }
     }
 
-    /// Puts one in at the end, growing if there is no room.
+    /// Appends an item. Grows the ring if it is full.
     pub fn write(&mut self, item: T) {
         if self.items.len() == self.items.capacity() {
             self.items.reserve_exact(self.items.capacity());
@@ -42,24 +43,24 @@ impl<T> RingGrowing<T> {
         self.items.push_back(item);
     }
 
-    /// Takes out the one that has waited longest.
+    /// Removes and returns the oldest item.
     pub fn read(&mut self) -> Option<T> {
         let item = self.items.pop_front();
         self.items.shrink_when_sparse(self.initial);
         item
     }
 
-    /// How many wait.
+    /// Returns the number of items.
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Whether nothing waits.
+    /// Whether the ring is empty.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// For how many there is room.
+    /// Returns the current capacity.
     pub fn capacity(&self) -> usize {
         self.items.capacity()
     }

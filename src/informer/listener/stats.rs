@@ -1,6 +1,7 @@
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// How a handler stands: [`HandlerRegistration::stats`](crate::handler::HandlerRegistration::stats).
+/// Statistics of a handler, returned by
+/// [`HandlerRegistration::stats`](crate::handler::HandlerRegistration::stats).
 ///
 /// ```
 /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
@@ -24,31 +25,34 @@ use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HandlerStats {
-    /// How many events have been handed to it so far.
+    /// The number of events that have been passed to the handler's queue.
     pub received: u64,
-    /// How many events wait for it now, but for those that are just being handed over, 64 at most.
+    /// The number of events that wait for the handler. It excludes a batch in transfer, of at most
+    /// 64 events.
     pub waiting: usize,
-    /// The most that ever did.
+    /// The highest value of `waiting` so far.
     pub most_waiting: usize,
-    /// How many events it was spared because they were merged with others, or came to nothing.
+    /// The number of events that were not delivered because they were merged with others or
+    /// canceled.
     pub merged: u64,
-    /// How many calls of it have returned or panicked.
+    /// The number of finished calls, including those that panicked.
     pub delivered: u64,
-    /// How many calls of it panicked.
+    /// The number of calls that panicked.
     pub panics: u64,
 }
 
-/// The same, being counted: the first by who adds, the next four by the pop thread, the others by the run
-/// thread. Each is read by itself.
+/// The counters behind [`HandlerStats`]. The adding thread writes the first one, the pop thread the
+/// next four, and the run thread the others. They are read one by one, not as a consistent
+/// snapshot.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     received: AtomicU64,
     buffered: AtomicUsize,
     most_waiting: AtomicUsize,
     merged: AtomicU64,
-    /// How many the run thread has taken.
+    /// The number of events that the run thread has taken out of the buffer.
     taken: AtomicUsize,
-    /// How many of them it has begun with.
+    /// The number of taken events for which the call has begun.
     begun: AtomicUsize,
     delivered: AtomicU64,
     panics: AtomicU64,
@@ -59,7 +63,7 @@ impl Counters {
         self.received.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// So many are in the buffer.
+    /// Records the number of events in the buffer.
     pub(super) fn waits(&self, buffered: usize) {
         self.buffered.store(buffered, Ordering::Relaxed);
         let waiting = self.waiting();
@@ -80,18 +84,18 @@ impl Counters {
         self.merged.fetch_add(events as u64, Ordering::Relaxed);
     }
 
-    /// The run thread has taken so many out of the buffer.
+    /// Records that the run thread has taken this number of events out of the buffer.
     pub(super) fn taken(&self, events: usize) {
         self.taken.fetch_add(events, Ordering::Relaxed);
     }
 
-    /// The run thread begins with one of those that it has. Answers how many wait behind it.
+    /// Records the beginning of a call. Returns the number of events that wait after this one.
     pub(super) fn begin(&self) -> usize {
         self.begun.fetch_add(1, Ordering::Relaxed);
         self.waiting()
     }
 
-    /// Whatever there is will not be told any more.
+    /// Records that the waiting events have been dropped.
     pub(super) fn nothing_waits(&self) {
         self.buffered.store(0, Ordering::Relaxed);
         self.taken.store(0, Ordering::Relaxed);

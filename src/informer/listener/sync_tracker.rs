@@ -1,18 +1,18 @@
 use crate::stop::Done;
 use crate::sync::Mutex;
 
-/// Tells when a handler has seen the initial list: all of it has been handed over, and nothing of it is still
-/// on its way. client-go's `SingleFileTracker` (T1).
+/// Detects when a handler has processed the initial list: the whole list has been added, and no
+/// call for one of its objects is pending. client-go's `SingleFileTracker` (T1).
 #[derive(Debug)]
 pub(super) struct SyncTracker {
     synced: Done,
-    /// Innermost: `synced` is set after it.
+    /// Set without the lock of `state`, which is innermost.
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Initial adds that were handed over and whose callback has not returned.
+    /// The number of initial adds whose call has not returned.
     waiting: usize,
     upstream: bool,
 }
@@ -25,22 +25,22 @@ impl SyncTracker {
         }
     }
 
-    /// Happens when the handler is synced; stays (SP11).
+    /// Set when the handler is synced; it stays set (SP11).
     pub(super) fn synced(&self) -> &Done {
         &self.synced
     }
 
-    /// One more of the initial list is on its way: called before it is handed over.
+    /// Counts an initial add. Called before the add is sent.
     pub(super) fn start(&self) {
         self.state.lock().waiting += 1;
     }
 
-    /// The handler is through with one of the initial list.
+    /// Counts a processed initial add.
     pub(super) fn finished(&self) {
         self.change(|state| state.waiting -= 1);
     }
 
-    /// Everything of the initial list has been handed over.
+    /// Records that the whole initial list has been added.
     pub(super) fn set_upstream_synced(&self) {
         self.change(|state| state.upstream = true);
     }

@@ -10,7 +10,8 @@ fn object(name: &str, version: &str) -> Arc<DynamicObject> {
     Arc::new(serde_json::from_value(json).unwrap())
 }
 
-/// What was told, as `+a@1`, `a@1>2` (with `=` for a sync), `-a`.
+/// Formats a notification as `+a@1` (added), `a@1>2` (modified, with `=` for a sync) or `-a`
+/// (deleted).
 fn text(notification: &KeyedNotification<DynamicObject>, sync: bool) -> String {
     match &notification.event {
         Notification::Added { object, .. } => {
@@ -29,7 +30,7 @@ fn text(notification: &KeyedNotification<DynamicObject>, sync: bool) -> String {
     }
 }
 
-/// Processes all that is queued.
+/// Processes all queued items and returns the notifications.
 fn told(queue: &dyn Queue<DynamicObject>, store: &Arc<Indexer<DynamicObject>>) -> Vec<String> {
     let (part, mut told) = (IndexerPart::new(Arc::clone(store), None, false), Vec::new());
     queue.close();
@@ -157,7 +158,7 @@ fn p9_an_object_without_a_key_costs_only_itself() {
         pop(&[object("a", "1"), object("b", "1")]),
         (told(&["a", "b"]), 2, true)
     );
-    // What has no key may be what was "b".
+    // The object without a key may be the new state of "b", so "b" stays.
     assert_eq!(
         pop(&[object("a", "2"), object("", "2"), object("c", "2")]),
         (told(&["a", "c"]), 3, false)
@@ -238,7 +239,8 @@ fn c3_after_a_stop_the_rest_of_what_was_popped_is_left() {
     }
 }
 
-/// A cache with these, whose only index function fails on "bad" and panics on "worse" from version 2 on.
+/// Returns a cache with these objects. From version 2 on, its index function fails on "bad" and
+/// panics on "worse".
 fn picky(names: &[&str]) -> Arc<Indexer<DynamicObject>> {
     let picky = IndexFunc::fallible(|object: &DynamicObject| match object.name() {
         "bad" if object.resource_version() != "1" => Err("not this one"),
@@ -252,7 +254,7 @@ fn picky(names: &[&str]) -> Arc<Indexer<DynamicObject>> {
     Arc::new(store)
 }
 
-/// Adds of these, as a queue lets them go together.
+/// Returns one added delta for each name.
 fn batch(names: &[&str]) -> Vec<Deltas<DynamicObject>> {
     let queue = RealFifo::new(Accessor::object());
     names
@@ -261,7 +263,8 @@ fn batch(names: &[&str]) -> Vec<Deltas<DynamicObject>> {
     queue.list()
 }
 
-/// Processes a batch, and goes on telling until `enough` was told: whether it failed, and what was told.
+/// Processes a batch until `enough` notifications were delivered. Returns the error and the
+/// notifications.
 fn batch_told(
     store: &Arc<Indexer<DynamicObject>>,
     batch: &[Deltas<DynamicObject>],
@@ -272,7 +275,7 @@ fn batch_told(
         batch,
         true,
         &mut |told_now, sync| {
-            // P11: all of the batch is in the cache before any of it is told.
+            // P11: the whole batch is in the cache before the first notification.
             for delta in batch.iter().flat_map(|deltas| deltas.iter()) {
                 if let Delta::Added(object) = delta
                     && !["bad", "worse"].contains(&object.name())
@@ -293,7 +296,7 @@ fn p10_p11_a_batch_is_in_the_cache_before_it_is_told_in_order() {
     let mut batch = batch(&["c", "b", "a"]);
     let queue = RealFifo::new(Accessor::object());
     queue.delete(Deleted::Final(object("d", "3"))).unwrap();
-    // P3: of what was never there, too.
+    // P3: a deletion of an object that is not in the cache is delivered.
     queue.delete(Deleted::Final(object("e", "3"))).unwrap();
     batch.extend(queue.list());
     let (error, told) = batch_told(&store, &batch, usize::MAX);

@@ -1,4 +1,4 @@
-//! The handlers of a shared informer: added and removed at any time.
+//! Adds and removes the handlers of a shared informer.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,15 +12,16 @@ use crate::object::Object;
 use crate::sync::atomic::Ordering;
 use crate::threads::Owner;
 
-/// The shortest period in which a handler can be told about everything once more (I9).
+/// The shortest resync period of a handler.
 const MIN_RESYNC_PERIOD: Duration = Duration::from_secs(1);
 
 impl<T: Object> SharedIndexInformer<T> {
-    /// Adds a handler made of closures; see [`add_handler_with_options`](Self::add_handler_with_options).
+    /// Adds a handler made of closures; see
+    /// [`add_handler_with_options`](Self::add_handler_with_options).
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Fails like [`add_handler_with_options`](Self::add_handler_with_options).
     pub fn add_event_handler(
         &self,
         handler: impl FnOnce(HandlerFuncs<T>) -> HandlerFuncs<T>,
@@ -28,11 +29,12 @@ impl<T: Object> SharedIndexInformer<T> {
         self.add_handler(handler(HandlerFuncs::new()))
     }
 
-    /// Adds a handler; see [`add_handler_with_options`](Self::add_handler_with_options).
+    /// Adds a handler with the default options; see
+    /// [`add_handler_with_options`](Self::add_handler_with_options).
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Fails like [`add_handler_with_options`](Self::add_handler_with_options).
     pub fn add_handler(
         &self,
         handler: impl ResourceEventHandler<T> + 'static,
@@ -40,13 +42,14 @@ impl<T: Object> SharedIndexInformer<T> {
         self.add_handler_with_options(handler, HandlerOptions::default())
     }
 
-    /// Adds a handler, before or after the informer is started. One that is added late is told first about
-    /// everything that is in the cache, as adds of its initial list, and then about every change, none of
-    /// them twice (I12).
+    /// Adds a handler, before or after the informer starts.
+    ///
+    /// A handler that is added after the start first receives an add for every object in the
+    /// cache, as its initial list. Then it receives every change, without gaps or duplicates.
     ///
     /// # Errors
     ///
-    /// If the informer has stopped (I8), and if the system has no threads for the handler.
+    /// Fails if the informer has stopped, or if the system has no threads for the handler.
     pub fn add_handler_with_options(
         &self,
         handler: impl ResourceEventHandler<T> + 'static,
@@ -60,8 +63,8 @@ impl<T: Object> SharedIndexInformer<T> {
         added
     }
 
-    /// Adds a handler. The caller logs the warnings: a logger is user code, and may call the informer, whose
-    /// locks are held here.
+    /// Adds a handler. The caller logs the warnings after this method returns: a logger is user
+    /// code and may call the informer, whose locks are held here.
     fn add(
         &self,
         handler: Box<dyn ResourceEventHandler<T>>,
@@ -88,7 +91,7 @@ impl<T: Object> SharedIndexInformer<T> {
             name.into()
         };
         let clock = Arc::clone(&lifecycle.lock().options.reflector.clock);
-        // User code: not under a lock.
+        // The clock is user code: not under the lock.
         let now = clock.now();
 
         let mut lifecycle = lifecycle.lock();
@@ -130,7 +133,8 @@ impl<T: Object> SharedIndexInformer<T> {
                 .add_listener(listener, initial)
                 .map_err(|error| thread_error(&name, error))?;
         }
-        // The initial list of a late handler is on its way; that of the others is when the queue says so.
+        // After the sync, the initial list of this handler is already on its way. Otherwise
+        // [`Shared::set_synced`] marks the handler when the queues have synced.
         if self.shared.synced.is_done() {
             handler.set_upstream_synced();
         }
@@ -141,8 +145,9 @@ impl<T: Object> SharedIndexInformer<T> {
         })
     }
 
-    /// Removes a handler and does not wait for it: the call that it is in goes on, what waits for it is
-    /// dropped (I14, SP12). Removing one that is not there, or another informer's, does nothing.
+    /// Removes a handler without waiting for it. A running call continues, and pending
+    /// notifications are dropped. Does nothing if the handler was already removed or belongs to
+    /// another informer.
     pub fn remove_event_handler(&self, registration: &HandlerRegistration) {
         if registration.informer != self.shared.owner {
             return;
@@ -152,16 +157,19 @@ impl<T: Object> SharedIndexInformer<T> {
             let _blocked = self.shared.block_deltas.lock();
             self.shared.processor.remove_listener(registration.id)
         };
-        // Not under the locks: a handler that never ran goes with it, and its destructor is a user's code.
+        // Not under the locks: this may drop a handler that never ran, and its destructor is user
+        // code.
         drop(removed);
     }
 
-    /// Removes a handler and waits until it will not be called any more: the call that it is in is waited
-    /// for (SP15). It works as well for one that was removed before, and before the informer runs.
+    /// Removes a handler and waits until it will not be called again. The method waits for a
+    /// running call. It also works for a handler that was removed before, and before the informer
+    /// runs.
     ///
-    /// Called from within the handler itself, or from a callback that the handler waits for, it removes the
-    /// handler, logs a warning and returns `false` without waiting. For another informer's handler it does
-    /// nothing and returns `false`. client-go's `ShutDownEventHandler`.
+    /// If you call this method from within the handler, or from a callback that the handler waits
+    /// for, it removes the handler, logs a warning and returns `false` without waiting. For a
+    /// handler of another informer, it does nothing and returns `false`. client-go's
+    /// `ShutDownEventHandler`.
     ///
     /// ```
     /// use k8s_informer::testing::ScriptedListerWatcher;
@@ -197,9 +205,9 @@ impl<T: Object> SharedIndexInformer<T> {
         false
     }
 
-    /// The period that a handler gets when it asks for this one (I9): at least a second; before the start a
-    /// shorter one than the informer's becomes the informer's, after the start it is the informer's that
-    /// counts.
+    /// Returns the resync period for a handler that requested `asked`, at least one second. If the
+    /// period is shorter than the informer's, the result depends on the start: before it, the
+    /// informer adopts the shorter period; after it, the handler gets the informer's period (I9).
     fn resync_period(
         &self,
         lifecycle: &mut Lifecycle<T>,
@@ -235,7 +243,7 @@ impl<T: Object> SharedIndexInformer<T> {
     }
 }
 
-/// What becomes of a handler's period under an informer's (I10).
+/// Returns the effective resync period of a handler. `check` is the informer's period (I10).
 fn effective_resync_period(requested: Duration, check: Duration) -> Duration {
     if requested.is_zero() || check.is_zero() {
         Duration::ZERO

@@ -1,4 +1,4 @@
-//! One cache, and any number of handlers.
+//! The shared informer: one cache and any number of handlers.
 
 mod handlers;
 mod mutations;
@@ -27,13 +27,16 @@ use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::threads::Owner;
 
-/// A cache of all objects of a kind that is kept equal to the server, and any number of handlers that are
-/// told what changes. client-go's `SharedIndexInformer`.
+/// A cache of all objects of a kind that follows the API server, with any number of handlers for
+/// the changes. client-go's `SharedIndexInformer`.
 ///
-/// Clones are the same informer. It runs once: [`run`](Self::run) blocks the thread that calls it until it is
-/// stopped; a [`SharedInformerFactory`](crate::SharedInformerFactory) does that on a thread of its own. While
-/// it runs it has, beside that one, the reflector's thread, one for resyncs if there are any, and two for
-/// each handler; one of [several namespaces](Self::for_namespaces) two or three more for each of them.
+/// Clones refer to the same informer. An informer runs once. [`run`](Self::run) blocks the calling
+/// thread until the informer is stopped; a [`SharedInformerFactory`](crate::SharedInformerFactory)
+/// calls it on a separate thread.
+///
+/// **Threads.** A running informer uses the calling thread, a reflector thread, a resync thread if
+/// it has a resync period, and two threads per handler. An informer for [several
+/// namespaces](Self::for_namespaces) uses two or three more for each further namespace.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -67,57 +70,66 @@ pub struct SharedIndexInformer<T> {
 
 struct Shared<T> {
     name: Arc<str>,
-    /// What is listed and watched: all of it, or each namespace by itself.
+    /// One part for the whole source, or one for each namespace.
     parts: Vec<Part>,
     indexer: Arc<Indexer<T>>,
     processor: SharedProcessor<T>,
-    /// Called on the process loop, before the others. Under `block_deltas`, so nobody waits for it.
+    /// A handler that is called on the process loop, before the other handlers. While the informer
+    /// runs, it is called under `block_deltas`, so this lock is never contended.
     inline: Option<Mutex<Box<dyn ResourceEventHandler<T>>>>,
-    /// Where the informer is in its life, and its periods. The first lock: `block_deltas` and the
-    /// processor's follow. What a callback may ask at any time does not need it.
+    /// The state and the options of the informer. The first lock in the order: `block_deltas` and
+    /// the processor's locks come after it. Methods that a callback may call at any time do not
+    /// take it.
     lifecycle: Mutex<Lifecycle<T>>,
-    /// What runs, once it does: one for each source.
+    /// One controller per part; set at the start.
     controllers: OnceLock<Vec<Controller<T>>>,
-    /// How far each of them has come, once they run.
+    /// The watermarks of the controllers' queues; set at the start.
     watermarks: OnceLock<Vec<Watermark>>,
-    /// Happens when both are there.
+    /// Set when `controllers` and `watermarks` are set.
     started: Done,
-    /// Whether the run has ended, or is about to. Set under `lifecycle`'s lock; read without it where nothing
-    /// depends on the moment.
+    /// Whether the run has ended or is about to. Written under the lock of `lifecycle`. Read
+    /// without it where the exact moment does not matter.
     stopped: AtomicBool,
-    /// Held while a batch of changes goes to the cache and to the listeners, and while a handler is added: it gets
-    /// what is in the cache then, and every change after, and none twice (I12). Sending the batch to the handlers'
-    /// threads (`flush`) comes after it: each listener has its changes in order by then. Index functions and inline
-    /// observers run under it. After `lifecycle`, before the processor's and the store's.
+    /// Held while a batch of changes goes to the cache and the listeners, and while a handler is
+    /// added. A new handler gets the content of the cache and then every later change exactly once
+    /// (I12).
+    ///
+    /// Sending a batch to the handlers' threads (`flush`) happens after the unlock: each listener
+    /// has its changes in order by then. Index functions and inline observers run under this lock.
+    /// In the lock order it comes after `lifecycle` and before the processor's and the store's
+    /// locks.
     block_deltas: Mutex<()>,
     synced: Done,
     error_listeners: Arc<ErrorListeners>,
-    /// Happens when the run has returned.
+    /// Set when the run has returned.
     ended: Done,
     next_handler: AtomicU64,
-    /// The period of handlers that ask for none, whatever the informer's own becomes (I9).
+    /// The resync period of handlers that request none, even if the informer's own period changes
+    /// (I9).
     default_resync_period: Duration,
-    /// Also tells this informer's handlers from another's.
+    /// The owner of the informer's threads. It also identifies the informer's handlers.
     owner: Owner,
 }
 
 /// The part of an informer that one reflector lists and watches.
 pub(in crate::informer) struct Part {
-    /// `None` for everything.
+    /// `None` for the whole source.
     pub(in crate::informer) namespace: Option<String>,
-    /// The only namespace that is listed, if that is known of a source of everything.
+    /// The only namespace that the lister-watcher lists, if that is known and `namespace` is
+    /// `None`.
     pub(in crate::informer) only_namespace: Option<String>,
     pub(in crate::informer) lister_watcher: Arc<dyn ListerWatcher>,
 }
 
 struct Lifecycle<T> {
     started: bool,
-    /// But for the indexers.
+    /// The options, without the indexers.
     options: SharedIndexInformerOptions<T>,
 }
 
 impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
-    /// Of everything that there is to list. Nothing happens before [`run`](Self::run).
+    /// Creates an informer for everything that `lister_watcher` lists. It does nothing until you
+    /// call [`run`](Self::run).
     pub fn new(
         lister_watcher: Arc<dyn ListerWatcher>,
         options: SharedIndexInformerOptions<T>,
@@ -133,13 +145,16 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         )
     }
 
-    /// Of several namespaces, each with what lists and watches it: for who may not list them all together.
-    /// One cache, the same handlers; a reflector and a queue each, so that a list, a version and a failure
-    /// concern one namespace. It has synced when all have. A namespace that is named twice counts once; an
-    /// empty name stands for all of them, and leaves the others nothing to do.
+    /// Creates an informer for several namespaces, each with its own lister-watcher. Use it if you
+    /// are not permitted to list all namespaces at once.
     ///
-    /// What comes of an object that is not in its namespace is reported as an object that can't be read, and
-    /// left out.
+    /// The namespaces share one cache and the same handlers. Each has its own reflector and queue,
+    /// so a list, a resource version or a failure affects one namespace only. The informer has
+    /// synced when all namespaces have. A namespace that is named twice counts once. An empty name
+    /// selects all namespaces, and the other ones are ignored.
+    ///
+    /// If a lister-watcher returns an object of another namespace, the object is reported as
+    /// unreadable and left out.
     ///
     /// ```
     /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
@@ -192,8 +207,8 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         Self::of(parts, options, None)
     }
 
-    /// With a handler that is called on the process loop, under `block_deltas`: it must not add or
-    /// remove others.
+    /// Creates an informer, optionally with a handler that is called on the process loop. This
+    /// handler runs under `block_deltas`: it must not add or remove handlers.
     pub(in crate::informer) fn of(
         parts: Vec<Part>,
         mut options: SharedIndexInformerOptions<T>,
@@ -237,17 +252,18 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
 }
 
 impl Part {
-    /// Whether objects of this namespace may be among those that are listed.
+    /// Whether this part may contain objects of this namespace.
     pub(super) fn may_have(&self, namespace: &str) -> bool {
         match (&self.namespace, &self.only_namespace) {
             (Some(of), _) => of == namespace,
-            // An object without a namespace: its kind is cluster-scoped, and not limited to a namespace.
+            // An object without a namespace is cluster-scoped, so the namespace does not restrict
+            // it.
             (None, Some(only)) => only == namespace || namespace.is_empty(),
             (None, None) => true,
         }
     }
 
-    /// What its part of the informer is called.
+    /// Returns the name of this part of the informer.
     fn name<T>(&self, options: &SharedIndexInformerOptions<T>) -> String {
         match (options.reflector.name.as_str(), &self.namespace) {
             ("", _) | (_, None) => {
@@ -259,13 +275,13 @@ impl Part {
 }
 
 impl<T: Object> SharedIndexInformer<T> {
-    /// What the informer is called in logs and errors.
+    /// Returns the name of the informer in logs and errors.
     pub fn name(&self) -> &str {
         &self.shared.name
     }
 
-    /// Changes every object before it is queued; the last one that is set before the start counts (I6). See
-    /// [`SharedIndexInformerOptions::transform`].
+    /// Sets the transform, which changes every object before it is queued. It replaces a transform
+    /// that was set before. See [`SharedIndexInformerOptions::transform`].
     ///
     /// ```
     /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
@@ -294,18 +310,18 @@ impl<T: Object> SharedIndexInformer<T> {
     ///
     /// # Errors
     ///
-    /// If the informer has started.
+    /// Fails if the informer has started.
     pub fn set_transform(&self, transform: Transform<T>) -> Result<(), InformerError> {
         self.before_start(|options| options.transform.replace(transform))
     }
 
-    /// Is called with the failed lists and the failed requests for a watch; the last one that is set before
-    /// the start counts (I6). See
+    /// Sets the callback for failed lists and failed watch requests. It replaces a callback that
+    /// was set before. See
     /// [`ReflectorOptions::watch_error_handler`](crate::reflector::ReflectorOptions::watch_error_handler).
     ///
     /// # Errors
     ///
-    /// If the informer has started.
+    /// Fails if the informer has started.
     pub fn set_watch_error_handler(&self, handler: WatchErrorHandler) -> Result<(), InformerError> {
         self.before_start(|options| options.reflector.watch_error_handler.replace(handler))
     }
@@ -322,17 +338,18 @@ impl<T: Object> SharedIndexInformer<T> {
         }
         let replaced = set(&mut lifecycle.options);
         drop(lifecycle);
-        // Not under the lock: its destructor is a user's code.
+        // Not under the lock: its destructor is user code.
         drop(replaced);
         Ok(())
     }
 
-    /// Whether it ran and has ended; it can't be started again.
+    /// Whether the informer ran and has ended. It cannot be started again.
     pub fn is_stopped(&self) -> bool {
         self.shared.stopped.load(Ordering::Acquire)
     }
 
-    /// Happens when the run has returned: every thread of the informer has ended.
+    /// Returns a [`Done`] that is set when the run has returned. All threads of the informer have
+    /// ended by then.
     pub fn ended(&self) -> &Done {
         &self.shared.ended
     }

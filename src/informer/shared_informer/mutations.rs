@@ -1,4 +1,4 @@
-//! Your own writes, seen before the watch brings them.
+//! A cache that includes your own writes before the watch delivers them.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -12,10 +12,13 @@ use crate::object::{Deleted, Object};
 use crate::store::{MutationCache, MutationCacheBuilder, Store, StoreError};
 
 impl<T: Object> SharedIndexInformer<T> {
-    /// The cache as it will be once the watch has brought what you have written yourself: hand it what the
-    /// server answers to your writes, and read there instead of in the cache. `set` sets its options. It
-    /// learns from a handler of its own what the watch brings, and forgets what is overtaken. That handler,
-    /// with its two threads, goes with the first event after nobody has the cache any more.
+    /// Returns a cache that includes your own writes before the watch delivers them. Pass the
+    /// server's response to each write to [`MutationCache::mutation`], and read from this cache
+    /// instead of the informer's. `set` sets the options.
+    ///
+    /// The method adds a handler to the informer. The handler drops mutations that the watch has
+    /// overtaken. It has two threads, and is removed with the first notification after the last
+    /// reference to the cache is dropped.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
@@ -41,14 +44,14 @@ impl<T: Object> SharedIndexInformer<T> {
     /// let written: ConfigMap = client.request(&patch, &stop)?.json()?;
     /// fresh.mutation(Arc::new(written))?;
     /// let read = fresh.get_by_key("web/a")?.expect("it is there");
-    /// assert_eq!(read.data.as_ref().expect("the new data")["k"], "v"); // Whatever the watch has brought.
+    /// assert_eq!(read.data.as_ref().expect("the new data")["k"], "v"); // Before the watch event.
     /// # factory.shutdown();
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     ///
-    /// As for [`add_handler`](Self::add_handler).
+    /// Fails like [`add_handler`](Self::add_handler).
     pub fn mutation_cache(
         &self,
         set: impl FnOnce(MutationCacheBuilder<T>) -> MutationCacheBuilder<T>,
@@ -61,7 +64,8 @@ impl<T: Object> SharedIndexInformer<T> {
         let options = HandlerOptions {
             name: format!("mutation cache of {}", self.name()),
             resync_period: Some(Duration::ZERO),
-            // It has to hear of what came and went, too: that is a mutation's end.
+            // A coalescing buffer would drop an add with its delete, but the delete ends a
+            // mutation.
             buffer: HandlerBuffer::Unbounded,
         };
         let own = Arc::default();
@@ -77,18 +81,20 @@ impl<T: Object> SharedIndexInformer<T> {
     }
 }
 
-/// Tells a mutation cache, while somebody has it, what the watch brings (M4).
+/// Passes the informer's notifications to a mutation cache while the cache exists.
 struct Overtakes<T> {
     cache: Weak<MutationCache<T>>,
     informer: Weak<Shared<T>>,
-    /// Its own registration, there before anybody can have dropped the cache.
+    /// The registration of this handler. It is set before the caller gets the cache and can drop
+    /// it.
     own: Arc<OnceLock<HandlerRegistration>>,
 }
 
 impl<T: Object> Overtakes<T> {
     fn update_cache(&self, update: impl FnOnce(&MutationCache<T>) -> Result<(), StoreError>) {
         if let Some(cache) = self.cache.upgrade() {
-            // An object whose version can't be compared counts as newer than any mutation, whatever is told.
+            // Harmless: an object whose version cannot be compared counts as newer than any
+            // mutation in every case.
             if let Err(error) = update(&cache) {
                 log::debug!("mutation cache: not told: {error}");
             }

@@ -1,4 +1,4 @@
-//! What can be read of a shared informer at any time.
+//! Methods of a shared informer that read its state. You can call them at any time.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -18,24 +18,27 @@ use crate::store::{IndexFunc, Indexer, Indexers, Lister};
 use crate::threads::Owner;
 
 impl<T: Object> SharedIndexInformer<T> {
-    /// The cache. It is the informer's to write (I21: empty before it runs). client-go's `GetIndexer`.
+    /// Returns the cache. Only the informer may write to it. It is empty before the informer runs.
+    /// client-go's `GetIndexer`.
     pub fn indexer(&self) -> &Arc<Indexer<T>> {
         &self.shared.indexer
     }
 
-    /// The cache, for reading.
+    /// Returns read access to the cache.
     pub fn lister(&self) -> Lister<T> {
         Lister::new(Arc::clone(&self.shared.indexer))
     }
 
-    /// Adds an index: `values` says under which values an object is found. Before the informer runs or while
-    /// it does; what is in the cache is indexed at once. `values` runs while a change is processed: it
-    /// must not add or remove handlers.
+    /// Adds an index. `values` returns the index values of an object.
+    ///
+    /// You can call this method before the informer runs or while it runs; the objects in the cache
+    /// are indexed immediately. `values` runs while a change is processed, so it must not add or
+    /// remove handlers.
     ///
     /// # Errors
     ///
-    /// If the informer has stopped (I7), if there is an index of that name (X8), and if `values` panics on an
-    /// object of the cache.
+    /// Fails if the informer has stopped, if an index of this name exists, or if `values` panics on
+    /// an object in the cache.
     pub fn add_index(
         &self,
         name: &str,
@@ -44,11 +47,11 @@ impl<T: Object> SharedIndexInformer<T> {
         self.add_indexers(Indexers::new().with(name, IndexFunc::new(values)))
     }
 
-    /// Adds several indices at once, as [`add_index`](Self::add_index) adds one. client-go's `AddIndexers`.
+    /// Adds several indices at once; see [`add_index`](Self::add_index). client-go's `AddIndexers`.
     ///
     /// # Errors
     ///
-    /// As there; none has been added then.
+    /// Fails like [`add_index`](Self::add_index). In this case no index is added.
     pub fn add_indexers(&self, indexers: Indexers<T>) -> Result<(), InformerError> {
         if self.is_stopped() {
             let (name, what) = (Arc::clone(&self.shared.name), "the index was not added");
@@ -60,20 +63,22 @@ impl<T: Object> SharedIndexInformer<T> {
             .map_err(InformerError::Index)
     }
 
-    /// Whether everything of the initial list is in the cache and on its way to the handlers (I5). It stays
-    /// true after a stop.
+    /// Whether all objects of the initial list are in the cache and on their way to the handlers.
+    /// It stays true after the informer has stopped.
     pub fn has_synced(&self) -> bool {
         self.shared.synced.is_done()
     }
 
-    /// Happens when [`has_synced`](Self::has_synced) turns true.
+    /// Returns a [`Done`] that is set when [`has_synced`](Self::has_synced) becomes true.
     pub fn synced(&self) -> &Done {
         &self.shared.synced
     }
 
-    /// Blocks until it [has synced](Self::has_synced), until `stop` is given, until the informer has ended,
-    /// or until the options say so: a timeout, `None`, or [`SyncOptions`]. An informer that was not started is
-    /// waited for; the error then says that it was not started.
+    /// Blocks until the informer [has synced](Self::has_synced).
+    ///
+    /// The wait also ends when `stop` is set, when the informer ends, or as `options` require: a
+    /// timeout, `None`, or [`SyncOptions`]. The method also waits if the informer was not started;
+    /// the error then reports that it was not started.
     ///
     /// ```
     /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
@@ -89,9 +94,10 @@ impl<T: Object> SharedIndexInformer<T> {
     ///
     /// # Errors
     ///
-    /// If the informer has not synced by then: the error says what went wrong last. Also if it has synced, but
-    /// the first list of a source had at least two objects and none could be decoded as `T`: see
-    /// [`Unsynced::undecodable`]. A later list that has an object of type `T` ends that state.
+    /// - The informer has not synced when the wait ends. The error has the last failure.
+    /// - The informer has synced, but the first list of a source had at least two objects and none
+    ///   of them could be decoded as `T`; see [`Unsynced::undecodable`]. This state ends with a
+    ///   later list that has a decodable object.
     pub fn wait_for_sync(
         &self,
         stop: &Stop,
@@ -100,7 +106,7 @@ impl<T: Object> SharedIndexInformer<T> {
         self.wait_for(self.synced(), stop, options.into())
     }
 
-    /// Blocks until this has happened, to the informer or to one of its handlers.
+    /// Blocks until `synced` is set, which belongs to the informer or to one of its handlers.
     pub(in crate::informer) fn wait_for(
         &self,
         synced: &Done,
@@ -122,7 +128,7 @@ impl<T: Object> SharedIndexInformer<T> {
         ))
     }
 
-    /// Calls this with each error while the subscription is kept.
+    /// Calls `on_error` for each error until the subscription is dropped.
     pub(in crate::informer) fn on_error(
         &self,
         on_error: impl Fn(&Error) + Send + Sync + 'static,
@@ -132,7 +138,7 @@ impl<T: Object> SharedIndexInformer<T> {
             .subscribe(move |error, _| on_error(error))
     }
 
-    /// Gives `stop` when a first list fails for good, or at once if the last one did.
+    /// Sets `stop` when a first list fails permanently, or at once if the last attempt did.
     pub(in crate::informer) fn stop_on_refusal(&self, stop: &Stop) -> ErrorSubscription {
         let stop_if = |refused: bool, stop: &Stop| {
             if refused {
@@ -148,13 +154,13 @@ impl<T: Object> SharedIndexInformer<T> {
         subscription
     }
 
-    /// Whether a source has no list, and failed for good when it last tried.
+    /// Whether a source has no list, and its last attempt failed permanently.
     pub(in crate::informer) fn is_refused(&self) -> bool {
         let mut parts = self.controllers().iter().enumerate();
         parts.any(|(at, one)| self.shared.error_listeners.is_refused(at) && !one.status().listed)
     }
 
-    /// The parts of whose objects none could be decoded.
+    /// Returns the parts whose first list could not be decoded at all.
     pub(in crate::informer) fn undecodable(&self) -> Vec<Unsynced> {
         let all = self.controllers().iter();
         all.filter_map(|one| {
@@ -166,7 +172,8 @@ impl<T: Object> SharedIndexInformer<T> {
         .collect()
     }
 
-    /// What it has not synced with: itself, or those of several namespaces whose list has not come.
+    /// Returns what has not synced: the informer, or, of several namespaces, the ones without a
+    /// list.
     pub(in crate::informer) fn unsynced(&self) -> Vec<Unsynced> {
         let controllers = self.controllers();
         if controllers.len() > 1 {
@@ -185,16 +192,19 @@ impl<T: Object> SharedIndexInformer<T> {
         vec![Unsynced::new(self.name(), self.status().last_error)]
     }
 
-    /// What is given at the stop, or when the run has returned, as long as the subscription is kept.
+    /// Returns a signal that is set by `stop`, or when the run has returned. The latter requires
+    /// that the subscription is kept.
     pub(super) fn stop_or_end(&self, stop: &Stop) -> (Stop, Subscription) {
         let either = stop.child();
         let ends = either.clone();
         (either, self.ended().on_done(move || ends.stop()))
     }
 
-    /// The resourceVersion that the reflector has seen last; the cache may be behind it. Empty before the
-    /// first list. With several namespaces it is the least of theirs: empty before each has one, and if they
-    /// can't be compared.
+    /// Returns the resource version that the reflector has seen last. The cache may be behind it.
+    /// The version is empty before the first list.
+    ///
+    /// With several namespaces, it is the lowest of their versions. It is empty until each
+    /// namespace has one, and if the versions cannot be compared.
     pub fn last_sync_resource_version(&self) -> String {
         let mut versions = self
             .controllers()
@@ -208,15 +218,18 @@ impl<T: Object> SharedIndexInformer<T> {
         versions.try_fold(first, lower).unwrap_or_default()
     }
 
-    /// How the reflector stands: what it does, how far the initial list has come, and what went wrong last.
+    /// Returns the status of the reflector: its state, the progress of the initial list, and its
+    /// last error.
     ///
-    /// With several namespaces it is what they come to: counts are sums, it lists or fails as long as one of
-    /// them does, and the error is the latest; [`statuses`](Self::statuses) gives each.
+    /// With several namespaces, the status is a summary. Counts are sums, and the error is the
+    /// latest one. The state is listing or backing off if any of the reflectors is. To get the
+    /// status of each namespace, call [`statuses`](Self::statuses).
     ///
-    /// The outcome of a list is published before the list reaches the cache, so that you can read it as soon as the
-    /// informer has synced: `listed`, `received`, `complete`, `relists`, `resource_version`, `unreadable`, `undecodable`
-    /// and `last_error`. If the queue rejects the list, they go back. Everything else is updated after each step of
-    /// the reflector and may be behind the cache for a moment.
+    /// These fields of a list are published before the list reaches the cache, so that you can read
+    /// them as soon as the informer has synced: `listed`, `received`, `complete`, `relists`,
+    /// `resource_version`, `unreadable`, `undecodable` and `last_error`. If the queue rejects the
+    /// list, they return to their previous values. All other fields are updated after each step of
+    /// the reflector, and may be behind the cache for a moment.
     pub fn status(&self) -> ReflectorStatus {
         let all = self.controllers().iter().map(Controller::status);
         let mut status = all.reduce(both).unwrap_or_default();
@@ -226,8 +239,9 @@ impl<T: Object> SharedIndexInformer<T> {
         status
     }
 
-    /// How each of the reflectors stands, with its namespace: one for each of several namespaces, else one
-    /// without. None before the start.
+    /// Returns the status of each reflector with its namespace. An informer for several namespaces
+    /// has one reflector for each; otherwise there is a single one without a namespace. The list is
+    /// empty before the informer starts.
     pub fn statuses(&self) -> Vec<(Option<String>, ReflectorStatus)> {
         let parts = self
             .shared
@@ -247,14 +261,14 @@ impl<T: Object> SharedIndexInformer<T> {
             .unwrap_or_default()
     }
 
-    /// The threads that have not ended after a stop, by name: reflectors and process loops, or, once these
-    /// have (I3), handlers.
+    /// Returns the names of the threads that have not ended after a stop. These are reflectors and
+    /// process loops, or handlers once the former have ended.
     pub(crate) fn running_threads(&self) -> Vec<String> {
         if self.is_stopped() {
             return self.shared.processor.running_threads();
         }
         let controllers = self.controllers().iter().enumerate();
-        // The first has its process loop on the thread of the run.
+        // The first process loop runs on the thread that called `run`.
         let names =
             controllers.map(|(at, one)| (one, if at == 0 { self.name() } else { one.name() }));
         names
@@ -262,13 +276,13 @@ impl<T: Object> SharedIndexInformer<T> {
             .collect()
     }
 
-    /// To whom its threads belong.
+    /// Returns the owner of the informer's threads.
     pub(crate) fn owner(&self) -> Owner {
         self.shared.owner
     }
 }
 
-/// What the states of two reflectors of one informer come to.
+/// Combines the statuses of two reflectors of one informer.
 fn both(one: ReflectorStatus, other: ReflectorStatus) -> ReflectorStatus {
     use ReflectorState::{BackingOff, Created, Listing, Stopped, Watching};
     let worst = [BackingOff, Listing, Created, Watching, Stopped];

@@ -1,4 +1,4 @@
-//! The run of a shared informer: from its start until every thread has ended.
+//! Runs a shared informer, from the start until every thread has ended.
 
 use std::sync::{Arc, OnceLock};
 
@@ -21,13 +21,15 @@ use crate::sync::{MutexGuard, thread};
 use crate::threads::{self, Owners};
 
 impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
-    /// Lists, watches, fills the cache and calls the handlers until `stop` is given and every thread has
-    /// ended (I3): first the reflector and the process loop, which is on this thread, then the handlers.
-    /// What is still on its way to a handler is dropped (I4). A callback that is running is waited for.
+    /// Runs the informer: lists, watches, fills the cache and calls the handlers. Blocks until
+    /// `stop` is set and every thread has ended. The process loop runs on the calling thread.
+    ///
+    /// The reflector and the process loop end first, then the handlers. The method waits for a
+    /// running callback. Notifications that have not reached a handler are dropped.
     ///
     /// # Errors
     ///
-    /// If it was started before, and if the system has not the threads that it needs.
+    /// Fails if the informer was started before, or if the system has no threads left.
     pub fn run(&self, stop: &Stop) -> Result<(), InformerError> {
         self.shared.owner.adopt(|| {
             let mut lifecycle = self.shared.lifecycle.lock();
@@ -38,7 +40,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             }
             let _ends = Ends(&self.shared);
             let controllers = self.start(lifecycle)?;
-            // Not under `lifecycle`: where a queue has synced already, whoever waits for that is called now.
+            // Not under `lifecycle`: if a queue has already synced, the callbacks run here.
             let _synced = self.until_synced(controllers);
             if let Some(inline) = &self.shared.inline
                 && let Err(panic) = panic::catch(|| inline.lock().begin(stop))
@@ -49,7 +51,8 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         })
     }
 
-    /// Takes the lock with it, also when a user's code panics: what ends the informer needs it.
+    /// Creates the controllers. Takes the guard by value, so that a panic in user code releases the
+    /// lock before [`Ends`] takes it again.
     fn start(
         &self,
         mut lifecycle: MutexGuard<'_, Lifecycle<T>>,
@@ -75,7 +78,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         Ok(all)
     }
 
-    /// The last of the queues whose initial list has been processed makes the informer synced.
+    /// Sets `synced` when the initial lists of all queues have been processed.
     fn until_synced(&self, controllers: &[Controller<T>]) -> Vec<Subscription> {
         if controllers.is_empty() {
             self.shared.set_synced();
@@ -94,7 +97,6 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         controllers.iter().map(subscribe).collect()
     }
 
-    /// Creates the controller of one part.
     fn controller(
         &self,
         at: usize,
@@ -125,7 +127,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
                 clock: Arc::clone(&reflector.clock),
             },
         );
-        // Of the queue itself: what is put around it need not know of such things.
+        // From the inner queue, so that a wrapper does not have to forward `processed`.
         let watermark = queue.processed().unwrap_or_default();
         let queue = match &lifecycle.options.wrap_queue {
             Some(wrap) => wrap(queue),
@@ -149,7 +151,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
                 })
             });
         config.process_batch = Some(match kind {
-            // As client-go does: each object reaches the cache and the handlers before the next one.
+            // As in client-go: each object reaches the cache and the handlers before the next one.
             InformerQueue::DeltaFifo => Box::new(move |deltas, is_in_initial_list| {
                 batch.run(|notify| {
                     batch
@@ -191,7 +193,8 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
 }
 
 impl<T: Send + Sync + 'static> Shared<T> {
-    /// Call it when everything of the initial lists is in the cache and on its way to the handlers.
+    /// Marks the informer as synced: all objects of the initial lists are in the cache and on their
+    /// way to the handlers.
     fn set_synced(&self) {
         self.synced.set();
         self.processor.set_upstream_synced();
@@ -199,7 +202,7 @@ impl<T: Send + Sync + 'static> Shared<T> {
     }
 }
 
-/// Ends the informer when its run is over, also if that panics.
+/// Ends the informer when its run is over, also after a panic.
 struct Ends<'a, T: Send + Sync + 'static>(&'a Shared<T>);
 
 impl<T: Send + Sync + 'static> Drop for Ends<'_, T> {
@@ -224,30 +227,30 @@ impl<T: Send + Sync + 'static> Drop for Ends<'_, T> {
     }
 }
 
-/// Processes what the queue of one part delivers: into the cache, and to the handlers.
+/// Processes the deltas from the queue of one part: updates the cache and notifies the handlers.
 struct PartProcessor<T> {
     shared: Arc<Shared<T>>,
-    /// Its position in [`Shared::parts`].
+    /// The index in [`Shared::parts`].
     part: usize,
     indexer_part: Arc<IndexerPart<T>>,
     queue: Arc<dyn Queue<T>>,
 }
 
 impl<T: Object> PartProcessor<T> {
-    /// Runs `process` on a batch under `block_deltas`, with a callback that passes notifications to the handlers, and
-    /// sends them.
+    /// Runs `process` on a batch under `block_deltas`, with a callback that passes notifications to
+    /// the handlers. Then sends the notifications to the handlers' threads.
     fn run(
         &self,
         process: impl FnOnce(&mut Notify<'_, T>) -> Result<(), ProcessError>,
     ) -> Result<(), ProcessError> {
         let mut panics = Vec::new();
-        // Also after a panic: what has been distributed is sent.
+        // After a panic, the notifications distributed so far must still be sent.
         let processed = panic::catch(|| {
             let _blocked = self.shared.block_deltas.lock();
             process(&mut |notification, is_sync| self.notify(notification, is_sync, &mut panics))
         });
         self.shared.processor.flush();
-        // A logger is user code: it may add a handler.
+        // After the unlock: a logger is user code and may add a handler.
         for panic in panics {
             log::error!(
                 "{}: the observer {panic}; the next event follows",
@@ -257,7 +260,7 @@ impl<T: Object> PartProcessor<T> {
         processed.unwrap_or_else(|panic| Err(panic.into()))
     }
 
-    /// To the handlers; whether to go on.
+    /// Passes a notification to the handlers. Returns whether to continue.
     fn notify(
         &self,
         notification: KeyedNotification<T>,
@@ -272,7 +275,8 @@ impl<T: Object> PartProcessor<T> {
         self.shared
             .processor
             .distribute(notification, is_sync.then_some(self.part));
-        // The observer may take its time with the next one.
+        // Do not delay the other handlers: the inline observer may be slow with the next
+        // notification.
         if self.shared.inline.is_some() {
             self.shared.processor.flush();
         }
@@ -280,8 +284,8 @@ impl<T: Object> PartProcessor<T> {
     }
 }
 
-/// Runs the first on this thread and the others on threads of their own, until all have ended. If one can't,
-/// the others end, too.
+/// Runs the first controller on this thread and each other one on its own thread, until all have
+/// ended. If one of them fails, all others are stopped.
 fn run_all<T: Object>(controllers: &[Controller<T>], stop: &Stop) -> Result<(), InformerError> {
     let Some((first, others)) = controllers.split_first() else {
         stop.wait();

@@ -1,4 +1,4 @@
-//! How far the cache has come.
+//! The progress of the cache, as resource versions.
 
 use std::cmp::Ordering;
 use std::time::{Duration, Instant};
@@ -10,19 +10,23 @@ use crate::resource_version::compare_resource_versions;
 use crate::stop::Stop;
 
 impl<T: Object> SharedIndexInformer<T> {
-    /// The resourceVersion that the cache has reached: everything that the server told up to there is in it,
-    /// and on its way to the handlers, in whatever order the queue let it through. Empty before the first
-    /// list. With several namespaces it is the least of theirs.
+    /// Returns the resource version that the cache has reached. All changes that the server sent up
+    /// to this version are in the cache and on their way to the handlers, even if the queue has
+    /// reordered them.
+    ///
+    /// The version is empty before the first list. With several namespaces, it is the lowest of
+    /// their versions.
     pub fn store_resource_version(&self) -> String {
         Watermark::lowest(self.shared.watermarks.get().into_iter().flatten())
     }
 
-    /// Blocks until the cache [has reached](Self::store_resource_version) this resourceVersion, for this
-    /// long, or until `stop` is given: whoever has written something waits for the version that the server
-    /// answered, and reads the cache then.
+    /// Blocks until the cache [has reached](Self::store_resource_version) this resource version,
+    /// `timeout` has elapsed or `stop` is set. To read your own write, wait for the version in the
+    /// server's response to the write, then read the cache.
     ///
-    /// Where nothing happens the server tells how far it is about once a minute, by a bookmark: a wait for
-    /// the version of another kind's object, or with several namespaces, may take as long.
+    /// If there are no changes, the server reports its progress with a bookmark about once a
+    /// minute. A wait for the version of an object of another kind may take that long, and so may a
+    /// wait with several namespaces.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
@@ -46,7 +50,8 @@ impl<T: Object> SharedIndexInformer<T> {
     ///
     /// # Errors
     ///
-    /// [`WaitError`]: after this time, at the stop, and if the versions can't be compared.
+    /// Returns a [`WaitError`] if the timeout elapses, if `stop` is set or the informer ends, or if
+    /// the versions cannot be compared.
     pub fn wait_for_resource_version(
         &self,
         resource_version: &str,
@@ -56,14 +61,15 @@ impl<T: Object> SharedIndexInformer<T> {
         self.wait_for_version(resource_version, None, timeout, stop)
     }
 
-    /// Blocks until the cache has this object in this version or a later one, or has processed everything up
-    /// to this version and does not have the object. With several namespaces only the object's own is waited
-    /// for.
+    /// Blocks until the cache has this object in this version or a later one, or until it has
+    /// processed all changes up to this version and does not have the object. With several
+    /// namespaces, it waits only for the namespace of the object.
     ///
-    /// `Ok` thus also means that the object has been deleted since, or never reaches this cache: a label or
-    /// field selector, or a [`Shard`](crate::reflector::Shard), excludes it, or the informer was made from a
-    /// lister-watcher that is limited to another namespace. An object that was not in the cache before and
-    /// that could not be decoded or stored is not told apart from these. Read the cache to see which.
+    /// `Ok` does not mean that the object is in the cache; read the cache to find out. The object
+    /// may have been deleted since. It may also never reach this cache: a label or field selector
+    /// or a [`Shard`](crate::reflector::Shard) excludes it, or the lister-watcher is restricted to
+    /// another namespace. `Ok` is also returned for an object that was not in the cache before and
+    /// could not be decoded or stored.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
@@ -87,11 +93,12 @@ impl<T: Object> SharedIndexInformer<T> {
     ///
     /// # Errors
     ///
-    /// - [`WaitError::OtherNamespace`], at once, if the informer does not watch the object's namespace.
-    /// - [`WaitError::NotStored`] if the version has been processed and the cache still has an older one: the
-    ///   new state could not be decoded, or a transform or an index function rejected it. The log has the
-    ///   reason.
-    /// - [`WaitError::Timeout`], [`WaitError::Stopped`] and [`WaitError::NotComparable`] as
+    /// - [`WaitError::OtherNamespace`], immediately, if the informer does not watch the object's
+    ///   namespace.
+    /// - [`WaitError::NotStored`] if the version has been processed, but the cache still has an
+    ///   older version: the new state could not be decoded, or a transform or an index function
+    ///   rejected it. The log has the reason.
+    /// - [`WaitError::Timeout`], [`WaitError::Stopped`] and [`WaitError::NotComparable`] as for
     ///   [`wait_for_resource_version`](Self::wait_for_resource_version).
     pub fn wait_for_object(
         &self,
@@ -111,7 +118,7 @@ impl<T: Object> SharedIndexInformer<T> {
             });
         }
         self.wait_for_version(version, Some(namespace), timeout, stop)?;
-        // What was processed may not have been stored.
+        // A change can be processed without being stored.
         let key = meta_namespace_key(object);
         let cached = indexer.get_by_key(&key);
         let cached = cached
@@ -127,8 +134,8 @@ impl<T: Object> SharedIndexInformer<T> {
         Ok(())
     }
 
-    /// Waits for the parts that can tell about a namespace, or all; also for the start, and not beyond the
-    /// end.
+    /// Waits for the parts that may contain this namespace, or for all parts. Also waits for the
+    /// informer to start. Stops waiting when the informer ends.
     fn wait_for_version(
         &self,
         version: &str,

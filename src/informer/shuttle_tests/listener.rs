@@ -1,4 +1,4 @@
-//! The hand-off of a listener: add channel, ring, next channel.
+//! The path of notifications through a listener: add channel, ring, next channel.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -50,7 +50,7 @@ fn initial(thing: &Arc<Thing>) -> KeyedNotification<Thing> {
     }
 }
 
-/// What was delivered are the first of what was handed over, in order; answers how many.
+/// Checks that a prefix of `things` was delivered in order. Returns its length.
 fn delivered(recorder: &Recorder, things: &[Arc<Thing>]) -> usize {
     recorder.read(|view| {
         assert!(
@@ -63,8 +63,8 @@ fn delivered(recorder: &Recorder, things: &[Arc<Thing>]) -> usize {
     })
 }
 
-/// Everything that is handed over is delivered, in order, and the handler is synced when all of it has been,
-/// not before.
+/// Every notification is delivered in order. The handler is synced after the last one, and not
+/// before.
 #[test]
 fn sp8_sp11_everything_is_delivered_in_order() {
     check(|| {
@@ -96,8 +96,8 @@ fn sp8_sp11_everything_is_delivered_in_order() {
     });
 }
 
-/// A listener that is dropped at any point, before its threads run or while a call does: both end, what was
-/// delivered is a beginning of what was handed over, and nothing of the rest stays in memory.
+/// A listener can be dropped at any point, before its threads run or during a call. Both threads
+/// end, a prefix of the notifications is delivered, and none of the others stays in memory.
 #[test]
 fn sp12_a_close_at_any_point_ends_the_threads() {
     check(|| {
@@ -145,7 +145,8 @@ fn sp12_a_close_at_any_point_ends_the_threads() {
     });
 }
 
-/// One handler is removed while another is told: that one gets everything, the removed one a beginning.
+/// A handler is removed during a distribution. It receives a prefix, and the other handler receives
+/// everything.
 #[test]
 fn sp6_a_handler_is_removed_while_others_are_told() {
     check(|| {
@@ -174,7 +175,7 @@ fn sp6_a_handler_is_removed_while_others_are_told() {
     });
 }
 
-/// Events of two objects that belong together, some of them of the initial list.
+/// Consistent events of two objects, some of them of the initial list.
 fn changes() -> Vec<KeyedNotification<Thing>> {
     let thing = |version| Thing::new("a", version);
     let update = |old, new| Notification::Modified {
@@ -205,9 +206,8 @@ fn changes() -> Vec<KeyedNotification<Thing>> {
     ]
 }
 
-/// However far the handler gets between two changes, what it is told makes sense step by step, it ends where
-/// the changes end, and it is synced; and whoever waits for that may remove it, on whatever thread he is
-/// called, while more changes come.
+/// A coalescing handler receives consistent events, ends in the same state as other handlers, and
+/// becomes synced. A callback of `synced` may remove it on any thread while more changes arrive.
 #[test]
 fn sp8_sp11_a_coalescing_handler_ends_where_the_others_do() {
     check(|| {

@@ -1,4 +1,4 @@
-//! Models of interleavings between a queue and the handlers.
+//! Interleaving tests of the path from a queue to the handlers.
 
 mod listener;
 mod process;
@@ -58,11 +58,12 @@ impl Object for Thing {
     }
 }
 
-/// What somebody knows who has only been told: names and versions. It panics when it is told what can't be.
+/// The state that a handler derives from its events: names and versions. Panics at an event that
+/// contradicts it.
 #[derive(Debug, Default)]
 struct View {
     there: BTreeMap<String, usize>,
-    /// The names that came as part of the initial list.
+    /// The names added as part of the initial list.
     initial: Vec<String>,
     told: usize,
 }
@@ -108,7 +109,7 @@ impl View {
     }
 }
 
-/// A handler that notes what it is told. Clones are the same.
+/// A handler that records its events in a [`View`]. Clones share the same view.
 #[derive(Clone, Default)]
 struct Recorder {
     shared: Arc<Recorded>,
@@ -117,7 +118,7 @@ struct Recorder {
 #[derive(Default)]
 struct Recorded {
     view: Mutex<View>,
-    /// Waits for `view`; woken by each call.
+    /// Notified after each call; waiters wait for a state of `view`.
     changed: Condvar,
 }
 

@@ -1,4 +1,4 @@
-//! From the queue to the cache: what is in flight counts as known.
+//! The path from the queue to the cache. An item in flight counts as known.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -16,14 +16,14 @@ use crate::store::{Indexer, Indexers, KnownObjects};
 use crate::sync::{any, check, join_all, thread};
 use crate::time::RealClock;
 
-/// A queue, the cache behind it, and the thread between them.
+/// A queue, a cache, and the thread that moves items between them.
 struct Cache {
     queue: Arc<dyn Queue<Thing>>,
     store: Arc<Indexer<Thing>>,
     consumer: thread::JoinHandle<View>,
 }
 
-/// The queues that an informer can have.
+/// The kinds of queues that an informer can have.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Delta,
@@ -32,7 +32,7 @@ enum Kind {
 }
 
 impl Cache {
-    /// `requeue` is how often, at most, an item is put back instead of being processed.
+    /// `requeue` is how often, at most, items are put back instead of being processed.
     fn new(kind: Kind, requeue: usize) -> Self {
         let store = Arc::new(Indexer::new(Accessor::object(), Indexers::new()));
         let known: Arc<Indexer<Thing>> = Arc::clone(&store);
@@ -59,7 +59,8 @@ impl Cache {
         }
     }
 
-    /// Closes the queue, and answers what was told when it is empty. What was told is what is in the store.
+    /// Closes and drains the queue. Checks that the store has the state that the notifications
+    /// describe, and returns it.
     fn end(self) -> View {
         self.queue.close();
         let view = self.consumer.join().unwrap();
@@ -83,7 +84,7 @@ fn build(queue: InformerQueue, store: &Arc<Indexer<Thing>>) -> Arc<dyn Queue<Thi
     )
 }
 
-/// Pops one by one or, as the schedule decides, as many as go together.
+/// Pops single items or batches, as the schedule decides.
 fn consume(
     queue: &dyn Queue<Thing>,
     store: &Arc<Indexer<Thing>>,
@@ -132,23 +133,24 @@ fn consume(
     }
 }
 
-/// Nothing else may go wrong.
+/// Returns `true` for the only error that is allowed.
 fn is_closed<P>(error: &PopError<P>) -> bool {
     assert!(matches!(error, PopError::Closed), "{error}");
     true
 }
 
-/// What there is on the server, which tells the queue, as a reflector does.
+/// The objects on the server, which writes to the queue like a reflector.
 #[derive(Default)]
 struct Server {
     objects: BTreeMap<&'static str, usize>,
     version: usize,
-    /// Whether it deletes what was not there, which only a [`DeltaFifo`](crate::queue::DeltaFifo) keeps to itself.
+    /// Whether it deletes objects that did not exist. Only a [`DeltaFifo`](crate::queue::DeltaFifo)
+    /// filters these out.
     unknown: bool,
 }
 
 impl Server {
-    /// Something happens to one object, and the queue is told, unless the watch is broken.
+    /// Changes one object, and notifies the queue unless it is `None`, which models a broken watch.
     fn change(&mut self, name: &'static str, queue: Option<&dyn Queue<Thing>>) {
         self.version += 1;
         let thing = Thing::new(name, self.version);
@@ -180,9 +182,9 @@ impl Server {
     }
 }
 
-/// Whatever a server does, watched or found out by a list, and whenever resyncs come: what is told makes
-/// sense step by step (no deletion twice or of what is not there, no version that goes back), and in the
-/// end the store has what the server has.
+/// Changes objects on the server, by watch events and lists, while resyncs run. The notifications
+/// are consistent: no duplicate or unknown deletion, and no older version. At the end, the store
+/// equals the server's state.
 fn no_deletion_is_lost_or_told_twice(kind: Kind, requeue: usize) {
     let cache = Cache::new(kind, requeue);
     let resyncs = thread::spawn({
@@ -235,8 +237,8 @@ fn p5_p6_real_fifo_atomic_no_deletion_is_lost_or_told_twice() {
     check(|| no_deletion_is_lost_or_told_twice(Kind::Atomic, any(2)));
 }
 
-/// Two deletions and a list that has it not, all of one object that is known, or on its way to be: one of
-/// them is told.
+/// Two deletions and a list without the object run concurrently, for an object that is known or in
+/// flight. One deletion is delivered.
 #[test]
 fn d3_of_several_deletions_one_is_told() {
     check(|| {
@@ -259,7 +261,8 @@ fn d3_of_several_deletions_one_is_told() {
     });
 }
 
-/// A deletion fails, and another one, or a list that has it not, comes meanwhile or after: that one is told.
+/// A deletion fails. A second deletion, or a list without the object, that arrives meanwhile or
+/// later is delivered.
 #[test]
 fn d3_a_deletion_that_comes_while_another_fails_is_told() {
     check(|| {
@@ -299,8 +302,8 @@ fn d3_a_deletion_that_comes_while_another_fails_is_told() {
     });
 }
 
-/// Whoever waits for the sync finds all of the initial list in the store, and all of it was told as part of
-/// it.
+/// When the queue is synced, the whole initial list is in the store. All its objects are delivered
+/// as initial.
 #[test]
 fn d10_synced_when_the_initial_list_is_stored() {
     check(|| {

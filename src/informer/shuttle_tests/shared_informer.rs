@@ -13,7 +13,7 @@ use crate::stop::Stop;
 use crate::sync::{any, check_times, thread};
 use crate::wire::ListOptions;
 
-/// Of the models here a fraction of the usual number of schedules is run: each run is long.
+/// The share of the usual number of schedules, because each run is long.
 const SHARE: f64 = 0.5;
 
 const LIST: &str = r#"{"kind": "List", "metadata": {"resourceVersion": "1"}, "items": [
@@ -26,7 +26,7 @@ const EVENTS: &[u8] =
 {"type": "DELETED", "object": {"metadata": {"name": "b", "resourceVersion": "4"}}}
 "#;
 
-/// A watch: some events, then nothing until the stop.
+/// A watch that returns some events and then blocks until the stop.
 struct Watch {
     events: &'static [u8],
     stop: Stop,
@@ -63,7 +63,7 @@ fn informer() -> SharedIndexInformer<Thing> {
     SharedIndexInformer::new(Arc::new(server), options)
 }
 
-/// What there is when all events have come.
+/// Whether the view has the state after all events.
 fn is_all(view: &View) -> bool {
     view.there
         .iter()
@@ -91,8 +91,7 @@ fn add(
     thread::spawn(move || informer.add_handler_with_options(recorder, options))
 }
 
-/// A handler that is added at any point of the start and the run is told everything, nothing twice, and gets
-/// synced.
+/// A handler added at any point receives every object once and becomes synced.
 #[test]
 fn i12_a_handler_may_come_at_any_point() {
     check_times(SHARE, || {
@@ -113,8 +112,8 @@ fn i12_a_handler_may_come_at_any_point() {
     });
 }
 
-/// A stop at any point, while handlers come and go: everything ends, a handler that comes too late is told
-/// so, and none is called after the end.
+/// A stop at any point ends everything, while handlers are added and removed. A handler added after
+/// the stop gets an error, and no handler is called after the end.
 #[test]
 fn i8_i14_a_stop_at_any_point_ends_everything() {
     check_times(SHARE, || {

@@ -2,35 +2,36 @@ use std::cell::{Cell, RefCell};
 
 use crate::json::block::{BLOCK, in_order, lanes};
 
-/// Nesting, and arrays, beyond which elements are not counted: nothing but brackets must not become many times as
-/// much memory.
+/// The maximum nesting and number of arrays that are counted. The limits keep input that consists
+/// of brackets from using many times its size in memory.
 const MAX_DEPTH: usize = 128;
 const MAX_ARRAYS: usize = 1 << 16;
 
-/// How many elements the arrays of a JSON value have. An array is counted when its number is requested, together
-/// with the arrays in it. Numbers must be requested in the order of the arrays.
+/// Counts the elements of the arrays in a JSON value. An array is counted when its count is
+/// requested, together with the arrays in it. Counts must be requested in the order of the arrays.
 pub(super) struct Counts<'a> {
     json: &'a [u8],
-    /// Where the key ends that was read last, if the next value is its own.
+    /// The position after the last key that was read, if the next value belongs to this key.
     key_end: Cell<Option<usize>>,
     counted: RefCell<Counted>,
 }
 
 #[derive(Default)]
 struct Counted {
-    /// In the order in which they begin.
+    /// Sorted by position.
     arrays: Vec<Array>,
-    /// The first array that may still be requested.
+    /// The index of the first array that may still be requested.
     next: usize,
-    /// Everything before this position has been counted.
+    /// The position up to which everything has been counted.
     until: usize,
-    /// Scratch: the open brackets from the outermost inwards, with the index of the array, or `None` for a brace.
+    /// Scratch: the open brackets, outermost first. A bracket has the index of its array, a brace
+    /// has `None`.
     open: Vec<Option<usize>>,
 }
 
 struct Array {
     start: usize,
-    /// How many elements are strings, arrays or objects.
+    /// The number of elements that are strings, arrays or objects.
     elements: usize,
 }
 
@@ -43,7 +44,8 @@ impl<'a> Counts<'a> {
         }
     }
 
-    /// Remembers where a string ends that may be a key, if it is part of the JSON.
+    /// Stores the position after a string that may be a key. Ignores strings that are not part of
+    /// the JSON.
     #[inline]
     pub(super) fn saw_string(&self, string: &str) {
         let start = string
@@ -54,14 +56,14 @@ impl<'a> Counts<'a> {
         self.key_end.set(end.filter(|end| *end <= self.json.len()));
     }
 
-    /// The next value has no key.
+    /// Call it when the next value has no key.
     #[inline]
     pub(super) fn forget_key(&self) {
         self.key_end.set(None);
     }
 
-    /// Returns how many elements the array has whose key has just been read: fewer than there are if some are neither
-    /// strings, arrays nor objects, and `None` if all are.
+    /// Returns the number of elements of the array whose key was read last. Only strings, arrays
+    /// and objects count; if there are none, returns `None`.
     pub(super) fn array_behind_key(&self) -> Option<usize> {
         let value = self
             .json
@@ -80,7 +82,7 @@ impl<'a> Counts<'a> {
         }
         let Counted { arrays, next, .. } = &mut *counted;
         let rest = &arrays[*next..];
-        // Arrays before this one will not be requested any more.
+        // Earlier arrays will not be requested.
         *next += rest
             .iter()
             .position(|array| array.start >= start)
@@ -93,7 +95,8 @@ impl<'a> Counts<'a> {
 }
 
 impl Counted {
-    /// Counts the array that begins here and those in it. Returns where it stops, which is mostly the array's end.
+    /// Counts the array at `start` and the arrays in it. Returns the position where it stops,
+    /// usually the end of the array.
     fn count(&mut self, json: &[u8], start: usize) -> usize {
         let Self { arrays, open, .. } = self;
         arrays.clear();

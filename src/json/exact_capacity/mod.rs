@@ -1,11 +1,14 @@
-//! Decodes JSON into vectors without spare capacity: a fifth less memory for a cache of k8s-openapi's Pods.
+//! Decodes JSON into vectors without spare capacity. This saves a fifth of the memory of a cache of
+//! k8s-openapi Pods.
 //!
-//! serde_json does not know how many elements an array has, so a vector starts with a capacity of four and doubles
-//! it. Here serde_json's deserializer is wrapped: when a vector requests a size hint, the elements are counted.
+//! serde_json does not provide the length of an array, so a vector starts with a capacity of four
+//! and doubles it. This module wraps the deserializer of serde_json. When a vector requests a size
+//! hint, the elements are counted.
 //!
-//! The position of an array is known by the key before it, because serde_json lends keys from the input unless they
-//! have escapes. Arrays behind no key, or behind such a key, grow as usual. Numbers, booleans and nulls are not
-//! counted, since they are small, and neither is what serde buffers for an untagged enum.
+//! The position of an array follows from the key before it: serde_json borrows keys from the input
+//! unless they have escapes. Arrays without a key, or after a key with escapes, grow as usual.
+//! Numbers, booleans and nulls are not counted because they are small. The values that serde
+//! buffers for an untagged enum are not counted either.
 
 mod counts;
 #[cfg(test)]
@@ -21,7 +24,7 @@ use serde::de::{
 
 use self::counts::Counts;
 
-/// As `serde_json::from_str`, but with a lower bound of the number of elements as size hint of an array.
+/// Like `serde_json::from_str`, but the size hint of an array is a lower bound of its length.
 pub(crate) fn from_str<T: DeserializeOwned>(json: &str) -> Result<T, serde_json::Error> {
     let counts = Counts::new(json.as_bytes());
     let mut deserializer = serde_json::Deserializer::from_str(json);
@@ -33,8 +36,8 @@ pub(crate) fn from_str<T: DeserializeOwned>(json: &str) -> Result<T, serde_json:
     Ok(value)
 }
 
-/// A deserializer, visitor, seed, map or sequence of serde_json whose arrays are counted. Methods that serde_json does
-/// not call are left to their defaults.
+/// Wraps a deserializer, visitor, seed, map or sequence of serde_json to count its arrays. Methods
+/// that serde_json does not call keep their default implementation.
 struct Exact<'c, X> {
     inner: X,
     counts: &'c Counts<'c>,
@@ -49,7 +52,7 @@ impl<'c, X> Exact<'c, X> {
     }
 }
 
-/// Forwards methods, those of a deserializer with a wrapped visitor.
+/// Forwards methods. Those of a deserializer receive a wrapped visitor.
 macro_rules! forward {
     (deserialize: $($method:ident $(($($argument:ident: $type:ty),*))?)*) => {$(
         #[inline]
@@ -181,8 +184,8 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Exact<'_, A> {
         self.inner.next_element_seed(seed)
     }
 
-    /// Counts the elements here, before the first one is read, so that types that want no hint, such as
-    /// `serde_json::Value`, pay nothing.
+    /// Counts only on request, so types that need no hint, such as `serde_json::Value`, have no
+    /// cost. The request comes before the first element is read.
     fn size_hint(&self) -> Option<usize> {
         self.counts.array_behind_key()
     }

@@ -32,7 +32,7 @@ enum Kind {
     Holds(Vec<String>),
 }
 
-/// Skips unknown fields, and reads some fields twice.
+/// Skips unknown fields and reads some fields twice.
 #[derive(Debug, Deserialize)]
 struct Loose {
     #[serde(default)]
@@ -76,7 +76,7 @@ fn same<T: DeserializeOwned + Debug + Send>(json: &[u8]) {
     let text = String::from_utf8_lossy(json);
     match std::str::from_utf8(json) {
         Ok(json) => assert_eq!(shown(from_str(json)), expected, "{text:?}"),
-        // What the decoder calls for other bytes.
+        // The decoder uses this function for bytes that are not UTF-8.
         Err(_) => {
             let found = shown(decode_error::from_slice(json));
             assert_eq!(found.ok(), expected.ok(), "{text:?}");
@@ -142,7 +142,7 @@ fn vectors_behind_escaped_keys_grow_as_usual() {
 
 #[test]
 fn brackets_in_strings_are_not_counted() {
-    // As many elements as an array has bytes, if every bracket in strings were one.
+    // The array has a single element. If the brackets in its string counted, it would have many.
     let json = format!(r#"{{"names":["{}"],"maybe":[]}}"#, "[{".repeat(1000));
     let strict: Strict = from_str(&json).unwrap();
     assert_eq!(strict.names.capacity(), 1);
@@ -154,13 +154,13 @@ fn unclosed_brackets_do_not_become_memory() {
         for times in [60, 127, 128, 500, 100_000] {
             let deep = open.repeat(times);
             same::<Loose>(format!(r#"{{"names":{deep}"#).as_bytes());
-            // Some types skip it, others reject it.
+            // Some types skip `x`, others reject it.
             let closed = format!(r#"{{"x":{deep}{},"names":["a","b"]}}"#, close.repeat(times));
             same::<Strict>(closed.as_bytes());
             same::<Loose>(closed.as_bytes());
         }
     }
-    // Arrays that are skipped, and then many that are read.
+    // Many skipped arrays, then many that are decoded.
     let read = r#"{"names":["a"]},"#.repeat(100_000);
     for skipped in ["[],".repeat(100_000), "[".repeat(200)] {
         let json = format!(r#"{{"x":[{{"y":[{skipped}"#);
@@ -173,7 +173,7 @@ fn unclosed_brackets_do_not_become_memory() {
         "[],".repeat(100_000)
     );
     same::<Tree>(json.as_bytes());
-    // Beyond the arrays that are counted, vectors grow as usual.
+    // Beyond the limit of counted arrays, vectors grow as usual.
     let many = format!(
         r#"{{"maybe":[{}{{"names":["a","b","c"]}}]}}"#,
         r#"{"names":[]},"#.repeat(70_000)

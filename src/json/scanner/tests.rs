@@ -51,11 +51,12 @@ fn every_other_backslash_of_a_run_escapes() {
     }
 }
 
-/// Checked for chunks of any size.
+/// Also checks chunks of random sizes.
 #[test]
 fn blocks_end_a_value_where_single_bytes_do() {
     let mut random = Random::seeded(2);
-    // Some are nearly all strings, some nearly all brackets or backslashes; none of them need be JSON.
+    // Some alphabets produce mostly strings, others mostly brackets or backslashes. Few results are
+    // valid JSON.
     let mixed = [
         &br#"{["\"]}x"#[..],
         br#"{{[xxxxxxx"\\x,:]}"#,

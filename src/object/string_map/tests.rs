@@ -14,7 +14,8 @@ impl Random {
         (self.0 >> 11) as usize % below
     }
 
-    /// Of few, so that keys come again, and of all lengths whose length is written in another way.
+    /// Returns one of few strings, so that keys repeat. Some have a length at which the encoding of
+    /// the length changes.
     fn string(&mut self) -> String {
         let part = ["", "a", "b", "\u{0}", "ü", "\"", "例", "~"][self.below(8)];
         let count = match self.below(16) {
@@ -101,7 +102,7 @@ fn entries_may_come_in_any_order_and_more_than_once() {
             hasher.hash_one(&map),
             "seed {seed}"
         );
-        // From a tree, too, which hands over strings of its own.
+        // Decoding from a tree passes owned strings.
         let tree: Value = serde_json::from_str(&json).unwrap();
         assert_eq!(StringMap::deserialize(&tree).unwrap(), map, "seed {seed}");
         assert_eq!(

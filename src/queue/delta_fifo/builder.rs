@@ -12,7 +12,7 @@ use crate::store::{KnownObjects, Transform};
 use crate::sync::{Condvar, Mutex};
 use crate::time::{Clock, RealClock};
 
-/// Options of a [`DeltaFifo`]. client-go's `DeltaFIFOOptions`.
+/// Options for a [`DeltaFifo`]. client-go's `DeltaFIFOOptions`.
 #[must_use]
 pub struct DeltaFifoBuilder<T> {
     pub(super) accessor: Accessor<T>,
@@ -25,7 +25,7 @@ pub struct DeltaFifoBuilder<T> {
 }
 
 impl<T> DeltaFifo<T> {
-    /// With options.
+    /// Creates a builder with the default options.
     pub fn builder(accessor: Accessor<T>) -> DeltaFifoBuilder<T> {
         DeltaFifoBuilder {
             accessor,
@@ -40,47 +40,49 @@ impl<T> DeltaFifo<T> {
 }
 
 impl<T> DeltaFifoBuilder<T> {
-    /// What the consumer has processed and kept: the store that it fills. Default: none; then deletions of
-    /// what isn't queued are dropped, and nothing is resynced.
+    /// Sets the objects that the consumer has processed and kept: the store that it fills. By
+    /// default there are none. Then deletions of objects that are not queued are dropped, and
+    /// resyncs do nothing.
     pub fn known_objects(mut self, known_objects: Arc<dyn KnownObjects<T>>) -> Self {
         self.known_objects = Some(known_objects);
         self
     }
 
-    /// Whether objects of a list come as [`Replaced`](crate::queue::Delta::Replaced). Default: no, as
-    /// [`Sync`](crate::queue::Delta::Sync), as in client-go.
+    /// Whether the objects of a list are queued as [`Replaced`](crate::queue::Delta::Replaced). By
+    /// default they are queued as [`Sync`](crate::queue::Delta::Sync), as in client-go.
     pub fn emit_replaced(mut self, emit_replaced: bool) -> Self {
         self.emit_replaced = emit_replaced;
         self
     }
 
-    /// Changes every object before it is queued. Default: none.
+    /// Sets a transform that changes every object before it is queued. By default there is none.
     pub fn transform(mut self, transform: Transform<T>) -> Self {
         self.transform = Some(transform);
         self
     }
 
-    /// Is told how much waits and how long its processing takes (R22). Default: nobody is.
+    /// Sets the metrics that receive the number of waiting items and the processing times. By
+    /// default there are none.
     pub fn metrics(mut self, metrics: Arc<dyn InformerMetrics>) -> Self {
         self.metrics = Some(metrics);
         self
     }
 
-    /// By which processing is timed: for the metrics and, where more than ten items wait meanwhile, for a
-    /// line in the log about a slow one (D14). Default: the real clock.
+    /// Sets the clock that measures processing times for the metrics. If more than ten items wait,
+    /// the queue also logs slow processing. By default this is the real clock.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// What [`synced`](crate::queue::Queue::synced) is called in reports, and the queue in the log. Default:
-    /// `DeltaFifo`.
+    /// Sets the name of the queue in the log, and of [`synced`](crate::queue::Queue::synced) in
+    /// reports. The default is `DeltaFifo`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// The queue, empty and open.
+    /// Creates the queue, empty and open.
     pub fn build(self) -> DeltaFifo<T> {
         let Self {
             accessor,

@@ -1,4 +1,4 @@
-//! Which objects the consumer knows: the known objects, and what is in flight (D3, D6, D9).
+//! Determines which objects the consumer has: the known objects, corrected by the keys in flight.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,33 +11,36 @@ use crate::store::StoreError;
 /// Whether a deletion is delivered.
 pub(super) enum Known {
     Yes,
-    /// Only if the deletion that is being processed fails.
+    /// Only if the deletion in flight fails.
     BeingDeleted,
     No,
 }
 
-/// What the known objects have. Declared before the lock is taken, so it is always dropped after it.
+/// A copy of the known objects. Declare it before taking the lock, so that it is dropped after the
+/// lock is released.
 pub(super) struct Everything<T> {
-    /// As they will be once everything in flight has been processed. `None` if a lookup failed.
+    /// The state after everything in flight has been processed. An object is `None` if its lookup
+    /// failed.
     pub(super) objects: Vec<(Key, Option<Arc<T>>)>,
-    /// What they have only as long as the deletion in flight has not succeeded.
+    /// Objects whose deletion is in flight. They remain only if that fails.
     pub(super) being_deleted: Vec<(Key, Arc<T>)>,
     problems: Problems,
 }
 
-/// What the known objects failed with, logged when dropped. A logger is user code: not under the lock.
+/// Errors of the known objects, logged on drop. A logger is user code and must not run under the
+/// lock.
 struct Problems(Vec<String>);
 
 impl Drop for Problems {
     fn drop(&mut self) {
         for problem in &self.0 {
-            // It may be dropped by a panic; another one would end the process.
+            // The drop may be part of a panic. A second panic would abort the process.
             drop(catch(|| log::error!("{problem}")));
         }
     }
 }
 
-// A derived one would need `T: Default`.
+// `derive` would require `T: Default`.
 impl<T> Default for Everything<T> {
     fn default() -> Self {
         Self {
@@ -49,8 +52,8 @@ impl<T> Default for Everything<T> {
 }
 
 impl<T> DeltaFifo<T> {
-    /// A key in flight is known by its newest state. If the known objects can't tell, the deletion is delivered
-    /// (D3).
+    /// Whether the consumer has the key. A key in flight counts with its newest state. If the
+    /// lookup fails, the deletion is delivered (D3).
     pub(super) fn is_known(
         &self,
         state: &State<T>,
@@ -77,7 +80,7 @@ impl<T> DeltaFifo<T> {
         })
     }
 
-    /// Whether anything is queued, in flight or known.
+    /// Whether any object is queued, in flight or known.
     pub(super) fn has_anything(&self, state: &State<T>) -> Result<bool, StoreError> {
         if !state.items.is_empty() || state.in_flight.is_some() {
             return Ok(true);
@@ -87,8 +90,8 @@ impl<T> DeltaFifo<T> {
             .map_or(Ok(false), |known| ask(|| !known.list_keys().is_empty()))
     }
 
-    /// Reads all known objects except the skipped ones, those in flight last. What was found before a panic
-    /// stays in `everything`.
+    /// Reads all known objects except the skipped ones, and those in flight last. If the known
+    /// objects panic, `everything` keeps the objects that were read before.
     pub(super) fn known(
         &self,
         state: &State<T>,
@@ -133,7 +136,7 @@ impl<T> DeltaFifo<T> {
     }
 }
 
-/// Runs the known objects' code. A panic of it becomes an error.
+/// Calls the known objects and converts a panic to an error.
 pub(super) fn ask<R>(ask: impl FnOnce() -> R) -> Result<R, StoreError> {
     catch(ask).map_err(|panic| StoreError::other(format!("the known objects {panic}")))
 }

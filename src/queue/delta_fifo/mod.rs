@@ -24,34 +24,38 @@ use crate::store::{
 };
 use crate::sync::{Condvar, Mutex, MutexGuard, thread};
 
-/// The number of keys that one pop takes, at most. In shuttle models, whose queues are short, two.
+/// The maximum number of keys in a batch. Under shuttle, whose queues are short, it is two.
 const BATCH: usize = if cfg!(all(test, shuttle)) { 2 } else { 64 };
 
-/// All changes of each object since it was last popped, objects in the order of their first change.
-/// client-go's `DeltaFIFO`.
+/// A queue of all changes of each object since it was last popped. Objects are in the order of
+/// their first change. client-go's `DeltaFIFO`.
 ///
-/// Use it to act on every change of an object exactly once, in order, and to be told what a relist finds
-/// missing: with [`known_objects`](DeltaFifoBuilder::known_objects), a [`replace`](ReflectorStore::replace)
-/// queues tombstones for what is known, or queued, and not in the list. Changes of one object wait together
-/// and count as one item; those of another don't wait for them (D1, D13). A [`RealFifo`](super::RealFifo)
-/// keeps the order across objects instead; a [`Fifo`](super::Fifo) only the newest state of each.
+/// Use it to process every change of an object exactly once and in order, and to detect deletions
+/// on a relist. With [`known_objects`](DeltaFifoBuilder::known_objects), a
+/// [`replace`](ReflectorStore::replace) queues tombstones for objects that are known or queued but
+/// not in the list. The changes of one object wait together and count as one item; they do not wait
+/// for changes of other objects. A [`RealFifo`](super::RealFifo) keeps the order across objects. A
+/// [`Fifo`](super::Fifo) keeps only the newest state of each object.
 ///
-/// **Threads.** Any number of them may write; any number may pop, one after the other: a
-/// [`pop`](super::Queue::pop) waits until the processing of the one before is over. Writing never waits for
-/// processing. A write of a new key wakes one pop, [`close`](super::Queue::close) all of them.
+/// **Threads.** Any number of threads may write. Any number of threads may pop, but one at a time:
+/// a [`pop`](super::Queue::pop) waits until the previous pop has finished processing. Writers never
+/// wait for processing. A write of a new key wakes one pop; [`close`](super::Queue::close) wakes
+/// all of them.
 ///
-/// **A popped key is never unknown.** client-go processes under the queue's lock; here the callback runs
-/// without it, and may write to the queue itself. Until it is over, the key in flight counts as known with
-/// its newest state, whatever the known objects say at that moment: so no deletion is lost, and none is told
-/// twice, between queue and store. [`synced`](super::Queue::synced) happens after the last item of the
-/// initial list has been *processed* (D10).
+/// **A popped key is never unknown.** client-go processes under the lock of the queue. Here the
+/// callback runs without the lock and may write to the queue. Until the callback has returned, its
+/// key counts as known with its newest state, whatever the known objects contain at that moment. So
+/// no deletion gets lost between queue and store, and none is delivered twice.
+/// [`synced`](super::Queue::synced) is set after the last item of the initial list has been
+/// *processed*.
 ///
-/// **Again.** A callback that fails with [`Requeue`](super::Requeue) gets the same deltas again: they go to
-/// the end of the queue, or, while the initial list is not through, of that; what came for the same key
-/// meanwhile follows them.
+/// **Requeue.** If a callback returns [`Requeue`](super::Requeue), it receives the same deltas
+/// again. They go to the end of the queue, or, until the initial list has been processed, to the
+/// end of that list. Deltas of the same key that arrived in the meantime are appended to them.
 ///
-/// **User code.** Key functions and transforms run under no lock. The known objects are asked
-/// under the queue's lock: they must not call the queue. A panic in any of them is an error.
+/// **User code.** Key functions and transforms run without any lock. The known objects are called
+/// under the lock of the queue, so they must not call the queue. A panic in any of them becomes an
+/// error.
 ///
 /// ```
 /// use k8s_informer::object::{Accessor, KeyError};
@@ -79,51 +83,56 @@ pub struct DeltaFifo<T> {
     transform: Option<Transform<T>>,
     synced: Done,
     timing: Timing,
-    /// Guards everything that changes. Taken before the lock of the known objects, which are asked under it; no
-    /// other user code runs, no object is dropped, and `synced` is not set, under it.
+    /// Guards all mutable state. Taken before the lock of the known objects, which are called under
+    /// it. While it is held, no other user code runs, no object is dropped, and `synced` is not
+    /// set.
     state: Mutex<State<T>>,
-    /// Pops wait here until there is an item and nothing is in flight. [`unlock`](DeltaFifo::unlock) wakes one
-    /// when both hold, and all once the queue is closed; so does `close`.
+    /// Pops wait here until there is an item and nothing is in flight.
+    /// [`unlock`](DeltaFifo::unlock) wakes one of them when both hold, and all of them once the
+    /// queue is closed. `close` also wakes all of them.
     changed: Condvar,
 }
 
-/// What waits, and what is being processed.
+/// The waiting deltas and the keys in flight.
 ///
 /// While the lock is free:
 ///
-/// 1. `order` has each key of `items`, once. No deltas are empty.
-/// 2. At most one pop is in flight. The keys that it took are in `in_flight`; new changes of them are in `items`.
-/// 3. `versions` tracks one change for each entry of `items`, for each key in flight, and for each deletion that a
-///    flight [holds back](InFlightKey::deferred_deletion). Its sequence number is that of the oldest unprocessed change.
-/// 4. Until the first list has been processed, `initial_population` counts its unprocessed keys: those in flight, if they
-///    [belong to it](Batch::is_initial), and the first ones of `order`.
+/// 1. `order` contains each key of `items` once. No deltas are empty.
+/// 2. At most one pop is in flight. Its keys are in `in_flight`; new changes of these keys are in
+///    `items`.
+/// 3. `versions` tracks one change for each entry of `items`, for each key in flight, and for each
+///    [deferred deletion](InFlightKey::deferred_deletion). Its sequence number is that of the
+///    oldest unprocessed change.
+/// 4. Until the first list has been processed, `initial_population` counts its unprocessed keys.
+///    These are the keys in flight, if they [belong to it](Batch::is_initial), and the first keys
+///    of `order`.
 struct State<T> {
     items: HashMap<Key, Deltas<T>>,
     order: VecDeque<Key>,
     in_flight: Option<InFlight<T>>,
-    /// Whether a write, or a list that succeeded, has come (D2, D8).
+    /// Whether there has been a write or a successful replace (D2, D8).
     populated: bool,
     initial_population: usize,
     closed: bool,
-    /// The number of resyncs that are reading the known objects, and the keys popped since the first of them
-    /// began: what those resyncs have read of them is out of date.
+    /// The number of resyncs that are reading the known objects. `popped` contains the keys popped
+    /// since the first of these resyncs started; what the resyncs have read for them is outdated.
     resyncs: usize,
     popped: HashSet<Key>,
     versions: VersionTracker,
 }
 
 impl<T> DeltaFifo<T> {
-    /// A queue without known objects: it knows only the keys that it holds.
+    /// Creates a queue without known objects.
     pub fn new(accessor: Accessor<T>) -> Self {
         Self::builder(accessor).build()
     }
 
-    /// The key of popped deltas: the one they were queued by, or that of the newest object or tombstone. `None`
-    /// if there are no deltas (D12).
+    /// Returns the key of popped deltas: the key under which they were queued, or else the key of
+    /// the newest object or tombstone. Returns `None` if there are no deltas.
     ///
     /// # Errors
     ///
-    /// The error of the key function.
+    /// Returns the error of the key function.
     pub fn key_of(&self, deltas: &Deltas<T>) -> Result<Option<Key>, KeyError> {
         match (deltas.newest(), deltas.key()) {
             (None, _) => Ok(None),
@@ -138,20 +147,21 @@ impl<T> DeltaFifo<T> {
         }
     }
 
-    /// The transform, if there is one. client-go's `Transformer`.
+    /// Returns the transform, if there is one. client-go's `Transformer`.
     pub fn transformer(&self) -> Option<&Transform<T>> {
         self.transform.as_ref()
     }
 
-    /// Queues popped deltas again, unless something newer waits for their key: then they are returned. client-go
-    /// had `AddIfNotPresent` until 1.32.
+    /// Queues popped deltas again. If newer deltas are waiting for their key, returns `deltas`
+    /// instead. client-go's `AddIfNotPresent`, which existed until 1.32.
     ///
-    /// Use it only if the thread that pops also writes. Otherwise the deltas may be older than what the consumer
-    /// has seen meanwhile; return [`Requeue`](crate::queue::Requeue) from the callback instead.
+    /// Use it only if the thread that pops also writes. Otherwise the deltas may be older than the
+    /// state that the consumer has received in the meantime. Return
+    /// [`Requeue`](crate::queue::Requeue) from the callback instead.
     ///
     /// # Errors
     ///
-    /// Gives the deltas back if there are none, or if they have no key.
+    /// Returns the deltas if they are empty or have no key.
     pub fn add_if_not_present(
         &self,
         mut deltas: Deltas<T>,
@@ -184,26 +194,27 @@ impl<T> DeltaFifo<T> {
         Ok(present)
     }
 
-    /// The number of keys that wait. Keys that are being processed do not count.
+    /// Returns the number of waiting keys, without those that are being processed.
     pub fn len(&self) -> usize {
         self.state.lock().order.len()
     }
 
-    /// Whether no key waits.
+    /// Whether no key is waiting.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The deltas that wait for the key of this object. client-go's `DeltaFIFO` could be read until 1.32.
+    /// Returns the deltas that are waiting for the key of `object`. client-go's read methods
+    /// existed until 1.32.
     ///
     /// # Errors
     ///
-    /// The error of the key function.
+    /// Returns the error of the key function.
     pub fn get(&self, object: &T) -> Result<Option<Deltas<T>>, KeyError> {
         self.accessor.key(object).map(|key| self.get_by_key(&key))
     }
 
-    /// The deltas that wait for this key.
+    /// Returns the deltas that are waiting for this key.
     ///
     /// ```
     /// use k8s_informer::object::{Accessor, KeyError};
@@ -221,14 +232,14 @@ impl<T> DeltaFifo<T> {
         self.state.lock().items.get(key).cloned()
     }
 
-    /// All deltas that wait, in the order of the pops to come.
+    /// Returns all waiting deltas in the order in which they will be popped.
     pub fn list(&self) -> Vec<Deltas<T>> {
         let state = self.state.lock();
         let items = state.order.iter().filter_map(|key| state.items.get(key));
         items.cloned().collect()
     }
 
-    /// All keys that wait, in the order of the pops to come.
+    /// Returns all waiting keys in the order in which they will be popped.
     pub fn list_keys(&self) -> Vec<Key> {
         self.state.lock().order.iter().map(Key::clone).collect()
     }
@@ -239,8 +250,8 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if the object has no key or the transform fails. The queue counts as populated all the
-    /// same (D2).
+    /// Returns [`StoreError`] if the object has no key or the transform fails. The queue counts as
+    /// populated even then.
     fn add(&self, object: Arc<T>) -> Result<(), StoreError> {
         self.write(Change::Add(object))
     }
@@ -249,31 +260,31 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
     ///
     /// # Errors
     ///
-    /// As for `add`.
+    /// The same as `add`.
     fn update(&self, object: Arc<T>) -> Result<(), StoreError> {
         self.write(Change::Update(object))
     }
 
-    /// Queues [`Delta::Deleted`], unless the key is neither queued nor in flight nor known (D3).
+    /// Queues [`Delta::Deleted`], unless the key is neither queued, in flight nor known.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Key`] if the object has no key: then the queue does not count as populated.
-    /// [`StoreError::Transform`] if the transform fails; it does not run on tombstones (D5).
-    /// [`StoreError::Other`] if the known objects panic.
+    /// Returns [`StoreError::Key`] if the object has no key. The queue then does not count as
+    /// populated. Returns [`StoreError::Transform`] if the transform fails; it does not run on
+    /// tombstones. Returns [`StoreError::Other`] if the known objects panic.
     fn delete(&self, gone: Deleted<T>) -> Result<(), StoreError> {
         self.write(Change::Delete(gone))
     }
 
-    /// Queues [`Delta::Replaced`] (or `Sync`, see [`DeltaFifoBuilder::emit_replaced`]) for each object in the
-    /// order of the list, then tombstones for keys that are queued, in flight or known, and not in the list
-    /// (D6, D7).
+    /// Queues [`Delta::Replaced`] for each object, in the order of the list. The delta is `Sync`
+    /// unless [`DeltaFifoBuilder::emit_replaced`] is set. Then queues tombstones for the keys that
+    /// are queued, in flight or known, but not in the list.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if an object has no key or the transform fails on it: the objects before it in the list are
-    /// queued, the others are not, and nothing counts as deleted. [`StoreError::Other`] if the known objects
-    /// panic: nothing has changed then.
+    /// Returns [`StoreError`] if an object has no key or its transform fails. The objects before it
+    /// in the list are queued, the others are not, and no tombstones are queued. Returns
+    /// [`StoreError::Other`] if the known objects panic; then nothing has changed.
     fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
         let mut prepared = Vec::with_capacity(objects.len());
         for object in objects {
@@ -291,13 +302,13 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
         self.replace_prepared(prepared, &Gaps::default(), resource_version)
     }
 
-    /// Queues [`Delta::Sync`] for each known object that has nothing queued (D9). Does nothing without known
-    /// objects.
+    /// Queues [`Delta::Sync`] for each known object that has nothing queued. Does nothing without
+    /// known objects.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Key`] if a known object has no key: those before it have been queued.
-    /// [`StoreError::Other`] if the known objects panic.
+    /// Returns [`StoreError::Key`] if a known object has no key; the objects before it are queued.
+    /// Returns [`StoreError::Other`] if the known objects panic.
     fn resync(&self) -> Result<(), StoreError> {
         if self.known_objects.is_none() {
             return Ok(());
@@ -338,12 +349,12 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
         result
     }
 
-    /// Queues nothing: the version [counts](super::Queue::processed) once all earlier changes have been
-    /// processed.
+    /// Queues nothing. The version is [reached](super::Queue::processed) when all earlier changes
+    /// have been processed.
     ///
     /// # Errors
     ///
-    /// None.
+    /// Never returns an error.
     fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
         let version = version_tracker::version(resource_version);
         let mut state = self.state.lock();
@@ -352,11 +363,11 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
         Ok(())
     }
 
-    /// Queues all changes under one lock, and wakes one pop.
+    /// Queues all changes under one lock and wakes one pop.
     ///
     /// # Errors
     ///
-    /// As for `add`, `update` and `delete`.
+    /// The same as `add`, `update` and `delete`.
     fn apply(&self, changes: &mut VecDeque<Change<T>>) -> Result<(), Rejected<T>> {
         while !changes.is_empty() {
             self.apply_some(changes)?;
@@ -383,7 +394,7 @@ impl<T: Send + Sync> Queue<T> for DeltaFifo<T> {
         }
     }
 
-    /// Takes up to 64 keys: all of the initial list, or none.
+    /// Removes up to 64 keys. Either all of them belong to the initial list or none.
     fn pop_batch(
         &self,
         process_batch: &mut ProcessBatch<'_, T>,
@@ -425,7 +436,7 @@ impl<T: Send + Sync> Staging<T> for DeltaFifo<T> {
         self.prepare_object(object)
     }
 
-    /// Returns the newest queued state, or else that of the known objects.
+    /// Returns the newest queued state, or else the state in the known objects.
     fn cached(&self, key: &str) -> Option<Arc<T>> {
         let queued = {
             let state = self.state.lock();
@@ -446,7 +457,8 @@ impl<T: Send + Sync> Staging<T> for DeltaFifo<T> {
 }
 
 impl<T> DeltaFifo<T> {
-    /// Publishes what the lock has guarded: the watermark, an item for a waiting pop, `synced`, the depth.
+    /// Updates the watermark, wakes pops and unlocks. Then sets `synced` if due, and reports the
+    /// depth.
     fn unlock(&self, mut state: MutexGuard<'_, State<T>>) {
         state.versions.publish();
         let synced = state.synced();
@@ -464,8 +476,8 @@ impl<T> DeltaFifo<T> {
         self.timing.depth(|| self.len());
     }
 
-    /// Waits until nothing is in flight, and takes up to `most` keys out. `None` once the queue is closed and
-    /// empty.
+    /// Waits until nothing is in flight and a key is waiting, then removes up to `most` keys.
+    /// Returns `None` once the queue is closed and empty.
     fn take(&self, most: usize) -> Option<Batch<T>> {
         let this = thread::current().id();
         let mut state = self.state.lock();
@@ -488,7 +500,7 @@ impl<T> DeltaFifo<T> {
         Some(batch)
     }
 
-    /// Runs the callback, without the lock.
+    /// Runs the callback without the lock.
     fn process(
         &self,
         batch: &Batch<T>,
@@ -500,7 +512,7 @@ impl<T> DeltaFifo<T> {
         Processed::from(self.timing.run(deltas.len(), key, *depth, run))
     }
 
-    /// A batch has been processed: what is wanted again goes back, and held-back deletions are settled.
+    /// Ends the flight of a batch: requeues items and settles deferred deletions.
     fn finish_pop(&self, batch: &Batch<T>, processed: &Processed) {
         let (mut dropped, mut known_objects) = (Vec::new(), Vec::new());
         let mut state = self.state.lock();
@@ -510,7 +522,8 @@ impl<T> DeltaFifo<T> {
         for (at, (deltas, taken)) in batch.deltas.iter().zip(&in_flight.keys).enumerate() {
             let key = &taken.key;
             let (again, failed) = (processed.again(at), processed.failed(at));
-            // Behind the rest of the initial list, which the ones in flight precede in `initial_population`.
+            // Requeued items go behind the rest of the initial list. `initial_population` still
+            // counts the remaining items of this batch, which are not in `order`.
             let remaining = batch.deltas.len() - at;
             if again {
                 let place = batch
@@ -527,7 +540,8 @@ impl<T> DeltaFifo<T> {
             let Some((gone, since)) = &taken.deferred_deletion else {
                 continue;
             };
-            // The first deletion has failed: the second is delivered if the consumer still has the object.
+            // The first deletion failed. The deferred one is delivered if the consumer still has
+            // the object.
             let known = self.known_objects.as_ref().filter(|_| failed);
             let known = known.map(|known| ask(|| known.lookup(key)));
             if matches!(known, None | Some(Ok(Ok(None)))) {

@@ -1,4 +1,4 @@
-//! What happens to the state under the lock.
+//! Changes of the state under the lock.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::queue::{Delta, Deltas};
 use crate::shrink::Shrink;
 use crate::sync::thread::ThreadId;
 
-/// The keys that one pop took out, until they have been processed.
+/// The keys of one pop, until they have been processed.
 pub(super) struct InFlight<T> {
     pub(super) thread: ThreadId,
     pub(super) keys: Vec<InFlightKey<T>>,
@@ -17,21 +17,21 @@ pub(super) struct InFlight<T> {
 
 pub(super) struct InFlightKey<T> {
     pub(super) key: Key,
-    /// What the known objects will have once it has been processed: nothing after a deletion.
+    /// The object that the known objects will contain after processing, or `None` after a deletion.
     pub(super) newest: Option<Arc<T>>,
-    /// A deletion that arrived while the object is being deleted, and its sequence number. It is delivered only
-    /// if the first deletion fails.
+    /// A deletion that arrived while the deletion of the object was in flight, and its sequence
+    /// number. It is delivered only if the first deletion fails.
     pub(super) deferred_deletion: Option<(Deleted<T>, u64)>,
 }
 
-/// The same keys, as the pop sees them.
+/// The items of one pop, as passed to its callback.
 pub(super) struct Batch<T> {
     pub(super) deltas: Vec<Deltas<T>>,
     pub(super) is_in_initial_list: bool,
-    /// Whether `initial_population` counts the keys. Decided when they are taken: a first list that comes later does not
-    /// count them.
+    /// Whether `initial_population` counts the keys. Decided when they are taken: a first list that
+    /// arrives later does not count them.
     pub(super) is_initial: bool,
-    /// The number of keys that wait behind them.
+    /// The number of keys that remain in the queue.
     pub(super) depth: usize,
 }
 
@@ -45,7 +45,7 @@ impl<T> State<T> {
         keys?.iter().find(|taken| &*taken.key == key)
     }
 
-    /// Appends a delta to those of its key.
+    /// Appends a delta to the deltas of its key.
     pub(super) fn push(&mut self, key: &Key, delta: Delta<T>, dropped: &mut Vec<Arc<T>>) {
         if let Some(deltas) = self.items.get_mut(key) {
             return deltas.push_and_merge(delta, dropped);
@@ -68,8 +68,8 @@ impl<T> State<T> {
         }
     }
 
-    /// Keeps a deletion of a key that is being deleted, until that has succeeded or failed. Two
-    /// [become one](merge_deletions).
+    /// Stores a deletion of a key whose deletion is in flight, until that one succeeds or fails.
+    /// Two deferred deletions are [merged](merge_deletions).
     pub(super) fn defer_deletion(
         &mut self,
         key: &Key,
@@ -93,7 +93,7 @@ impl<T> State<T> {
         dropped.extend(unused.object().cloned());
     }
 
-    /// Takes up to `most` keys out: all of the initial list, or none.
+    /// Removes up to `most` keys. Either all of them belong to the initial list or none.
     pub(super) fn take(&mut self, most: usize, thread: ThreadId) -> Batch<T> {
         let is_initial = self.initial_population > 0;
         let most = if is_initial {
@@ -132,8 +132,8 @@ impl<T> State<T> {
         }
     }
 
-    /// Queues popped deltas again, ahead of newer ones of their key: at this place in the order, or else where the
-    /// newer ones are, or at the end.
+    /// Queues popped deltas again, before newer deltas of their key. They go to position `place` of
+    /// `order`. Without a `place` they take the position of the newer deltas, or else the end.
     pub(super) fn put_back(
         &mut self,
         key: &Key,
@@ -154,7 +154,7 @@ impl<T> State<T> {
         }
         let mut all = deltas.keyed(key);
         if let Some(newer) = newer {
-            // The older change stays pending for both.
+            // The merged deltas are tracked under the older sequence number.
             self.versions.end(all.since.max(newer.since));
             all.since = all.since.min(newer.since);
             for delta in newer.into_vec() {

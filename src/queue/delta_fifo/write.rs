@@ -1,4 +1,4 @@
-//! Writes: the user code of a change first, then the change under the lock.
+//! Writes. The user code of a change runs first, then the change is applied under the lock.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use crate::resource_version::ResourceVersion;
 use crate::store::{Change, Gaps, Rejected, StoreError, Transform};
 use crate::sync::MutexGuard;
 
-/// A change whose key function and transform have run. The transform of a deletion waits until it is clear that the
-/// deletion is queued (D3).
+/// A change whose key function and transform have run. Only the transform of a deletion runs later,
+/// when it is clear that the deletion is queued (D3).
 struct Prepared<T> {
-    /// `None` of a bookmark.
+    /// `None` for a bookmark.
     key: Option<Key>,
     change: Change<T>,
     /// The version of the object before the transform.
@@ -24,7 +24,7 @@ struct Prepared<T> {
 }
 
 impl<T> DeltaFifo<T> {
-    /// Key, then transform (S1, K4).
+    /// Computes the key, then runs the transform (K4).
     pub(super) fn prepare_object(&self, object: Arc<T>) -> Result<(Key, Arc<T>), StoreError> {
         let key = self.accessor.key(&object)?;
         let object = Transform::run(self.transform.as_ref(), &key, object)?;
@@ -54,7 +54,8 @@ impl<T> DeltaFifo<T> {
             Ok(key) => key,
             Err(error) => return Err(Rejected::new(change, error)),
         };
-        // A rejection does not keep the object: a transform that changes it in place would have to clone it.
+        // If the transform fails, the rejection does not contain the object. A second reference
+        // would force a transform that changes the object in place to clone it.
         let transform = |object| Transform::run(self.transform.as_ref(), &key, object);
         let change = match change {
             Change::Add(object) => transform(object).map(Change::Add),
@@ -74,7 +75,8 @@ impl<T> DeltaFifo<T> {
         }
     }
 
-    /// Applies as many changes as possible under one lock: all, or all up to a deletion that may need the transform.
+    /// Applies as many changes as possible under one lock: all of them, or all up to the first
+    /// deletion that may need the transform.
     pub(super) fn apply_some(&self, changes: &mut VecDeque<Change<T>>) -> Result<(), Rejected<T>> {
         let mut prepared = VecDeque::with_capacity(changes.len());
         let (mut populates, mut result) = (false, Ok(()));
@@ -95,7 +97,8 @@ impl<T> DeltaFifo<T> {
             let put;
             (state, put) = self.put(state, change, &mut dropped);
             if put.is_err() {
-                // A deletion. Without a transform all changes behind it still exist, and go back.
+                // The rejected change is a deletion. If there is a transform, it is the last one.
+                // Otherwise all later changes are still intact and go back into `changes`.
                 let later = std::mem::replace(&mut result, put).err();
                 let later = later.and_then(|rejected| rejected.change);
                 let unused = prepared.drain(..).map(|prepared| prepared.change);
@@ -124,7 +127,7 @@ impl<T> DeltaFifo<T> {
                 result
             }
             Err(rejected) => {
-                // A write that fails populates, too (D2); a deletion without a key does not.
+                // A write that fails also populates (D2). A deletion without a key does not.
                 state.populated |= populates;
                 Err(rejected)
             }
@@ -133,8 +136,9 @@ impl<T> DeltaFifo<T> {
         result.map_err(|rejected| rejected.error)
     }
 
-    /// Queues a change. The lock is released while the transform of a deletion runs. `dropped` takes objects
-    /// that must be dropped without the lock. client-go's `queueActionInternalLocked`.
+    /// Queues a change. Releases the lock while the transform of a deletion runs. `dropped`
+    /// collects objects that must be dropped without the lock. client-go's
+    /// `queueActionInternalLocked`.
     fn put<'a>(
         &'a self,
         mut state: MutexGuard<'a, State<T>>,
@@ -163,7 +167,7 @@ impl<T> DeltaFifo<T> {
         (state, Ok(()))
     }
 
-    /// Queues a deletion, unless its key is unknown (D3).
+    /// Queues a deletion unless its key is unknown (D3).
     fn put_deletion<'a>(
         &'a self,
         mut state: MutexGuard<'a, State<T>>,
@@ -225,7 +229,7 @@ impl<T> DeltaFifo<T> {
         resource_version: &str,
     ) -> Result<(), StoreError> {
         let keys = || -> HashSet<Key> { objects.iter().map(|(key, _)| Key::clone(key)).collect() };
-        // Mostly built, and always dropped, without the lock.
+        // On a relist, the set is built without the lock. It is always dropped without it.
         let is_relist = self.state.lock().populated;
         let mut listed = is_relist.then(keys);
         let (mut known, mut dropped) = (Everything::default(), Vec::new());
@@ -237,7 +241,7 @@ impl<T> DeltaFifo<T> {
             None => self.push_list(&mut state, objects, &mut dropped),
             Some(listed) => {
                 let may_exist = |key: &Key| listed.contains(key) || gaps.cover(key);
-                // They may panic: before anything changes.
+                // The known objects may panic, so they are read before anything changes.
                 let skip = |key: &Key| may_exist(key) || state.items.contains_key(key);
                 self.known(&state, skip, &mut known)?;
                 self.push_list(&mut state, objects, &mut dropped);

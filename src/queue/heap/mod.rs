@@ -1,4 +1,4 @@
-//! A priority queue that writers compare for, not readers.
+//! A priority queue in which only writers compare objects.
 
 mod order;
 
@@ -15,26 +15,28 @@ use crate::store::StoreError;
 use crate::sync::thread::{self, ThreadId};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
-/// The newest state of each object, the most urgent first. client-go's `Heap`.
+/// A queue of the newest state of each object, ordered by priority. client-go's `Heap`.
 ///
-/// Use it where the order of work is not that of arrival: by deadline, by priority, by age. A
-/// [`Fifo`](super::Fifo) keeps the order of arrival.
+/// Use it if objects are processed in an order other than that of arrival: by deadline, priority or
+/// age. A [`Fifo`](super::Fifo) keeps the order of arrival.
 ///
-/// **Order.** The least comes first, as with client-go's `LessFunc` and in a sorted list; the standard
-/// library's `BinaryHeap` gives the greatest. The comparison is an [`Ordering`], as for a sort. Of equals,
-/// which client-go gives in any order, the first that was written comes first; a write that is equal to what
-/// it replaces keeps its place, any other comes after its equals. A comparison that contradicts itself costs
-/// the order, nothing else.
+/// **Order.** The least object comes first, as with client-go's `LessFunc` and in a sorted list.
+/// (The standard library's `BinaryHeap` returns the greatest first.) The comparison returns an
+/// [`Ordering`], as for a sort. Among equal objects, the first one written comes first; client-go
+/// leaves their order open. An object that is equal to the one it replaces keeps its position. Any
+/// other comes after its equals. If the comparison is inconsistent, the order is unspecified, but
+/// everything else works.
 ///
-/// **Threads.** Any number of them may write, delete and pop. A [`pop`](Self::pop) blocks until there is
-/// something. An object of a new key wakes one pop, [`close`](Self::close) and several new keys at once all
-/// of them.
+/// **Threads.** Any number of threads may write, delete and pop. A [`pop`](Self::pop) blocks while
+/// the heap is empty. An object with a new key wakes one pop. [`close`](Self::close) and several
+/// new keys at once wake all of them.
 ///
-/// **Locks.** One guards the heap; key functions and comparisons run without it, and objects are dropped
-/// without it. Only writes compare: while one does, other writes, deletions and pops wait for it; reads and
-/// `close` don't. So a comparison may read its heap. It must not write, delete or pop: that panics, and the
-/// write that compares is refused. Nor must it wait for a thread that does. A comparison that panics has
-/// changed nothing: the write is refused, and gives its object back.
+/// **Locks.** One lock guards the heap. Key functions and comparisons run without it, and objects
+/// are dropped without it. Only writes compare. While a write compares, other writes, deletions and
+/// pops wait for it; reads and `close` do not. So a comparison may read its heap. It must not
+/// write, delete or pop: that panics, and the write that compares is rejected. It must also not wait
+/// for another thread that does. If a comparison panics, nothing has changed: the write is rejected
+/// and returns its object.
 ///
 /// ```
 /// use k8s_informer::object::{Accessor, KeyError};
@@ -55,13 +57,13 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 pub struct Heap<T> {
     accessor: Accessor<T>,
     compare: Box<Compare<T>>,
-    /// Guards everything that changes. No user code runs under it.
+    /// Guards all mutable state. No user code runs while it is held.
     state: Mutex<State<T>>,
-    /// Pops wait here for an object. The end of a write wakes one if it has brought one new key, all if it
-    /// has brought more; `close` wakes all.
+    /// Pops wait here for an object. A write that added one key wakes one of them, a write that
+    /// added several wakes all. `close` wakes all.
     filled: Condvar,
-    /// Writes, deletions and pops wait here while a write compares. Its end wakes one: a write goes on to
-    /// compare, the others wake the next.
+    /// Writes, deletions and pops wait here while a write compares. Its end wakes one of them. A
+    /// write then starts to compare; the others wake the next waiter.
     settled: Condvar,
 }
 
@@ -69,13 +71,13 @@ type Compare<T> = dyn Fn(&T, &T) -> Ordering + Send + Sync;
 
 struct State<T> {
     order: Order<T>,
-    /// The thread of a write that compares. Until it has done nobody else changes `order`.
+    /// The thread of the write that compares. Until its end, no other thread changes `order`.
     comparing: Option<ThreadId>,
     closed: bool,
 }
 
 impl<T> Heap<T> {
-    /// Empty and open. What `compare` calls less comes first.
+    /// Creates an empty, open heap. The object that is `Less` according to `compare` comes first.
     pub fn new(
         accessor: Accessor<T>,
         compare: impl Fn(&T, &T) -> Ordering + Send + Sync + 'static,
@@ -93,12 +95,14 @@ impl<T> Heap<T> {
         }
     }
 
-    /// Puts an object in its place; one that waits under the same key is replaced.
+    /// Inserts an object according to its priority, or replaces the waiting object with the same
+    /// key.
     ///
     /// # Errors
     ///
-    /// The object, and why: [`StoreError::Key`] if it has no key, [`StoreError::Closed`], and
-    /// [`StoreError::Compare`] if a comparison panicked. Nothing has changed then.
+    /// Returns the object and the reason. This is [`StoreError::Key`] if the object has no key,
+    /// [`StoreError::Closed`] if the heap is closed, and [`StoreError::Compare`] if a comparison
+    /// panicked. Nothing has changed then.
     pub fn add(&self, object: Arc<T>) -> Result<(), Refused<Arc<T>>> {
         let (key, object) = self.keyed(object)?;
         let mut comparing = self.begin_comparing();
@@ -111,16 +115,16 @@ impl<T> Heap<T> {
     ///
     /// # Errors
     ///
-    /// As for `add`.
+    /// The same as `add`.
     pub fn update(&self, object: Arc<T>) -> Result<(), Refused<Arc<T>>> {
         self.add(object)
     }
 
-    /// Puts an object in its place, unless one with its key waits: then it is given back.
+    /// Inserts an object. If an object with the same key is waiting, returns `object` instead.
     ///
     /// # Errors
     ///
-    /// As for [`add`](Self::add).
+    /// The same as [`add`](Self::add).
     pub fn add_if_not_present(&self, object: Arc<T>) -> Result<Option<Arc<T>>, Refused<Arc<T>>> {
         let (key, object) = self.keyed(object)?;
         let mut comparing = self.begin_comparing();
@@ -134,13 +138,14 @@ impl<T> Heap<T> {
         }
     }
 
-    /// [`add`](Self::add)s them one after the other, before any pop gets one of them; of several with one key
-    /// the last stays. Reads may see that it is half done.
+    /// [Adds](Self::add) several objects before any pop can receive one of them. If several objects
+    /// have the same key, the last one counts. Reads may see a part of the objects.
     ///
     /// # Errors
     ///
-    /// As for `add`. The first object that is given back is the one that the reason is about; those before it
-    /// have been added. If the heap is closed that is the reason, whatever else is wrong.
+    /// Returns the objects that were not added, and the reason. The reason applies to the first of
+    /// them; the objects before it have been added. If the heap is closed, the reason is
+    /// [`StoreError::Closed`], regardless of other errors.
     pub fn bulk_add(&self, objects: Vec<Arc<T>>) -> Result<(), Refused<Vec<Arc<T>>>> {
         if self.is_closed() {
             return Err(Refused {
@@ -182,11 +187,13 @@ impl<T> Heap<T> {
         })
     }
 
-    /// Takes out what waits under the key of this object, from a closed heap too.
+    /// Removes the waiting object with the same key as `object`. This also works after
+    /// [`close`](Self::close).
     ///
     /// # Errors
     ///
-    /// [`StoreError::Key`] if it has no key, [`StoreError::NotFound`] if nothing waits there.
+    /// Returns [`StoreError::Key`] if `object` has no key, and [`StoreError::NotFound`] if no
+    /// object with the key is waiting.
     pub fn delete(&self, object: &T) -> Result<Arc<T>, StoreError> {
         let key = self.accessor.key(object)?;
         let mut state = self.settled(self.state.lock());
@@ -196,12 +203,12 @@ impl<T> Heap<T> {
         }
     }
 
-    /// Blocks until there is an object, and takes the first out.
+    /// Blocks until an object is available, then removes and returns the first one.
     ///
     /// # Errors
     ///
-    /// [`PopError::Closed`] once the heap is closed and empty. There is nothing else: what has been popped is
-    /// the caller's.
+    /// Returns [`PopError::Closed`] once the heap is closed and empty. There is no other error: a
+    /// popped object belongs to the caller.
     pub fn pop(&self) -> Result<Arc<T>, PopError<Infallible>> {
         let mut state = self.settled(self.state.lock());
         loop {
@@ -216,8 +223,9 @@ impl<T> Heap<T> {
         }
     }
 
-    /// From now on nothing is added, not even by a write that has begun; what waits can still be popped. Ends
-    /// every [`pop`](Self::pop) that finds nothing any more.
+    /// Closes the heap. From then on, nothing is added, not even by a write that has already
+    /// started. Waiting objects can still be popped; when the heap is empty, [`pop`](Self::pop)
+    /// returns an error instead of blocking.
     pub fn close(&self) {
         self.state.lock().closed = true;
         self.filled.notify_all();
@@ -228,26 +236,26 @@ impl<T> Heap<T> {
         self.state.lock().closed
     }
 
-    /// How many objects wait.
+    /// Returns the number of waiting objects.
     pub fn len(&self) -> usize {
         self.state.lock().order.len()
     }
 
-    /// Whether none waits.
+    /// Whether no object is waiting.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What waits under the key of this object.
+    /// Returns the waiting object with the same key as `object`.
     ///
     /// # Errors
     ///
-    /// What the key function answers.
+    /// Returns the error of the key function.
     pub fn get(&self, object: &T) -> Result<Option<Arc<T>>, KeyError> {
         self.accessor.key(object).map(|key| self.get_by_key(&key))
     }
 
-    /// What waits under this key.
+    /// Returns the waiting object with this key.
     pub fn get_by_key(&self, key: &str) -> Option<Arc<T>> {
         let state = self.state.lock();
         state
@@ -256,7 +264,7 @@ impl<T> Heap<T> {
             .map(|slot| Arc::clone(state.order.object(slot)))
     }
 
-    /// All that waits, in the order in which it will be popped.
+    /// Returns all waiting objects in the order in which they will be popped.
     pub fn list(&self) -> Vec<Arc<T>> {
         self.state
             .lock()
@@ -266,7 +274,7 @@ impl<T> Heap<T> {
             .collect()
     }
 
-    /// The keys of all that waits, in the order in which it will be popped.
+    /// Returns all waiting keys in the order in which they will be popped.
     pub fn list_keys(&self) -> Vec<Key> {
         self.state
             .lock()
@@ -286,7 +294,7 @@ impl<T> Heap<T> {
         }
     }
 
-    /// Waits until no other write compares, and keeps others from it.
+    /// Waits until no other write compares, and then blocks other writes, deletions and pops.
     fn begin_comparing(&self) -> Comparing<'_, T> {
         let mut state = self.wait(self.state.lock());
         state.comparing = Some(thread::current().id());
@@ -299,7 +307,7 @@ impl<T> Heap<T> {
     /// Waits until no write compares.
     fn settled<'a>(&'a self, state: MutexGuard<'a, State<T>>) -> MutexGuard<'a, State<T>> {
         let state = self.wait(state);
-        // This thread may be the one that the last write woke.
+        // The end of the last write may have woken this thread, so pass the wakeup on.
         self.settled.notify_one();
         state
     }
@@ -307,7 +315,7 @@ impl<T> Heap<T> {
     fn wait<'a>(&'a self, mut state: MutexGuard<'a, State<T>>) -> MutexGuard<'a, State<T>> {
         while let Some(thread) = state.comparing {
             if thread == thread::current().id() {
-                // It would wait for itself. The panic is the write's error.
+                // It would wait for itself. The panic becomes the error of the write.
                 drop(state);
                 panic!("a comparison must not write to its heap, nor pop");
             }
@@ -317,15 +325,15 @@ impl<T> Heap<T> {
     }
 }
 
-/// The right to compare, which one thread has at a time.
+/// The exclusive right to compare and to change the order.
 struct Comparing<'a, T> {
     heap: &'a Heap<T>,
-    /// How many new keys it has brought.
+    /// The number of new keys.
     added: usize,
 }
 
 impl<T> Comparing<'_, T> {
-    /// Answers the object that has been replaced, to be dropped after the turn.
+    /// Returns the replaced object. The caller drops it after `self`.
     fn put(&mut self, key: Key, object: Arc<T>) -> Result<Option<Arc<T>>, Refused<Arc<T>>> {
         let refuse = |value, reason| Err(Refused { value, reason });
         let state = self.heap.state.lock();
@@ -363,7 +371,8 @@ impl<T> Comparing<'_, T> {
         }
     }
 
-    /// After which slot the object belongs. What it replaces still has its own.
+    /// Returns the slot after which the object belongs, or `None` if it comes first. The object
+    /// that it replaces still has its slot.
     fn place(&self, object: &T, older: Option<&(usize, Arc<T>)>) -> Option<usize> {
         let Heap { compare, state, .. } = self.heap;
         if let Some((slot, older)) = older

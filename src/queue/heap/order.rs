@@ -6,17 +6,18 @@ use crate::object::Key;
 use crate::shrink::Shrink;
 use crate::time::Random;
 
-/// In the place of a slot: there is none.
+/// A slot number that means "no slot".
 const NONE: usize = usize::MAX;
 
 const BEFORE: usize = 0;
 const AFTER: usize = 1;
 
-/// What waits, in order, without locks and without user code.
+/// The waiting objects in order, without locks and user code.
 ///
-/// A treap: a search tree that random weights keep flat. Unlike a binary heap it compares only to find the
-/// place of something new, and that without changing anything: so only a write can meet a comparison that
-/// panics, and nothing has happened then. Objects live in numbered slots; a removal renumbers the last.
+/// This is a treap: a search tree that random weights keep balanced. Unlike a binary heap, it
+/// compares only to find the position of a new object, and that search changes nothing. So only a
+/// write can meet a comparison that panics, and nothing has changed then. Objects are in numbered
+/// slots. A removal moves the last slot into the gap.
 pub(super) struct Order<T> {
     by_key: HashMap<Key, usize>,
     nodes: Vec<Node<T>>,
@@ -28,9 +29,9 @@ struct Node<T> {
     key: Key,
     object: Arc<T>,
     parent: usize,
-    /// What comes before it, and what comes after it.
+    /// The subtrees before and after the node.
     children: [usize; 2],
-    /// Not more than its parent's.
+    /// Never greater than the weight of the parent.
     weight: f64,
 }
 
@@ -56,7 +57,7 @@ impl<T> Order<T> {
         &self.nodes[slot].object
     }
 
-    /// All of them, in order.
+    /// Returns all keys and objects in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Key, &Arc<T>)> {
         let slot = |slot: usize| (slot != NONE).then_some(slot);
         let slots = iter::successors(slot(self.outermost(self.root, BEFORE)), move |at| {
@@ -65,12 +66,13 @@ impl<T> Order<T> {
         slots.map(|slot| (&self.nodes[slot].key, &self.nodes[slot].object))
     }
 
-    /// Where a search begins.
+    /// Returns the root, where a search starts.
     pub(super) fn top(&self) -> Option<(usize, Arc<T>)> {
         self.found(self.root)
     }
 
-    /// Where a search goes on from there.
+    /// Returns the child of `slot` where a search continues: the objects before it, or those after
+    /// it.
     pub(super) fn below(&self, slot: usize, before: bool) -> Option<(usize, Arc<T>)> {
         self.found(self.nodes[slot].children[if before { BEFORE } else { AFTER }])
     }
@@ -81,7 +83,7 @@ impl<T> Order<T> {
             .map(|node| (slot, Arc::clone(&node.object)))
     }
 
-    /// A new one, next after another, or first.
+    /// Inserts an object directly behind the slot `after`, or at the front.
     pub(super) fn insert(&mut self, after: Option<usize>, key: Key, object: Arc<T>) {
         let slot = self.nodes.len();
         let weight = self.random.unit();
@@ -96,7 +98,8 @@ impl<T> Order<T> {
         self.link(slot, after);
     }
 
-    /// Another object in a slot, which moves next after another, or to the front. After itself: it stays.
+    /// Replaces the object in `slot` and returns the old one. Moves the slot directly behind
+    /// `after`, or to the front. If `after` is the slot itself, it does not move.
     pub(super) fn replace(&mut self, slot: usize, after: Option<usize>, object: Arc<T>) -> Arc<T> {
         if after != Some(slot) {
             self.unlink(slot);
@@ -150,7 +153,7 @@ impl<T> Order<T> {
         parent
     }
 
-    /// The first, or the last, of a tree.
+    /// Returns the first or last slot of a subtree.
     fn outermost(&self, mut slot: usize, side: usize) -> usize {
         while let Some(node) = self.nodes.get(slot)
             && node.children[side] != NONE
@@ -160,7 +163,7 @@ impl<T> Order<T> {
         slot
     }
 
-    /// On which side of its parent it hangs.
+    /// Returns whether `slot` is the child before or after `parent`.
     fn side(&self, slot: usize, parent: usize) -> usize {
         let after = self
             .nodes
@@ -169,7 +172,8 @@ impl<T> Order<T> {
         if after { AFTER } else { BEFORE }
     }
 
-    /// Makes one the child of another; no parent is the root's, no child an end.
+    /// Links a child to its parent. If `parent` is `NONE`, the child becomes the root. If `child`
+    /// is `NONE`, the parent has no child on this side.
     fn hang(&mut self, child: usize, parent: usize, side: usize) {
         match self.nodes.get_mut(parent) {
             Some(parent) => parent.children[side] = child,
@@ -219,7 +223,7 @@ impl<T> Order<T> {
         self.nodes.get(slot).map(|node| node.weight)
     }
 
-    /// Makes one the parent of its parent; what comes before and after what stays the same.
+    /// Rotates a node above its parent. The order stays the same.
     fn lift(&mut self, slot: usize) {
         let parent = self.nodes[slot].parent;
         let grandparent = self.nodes[parent].parent;
@@ -236,7 +240,7 @@ mod tests {
     use super::*;
 
     impl<T> Order<T> {
-        /// How deep the tree is, which has to be one.
+        /// Checks a subtree and returns its depth.
         fn check(&self, slot: usize, parent: usize) -> usize {
             let Some(node) = self.nodes.get(slot) else {
                 return 0;
@@ -256,7 +260,7 @@ mod tests {
         }
     }
 
-    /// Against a vector that says the same.
+    /// Compares the order with a vector as the model.
     #[test]
     fn insertions_moves_and_removals_keep_the_order_and_the_tree() {
         let (mut order, mut model) = (Order::new(), Vec::new());

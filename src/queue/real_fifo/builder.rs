@@ -12,8 +12,8 @@ use crate::store::{KnownObjects, Transform};
 use crate::sync::{Condvar, Mutex};
 use crate::time::{Clock, RealClock};
 
-/// What a list and a resync are in a [`RealFifo`]. client-go takes these as options, and panics if they don't
-/// go together (R4).
+/// How a [`RealFifo`] queues lists and resyncs. client-go takes these settings as independent
+/// options, and panics if they do not fit together.
 ///
 /// ```
 /// use k8s_informer::Indexer;
@@ -37,16 +37,16 @@ use crate::time::{Clock, RealClock};
 /// # Ok::<(), k8s_informer::store::StoreError>(())
 /// ```
 pub enum RealFifoMode<T> {
-    /// One change each.
+    /// A list or a resync is queued as one change.
     Atomic {
-        /// Whether writers need not wait for the processing, as long as fewer than 2000 changes are left
-        /// (R19).
+        /// Whether writers need not wait while a callback runs. While 2000 or more changes are left
+        /// in the queue, they always wait.
         unlock_while_processing: bool,
-        /// Whether bookmarks are queued (R11).
+        /// Whether bookmarks are queued.
         bookmarks: bool,
     },
-    /// Many changes, one for each object, which takes knowing what the consumer has kept: the store that it
-    /// fills.
+    /// A list or a resync is queued as one change for each object. This requires the objects that
+    /// the consumer has kept: the store that it fills.
     InOrder(Arc<dyn KnownObjects<T>>),
 }
 
@@ -66,7 +66,7 @@ impl<T> fmt::Debug for RealFifoMode<T> {
     }
 }
 
-/// Options of a [`RealFifo`]. client-go's `RealFIFOOptions`.
+/// Options for a [`RealFifo`]. client-go's `RealFIFOOptions`.
 #[must_use]
 pub struct RealFifoBuilder<T> {
     accessor: Accessor<T>,
@@ -79,7 +79,7 @@ pub struct RealFifoBuilder<T> {
 }
 
 impl<T> RealFifo<T> {
-    /// With options.
+    /// Creates a builder with the default options.
     ///
     /// ```
     /// use k8s_informer::{DynamicObject, Indexer};
@@ -109,41 +109,42 @@ impl<T> RealFifo<T> {
 }
 
 impl<T> RealFifoBuilder<T> {
-    /// Changes every object before it is queued. Default: none.
+    /// Sets a transform that changes every object before it is queued. By default there is none.
     pub fn transform(mut self, transform: Transform<T>) -> Self {
         self.transform = Some(transform);
         self
     }
 
-    /// Where the consumer keeps the objects, in atomic mode: a reflector then takes from there what has not
-    /// changed in a relist, and need not decode it. In order, the known objects are asked for that. Default:
-    /// nowhere.
+    /// Sets the store of the consumer, for [`RealFifoMode::Atomic`]. On a relist, a reflector takes
+    /// unchanged objects from it instead of decoding them. In [`RealFifoMode::InOrder`], the
+    /// reflector takes them from the known objects. By default there is no cache.
     pub fn cache(mut self, cache: Arc<dyn KnownObjects<T>>) -> Self {
         self.cache = Some(cache);
         self
     }
 
-    /// Is told how much waits and how long its processing takes (R22). Default: nobody is.
+    /// Sets the metrics that receive the number of waiting items and the processing times. By
+    /// default there are none.
     pub fn metrics(mut self, metrics: Arc<dyn InformerMetrics>) -> Self {
         self.metrics = Some(metrics);
         self
     }
 
-    /// By which processing is timed: for the metrics and, where more than ten items wait meanwhile, for a
-    /// line in the log about a slow one (R23). Default: the real clock.
+    /// Sets the clock that measures processing times for the metrics. If more than ten items wait,
+    /// the queue also logs slow processing. By default this is the real clock.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// What [`synced`](crate::queue::Queue::synced) is called in reports, and the queue in the log. Default:
-    /// `RealFifo`.
+    /// Sets the name of the queue in the log, and of [`synced`](crate::queue::Queue::synced) in
+    /// reports. The default is `RealFifo`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// The queue, empty and open.
+    /// Creates the queue, empty and open.
     pub fn build(self) -> RealFifo<T> {
         let Self {
             accessor,

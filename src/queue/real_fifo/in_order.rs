@@ -1,4 +1,4 @@
-//! What a list and a resync come to for each object, in order.
+//! Lists and resyncs in `InOrder` mode: one delta for each object.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use crate::store::{Gaps, KnownObjects, StoreError};
 use crate::sync::thread;
 
 impl<T> RealFifo<T> {
-    /// Tombstones for what is queued or known and not in the list, then the list (R5, R6).
+    /// Queues tombstones for the objects that are queued or known but not in the list, then the
+    /// list (R5, R6).
     pub(super) fn replace_each(
         &self,
         known: &dyn KnownObjects<T>,
@@ -22,7 +23,8 @@ impl<T> RealFifo<T> {
         for object in &objects {
             listed.insert(self.accessor.key(object)?);
         }
-        // Made before anybody has to wait. Those before the one that fails count.
+        // Prepared before writers have to wait. If an object fails, the objects before it are still
+        // queued.
         let mut whole = Ok(resource_version);
         let mut replaced = Vec::with_capacity(objects.len());
         for object in objects {
@@ -37,8 +39,8 @@ impl<T> RealFifo<T> {
         self.replace_prepared(known, &listed, replaced, &Gaps::default(), whole)
     }
 
-    /// The same for a list that has been prepared: `whole` is its version, or why it is only the part that
-    /// came before an object that failed. What may be in one of its gaps is not gone.
+    /// Queues a prepared list. `whole` is its version, or the error of the object at which
+    /// `replaced` ends. Objects that may be in one of the gaps get no tombstone.
     pub(super) fn replace_prepared(
         &self,
         known: &dyn KnownObjects<T>,
@@ -83,7 +85,7 @@ impl<T> RealFifo<T> {
         })
     }
 
-    /// What is known and has nothing queued (R9). The known objects have been transformed already.
+    /// Queues the known objects that have nothing queued (R9). They have already been transformed.
     pub(super) fn resync_each(&self, known: &dyn KnownObjects<T>) -> Result<(), StoreError> {
         let result = self.exclusively(|| {
             let queued: HashSet<Key> = self
@@ -108,7 +110,7 @@ impl<T> RealFifo<T> {
         result
     }
 
-    /// The last change of each key that is queued, in the order of their first ones.
+    /// Returns the last change of each queued key, in the order of the first changes.
     fn newest_of_each(&self) -> Result<Vec<(Key, Delta<T>)>, StoreError> {
         let state = self.lock();
         let mut newest: Vec<(Key, Delta<T>)> = Vec::new();
@@ -135,8 +137,8 @@ impl<T> RealFifo<T> {
         Ok(newest)
     }
 
-    /// Asks the known objects, which are user code: without the lock, while nobody else writes or pops. A
-    /// panic in them is an error.
+    /// Runs `section`, which calls the known objects. They are user code, so the lock is not held,
+    /// but other threads can neither write nor pop. A panic becomes an error.
     fn exclusively(
         &self,
         section: impl FnOnce() -> Result<(), StoreError>,
@@ -146,7 +148,7 @@ impl<T> RealFifo<T> {
         let own = loop {
             match &state.in_flight {
                 None => break true,
-                // From within a process callback.
+                // Called from a process callback.
                 Some(in_flight) if in_flight.thread == thread => break false,
                 Some(_) => self.landed.wait(&mut state),
             }

@@ -23,33 +23,41 @@ use crate::store::{
 use crate::sync::thread::{self, ThreadId};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
-/// How many changes are handed out together at most (R14). In models, where queues are short, two.
+/// The maximum number of changes in a batch (R14). Under shuttle, whose queues are short, it is
+/// two.
 const BATCH: usize = if cfg!(all(test, shuttle)) { 2 } else { 1000 };
 
-/// All changes of all objects in the order in which they came: nothing is merged, nothing left out.
-/// client-go's `RealFIFO`, the queue of its informers since 1.33.
+/// A queue of all changes of all objects in the order of their arrival. Changes are neither merged
+/// nor dropped. client-go's `RealFIFO`, the queue of its informers since 1.33.
 ///
-/// Use it where the order across objects matters, or where a whole list has to reach the store at once. A
-/// [`DeltaFifo`](super::DeltaFifo) hands out the changes of one object together instead, and holds at most
-/// one entry for each; here a burst of changes is as long as it is.
+/// Use it if the order across objects matters, or if a list must reach the store as a whole. A
+/// [`DeltaFifo`](super::DeltaFifo) delivers the changes of one object together and has at most one
+/// entry for each object. A `RealFifo` has one entry for each change, so it grows with every change
+/// in a burst.
 ///
-/// **Modes** ([`RealFifoMode`]). *Atomic*, as today's client-go: a list is one [`Delta::ReplacedAll`], a
-/// resync one [`Delta::SyncAll`]; what that means for each object, the consumer finds out from his store. *In
-/// order*: a list is a tombstone for each object that is queued or known and not in it, then a
-/// [`Delta::Replaced`] for each that is.
+/// **Modes** ([`RealFifoMode`]). In `Atomic` mode, as in current client-go, a list is one
+/// [`Delta::ReplacedAll`] and a resync one [`Delta::SyncAll`]. The consumer compares them with its
+/// store to determine what they mean for each object. In `InOrder` mode, a list is a tombstone for
+/// each queued or known object that is missing from it, followed by a [`Delta::Replaced`] for each
+/// object of the list.
 ///
-/// **Threads.** Any number of them may write; any number may pop, one after the other: a
-/// [`pop`](super::Queue::pop) waits until the processing of the one before is over. A write wakes one pop,
-/// [`close`](super::Queue::close) all of them. No lock is held during processing, but writers are kept
-/// waiting as if it were (R19): always in order, so that no change falls between the queue and the known
-/// objects; in atomic mode unless it is unlocked, and even then while 2000 changes or more are left: the only
-/// back-pressure there is. The callback itself may always write.
+/// **Threads.** Any number of threads may write. Any number of threads may pop, but one at a time:
+/// a [`pop`](super::Queue::pop) waits until the previous pop has finished processing. A write wakes
+/// one pop; [`close`](super::Queue::close) wakes all of them. No lock is held during processing,
+/// but writers may have to wait for its end:
 ///
-/// **User code.** Key functions and transforms run under no lock; a panic in them is an error. While the
-/// known objects are asked, other threads can neither write nor pop.
+/// - In `InOrder` mode they always wait, so that no change falls between the queue and the known
+///   objects.
+/// - In `Atomic` mode they wait unless `unlock_while_processing` is set. If it is set, they wait
+///   only while 2000 or more changes are left in the queue. This is the only back-pressure.
 ///
-/// **Again.** A callback that fails with [`Requeue`](super::Requeue) gets the same next: it goes back to the
-/// head, since order is what this queue promises.
+/// The callback itself may always write.
+///
+/// **User code.** Key functions and transforms run without any lock; a panic in them becomes an
+/// error. While the known objects are called, other threads can neither write nor pop.
+///
+/// **Requeue.** If a callback returns [`Requeue`](super::Requeue), it receives the same item next:
+/// the item goes back to the head of the queue, because this queue guarantees the order.
 ///
 /// ```
 /// use k8s_informer::Deleted;
@@ -79,51 +87,57 @@ pub struct RealFifo<T> {
     cache: Option<Arc<dyn KnownObjects<T>>>,
     synced: Done,
     timing: Timing,
-    /// Guards everything that changes. Innermost: no user code runs, and `synced` is not set, under it.
+    /// Guards all mutable state. The innermost lock: while it is held, no user code runs and
+    /// `synced` is not set.
     state: Mutex<State<T>>,
-    /// Pops wait here until there is an item and nothing is in flight. [`unlock`](RealFifo::unlock) wakes one
-    /// when both hold, and all once the queue is closed; so does `close`.
+    /// Pops wait here until there is an item and nothing is in flight. [`unlock`](RealFifo::unlock)
+    /// wakes one of them when both hold, and all of them once the queue is closed. `close` also
+    /// wakes all of them.
     changed: Condvar,
-    /// Writers wait here for the end of an exclusive flight, which wakes all of them.
+    /// Writers wait here for the end of an exclusive flight, and calls of the known objects for the
+    /// end of any flight. The end wakes all of them.
     landed: Condvar,
 }
 
 struct State<T> {
-    /// Each with one delta; the key is that of its object as it is queued, and missing where there is none.
+    /// Entries with one delta each. The key is that of the transformed object, or `None` if there
+    /// is none.
     items: VecDeque<Deltas<T>>,
     in_flight: Option<InFlight>,
-    /// Whether the first write, or the first replace that succeeded, has come.
+    /// Whether there has been a write or a successful replace.
     populated: bool,
-    /// How many items at the head of the queue, those in flight included, came with the first replace (R8).
+    /// The number of items at the head of the queue that were there after the first replace,
+    /// including those in flight (R8).
     initial_population: usize,
-    /// Once it has, it has.
+    /// Never becomes false again.
     synced: bool,
     closed: bool,
-    /// Tracks each of `items`, and each change in flight.
+    /// Tracks each entry of `items` and each change in flight.
     versions: VersionTracker,
 }
 
-/// Makes the delta of an object, or its change again.
+/// Functions that wrap an object in its delta, or in its original change.
 type Wrap<T> = (fn(Arc<T>) -> Delta<T>, fn(Arc<T>) -> Change<T>);
 
 /// A change whose key function and transform have run.
 struct Prepared<T> {
     key: Option<Key>,
-    /// `None` of a bookmark that is not queued.
+    /// `None` for a bookmark that is not queued.
     delta: Option<Delta<T>>,
     /// The version of the object before the transform.
     version: Option<ResourceVersion>,
 }
 
-/// A pop processes, or the known objects are being read.
+/// A pop that is processing, or a call of the known objects.
 struct InFlight {
     thread: ThreadId,
-    /// Whether other threads have to wait before they write.
+    /// Whether other threads must wait before they write.
     exclusive: bool,
 }
 
 impl<T> RealFifo<T> {
-    /// A queue in atomic mode, unlocked and with bookmarks: as client-go's informers have it.
+    /// Creates a queue with the settings of client-go's informers: `Atomic` mode,
+    /// `unlock_while_processing` and bookmarks.
     pub fn new(accessor: Accessor<T>) -> Self {
         let mode = RealFifoMode::Atomic {
             unlock_while_processing: true,
@@ -132,12 +146,12 @@ impl<T> RealFifo<T> {
         Self::builder(accessor, mode).build()
     }
 
-    /// What is done to every object before it is queued (R24). client-go's `Transformer`.
+    /// Returns the transform, if there is one. client-go's `Transformer`.
     pub fn transformer(&self) -> Option<&Transform<T>> {
         self.transform.as_ref()
     }
 
-    /// The lock, for writing: once nobody else is exclusive.
+    /// Takes the lock for a write, after any exclusive flight of another thread has ended.
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         let this = thread::current().id();
         let mut state = self.state.lock();
@@ -151,13 +165,13 @@ impl<T> RealFifo<T> {
         state
     }
 
-    /// Publishes what the lock has guarded, and reports the depth.
+    /// Publishes and unlocks, then reports the depth.
     fn unlock(&self, state: MutexGuard<'_, State<T>>) {
         self.publish(state);
         self.timing.depth(|| self.len());
     }
 
-    /// Publishes what the lock has guarded: the watermark, an item for a waiting pop, `synced`.
+    /// Updates the watermark, wakes pops and unlocks. Then sets `synced` if due.
     fn publish(&self, mut state: MutexGuard<'_, State<T>>) {
         state.versions.publish();
         state.synced |= state.populated && state.initial_population == 0;
@@ -175,7 +189,8 @@ impl<T> RealFifo<T> {
         }
     }
 
-    /// The key has to exist before the transform. It counts as it is after it (R3, K4).
+    /// Prepares an object for the queue. It must have a key before the transform. It is queued
+    /// under the key that it has after the transform (R3, K4).
     fn prepare(&self, object: Arc<T>) -> Result<(Option<Key>, Arc<T>), StoreError> {
         let key = self.accessor.key(&object)?;
         self.transformed(key, object)
@@ -226,7 +241,8 @@ impl<T> RealFifo<T> {
             Err(error) => return Err(Rejected::new(change(object), error)),
         };
         let version = version_tracker::version_of(&self.accessor, &object);
-        // Only a rejected deletion keeps its object: a transform that changes it in place has to clone it then.
+        // Only a rejected deletion contains its object. This requires a second reference, so a
+        // transform that changes the object in place must clone it.
         let kept = (is_deletion && self.transform.is_some()).then(|| Arc::clone(&object));
         match self.transformed(key, object) {
             Ok((key, object)) => Ok(Prepared {
@@ -254,14 +270,14 @@ impl<T> RealFifo<T> {
     fn write(&self, change: Change<T>) -> Result<(), StoreError> {
         let prepared = self.prepare_change(change);
         let mut state = self.lock();
-        // A write that fails populates, too (R2, R3).
+        // A write that fails also populates (R2, R3).
         state.populated = true;
         let result = prepared.map(|prepared| state.put(prepared));
         self.unlock(state);
         result.map_err(|rejected| rejected.error)
     }
 
-    /// A list as one change (R7).
+    /// Queues a list as one change (R7).
     fn replace_all(
         &self,
         mut objects: Vec<Arc<T>>,
@@ -315,7 +331,8 @@ impl<T> State<T> {
         self.items.push_back(Deltas::one(since, key, delta));
     }
 
-    /// The first list that comes before anything else is the initial one, with all that waits then (R8).
+    /// Completes a replace. If the queue was not populated, all waiting items form the initial list
+    /// (R8).
     fn replaced(&mut self) {
         if !self.populated {
             self.populated = true;
@@ -329,8 +346,8 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if the object has no key or the transform fails. The queue counts as populated all the
-    /// same (R3).
+    /// Returns [`StoreError`] if the object has no key or the transform fails. The queue counts as
+    /// populated even then.
     fn add(&self, object: Arc<T>) -> Result<(), StoreError> {
         self.write(Change::Add(object))
     }
@@ -339,28 +356,32 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
     ///
     /// # Errors
     ///
-    /// As for `add`.
+    /// The same as `add`.
     fn update(&self, object: Arc<T>) -> Result<(), StoreError> {
         self.write(Change::Update(object))
     }
 
-    /// Queues [`Delta::Deleted`], whether anybody knows of the object or not (R1).
+    /// Queues [`Delta::Deleted`], even if the object is unknown.
     ///
     /// # Errors
     ///
-    /// As for `add`. The transform is not asked about tombstones.
+    /// The same as `add`. The transform does not run on tombstones.
     fn delete(&self, gone: Deleted<T>) -> Result<(), StoreError> {
         self.write(Change::Delete(gone))
     }
 
-    /// Queues [`Delta::ReplacedAll`]; in order, what it comes to: see [`RealFifo`] (R5, R7).
+    /// Queues [`Delta::ReplacedAll`]. In `InOrder` mode, queues tombstones and objects; see
+    /// [`RealFifo`].
     ///
     /// # Errors
     ///
-    /// [`StoreError::Transform`] if the transform fails on an object: nothing is queued then; in order,
-    /// the tombstones and what came before it in the list are. [`StoreError::Key`], in order only, if an
-    /// object has no key, or something that is queued has lost its own in the transform: nothing is queued.
-    /// [`StoreError::Other`], in order only, if the known objects panic: nothing is queued.
+    /// Returns [`StoreError::Transform`] if the transform fails on an object. In `Atomic` mode
+    /// nothing is queued then. In `InOrder` mode, the tombstones and the objects before the failed
+    /// one are queued.
+    ///
+    /// The other errors occur only in `InOrder` mode, and then nothing is queued. Returns
+    /// [`StoreError::Key`] if an object has no key, or if a queued object has lost its key in the
+    /// transform. Returns [`StoreError::Other`] if the known objects panic.
     fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
         match &self.mode {
             RealFifoMode::Atomic { .. } => self.replace_all(objects, resource_version),
@@ -368,14 +389,15 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
         }
     }
 
-    /// Queues [`Delta::SyncAll`]; in order, [`Delta::Sync`] for each known object that has nothing queued
-    /// (R9).
+    /// Queues [`Delta::SyncAll`]. In `InOrder` mode, queues [`Delta::Sync`] for each known object
+    /// that has nothing queued.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Key`], in order only, if a known object has no key: those before it have been queued; or
-    /// if something that is queued has lost its own in the transform. [`StoreError::Other`], in order only,
-    /// if the known objects panic: what came before has been queued.
+    /// Errors occur only in `InOrder` mode. Returns [`StoreError::Key`] if a known object has no
+    /// key; the objects before it are queued. Also returns it if a queued object has lost its key
+    /// in the transform. Returns [`StoreError::Other`] if the known objects panic; what preceded
+    /// the panic is queued.
     fn resync(&self) -> Result<(), StoreError> {
         match &self.mode {
             RealFifoMode::Atomic { .. } => {
@@ -388,16 +410,17 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
         }
     }
 
-    /// Queues [`Delta::Bookmark`], in atomic mode if it was asked for (R11). In any case it
-    /// [counts](super::Queue::processed) once what came before it has been processed.
+    /// Queues [`Delta::Bookmark`] if bookmarks are enabled, which is possible only in `Atomic`
+    /// mode. In any mode, the version is [reached](super::Queue::processed) when all earlier
+    /// changes have been processed.
     ///
     /// # Errors
     ///
-    /// None.
+    /// Never returns an error.
     fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
         let version = version_tracker::version(resource_version);
         let is_queued = self.queues_bookmarks();
-        // Nobody waits to write what is not queued.
+        // A bookmark that is not queued need not wait for an exclusive flight.
         let mut state = if is_queued {
             self.lock()
         } else {
@@ -407,16 +430,16 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
             state.push(None, Delta::Bookmark(resource_version.into()));
         }
         state.versions.event(version);
-        // A bookmark is no item: the depth is not reported (R22).
+        // The depth does not count bookmarks, so it is not reported (R22).
         self.publish(state);
         Ok(())
     }
 
-    /// Queues all changes under one lock, and wakes one pop.
+    /// Queues all changes under one lock and wakes one pop.
     ///
     /// # Errors
     ///
-    /// As for `add`, `update` and `delete`.
+    /// The same as `add`, `update` and `delete`.
     fn apply(&self, changes: &mut VecDeque<Change<T>>) -> Result<(), Rejected<T>> {
         let mut prepared = Vec::with_capacity(changes.len());
         let mut result = Ok(());
@@ -430,7 +453,7 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
             }
         }
         let mut state = self.lock();
-        // A write that fails populates, too (R2, R3).
+        // A write that fails also populates (R2, R3).
         state.populated |= result.is_err();
         let mut has_items = false;
         for change in prepared {
@@ -462,7 +485,8 @@ impl<T: Send + Sync> Staging<T> for RealFifo<T> {
         }
     }
 
-    /// What the known objects have; in atomic mode what the [cache](RealFifoBuilder::cache) has.
+    /// Returns the state in the known objects or, in `Atomic` mode, in the
+    /// [cache](RealFifoBuilder::cache).
     fn cached(&self, key: &str) -> Option<Arc<T>> {
         let cache = match &self.mode {
             RealFifoMode::InOrder(known) => Some(known),

@@ -1,4 +1,4 @@
-//! Taking changes out, one or many.
+//! Pops of single changes and of batches.
 
 use std::collections::HashSet;
 use std::slice;
@@ -11,24 +11,25 @@ use crate::shrink::Shrink;
 use crate::stop::Done;
 use crate::sync::{MutexGuard, thread};
 
-/// What a pop knows of the changes that it took.
+/// The state of the queue when a pop removed its changes.
 struct Popped {
     is_in_initial_list: bool,
-    /// Whether `initial_population` counts them. Decided when they are taken: a first list that comes later does not count
-    /// them (R13).
+    /// Whether `initial_population` counts the changes. Decided when they are taken: a first list
+    /// that arrives later does not count them (R13).
     is_initial: bool,
-    /// The number of changes that wait behind them.
+    /// The number of changes that remain in the queue.
     depth: usize,
 }
 
 impl<T> RealFifo<T> {
-    /// Waits until there is something and nothing is in flight.
+    /// Waits until there is an item and nothing is in flight. Returns `None` once the queue is
+    /// closed and empty.
     fn ready(&self) -> Option<MutexGuard<'_, State<T>>> {
         let this = thread::current().id();
         let mut state = self.state.lock();
         loop {
             match &state.in_flight {
-                // It would wait for itself. The panic is the outer pop's error.
+                // It would wait for itself. The panic becomes the error of the outer pop.
                 Some(in_flight) if in_flight.thread == this => {
                     drop(state);
                     panic!("a process callback must not pop from its queue");
@@ -42,7 +43,7 @@ impl<T> RealFifo<T> {
         }
     }
 
-    /// They are out of the queue, and processing begins.
+    /// Marks the removed changes as in flight and unlocks.
     fn begin_pop(&self, mut state: MutexGuard<'_, State<T>>) -> Popped {
         state.items.shrink_when_empty();
         let unlocked = matches!(
@@ -67,14 +68,15 @@ impl<T> RealFifo<T> {
         taken
     }
 
-    /// A batch has been processed: what is wanted again goes back to the head.
+    /// Ends the flight of a batch. Requeued changes go back to the head.
     fn finish_pop(&self, batch: &[Deltas<T>], taken: &Popped, processed: &Processed) {
         let mut state = self.state.lock();
         state.in_flight = None;
         for (at, deltas) in batch.iter().enumerate().rev() {
             if processed.again(at) {
                 state.items.push_front(deltas.clone());
-                // A first list that came meanwhile counts all that precedes it.
+                // The first list arrived during processing. It counts all items before it, so also
+                // the requeued one.
                 let is_overtaken = !taken.is_initial && state.initial_population > 0;
                 state.initial_population += usize::from(is_overtaken);
             } else {
@@ -91,7 +93,7 @@ impl<T> RealFifo<T> {
 }
 
 impl<T> State<T> {
-    /// As many as go together (R14–R16).
+    /// Removes the changes that form the next batch (R14–R16).
     fn batch(&mut self) -> Vec<Deltas<T>> {
         let mut batch: Vec<Deltas<T>> = Vec::new();
         let most = if self.initial_population > 0 {
@@ -138,8 +140,8 @@ impl<T: Send + Sync> Queue<T> for RealFifo<T> {
         processed.into_result(deltas)
     }
 
-    /// As many as can be processed in one step: up to 1000 changes of different objects, all of the initial
-    /// list or none. What is about all objects comes alone (R14–R18).
+    /// Removes up to 1000 changes, each of a different object. Either all of them belong to the
+    /// initial list or none. A list, a resync of all objects and a bookmark are delivered alone.
     fn pop_batch(
         &self,
         process_batch: &mut ProcessBatch<'_, T>,

@@ -1,4 +1,4 @@
-//! Looking into the queue, for diagnosis: it is one long list.
+//! Read access to the queue, for diagnosis.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -8,27 +8,27 @@ use crate::object::{Key, KeyError};
 use crate::queue::Deltas;
 
 impl<T> RealFifo<T> {
-    /// How many changes wait. Those being processed aren't among them.
+    /// Returns the number of waiting changes, without those that are being processed.
     pub fn len(&self) -> usize {
         self.state.lock().items.len()
     }
 
-    /// Whether nothing waits.
+    /// Whether no change is waiting.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What waits for the key of this object.
+    /// Returns the changes that are waiting for the key of `object`.
     ///
     /// # Errors
     ///
-    /// What the key function answers.
+    /// Returns the error of the key function.
     pub fn get(&self, object: &T) -> Result<Option<Deltas<T>>, KeyError> {
         self.accessor.key(object).map(|key| self.get_by_key(&key))
     }
 
-    /// What waits for this key, oldest first. It takes looking at everything that waits; and what a
-    /// [`ReplacedAll`](crate::queue::Delta::ReplacedAll) has for the key is not seen.
+    /// Returns the changes that are waiting for this key, oldest first. It searches the whole
+    /// queue, but not the objects inside a [`ReplacedAll`](crate::queue::Delta::ReplacedAll).
     pub fn get_by_key(&self, key: &str) -> Option<Deltas<T>> {
         let state = self.state.lock();
         let mut waiting = state
@@ -42,12 +42,12 @@ impl<T> RealFifo<T> {
         Some(found)
     }
 
-    /// All that waits, in order, each with one change.
+    /// Returns all waiting changes in order, one for each entry.
     pub fn list(&self) -> Vec<Deltas<T>> {
         self.state.lock().items.iter().cloned().collect()
     }
 
-    /// The keys of all that waits, each once, in the order of their first change.
+    /// Returns the keys of all waiting changes, each once, in the order of their first change.
     pub fn list_keys(&self) -> Vec<Key> {
         let state = self.state.lock();
         let mut seen = HashSet::new();

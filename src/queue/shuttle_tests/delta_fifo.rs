@@ -1,4 +1,5 @@
-//! [`DeltaFifo`](crate::queue::DeltaFifo), without known objects: those are in the models of informers.
+//! Tests of [`DeltaFifo`](crate::queue::DeltaFifo) without known objects. The tests of informers
+//! cover those.
 
 use super::Promise::EachOfAKey;
 use super::delta_fifo;

@@ -1,4 +1,4 @@
-//! [`Fifo`](crate::queue::Fifo).
+//! Tests of [`Fifo`](crate::queue::Fifo).
 
 use std::sync::Arc;
 
@@ -40,8 +40,7 @@ fn a_callback_may_add() {
     check(|| super::a_callback_may_add(fifo(), Newest));
 }
 
-/// What is deleted, or is not in a list, while it is being processed does not come back: but for once, if it
-/// was put back before.
+/// A callback may receive the deleted object once more if it was requeued before the deletion.
 #[test]
 fn what_has_been_deleted_is_not_put_back() {
     check(|| {
@@ -70,8 +69,7 @@ fn what_has_been_deleted_is_not_put_back() {
     });
 }
 
-/// The initial list is through when all of it has been processed or deleted, and nothing need be written for
-/// that to be noticed.
+/// No write is needed after the deletions for the queue to become synced.
 #[test]
 fn f5_f8_synced_although_some_of_it_is_deleted() {
     check(|| {

@@ -1,4 +1,4 @@
-//! [`Heap`](crate::queue::Heap), whose writers compare without its lock.
+//! Tests of [`Heap`](crate::queue::Heap), whose writers compare without its lock.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn a_close_at_any_point_loses_nothing() {
     check(|| super::a_close_at_any_point_loses_nothing(heap(), NewestAtOnce));
 }
 
-/// As [`heap`]; one comparison at a time, and each lets others run.
+/// Like [`heap`], but asserts that one write compares at a time, and yields in each comparison.
 fn heap_of_one_at_a_time() -> Arc<Heap<Item>> {
     let comparing = AtomicBool::new(false);
     Arc::new(Heap::new(accessor(), move |a, b| {
@@ -44,8 +44,7 @@ fn heap_of_one_at_a_time() -> Arc<Heap<Item>> {
     }))
 }
 
-/// Writers compare one after the other. Whatever else pops and deletes, what is written is taken out once, or
-/// replaced, or there, in order.
+/// Each written item is popped, deleted, replaced or still in the heap, exactly once.
 #[test]
 fn writers_that_compare_keep_the_order() {
     check(|| {
@@ -93,7 +92,6 @@ fn writers_that_compare_keep_the_order() {
     });
 }
 
-/// Of two that add one key unless it is there, one adds it, and the other has his own object back.
 #[test]
 fn one_of_two_adds_what_was_not_there() {
     check(|| {
@@ -112,7 +110,7 @@ fn one_of_two_adds_what_was_not_there() {
     });
 }
 
-/// One object, and a pop and a deletion of it: one of them gets it, and the other does not wait for ever.
+/// The thread that does not get the object must not block forever.
 #[test]
 fn a_deletion_or_a_pop_gets_it() {
     check(|| {
@@ -135,7 +133,6 @@ fn a_deletion_or_a_pop_gets_it() {
     });
 }
 
-/// Nothing is added to a closed heap, not even by a write that has begun; what it does not take comes back.
 #[test]
 fn nothing_is_added_after_a_close() {
     check(|| {
@@ -168,7 +165,6 @@ fn nothing_is_added_after_a_close() {
     });
 }
 
-/// Of objects that are added together none is popped before all are there, and each wakes a pop.
 #[test]
 fn what_is_added_together_is_popped_in_order() {
     check(|| {

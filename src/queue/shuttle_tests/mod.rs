@@ -1,4 +1,5 @@
-//! Models of interleavings of the queues: what holds of all of them here, and what holds of one in its file.
+//! Interleaving tests of the queues. Tests of several queues are here, those of a single queue in
+//! its file.
 
 mod delta_fifo;
 mod fifo;
@@ -17,23 +18,24 @@ use crate::store::{Indexer, Indexers, ReflectorStore};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Condvar, Mutex, any, join_all, thread};
 
-/// The version of an object, by its key.
+/// A key and a version.
 type Item = (&'static str, usize);
 
 type Process<'a> = dyn FnMut(&[Item]) -> Result<(), ProcessError> + 'a;
 
-/// A queue as the models see it.
+/// The common interface of the queues under test.
 trait Subject: Send + Sync + 'static {
-    /// Whether the item was taken.
+    /// Returns whether the queue accepted the item.
     fn add(&self, item: Item) -> bool;
 
-    /// Several at once, of different keys; nothing was there before.
+    /// Adds items with different keys to an empty queue, all at once.
     fn add_all(&self, items: &[Item]);
 
-    /// Pops once and hands over what came, oldest first; false once the queue is closed and empty.
+    /// Pops once and passes the items to `process`, oldest first. Returns false once the queue is
+    /// closed and empty.
     fn pop(&self, process: &mut Process<'_>) -> bool;
 
-    /// As `pop`, or a pop of more.
+    /// Pops one item or a batch.
     fn pop_some(&self, process: &mut Process<'_>) -> bool {
         self.pop(process)
     }
@@ -41,7 +43,7 @@ trait Subject: Send + Sync + 'static {
     fn close(&self);
 }
 
-/// Not a [`Queue`]: it hands out objects.
+/// Not a [`Queue`]: it returns objects.
 impl Subject for Fifo<Item> {
     fn add(&self, item: Item) -> bool {
         ReflectorStore::add(self, Arc::new(item)).unwrap();
@@ -61,7 +63,7 @@ impl Subject for Fifo<Item> {
     }
 }
 
-/// Nor is this: it has no callback. Once it is closed it takes nothing.
+/// Not a [`Queue`]: it has no callback. A closed heap rejects items.
 impl Subject for Heap<Item> {
     fn add(&self, item: Item) -> bool {
         self.add(Arc::new(item)).is_ok()
@@ -129,7 +131,7 @@ fn items_of(deltas: &Deltas<Item>) -> Vec<Item> {
         .collect()
 }
 
-/// A callback of the models does not fail but with [`Requeue`]: another error is a panic of it.
+/// The callbacks of the tests fail only with [`Requeue`]. Any other error is a panic.
 fn is_popped<R, P>(popped: Result<R, PopError<P>>) -> bool {
     match popped {
         Ok(_) => true,
@@ -146,7 +148,7 @@ fn delta_fifo() -> Arc<DeltaFifo<Item>> {
     Arc::new(DeltaFifo::new(accessor()))
 }
 
-/// In one of its modes.
+/// Creates a queue in any mode.
 fn real_fifo() -> Arc<RealFifo<Item>> {
     match any(3) {
         2 => real_fifo_in_order(),
@@ -154,7 +156,7 @@ fn real_fifo() -> Arc<RealFifo<Item>> {
     }
 }
 
-/// In one of its atomic modes.
+/// Creates a queue in `Atomic` mode, with or without `unlock_while_processing`.
 fn real_fifo_of(accessor: Accessor<Item>) -> Arc<RealFifo<Item>> {
     if any(2) == 0 {
         return Arc::new(RealFifo::new(accessor));
@@ -171,7 +173,7 @@ fn real_fifo_in_order() -> Arc<RealFifo<Item>> {
     Arc::new(RealFifo::builder(accessor(), RealFifoMode::InOrder(known)).build())
 }
 
-/// The highest version first.
+/// Creates a heap that returns the highest version first.
 fn heap() -> Arc<Heap<Item>> {
     Arc::new(Heap::new(accessor(), |a, b| b.1.cmp(&a.1)))
 }
@@ -180,32 +182,32 @@ fn accessor() -> Accessor<Item> {
     Accessor::new(|item: &Item| Ok::<_, KeyError>(item.0.into()))
 }
 
-/// What becomes of the items that a queue has taken.
+/// The guarantee of a queue for the items that it accepted.
 #[derive(Clone, Copy, PartialEq)]
 enum Promise {
-    /// Each is popped, after all that the same thread has written before.
+    /// Each item is popped after all items that the same thread added before it.
     InOrder,
-    /// Each is popped, after the older ones of its key.
+    /// Each item is popped after the older items of its key.
     EachOfAKey,
-    /// The newest of each key is popped, after those of the older ones that are popped too.
+    /// The newest item of each key is popped. Older ones may be popped before it.
     Newest,
-    /// The newest of each key is popped; two may be in the hands of their poppers at the same time.
+    /// The newest item of each key is popped. Two items may be processed at the same time.
     NewestAtOnce,
 }
 
-/// What two producers add, each in its order.
+/// The items that two producers add, each in this order.
 const ADDED: [&[Item]; 2] = [
     &[("a", 1), ("b", 1), ("a", 2)],
     &[("c", 1), ("d", 1), ("c", 2)],
 ];
 
-/// What has been popped, in order.
+/// The popped items, in order.
 #[derive(Default)]
 struct Popped {
     items: Mutex<Vec<Item>>,
-    /// Waits for `items`; woken by each pop.
+    /// Notified when `items` grows.
     more: Condvar,
-    /// Whether what has been popped is put back now and then.
+    /// Whether some of the popped items are requeued.
     puts_back: bool,
     processing: AtomicBool,
     overlaps: AtomicUsize,
@@ -241,7 +243,7 @@ impl Popped {
         }
     }
 
-    /// What each thread has added came as promised, and nothing else did.
+    /// Asserts that exactly the added items were popped, as promised.
     fn assert_is<L: AsRef<[Item]>>(&self, threads: &[L], promise: Promise) {
         let mut popped = self.items.lock().clone();
         let mut added: Vec<Item> = threads
@@ -257,7 +259,7 @@ impl Popped {
                 );
             }
         }
-        // Stable: the order within a key stays.
+        // The sort is stable, so it keeps the order within a key.
         popped.sort_by_key(|item| item.0);
         added.sort_by_key(|item| item.0);
         if let Promise::InOrder | Promise::EachOfAKey = promise {
@@ -294,7 +296,7 @@ fn is_last(added: &[Item], item: &Item) -> bool {
         .all(|other| other.0 != item.0 || other.1 <= item.1)
 }
 
-/// Each answers what the queue has taken.
+/// Starts the producers. Each returns the items that the queue accepted.
 fn produce<Q: Subject>(queue: &Arc<Q>) -> [thread::JoinHandle<Vec<Item>>; 2] {
     ADDED.map(|items| {
         let queue = Arc::clone(queue);
@@ -318,8 +320,8 @@ fn consume<const N: usize, Q: Subject>(
     })
 }
 
-/// Two producers and two consumers of a queue that is closed when everything has been popped: that happens
-/// although nothing but the producers wakes the consumers, and then every pop ends.
+/// Two producers, two consumers. The queue is closed only after everything has been popped, so only
+/// the producers can wake the consumers until then.
 fn every_item_wakes_a_pop<Q: Subject>(queue: Arc<Q>, promise: Promise) {
     let popped = Arc::new(Popped::default());
     let consumers = consume::<2, _>(&queue, &popped);
@@ -337,8 +339,8 @@ fn every_item_wakes_a_pop<Q: Subject>(queue: Arc<Q>, promise: Promise) {
     popped.assert_is(&ADDED, promise);
 }
 
-/// Two producers and three consumers of a queue that is closed at any point: every pop ends, and what was
-/// taken and has not been popped then is still there.
+/// Two producers, three consumers. After a close at any point every pop ends, and items that have
+/// not been popped are still in the queue.
 fn a_close_at_any_point_loses_nothing<Q: Subject>(queue: Arc<Q>, promise: Promise) {
     let popped = Arc::new(Popped::default());
     let consumers = consume::<3, _>(&queue, &popped);
@@ -350,8 +352,7 @@ fn a_close_at_any_point_loses_nothing<Q: Subject>(queue: Arc<Q>, promise: Promis
     popped.assert_is(&added, promise);
 }
 
-/// As many pops as there are items, each on a thread of its own that does not come back: all of them end,
-/// whether the items come one by one or all at once.
+/// As many pops as items, each on its own thread and only once.
 fn every_pop_gets_an_item<Q: Subject>(queue: Arc<Q>, at_once: bool, promise: Promise) {
     const ITEMS: [Item; 3] = [("a", 1), ("b", 1), ("c", 1)];
     let popped = Arc::new(Popped::default());
@@ -371,7 +372,6 @@ fn every_pop_gets_an_item<Q: Subject>(queue: Arc<Q>, at_once: bool, promise: Pro
     popped.assert_is(&ITEMS.map(|item| [item]), promise);
 }
 
-/// What is put back does not come in the way of what has been written meanwhile, and is not lost.
 fn what_is_put_back_keeps_the_promise<Q: Subject>(queue: Arc<Q>, promise: Promise) {
     let popped = Arc::new(Popped {
         puts_back: true,
@@ -384,7 +384,7 @@ fn what_is_put_back_keeps_the_promise<Q: Subject>(queue: Arc<Q>, promise: Promis
     popped.assert_is(&ADDED, promise);
 }
 
-/// A callback adds to its queue while others add, pop and close: what it adds is popped too.
+/// Callbacks add items while other threads add, pop and close.
 fn a_callback_may_add<Q: Subject>(queue: Arc<Q>, promise: Promise) {
     let popped = Arc::new(Popped::default());
     let consumers = [(); 2].map(|()| {

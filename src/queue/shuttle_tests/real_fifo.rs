@@ -1,5 +1,5 @@
-//! [`RealFifo`](crate::queue::RealFifo): the order across objects, and who keeps whom waiting. A batch is two
-//! changes at most here, so four that are left are what two thousand are elsewhere.
+//! Tests of [`RealFifo`](crate::queue::RealFifo): the order across objects, and blocked writers.
+//! The batch size is two here, so four remaining changes have the effect of 2000.
 
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -41,8 +41,7 @@ fn a_callback_may_add() {
     check(|| super::a_callback_may_add(real_fifo(), InOrder));
 }
 
-/// Nothing is written while something is processed, if that is what the queue says; and then all writers go
-/// on, though nobody writes or pops any more.
+/// Afterwards all writers continue, although no other thread writes or pops.
 #[test]
 fn r19_writers_wait_for_the_processing() {
     check(|| {
@@ -74,7 +73,7 @@ fn r19_writers_wait_for_the_processing() {
             })
         });
         for popped_before in 0..3 {
-            // The first leaves enough behind that the others wait.
+            // After the first pop four changes remain, so writers wait even in unlocked mode.
             let exclusive = !unlocked || popped_before == 0;
             let popped = Queue::pop(&*queue, &mut |_, _| {
                 let left = queue.len();
@@ -90,7 +89,7 @@ fn r19_writers_wait_for_the_processing() {
     });
 }
 
-/// Known objects that see whether the queue changes while they are asked.
+/// Known objects that assert that the queue does not change while they are called.
 #[derive(Default)]
 struct Watchful {
     queue: OnceLock<Weak<RealFifo<Item>>>,
@@ -115,7 +114,6 @@ impl KnownObjects<Item> for Watchful {
     }
 }
 
-/// Nobody writes or pops while the known objects are asked, and then all of them go on.
 #[test]
 fn r5_r9_nobody_comes_between_queue_and_known_objects() {
     check(|| {

@@ -1,4 +1,5 @@
-//! [`Watermark`]: who waits for a version is woken, and then all that was told up to it has been processed.
+//! Tests of [`Watermark`]: waiters are woken, and only after all earlier changes have been
+//! processed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use crate::queue::{DeltaFifo, PopError, Queue, Requeue, WaitError, Watermark};
 use crate::stop::Stop;
 use crate::sync::{Mutex, any, check, join_all, thread};
 
-/// No deadline: a wait that nobody wakes hangs.
+/// No timeout, so a missed wakeup blocks forever.
 const EVER: Duration = Duration::MAX;
 const VERSIONS: [&str; 5] = ["", "1", "2", "3", "4"];
 const TOLD: [Item; 4] = [("a", 1), ("b", 2), ("a", 3), ("c", 4)];
@@ -60,7 +61,7 @@ fn a_wait_ends_when_all_before_is_processed(queue: Arc<dyn Queue<Item>>) {
     for item in TOLD {
         queue.update(Arc::new(item)).unwrap();
     }
-    // Nobody else wakes those who wait.
+    // No later event wakes the waiters.
     join_all(waits);
     queue.close();
     join_all(consumers);
@@ -77,7 +78,7 @@ fn a_wait_ends_when_all_before_is_processed_in_a_real_fifo() {
     check(|| a_wait_ends_when_all_before_is_processed(super::real_fifo_of(accessor())));
 }
 
-/// A version that is told where nothing waits, and one that is told while something is processed.
+/// The version of a bookmark is reached both with an empty queue and during processing.
 #[test]
 fn a_bookmark_wakes_who_waits_for_it() {
     check(|| {

@@ -7,40 +7,42 @@ use crate::wire::{
     SplitError,
 };
 
-/// The page size unless the user configures another one (L9).
+/// The page size if the user has not configured one.
 pub(super) const DEFAULT_PAGE_SIZE: u32 = 500;
 
-/// One LIST: one request, or one for each page (L8–L13).
+/// One LIST, which consists of one request for each page (L8–L13).
 pub(super) struct ListRequest {
-    /// `None` for the most recent state.
+    /// `None` requests the most recent state.
     resource_version: Option<String>,
     limit: Option<u32>,
     continue_token: Option<String>,
-    /// Set after an expired continue token: the list is requested at once, whatever its size (L13).
+    /// Whether the whole list is requested at once, whatever its size. Set after a continue token
+    /// expired (L13).
     whole: bool,
-    /// The list has been requested again at the most recent version (L11).
+    /// Whether the list was requested again at the most recent version (L11).
     retried: bool,
     pages: u32,
     page_check: PageCheck,
-    /// The version of the first page, which is that of the list.
+    /// The version of the first page, which is the version of the list.
     version: String,
     pub(super) remaining: Option<u64>,
-    /// Whether the server said of each page so far that it selected the objects of the shard (SH3).
+    /// Whether the server confirmed on each page so far that it selected the objects of the shard
+    /// (SH3).
     pub(super) of_shard: bool,
     shard_selector: String,
     limits: DecodeLimits,
-    /// The version of the store. Objects that have not changed since need not be decoded, unless the list is older
-    /// (I16). `None` to decode all.
+    /// The version of the store. Objects that have not changed since are not decoded, unless the
+    /// list is older. `None` decodes all objects.
     reusable_version: Option<String>,
-    /// Whether the list is no older, once its version is known.
+    /// Whether the list is not older than `reusable_version`. `None` until its version is known.
     is_no_older: Option<bool>,
     pub(super) splitter: ListSplitter,
-    /// The page that is complete.
+    /// The complete page.
     pub(super) page: Option<ListMeta>,
 }
 
 impl ListRequest {
-    /// `page_size` is what the user configured (L9).
+    /// `page_size` is the size that the user configured.
     pub(super) fn new(
         resource_version: Option<String>,
         page_size: Option<u32>,
@@ -79,14 +81,14 @@ impl ListRequest {
         }
         if self.continue_token.is_none() {
             options.resource_version.clone_from(&self.resource_version);
-            // With a limit and without a match, a version means exactly that state. The server may still list
-            // it when it refuses a watch from there.
+            // With a limit and without a match, the server returns exactly this version. It may
+            // still do so after it rejected a watch from this version.
             let is_at_a_version = !matches!(self.resource_version.as_deref(), None | Some("0"));
             if is_at_a_version && options.limit.is_some() {
                 options.resource_version_match = Some(ResourceVersionMatch::NotOlderThan);
             }
         }
-        // Also for the rest of what was asked for whole: a server may hand that out in pages, too.
+        // Also set if the whole list was requested, because the server may still return pages.
         options.continue_token.clone_from(&self.continue_token);
         options
     }
@@ -108,18 +110,18 @@ impl ListRequest {
         std::mem::take(&mut self.version)
     }
 
-    /// Whether there were several pages although the list was requested at "0": the server has no watch cache (L10).
+    /// Whether a list at "0" had several pages. The server then has no watch cache (L10).
     pub(super) fn was_paginated_at_zero(&self) -> bool {
         self.pages > 1 && self.resource_version.as_deref() == Some("0")
     }
 
-    /// Whether a cached object in the same version as an item is the same object. Decided with the first item: its
-    /// page has the version of the list.
+    /// Whether a cached object with the same version as an item is the same object. Decided at the
+    /// first item, when the version of the list is known.
     pub(super) fn may_reuse(&self) -> bool {
         self.is_no_older.unwrap_or(false)
     }
 
-    /// The next item of the input.
+    /// Returns the next item of the input.
     pub(super) fn next(&mut self, input: &[u8]) -> Result<(usize, Option<Piece>), SplitError> {
         let next = self.splitter.next(input);
         if self.is_no_older.is_none() && matches!(next, Ok((_, Some(_)))) {
@@ -130,7 +132,7 @@ impl ListRequest {
         next
     }
 
-    /// The body of a page is complete.
+    /// Completes the page at the end of its body.
     pub(super) fn body_end(&mut self) -> Result<(), Error> {
         let next = ListSplitter::new(self.limits.object_bytes);
         self.page = Some(std::mem::replace(&mut self.splitter, next).finish()?);
@@ -148,17 +150,17 @@ impl ListRequest {
         }
         self.of_shard &= page.shard_selector() == Some(&self.shard_selector);
         let remaining = page.remaining_item_count();
-        // For a shard, the server counts the objects of all shards.
+        // With a shard, the server counts the objects of all shards.
         self.remaining = remaining.filter(|_| page.shard_selector().is_none());
         if let Some(token) = page.continue_token() {
-            // Pages that only repeat keys bring nothing new.
+            // Pages that only repeat keys are an error.
             self.page_check
                 .follow(token, received)
                 .map_err(Error::decode)?;
             self.continue_token = Some(token.to_owned());
             return Ok(true);
         }
-        // Objects that were not sent must not be taken for deleted.
+        // Without this check, objects that were not sent would be deleted.
         match remaining {
             Some(remaining @ 1..) => Err(Error::decode(format!(
                 "the list ends, but says that {remaining} objects are to follow"
@@ -167,8 +169,7 @@ impl ListRequest {
         }
     }
 
-    /// A request failed: whether there is another one to make at once, and whether the version asked for
-    /// can't be had.
+    /// Returns whether to request the list again at once after a failed request, and how.
     pub(super) fn retry(&mut self, error: &Error) -> Retry {
         let was_first_page = self.continue_token.is_none();
         if self.continue_token.take().is_some() && !self.whole && error.is_expired() {
@@ -176,7 +177,7 @@ impl ListRequest {
             self.whole = true;
             return Retry::Whole;
         }
-        // An event that was garbled must not keep it from listing forever.
+        // The version may come from a garbled event. It must not make every list fail.
         let is_at_a_version =
             was_first_page && !matches!(self.resource_version.as_deref(), None | Some("0"));
         let unacceptable = is_at_a_version && error.is_unacceptable_request();
@@ -192,7 +193,8 @@ impl ListRequest {
         Retry::No
     }
 
-    /// Begins with the first page again. Everything is decoded: another server may answer.
+    /// Begins with the first page again. Every object is decoded, because another server may
+    /// respond.
     fn restart(&mut self) {
         self.reusable_version = None;
         self.is_no_older = None;
@@ -207,19 +209,19 @@ impl ListRequest {
     }
 }
 
-/// Whether a state of the cluster is the same as another one or newer. What can't be compared is not.
+/// Whether a version is equal to another or newer. False if they cannot be compared.
 pub(super) fn is_no_older(version: &str, than: &str) -> bool {
     compare_resource_versions(version, than).is_some_and(Ordering::is_ge)
 }
 
-/// What follows from a failed request of a LIST.
+/// What follows a failed LIST request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Retry {
-    /// The LIST has failed.
+    /// The LIST failed.
     No,
-    /// A continue token expired: the whole list at once (L13).
+    /// A continue token expired. Request the whole list at once (L13).
     Whole,
-    /// The version can't be had: the most recent one, at once (L11).
+    /// The version is unavailable. Request the most recent one at once (L11).
     MostRecent,
 }
 

@@ -1,4 +1,4 @@
-//! The list-watch protocol without IO: client-go's `reflector.go` as a state machine.
+//! The list-watch protocol without I/O: client-go's `reflector.go` as a state machine.
 
 mod list;
 mod output;
@@ -21,55 +21,62 @@ use crate::object::Key;
 use crate::time::{Backoff, Random};
 use crate::wire::{ListOptions, Piece, ResourceVersionMatch, SplitError, WATCH_SLACK};
 
-/// During a longer wait an API server may have been restarted with another etcd, without another sign of it.
+/// A longer wait may hide that an API server was restarted with another etcd.
 const OUTAGE: Duration = Duration::from_secs(1);
 
-/// The longest `Retry-After` that is followed: a garbled one must not end the view.
+/// The upper bound of a `Retry-After`, so that a garbled one does not stop the reflector.
 const RETRY_AFTER: Duration = Duration::from_secs(600);
 
-/// Decides what a reflector requests, what it waits for, and what follows a failure. It has no thread, socket, clock,
-/// store or type of objects.
+/// Decides what a reflector requests, how long it waits, and what follows a failure. It has no
+/// thread, socket, clock, store or object type.
 ///
 /// Drive it in a loop. Call [`poll`](Self::poll) and perform the [`Output`]:
 ///
-/// - after a request, call [`opened`](Self::opened); after a wait, [`waited`](Self::waited);
-/// - on [`Output::Read`], read from the body, call [`read`](Self::read), and poll with the bytes until it needs more.
-///   Call [`read_timed_out`](Self::read_timed_out) after a timeout and [`ended`](Self::ended) at the end of the body;
-/// - on [`Output::Item`], store the item. On [`Output::Page`], call [`page_end`](Self::page_end);
-/// - on [`Output::Frame`], decode the frame and call one of [`event`](Self::event), [`bookmark`](Self::bookmark),
-///   [`several_events`](Self::several_events), and [`watch_ended`](Self::watch_ended) for an ERROR event or a malformed
-///   frame;
-/// - on [`Output::Replace`], replace the objects of the store and call [`replaced`](Self::replaced) or
+/// - After a request, call [`opened`](Self::opened). After a wait, call [`waited`](Self::waited).
+/// - On [`Output::Read`], read from the body and call [`read`](Self::read). Then poll with the
+///   bytes until it needs more. After a timeout, call [`read_timed_out`](Self::read_timed_out). At
+///   the end of the body, call [`ended`](Self::ended).
+/// - On [`Output::Item`], store the item. On [`Output::Page`], call [`page_end`](Self::page_end).
+/// - On [`Output::Frame`], decode the frame. Call [`event`](Self::event),
+///   [`bookmark`](Self::bookmark) or [`several_events`](Self::several_events). For an ERROR event
+///   or a malformed frame, call [`watch_ended`](Self::watch_ended).
+/// - On [`Output::Replace`], replace the objects of the store. Call [`replaced`](Self::replaced) or
 ///   [`not_replaced`](Self::not_replaced).
 ///
-/// Each of these methods may end the request. Then the next output is not about its body any more: drop the body and
-/// the bytes that are left.
+/// Each of these methods may end the request. If the next output does not belong to its body, drop
+/// the body and the remaining bytes.
 pub(super) struct Protocol {
     settings: Settings,
     phase: Phase,
-    /// The version of the last list, event or bookmark, empty before the first. client-go's `lastSyncResourceVersion`.
+    /// The version of the last list, event or bookmark. Empty before the first one. client-go's
+    /// `lastSyncResourceVersion`.
     version: String,
     /// The number of lists that have reached the store.
     replaced: u64,
-    /// The last version can't be listed: the next list requests the most recent one (L8, L11).
+    /// Whether the last version cannot be listed. The next list then requests the most recent one
+    /// (L8, L11).
     version_unavailable: bool,
-    /// Whether each version in the store still stands for the same state on the server: since the last list that was
-    /// decoded in full, nothing hinted at a restored etcd. While false, every object is decoded.
+    /// Whether each version in the store still identifies the same state on the server. True if
+    /// there was no sign of a restored etcd since the last list that was decoded in full. While
+    /// false, every object is decoded.
     history_is_known: bool,
-    /// A list at "0" had several pages: the server has no watch cache, so all lists request pages (L10).
+    /// Whether a list at "0" had several pages. The server then has no watch cache, so all lists
+    /// request pages (L10).
     paginated: bool,
-    /// The number of watch-lists in this cycle that ended early, and until when none is requested.
+    /// The number of watch-lists in this cycle that ended before they were complete.
     unfinished: u32,
+    /// The time before which no watch-list is requested.
     watch_list_from: Option<Instant>,
     /// The number of consecutive watches in this cycle that ended within a second.
     short_watches: u32,
     /// Whether the server is known to send bookmarks regularly.
     bookmarks_come: bool,
-    /// How long watches have been silent since the last event or list, and how many lists the silence has caused
-    /// since the last event.
+    /// How long watches have been silent since the last event or list.
     total_silence: Duration,
+    /// The number of lists since the last event that were caused by silence.
     lists_for_silence: u32,
-    /// The version at which a frame could not be decoded. If it happens there again, resuming does not help.
+    /// The version at which a frame could not be decoded. If this happens again at the same
+    /// version, resuming the watch does not help.
     broken_at: Option<String>,
     internal_errors: RetryWindow,
     backoff: Backoff,
@@ -96,7 +103,7 @@ enum Phase {
 /// What follows a wait.
 #[derive(Clone, Copy, PartialEq)]
 enum AfterWait {
-    /// A watch-list, or a list.
+    /// A watch-list or a list.
     Relist,
     List,
     Watch,
@@ -104,7 +111,7 @@ enum AfterWait {
 }
 
 impl Protocol {
-    /// `watch_list`: whether the server may be asked for watch-lists.
+    /// `watch_list` is whether the lister-watcher supports watch-lists.
     pub(super) fn new(options: &ReflectorOptions, watch_list: bool, now: Instant) -> Self {
         let mut protocol = Self {
             settings: Settings::new(options, watch_list),
@@ -139,10 +146,12 @@ impl Protocol {
         protocol
     }
 
-    /// Returns what to do next, and how much of `input` has been consumed: bytes of the body that was read from.
+    /// Returns what to do next, and how many bytes of `input` were consumed. `input` contains the
+    /// bytes read from the body.
     pub(super) fn poll<'a>(&'a mut self, input: &'a [u8]) -> (usize, Output<'a>) {
         let mut consumed = 0;
-        // Where the next piece of the body is. The borrow checker needs it apart from the piece itself.
+        // The position of the next piece of the body. The borrow checker requires it apart from the
+        // piece.
         let piece = loop {
             let split = match &mut self.phase {
                 Phase::ListBody(list) if list.is_page_complete() => Ok((0, None)),
@@ -166,7 +175,7 @@ impl Protocol {
         (consumed, self.output(input, piece))
     }
 
-    /// Changes the phase if nothing is left of the body, or if a relist is due.
+    /// Changes the phase if the body has no data left or a relist is due. Returns whether it did.
     fn take_step(&mut self) -> bool {
         if let Phase::WatchBody(watch) = &mut self.phase
             && !watch.initial_events_ended
@@ -218,7 +227,8 @@ impl Protocol {
                 resource_version: Some(self.version.clone()),
                 ..settings.watch_options(random)
             }),
-            // WL2: never older than what has been seen. Before anything has been seen, a consistent read.
+            // Never older than a version seen before. Before the first version, a consistent read
+            // (WL2).
             Phase::WatchList => Output::Watch(ListOptions {
                 resource_version: (!self.version_unavailable).then(|| self.version.clone()),
                 resource_version_match: Some(ResourceVersionMatch::NotOlderThan),
@@ -233,7 +243,7 @@ impl Protocol {
         &self.version
     }
 
-    /// How many lists have reached the store.
+    /// The number of lists that have reached the store.
     pub(super) fn lists_replaced(&self) -> u64 {
         self.replaced
     }
@@ -243,7 +253,7 @@ impl Protocol {
         matches!(&self.phase, Phase::WatchBody(watch) if !watch.is_initial && watch.events > 0)
     }
 
-    /// Whether it watches, or is about to: the time in which resyncs happen (W13).
+    /// Whether a watch is open or next. Resyncs happen in this time (W13).
     pub(super) fn is_watching(&self) -> bool {
         match &self.phase {
             Phase::Watch | Phase::Wait(_, AfterWait::Watch) => true,
@@ -252,17 +262,17 @@ impl Protocol {
         }
     }
 
-    /// Whether the current request, or the next one, can become the watch of this cycle.
+    /// Whether the current or next request can become the watch of this cycle.
     pub(super) fn is_streaming(&self) -> bool {
         self.is_watching() || matches!(self.phase, Phase::WatchList | Phase::WatchBody(_))
     }
 
-    /// Whether a watch is open: the view is as fresh as it can be.
+    /// Whether a watch is open.
     pub(super) fn has_open_watch(&self) -> bool {
         matches!(&self.phase, Phase::WatchBody(watch) if !watch.is_initial)
     }
 
-    /// "list" or "watch-list", while it requests or receives one.
+    /// "list" or "watch-list" while one is requested or received.
     pub(super) fn listing(&self) -> Option<&'static str> {
         match &self.phase {
             Phase::List(_) | Phase::ListBody(_) | Phase::ListEnd(_) => Some("list"),
@@ -282,7 +292,7 @@ impl Protocol {
         }
     }
 
-    /// The number of objects on further pages, if the server said it.
+    /// The number of objects on further pages, if the server reported it.
     pub(super) fn remaining(&self) -> Option<u64> {
         match &self.phase {
             Phase::List(list) | Phase::ListBody(list) | Phase::ListEnd(list) => list.remaining,
@@ -290,8 +300,8 @@ impl Protocol {
         }
     }
 
-    /// Whether the server said of each page of the list that it selected the objects of the shard. `None` for a
-    /// watch-list, and without a shard.
+    /// Whether the server confirmed on each page of the list that it selected the objects of the
+    /// shard. `None` for a watch-list, or without a shard.
     pub(super) fn list_is_of_shard(&self) -> Option<bool> {
         match &self.phase {
             Phase::ListEnd(list) if !self.settings.shard_selector.is_empty() => Some(list.of_shard),
@@ -299,7 +309,7 @@ impl Protocol {
         }
     }
 
-    /// Where the next event is in the watch, for messages.
+    /// The position of the next event in the watch, for messages.
     pub(super) fn event_place(&self) -> String {
         let events = match &self.phase {
             Phase::WatchBody(watch) => watch.events,
@@ -308,17 +318,18 @@ impl Protocol {
         watch::place(events + 1, &self.version)
     }
 
-    /// The last report that [`take_reports`](Self::take_reports) has not returned.
+    /// The last report that [`take_reports`](Self::take_reports) has not returned yet.
     pub(super) fn last_report(&self) -> Option<&Report> {
         self.reports.last()
     }
 
-    /// What went wrong since the last call.
+    /// Returns the failures since the last call.
     pub(super) fn take_reports(&mut self) -> Vec<Report> {
         std::mem::take(&mut self.reports)
     }
 
-    /// The request was answered, or failed. `timeout` is that of the request, in seconds.
+    /// Reports that the request was answered or failed. `timeout` is the timeout of the request in
+    /// seconds.
     pub(super) fn opened(
         &mut self,
         result: Result<(), Error>,
@@ -342,7 +353,8 @@ impl Protocol {
             (Phase::WatchList, Ok(())) => {
                 let mut watch = self.watch_stream(timeout, started);
                 watch.is_initial = true;
-                // As for a list, if it can be checked in the end that the versions did not go back.
+                // Reuse objects as for a list, if the version of the initial events can be compared
+                // with the last version once they are complete.
                 watch.may_reuse = self
                     .reusable_version()
                     .is_some_and(|since| is_no_older(&since, &since));
@@ -361,7 +373,7 @@ impl Protocol {
         WatchStream::new(limit, started, timeout, idle_timeout)
     }
 
-    /// Bytes of the body were read.
+    /// Reports that bytes of the body were read.
     pub(super) fn read(&mut self, now: Instant) {
         self.now = now;
         if let Phase::WatchBody(watch) = &mut self.phase {
@@ -369,7 +381,7 @@ impl Protocol {
         }
     }
 
-    /// No bytes came in the time that [`Output::Read`] allowed.
+    /// Reports that no bytes arrived within the timeout of [`Output::Read`].
     pub(super) fn read_timed_out(&mut self, now: Instant) {
         if let Phase::WatchBody(watch) = &self.phase {
             let timeout = self.read_timeout(watch);
@@ -385,7 +397,7 @@ impl Protocol {
         }
     }
 
-    /// The body ended, or the connection broke.
+    /// Reports that the body ended or the connection broke.
     pub(super) fn ended(&mut self, result: Result<(), Error>, now: Instant) {
         self.now = now;
         match (&mut self.phase, result) {
@@ -400,7 +412,7 @@ impl Protocol {
         }
     }
 
-    /// The wait is over.
+    /// Reports that the wait is over.
     pub(super) fn waited(&mut self, now: Instant) {
         (self.now, self.has_waited) = (now, true);
         if let Phase::Wait(waited, next) = self.phase {
@@ -414,8 +426,8 @@ impl Protocol {
         }
     }
 
-    /// A step could not be performed: a new cycle begins after a back-off. `reading` is the phase's, if that is what
-    /// failed.
+    /// Begins a new cycle after a back-off, because a step could not be performed. `reading` is
+    /// that of the phase if reading failed.
     pub(super) fn abort_cycle(&mut self, error: Error, reading: Option<&'static str>) {
         let kind = ReportKind::Other;
         self.reports.push(Report {
@@ -435,7 +447,8 @@ impl Protocol {
         }
     }
 
-    /// The page has been stored. `received` is the number of different objects of the list so far, readable or not.
+    /// Reports that the page has been stored. `received` is the number of different objects of the
+    /// list so far, readable or not.
     pub(super) fn page_end(&mut self, received: usize) {
         match std::mem::replace(&mut self.phase, Phase::Watch) {
             Phase::ListBody(mut list) => match list.page_end(received) {
@@ -450,7 +463,7 @@ impl Protocol {
         }
     }
 
-    /// The body is not the list that was requested, or the list failed otherwise.
+    /// Reports that the list failed. For example, the body is not the requested list.
     pub(super) fn list_failed(&mut self, error: Error) {
         self.doubt_history(&error);
         let retry = match &mut self.phase {
@@ -469,11 +482,12 @@ impl Protocol {
         };
     }
 
-    /// The store has the objects of [`Output::Replace`]. `complete`: each of them in its last state. `keeps_older`:
-    /// the store kept objects that could not be read.
+    /// Reports that the store has the objects of [`Output::Replace`]. `complete` is whether each of
+    /// them is in its last state. `keeps_older` is whether the store kept objects that could not be
+    /// read.
     pub(super) fn replaced(&mut self, complete: bool, keeps_older: bool) {
         let version = self.take_list_version();
-        // An unreadable object that is kept may belong to another history.
+        // An unreadable object whose older state was kept may come from another history.
         self.history_is_known |= !keeps_older;
         self.version = version;
         self.total_silence = Duration::ZERO;
@@ -485,7 +499,7 @@ impl Protocol {
         }
     }
 
-    /// The store rejected the objects of [`Output::Replace`].
+    /// Reports that the store rejected the objects of [`Output::Replace`].
     pub(super) fn not_replaced(&mut self, error: Error) {
         self.take_list_version();
         self.report(error, ReportKind::Request);
@@ -506,36 +520,36 @@ impl Protocol {
         version
     }
 
-    /// Whether `version` may be older than what has been seen. A restored etcd assigns versions again, so objects that
-    /// were kept by their version may be wrong.
+    /// Whether `version` may be older than one seen before. A restored etcd assigns versions again,
+    /// so objects that were kept because of their version may be wrong.
     pub(super) fn may_be_older(&self, version: &str) -> bool {
         !is_no_older(version, &self.version)
     }
 
-    /// The initial events of the watch-list can't be used: a list follows.
+    /// Discards the initial events of the watch-list and lists instead.
     pub(super) fn reject_initial_events(&mut self, error: Error) {
         self.history_is_known = false;
         self.report(error, ReportKind::Other);
         self.begin_list();
     }
 
-    /// An object, or a change of one, could not be decoded or stored.
+    /// Reports that an object, or a change to an object, could not be decoded or stored.
     pub(super) fn missed(&mut self, key: Option<Key>, error: Error) {
         self.repair.missed(key, self.now);
         self.report(error, ReportKind::Object);
     }
 
-    /// Whether an object is missing, so that [`recovered`](Self::recovered) must be called.
+    /// Whether an object is missing. If so, [`recovered`](Self::recovered) must be called.
     pub(super) fn has_missed(&self) -> bool {
         self.repair.has_missed()
     }
 
-    /// A later state of this object was stored.
+    /// Reports that a later state of this object was stored.
     pub(super) fn recovered(&mut self, key: &Key) {
         self.repair.recovered(key, self.now);
     }
 
-    /// A new cycle: the objects, by a watch-list or a list, and then their changes (L6).
+    /// Begins a new cycle: a watch-list or a list for the objects, and then a watch (L6).
     fn relist(&mut self) {
         self.internal_errors.forget();
         (self.unfinished, self.short_watches) = (0, 0);
@@ -548,7 +562,7 @@ impl Protocol {
     }
 
     fn begin_list(&mut self) {
-        // L8: never older than what has been seen, unless that is unavailable.
+        // Never older than a version seen before, unless that version is unavailable (L8).
         let version = match self.version.as_str() {
             _ if self.version_unavailable => None,
             "" => Some("0".to_owned()),
@@ -564,7 +578,7 @@ impl Protocol {
         ));
     }
 
-    /// The version of the store, if objects may be kept where they have not changed since.
+    /// The version of the store, if objects that have not changed since may be kept.
     fn reusable_version(&self) -> Option<String> {
         (self.history_is_known && self.settings.reuse_unchanged).then(|| self.version.clone())
     }
@@ -576,14 +590,15 @@ impl Protocol {
         }
     }
 
-    /// A request or a stream failed. Unless the server itself answered, another one may have taken its place: etcd is
-    /// restored while its API servers are down, so a lost connection can be the only sign of a restore.
+    /// Called when a request or a stream failed. Unless the server itself responded, another server
+    /// may have taken its place. etcd is restored while its API servers are down, so a lost
+    /// connection can be the only sign of a restore.
     fn doubt_history(&mut self, error: &Error) {
         self.history_is_known &=
             error.status().is_some() && !error.is_gone() && !error.is_retryable();
     }
 
-    /// How long to wait for bytes of a watch.
+    /// The time to wait for bytes of a watch.
     fn read_timeout(&self, watch: &WatchStream) -> Duration {
         let timeout = watch.read_timeout(self.expects_bookmarks());
         let relist = self
@@ -593,10 +608,10 @@ impl Protocol {
         relist.map_or(timeout, |relist| relist.min(timeout))
     }
 
-    /// Lists again instead of watching if an object is missing and a relist is due.
+    /// Relists instead of watching if an object is missing and a relist is due.
     fn relist_if_due(&mut self) -> bool {
         let events = match &self.phase {
-            // The watch that was waited for is opened first.
+            // After a wait for the watch, open the watch first.
             Phase::Watch if self.has_waited => return false,
             Phase::Watch => 0,
             Phase::WatchBody(watch) if !watch.is_initial => watch.events,
@@ -612,7 +627,8 @@ impl Protocol {
         true
     }
 
-    /// Whether a silence without bookmarks is a sign of trouble. It is not if the user configured the idle timeout.
+    /// Whether a silence without bookmarks indicates a failure. It does not if the user configured
+    /// the idle timeout.
     fn expects_bookmarks(&self) -> bool {
         self.bookmarks_come && self.settings.watch_idle_timeout.is_none()
     }
@@ -626,7 +642,7 @@ impl Protocol {
         self.phase = Phase::Wait(wait, next);
     }
 
-    /// Call it before the phase changes, which says what was being read.
+    /// Adds a report. Call this before the phase changes, which determines what was being read.
     pub(super) fn report(&mut self, error: Error, kind: ReportKind) {
         let reading = self.reading();
         self.reports.push(Report {

@@ -10,43 +10,45 @@ pub(in crate::reflector) enum Output<'a> {
     List(ListOptions),
     /// Open a WATCH.
     Watch(ListOptions),
-    /// Read from the body, and wait at most this long for bytes.
+    /// Read from the body. Wait at most this long for bytes.
     Read(Option<Duration>),
     /// Wait.
     Wait(Duration),
-    /// An item of the list, which said `head` of itself before its items.
+    /// Store an item of the list. `head` is the metadata of the list that preceded its items.
     Item {
         bytes: &'a [u8],
         head: &'a ListMeta,
-        /// Whether a cached object in the same version is the same object.
+        /// Whether a cached object with the same version is the same object.
         may_reuse: bool,
     },
-    /// The page is complete.
+    /// Finish the page.
     Page(&'a ListMeta),
-    /// A frame of the watch.
+    /// Decode a frame of the watch.
     Frame {
         bytes: &'a [u8],
-        /// As for an item.
+        /// Whether a cached object with the same version is the same object.
         may_reuse: bool,
     },
-    /// The list, or the initial events of the watch-list, are complete: they are the state at this version.
+    /// Replace the objects of the store. The list, or the initial events of the watch-list, are
+    /// complete at this version.
     Replace { version: &'a str },
 }
 
-/// Something that went wrong.
+/// A failure.
 #[derive(Debug)]
 pub(in crate::reflector) struct Report {
     pub(in crate::reflector) error: Error,
     pub(in crate::reflector) kind: ReportKind,
-    /// What was being read, "list" or "watch". `None` for the error of a request, which says it itself.
+    /// What was being read: "list" or "watch". `None` for a failed request, whose error contains
+    /// it.
     pub(in crate::reflector) reading: Option<&'static str>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::reflector) enum ReportKind {
-    /// A failed list or watch call: client-go calls its `WatchErrorHandler` for these only (W14).
+    /// A list or watch call failed. client-go calls its `WatchErrorHandler` only for these (W14).
     Request,
-    /// Anything else that ends or delays a cycle.
+    /// Any other failure that ends or delays a cycle.
     Other,
     /// A watch-list was rejected, and a list follows at once.
     Preliminary,
@@ -55,7 +57,7 @@ pub(in crate::reflector) enum ReportKind {
 }
 
 impl Report {
-    /// Whether the request will fail again in the same way until something else changes.
+    /// Whether the request will fail in the same way until something else changes.
     pub(in crate::reflector) fn is_refusal(&self) -> bool {
         let is_request = matches!(self.kind, ReportKind::Request | ReportKind::Other);
         is_request && self.reading.is_none() && self.error.is_permanent()

@@ -4,20 +4,21 @@ use std::time::{Duration, Instant};
 use crate::object::Key;
 use crate::time::Backoff;
 
-/// The number of relists for each missed object, if no further one is missed.
+/// The number of relists after an object is missed. Missing another object starts them over.
 const RELISTS: u32 = 5;
 
-/// The shortest wait before a relist, whatever the back-off.
+/// The minimum wait before a relist, whatever the back-off.
 const SHORTEST: Duration = Duration::from_secs(1);
 
-/// The number of missed objects that are remembered. Any more do not trigger further relists.
+/// The maximum number of missed objects that are remembered. Others do not cause further relists.
 const OBJECTS: usize = 1000;
 
 /// Schedules relists while objects are missing because they could not be decoded or stored.
 ///
-/// Their number is bounded: an object that stays broken must not cost a list again and again.
+/// The number of relists is bounded, so that an object that stays broken does not cause relists
+/// forever.
 pub(super) struct Repair {
-    /// The missed objects. All those without a key are one of them, under the empty key.
+    /// The keys of the missed objects. All objects without a key share the empty key.
     missed: HashSet<Key>,
     relists_left: u32,
     due: Option<Instant>,
@@ -38,7 +39,7 @@ impl Repair {
         }
     }
 
-    /// An object could not be decoded or stored.
+    /// Records that an object could not be decoded or stored.
     pub(super) fn missed(&mut self, key: Option<Key>, now: Instant) {
         if self.missed.len() < OBJECTS && self.missed.insert(key.unwrap_or_else(|| "".into())) {
             self.relists_left = RELISTS;
@@ -51,7 +52,8 @@ impl Repair {
         !self.missed.is_empty()
     }
 
-    /// The state of this object is known again: the next list may be complete.
+    /// Records that the state of this object is known again. The next list may be complete, so at
+    /// least one relist follows.
     pub(super) fn recovered(&mut self, key: &Key, now: Instant) {
         if self.missed.remove(key) {
             self.relists_left = self.relists_left.max(1);
@@ -59,7 +61,7 @@ impl Repair {
         }
     }
 
-    /// A list has reached the store.
+    /// Records that a list has reached the store.
     pub(super) fn listed(&mut self, complete: bool, now: Instant) {
         self.due = None;
         if complete {
@@ -71,7 +73,7 @@ impl Repair {
         self.schedule(now);
     }
 
-    /// Whether a relist is due. If so, it counts as done.
+    /// Returns whether a relist is due. If so, it counts as done.
     pub(super) fn take_due(&mut self, now: Instant) -> bool {
         if self.due.take_if(|due| *due <= now).is_none() {
             return false;
@@ -81,7 +83,8 @@ impl Repair {
         true
     }
 
-    /// The time until the next relist. Not zero, which is no time to wait for bytes.
+    /// The time until the next relist. At least a millisecond, because zero is not a valid read
+    /// timeout.
     pub(super) fn time_left(&self, now: Instant) -> Option<Duration> {
         self.due.map(|due| {
             due.saturating_duration_since(now)

@@ -4,7 +4,7 @@ use crate::reflector::ReflectorOptions;
 use crate::time::Random;
 use crate::wire::{DecodeLimits, ListOptions, Shard};
 
-/// What the protocol needs of the options.
+/// The options of the protocol.
 pub(super) struct Settings {
     pub(super) page_size: Option<u32>,
     pub(super) min_watch_timeout: Duration,
@@ -17,14 +17,14 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// `watch_list`: whether the server may be asked for watch-lists.
+    /// `watch_list` is whether the lister-watcher supports watch-lists.
     pub(super) fn new(options: &ReflectorOptions, watch_list: bool) -> Self {
         Self {
             page_size: options.page_size,
             min_watch_timeout: options
                 .min_watch_timeout
                 .max(ReflectorOptions::MIN_WATCH_TIMEOUT),
-            // Zero would open watches without a pause.
+            // A zero timeout would open watches without a pause.
             watch_idle_timeout: options
                 .watch_idle_timeout
                 .filter(|timeout| !timeout.is_zero()),
@@ -49,7 +49,8 @@ impl Settings {
         }
     }
 
-    /// Between the minimum and twice that, so that the watches of many clients do not end together (W1).
+    /// A random time between the minimum and twice the minimum, in seconds, so that the watches of
+    /// many clients do not end together (W1).
     fn watch_timeout(&self, random: &mut Random) -> u32 {
         let seconds = self.min_watch_timeout.as_secs_f64() * (1.0 + random.unit());
         seconds as u32

@@ -5,48 +5,50 @@ use super::{Phase, Protocol};
 use crate::error::Error;
 use crate::wire::{EventKind, FrameSplitter, Piece, Shown, SplitError};
 
-/// How long the server may be silent before the initial events of a watch-list are complete, and how often a warning
-/// is reported before (WL10).
+/// The maximum silence of the server before the initial events of a watch-list are complete (WL10).
 pub(super) const WATCH_LIST_SILENCE: Duration = Duration::from_secs(30);
+/// The interval of the warnings during this silence.
 pub(super) const SILENCE_WARNING: Duration = Duration::from_secs(10);
 
-/// API servers send a bookmark about once a minute. Once two came within this time, none for so long means trouble.
+/// The maximum silence of a watch if the server is known to send bookmarks. API servers send one
+/// about once a minute. The server is known to send them once two have come within this time.
 pub(super) const BOOKMARK_SILENCE: Duration = Duration::from_secs(180);
 
-/// How often an API server sends a bookmark.
+/// The interval at which an API server sends bookmarks.
 pub(super) const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How much earlier than requested a server may end a watch by its own clock.
+/// How much earlier than requested a server may end a watch, because its clock differs.
 const EARLY: Duration = Duration::from_secs(1);
 
 /// An open watch.
 pub(super) struct WatchStream {
     pub(super) frames: FrameSplitter,
-    /// When it was requested (W2), or its initial events were complete.
+    /// The time of the request (W2), or of the end of the initial events.
     pub(super) started: Instant,
-    /// When the last event came, or it was requested.
+    /// The time of the last event, or of the request.
     pub(super) last_event: Instant,
-    /// When the server was asked to end it.
+    /// The time at which the server should end the watch.
     due: Instant,
     /// The number of events since `started`.
     pub(super) events: u64,
-    /// Whether the versions of ADDED events count: not at the beginning of a watch without a version, where they are
-    /// unordered (W10).
+    /// Whether the versions of ADDED events count. They do not at the start of a watch without a
+    /// version, where these events are unordered (W10).
     pub(super) versions_count: bool,
-    /// The silence after which it is taken for dead.
+    /// The silence after which the watch is considered dead.
     idle_timeout: Duration,
-    /// How long no bytes have come.
+    /// The time since the last bytes.
     pub(super) silence: Duration,
     last_bookmark: Option<Instant>,
-    /// Whether it is a watch-list whose initial events are not in the store yet (WL3, WL7).
+    /// Whether this is a watch-list whose initial events are not in the store yet (WL3, WL7).
     pub(super) is_initial: bool,
     /// Whether the initial events are complete.
     pub(super) initial_events_ended: bool,
-    /// The last version of an initial event that was not ADDED, and then of the bookmark (WL5).
+    /// The version of the last initial event that was not ADDED, and finally that of the bookmark
+    /// (WL5).
     pub(super) initial_version: String,
-    /// Whether a cached object in the version of an initial event is the same object.
+    /// Whether a cached object with the version of an initial event is the same object.
     pub(super) may_reuse: bool,
-    /// The end of the body, while frames before it are left.
+    /// The end of the body, while earlier frames are left.
     pub(super) ended: Option<Result<(), Error>>,
 }
 
@@ -75,7 +77,7 @@ impl WatchStream {
         }
     }
 
-    /// The next frame of the input, or of what is left at the end.
+    /// Returns the next frame of the input. At the end of the body, returns the remaining frames.
     pub(super) fn next(&mut self, input: &[u8]) -> Result<(usize, Option<Piece>), SplitError> {
         match self.ended {
             None => self.frames.next(input),
@@ -83,17 +85,19 @@ impl WatchStream {
         }
     }
 
-    /// Whether the server has given it the requested time. An earlier end can mean that the server shuts down.
+    /// Whether the watch has lasted for the requested time. An earlier end can mean that the server
+    /// is shutting down.
     pub(super) fn is_due(&self, now: Instant) -> bool {
         now + EARLY >= self.due
     }
 
-    /// Whether it has ended within a second and without an event (W5).
+    /// Whether the watch ended within a second and without an event (W5).
     pub(super) fn is_very_short(&self, now: Instant) -> bool {
         self.events == 0 && now.duration_since(self.started) < VERY_SHORT
     }
 
-    /// How long to wait for bytes. `bookmarks_come`: the server is known to send bookmarks.
+    /// The time to wait for bytes. `bookmarks_come` is whether the server is known to send
+    /// bookmarks.
     pub(super) fn read_timeout(&self, bookmarks_come: bool) -> Duration {
         match (self.is_initial, bookmarks_come) {
             (true, _) => SILENCE_WARNING,
@@ -102,7 +106,7 @@ impl WatchStream {
         }
     }
 
-    /// The following events are changes (WL6). Returns the version of the initial events.
+    /// Ends the initial events and returns their version. The following events are changes (WL6).
     pub(super) fn end_initial_events(&mut self, now: Instant) -> String {
         (self.is_initial, self.initial_events_ended) = (false, false);
         (self.started, self.events, self.versions_count) = (now, 0, true);
@@ -111,9 +115,10 @@ impl WatchStream {
 }
 
 impl Protocol {
-    /// An event was decoded; `version` is that of its object, empty if it does not count.
+    /// Reports a decoded event. `version` is the version of its object, or empty if it does not
+    /// count.
     ///
-    /// An event without a version leaves the last one as it is; client-go would lose it (W10).
+    /// An event without a version keeps the last version. client-go would lose it (W10).
     pub(in crate::reflector) fn event(&mut self, kind: EventKind, version: &str) {
         let Phase::WatchBody(watch) = &mut self.phase else {
             return;
@@ -140,7 +145,7 @@ impl Protocol {
         matches!(&self.phase, Phase::WatchBody(watch) if watch.versions_count)
     }
 
-    /// A bookmark came (W10, WL6).
+    /// Reports a bookmark (W10, WL6).
     pub(in crate::reflector) fn bookmark(&mut self, version: &str, initial_events_end: bool) {
         let Phase::WatchBody(watch) = &mut self.phase else {
             return;
@@ -166,7 +171,8 @@ impl Protocol {
         }
     }
 
-    /// The frame that [`Output::Frame`](super::Output::Frame) returned has several events: it is split.
+    /// Reports that the frame of [`Output::Frame`](super::Output::Frame) contains several events.
+    /// The frame is then split.
     pub(in crate::reflector) fn several_events(&mut self) {
         if let Phase::WatchBody(watch) = &mut self.phase {
             watch.frames.several();
@@ -174,7 +180,7 @@ impl Protocol {
     }
 }
 
-/// The place of an event in the stream.
+/// Returns the position of an event in the stream, for messages.
 pub(super) fn place(number: u64, version: &str) -> String {
     match version {
         "" => format!("event {number} at the start of the watch"),
@@ -182,8 +188,8 @@ pub(super) fn place(number: u64, version: &str) -> String {
     }
 }
 
-/// Decides whether a watch that ended with an internal error is opened again at once (W7). client-go's
-/// `RetryWithDeadline`.
+/// Decides whether a watch that ended with an internal error is opened again at once (W7).
+/// client-go's `RetryWithDeadline`.
 #[derive(Debug)]
 pub(super) struct RetryWindow {
     length: Duration,
@@ -192,7 +198,7 @@ pub(super) struct RetryWindow {
 }
 
 impl RetryWindow {
-    /// Errors that are further apart have nothing to do with each other.
+    /// Errors that are further apart are unrelated, so the window begins again.
     const APART: Duration = Duration::from_secs(60);
 
     pub(super) fn new(length: Duration) -> Self {
@@ -203,7 +209,7 @@ impl RetryWindow {
         }
     }
 
-    /// There was another error: whether to try again.
+    /// Records an error and returns whether to retry.
     pub(super) fn retry(&mut self, now: Instant) -> bool {
         if self
             .last

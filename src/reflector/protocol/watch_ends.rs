@@ -1,4 +1,4 @@
-//! What follows when a watch, or a watch-list, can't go on (W3–W7, WL8–WL12).
+//! What follows a watch or watch-list that cannot continue (W3–W7, WL8–WL12).
 
 use std::time::Duration;
 
@@ -7,32 +7,34 @@ use super::{AfterWait, Phase, Protocol, ReportKind};
 use crate::error::Error;
 use crate::wire::WATCH_SLACK;
 
-/// A watch that ends within this time is followed by a list if it had no event (W5), and else counts as short (W4).
+/// A watch that ends within this time is followed by a list if it had no event (W5). Otherwise it
+/// counts as a short watch (W4).
 pub(super) const VERY_SHORT: Duration = Duration::from_secs(1);
 
-/// This many consecutive short watches are opened again at once, and the next ones a second after each other.
+/// The maximum number of consecutive short watches that are opened again at once. Later ones start
+/// at least a second apart.
 const SHORT_WATCHES: u32 = 5;
 
-/// After this many watch-lists that ended before their objects were complete, a list is requested (WL9).
+/// A list is requested after this number of watch-lists have ended early (WL9).
 const WATCH_LIST_TRIES: u32 = 3;
 
-/// How long no watch-list is requested from a server that can't serve one.
+/// The time without watch-list requests to a server that does not support them.
 const WATCH_LIST_PAUSE: Duration = Duration::from_secs(600);
 
-/// How an open watch, or watch-list, came to its end.
+/// How an open watch or watch-list ended.
 pub(in crate::reflector) enum WatchEnd {
     /// The body ended, or the connection broke.
     Body(Result<(), Error>),
-    /// Nothing came for too long.
+    /// No data arrived for too long.
     Silence,
     /// The server sent an ERROR event.
     Error(Error),
-    /// A frame can't be decoded.
+    /// A frame could not be decoded.
     Malformed(Error),
 }
 
 impl Protocol {
-    /// The request for a watch failed.
+    /// Decides what follows a failed watch request.
     pub(super) fn watch_refused(&mut self, error: Error) {
         self.doubt_history(&error);
         let retry_after = error.retry_after();
@@ -45,7 +47,7 @@ impl Protocol {
         self.wait(retry_after, AfterWait::Relist);
     }
 
-    /// Lists the most recent state next if the server may have rejected the version.
+    /// If the server may have rejected the version, the next list requests the most recent state.
     pub(super) fn suspect_version(&mut self, error: &Error) {
         self.version_unavailable |= self.is_at_a_version() && error.is_unacceptable_request();
     }
@@ -54,8 +56,8 @@ impl Protocol {
         !matches!(self.version.as_str(), "" | "0")
     }
 
-    /// Decides what follows the end of an open watch: it resumes from the last version, at once or after a back-off, or
-    /// the reflector lists again after a back-off (W3–W7).
+    /// Decides what follows the end of an open watch (W3–W7). The watch resumes from the last
+    /// version, at once or after a back-off, or the reflector relists after a back-off.
     pub(in crate::reflector) fn watch_ended(&mut self, end: WatchEnd) {
         let Phase::WatchBody(watch) = &self.phase else {
             return;
@@ -66,7 +68,7 @@ impl Protocol {
         let is_very_short = watch.is_very_short(self.now);
         let is_due = watch.is_due(self.now);
         let silence = watch.silence;
-        // A watch that has had an event works: the next failure is another one (L3).
+        // A watch that has had an event worked, so the next failure starts a new back-off (L3).
         if watch.events > 0 {
             self.backoff.reset();
         }
@@ -80,7 +82,7 @@ impl Protocol {
                 self.resume_unless_silent();
             }
             WatchEnd::Silence => {
-                // The connection is half dead.
+                // The connection may be dead in one direction, which can hide a restored etcd.
                 self.history_is_known = false;
                 let seconds = silence.as_secs();
                 let error = Error::timeout(format!("nothing came for {seconds} s"));
@@ -93,7 +95,7 @@ impl Protocol {
                 let resume = error.is_internal_error() && self.internal_errors.retry(self.now);
                 let wait = error.is_too_many_requests();
                 self.suspect_version(&error);
-                // 410 Gone among others: relists.
+                // Other errors, such as 410 Gone, lead to a relist.
                 self.report(error, ReportKind::Other);
                 if resume {
                     self.resume_watch();
@@ -116,8 +118,8 @@ impl Protocol {
         }
     }
 
-    /// Decides what follows a watch-list whose initial events are not complete (WL8–WL12). Nothing does if it has been
-    /// silent for a shorter time than [`WATCH_LIST_SILENCE`].
+    /// Decides what follows a watch-list whose initial events are incomplete (WL8–WL12). A silence
+    /// shorter than [`WATCH_LIST_SILENCE`] is only reported.
     fn watch_list_ended(&mut self, end: WatchEnd) {
         let Phase::WatchBody(watch) = &self.phase else {
             return;
@@ -149,7 +151,7 @@ impl Protocol {
         }
     }
 
-    /// Records the end of a body. A broken connection is an end like any other.
+    /// Records the end of a body. A broken connection is handled like a normal end.
     fn body_ended(&mut self, result: Result<(), Error>, is_due: bool, is_very_short: bool) {
         self.history_is_known &= result.is_ok() && is_due;
         if let Err(error) = result {
@@ -160,9 +162,9 @@ impl Protocol {
         }
     }
 
-    /// Resumes the watch, unless too many in a row were silent: then the connection is not the reason. A restored
-    /// server has no events for a version in its future; a list shows that. Where nothing changes, each list that
-    /// shows nothing doubles the time until the next one.
+    /// Resumes the watch, unless watches have been silent for too long in total. In that case, the
+    /// connection is not the reason: a restored server has no events for a version in its future. A
+    /// list detects this. Each list without a following event doubles the time until the next one.
     fn resume_unless_silent(&mut self) {
         let Phase::WatchBody(watch) = &self.phase else {
             return;
@@ -171,7 +173,7 @@ impl Protocol {
         let limit = match self.settings.watch_idle_timeout {
             Some(timeout) => timeout.max(BOOKMARK_INTERVAL),
             None if self.bookmarks_come => BOOKMARK_SILENCE,
-            // The longest that a watch may be silent.
+            // The maximum silence of a watch.
             None => self
                 .settings
                 .min_watch_timeout
@@ -207,12 +209,12 @@ impl Protocol {
         };
     }
 
-    /// The server rejected a watch-list, or ended it with an error (WL8).
+    /// Decides what follows a watch-list that the server rejected or ended with an error (WL8).
     pub(super) fn watch_list_failed(&mut self, error: Error) {
         self.doubt_history(&error);
         let retry_after = error.retry_after();
         if is_waited_out(&error) {
-            // A list would not succeed either, unless only watch-lists break the connection.
+            // A list would fail as well, unless only watch-lists break the connection.
             self.unfinished += u32::from(error.is_connection() && !error.is_connection_refused());
             self.report(error, ReportKind::Other);
             return match self.unfinished < WATCH_LIST_TRIES {
@@ -221,8 +223,8 @@ impl Protocol {
             };
         }
         let refused = error.is_invalid() || error.is_bad_request();
-        // A request rejected as bad or invalid is mostly rejected for being a watch-list. If it is for its version, the
-        // list fails, too.
+        // A server usually rejects a request as bad or invalid because it does not support
+        // watch-lists. If the version is the reason, the list fails as well.
         let unacceptable = !refused && self.is_at_a_version() && error.is_unacceptable_request();
         let unavailable = error.is_gone() || error.is_too_large_resource_version() || unacceptable;
         match retry_after {
@@ -243,7 +245,7 @@ impl Protocol {
         }
     }
 
-    /// A watch-list ended before its objects were complete (WL9).
+    /// Decides what follows a watch-list that ended before its objects were complete (WL9).
     fn watch_list_unfinished(&mut self) {
         let what = "the watch-list ended before the bookmark that ends its initial events";
         self.report(Error::connection(what), ReportKind::Other);
@@ -264,7 +266,8 @@ fn very_short_watch() -> Error {
     Error::connection("very short watch: it ended within a second and without an event")
 }
 
-/// Whether the server is down or overloaded: a list would only make it worse (W3).
+/// Whether the server is down or overloaded. The reflector waits, because a list would add load
+/// (W3).
 fn is_waited_out(error: &Error) -> bool {
     error.is_connection() && !error.is_tls() || error.is_too_many_requests()
 }

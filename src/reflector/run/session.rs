@@ -21,7 +21,8 @@ use crate::wire::{
     BadFrame, Decode, DecodeOptions, Decoded, DecodedItem, Decoder, EventKind, Unreadable,
 };
 
-/// One run of a reflector: performs what the [`Protocol`] requests, decodes objects, and writes them to the store.
+/// One run of a reflector. It performs what the [`Protocol`] requests, decodes objects, and writes
+/// them to the store.
 pub(super) struct Session<'r, T> {
     pub(super) protocol: Protocol,
     reflector: &'r Reflector<T>,
@@ -29,21 +30,22 @@ pub(super) struct Session<'r, T> {
     decoder: Decoder<T>,
     body: Option<Body>,
     buffer: ReadBuffer,
-    /// The list that is being received.
+    /// The list or watch-list that is being received.
     pub(super) initial: InitialList<T>,
-    /// The changes that the store does not have yet. Never left for the next read.
+    /// Changes that the store does not have yet. Empty before each read.
     changes: VecDeque<Change<T>>,
     reclaim: Option<Arc<dyn Reclaim>>,
     headroom: Headroom,
     /// The number of objects in the last list.
     pub(super) received: usize,
-    /// Whether every object since the last list could be read.
+    /// Whether every object could be read since the last list.
     pub(super) complete: bool,
-    /// How many objects could not be read in all.
+    /// The total number of objects that could not be read.
     pub(super) unreadable: u64,
-    /// Set from the first list on if none of its objects could be decoded, until a list has one that can.
+    /// Set if none of the objects in the first list could be decoded. Reset by a list with an
+    /// object that can be.
     pub(super) undecodable: Option<UndecodableList>,
-    /// Whether the server selects the objects of the shard, once that is known.
+    /// Whether the server selects the objects of the shard. `None` while this is unknown.
     pub(super) shard_applied: Option<bool>,
 }
 
@@ -75,8 +77,8 @@ impl<'r, T: Object> Session<'r, T> {
         }
     }
 
-    /// Performs one step: a request, a wait, or one read with everything that follows from it. After a stop, the result
-    /// of the step does not count.
+    /// Performs one step: a request, a wait, or one read with all its consequences. If `stop` is
+    /// stopped meanwhile, the result of the step is ignored.
     pub(super) fn step(&mut self, stop: &Stop) {
         let reflector = self.reflector;
         let clock = &reflector.options().clock;
@@ -114,10 +116,10 @@ impl<'r, T: Object> Session<'r, T> {
         }
     }
 
-    /// The step panicked, or can't be performed: a new cycle begins after a back-off.
+    /// Begins a new cycle after a back-off. Called when a step panicked or cannot be performed.
     pub(super) fn abort_cycle(&mut self, error: Error, reading: Option<&'static str>) {
         self.body = None;
-        // The next list has them.
+        // The next list contains these changes.
         self.changes.clear();
         self.initial = InitialList::default();
         self.protocol.abort_cycle(error, reading);
@@ -167,7 +169,7 @@ impl<'r, T: Object> Session<'r, T> {
                 buffer.received(length);
                 self.consume(&buffer);
                 buffer.consume(length);
-                // What follows the objects of a watch-list comes in small reads.
+                // After the objects of a watch-list, reads are small: use a new, small buffer.
                 if was_watching || !self.protocol.is_watching() {
                     self.buffer = buffer;
                 }
@@ -177,7 +179,8 @@ impl<'r, T: Object> Session<'r, T> {
         self.consume(&[]);
     }
 
-    /// Handles the bytes that were read. Bytes that the protocol does not consume belong to a body that has ended.
+    /// Handles the bytes that were read. Any bytes that the protocol does not consume belong to a
+    /// body that has ended.
     fn consume(&mut self, mut input: &[u8]) {
         let reclaim = self.reclaim.clone();
         let _reclaiming = Reclaiming::begin(reclaim.as_deref());
@@ -258,7 +261,7 @@ impl<'r, T: Object> Session<'r, T> {
         self.missed(unreadable.namespaced_key(), error);
     }
 
-    /// Handles a watch event (W8–W10) or an initial event of a watch-list (WL3–WL6).
+    /// Handles a watch event, or an initial event of a watch-list.
     fn event(&mut self, kind: EventKind, decoded: Decoded<T>, length: usize) {
         let is_initial = !self.protocol.has_open_watch();
         if is_initial {
@@ -302,7 +305,7 @@ impl<'r, T: Object> Session<'r, T> {
                         self.initial.add_other_shard();
                     }
                 } else if self.protocol.versions_count() && !version.is_empty() {
-                    // The store has everything up to here.
+                    // The object is not stored, so the store is complete up to this version.
                     self.changes.push_back(Change::Bookmark(version.to_owned()));
                 }
             }
@@ -321,8 +324,9 @@ impl<'r, T: Object> Session<'r, T> {
                 let version = self.checked_version(&unreadable.resource_version);
                 self.protocol.event(kind, version);
             }
-            // W9: reported and not counted; its version does not count either. An initial event must not lead to a
-            // deletion.
+            // An object of another kind is reported but not counted, and its version does not count
+            // (W9). Among initial events it counts as unreadable: if it were skipped, the cached
+            // object would be deleted.
             Decoded::OtherKind(other) => {
                 let staged = is_initial && self.store.staging().is_some();
                 if staged && kind != EventKind::Bookmark {
@@ -336,7 +340,7 @@ impl<'r, T: Object> Session<'r, T> {
         }
     }
 
-    /// Returns "" for a version that is too long to be requested: as for an event without one, the last one remains.
+    /// Returns `""` for a version that is too long for a request, so that the last version remains.
     fn checked_version<'v>(&mut self, version: &'v str) -> &'v str {
         match self.decoder.limits().check_resource_version(version) {
             Ok(()) => version,
@@ -367,7 +371,8 @@ impl<'r, T: Object> Session<'r, T> {
         }
     }
 
-    /// An object that can't be read: the store keeps its copy, unless the object is deleted.
+    /// Handles an event whose object cannot be read. The store keeps its copy, unless the event is
+    /// a deletion.
     fn unreadable_event(&mut self, kind: EventKind, unreadable: &Unreadable) {
         let (is_initial, is_deleted) =
             (!self.protocol.has_open_watch(), kind == EventKind::Deleted);
@@ -386,7 +391,7 @@ impl<'r, T: Object> Session<'r, T> {
         self.missed(unreadable.namespaced_key(), error);
     }
 
-    /// Deletes an object that can't be read, if its key is known.
+    /// Deletes an object that cannot be read, if its key is known.
     fn delete_unreadable(&mut self, unreadable: &Unreadable) {
         if let Some(key) = stored_key(unreadable, self.store) {
             let staging = self.store.staging();
@@ -399,20 +404,20 @@ impl<'r, T: Object> Session<'r, T> {
         let key = unreadable.namespaced_key();
         let error = unreadable.error_at(|| "a deletion".to_owned());
         self.missed(key.clone(), error);
-        // It is missing no more.
+        // A deleted object is no longer missing.
         if let Some(key) = key {
             self.protocol.recovered(&key);
         }
     }
 
-    /// Hands the changes to the store.
+    /// Writes the changes to the store.
     fn flush(&mut self) {
         while !self.changes.is_empty() {
             let Err(Rejected { change, error }) = self.store.apply(&mut self.changes) else {
                 return self.changes.clear();
             };
             match (&change, &error) {
-                // A deletion whose object the store does not accept still deletes.
+                // If the store rejects the object of a deletion, the deletion still applies.
                 (
                     Some(Change::Delete(Deleted::Final(object))),
                     StoreError::Transform { .. } | StoreError::Key(_),
@@ -422,7 +427,7 @@ impl<'r, T: Object> Session<'r, T> {
         }
     }
 
-    /// The store rejected an event: it is reported, and the watch goes on (W8).
+    /// Reports an event that the store rejected. The watch continues (W8).
     fn rejected(&mut self, error: &StoreError) {
         let failed = Error::other(format!("the store did not take an event: {error}"));
         match error {
@@ -438,7 +443,7 @@ impl<'r, T: Object> Session<'r, T> {
         self.protocol.missed(key, error);
     }
 
-    /// The list is complete: it becomes the content of the store.
+    /// Replaces the content of the store with the complete list.
     fn replace(&mut self, version: &str) {
         let is_watch_list = self.protocol.listing() == Some("watch-list");
         if is_watch_list && self.initial.has_reused && self.protocol.may_be_older(version) {
@@ -478,12 +483,14 @@ impl<'r, T: Object> Session<'r, T> {
     }
 }
 
-/// Returns a buffer for a body: small for a silent watch, large for a list, whose reads wake up this thread each.
+/// Returns a buffer for a body. It is small for a silent watch and grows for a list, because each
+/// read of a list wakes up this thread.
 fn read_buffer() -> ReadBuffer {
     ReadBuffer::new(4 << 10, 128 << 10)
 }
 
-/// Reads from the body: the number of bytes, 0 at its end, or `None` if none came within the timeout.
+/// Reads from the body. Returns the number of bytes, which is 0 at the end, or `None` after a
+/// timeout.
 fn read_some(
     body: &mut Body,
     buffer: &mut [u8],

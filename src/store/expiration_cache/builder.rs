@@ -7,7 +7,7 @@ use crate::object::Accessor;
 use crate::store::{Indexers, ThreadSafeStore};
 use crate::time::{Clock, RealClock};
 
-/// Options of an [`ExpirationCache`].
+/// Options for an [`ExpirationCache`].
 #[must_use]
 pub struct ExpirationCacheBuilder<T> {
     accessor: Accessor<T>,
@@ -29,27 +29,29 @@ impl<T> ExpirationCacheBuilder<T> {
         }
     }
 
-    /// Objects expire when they are older than this; at just this age they are alive. Zero, the default:
-    /// never (E2). Takes the place of a [`policy`](Self::policy). client-go's `NewTTLStore`.
+    /// Sets the age after which objects expire. An object of exactly this age has not expired. The
+    /// default is zero: objects never expire. It replaces a [`policy`](Self::policy). client-go's
+    /// `NewTTLStore`.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.expires = Expires::After(ttl);
         self
     }
 
-    /// Objects expire when this says so. Takes the place of a [`ttl`](Self::ttl). client-go's
-    /// `NewExpirationStore`.
+    /// Sets a policy that decides which objects have expired. It replaces a [`ttl`](Self::ttl).
+    /// client-go's `NewExpirationStore`.
     pub fn policy(mut self, policy: impl ExpirationPolicy<T> + 'static) -> Self {
         self.expires = Expires::By(Box::new(policy));
         self
     }
 
-    /// Stamps the entries, and tells their age to the [`ttl`](Self::ttl). Default: [`RealClock`].
+    /// Sets the clock for the timestamps of entries and the age of a [`ttl`](Self::ttl). The
+    /// default is [`RealClock`].
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// The cache, empty.
+    /// Creates the empty cache.
     pub fn build(self) -> ExpirationCache<T> {
         let Self {
             accessor,

@@ -12,25 +12,25 @@ use crate::object::{Accessor, Deleted, Key};
 use crate::panic::catch;
 use crate::time::Clock;
 
-/// Objects that are forgotten when they have not been written for a while. client-go's `ExpirationCache`, its
-/// `NewTTLStore` and `NewExpirationStore`.
+/// A cache whose objects expire, usually some time after their last write. client-go's
+/// `ExpirationCache`, with its `NewTTLStore` and `NewExpirationStore`.
 ///
-/// Use it for what you look up and want to look up again after some time: the answers of a cloud's API,
-/// tokens, negative results. Not for the cache of an informer, whose objects stay until the server says that
-/// they are gone.
+/// Use it for values that must be fetched again after some time: responses of a cloud API, tokens,
+/// negative results. Do not use it as the cache of an informer, whose objects must stay until the
+/// server deletes them.
 ///
-/// - Each write stamps its object with the time: an update makes it young again, a replace gives all its
-///   objects one age (E1).
-/// - [`get`](Self::get), [`get_by_key`](Self::get_by_key) and [`list`](Self::list) never answer an object
-///   that has expired, and take it out. [`list_keys`](Self::list_keys) does not look (E3).
-/// - Nothing runs in the background: an object that has expired takes its memory until it is read, or until
-///   [`purge`](Self::purge) (E4). Who writes ever new keys and reads few of them calls that from time to
-///   time.
-/// - An object that is written while an older one of its key expires is not lost with it.
+/// - Each write sets the timestamp of its object. An update therefore restarts the age, and a
+///   replace gives all objects the same age.
+/// - [`get`](Self::get), [`get_by_key`](Self::get_by_key) and [`list`](Self::list) never return an
+///   expired object. They remove it. [`list_keys`](Self::list_keys) does not check for expiry.
+/// - There is no background thread. An expired object occupies memory until it is read, or until
+///   you call [`purge`](Self::purge). Call `purge` from time to time if you write many new keys and
+///   read few of them.
+/// - If an object is written while an older object with its key expires, the new object stays.
 ///
-/// **Blocking.** One readers-writer lock, that of the [`ThreadSafeStore`] it is built on: nothing waits but
-/// for a lookup or one change. Key functions, policies and the drop of objects run under no lock. Nobody
-/// waits for anything to happen, so nobody is woken.
+/// **Blocking.** The cache has one readers-writer lock, that of the [`ThreadSafeStore`] inside it,
+/// which is held only for a lookup or one change. Key functions, policies and the destructors of
+/// objects run without the lock. No call waits for a change.
 ///
 /// ```
 /// use k8s_informer::testing::FakeClock;
@@ -39,7 +39,7 @@ use crate::time::Clock;
 /// use std::sync::Arc;
 /// use std::time::Duration;
 ///
-/// let clock = FakeClock::new(); // the real one by default
+/// let clock = FakeClock::new(); // the default is the real clock
 /// let zones = ExpirationCache::builder(Accessor::new(|zone: &(&str, &str)| Ok(zone.0.into())))
 ///     .ttl(Duration::from_secs(60))
 ///     .clock(Arc::new(clock.clone()))
@@ -55,21 +55,22 @@ pub struct ExpirationCache<T> {
     accessor: Accessor<T>,
     policy: Box<dyn ExpirationPolicy<T>>,
     clock: Arc<dyn Clock>,
-    /// It is not told how to read a resourceVersion: what is written does not move it (E5).
+    /// It has no resource version function, so adds and updates do not change the resource version
+    /// (E5).
     storage: ThreadSafeStore<TimestampedEntry<T>>,
 }
 
 impl<T> ExpirationCache<T> {
-    /// Begins with the key function. Without more, nothing expires.
+    /// Returns a builder with this key function. By default, objects never expire.
     pub fn builder(accessor: Accessor<T>) -> ExpirationCacheBuilder<T> {
         ExpirationCacheBuilder::new(accessor)
     }
 
-    /// The object with this key, unless it has expired; then it is taken out (E3).
+    /// Returns the object stored under `key`. An expired object is removed, and `None` is returned.
     ///
     /// # Errors
     ///
-    /// If the policy panics: the object stays.
+    /// Returns an error if the policy panics. The object then stays in the cache.
     pub fn get_by_key(&self, key: &str) -> Result<Option<Arc<T>>, StoreError> {
         match self.storage.get(key) {
             Some(entry) => self.unexpired(entry),
@@ -77,7 +78,7 @@ impl<T> ExpirationCache<T> {
         }
     }
 
-    /// Takes out whatever has expired: what client-go does by listing.
+    /// Removes all expired objects. In client-go, listing does this.
     pub fn purge(&self) {
         drop(self.unexpired_objects());
     }
@@ -94,8 +95,8 @@ impl<T> ExpirationCache<T> {
         objects
     }
 
-    /// The object of an entry that has not expired. One that has is taken out, unless it was written again
-    /// meanwhile: then it is about the new one.
+    /// Returns the object of an entry, or removes the entry if it has expired. If the key was
+    /// written again meanwhile, the new entry is checked instead.
     fn unexpired(&self, mut entry: Arc<TimestampedEntry<T>>) -> Result<Option<Arc<T>>, StoreError> {
         loop {
             let expired = catch(|| self.policy.is_expired(&entry)).map_err(|message| {
@@ -116,11 +117,11 @@ impl<T> ExpirationCache<T> {
 }
 
 impl<T: Send + Sync> ReflectorStore<T> for ExpirationCache<T> {
-    /// Stores an object and stamps it, in place of the one with its key if there is one (E1).
+    /// Stores an object with the current time. It replaces the object with the same key.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Key`] if it has no key: nothing has changed then.
+    /// [`StoreError::Key`] if the object has no key. Then nothing has changed.
     fn add(&self, object: Arc<T>) -> Result<(), StoreError> {
         let key = self.accessor.key(&object)?;
         let entry = TimestampedEntry {
@@ -131,17 +132,17 @@ impl<T: Send + Sync> ReflectorStore<T> for ExpirationCache<T> {
         self.storage.add(key, Arc::new(entry)).map(drop)
     }
 
-    /// The same as [`add`](Self::add): it is young again (E1).
+    /// Stores an object, like [`add`](Self::add). This restarts its age.
     ///
     /// # Errors
     ///
-    /// As [`add`](Self::add).
+    /// As for [`add`](Self::add).
     fn update(&self, object: Arc<T>) -> Result<(), StoreError> {
         self.add(object)
     }
 
-    /// Takes an object out. The resourceVersion becomes that of the object given, whether it was there or not
-    /// (E5); a tombstone leaves it.
+    /// Removes an object. The resource version becomes that of `gone`, even if the object is not
+    /// stored. A tombstone leaves the resource version unchanged.
     ///
     /// # Errors
     ///
@@ -156,11 +157,12 @@ impl<T: Send + Sync> ReflectorStore<T> for ExpirationCache<T> {
         Ok(())
     }
 
-    /// These are all the objects, all of one age (E1); of several with one key the last counts.
+    /// Replaces all objects and gives them the same timestamp. If several objects have the same
+    /// key, the last one is stored.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Key`] if one of them has no key: nothing has changed then.
+    /// [`StoreError::Key`] if one of the objects has no key. Then nothing has changed.
     fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
         let timestamp = self.clock.now();
         let stamped = |object: Arc<T>| {
@@ -188,7 +190,8 @@ impl<T: Send + Sync> ReflectorStore<T> for ExpirationCache<T> {
 }
 
 impl<T: Send + Sync> KnownObjects<T> for ExpirationCache<T> {
-    /// All keys, in no order, also of objects that have expired and were not read since (E3).
+    /// Returns all keys in no particular order, including those of expired objects that have not
+    /// been read since.
     fn list_keys(&self) -> Vec<Key> {
         self.storage.list_keys()
     }
@@ -199,23 +202,25 @@ impl<T: Send + Sync> KnownObjects<T> for ExpirationCache<T> {
 }
 
 impl<T: Send + Sync> Store<T> for ExpirationCache<T> {
-    /// All objects that have not expired, in no order; those that have are taken out (E3). One on which the
-    /// policy panics is left out, logged as an error, and stays.
+    /// Returns all objects that have not expired, in no particular order, and removes the expired
+    /// ones. If the policy panics for an object, the object is left out and stays in the cache, and
+    /// an error is logged.
     fn list(&self) -> Vec<Arc<T>> {
         self.unexpired_objects()
     }
 
-    /// What is stored under the key of this object, unless it has expired (E3).
+    /// Returns the object stored under the key of `object`, unless it has expired.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Key`] if the object has no key; else as [`get_by_key`](Self::get_by_key).
+    /// [`StoreError::Key`] if `object` has no key. Otherwise as for
+    /// [`get_by_key`](Self::get_by_key).
     fn get(&self, object: &T) -> Result<Option<Arc<T>>, StoreError> {
         self.get_by_key(&self.accessor.key(object)?)
     }
 
-    /// The resourceVersion of the last replace, bookmark or deletion; adds and updates don't move it (E5).
-    /// Empty at first.
+    /// Returns the resource version of the last replace, bookmark or deletion. Adds and updates do
+    /// not change it. It is empty at first.
     fn last_store_sync_resource_version(&self) -> String {
         self.storage.last_store_sync_resource_version()
     }

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use crate::object::Key;
 use crate::time::Clock;
 
-/// Says when an entry of an [`ExpirationCache`](super::ExpirationCache) has expired. client-go's
+/// Decides when an entry of an [`ExpirationCache`](super::ExpirationCache) has expired. client-go's
 /// `ExpirationPolicy`.
 ///
-/// It is asked under no lock, each time somebody reads the entry, and may use the cache itself. A closure is
-/// a policy; [`TtlPolicy`] is the usual one.
+/// The cache calls it without a lock on each read of the entry. The policy may use the cache.
+/// Closures implement this trait; [`TtlPolicy`] is the usual implementation.
 ///
 /// ```
 /// use k8s_informer::object::Accessor;
@@ -25,7 +25,7 @@ use crate::time::Clock;
 /// # Ok::<(), k8s_informer::store::StoreError>(())
 /// ```
 pub trait ExpirationPolicy<T>: Send + Sync {
-    /// Whether the entry is to be treated as gone.
+    /// Whether the entry has expired.
     fn is_expired(&self, entry: &TimestampedEntry<T>) -> bool;
 }
 
@@ -35,15 +35,15 @@ impl<T, F: Fn(&TimestampedEntry<T>) -> bool + Send + Sync> ExpirationPolicy<T> f
     }
 }
 
-/// What an [`ExpirationCache`](super::ExpirationCache) keeps: an object, and when it came. client-go's
-/// `TimestampedEntry`.
+/// An entry of an [`ExpirationCache`](super::ExpirationCache): an object and the time of its last
+/// write. client-go's `TimestampedEntry`.
 #[non_exhaustive]
 pub struct TimestampedEntry<T> {
     /// The key of the object.
     pub key: Key,
     /// The object.
     pub object: Arc<T>,
-    /// When it was last written, by the clock of the cache.
+    /// The time of the last write, by the clock of the cache.
     pub timestamp: Instant,
 }
 
@@ -56,10 +56,10 @@ impl<T> fmt::Debug for TimestampedEntry<T> {
     }
 }
 
-/// Entries expire by age. client-go's `TTLPolicy`.
+/// A policy by which entries expire at a certain age. client-go's `TTLPolicy`.
 ///
-/// [`ExpirationCacheBuilder::ttl`](super::ExpirationCacheBuilder::ttl) makes one with the clock of the cache;
-/// by itself it is for policies of your own that build on it.
+/// [`ExpirationCacheBuilder::ttl`](super::ExpirationCacheBuilder::ttl) creates one with the clock
+/// of the cache. Use this type directly in a custom policy.
 ///
 /// ```
 /// use k8s_informer::store::{ExpirationPolicy, ReflectorStore, Store, TimestampedEntry, TtlPolicy};
@@ -79,9 +79,11 @@ impl<T> fmt::Debug for TimestampedEntry<T> {
 #[derive(Clone)]
 #[doc(alias = "TTLPolicy")]
 pub struct TtlPolicy {
-    /// An entry that is older has expired; one of just this age is alive. Zero: none expires (E2).
+    /// The maximum age. Older entries have expired; an entry of exactly this age has not. With
+    /// zero, entries never expire.
     pub ttl: Duration,
-    /// Tells the age. It has to be the one that stamps the entries.
+    /// The clock that measures the age. It must be the clock that sets the timestamps of the
+    /// entries.
     pub clock: Arc<dyn Clock>,
 }
 

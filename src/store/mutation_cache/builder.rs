@@ -12,7 +12,7 @@ use crate::time::{Clock, RealClock};
 const TTL: Duration = Duration::from_secs(5 * 60);
 const MAX_SIZE: usize = 100;
 
-/// Options of a [`MutationCache`]. client-go's `MutationCacheOptions`.
+/// Options for a [`MutationCache`]. client-go's `MutationCacheOptions`.
 #[must_use]
 pub struct MutationCacheBuilder<T> {
     accessor: Accessor<T>,
@@ -37,42 +37,44 @@ impl<T> MutationCacheBuilder<T> {
         }
     }
 
-    /// Where [`by_index`](MutationCache::by_index) looks: most often the store itself. Default: none, and
-    /// then there is no looking by index.
+    /// Sets the indexer that [`by_index`](MutationCache::by_index) reads, usually the store itself.
+    /// There is no default: without an indexer, `by_index` fails.
     pub fn indexer(mut self, indexer: Arc<Indexer<T>>) -> Self {
         self.indexer = Some(indexer);
         self
     }
 
-    /// Whether objects are answered that the store does not have: you have created them, and the watch has
-    /// not brought them yet. Or somebody has deleted them since, and the watch will never bring them: then
-    /// they are answered until they are too old. Default: no.
+    /// Sets whether to return objects that the store does not have. The default is `false`.
+    ///
+    /// The store does not have an object that you created until the watch delivers it. If the
+    /// object has been deleted in the meantime, the watch may never deliver it. Then the cache
+    /// returns it until it expires.
     pub fn include_adds(mut self, include_adds: bool) -> Self {
         self.include_adds = include_adds;
         self
     }
 
-    /// How long a mutation is remembered: as long as the watch may be late. Default, and what zero stands
-    /// for: five minutes.
+    /// Sets how long a mutation is kept: at least as long as the watch may be delayed. The default
+    /// is five minutes. Zero also means five minutes.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = if ttl.is_zero() { TTL } else { ttl };
         self
     }
 
-    /// How many mutations are remembered; the one not read or written for longest makes room for a new one.
-    /// Default, and what zero stands for: 100.
+    /// Sets how many mutations are kept. A new mutation evicts the least recently read or written
+    /// one. The default is 100. Zero also means 100.
     pub fn max_size(mut self, max_size: usize) -> Self {
         self.max_size = if max_size == 0 { MAX_SIZE } else { max_size };
         self
     }
 
-    /// Tells the age of mutations. Default: [`RealClock`].
+    /// Sets the clock that measures the age of mutations. The default is [`RealClock`].
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// The cache, without mutations.
+    /// Creates the cache, without mutations.
     pub fn build(self) -> MutationCache<T> {
         let Self {
             accessor,

@@ -4,16 +4,16 @@ use std::time::{Duration, Instant};
 
 use crate::object::Key;
 
-/// A bounded number of values by key, each for a limited time; the one that was not touched for longest makes
-/// room. apimachinery's `LRUExpireCache`: what has expired takes its place until it is met.
+/// A map with a maximum size and age, which evicts the least recently touched value. As in
+/// apimachinery's `LRUExpireCache`, an expired value occupies its place until a lookup finds it.
 ///
-/// Values that go are kept in `gone`, for whoever holds the lock around this to drop after it. Everything is
-/// O(log n).
+/// Removed values are kept in `gone`, so that the owner can drop them after it releases its lock.
+/// Operations on one key take O(log n).
 pub(super) struct Lru<V> {
     max_size: usize,
     ttl: Duration,
     entries: HashMap<Key, Entry<V>>,
-    /// The keys in the order in which they were touched.
+    /// The keys in the order of their last touch.
     order: BTreeMap<u64, Key>,
     touches: u64,
     pub(super) gone: Vec<Arc<V>>,
@@ -37,7 +37,7 @@ impl<V> Lru<V> {
         }
     }
 
-    /// The value of a key, not touched. One that has expired goes.
+    /// Returns the value of a key without touching it. Removes an expired value.
     pub(super) fn get(&mut self, key: &str, now: Instant) -> Option<&Arc<V>> {
         if self
             .entries
@@ -49,7 +49,7 @@ impl<V> Lru<V> {
         self.entries.get(key).map(|entry| &entry.value)
     }
 
-    /// Puts a value in the place of the one of its key, or of the one touched least recently.
+    /// Inserts a value. It replaces the value of its key, or evicts the least recently touched one.
     pub(super) fn put(&mut self, key: &Key, value: Arc<V>, now: Instant) {
         self.remove(key);
         if self.entries.len() >= self.max_size
@@ -69,7 +69,7 @@ impl<V> Lru<V> {
         );
     }
 
-    /// Makes this one the last to go, if it is still there.
+    /// Marks this value as the most recently touched, if it is still in the map.
     pub(super) fn touch(&mut self, key: &str, value: &Arc<V>) {
         if let Some(entry) = self.entries.get_mut(key)
             && Arc::ptr_eq(&entry.value, value)
@@ -81,7 +81,7 @@ impl<V> Lru<V> {
         }
     }
 
-    /// Takes this one out, if it is still there.
+    /// Removes this value, if it is still in the map.
     pub(super) fn remove_same(&mut self, key: &str, value: &Arc<V>) {
         if self
             .entries
@@ -92,7 +92,7 @@ impl<V> Lru<V> {
         }
     }
 
-    /// What has not expired, from the one touched least recently on.
+    /// Returns the values that have not expired, least recently touched first.
     pub(super) fn alive(&self, now: Instant) -> Vec<(Key, Arc<V>)> {
         let mut alive = Vec::with_capacity(self.order.len());
         for key in self.order.values() {
@@ -130,7 +130,6 @@ mod tests {
     use super::*;
     use crate::time::Random;
 
-    /// Against a list that is searched and sorted the plain way.
     #[test]
     fn it_does_what_a_plain_list_does() {
         const SIZE: usize = 5;
@@ -139,7 +138,7 @@ mod tests {
         let mut below = |limit: usize| (random.unit() * limit as f64) as usize;
         let mut now = Instant::now();
         let mut lru = Lru::new(SIZE, TTL);
-        // The least recently touched first.
+        // The least recently touched entry comes first.
         let mut model: Vec<(String, Arc<usize>, Instant)> = Vec::new();
         for step in 0..20_000 {
             let key = below(8).to_string();

@@ -14,31 +14,36 @@ use crate::panic::catch;
 use crate::sync::Mutex;
 use crate::time::Clock;
 
-/// A store as it will be once the watch has brought what you have written yourself. client-go's
+/// A view of a store that includes your own writes before the watch delivers them. client-go's
 /// `MutationCache`.
 ///
-/// An informer's cache lags behind: who updates an object and reads it again from the cache at once sees the
-/// old one, and may do the work twice. Hand each object that the server answered to a write of yours to
-/// [`mutation`](Self::mutation), and read here instead of in the cache. Of what the cache has and what you
-/// have handed in, the one with the higher resourceVersion is answered.
+/// The cache of an informer lags behind the server. If you update an object and read it from the
+/// cache again, you may get the old state and do the same work twice. To avoid this, pass each
+/// object that the server returned for a write to [`mutation`](Self::mutation), and read from this
+/// cache instead of the store. It returns the stored object or the mutation, whichever has the
+/// higher resource version.
 ///
-/// Tell it what the informer brings, too, by [`on_add_or_update`](Self::on_add_or_update) and
-/// [`on_delete`](Self::on_delete) in a handler: else a mutation of an object that is gone, or that came and
-/// went too fast for the watch, is answered until it is too old.
+/// Also call [`on_add_or_update`](Self::on_add_or_update) and [`on_delete`](Self::on_delete) from a
+/// handler of the informer. Otherwise the cache returns the mutation of a deleted object until the
+/// mutation expires. The same is true for an object that was created and deleted too quickly for
+/// the watch.
 ///
-/// **What it guarantees.** It never answers an object with a lower resourceVersion than the store has. It
-/// does not guarantee that you read what you wrote: mutations are bounded in
-/// [number](MutationCacheBuilder::max_size) and [age](MutationCacheBuilder::ttl), and without
-/// [`include_adds`](MutationCacheBuilder::include_adds) a key that the store hasn't got is not there, because
-/// nobody can tell whether it is not there yet or not any more.
+/// **Guarantees.** It never returns an object with a lower resource version than the stored object.
+/// It does not guarantee that you read your own writes: the
+/// [number](MutationCacheBuilder::max_size) and [age](MutationCacheBuilder::ttl) of mutations are
+/// limited. Without [`include_adds`](MutationCacheBuilder::include_adds), it does not return
+/// objects that are missing from the store, because they may not have arrived yet or may already be
+/// deleted.
 ///
-/// **resourceVersions** have to be whole numbers of up to 64 bits, as those of Kubernetes are; none at all
-/// counts as 0. A mutation with another one is refused, where client-go panics when it comes to a comparison
-/// (M1). An object of the store with another one counts as newer than any mutation.
+/// **Resource versions** must be integers of up to 64 bits, like those of Kubernetes. An empty one
+/// counts as 0. A mutation with any other resource version is rejected; client-go panics when it
+/// compares it. A stored object with any other resource version counts as newer than every
+/// mutation.
 ///
-/// **Blocking.** One lock guards the mutations. No user code runs under it, nothing is dropped under it, and
-/// the store is read without it: nothing here waits for long, and nobody is woken. Reads cost one more lookup
-/// than those of the store; those by index copy the list of mutations.
+/// **Blocking.** One lock guards the mutations. No user code runs and nothing is dropped while it
+/// is held, and the store is read without it. No call blocks for long or waits for a change. A read
+/// takes one more lookup than a read of the store. A read by index also copies the list of
+/// mutations.
 ///
 /// ```
 /// use k8s_informer::{DynamicObject, Indexer};
@@ -50,15 +55,15 @@ use crate::time::Clock;
 ///     let json = format!(r#"{{"metadata": {{"name": "web", "resourceVersion": "{version}"}}}}"#);
 ///     Arc::new(serde_json::from_str(&json).unwrap())
 /// };
-/// let indexer = Arc::new(Indexer::for_objects()); // of an informer: informer.indexer()
+/// let indexer = Arc::new(Indexer::for_objects()); // with an informer: informer.indexer()
 /// let pods = MutationCache::builder(Accessor::object(), indexer.clone()).indexer(indexer.clone()).build();
 /// indexer.add(pod(7))?;
 ///
-/// pods.mutation(pod(9))?; // what the server answered to an update
+/// pods.mutation(pod(9))?; // the response of the server to an update
 /// assert_eq!(pods.get_by_key("web")?, Some(pod(9)));
 /// assert_eq!(pods.by_index("namespace", "")?, [pod(9)]);
 ///
-/// indexer.update(pod(10))?; // the watch has caught up
+/// indexer.update(pod(10))?; // the watch delivers a newer state
 /// assert_eq!(pods.get_by_key("web")?, Some(pod(10)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -68,38 +73,42 @@ pub struct MutationCache<T> {
     indexer: Option<Arc<Indexer<T>>>,
     include_adds: bool,
     clock: Arc<dyn Clock>,
-    /// Guards the mutations. Innermost: no other lock is taken under it, and only `locked` takes it. Nobody
-    /// waits for a condition on it.
+    /// Guards the mutations. Innermost lock: no other lock is taken under it, and only `locked`
+    /// takes it. No thread waits for a change.
     ///
-    /// Readers look here first and in the store second: a mutation that is not here any more because the
-    /// store has caught up is then found there.
+    /// Readers look here first and in the store second. If a mutation has been removed because the
+    /// store has caught up, the store then has the newer object.
     overlay: Mutex<Lru<Mutation<T>>>,
 }
 
-/// One thing that the overlay knows.
+/// An entry of the overlay.
 struct Mutation<T> {
     version: u64,
     uid: Box<str>,
-    /// `None`: what is known is that the object of this UID is gone, as of this version (M4).
+    /// The written object. `None` records that the object with this UID was deleted at this version
+    /// (M4).
     object: Option<Arc<T>>,
 }
 
 impl<T> MutationCache<T> {
-    /// Over this store, whose keys the accessor makes too.
+    /// Returns a builder for a cache over `store`. `accessor` must compute the same keys as the
+    /// store.
     pub fn builder(accessor: Accessor<T>, store: Arc<dyn Store<T>>) -> MutationCacheBuilder<T> {
         MutationCacheBuilder::new(accessor, store)
     }
 }
 
 impl<T: Object> MutationCache<T> {
-    /// Remembers an object as the server answered it to a write (M1). Nothing happens if something newer of
-    /// its key is remembered already, or that this object, by its UID, is gone.
+    /// Records an object that the server returned for a write.
+    ///
+    /// The call is ignored if the cache has a newer entry for the key. It is also ignored if the
+    /// cache has recorded that an object with this UID or this resource version was deleted.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Key`] if it has no key, [`StoreError::ResourceVersion`] if it can't be compared: it is
-    /// not remembered, and what is remembered stays. Nothing is lost but the freshness: the watch will bring
-    /// it.
+    /// [`StoreError::Key`] if the object has no key, or [`StoreError::ResourceVersion`] if its
+    /// resource version cannot be compared. Then the object is not recorded and earlier mutations
+    /// stay. Reads are only less fresh, because the watch still delivers the object.
     pub fn mutation(&self, object: Arc<T>) -> Result<(), StoreError> {
         let key = self.accessor.key(&object)?;
         let mutation = self.read(&key, &object, Some(Arc::clone(&object)))?;
@@ -119,13 +128,13 @@ impl<T: Object> MutationCache<T> {
         Ok(())
     }
 
-    /// The newer of what the store has under this key and what was handed in for it (M2).
+    /// Returns the stored object or the mutation for this key, whichever is newer.
     ///
-    /// A mutation that the store has caught up with is forgotten.
+    /// It removes a mutation that is not newer than the stored object.
     ///
     /// # Errors
     ///
-    /// What the store fails with, or that it panicked; an [`Indexer`] never does.
+    /// Returns an error if the store fails or panics. An [`Indexer`] does neither.
     pub fn get_by_key(&self, key: &str) -> Result<Option<Arc<T>>, StoreError> {
         let now = self.clock.now();
         let mutation = self.locked(|overlay| overlay.get(key, now).cloned());
@@ -147,19 +156,20 @@ impl<T: Object> MutationCache<T> {
         }
     }
 
-    /// The objects that have this value in an index, each as [`get_by_key`](Self::get_by_key) would answer
-    /// it, in no order (M3).
+    /// Returns the objects with this index value, in no particular order. Each is in the state that
+    /// [`get_by_key`](Self::get_by_key) would return.
     ///
-    /// Of what the store has under this value; with [`include_adds`](MutationCacheBuilder::include_adds) also
-    /// of what was handed in. So without it, an object that gets the value by a mutation is found once the
-    /// store has it.
+    /// The search covers the objects that the store has under this value. With
+    /// [`include_adds`](MutationCacheBuilder::include_adds), it also covers the mutations. Without
+    /// it, an object that gets the value by a mutation is only found once the store has that state.
     ///
-    /// An index function that fails on a mutation leaves it out, and if the store has the object under this
-    /// value, that one is answered.
+    /// If the index function fails for a mutation, the mutation is left out. If the store has the
+    /// object under this value, the stored object is returned instead.
     ///
     /// # Errors
     ///
-    /// [`IndexError::NoIndexer`] if none was given; [`IndexError::NoIndex`].
+    /// [`IndexError::NoIndexer`] if the cache was built without an indexer. [`IndexError::NoIndex`]
+    /// if there is no index `name`.
     pub fn by_index(&self, name: &str, value: &str) -> Result<Vec<Arc<T>>, IndexError> {
         let indexer = self.indexer.as_ref().ok_or(IndexError::NoIndexer)?;
         let function = indexer.index_func(name)?;
@@ -169,7 +179,7 @@ impl<T: Object> MutationCache<T> {
         if overlay.is_empty() {
             return Ok(stored.into_iter().map(|(_, object)| object).collect());
         }
-        // The order in which mutations are touched, as in client-go.
+        // Mutations are touched in the order of their keys, as in client-go.
         stored.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         let has = |key: &Key, object: &T| has_value(&function, name, value, key, object);
         let mutations: HashMap<&Key, &Arc<Mutation<T>>> = overlay
@@ -207,8 +217,9 @@ impl<T: Object> MutationCache<T> {
                 if has(key, object) != Some(true) {
                     continue;
                 }
-                // The store may have it newer: without this value, or with it since a moment. It is not
-                // forgotten for that: only reads by key are as thorough.
+                // The store may have a newer state, without this value or with it since the lookup
+                // above. The mutation stays in the overlay: unlike `get_by_key`, this read does not
+                // remove it.
                 match indexer.get_by_key(key) {
                     Some(stored) if self.supersedes(key, &stored, mutation) => {
                         objects.extend((has(key, &stored) == Some(true)).then_some(stored));
@@ -227,12 +238,12 @@ impl<T: Object> MutationCache<T> {
         Ok(objects)
     }
 
-    /// The store has this object now: a mutation that is not newer is forgotten (M4). For a handler of the
-    /// informer that fills the store.
+    /// Removes the mutation of an object if the store now has the same or a newer state. Call it
+    /// from a handler of the informer that fills the store.
     ///
     /// # Errors
     ///
-    /// As [`mutation`](Self::mutation): nothing is forgotten then.
+    /// As for [`mutation`](Self::mutation). Then no mutation has been removed.
     pub fn on_add_or_update(&self, object: &T) -> Result<(), StoreError> {
         let key = self.accessor.key(object)?;
         let version = self.version(&key, object)?;
@@ -248,16 +259,17 @@ impl<T: Object> MutationCache<T> {
         Ok(())
     }
 
-    /// This object is gone from the store (M4). For a handler of the informer that fills the store.
+    /// Records that an object was deleted from the store. Call it from a handler of the informer
+    /// that fills the store.
     ///
-    /// A mutation of it, by its UID, is forgotten, as is one that is not newer; then it is remembered that
-    /// the object is gone, so that a mutation that is handed in late does not bring it back. Any other
-    /// mutation stays: it may be of an object that was created anew. A tombstone without an object changes
-    /// nothing.
+    /// It removes a mutation with the same UID, or one that is not newer than the deletion. The
+    /// deletion is recorded, so that a late call of [`mutation`](Self::mutation) does not restore
+    /// the object. Any other mutation stays, because it may belong to an object that was created
+    /// later under the same name. A tombstone without an object changes nothing.
     ///
     /// # Errors
     ///
-    /// As [`mutation`](Self::mutation): nothing has changed then.
+    /// As for [`mutation`](Self::mutation). Then nothing has changed.
     pub fn on_delete(&self, gone: &Deleted<T>) -> Result<(), StoreError> {
         let Some(object) = gone.object() else {
             return Ok(());
@@ -278,7 +290,7 @@ impl<T: Object> MutationCache<T> {
         Ok(())
     }
 
-    /// What there is to know of an object, read under no lock.
+    /// Reads the version and UID of an object. Runs without the lock.
     fn read(
         &self,
         key: &Key,
@@ -295,13 +307,13 @@ impl<T: Object> MutationCache<T> {
         }))
     }
 
-    /// The resourceVersion as a number; an empty one is 0 (M1).
+    /// Returns the resource version as an integer. An empty one is 0 (M1).
     fn version(&self, key: &str, object: &T) -> Result<u64, StoreError> {
         let version = self.accessor.resource_version(object);
         let number = match version {
             None => None,
             Some("") => Some(0),
-            // `parse` also takes a plus sign.
+            // `parse` would accept a plus sign.
             Some(version) if version.starts_with('+') => None,
             Some(version) => version.parse().ok(),
         };
@@ -311,7 +323,8 @@ impl<T: Object> MutationCache<T> {
         })
     }
 
-    /// Whether the store has caught up. With an object that can't be compared it has.
+    /// Whether the stored object is at least as new as the mutation. A stored object that cannot be
+    /// compared counts as newer.
     fn supersedes(&self, key: &str, stored: &T, mutation: &Mutation<T>) -> bool {
         match self.version(key, stored) {
             Ok(version) => version >= mutation.version,
@@ -322,7 +335,7 @@ impl<T: Object> MutationCache<T> {
         }
     }
 
-    /// Does something under the lock; what goes by it is dropped after it.
+    /// Runs `change` under the lock and drops the removed values after it.
     fn locked<R>(&self, change: impl FnOnce(&mut Lru<Mutation<T>>) -> R) -> R {
         let (result, gone) = {
             let mut overlay = self.overlay.lock();
@@ -333,7 +346,7 @@ impl<T: Object> MutationCache<T> {
     }
 }
 
-/// Whether a mutation has this value in an index; `None` if its index function fails.
+/// Whether an object has this index value. `None` if the index function fails.
 fn has_value<T>(
     function: &IndexFunc<T>,
     name: &str,

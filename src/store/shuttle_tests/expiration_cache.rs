@@ -1,4 +1,4 @@
-//! Expiry, which readers carry out, beside writes of the same key.
+//! Interleaving tests of expiry during reads and writes of the same key.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::store::{ExpirationCache, ReflectorStore, Store, TimestampedEntry};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{any, check, join_all, thread};
 
-/// A cache in which whatever has a version below `oldest` has expired.
+/// A cache in which objects with a version below `oldest` have expired.
 struct Aging {
     cache: ExpirationCache<Item>,
     oldest: Arc<AtomicUsize>,
@@ -43,7 +43,8 @@ impl Aging {
         }
     }
 
-    /// What there is under key 0, in one of the ways to read it. None of it had expired when the read began.
+    /// Reads key 0 by a random method, and checks that the object had not expired when the read
+    /// began.
     fn read(&self) -> Option<Arc<Item>> {
         let oldest = self.oldest.load(Ordering::SeqCst);
         let found = match any(3) {
@@ -59,8 +60,8 @@ impl Aging {
     }
 }
 
-/// A key that is written anew each time before it expires is found by every read, whatever else finds the
-/// older one expired meanwhile.
+/// A key that is rewritten before it expires is found by every read, even if other readers find the
+/// older object expired.
 #[test]
 fn e3_what_is_renewed_in_time_is_always_found() {
     check(|| {
@@ -86,8 +87,8 @@ fn e3_what_is_renewed_in_time_is_always_found() {
     });
 }
 
-/// Once a write has returned it is found: nobody who found an older one expired takes it out. But what has
-/// expired when it is written is never found.
+/// A written object is found even if another reader finds the older object expired. An object that
+/// has expired before it is written is never found.
 #[test]
 fn e3_what_is_written_after_the_expiry_stays() {
     check(|| {

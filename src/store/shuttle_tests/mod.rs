@@ -1,4 +1,4 @@
-//! Models of interleavings of the stores.
+//! Interleaving tests of the stores.
 
 mod expiration_cache;
 mod mutation_cache;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::object::{Accessor, Key};
 
-/// A key, and which one of the objects that it has had.
+/// One of the objects that a key has had.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Item {
     key: usize,

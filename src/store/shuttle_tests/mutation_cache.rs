@@ -1,4 +1,4 @@
-//! Reading what one has written, while the watch fills the store and others read.
+//! Interleaving tests of reading your own writes while the watch fills the store.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::object::{Accessor, Deleted, Object};
 use crate::store::{IndexFunc, Indexer, Indexers, MutationCache};
 use crate::sync::{any, check, join_all, thread};
 
-/// The version of an object; of an object whose name has been used before the UID differs.
+/// An object that is always named `a`. Another UID means that it was created again.
 #[derive(Debug)]
 struct Thing {
     uid: &'static str,
@@ -48,14 +48,14 @@ impl Object for Thing {
     }
 }
 
-/// A store that a watch fills, and the cache over it.
+/// A store that a watch fills, with a mutation cache over it.
 struct Cached {
     store: Arc<Indexer<Thing>>,
     cache: MutationCache<Thing>,
 }
 
 impl Cached {
-    /// With `adds`, what the store has not got yet is found too.
+    /// With `adds`, the cache also returns objects that the store does not have yet.
     fn new(adds: bool) -> Arc<Self> {
         let all = IndexFunc::new(|_: &Thing| vec!["x".to_owned()]);
         let store = Arc::new(Indexer::new(
@@ -69,7 +69,7 @@ impl Cached {
         Arc::new(Self { store, cache })
     }
 
-    /// The version that is answered, in one of the ways to read it; 0 if there is none.
+    /// Returns the version that the cache has, read by a random method, or 0 if it has no object.
     fn read(&self) -> usize {
         if any(2) == 0 {
             return self
@@ -83,7 +83,7 @@ impl Cached {
         found.first().map_or(0, |thing| thing.version())
     }
 
-    /// The watch brings a version, and tells a handler, if there is one.
+    /// Delivers a version to the store, and to the handler if there is one.
     fn watch(&self, version: usize, handler: bool) {
         let thing = Thing::new(version);
         self.store.add(Arc::clone(&thing)).unwrap();
@@ -92,7 +92,7 @@ impl Cached {
         }
     }
 
-    /// The watch brings these, one after the other.
+    /// Delivers these versions from another thread.
     fn watches(
         self: &Arc<Self>,
         versions: impl IntoIterator<Item = usize> + Send + 'static,
@@ -107,8 +107,8 @@ impl Cached {
     }
 }
 
-/// Who has handed in what he wrote reads it, or something newer, and so does whoever comes after: it is in
-/// the overlay until it is in the store.
+/// A mutation is visible to all later reads, in this version or a newer one: it stays in the
+/// overlay until it is in the store.
 fn who_writes_reads_it(adds: bool) {
     let cached = Cached::new(adds);
     if !adds {
@@ -145,13 +145,11 @@ fn m2_m3_who_writes_reads_what_he_wrote() {
     check(|| who_writes_reads_it(false));
 }
 
-/// Also what the store has not got yet.
 #[test]
 fn m2_m3_who_creates_reads_what_he_created() {
     check(|| who_writes_reads_it(true));
 }
 
-/// Two that write one object, in any order: both read something that is not older than what they wrote.
 #[test]
 fn m1_the_newer_of_two_writes_is_read() {
     check(|| {
@@ -169,8 +167,8 @@ fn m1_the_newer_of_two_writes_is_read() {
     });
 }
 
-/// What is gone does not come back by a mutation that is handed in late; an object of the same name that has
-/// been created since is there.
+/// A late mutation does not restore a deleted object. An object created later under the same name
+/// is found.
 #[test]
 fn m4_what_is_gone_stays_gone() {
     check(|| {

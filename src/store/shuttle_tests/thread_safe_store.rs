@@ -1,4 +1,5 @@
-//! A list reads two slots at a time here, so five objects are what ten thousand are elsewhere.
+//! Interleaving tests of lists and indices. A list reads two slots at a time here, so five objects
+//! take several chunks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,12 +11,12 @@ use crate::sync::{any, check, join_all, thread};
 
 type Store = ThreadSafeStore<Item>;
 
-/// The objects of these keys, all of one version.
+/// Returns objects with these keys, all of one version.
 fn generation(keys: std::ops::Range<usize>, version: usize) -> Vec<(Key, Arc<Item>)> {
     keys.map(|at| (key(at), item(at, version))).collect()
 }
 
-/// One value that all have, and one for each version.
+/// One index with a single value for all objects, and one by version.
 fn indexers() -> Indexers<Item> {
     Indexers::new()
         .with("all", all())
@@ -30,7 +31,7 @@ fn by_version() -> IndexFunc<Item> {
     IndexFunc::new(|item: &Item| vec![item.version.to_string()])
 }
 
-/// One of the ways to read everything, with the objects sorted.
+/// Reads all objects by a random method and sorts them.
 fn read_all(store: &Store) -> Vec<Arc<Item>> {
     let mut objects = match any(4) {
         0 => store.list(),
@@ -46,7 +47,7 @@ fn keys_of(objects: &[Arc<Item>]) -> Vec<usize> {
     objects.iter().map(|item| item.key).collect()
 }
 
-/// The indices say what the content says.
+/// Checks that the indices agree with the content.
 fn assert_consistent(store: &Store) {
     let mut objects = store.list();
     objects.sort_unstable();
@@ -76,8 +77,8 @@ fn assert_consistent(store: &Store) {
     }
 }
 
-/// A reader sees the content before a replace or after it, never some of each, whichever way it reads, and
-/// never the old one after the new one.
+/// Every read returns the content before or after a replace, never a mix, and never older content
+/// than an earlier read.
 #[test]
 fn a_replace_is_never_half_seen() {
     check(|| {
@@ -122,7 +123,6 @@ fn a_replace_is_never_half_seen() {
     });
 }
 
-/// The resourceVersion and the objects of a snapshot belong together.
 #[test]
 fn a_snapshot_is_one_point_in_time() {
     check(|| {
@@ -155,7 +155,6 @@ fn a_snapshot_is_one_point_in_time() {
     });
 }
 
-/// While others add, update and delete, a list has what is there all the time, once, and nothing twice.
 #[test]
 fn a_list_has_what_stays_once() {
     check(|| {
@@ -164,7 +163,7 @@ fn a_list_has_what_stays_once() {
         let writers = [1, 3].map(|goes| {
             let store = Arc::clone(&store);
             thread::spawn(move || {
-                // It leaves and comes back, perhaps into another's slot.
+                // The key may return in another slot.
                 store.delete(&key(goes));
                 store.add(key(goes + 5), item(goes + 5, 0)).unwrap();
                 store.add(key(goes), item(goes, 1)).unwrap();
@@ -188,8 +187,6 @@ fn a_list_has_what_stays_once() {
     });
 }
 
-/// An index that is added while others write has nothing, or everything, and agrees with the content when all
-/// is over.
 #[test]
 fn an_index_that_is_added_is_whole() {
     check(|| {
@@ -217,7 +214,7 @@ fn an_index_that_is_added_is_whole() {
                     .unwrap();
             }
         });
-        // In the initial content; nobody touches 1 and 4 but the replace, which brings them anew.
+        // Objects 1 and 4 are in the initial content, and only the replace changes them.
         match store.by_index("version", "0") {
             Err(IndexError::NoIndex { .. }) => {}
             Err(error) => panic!("{error}"),
@@ -236,8 +233,8 @@ fn an_index_that_is_added_is_whole() {
     });
 }
 
-/// Of two that add an index of one name one gets it. One that fails leaves nothing behind: neither its
-/// functions, which would make writes fail, nor what they have filed.
+/// If two threads add an index with the same name, one of them succeeds. An index that cannot be
+/// added leaves neither its function nor its values behind.
 #[test]
 fn an_index_that_is_not_added_leaves_nothing() {
     check(|| {

@@ -1,4 +1,4 @@
-//! Whose turn it is to push.
+//! Interleaving tests of pushes.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,7 +8,7 @@ use crate::store::{ReflectorStore, Store, UndeltaStore};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, any, check, join_all, thread};
 
-/// What was pushed, each list sorted.
+/// The pushed lists, each sorted.
 #[derive(Default)]
 struct Pushed {
     lists: Mutex<Vec<Vec<Arc<Item>>>>,
@@ -26,7 +26,8 @@ impl Pushed {
         self.pushing.store(false, Ordering::SeqCst);
     }
 
-    /// Nothing goes back from one push to the next, and the last one is what the store has.
+    /// Checks that no push is older than the one before, and that the last one equals the content
+    /// of the store.
     fn assert_ends_with(&self, store: &UndeltaStore<Item>) {
         let lists = self.lists.lock();
         let mut content = store.list();
@@ -52,7 +53,6 @@ fn store() -> (Arc<UndeltaStore<Item>>, Arc<Pushed>) {
     (Arc::new(store), pushed)
 }
 
-/// However many write at the same time: when all of them have returned, the last push is what there is.
 #[test]
 fn s10_the_last_push_is_the_final_state() {
     check(|| {
@@ -70,7 +70,7 @@ fn s10_the_last_push_is_the_final_state() {
         });
         join_all(writers);
         pushed.assert_ends_with(&store);
-        // Nobody's turn was forgotten.
+        // No thread is left marked as pushing.
         let before = pushed.lists.lock().len();
         store.add(item(0, 3)).unwrap();
         assert_eq!(pushed.lists.lock().len(), before + 1);
@@ -78,7 +78,7 @@ fn s10_the_last_push_is_the_final_state() {
     });
 }
 
-/// A write that is made while nobody pushes has been pushed when it returns.
+/// A write while no other thread pushes is pushed before it returns.
 #[test]
 fn s10_who_writes_alone_finds_it_pushed() {
     check(|| {
@@ -100,7 +100,6 @@ fn s10_who_writes_alone_finds_it_pushed() {
     });
 }
 
-/// What the push function itself writes is pushed after it, while others write too.
 #[test]
 fn s10_a_push_may_write() {
     check(|| {

@@ -1,4 +1,4 @@
-//! Adding indices to a store that is filled, while others read and write.
+//! Adds indices to a filled store while other threads read and write.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,19 +9,23 @@ use super::{CHUNK, ThreadSafeStore};
 use crate::object::Key;
 use crate::sync::RwLockWriteGuard;
 
-/// How many objects are filed per hold of the lock, which keeps readers out: some hundred microseconds.
+/// The number of objects indexed per write lock, which blocks readers for a few hundred
+/// microseconds.
 const FILED: usize = 256;
 
 impl<T> ThreadSafeStore<T> {
-    /// Adds indices, and files in them what is there (X8). They can be read once this returns.
+    /// Adds indices and indexes the objects that are already stored. You can read the indices once
+    /// this returns.
     ///
-    /// Index functions run under no lock here too: first they are registered, so that writers compute their
-    /// values from then on; then the objects that were there before are filed, 256 at a time; then the
-    /// indices become visible. Until then a write fails on which one of the new functions fails.
+    /// Index functions run without a lock here as well. First the functions are registered, so that
+    /// writers compute their values from then on. Next the existing objects are indexed, 256 at a
+    /// time. Then the indices become visible. While this runs, a write fails if one of the new
+    /// functions fails for its object.
     ///
     /// # Errors
     ///
-    /// [`AddIndexersError`]; none has been added then.
+    /// [`AddIndexersError`] if an index with one of these names exists, or if a function fails for
+    /// a stored object. Then none of the indices has been added.
     pub fn add_indexers(&self, indexers: Indexers<T>) -> Result<(), AddIndexersError> {
         let new = self.register(indexers)?;
         let ids: Vec<u32> = new.iter().map(|registered| registered.id).collect();
@@ -74,8 +78,8 @@ impl<T> ThreadSafeStore<T> {
         Ok(new)
     }
 
-    /// Files what is there. A replace that comes meanwhile brings its content filed already, as does every
-    /// other write.
+    /// Indexes the existing objects. It stops at a concurrent replace, because new content is
+    /// already indexed when it is written.
     fn file_all(&self, new: &[Registered<T>], ids: &[u32]) -> Result<(), AddIndexersError> {
         let mut from = 0;
         let generation = self.state.read().generation;
@@ -120,7 +124,7 @@ impl<T> ThreadSafeStore<T> {
         drop(removed);
     }
 
-    /// Changes the list of functions; `keep` says what stays.
+    /// Updates the list of functions and removes those for which `keep` returns `false`.
     fn change_functions(&self, mut keep: impl FnMut(&mut Registered<T>) -> bool) {
         let outdated = {
             let mut state = self.state.write();

@@ -14,34 +14,40 @@ use crate::panic::catch;
 use crate::sync::{RwLock, RwLockWriteGuard};
 use crate::time::slow;
 
-/// How many slots are visited per hold of the lock: some tens of microseconds. In models, where stores are
-/// small, two.
+/// The number of slots visited per lock, which takes a few tens of microseconds. It is two in
+/// interleaving tests, where stores are small.
 const CHUNK: usize = if cfg!(all(test, shuttle)) { 2 } else { 4096 };
 
 type ResourceVersionFn<T> = dyn for<'a> Fn(&'a T) -> Option<&'a str> + Send + Sync;
 
-/// Objects by key, with indices; the caller brings the keys. client-go's `ThreadSafeStore`.
+/// A thread-safe, indexed cache in which the caller supplies the keys. client-go's
+/// `ThreadSafeStore`.
 ///
-/// An [`Indexer`](super::Indexer) makes the keys itself and is what an informer fills; use this one where
-/// keys are not made of the objects.
+/// An informer fills an [`Indexer`](super::Indexer), which computes the keys itself. Use this type
+/// if the keys cannot be computed from the objects.
 ///
-/// **Writing.** A write is seen by every read that begins after it has returned. It is whole or it is not: a
-/// function of yours that fails or panics fails the write, and neither objects, indices nor resourceVersion
-/// have changed (X6). An object is filed under the index values that it had when it was written, each once;
-/// a value without objects is gone (X5).
+/// **Writes.** A write is visible to every read that begins after the write has returned. A write
+/// is atomic: if one of your functions fails or panics, the write fails, and neither objects,
+/// indices nor resource version have changed. An object is indexed under the values that it had
+/// when it was written, each once. An index value without objects is removed.
 ///
-/// **Blocking.** One readers-writer lock guards everything. No user code runs under it, nothing is dropped
-/// under it, and each hold of it is short: a lookup, one change, at most 4096 objects of a list, the swap of
-/// a replace. Only a [`transaction`](Self::transaction) and a [`snapshot`](Self::snapshot) hold it for as
-/// long as they are big. Nobody waits for anything but the lock, so nobody is woken.
+/// **Blocking.** One readers-writer lock guards the whole content. No user code runs and nothing is
+/// dropped while it is held. It is held only briefly: for a lookup, one change, at most 4096
+/// objects of a list, or the swap of a replace. Only [`transaction`](Self::transaction) and
+/// [`snapshot`](Self::snapshot) hold it for a time proportional to their size. No call waits for a
+/// change of the content.
 ///
-/// **What a list is.** [`list`](Self::list), [`list_keys`](Self::list_keys) and the index lookups copy 4096
-/// slots at a time; an object that goes leaves its slot empty until another comes. So they are one point in
-/// time if there have never been more than 4096 objects at once since the last replace. Else they are not,
-/// but: an object that is there during the whole call is in the result exactly once, in one of the states
-/// that it had meanwhile; no key is there twice; and a replace is never half seen, though a transaction may
-/// be. Where that is too little, [`snapshot`](Self::snapshot) is always one point in time, and writers wait
-/// for it.
+/// **Lists.** [`list`](Self::list), [`list_keys`](Self::list_keys) and the index lookups copy 4096
+/// slots at a time. The slot of a removed object stays empty until another object takes it. The
+/// result is therefore one point in time if the store has never had more than 4096 objects at once
+/// since the last replace. Otherwise these guarantees remain:
+///
+/// - An object that is stored during the whole call is in the result exactly once, in one of its
+///   states during the call.
+/// - No key is in the result twice.
+/// - A replace is never seen in part. A transaction may be.
+///
+/// [`snapshot`](Self::snapshot) always returns one point in time, but it blocks writers.
 ///
 /// ```
 /// use k8s_informer::store::{IndexFunc, Indexers, ThreadSafeStore};
@@ -59,18 +65,18 @@ type ResourceVersionFn<T> = dyn for<'a> Fn(&'a T) -> Option<&'a str> + Send + Sy
 pub struct ThreadSafeStore<T> {
     resource_version: Option<Box<ResourceVersionFn<T>>>,
     meter: Meter<dyn InformerMetrics>,
-    /// Guards the content, the index functions and the resourceVersion. Innermost: no other lock is taken
-    /// and no user code runs under it. Nobody waits for a condition on it.
+    /// Guards the content, the index functions and the resource version. Innermost lock: no other
+    /// lock is taken and no user code runs under it. No thread waits for a change of this state.
     state: RwLock<State<T>>,
 }
 
 struct State<T> {
     slots: Slots<T>,
-    /// Replaced whole when it changes: a writer that has computed index values sees by its address whether
-    /// they still count.
+    /// Always replaced as a whole. A writer that has computed index values compares the pointer to
+    /// check that they are still valid.
     functions: Arc<[Registered<T>]>,
     next_index: u32,
-    /// Counts the replaces: the slots of another generation are other slots.
+    /// The number of replaces. Slot numbers are only valid within one generation.
     generation: u64,
     resource_version: String,
 }
@@ -96,8 +102,8 @@ impl<T> State<T> {
 }
 
 impl<T> ThreadSafeStore<T> {
-    /// An empty store with these indices, that only knows the resourceVersions it is told by replace and
-    /// bookmark.
+    /// Creates an empty store with these indices. It takes resource versions from replace and
+    /// bookmark only.
     pub fn new(indexers: Indexers<T>) -> Self {
         let functions: Arc<[Registered<T>]> = (0..)
             .zip(indexers.into_functions())
@@ -121,8 +127,9 @@ impl<T> ThreadSafeStore<T> {
         }
     }
 
-    /// Also takes the resourceVersion from what is added, updated and deleted (X9): `None` leaves it as it
-    /// is.
+    /// Sets a function that reads the resource version of an object. The store then also takes the
+    /// resource version from added, updated and deleted objects. If the function returns `None`,
+    /// the resource version of the store does not change.
     #[must_use]
     pub fn with_resource_version(
         mut self,
@@ -132,18 +139,19 @@ impl<T> ThreadSafeStore<T> {
         self
     }
 
-    /// Tells the resourceVersion to these metrics whenever it is written (X13).
+    /// Reports the resource version to `metrics` after every write that may change it.
     #[must_use]
     pub(crate) fn with_metrics(mut self, metrics: Arc<dyn InformerMetrics>) -> Self {
         self.meter = Meter::new(Some(metrics));
         self
     }
 
-    /// Stores an object, in place of the one with this key if there is one, which is given back.
+    /// Stores an object and returns the object that it replaced under the same key.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Index`] if an index function fails or panics on it: nothing has changed then (X6).
+    /// [`StoreError::Index`] if an index function fails or panics, or another [`StoreError`] if the
+    /// resource version function panics. Then nothing has changed.
     pub fn add(&self, key: Key, object: Arc<T>) -> Result<Option<Arc<T>>, StoreError> {
         let held = Arc::clone(&object);
         let resource_version = self.version_of(&held)?;
@@ -155,34 +163,34 @@ impl<T> ThreadSafeStore<T> {
         Ok(replaced)
     }
 
-    /// The same as [`add`](Self::add) (S2).
+    /// Stores an object, like [`add`](Self::add).
     ///
     /// # Errors
     ///
-    /// As [`add`](Self::add).
+    /// As for [`add`](Self::add).
     pub fn update(&self, key: Key, object: Arc<T>) -> Result<Option<Arc<T>>, StoreError> {
         self.add(key, object)
     }
 
-    /// Takes an object out; nothing if it is not there. The resourceVersion stays (X9). It runs no index
-    /// function and can't fail.
+    /// Removes the object stored under `key`, if any. It runs no index function and cannot fail.
+    /// The resource version does not change.
     pub fn delete(&self, key: &str) {
         let removed = self.state.write().slots.remove(key);
         drop(removed);
     }
 
-    /// Takes an object out, and its resourceVersion from the object that the deletion came with; a tombstone
-    /// has none (X9).
+    /// Removes the object stored under `key`, if any, and takes the resource version from the
+    /// deleted object. A tombstone has none and leaves the resource version unchanged.
     ///
     /// # Errors
     ///
-    /// If the function that reads the resourceVersion panics: nothing has changed then.
+    /// [`StoreError`] if the resource version function panics. Then nothing has changed.
     pub fn delete_with_object(&self, key: &str, gone: &Deleted<T>) -> Result<(), StoreError> {
         self.delete_at(key, self.version_of_deleted(gone)?);
         Ok(())
     }
 
-    /// Takes an object out, and notes the resourceVersion of its deletion.
+    /// Removes an object and records the resource version of its deletion.
     pub(super) fn delete_at(&self, key: &str, resource_version: Option<&str>) {
         let removed = {
             let mut state = self.state.write();
@@ -193,7 +201,7 @@ impl<T> ThreadSafeStore<T> {
         self.report_version();
     }
 
-    /// Takes an object out, but only this very one; says whether it was there.
+    /// Removes `object` only if it is still the stored one. Returns whether it was removed.
     pub(super) fn delete_same(&self, key: &str, object: &Arc<T>) -> bool {
         let removed = {
             let mut state = self.state.write();
@@ -206,14 +214,14 @@ impl<T> ThreadSafeStore<T> {
         removed.is_some()
     }
 
-    /// These are all the objects; of several with one key the last counts,
-    /// and index functions run only on that one. Readers see the old content or the
-    /// new, and wait for neither the indexing of the new nor the end of the old.
+    /// Replaces all objects and sets the resource version. If several objects have the same key,
+    /// only the last one is stored and indexed. Readers see either the old or the new content. They
+    /// do not wait while the new content is indexed or the old content is dropped.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Index`] if an index function fails or panics on one of them: nothing has changed then
-    /// (X6).
+    /// [`StoreError::Index`] if an index function fails or panics for one of the objects. Then
+    /// nothing has changed.
     pub fn replace(
         &self,
         objects: Vec<(Key, Arc<T>)>,
@@ -231,15 +239,18 @@ impl<T> ThreadSafeStore<T> {
         Ok(())
     }
 
-    /// Makes several changes at once, in their order, under one hold of the lock: a lookup by key, a
-    /// [`snapshot`](Self::snapshot) and a list that is one point in time see all of them or none. The
-    /// resourceVersion becomes that of the last one (X9). The key of a bookmark does not matter. One that holds the lock for more than half a second
-    /// for each change, or five, is logged (X14).
+    /// Applies several changes in order under one lock. A lookup by key, a
+    /// [`snapshot`](Self::snapshot), and a list that is one point in time see either all of them or
+    /// none.
+    ///
+    /// The resource version becomes that of the last applied change. The key of a bookmark is
+    /// ignored. A transaction that holds the lock for more than half a second per change, or for
+    /// more than five seconds in total, is logged.
     ///
     /// # Errors
     ///
-    /// [`TransactionError`] tells the changes that were not made, because an index function failed or
-    /// panicked on them; the others have been made.
+    /// [`TransactionError`] lists the changes that failed because an index function or the resource
+    /// version function failed or panicked. The others have been applied.
     pub fn transaction(&self, changes: Vec<(Key, Change<T>)>) -> Result<(), TransactionError> {
         let total = changes.len();
         let (made, errors) = self.transact(changes.into_iter().enumerate().collect());
@@ -253,8 +264,8 @@ impl<T> ThreadSafeStore<T> {
         })
     }
 
-    /// The transaction, with each change's position; answers the positions of those that were made, and the
-    /// errors of the others.
+    /// Applies changes that carry their positions. Returns the positions of the applied changes,
+    /// and the errors of the others with their positions.
     pub(super) fn transact(
         &self,
         mut changes: Vec<(usize, (Key, Change<T>))>,
@@ -286,7 +297,7 @@ impl<T> ThreadSafeStore<T> {
             Ok(computed.collect::<Vec<_>>())
         });
         let mut made = Vec::with_capacity(changes.len());
-        // Dropped after the lock, which is why it is declared before it is taken.
+        // Declared outside the block that holds the lock, so that they are dropped after it.
         let mut replaced = Vec::with_capacity(changes.len());
         let mut removed = Vec::new();
         let began = Instant::now();
@@ -332,7 +343,7 @@ impl<T> ThreadSafeStore<T> {
         (made, errors)
     }
 
-    /// Everything up to this resourceVersion has been seen.
+    /// Sets the resource version: all changes up to it have been delivered.
     pub fn bookmark(&self, resource_version: &str) {
         self.state
             .write()
@@ -340,12 +351,13 @@ impl<T> ThreadSafeStore<T> {
         self.report_version();
     }
 
-    /// The resourceVersion of the last thing that was written; it may go back (X9). Empty at first.
+    /// Returns the resource version of the last write. It may be older than the one before. It is
+    /// empty before the first write.
     pub fn last_store_sync_resource_version(&self) -> String {
         self.state.read().resource_version.clone()
     }
 
-    /// Tells the metrics, if there are any, which resourceVersion it is now.
+    /// Reports the current resource version to the metrics.
     fn report_version(&self) {
         let version = || resource_version_metric(&self.state.read().resource_version);
         self.meter.level(version, |metrics, version| {
@@ -355,8 +367,8 @@ impl<T> ThreadSafeStore<T> {
         });
     }
 
-    /// Computes something that depends on the index functions, under no lock, and takes the lock for writing:
-    /// again, if functions were added meanwhile.
+    /// Runs `compute` without the lock, then takes the write lock. It starts again if the index
+    /// functions have changed meanwhile.
     fn write<R>(
         &self,
         mut compute: impl FnMut(&[Registered<T>]) -> Result<R, StoreError>,
@@ -370,7 +382,7 @@ impl<T> ThreadSafeStore<T> {
             }
             let outdated = std::mem::replace(&mut functions, Arc::clone(&state.functions));
             drop(state);
-            // These may own user code.
+            // These values may run user code when they are dropped.
             drop((computed, outdated));
         }
     }
@@ -391,7 +403,7 @@ impl<T> ThreadSafeStore<T> {
     }
 }
 
-/// A generation of a store, with everything indexed.
+/// Builds the content of a replace, with all indices.
 fn build<T>(
     functions: &[Registered<T>],
     objects: &[(Key, Arc<T>)],
@@ -400,7 +412,7 @@ fn build<T>(
         objects.len(),
         functions.iter().map(|registered| registered.id),
     );
-    // Index functions run only on the object that stays of several with one key.
+    // If several objects have the same key, index functions run only on the last one.
     for (key, object) in objects {
         slots.put(Arc::clone(key), Arc::clone(object), Computed::new());
     }

@@ -1,4 +1,4 @@
-//! Reading: what is there, by key, by index, and all of it.
+//! Reads by key, by index, and of the whole content.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use super::{CHUNK, State, ThreadSafeStore};
 use crate::object::Key;
 use crate::sync::RwLockReadGuard;
 
-/// How often a list starts again because everything was replaced under it, before it holds the lock for all
-/// of it.
+/// How often a list starts again because of a concurrent replace. After that, it holds the lock for
+/// the whole list.
 const RESTARTS: usize = 2;
 
 impl<T> ThreadSafeStore<T> {
-    /// The object with this key.
+    /// Returns the object stored under `key`.
     pub fn get(&self, key: &str) -> Option<Arc<T>> {
         self.state
             .read()
@@ -23,33 +23,35 @@ impl<T> ThreadSafeStore<T> {
             .map(|slot| Arc::clone(&slot.object))
     }
 
-    /// How many objects there are.
+    /// Returns the number of objects.
     pub fn len(&self) -> usize {
         self.state.read().slots.len()
     }
 
-    /// Whether there is none.
+    /// Whether the store has no objects.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All objects, in no order; see the type for what that means while others write.
+    /// Returns all objects in no particular order. The type documents what the list contains during
+    /// writes.
     pub fn list(&self) -> Vec<Arc<T>> {
         self.collect(|slot| Arc::clone(&slot.object))
     }
 
-    /// All objects with their keys, in no order.
+    /// Returns all objects with their keys, in no particular order.
     pub(crate) fn entries(&self) -> Vec<(Key, Arc<T>)> {
         self.collect(|slot| (Arc::clone(&slot.key), Arc::clone(&slot.object)))
     }
 
-    /// All keys, in no order; see the type for what that means while others write.
+    /// Returns all keys in no particular order. The type documents what the list contains during
+    /// writes.
     pub fn list_keys(&self) -> Vec<Key> {
         self.collect(|slot| Arc::clone(&slot.key))
     }
 
-    /// All objects at one point in time, and the resourceVersion of that moment. Writers wait meanwhile: tens
-    /// of milliseconds with a million objects.
+    /// Returns all objects at one point in time, and the resource version at that time. Writers
+    /// block meanwhile: tens of milliseconds for a million objects.
     pub fn snapshot(&self) -> (Vec<Arc<T>>, String) {
         let state = self.state.read();
         let mut objects = Vec::with_capacity(state.slots.len());
@@ -62,31 +64,33 @@ impl<T> ThreadSafeStore<T> {
         (objects, state.resource_version.clone())
     }
 
-    /// The objects that an index has under a value, in no order.
+    /// Returns the objects with this index value, in no particular order.
     ///
     /// # Errors
     ///
-    /// [`IndexError::NoIndex`].
+    /// [`IndexError::NoIndex`] if there is no index `name`.
     pub fn by_index(&self, name: &str, value: &str) -> Result<Vec<Arc<T>>, IndexError> {
         self.lookup(name, &[value], |slot| Arc::clone(&slot.object))
     }
 
-    /// The keys that an index has under a value, sorted.
+    /// Returns the sorted keys of the objects with this index value.
     ///
     /// # Errors
     ///
-    /// [`IndexError::NoIndex`].
+    /// [`IndexError::NoIndex`] if there is no index `name`.
     pub fn index_keys(&self, name: &str, value: &str) -> Result<Vec<Key>, IndexError> {
         let mut keys = self.lookup(name, &[value], |slot| Arc::clone(&slot.key))?;
         keys.sort_unstable();
         Ok(keys)
     }
 
-    /// The objects that share a value of an index with this one, each once, in no order.
+    /// Returns the objects that share an index value with `object`, each once, in no particular
+    /// order.
     ///
     /// # Errors
     ///
-    /// [`IndexError::NoIndex`]; [`IndexError::Function`] if the index function fails or panics on the object.
+    /// [`IndexError::NoIndex`] if there is no index `name`. [`IndexError::Function`] if the index
+    /// function fails or panics for `object`.
     pub fn index(&self, name: &str, object: &T) -> Result<Vec<Arc<T>>, IndexError> {
         let function = self.index_func(name)?;
         let mut values = function
@@ -101,7 +105,7 @@ impl<T> ThreadSafeStore<T> {
         self.lookup(name, &values, |slot| Arc::clone(&slot.object))
     }
 
-    /// What an index has under a value, with the keys, in no order.
+    /// Returns the objects with this index value and their keys, in no particular order.
     pub(in crate::store) fn index_entries(
         &self,
         name: &str,
@@ -112,7 +116,6 @@ impl<T> ThreadSafeStore<T> {
         })
     }
 
-    /// The function of an index.
     pub(in crate::store) fn index_func(&self, name: &str) -> Result<IndexFunc<T>, IndexError> {
         let functions = Arc::clone(&self.state.read().functions);
         let registered = functions
@@ -124,11 +127,13 @@ impl<T> ThreadSafeStore<T> {
         }
     }
 
-    /// All values that an index has, in no order; of more than 4096 not at one point in time, as with a list.
+    /// Returns all current values of an index in no particular order. If there are more than 4096
+    /// values, the result may not be one point in time.
     ///
     /// # Errors
     ///
-    /// [`IndexError::NoIndex`]: client-go answers that there are none (X11).
+    /// [`IndexError::NoIndex`] if there is no index `name`. client-go returns an empty list
+    /// instead.
     pub fn list_index_func_values(&self, name: &str) -> Result<Vec<Arc<str>>, IndexError> {
         let mut restarts = RESTARTS;
         'again: loop {
@@ -165,7 +170,7 @@ impl<T> ThreadSafeStore<T> {
         }
     }
 
-    /// The names of the indices, sorted.
+    /// Returns the sorted names of the indices.
     pub fn get_indexers(&self) -> Vec<Arc<str>> {
         let functions = Arc::clone(&self.state.read().functions);
         let ready = functions.iter().filter(|registered| registered.ready);
@@ -176,9 +181,9 @@ impl<T> ThreadSafeStore<T> {
         names
     }
 
-    /// `of` every slot, a chunk per hold of the lock. A slot whose key came after the first hold is left out,
-    /// so that a key that left and came back into another slot isn't met twice; slots don't move, so one
-    /// that stays is met once.
+    /// Applies `of` to every slot, one chunk per lock. It skips slots whose key was inserted after
+    /// the first chunk began: otherwise a key that was removed and inserted again could be visited
+    /// twice, in two slots. Slots do not move, so a slot that stays is visited once.
     fn collect<R>(&self, of: impl Fn(&Slot<T>) -> R) -> Vec<R> {
         let mut restarts = RESTARTS;
         loop {
@@ -206,14 +211,14 @@ impl<T> ThreadSafeStore<T> {
                 }
             }
             drop(state);
-            // What was found belongs to content that is gone: dropping it may be the end of it, so not under
-            // the lock.
+            // Dropping the last reference to a replaced object runs its destructor. That must not
+            // happen under the lock.
             drop(found);
             restarts -= 1;
         }
     }
 
-    /// `of` every slot that an index has under one of some values, in the manner of `collect`.
+    /// Applies `of` to every slot with one of these index values, in the same way as `collect`.
     fn lookup<R>(
         &self,
         name: &str,
@@ -258,7 +263,8 @@ impl<T> ThreadSafeStore<T> {
         }
     }
 
-    /// Lets writers in that wait, does something without the lock, and takes it again.
+    /// Releases the lock so that waiting writers can run, calls `meanwhile`, and takes the lock
+    /// again.
     fn give_way<'a>(
         &'a self,
         state: RwLockReadGuard<'a, State<T>>,

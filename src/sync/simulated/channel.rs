@@ -1,19 +1,20 @@
-//! The channels of crossbeam-channel that the models need: without a buffer, and a choice between them.
+//! The part of crossbeam-channel that the tests need: channels without a buffer, and `Select`.
 //!
-//! A sender leaves an *offer*, a receiver a *request*; who finds the other's waiting serves it. A [`Select`]
-//! is itself never found: it waits until one of its operations finds somebody. That is enough, as the other
-//! end of a channel that is selected on blocks in a plain `send` or `recv`, and nobody else serves it.
+//! A sender leaves an *offer*, a receiver a *request*. The side that finds the other waiting serves
+//! it. A [`Select`] is never found: it waits until one of its operations finds a partner. This is
+//! sufficient because the other end of a selected channel always blocks in a plain `send` or
+//! `recv`, and no other thread serves it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::{Mutex, any, thread};
 
-/// Nobody receives any more; the value comes back.
+/// The receiver was dropped. Contains the unsent value.
 #[derive(Debug)]
 pub(crate) struct SendError<T>(pub(crate) T);
 
-/// Nobody sends any more.
+/// The sender was dropped.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct RecvError;
 
@@ -23,15 +24,17 @@ pub(crate) struct Receiver<T>(Arc<Channel<T>>);
 
 struct Channel<T>(Mutex<State<T>>);
 
-/// Who waits for a change of it parks, and has put itself in one of the three lists.
+/// A thread that waits for a change parks after it has registered in `offers`, `requests` or
+/// `selecting`.
 struct State<T> {
-    /// Who blocks in `send`, and what with; the value is gone when it has been received.
+    /// The threads that block in `send`, with their values. An entry is removed when its value is
+    /// received.
     offers: VecDeque<(Waiter, T)>,
-    /// Who blocks in `recv`.
+    /// The threads that block in `recv`.
     requests: VecDeque<Waiter>,
-    /// What has been sent to those who blocked.
+    /// The values sent to threads that block in `recv`.
     served: Vec<(thread::ThreadId, T)>,
-    /// Who blocks in a select.
+    /// The threads that block in a select.
     selecting: Vec<Waiter>,
     sending: bool,
     receiving: bool,
@@ -39,7 +42,7 @@ struct State<T> {
 
 type Waiter = thread::Thread;
 
-/// A channel that hands over from thread to thread; `capacity` is 0.
+/// Creates a channel without a buffer; `capacity` must be 0.
 pub(crate) fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     assert_eq!(capacity, 0, "a channel with a buffer is not modelled");
     let channel = Arc::new(Channel(Mutex::new(State {
@@ -54,7 +57,7 @@ pub(crate) fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
 }
 
 impl<T> State<T> {
-    /// Hands the value to somebody who blocks in `recv`; without one it comes back.
+    /// Passes the value to a thread that blocks in `recv`, or returns it if no thread does.
     fn serve(&mut self, value: T) -> Option<T> {
         let Some(waiter) = self.requests.pop_front() else {
             return Some(value);
@@ -64,7 +67,7 @@ impl<T> State<T> {
         None
     }
 
-    /// Takes the value of somebody who blocks in `send`.
+    /// Takes the value of a thread that blocks in `send`.
     fn take(&mut self) -> Option<T> {
         let (waiter, value) = self.offers.pop_front()?;
         waiter.unpark();
@@ -172,7 +175,7 @@ impl<T> Drop for Receiver<T> {
     }
 }
 
-/// Blocks until one of several operations can be done; which one of those that can, the schedule decides.
+/// Blocks until one of several operations is ready. The schedule chooses among ready ones.
 pub(crate) struct Select<'a> {
     operations: Vec<(&'a dyn Selected, Operation)>,
 }
@@ -185,7 +188,7 @@ enum Operation {
 
 pub(crate) struct SelectedOperation(usize);
 
-/// One end of a channel, as a select sees it.
+/// One end of a channel in a select.
 trait Selected {
     fn is_ready(&self, operation: Operation) -> bool;
     fn enter(&self, waiter: &Waiter);
@@ -232,7 +235,7 @@ impl<'a> Select<'a> {
 
     pub(crate) fn select(&mut self) -> SelectedOperation {
         let me = thread::current();
-        // Entered before it looks: what becomes ready after that wakes it.
+        // Registers before the check, so that a later change unparks this thread.
         self.operations
             .iter()
             .for_each(|(channel, _)| channel.enter(&me));

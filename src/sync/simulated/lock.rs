@@ -1,4 +1,4 @@
-//! Locks and condvars with parking_lot's interface.
+//! Locks and condvars with the interface of parking_lot.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::PoisonError;
@@ -11,7 +11,7 @@ pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
 
 pub(crate) struct MutexGuard<'a, T> {
     mutex: &'a shuttle::sync::Mutex<T>,
-    /// `None` only while a condvar waits with it.
+    /// `None` only while a condvar waits.
     held: Option<shuttle::sync::MutexGuard<'a, T>>,
 }
 
@@ -65,8 +65,8 @@ impl Condvar {
         }
     }
 
-    /// Lets others run and comes back, with the time over or with a wake-up that has no reason: so it ends
-    /// whether or not anybody wakes it, and whoever waits has to look again.
+    /// Yields once, then reports a timeout or a spurious wakeup. The wait thus ends even if no
+    /// thread notifies it, and callers must check their condition again.
     pub(crate) fn wait_until<T>(
         &self,
         guard: &mut MutexGuard<'_, T>,
@@ -87,8 +87,8 @@ impl Condvar {
     }
 }
 
-/// Stricter than parking_lot's: a thread that reads must not read again, which there blocks only if a writer
-/// has come between.
+/// Stricter than parking_lot's: a second read lock on the same thread always deadlocks, and not
+/// only if a writer waits.
 #[derive(Debug, Default)]
 pub(crate) struct RwLock<T>(shuttle::sync::RwLock<T>);
 

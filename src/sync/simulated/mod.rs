@@ -1,8 +1,9 @@
-//! The stand-ins: shuttle's primitives behind the interfaces of parking_lot, crossbeam-channel and std.
+//! Replacements for interleaving tests: shuttle's primitives with the interfaces of parking_lot,
+//! crossbeam-channel and std.
 //!
-//! What they don't model: the orderings of atomics (each is sequentially consistent), `Arc` and `OnceLock`
-//! (no other thread runs between two of their operations), fairness, and time (a timed wait ends at any
-//! moment).
+//! They do not model weak memory orderings (all atomics are sequentially consistent), `Arc` and
+//! `OnceLock` (no thread switch happens between two of their operations), fairness, or time (a
+//! timed wait can end at any moment).
 
 pub(crate) mod channel;
 mod lock;
@@ -15,20 +16,21 @@ pub(crate) use shuttle::thread_local;
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner};
 
-/// How many schedules of each kind a model is run under, unless `SCHEDULES` in the environment says.
+/// The number of schedules of each kind per test, unless the environment sets `SCHEDULES`.
 const SCHEDULES: usize = 1500;
 
-/// How many preemptions at chosen moments PCT makes, plus one. Most bugs need one or two.
+/// The number of PCT's chosen preemptions, plus one. Most bugs need one or two.
 const DEPTH: usize = 3;
 
-/// Runs a model under random schedules, and under those of PCT, which preempt rarely and at unlikely moments.
+/// Runs `model` under random schedules, and under those of PCT, which preempts rarely and at
+/// unlikely moments.
 ///
-/// It fails on any panic, and if its threads wait for each other, and prints the schedule.
+/// Any panic or deadlock fails the test and prints the schedule.
 pub(crate) fn check(model: fn()) {
     check_times(1.0, model);
 }
 
-/// As [`check`], with this much of the usual number of schedules: for models with long runs.
+/// Like [`check`], with `share` of the usual number of schedules, for models with long runs.
 pub(crate) fn check_times(share: f64, model: fn()) {
     let schedules = std::env::var("SCHEDULES")
         .ok()
@@ -40,18 +42,19 @@ pub(crate) fn check_times(share: f64, model: fn()) {
 
 fn run(scheduler: impl Scheduler + 'static, model: fn()) {
     let mut config = Config::new();
-    // Unoptimized frames of decoding are big.
+    // Unoptimized decoding needs large stack frames.
     config.stack_size = 1 << 18;
     config.silence_warnings = true;
     Runner::new(scheduler, config).run(model);
 }
 
-/// Catches nothing: a panic is a failed assertion of the model, or the scheduler's own.
+/// Catches nothing, because a panic is a failed assertion of the model, or comes from the
+/// scheduler.
 pub(crate) fn catch_unwind<R>(work: impl FnOnce() -> R) -> std::thread::Result<R> {
     Ok(work())
 }
 
-/// What the threads of a model came to.
+/// Joins the threads of a model and returns their results.
 pub(crate) fn join_all<R>(threads: impl IntoIterator<Item = thread::JoinHandle<R>>) -> Vec<R> {
     threads
         .into_iter()
@@ -59,7 +62,7 @@ pub(crate) fn join_all<R>(threads: impl IntoIterator<Item = thread::JoinHandle<R
         .collect()
 }
 
-/// A number below this one, as the schedule decides.
+/// Returns a number below `below`, chosen by the schedule.
 pub(crate) fn any(below: usize) -> usize {
     use shuttle::rand::Rng;
     shuttle::rand::thread_rng().gen_range(0..below)

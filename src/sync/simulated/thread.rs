@@ -1,4 +1,4 @@
-//! Threads with the standard library's interface: shuttle's, and what they lack.
+//! Threads with the interface of the standard library, based on shuttle's.
 
 use std::io;
 use std::sync::Arc;
@@ -13,8 +13,9 @@ pub(crate) fn spawn<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static
     Builder::new().spawn(work).unwrap()
 }
 
-/// Shuttle's scope, when its last thread ends, wakes who opened it from whatever he waits for, as if that had
-/// come; so one more thread lives until he has come to the end of the scope.
+/// When the last thread of a shuttle scope ends, it wakes the thread that opened the scope from any
+/// wait, as if the awaited event had happened. An additional thread therefore lives until that
+/// thread reaches the end of the scope.
 pub(crate) fn scope<'env, R>(work: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
     shuttle::thread::scope(|scope| {
         let ended = Arc::new(AtomicBool::new(false));
@@ -45,7 +46,7 @@ impl Builder {
         Self(self.0.name(name))
     }
 
-    /// Shuttle has stacks of its own.
+    /// Ignored, because shuttle allocates the stacks.
     pub(crate) fn stack_size(self, _: usize) -> Self {
         self
     }

@@ -1,7 +1,7 @@
 //! The embedded API server. Its guide is in [`testing`](super).
 //!
-//! Each folder uses those above it: `model` has values and rules, `engine` the store, `handlers` the requests, `net`
-//! the sockets and threads.
+//! Each folder uses those before it: `model` has values and rules, `engine` the store, `handlers`
+//! the requests, and `net` the sockets and threads.
 
 mod engine;
 mod handlers;

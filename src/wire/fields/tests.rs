@@ -17,7 +17,7 @@ fn cut(pointers: &[&str], object: &str) -> String {
     .unwrap()
 }
 
-/// Whether it is what came in, and not a copy.
+/// Whether `cut` returns its input, and not a copy.
 fn is_uncut(pointers: &[&str], object: &[u8]) -> bool {
     let mut scratch = Vec::new();
     std::ptr::eq(paths(pointers).cut(object, &mut scratch), object)
@@ -157,7 +157,7 @@ fn bytes_that_are_not_understood_are_left_as_they_are() {
         assert!(is_uncut(&["/x"], object.as_bytes()), "{object}");
     }
     assert!(is_uncut(&["/x"], b"{\"x\":1,\xff}"));
-    // Deeper than any stack.
+    // Deep enough to overflow the stack of a recursive parser.
     assert!(is_uncut(&["/x/*/x"], &br#"{"x":["#.repeat(500_000)));
     assert!(is_uncut(&["/a"], &b"[".repeat(1_000_000)));
 }
@@ -208,7 +208,7 @@ fn object(random: &mut Random, depth: usize) -> Value {
     Value::Object(fields.collect::<Map<_, _>>())
 }
 
-/// As JSON with white space and escapes wherever there may be some.
+/// Writes JSON with random white space and escapes.
 fn write(value: &Value, random: &mut Random, json: &mut String) {
     fn space(random: &mut Random, json: &mut String) {
         if random.below(4) == 0 {
@@ -278,7 +278,7 @@ fn pointers(random: &mut Random) -> (Vec<String>, Vec<Vec<&'static str>>) {
     (paths.iter().map(pointer).collect(), paths)
 }
 
-/// What `cut` has to do, done to a tree.
+/// The reference implementation of `cut`, on a tree.
 fn remove(value: Value, paths: &[&[&str]]) -> Value {
     let kept = |key: &str, value: Value| {
         let leads = |path: &&&[&str]| path[0] == key || path[0] == "*";
@@ -363,7 +363,7 @@ fn arbitrary_bytes_are_cut_like_a_tree_or_refused() {
             bytes[at] = b"{}[]\",:\\ n1\xff"[random.below(12)];
         }
         let cut = paths.cut(&bytes, &mut scratch);
-        // Two keys that are the same are another test's.
+        // Skips objects with duplicate keys, which another test covers.
         if let Ok(tree) = serde_json::from_slice::<Value>(&bytes)
             && tree.to_string().matches(':').count()
                 == bytes.iter().filter(|byte| **byte == b':').count()

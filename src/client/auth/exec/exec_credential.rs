@@ -1,4 +1,5 @@
-//! The output of a plugin: the `ExecCredential` on its standard output. No message quotes any of it.
+//! Parses the output of a credential plugin: the `ExecCredential` on its standard output. No
+//! message quotes any of it.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -7,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::client::credential_data::Secret;
 
-/// The two versions that there are.
+/// All supported versions.
 pub(super) const API_VERSIONS: [&str; 2] = [
     "client.authentication.k8s.io/v1",
     "client.authentication.k8s.io/v1beta1",
@@ -23,8 +24,7 @@ pub(super) struct ExecCredential {
     pub(super) expires: Option<SystemTime>,
 }
 
-/// A client certificate (a chain, leaf first) and its key, both PEM, as they came: nobody has looked into
-/// them.
+/// A client certificate (a chain, leaf first) and its key, both PEM and not validated yet.
 #[derive(PartialEq)]
 pub(in crate::client) struct Identity {
     pub(in crate::client) chain: Vec<u8>,
@@ -37,10 +37,10 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// Or what is wrong with it, to come after "exec plugin x".
+/// Parses the output. An error message completes a sentence that starts with "exec plugin x".
 pub(super) fn parse(output: &[u8], api_version: &str) -> Result<ExecCredential, String> {
     let credential = decode(output)?;
-    // client-go takes an answer without a kind for one, and one without a version not.
+    // As in client-go, a missing kind is accepted, but a missing version is not.
     if text(&credential, "kind")?.is_some_and(|kind| kind != "ExecCredential") {
         return Err("returned an object of another kind than ExecCredential".to_owned());
     }
@@ -49,7 +49,7 @@ pub(super) fn parse(output: &[u8], api_version: &str) -> Result<ExecCredential, 
         returned => {
             let returned = match returned {
                 None => "none",
-                // Only what can't be anything else is quoted.
+                // Quotes only known versions, because an unknown value could be a secret.
                 Some(known) if API_VERSIONS.contains(&known) => known,
                 Some("client.authentication.k8s.io/v1alpha1") => {
                     "client.authentication.k8s.io/v1alpha1"
@@ -88,7 +88,7 @@ pub(super) fn parse(output: &[u8], api_version: &str) -> Result<ExecCredential, 
     })
 }
 
-/// A field that is as good as absent when it is empty.
+/// Returns a string field. An empty string counts as absent.
 fn text<'a>(object: &'a Object, name: &str) -> Result<Option<&'a str>, String> {
     match object.get(name) {
         None | Some(Value::Null) => Ok(None),
@@ -97,7 +97,8 @@ fn text<'a>(object: &'a Object, name: &str) -> Result<Option<&'a str>, String> {
     }
 }
 
-/// JSON where it begins like it, and else YAML, as in client-go.
+/// Decodes JSON if the output starts with `{`, and YAML otherwise, as in client-go. Without the
+/// feature `kubeconfig`, only JSON is supported.
 fn decode(output: &[u8]) -> Result<Object, String> {
     if output.trim_ascii_start().is_empty() {
         return Err("returned nothing".to_owned());
@@ -130,7 +131,7 @@ fn yaml(output: &[u8]) -> Result<Object, String> {
     })
 }
 
-/// For the fuzz target: [`parse`] by itself, with token, chain and key, and expiry.
+/// For the fuzz target: only [`parse`]. Returns the token, the chain with its key, and the expiry.
 #[doc(hidden)]
 pub fn exec_credential(output: &[u8], api_version: &str) -> Result<Shown, String> {
     let credential = parse(output, api_version)?;
@@ -149,12 +150,13 @@ type Shown = (
     Option<SystemTime>,
 );
 
-/// RFC 3339. Go's zero time is none.
+/// Parses an RFC 3339 timestamp. Go's zero time means no expiry.
 fn expiry(text: &str) -> Result<Option<SystemTime>, &'static str> {
     const ZERO: &str = "0001-01-01T00:00:00Z";
     match text.parse::<jiff::Timestamp>() {
         Ok(_) if text == ZERO => Ok(None),
-        // Some systems have no time before their epoch; what expired before is as good as what did then.
+        // Times before 1970 become 1970, because some systems can't represent them. Both have
+        // expired.
         Ok(time) => Ok(Some(time.max(jiff::Timestamp::UNIX_EPOCH).into())),
         Err(_) => Err("returned an expirationTimestamp that is not a time of RFC 3339"),
     }

@@ -1,15 +1,15 @@
-//! The input of a plugin: the `ExecCredential` in its environment.
+//! Encodes the input of a credential plugin: the `ExecCredential` in its environment.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-/// The variable that holds it.
+/// The environment variable with the encoded object.
 pub(super) const VARIABLE: &str = "KUBERNETES_EXEC_INFO";
 
-/// What a plugin can be told of its cluster. client-go's `clientauthentication.Cluster`, but for its
-/// `Config`, which is the plugin's `cluster_config`. Has no `Debug`: the
-/// proxy's URL may hold a password.
+/// The data about the cluster for a plugin. client-go's `clientauthentication.Cluster` without its
+/// `Config`, which is the plugin's `cluster_config`. It has no `Debug`, because the URL of the
+/// proxy may contain a password.
 #[derive(Clone, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(in crate::client) struct ClusterInfo {
@@ -18,7 +18,8 @@ pub(in crate::client) struct ClusterInfo {
     pub(in crate::client) tls_server_name: String,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(in crate::client) insecure_skip_tls_verify: bool,
-    /// PEM, also where it came from a file; empty for the authorities of the system.
+    /// The PEM data, even if the CA was configured as a file. Empty for the authorities of the
+    /// system.
     #[serde(serialize_with = "base64", skip_serializing_if = "Vec::is_empty")]
     pub(in crate::client) certificate_authority_data: Vec<u8>,
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -27,7 +28,8 @@ pub(in crate::client) struct ClusterInfo {
     pub(in crate::client) disable_compression: bool,
 }
 
-/// As JSON. `cluster` is there if the plugin is to be told of it, with its own configuration for it.
+/// Encodes the object as JSON. `cluster` is set only if the plugin requests information about the
+/// cluster.
 pub(super) fn encode(
     api_version: &str,
     interactive: bool,
@@ -50,7 +52,7 @@ pub(super) fn encode(
     struct Cluster<'a> {
         #[serde(flatten)]
         info: &'a ClusterInfo,
-        /// `null` where there is none, as Go writes it.
+        /// Written as `null` if absent, as Go does.
         config: Option<&'a Value>,
     }
     let cluster = cluster.map(|(info, config)| Cluster { info, config });

@@ -1,4 +1,4 @@
-//! Credentials that a program of the user's hands out. client-go's `plugin/pkg/client/auth/exec`.
+//! Credentials from a credential plugin. client-go's `plugin/pkg/client/auth/exec`.
 
 mod exec_credential;
 mod exec_info;
@@ -24,7 +24,8 @@ use crate::metrics::{ClientMetrics, Meter};
 use crate::stop::{Done, Stop};
 use crate::sync::Mutex;
 
-/// What a plugin handed out. Shared, and told apart by its address: see [`Plugin::reject`].
+/// A credential from one run of a plugin. It is shared, and compared by address: see
+/// [`Plugin::reject`].
 #[derive(Debug)]
 pub(in crate::client) struct Credential {
     pub(in crate::client) token: Option<Secret>,
@@ -32,45 +33,46 @@ pub(in crate::client) struct Credential {
     pub(in crate::client) expires: Option<SystemTime>,
 }
 
-/// A credential plugin with what it handed out last. client-go's `Authenticator`.
+/// A credential plugin and its last credential. client-go's `Authenticator`.
 pub(in crate::client) struct Plugin {
     config: ExecConfig,
     cluster: ClusterInfo,
     host: Host,
     meter: Meter<dyn ClientMetrics>,
-    /// Held for a look only, never while the plugin runs. Innermost.
+    /// Locked briefly and never while the plugin runs. Innermost lock.
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
     last: Option<Arc<Credential>>,
-    /// Since when its certificate is there.
+    /// The time at which the current certificate was received.
     certified: Option<SystemTime>,
-    /// The server did not accept the last one.
+    /// Whether the server rejected the last credential.
     rejected: bool,
-    /// The run that is under way.
+    /// The current run.
     run: Option<Arc<Run>>,
 }
 
 struct Run {
-    /// Written once, before `ended`; never if it was stopped.
+    /// Set at most once, before `ended`. Not set if the run was stopped.
     outcome: OnceLock<Result<Arc<Credential>, Error>>,
     ended: Done,
 }
 
-/// What tests put in the place of the machine's.
+/// The parts of the system that tests replace.
 struct Host {
     now: Box<dyn Fn() -> SystemTime + Send + Sync>,
     is_terminal: fn() -> bool,
 }
 
-/// How messages call it.
+/// The name of the plugin in messages.
 fn named(config: &ExecConfig) -> String {
     format!("exec plugin {:?}", config.command)
 }
 
-/// Nobody knows how long it takes to answer a question.
+/// The time limit of a run. An interactive run has no default limit, because the user may take any
+/// time to respond.
 fn limit(config: &ExecConfig, interactive: bool) -> Option<Duration> {
     config
         .time_limit
@@ -78,11 +80,12 @@ fn limit(config: &ExecConfig, interactive: bool) -> Option<Duration> {
 }
 
 impl Plugin {
-    /// Runs nothing yet.
+    /// Creates a plugin without running it.
     ///
     /// # Errors
     ///
-    /// The configuration can't be used: no command, a version that is not known, a variable without a name.
+    /// Returns an error if the configuration has no command, an unsupported version, or a variable
+    /// without a name.
     pub(in crate::client) fn new(config: &ExecConfig, cluster: ClusterInfo) -> Result<Self, Error> {
         let host = Host {
             now: Box::new(SystemTime::now),
@@ -124,7 +127,7 @@ impl Plugin {
         })
     }
 
-    /// Tells these metrics, too.
+    /// Reports runs and certificates to these metrics. By default, nothing is reported.
     pub(in crate::client) fn with_metrics(self, metrics: Option<Arc<dyn ClientMetrics>>) -> Self {
         Self {
             meter: Meter::new(metrics),
@@ -132,15 +135,20 @@ impl Plugin {
         }
     }
 
-    /// The last credential, or, if there is none, or it has expired or was rejected, one of a new run. One
-    /// that has expired when it comes counts for those who waited for it.
+    /// Returns the last credential, or runs the plugin if there is none, or if it has expired or
+    /// was rejected.
     ///
-    /// Blocks while the plugin runs: here, or for another request. What that is told, this is told too, a
-    /// failure as well; only if it was stopped, this runs it again.
+    /// A credential that has already expired when the run ends is still returned to the callers
+    /// that waited for this run.
+    ///
+    /// Blocks while the plugin runs, whether this call or another one started the run. All callers
+    /// that wait for a run get its outcome, including a failure. If the run was stopped by the
+    /// caller that started it, a waiting caller starts a new one.
     ///
     /// # Errors
     ///
-    /// The stop, the plugin is missing or failed, or what it returned can't be used.
+    /// Returns an error if the call is stopped, if the plugin is missing or fails, or if its output
+    /// can't be used.
     pub(in crate::client) fn credential(&self, stop: &Stop) -> Result<Arc<Credential>, Error> {
         loop {
             let run = {
@@ -173,8 +181,8 @@ impl Plugin {
         }
     }
 
-    /// The server answered 401 to this credential: the next request has the plugin run again, unless it has
-    /// been since.
+    /// Marks the credential as rejected after a 401, so that the next request runs the plugin
+    /// again. Does nothing if the plugin has returned another credential since.
     pub(in crate::client) fn reject(&self, used: &Arc<Credential>) {
         let mut state = self.state.lock();
         if state
@@ -192,9 +200,9 @@ impl Plugin {
             .is_some_and(|expires| (self.host.now)() > expires)
     }
 
-    /// The run that is noted in the state as being under way.
+    /// Carries out the run that is already registered in the state.
     fn run(&self, run: &Arc<Run>, stop: &Stop) -> Result<Arc<Credential>, Error> {
-        /// Ends it, also when it panics.
+        /// Ends the run, even after a panic.
         struct Ending<'a>(&'a Plugin, &'a Run);
         impl Drop for Ending<'_> {
             fn drop(&mut self) {
@@ -285,7 +293,7 @@ impl Plugin {
     }
 }
 
-/// Without any credential.
+/// Leaves out the credential.
 impl fmt::Debug for Plugin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Plugin")

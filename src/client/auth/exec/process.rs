@@ -1,4 +1,4 @@
-//! One run of a plugin, as a process that does not outlive it.
+//! Runs a plugin as a child process and kills it if the run ends early.
 
 use std::env;
 use std::io::{self, Read};
@@ -13,21 +13,23 @@ use crate::client::credential_data::credentials_error;
 use crate::error::Error;
 use crate::stop::Stop;
 
-/// How much a plugin may say: a token is some kB, a chain of certificates some ten.
+/// The maximum size of a plugin's output. A token has a few kB, a certificate chain about ten.
 pub(super) const OUTPUT_LIMIT: usize = 1024 * 1024;
 
-/// How a run has ended, for metrics: what stands for an exit code, and client-go's word for it.
+/// The result of a run for metrics: an exit code and client-go's name for the result.
 pub(super) type Ended = (i32, &'static str);
 
 const NO_ERROR: Ended = (0, "no_error");
 const NOT_FOUND: Ended = (1, "plugin_not_found_error");
 const INTERNAL_ERROR: Ended = (1, "client_internal_error");
 const EXECUTION_ERROR: &str = "plugin_execution_error";
-/// What Go has for a process that a signal has ended.
+/// Go's exit code for a process that was ended by a signal.
 const NO_EXIT_CODE: i32 = -1;
 
-/// What it writes to its standard output. Blocks until it has ended, for at most `limit`, or until the stop.
-/// `told` is told how it has ended, unless by the stop.
+/// Runs the plugin and returns its standard output.
+///
+/// Blocks until the process exits, for at most `limit` or until the stop. Calls `told` with the
+/// result, unless the run was stopped.
 pub(super) fn run(
     config: &ExecConfig,
     info: &str,
@@ -107,7 +109,7 @@ fn command(config: &ExecConfig, info: &str, interactive: bool) -> Result<Command
     #[cfg(unix)]
     std::os::unix::process::CommandExt::arg0(&mut command, &config.command);
     command.args(&config.args);
-    // Standard error, like the environment, is inherited.
+    // Standard error and the other environment variables are inherited.
     command
         .envs(config.env.iter().map(|(name, value)| (name, value)))
         .env(exec_info::VARIABLE, info);
@@ -135,15 +137,15 @@ fn missing(config: &ExecConfig) -> Error {
     ))
 }
 
-/// A text from a file without what could put a terminal into another state: characters of control show their
-/// number. clientcmd's `cleanANSIEscapeCodes`.
+/// Escapes characters that could change the state of a terminal: a control character becomes its
+/// code point. clientcmd's `cleanANSIEscapeCodes`.
 fn printable(text: &str) -> String {
     let mut printable = String::with_capacity(text.len());
     for character in text.chars() {
         let plain = matches!(character, '\t'..='\r' | '\'' | '"' | '\\')
             || character.is_alphanumeric()
             || (character.is_whitespace() && !character.is_control())
-            // It knows what can be shown, from the tables of Unicode.
+            // `escape_debug` uses the Unicode tables of printable characters.
             || character.escape_debug().len() == 1;
         match plain {
             true => printable.push(character),
@@ -153,8 +155,8 @@ fn printable(text: &str) -> String {
     printable
 }
 
-/// Where the command is: as in Go by the `PATH` of this process, whatever the plugin's own will be, and never
-/// in the working directory.
+/// Finds the executable. As in Go, the lookup uses the `PATH` of this process, not that of the
+/// plugin, and never the working directory.
 #[cfg(unix)]
 fn find(command: &Path) -> Option<PathBuf> {
     use std::os::unix::ffi::OsStrExt;
@@ -174,13 +176,13 @@ fn find(command: &Path) -> Option<PathBuf> {
         .find(executable)
 }
 
-/// Left to the system.
+/// The system looks up the command.
 #[cfg(not(unix))]
 fn find(command: &Path) -> Option<PathBuf> {
     Some(command.to_owned())
 }
 
-/// Why a run has ended before its process.
+/// The reason why a run ended before its process.
 enum End {
     Stopped,
     TimedOut,
@@ -196,8 +198,10 @@ impl End {
     }
 }
 
-/// The waits between looks at a process. The standard library can wait neither for its output nor for its exit
-/// in a way that a stop or a deadline could end.
+/// The delays between polls of a process.
+///
+/// The standard library can't wait for the output or the exit of a process in a way that a stop or
+/// a deadline could interrupt.
 struct Pause {
     next: Duration,
     deadline: Option<Instant>,
@@ -226,10 +230,11 @@ impl Pause {
     }
 }
 
-/// Reads the output of a process to its end, or to more than the limit.
+/// Reads the output of a process until it ends or exceeds the limit.
 ///
-/// It never blocks in a read: what the process has started may hold the pipe open for ever, and a thread that
-/// reads it with it. It stays a pipe, as `/dev/stdout` can't be opened where that is a socket.
+/// The reads never block, because a descendant of the process may keep the pipe open forever and so
+/// block a thread forever. The output is a pipe and not a socket, because a process can't open
+/// `/dev/stdout` if that is a socket.
 #[cfg(unix)]
 fn read(
     mut from: ChildStdout,
@@ -258,7 +263,8 @@ fn read(
     Ok(Ok(bytes))
 }
 
-/// Reads the output of a process to its end, or to more than the limit: on a thread, which ends with the output.
+/// Reads the output of a process until it ends or exceeds the limit. The read runs on a thread that
+/// ends with the output.
 #[cfg(not(unix))]
 fn read(
     from: ChildStdout,
@@ -288,7 +294,7 @@ fn read(
     }
 }
 
-/// A process that is killed, if it still runs, and taken off the system's list when this is dropped.
+/// A running process. Drop kills it if it is still running, and reaps it.
 struct Running(Option<Child>);
 
 impl Running {
@@ -309,7 +315,7 @@ impl Running {
         matches!(self.status(), Ok(Some(_)))
     }
 
-    /// Waits for the exit of a process that has closed its output, so usually is about to.
+    /// Waits for the exit of a process that has closed its output and so usually exits soon.
     fn exit(
         &mut self,
         deadline: Option<Instant>,
@@ -336,7 +342,8 @@ impl Drop for Running {
             return;
         };
         let _ = child.kill();
-        // It is dead at once, unless it hangs in the kernel, on a file system for one: nobody waits for that.
+        // A killed process can hang in the kernel, for example on a file system. A thread reaps it,
+        // so that the caller does not wait.
         let reaper = thread::Builder::new().name("k8s-informer exec".to_owned());
         if let Err(error) = reaper.spawn(move || child.wait()) {
             log::error!("a plugin that was killed can't be waited for: {error}");

@@ -1,5 +1,5 @@
-//! Plugins that are scripts. They are handed to `sh` and not run themselves: a file that was just written can
-//! be busy while another test starts a process.
+//! Tests with shell scripts as plugins. The scripts are passed to `sh`: a file that was just
+//! written can't be executed while another test starts a process ("text file busy").
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,15 +12,15 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Far more than anything here takes.
+/// An upper bound for everything that must happen eventually.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Generous for a loaded machine; usually it is far below a millisecond.
+/// A generous bound for a loaded machine. The usual time is far below a millisecond.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
 const TOKEN: &str = r#"echo '{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","status":{"token":"s3cret"}}'"#;
 
-/// A folder that goes away with the test.
+/// A temporary directory, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -32,7 +32,7 @@ impl Folder {
         Self(path)
     }
 
-    /// How often the script has said `echo >> runs`.
+    /// The number of times the script has executed `echo >> runs`.
     fn runs(&self) -> usize {
         fs::read_to_string(self.0.join("runs"))
             .unwrap_or_default()
@@ -40,7 +40,7 @@ impl Folder {
             .count()
     }
 
-    /// Something that a script can write into; it does not go on before that is read.
+    /// Creates a named pipe. A script that opens it for writing blocks until the test reads it.
     fn pipe(&self, name: &str) {
         assert!(
             Command::new("mkfifo")
@@ -51,7 +51,7 @@ impl Folder {
         );
     }
 
-    /// What the script writes there.
+    /// Reads what the script writes to the pipe.
     fn read(&self, name: &str) -> String {
         let (sender, read) = channel();
         let path = self.0.join(name);
@@ -69,7 +69,7 @@ impl Drop for Folder {
     }
 }
 
-/// A script that runs in a folder.
+/// A plugin that runs a script in the directory.
 fn script(folder: &Folder, text: &str) -> ExecConfig {
     let text = format!("cd '{}'; {text}", folder.0.display());
     ExecConfig::new("sh")
@@ -88,7 +88,7 @@ fn token(plugin: &Plugin) -> Result<String, String> {
     Ok(credential.token.as_ref().unwrap().0.clone())
 }
 
-/// What it says of a script that fails.
+/// The error message of a failing script.
 fn failure(script: &ExecConfig) -> String {
     let error = plugin(script).credential(&Stop::new()).unwrap_err();
     let shown = format!("{error} {error:?}");
@@ -104,7 +104,7 @@ fn wait_until(is_so: impl Fn() -> bool) {
     }
 }
 
-/// A process that was ended and waited for has no entry any more; a zombie has one.
+/// Waits until the process is gone. A zombie still has an entry in `/proc`.
 #[cfg(target_os = "linux")]
 fn wait_until_gone(pid: &str) {
     wait_until(|| !PathBuf::from("/proc").join(pid).exists());
@@ -147,7 +147,7 @@ fn a_token_that_has_expired_is_asked_for_again() {
     at(1001);
     assert_eq!(token(&plugin).unwrap(), "2");
     at(9000);
-    // What has expired when it comes serves who asked, and nobody else.
+    // A credential that is already expired is returned to its caller, but not used again.
     assert_eq!(token(&plugin).unwrap(), "3");
     assert_eq!(token(&plugin).unwrap(), "4");
 }
@@ -233,7 +233,7 @@ fn failure_reaches_all_waiters_and_next_caller_retries() {
     let plugin = plugin(&script(&folder, "echo >> runs; read x < go; exit 1"));
     thread::scope(|scope| {
         let callers: Vec<_> = (0..4).map(|_| scope.spawn(|| token(&plugin))).collect();
-        // All of them have hold of one run: who has it run has two, and the plugin one.
+        // All four callers share one run: each holds a reference, and the plugin holds one.
         wait_until(|| {
             plugin
                 .state
@@ -302,7 +302,7 @@ fn a_plugin_that_hangs_is_killed_at_its_limit() {
 fn what_a_plugin_has_started_does_not_hold_it_past_the_limit() {
     let folder = Folder::new("grandchild");
     folder.pipe("end");
-    // It sleeps until this test opens the pipe.
+    // The background process sleeps until this test opens the pipe.
     let config = script(&folder, &format!("{{ read x < end; }} & {TOKEN}"));
     let error = plugin(&config.time_limit(Duration::from_millis(500)))
         .credential(&Stop::new())
@@ -413,7 +413,7 @@ fn configurations_that_can_not_be_used_are_refused_at_once() {
         nameless,
         "configuration: exec plugin \"aws\": an environment variable has no name"
     );
-    // Refused by the system, and no panic.
+    // The system rejects these commands without a panic.
     for config in [
         ExecConfig::new("sh").env("A\0", "s3cret"),
         ExecConfig::new("sh").args(["s3cret\0"]),
@@ -426,7 +426,7 @@ fn configurations_that_can_not_be_used_are_refused_at_once() {
     }
 }
 
-/// What a script is told, and whether its input is this process's.
+/// The input of a plugin, and whether its standard input is that of this process.
 fn told(folder: &Folder, config: ExecConfig, is_terminal: fn() -> bool) -> Result<Value, String> {
     let host = Host {
         now: Box::new(SystemTime::now),
@@ -516,7 +516,7 @@ fn the_environment_is_merged_and_the_last_value_of_a_name_wins() {
     let seen = fs::read_to_string(folder.0.join("seen")).unwrap();
     let path = std::env::var("PATH").unwrap();
     assert_eq!(seen, format!("2 x=y z {path}\n{{\"kind\""));
-    // The command is looked for where this process would.
+    // The command is looked up in the `PATH` of this process.
     assert_eq!(
         token(&plugin(&script(&folder, TOKEN).env("PATH", "/nowhere"))).unwrap(),
         "s3cret"

@@ -5,14 +5,16 @@ use super::schema::{Cluster, filled, is_set, items};
 use crate::client::config::{Config, ProxyChoice};
 use crate::client::credential_data::Secret;
 
-/// The extension of a cluster that is for the plugin of its user.
+/// The extension of a cluster that holds data for a credential plugin.
 const EXEC_EXTENSION: &str = "client.authentication.k8s.io/exec";
 
 impl Entry<Cluster> {
-    /// How to get there. client-go's `validateClusterInfo` and the first half of `ClientConfig`.
+    /// Sets the proxy and the compression. client-go's `validateClusterInfo` and the first half of
+    /// `ClientConfig`.
     pub(super) fn connection(&self, config: &mut Config) -> Result<(), String> {
         if let Some(url) = filled(&self.value.proxy_url) {
-            // What else it has to be is checked when it is used.
+            // Only the scheme is checked here. The rest of the URL is checked when the client is
+            // created.
             let scheme = url
                 .split_once(':')
                 .map(|(scheme, _)| scheme.to_ascii_lowercase());
@@ -28,7 +30,8 @@ impl Entry<Cluster> {
         Ok(())
     }
 
-    /// Whom to trust there. `renamed` if the URL is not the one that the cluster has.
+    /// Sets the TLS options. `renamed` means that the URL was overridden, so that the cluster's
+    /// `tls-server-name` does not apply.
     pub(super) fn trust(&self, config: &mut Config, renamed: bool) -> Result<(), String> {
         // Destructured so that a new field can't be forgotten.
         let Cluster {
@@ -54,7 +57,7 @@ impl Entry<Cluster> {
         Ok(())
     }
 
-    /// What is configured here for the plugin of the user.
+    /// The cluster's data for the credential plugin of the user.
     pub(super) fn exec_config(&self) -> Option<Value> {
         let extension = items(&self.value.extensions)
             .flatten()

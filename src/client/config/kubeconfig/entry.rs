@@ -7,26 +7,27 @@ use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use super::schema::filled;
 use crate::client::credential_data::PemSource;
 
-/// As Go's, which does not look at the bits that the last character has too many.
+/// Like Go's decoder, this one ignores the unused bits of the last character.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
 );
 
-/// A cluster, a user or a context by its name, and what relative paths in it are relative to.
+/// A named cluster, user or context. Relative paths in it are relative to `folder`.
 pub(super) struct Entry<T> {
     pub(super) name: String,
     pub(super) folder: PathBuf,
     pub(super) value: T,
 }
 
-/// The folder of a kubeconfig, whichever folder this process is in later on.
+/// The directory of a kubeconfig as an absolute path, so that a later change of the working
+/// directory has no effect.
 pub(super) fn folder_of(path: &Path) -> PathBuf {
     absolute(path.parent().unwrap_or_else(|| Path::new("")))
 }
 
 pub(super) fn absolute(folder: &Path) -> PathBuf {
-    // The only one that it can't make of the empty path is the current one.
+    // `std::path::absolute` fails for an empty path, which here means the working directory.
     let folder = if folder.as_os_str().is_empty() {
         Path::new(".")
     } else {
@@ -36,8 +37,8 @@ pub(super) fn absolute(folder: &Path) -> PathBuf {
 }
 
 impl<T> Entry<T> {
-    /// A file that is named in it. As clientcmd does it, `..` goes back in the text of the path, wherever
-    /// links lead.
+    /// Resolves the path of a file that the entry names. As in clientcmd, `..` removes the last
+    /// component of the path text, even if that is a symbolic link.
     pub(super) fn path(&self, file: &str) -> PathBuf {
         let file = Path::new(file);
         if file.is_absolute() {
@@ -54,7 +55,7 @@ impl<T> Entry<T> {
         path
     }
 
-    /// What stands in its field `FIELD-data`, or in the file that its field names.
+    /// The PEM data from the field `FIELD-data`, or from the file that `FIELD` names.
     pub(super) fn pem_source(
         &self,
         owner: &str,
@@ -73,7 +74,7 @@ impl<T> Entry<T> {
             ));
         }
         let what = format!("{field}-data of {owner} {:?}", self.name);
-        // A block scalar has line breaks.
+        // A YAML block scalar contains line breaks.
         let data: Vec<u8> = data
             .bytes()
             .filter(|byte| !matches!(byte, b'\r' | b'\n'))

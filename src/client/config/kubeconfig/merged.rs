@@ -10,11 +10,10 @@ use crate::client::config::Config;
 use crate::client::credential_data::config_error;
 use crate::error::Error;
 
-/// The content of one or several kubeconfigs: the contexts to choose from. client-go's
-/// `clientcmdapi.Config`.
+/// The merged content of one or more kubeconfigs. client-go's `clientcmdapi.Config`.
 ///
-/// Of several files the first one that names a context, a cluster or a user has the say on it, and the first
-/// one that has a `current-context` on that.
+/// If several files define a context, a cluster or a user with the same name, the first definition
+/// is used. The first `current-context` is used as well.
 ///
 /// ```
 /// use k8s_informer::client::Kubeconfig;
@@ -32,7 +31,7 @@ use crate::error::Error;
 /// ```
 #[derive(Default)]
 pub struct Kubeconfig {
-    /// Those that exist.
+    /// The files that exist.
     pub(in crate::client::config) files: Vec<PathBuf>,
     current_context: Option<String>,
     clusters: Vec<Entry<Cluster>>,
@@ -40,9 +39,9 @@ pub struct Kubeconfig {
     contexts: Vec<Entry<Context>>,
 }
 
-/// Why a kubeconfig gives no configuration.
+/// The reason why a kubeconfig does not yield a configuration.
 pub(in crate::client::config) enum Problem {
-    /// Nothing in it says which cluster: another place may know.
+    /// It names no cluster. Another source may do so.
     Empty(String),
     Wrong(String),
 }
@@ -54,12 +53,15 @@ impl From<String> for Problem {
 }
 
 impl Kubeconfig {
-    /// One kubeconfig that is not in a file; relative paths in it are relative to `folder`, which may be
-    /// empty for that of the process. client-go's `clientcmd.Load`.
+    /// Parses one kubeconfig from memory.
+    ///
+    /// Relative paths in it are relative to `folder`. An empty `folder` means the working directory
+    /// of the process. client-go's `clientcmd.Load`.
     ///
     /// # Errors
     ///
-    /// It is no kubeconfig: where in the text, and what was expected there, but never what stands there.
+    /// Returns an error if the text is not a kubeconfig. The message contains the position in the
+    /// text and what was expected there, but never the text itself.
     pub fn parse(text: impl AsRef<[u8]>, folder: impl AsRef<Path>) -> Result<Self, Error> {
         let mut kubeconfig = Self::default();
         parse(text.as_ref())
@@ -68,7 +70,7 @@ impl Kubeconfig {
         Ok(kubeconfig)
     }
 
-    /// Reads and merges; files that are not there are skipped.
+    /// Reads and merges the files. Missing files are skipped.
     pub(in crate::client::config) fn load(files: &[PathBuf]) -> Result<Self, Error> {
         let mut merged = Self::default();
         for path in files {
@@ -84,7 +86,7 @@ impl Kubeconfig {
         Ok(merged)
     }
 
-    /// The context that is used if none is chosen.
+    /// The context that is used by default.
     pub fn current_context(&self) -> Option<&str> {
         self.current_context.as_deref()
     }
@@ -125,13 +127,13 @@ impl Kubeconfig {
         )
     }
 
-    /// The context that is meant, and what it means; also whether it says a namespace. client-go's
-    /// `DirectClientConfig.ClientConfig`.
+    /// Resolves the chosen context. The boolean is whether a namespace is set, by the overrides or
+    /// by the context. client-go's `DirectClientConfig.ClientConfig`.
     pub(in crate::client::config) fn resolve(
         &self,
         overrides: &Overrides,
     ) -> Result<(Config, bool), Problem> {
-        // Destructured so that a new choice can't be forgotten.
+        // Destructured so that a new field can't be forgotten.
         let Overrides {
             context,
             cluster,
@@ -143,7 +145,7 @@ impl Kubeconfig {
         let name = filled(context).or(self.current_context());
         let context = match name {
             Some(name) => Some(&find("context", name, &self.contexts)?.value),
-            // clientcmd's: one without a name is the current one of a file that names none.
+            // As in clientcmd: if no context is chosen, the entry with an empty name is used.
             None => self
                 .contexts
                 .iter()
@@ -152,7 +154,7 @@ impl Kubeconfig {
         };
         let chosen =
             filled(cluster).or_else(|| context.and_then(|context| filled(&context.cluster)));
-        // clientcmd's again: one without a name is that of a context that names none.
+        // As in clientcmd: if no cluster is chosen, the entry with an empty name is used.
         let nameless = || self.clusters.iter().find(|entry| entry.name.is_empty());
         let cluster = match chosen {
             Some(chosen) => match find("cluster", chosen, &self.clusters) {
@@ -166,9 +168,11 @@ impl Kubeconfig {
                 "the context {name:?} names no cluster"
             )));
         }
-        // Before it may be found that nothing names a cluster: who asks for a user does not want another one.
+        // The user is resolved before the missing cluster is reported as `Empty`: the fallback to
+        // the service account must not replace a user that was explicitly chosen.
         let chosen = filled(user).or_else(|| context.and_then(|context| filled(&context.user)));
-        // Without a name it is anonymous, unless there is one without a name.
+        // Without a chosen user, requests are anonymous, unless there is an entry with an empty
+        // name.
         let user = match chosen {
             Some(user) => Some(find("user", user, &self.users)?),
             None => self.users.iter().find(|entry| entry.name.is_empty()),
@@ -211,7 +215,7 @@ impl Kubeconfig {
     }
 }
 
-/// The names, and nothing that could be secret.
+/// Shows only names.
 impl fmt::Debug for Kubeconfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Kubeconfig")
@@ -228,8 +232,9 @@ fn is_https(url: &str) -> bool {
         .is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://"))
 }
 
-/// What of a configuration is for a server without TLS. As in kubectl no secret goes where others can read
-/// it; but what does not leave this machine may.
+/// Returns the configuration to use for a server without TLS. As in kubectl, it has neither
+/// credentials nor certificates, because others could read them on the network. Credentials are
+/// kept if the traffic stays on this machine.
 fn unencrypted(secure: Config, mut plain: Config) -> Config {
     if plain.stays_on_this_machine() {
         plain.token = secure.token;
@@ -255,7 +260,7 @@ fn named<T: Default, V>(
         .map(move |item| split(item.unwrap_or_default()))
 }
 
-/// The entries of one more file.
+/// Adds the entries of one file. Entries that an earlier file defined have precedence.
 fn merge<T: Default>(
     what: &str,
     entries: &mut Vec<Entry<T>>,

@@ -1,4 +1,4 @@
-//! kubeconfig files: how several become one, and what a context in them means as a [`Config`].
+//! Parses kubeconfig files, merges them, and converts a context to a [`Config`].
 
 mod cluster;
 mod entry;

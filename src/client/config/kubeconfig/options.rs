@@ -8,11 +8,11 @@ use crate::client::config::{Config, ServerUrl};
 use crate::client::credential_data::config_error;
 use crate::error::Error;
 
-/// Which kubeconfig, and what of it: kubectl's `--kubeconfig`, `--context`, `--cluster`, `--user`,
+/// Options for loading kubeconfigs: kubectl's `--kubeconfig`, `--context`, `--cluster`, `--user`,
 /// `--namespace` and `--server`. client-go's `ClientConfigLoadingRules` and `ConfigOverrides`.
 ///
-/// What else kubectl can be told on its command line, such as a token or whom to act as, is set on the
-/// [`Config`] that comes of it.
+/// For other settings of kubectl's command line, such as a token or impersonation, use the methods
+/// of the returned [`Config`].
 ///
 /// ```
 /// use k8s_informer::Client;
@@ -45,81 +45,96 @@ pub struct KubeconfigOptions {
 }
 
 impl KubeconfigOptions {
-    /// The files in `$KUBECONFIG`, or else `~/.kube/config`, and of them the current context.
+    /// Returns the default options: the files in `$KUBECONFIG`, or else `~/.kube/config`, with the
+    /// current context.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// This file instead, which has to be there: kubectl's `--kubeconfig`.
+    /// Reads this file instead: kubectl's `--kubeconfig`. The file must exist.
     pub fn path(mut self, path: impl Into<PathBuf>) -> Self {
         self.files = Files::One(path.into());
         self
     }
 
-    /// These files instead, merged as if they stood in `$KUBECONFIG`: any of them may be missing.
+    /// Reads and merges these files instead, as if they were listed in `$KUBECONFIG`. Files that do
+    /// not exist are skipped.
     pub fn paths<P: Into<PathBuf>>(mut self, paths: impl IntoIterator<Item = P>) -> Self {
         self.files = Files::Several(paths.into_iter().map(Into::into).collect());
         self
     }
 
-    /// This context instead of the current one.
+    /// Uses this context instead of the current one.
     pub fn context(mut self, name: impl Into<String>) -> Self {
         self.overrides.context = Some(name.into());
         self
     }
 
-    /// This cluster instead of the context's.
+    /// Uses this cluster instead of the context's cluster.
     pub fn cluster(mut self, name: impl Into<String>) -> Self {
         self.overrides.cluster = Some(name.into());
         self
     }
 
-    /// This user instead of the context's.
+    /// Uses this user instead of the context's user.
     pub fn user(mut self, name: impl Into<String>) -> Self {
         self.overrides.user = Some(name.into());
         self
     }
 
-    /// This namespace instead of the context's.
+    /// Uses this namespace instead of the context's namespace.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.overrides.namespace = Some(namespace.into());
         self
     }
 
-    /// This URL instead of the cluster's, and instead of its `tls-server-name` the host of this URL. A client
-    /// for a server alone needs no kubeconfig at all: see [`Config::new`].
+    /// Uses this URL instead of the cluster's URL.
+    ///
+    /// The cluster's `tls-server-name` is then ignored, and the certificate must match the host of
+    /// this URL. If you only need a server URL, you need no kubeconfig: see [`Config::new`].
     pub fn server(mut self, url: impl Into<String>) -> Self {
         self.overrides.server = Some(ServerUrl(url.into()));
         self
     }
 
-    /// Reads the files and says what the context means.
+    /// Loads the files and resolves the context.
     ///
-    /// Where these say nothing of any cluster, and no [`path`](Self::path) was given, the service account of
-    /// the pod is taken, if this runs in one. In a pod a context that names no namespace means that of the
-    /// pod. Certificates and token files are read later, by [`Client::new`](crate::Client::new).
+    /// If the files name no cluster and no [`path`](Self::path) is set, the service account of the
+    /// pod is used, if this process runs in a pod. If the context has no namespace and this process
+    /// runs in a pod, the namespace of the pod is used. Certificates and token files are read
+    /// later, by [`Client::new`](crate::Client::new).
     ///
-    /// As in kubectl, credentials and certificates are not used for a server that is not `https`; here they
-    /// may be, but for certificates, if it is on this machine and there is no `proxy-url`.
+    /// As in kubectl, credentials and certificates are not used for a server that is not `https`.
+    /// There is one exception: credentials (but not certificates) are used if the server is on this
+    /// machine and there is no `proxy-url`.
     ///
-    /// A kubeconfig names programs to run and files to read: load only those that you trust as your own.
+    /// A kubeconfig can name programs to run and files to read. Load only kubeconfigs that you
+    /// trust.
     ///
     /// # Errors
     ///
-    /// [`Error::is_config`]: a file can't be read or is no kubeconfig; there is no such context, cluster or
-    /// user; they contradict themselves, or ask for what is not supported; or there is nothing at all, with
-    /// every place that was looked at. It says which, and no secret.
+    /// Returns an error ([`Error::is_config`]) in these cases:
+    ///
+    /// - A file can't be read or is not a kubeconfig.
+    /// - The context, cluster or user does not exist.
+    /// - The settings contradict each other, or use a feature that is not supported.
+    /// - There is no configuration at all. The message lists every place that was searched.
+    ///
+    /// The message describes the cause and contains no secrets.
     pub fn load(&self) -> Result<Config, Error> {
         self.load_from(&Environment::of_this_process())
     }
 
-    /// The same for a kubeconfig that is not in a file, such as one in a Secret; relative paths in it are
-    /// relative to `folder`, which may be empty for that of the process. Files that were set are not read,
-    /// and no other place is looked at. client-go's `clientcmd.RESTConfigFromKubeConfig`.
+    /// Resolves the context of a kubeconfig in memory, such as one from a Secret.
+    ///
+    /// Relative paths in it are relative to `folder`. An empty `folder` means the working directory
+    /// of the process. Files that were set with [`path`](Self::path) or [`paths`](Self::paths) are
+    /// not read, and there is no fallback to the service account. client-go's
+    /// `clientcmd.RESTConfigFromKubeConfig`.
     ///
     /// # Errors
     ///
-    /// As [`load`](Self::load).
+    /// The same as for [`load`](Self::load).
     ///
     /// ```
     /// use k8s_informer::Client;
@@ -147,11 +162,12 @@ impl KubeconfigOptions {
         }
     }
 
-    /// Reads the files: to list the contexts that there are. Files that are missing are none.
+    /// Reads and merges the files without resolving a context, for example to list the contexts.
+    /// Files that do not exist are skipped.
     ///
     /// # Errors
     ///
-    /// [`Error::is_config`]: a file can't be read or is no kubeconfig.
+    /// Returns an error ([`Error::is_config`]) if a file can't be read or is not a kubeconfig.
     pub fn read(&self) -> Result<Kubeconfig, Error> {
         Kubeconfig::load(&self.files.paths(&Environment::of_this_process()).1)
     }

@@ -3,20 +3,20 @@ use std::path::PathBuf;
 use crate::client::config::ServerUrl;
 use crate::client::config::environment::Environment;
 
-/// Which kubeconfigs are read. client-go's `ClientConfigLoadingRules`.
+/// The kubeconfig files to read. client-go's `ClientConfigLoadingRules`.
 #[derive(Clone, Debug, Default)]
 pub(in crate::client::config) enum Files {
-    /// Those that the environment names.
+    /// The default files: see [`Environment::kubeconfig_files`].
     #[default]
     Usual,
-    /// One that has to be there.
+    /// One file, which must exist.
     One(PathBuf),
-    /// Several, of which any may be missing.
+    /// Several files, which may be missing.
     Several(Vec<PathBuf>),
 }
 
 impl Files {
-    /// Their paths, and what messages call all of them.
+    /// Returns the name of the source for messages, and the paths.
     pub(in crate::client::config) fn paths(
         &self,
         environment: &Environment,
@@ -29,7 +29,7 @@ impl Files {
     }
 }
 
-/// What is used instead of what the kubeconfigs say. client-go's `ConfigOverrides`.
+/// Values that override those of the kubeconfigs. client-go's `ConfigOverrides`.
 #[derive(Clone, Debug, Default)]
 pub(in crate::client::config) struct Overrides {
     pub(super) context: Option<String>,

@@ -9,10 +9,10 @@ use serde::de::DeserializeOwned;
 
 use super::schema::File;
 
-/// The largest kubeconfig that is read: room for a thousand clusters, each with its certificates in it.
+/// The maximum size of a kubeconfig, enough for a thousand clusters with inline certificates.
 pub(super) const MAX_SIZE: usize = 8 << 20;
 
-/// The bytes of a file; `None` if there is none.
+/// Reads a file. Returns `None` if it does not exist.
 pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, String> {
     let file = match OpenFile::open(path) {
         Ok(file) => file,
@@ -20,14 +20,15 @@ pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, String> {
         Err(error) => return Err(error.to_string()),
     };
     let mut bytes = Vec::new();
-    // One more than allowed, so that what is too large shows; and no endless file is read to its end.
+    // Reads one byte more than allowed: `parse` then detects a file that is too large, and an
+    // endless file is not read to its end.
     file.take(MAX_SIZE as u64 + 1)
         .read_to_end(&mut bytes)
         .map_err(|error| error.to_string())?;
     Ok(Some(bytes))
 }
 
-/// Parses it; `None` if it is empty.
+/// Parses a kubeconfig. Returns `None` if it is empty.
 pub(super) fn parse(bytes: &[u8]) -> Result<Option<File>, String> {
     if bytes.len() > MAX_SIZE {
         return Err(format!(
@@ -36,7 +37,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<File>, String> {
         ));
     }
     let text = decode(bytes)?;
-    // The mark of a next document that does not come.
+    // A trailing document separator without a second document.
     let text = text.trim_end();
     let text = text.strip_suffix("\n---").unwrap_or(text);
     if text.trim().is_empty() {
@@ -45,8 +46,8 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<File>, String> {
     yaml(text)
 }
 
-/// UTF-8, or the UTF-16 that a redirection in PowerShell writes; either with a byte order mark, which UTF-16
-/// must have.
+/// Decodes UTF-8, with or without a byte order mark, or UTF-16 with one, which redirections in
+/// PowerShell write.
 fn decode(bytes: &[u8]) -> Result<Cow<'_, str>, String> {
     let units = |unit: fn([u8; 2]) -> u16| {
         let (units, odd) = bytes.as_chunks::<2>();
@@ -70,12 +71,14 @@ fn decode(bytes: &[u8]) -> Result<Cow<'_, str>, String> {
     }
 }
 
-/// YAML 1.2, so JSON as well. The parser's messages can quote a value, and with snippets they quote lines: a
-/// token must not come out, so only what was expected and the place are told.
+/// Parses YAML 1.2, which includes JSON.
+///
+/// The parser's own messages can quote values and, with snippets, whole lines, and so leak a token.
+/// Therefore the error contains only what was expected and the position.
 fn yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     let options = serde_saphyr::options! {
         with_snippet: false,
-        // As in kubectl, what reads as a number or a boolean is no string: `token: 0123` is a mistake.
+        // As in kubectl, an unquoted number or boolean is not a string: `token: 0123` is an error.
         no_schema: true,
     };
     serde_saphyr::from_str_with_options(text, options).map_err(|error| {

@@ -1,5 +1,5 @@
-//! The form of a kubeconfig. Keys that are not named here are ignored, as kubectl does; `null` is the same as
-//! absent, and so is, for a text, nothing at all.
+//! The structure of a kubeconfig. As in kubectl, unknown keys are ignored. `null` and empty strings
+//! count as absent.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +21,7 @@ pub(super) struct File {
     pub(super) contexts: List<NamedContext>,
 }
 
-/// Where even an item may be `null`.
+/// A list whose items can be `null`.
 pub(super) type List<T> = Option<Vec<Option<T>>>;
 
 #[derive(Default, Deserialize)]
@@ -120,7 +120,7 @@ pub(super) struct Context {
     pub(super) namespace: Option<String>,
 }
 
-/// A boolean, which a text that looks like one is not.
+/// A boolean. A string such as `"true"` is an error.
 pub(super) struct Flag(bool);
 
 impl<'de> Deserialize<'de> for Flag {
@@ -141,22 +141,22 @@ impl<'de> Deserialize<'de> for Flag {
     }
 }
 
-/// Whether it is there, and set.
+/// Whether the flag is present and true.
 pub(super) fn is_set(flag: &Option<Flag>) -> bool {
     flag.as_ref().is_some_and(|flag| flag.0)
 }
 
-/// The text, if there is any.
+/// The string, unless it is absent or empty.
 pub(super) fn filled(text: &Option<String>) -> Option<&str> {
     text.as_deref().filter(|text| !text.is_empty())
 }
 
-/// What is in a list, whether it is there or not.
+/// The items of a list, which may be absent.
 pub(super) fn items<T>(list: &List<T>) -> impl Iterator<Item = Option<&T>> {
     list.iter().flatten().map(Option::as_ref)
 }
 
-/// The texts of a list. One that is `null` is empty.
+/// The strings of a list. A `null` item is an empty string.
 pub(super) fn texts(list: &List<String>) -> impl Iterator<Item = &str> {
     items(list).map(|text| text.map_or("", String::as_str))
 }

@@ -1,5 +1,3 @@
-//! What a context means, and what is refused.
-
 use std::path::Path;
 
 use serde_json::json;
@@ -14,7 +12,7 @@ contexts: [{name: here, context: {cluster: c, user: u, namespace: team}}]
 clusters: [{name: c, cluster: {server: 'https://api:6443'}}]
 ";
 
-/// As if it stood in `/home/config`.
+/// Loads `text` as if it were the file `/home/config`.
 fn one(text: &str) -> Result<Config, String> {
     with(&KubeconfigOptions::new(), text)
 }
@@ -102,7 +100,7 @@ users:
         meant(options().context("b").namespace("o").server("https://x")),
         is("https://x", "token-of-b", "o")
     );
-    // Nothing is as good as not set.
+    // Empty counts as not set.
     assert_eq!(
         meant(
             options()
@@ -229,7 +227,7 @@ fn kubeconfig_certificate_is_given_once_paths_are_relative() {
             .is_none(),
         "alone it says nothing"
     );
-    // As Go reads it: with line breaks, and whatever the last bits are.
+    // As in Go: line breaks and the unused bits at the end are ignored.
     let config =
         with_user("{client-certificate-data: \"a2\\n\\r\\nV5\", client-key-data: YR==}").unwrap();
     assert_eq!(
@@ -479,9 +477,9 @@ fn kubeconfig_no_credentials_leave_this_machine_without_tls() {
         "http://127.0.0.1.example.com",
         "http://localhost@example.com",
         "http://0.0.0.0",
-        // A proxy of the environment is not passed by for it.
+        // This spelling does not bypass the environment's proxy.
         "http://LOCALHOST",
-        // Here the proxy says which machine it is.
+        // The proxy resolves this address on its own machine.
         "http://127.0.0.1:8080', proxy-url: 'http://proxy:3128",
         "http://localhost', proxy-url: 'socks5://proxy",
     ] {
@@ -537,7 +535,8 @@ fn the_namespace_of_a_pod_is_that_of_a_context_without_one() {
         is("https://api:6443", "downward")
     );
 
-    // Where no file says which cluster, it is that of the pod; not so if a file or a context is asked for.
+    // If no file names a cluster, the pod's service account is used, unless a file or a context is
+    // chosen.
     std::fs::write(&path, MINIMAL.replace("current-context: here", "")).unwrap();
     let several = || KubeconfigOptions::new().paths([&path, &folder.join("missing")]);
     assert_eq!(
@@ -612,7 +611,7 @@ fn what_kubectl_accepts_is_accepted() {
     let with_nulls = format!("{MINIMAL}users: [null, {{}}, {{name: u, user: null}}]");
     assert!(one(&with_nulls).is_err(), "two without a name");
     assert!(one(&with_nulls.replace(", {}", "")).is_ok());
-    // A context without a name is the current one, if none is.
+    // A context with an empty name is the default if there is no current context.
     let nameless = MINIMAL
         .replace("name: here,", "")
         .replace("current-context: here", "")

@@ -6,8 +6,8 @@ use crate::client::config::{Config, ExecConfig, IdToken, Impersonation, Interact
 use crate::client::credential_data::Secret;
 
 impl Entry<User> {
-    /// How the user authenticates; `cluster` is what the cluster tells the user's plugin. client-go's
-    /// `validateAuthInfo` and `getUserIdentificationPartialConfig`.
+    /// Sets the credentials of the user. `cluster` is the cluster's data for the credential plugin.
+    /// client-go's `validateAuthInfo` and `getUserIdentificationPartialConfig`.
     pub(super) fn authenticate(
         &self,
         config: &mut Config,
@@ -44,7 +44,7 @@ impl Entry<User> {
             client_certificate_data,
             client_certificate,
         )?;
-        // As in kubectl, a key alone says nothing.
+        // As in kubectl, a key without a certificate is ignored.
         if config.client_certificate.is_some() {
             config.client_key =
                 self.pem_source("user", "client-key", client_key_data, client_key)?;
@@ -73,7 +73,6 @@ impl Entry<User> {
         Ok(())
     }
 
-    /// Whom the user acts as.
     pub(super) fn impersonation(&self) -> Result<Option<Impersonation>, String> {
         let User {
             impersonate,
@@ -141,7 +140,7 @@ impl Entry<User> {
                 ));
             }
         };
-        // Only a name without a separator is looked for in PATH.
+        // Only a name without a separator is looked up in `PATH`.
         let command = match command.contains(std::path::MAIN_SEPARATOR) {
             true => self.path(command),
             false => command.into(),

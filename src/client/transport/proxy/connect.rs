@@ -8,10 +8,10 @@ use ureq::http::StatusCode;
 
 use super::User;
 
-/// The largest head of an answer.
+/// The maximum size of a response head.
 const HEAD_LIMIT: usize = 16 * 1024;
 
-/// Asks for a tunnel to `host`, which has brackets if it is an IPv6 address.
+/// Requests a tunnel to `host`. An IPv6 address has brackets.
 pub(super) fn open(
     way: &mut (impl Read + Write),
     host: &str,
@@ -30,7 +30,7 @@ pub(super) fn open(
     way.write_all(request.as_bytes())?;
 
     let head = read_head(way)?;
-    // Only 200, as in Go; what a refusal says besides is the proxy's, and not repeated.
+    // Accepts only 200, as Go does. The error does not repeat other text of the proxy's response.
     match status(&head) {
         None => Err(io::Error::other("it does not answer in HTTP")),
         Some(200) => Ok(()),
@@ -51,7 +51,8 @@ pub(super) fn open(
     }
 }
 
-/// Byte by byte, as what comes after the head is not ours; the transport below has a buffer.
+/// Reads byte by byte, because the bytes after the head belong to the tunnel. The transport below
+/// is buffered.
 fn read_head(way: &mut impl Read) -> io::Result<Vec<u8>> {
     const START: &[u8] = b"HTTP/1.";
     let mut head = Vec::new();
@@ -59,7 +60,7 @@ fn read_head(way: &mut impl Read) -> io::Result<Vec<u8>> {
         let mut byte = [0];
         way.read_exact(&mut byte)?;
         head.extend(byte);
-        // The end of something else need not be waited for.
+        // Stops early if the response is not HTTP.
         let is_other = !START
             .iter()
             .zip(&head)

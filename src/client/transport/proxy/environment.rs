@@ -1,5 +1,5 @@
-//! Which proxy the environment names for a server: `golang.org/x/net/http/httpproxy`, but for names in other
-//! letters than ASCII.
+//! Finds the proxy for a server in the environment, as `golang.org/x/net/http/httpproxy` does,
+//! except for host names that are not ASCII.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,14 +11,17 @@ use crate::client::transport::authority::{host_and_port, without_brackets};
 use crate::error::Error;
 
 impl Proxy {
-    /// By `HTTPS_PROXY` or `HTTP_PROXY`, whichever is for the server's scheme, unless `NO_PROXY` says
-    /// otherwise; the names in small letters count where those in capitals are not there or empty. `variable`
-    /// reads one of them.
+    /// Returns the proxy from `HTTPS_PROXY` or `HTTP_PROXY`, depending on the server's scheme,
+    /// unless `NO_PROXY` matches the server.
+    ///
+    /// A lower-case variable is used if the upper-case one is not set or is empty. `variable` reads
+    /// a variable.
     ///
     /// # Errors
     ///
-    /// The URL of the proxy that would be used can't be (see [`Proxy::parse`]), which Go ignores; or it is
-    /// `HTTP_PROXY` in a CGI program, where it may come from a client.
+    /// Returns an error if the URL of the proxy can't be used (see [`Proxy::parse`]). Go ignores
+    /// such a URL. Also returns an error if `HTTP_PROXY` is set in a CGI program, where the
+    /// variable may come from an HTTP client.
     pub(in crate::client) fn from_environment(
         server: &Uri,
         variable: impl Fn(&str) -> Option<String>,
@@ -50,7 +53,7 @@ impl Proxy {
     }
 }
 
-/// Whether a server is reached through a proxy; `except` is the value of `NO_PROXY`.
+/// Whether the server is reached through a proxy. `except` is the value of `NO_PROXY`.
 fn uses_proxy(server: &Uri, except: &str) -> bool {
     let (host, port) = host_and_port(server);
     let host = without_brackets(host);
@@ -86,7 +89,7 @@ fn matches_address(entry: &str, address: IpAddr, port: &str) -> bool {
         && (wanted.is_empty() || wanted == port)
 }
 
-/// `foo.com` and what ends in `.foo.com`; only the latter for `.foo.com` and `*.foo.com`.
+/// `foo.com` matches itself and its subdomains. `.foo.com` and `*.foo.com` match only subdomains.
 fn matches_name(entry: &str, host: &str, port: &str) -> bool {
     let (domain, wanted) = split_host_port(entry).unwrap_or((entry, ""));
     if domain.is_empty() || cidr(entry).is_some() || domain.parse::<IpAddr>().is_ok() {
@@ -105,7 +108,8 @@ fn matches_name(entry: &str, host: &str, port: &str) -> bool {
     matches && (wanted.is_empty() || wanted == port)
 }
 
-/// Address and length of the prefix. As Go's, an IPv4 address may be written as an IPv6 one.
+/// Parses an address and a prefix length. As in Go, an IPv4 address can be written as an IPv6
+/// address.
 fn cidr(entry: &str) -> Option<(IpAddr, u32)> {
     let (address, bits) = entry.split_once('/')?;
     let address: IpAddr = address.parse().ok()?;
@@ -124,7 +128,7 @@ fn cidr(entry: &str) -> Option<(IpAddr, u32)> {
 }
 
 fn contains(network: IpAddr, bits: u32, address: IpAddr) -> bool {
-    // A shift by all bits leaves none to differ.
+    // A shift by all bits leaves no difference.
     match (network, address) {
         (IpAddr::V4(network), IpAddr::V4(address)) => {
             let differ = Ipv4Addr::to_bits(network) ^ Ipv4Addr::to_bits(address);
@@ -138,7 +142,7 @@ fn contains(network: IpAddr, bits: u32, address: IpAddr) -> bool {
     }
 }
 
-/// Go's `net.SplitHostPort`; the port may be anything.
+/// Go's `net.SplitHostPort`. The port is not validated.
 fn split_host_port(text: &str) -> Option<(&str, &str)> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
@@ -155,7 +159,7 @@ fn split_host_port(text: &str) -> Option<(&str, &str)> {
 mod tests {
     use super::*;
 
-    /// What these variables, `NAME=value`, make of a server's URL; `direct` for none.
+    /// The proxy for a server's URL with these variables (`NAME=value`), or `direct`.
     fn proxy(variables: &[&str], server: &str) -> Result<String, Error> {
         let variable = |name: &str| {
             let value = |line: &&str| Some(line.strip_prefix(name)?.strip_prefix('=')?.to_owned());
@@ -167,8 +171,8 @@ mod tests {
 
     const HTTP: &str = "http://example.com";
 
-    /// The table of httpproxy's `TestProxyForURL`, but for its schemes `foo` and `ftp` and names that are not
-    /// ASCII. Ports are always shown here.
+    /// The table of httpproxy's `TestProxyForURL`, without its schemes `foo` and `ftp` and without
+    /// names that are not ASCII. The port is always shown here.
     #[test]
     fn the_table_of_go() {
         for (variables, server, expected) in [
@@ -391,7 +395,7 @@ mod tests {
             ("[fd00::1]", "https://[fd00::1]", true),
             ("[fd00::1]:443", "https://[fd00::1]", false),
             ("[fd00::1", "https://[fd00::1]", true),
-            // The port stands for nothing, and the capital is not localhost: as in Go.
+            // As in Go, the port is ignored, and only the lower-case spelling is localhost.
             ("", "https://LOCALHOST", true),
             ("", "https://localhost:6443", false),
         ] {
@@ -439,7 +443,7 @@ mod tests {
             assert!(error.to_string().contains(expected), "{error}");
             assert!(!format!("{error:?}").contains("s3cret"), "{error:?}");
         }
-        // One that is not needed is not looked at.
+        // A URL that is not needed is not validated.
         assert_eq!(
             proxy(&["HTTPS_PROXY=foo://host", "NO_PROXY=api"], "https://api").unwrap(),
             "direct"

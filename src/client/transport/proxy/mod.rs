@@ -1,4 +1,4 @@
-//! Proxies: a tunnel to the server by HTTP CONNECT or SOCKS5, over sockets that a stop can end.
+//! Proxies: a tunnel to the server with HTTP CONNECT or SOCKS5, over sockets that a stop can end.
 
 mod connect;
 mod environment;
@@ -20,15 +20,15 @@ use super::tls_transport::{Route, adapter, handshake};
 use crate::client::credential_data::Pem;
 use crate::error::{Error, ErrorKind};
 
-/// A proxy by its URL. Neither `Debug` nor `Display` shows user and password.
+/// A proxy from its URL. `Debug` and `Display` hide the user and the password.
 #[derive(Clone)]
 pub(in crate::client) struct Proxy {
     scheme: Scheme,
-    /// As in a URL: an IPv6 address has brackets.
+    /// As in a URL, with brackets around an IPv6 address.
     host: String,
     port: u16,
     user: Option<User>,
-    /// For its own TLS, which comes before the tunnel.
+    /// The settings for TLS with the proxy, which comes before the tunnel.
     tls: Option<Arc<Tls>>,
 }
 
@@ -36,12 +36,12 @@ pub(in crate::client) struct Proxy {
 enum Scheme {
     Http,
     Https,
-    /// The proxy resolves names, under either scheme, as in Go.
+    /// As in Go, the proxy resolves names for both schemes.
     Socks5,
     Socks5h,
 }
 
-/// Bytes, as an escape in a URL may be any.
+/// Bytes, because a percent escape in a URL can be any byte.
 #[derive(Clone, PartialEq, Eq)]
 struct User {
     name: Vec<u8>,
@@ -49,8 +49,9 @@ struct User {
 }
 
 impl Proxy {
-    /// With what an `https` proxy needs: its certificate is for its own name, signed by an authority of the
-    /// system or the configured one. The client certificate is for the server alone.
+    /// Adds the TLS settings of an `https` proxy. Its certificate must match its own name and be
+    /// signed by an authority of the system or the configured one. The client certificate is only
+    /// for the server.
     pub(in crate::client) fn secured(
         &self,
         insecure: bool,
@@ -70,13 +71,13 @@ impl Proxy {
         self.scheme == Scheme::Https
     }
 
-    /// Host and port to connect to.
+    /// The host and port to connect to.
     pub(super) fn host_and_port(&self) -> (&str, u16) {
         (&self.host, self.port)
     }
 
-    /// The error of a connection that did not get past the proxy, in words that name it. Carried as one of
-    /// ours, which `error::from_io` takes out again.
+    /// Converts an error before the tunnel is open to a message that names the proxy. The result
+    /// wraps our own error type, which `error::from_io` unwraps again.
     pub(super) fn proxy_error(&self, error: ureq::Error) -> ureq::Error {
         let kind = match error {
             ureq::Error::Timeout(ureq::Timeout::Resolve) => ErrorKind::Timeout(format!(
@@ -110,12 +111,12 @@ impl Proxy {
         io::Error::other(Error::new(kind)).into()
     }
 
-    /// The error of a connection that did not get through the tunnel.
+    /// Converts an error of a connection inside the tunnel.
     pub(super) fn tunnel_error(&self, error: ureq::Error) -> ureq::Error {
         io::Error::other(from_ureq(error).context(format!("through the proxy {self}"))).into()
     }
 
-    /// Blocks until the tunnel is there.
+    /// Opens the tunnel. Blocks until it is open.
     pub(super) fn tunnel(
         &self,
         socket: TcpTransport,
@@ -144,7 +145,7 @@ impl Proxy {
             }
         }
         let mut way = way.into_inner();
-        // The server does not speak before it is spoken to.
+        // The server does not send before the client does, so there must be no input yet.
         match way.buffers().input() {
             [] => Ok(way),
             _ => Err(io::Error::other("it said more than its answer").into()),

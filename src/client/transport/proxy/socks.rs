@@ -1,4 +1,5 @@
-//! SOCKS5: RFC 1928, with users and passwords of RFC 1929. `golang.org/x/net/internal/socks`.
+//! SOCKS5: RFC 1928, with the user and password authentication of RFC 1929.
+//! `golang.org/x/net/internal/socks`.
 
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
@@ -15,8 +16,7 @@ const IPV4: u8 = 1;
 const NAME: u8 = 3;
 const IPV6: u8 = 4;
 
-/// Asks for a tunnel to `host`, which has brackets if it is an IPv6 address. Names are the proxy's to
-/// resolve.
+/// Requests a tunnel to `host`. An IPv6 address has brackets. The proxy resolves names.
 pub(super) fn open(
     way: &mut (impl Read + Write),
     host: &str,
@@ -60,7 +60,7 @@ pub(super) fn open(
     if reserved != 0 {
         return Err(io::Error::other("it does not answer in SOCKS5"));
     }
-    // The address that it speaks to the server from, and a port: of no use.
+    // Skips the proxy's outgoing address and port.
     let length = match kind {
         IPV4 => 4,
         IPV6 => 16,

@@ -1,5 +1,5 @@
-//! URLs of proxies. Go is read here: `url.Parse`, clientcmd's `parseProxyURL` for those that a configuration
-//! names, and httpproxy's `parseProxy` for those of the environment.
+//! Parses the URLs of proxies, following Go: `url.Parse`, clientcmd's `parseProxyURL` for URLs in a
+//! configuration, and httpproxy's `parseProxy` for URLs in the environment.
 
 use super::{Proxy, Scheme, User};
 use crate::client::credential_data::config_error;
@@ -31,12 +31,14 @@ impl Scheme {
 }
 
 impl Proxy {
-    /// A URL of a configuration, `scheme://[user[:password]@]host[:port]`: as in kubectl, the scheme must be
-    /// there. What comes behind the port has no meaning. User and password are percent-decoded.
+    /// Parses a URL from a configuration: `scheme://[user[:password]@]host[:port]`.
+    ///
+    /// As in kubectl, the scheme is required. Anything after the port is ignored. The user and the
+    /// password are percent-decoded.
     ///
     /// # Errors
     ///
-    /// What is wrong with it; never its user or password.
+    /// Returns a description of the problem without the user and the password.
     pub(in crate::client) fn parse(url: &str) -> Result<Self, Error> {
         let Some((scheme, rest)) = split(url) else {
             return Err(config_error(
@@ -49,7 +51,7 @@ impl Proxy {
             ))
         })?;
         let authority = authority(rest);
-        // The last one: one in a password should have been escaped, but Go takes it.
+        // Splits at the last `@`: a password should escape its `@`, but Go accepts it unescaped.
         let (user, place) = match authority.rsplit_once('@') {
             Some((user, place)) => (Some(user), place),
             None => (None, authority),
@@ -63,7 +65,8 @@ impl Proxy {
                 ));
             }
         };
-        // A password with a / in it ends up in the place of host and port: not shown.
+        // The message does not show the host and port, because they can be a part of a password
+        // that contains a `/`.
         let (host, port) = host_and_port(place)
             .ok_or_else(|| config_error("the proxy's URL names no host, or no port that is one"))?;
         let is_socks = matches!(scheme, Scheme::Socks5 | Scheme::Socks5h);
@@ -83,11 +86,11 @@ impl Proxy {
         })
     }
 
-    /// A value of the environment, where a scheme may be missing: it is `http` then.
+    /// Parses a value from the environment. The default scheme is `http`.
     ///
     /// # Errors
     ///
-    /// As [`Proxy::parse`].
+    /// The same as for [`Proxy::parse`].
     pub(super) fn parse_lenient(value: &str) -> Result<Self, Error> {
         match split(value) {
             Some(_) => Self::parse(value),
@@ -96,7 +99,7 @@ impl Proxy {
     }
 }
 
-/// The scheme and what comes after `://`.
+/// Splits the URL into the scheme and the part after `://`.
 fn split(url: &str) -> Option<(&str, &str)> {
     let (scheme, rest) = url.split_once("://")?;
     let is_scheme = scheme.starts_with(|first: char| first.is_ascii_alphabetic())
@@ -106,7 +109,7 @@ fn split(url: &str) -> Option<(&str, &str)> {
     is_scheme.then_some((scheme, rest))
 }
 
-/// Up to the path, the query or the fragment.
+/// The part before the path, the query or the fragment.
 fn authority(rest: &str) -> &str {
     rest.split(['/', '?', '#']).next().unwrap_or_default()
 }
@@ -117,7 +120,7 @@ fn host_and_port(place: &str) -> Option<(String, Option<u16>)> {
         .and_then(|rest| rest.split_once(']'))
     {
         Some((address, port)) => {
-            // The % in front of a zone is escaped.
+            // The `%` before a zone is percent-encoded.
             let address = address.replacen("%25", "%", 1);
             let (bare, _zone) = address.split_once('%').unwrap_or((&address, ""));
             bare.parse::<std::net::Ipv6Addr>().ok()?;
@@ -130,7 +133,7 @@ fn host_and_port(place: &str) -> Option<(String, Option<u16>)> {
         }
     };
     let port = match port.strip_prefix(':') {
-        // A colon without a port is nothing, as in Go.
+        // As in Go, a colon without a port is ignored.
         Some("") => None,
         Some(port) if port.bytes().all(|byte| byte.is_ascii_digit()) => {
             Some(port.parse().ok().filter(|port| *port != 0)?)
@@ -151,7 +154,7 @@ impl User {
     }
 }
 
-/// Without its % escapes. A plus is one.
+/// Decodes the percent escapes. A plus sign is not an escape.
 fn percent_decoded(text: &str) -> Option<Vec<u8>> {
     let mut bytes = text.bytes();
     let mut percent_decoded = Vec::with_capacity(text.len());
@@ -253,7 +256,7 @@ mod tests {
             assert!(text.contains(expected), "{url}: {text}");
             assert!(!text.contains("s3cret"), "{text}");
         }
-        // A / in a password ends the host, and the rest could be one.
+        // A `/` in a password ends the authority, so the part before it could be taken for a host.
         let error = Proxy::parse("http://me:s3cret/s3cret@proxy:3128")
             .unwrap_err()
             .to_string();

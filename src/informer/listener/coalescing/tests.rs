@@ -1,5 +1,6 @@
-//! The algebra of [`HandlerBuffer::Coalescing`](crate::handler::HandlerBuffer::Coalescing): line by line, and as
-//! properties of any sequence of events with reads at any points. Objects are versions.
+//! Tests of the merge rules of
+//! [`HandlerBuffer::Coalescing`](crate::handler::HandlerBuffer::Coalescing): each rule alone, and
+//! properties of random sequences of events and reads. Objects are versions.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, mpsc};
@@ -50,7 +51,8 @@ fn of(key: &str, event: Notification<u32>) -> KeyedNotification<u32> {
     }
 }
 
-/// `+3`, `initial +3`, `1>2`, `-3`, `gone 3`, `-3 after 1` if updates of 1 were merged into it.
+/// Formats as `+3`, `initial +3`, `1>2`, `-3`, `gone 3`, or `-3 after 1` for a deletion with merged
+/// updates.
 fn text(event: &Notification<u32>) -> String {
     match event {
         Notification::Added {
@@ -78,7 +80,8 @@ fn text(event: &Notification<u32>) -> String {
     }
 }
 
-/// What becomes of these, all of one object; how many events fewer that is, and how many initial adds.
+/// Writes the events of one object. Returns the events that remain, the number of removed events,
+/// and the number of initial adds among the removed ones.
 fn become_of(events: impl IntoIterator<Item = Notification<u32>>) -> (String, usize, usize) {
     let mut coalescing = Coalescing::default();
     let (mut fewer, mut initial, mut came) = (0, 0, 0);
@@ -119,7 +122,7 @@ fn two_updates_merge_into_one_from_oldest_to_newest() {
         become_of([update(1, 2), update(2, 3), update(3, 4)]),
         ("1>4".into(), 2, 0)
     );
-    // A resync, which tells the same once more, is no more than any other.
+    // A resync, which repeats a state, merges like any other update.
     assert_eq!(
         become_of([update(1, 2), update(2, 2)]),
         ("1>2".into(), 1, 0)
@@ -195,7 +198,7 @@ fn contradictory_events_merge_to_last_state_and_count() {
     assert_eq!(become_of([add(1), initial(2)]), ("initial +2".into(), 1, 0));
     assert_eq!(become_of([update(1, 2), initial(3)]), ("1>3".into(), 1, 1));
     assert_eq!(become_of([delete(1), delete(2)]), ("-1".into(), 1, 0));
-    // D4: the one that knows more.
+    // The deletion with a known final state wins (D4).
     assert_eq!(become_of([gone(1), delete(2)]), ("-2 after 1".into(), 1, 0));
     assert_eq!(become_of([delete(1), update(1, 2)]), ("-1 +2".into(), 0, 0));
     assert_eq!(
@@ -240,7 +243,7 @@ fn what_has_been_read_is_not_merged_with() {
         coalescing.read().map(|told| text(&told.event)).as_deref(),
         Some("-2")
     );
-    // The add that was behind it is the first now.
+    // The add after the deletion is now the first event.
     assert_eq!(coalescing.write(of("a", update(3, 4))).events, 1);
     assert_eq!(
         coalescing.read().map(|told| text(&told.event)).as_deref(),
@@ -298,7 +301,7 @@ fn memory_of_many_keys_is_freed_before_last_is_read() {
     assert!((KEEP..=2 * KEEP).contains(&coalescing.slots.capacity()));
 }
 
-/// Numbers that are the same for the same seed.
+/// A generator whose sequence depends only on the seed.
 struct Random(u64);
 
 impl Random {
@@ -311,7 +314,8 @@ impl Random {
     }
 }
 
-/// What a handler that is told these events knows in the end. It panics when it is told what can't be.
+/// The state that a handler derives from its events. `apply` panics at an event that contradicts
+/// the state.
 #[derive(Clone, Default, Debug, PartialEq)]
 struct View(BTreeMap<String, u32>);
 
@@ -338,7 +342,7 @@ impl View {
     }
 }
 
-/// Returns the views of the handlers behind a filter for odd versions, one of which also has a filter for
+/// Returns the views behind a filter for odd versions, first without and then with a filter for
 /// tombstones.
 fn filtered(events: &[(String, Notification<u32>)], why: &str) -> [View; 2] {
     let is_odd = |object: &u32| object % 2 == 1;
@@ -346,7 +350,7 @@ fn filtered(events: &[(String, Notification<u32>)], why: &str) -> [View; 2] {
     let handler = || {
         let sender = sender.clone();
         let send = HandlerFuncs::new().on_event(move |event| sender.send(event.clone()).unwrap());
-        // Filters may be nested.
+        // Filters can be nested.
         FilteringHandler::new(is_odd, FilteringHandler::new(is_odd, send))
     };
     let tombstones = |gone: &Deleted<u32>| gone.object().is_some_and(|object| **object % 2 == 1);
@@ -362,16 +366,16 @@ fn filtered(events: &[(String, Notification<u32>)], why: &str) -> [View; 2] {
     })
 }
 
-/// A buffer, and what must be true of it whatever comes.
+/// A buffer whose invariants are checked after each operation.
 #[derive(Default)]
 struct Checked {
     coalescing: Coalescing<u32>,
     came: usize,
     read: usize,
     fewer: usize,
-    /// Initial adds that came and neither were read nor came to nothing.
+    /// The number of initial adds that were neither read nor canceled.
     initial: usize,
-    /// For each object, when each of its changes that wait began to wait, and whether it is a deletion.
+    /// For each object, its waiting changes: when each one arrived, and whether it is a deletion.
     since: BTreeMap<String, VecDeque<(usize, bool)>>,
 }
 
@@ -388,7 +392,7 @@ impl Checked {
         let added = added.is_some_and(|waits| matches!(waits.event, Notification::Added { .. }));
         let since = self.since.entry(key.to_owned()).or_default();
         match since.back_mut() {
-            // It was never told, and is gone again.
+            // The add was never delivered and is canceled.
             Some(_) if deletes && added => drop(since.pop_back()),
             Some((_, last)) if deletes || !*last => *last = deletes,
             _ => since.push_back((self.came, deletes)),
@@ -446,7 +450,7 @@ impl Checked {
     }
 }
 
-/// Runs `next` for many seeds; it gives the next event of a key.
+/// Runs random operations for many seeds. `next` returns the next event of a key.
 fn for_any_sequence(
     next: impl Fn(&mut Random, Option<u32>, u32) -> Notification<u32>,
     views: bool,
@@ -497,7 +501,7 @@ fn merged_events_are_consistent_and_end_in_same_state() {
         None if random.below(3) == 0 => initial(version),
         None => add(version),
         Some(known) => match random.below(6) {
-            // A deletion changes nothing that filters look at.
+            // The deletion does not change whether filters accept the object.
             0 | 1 => delete(if (version - known).is_multiple_of(2) {
                 version
             } else {

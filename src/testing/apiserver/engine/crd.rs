@@ -1,5 +1,8 @@
-//! CustomResourceDefinitions: what one says is served from the moment it is stored, and is gone with it.
-//! What the controllers of a real server do a moment later is done here before anybody else sees the store.
+//! CustomResourceDefinitions. A definition is served as soon as it is stored, and until it is
+//! removed.
+//!
+//! The controllers of a real server act a moment later. Here their work is done before any other
+//! request sees the store.
 
 use std::sync::Arc;
 
@@ -11,8 +14,8 @@ use crate::testing::apiserver::model::definitions::{CLEANUP, GROUP, PLURAL, fina
 use crate::testing::apiserver::model::object::{Object, meta, set_meta};
 use crate::testing::apiserver::model::resources::Resources;
 
-/// Does what is to be done after a write: definitions are accepted, those that go take their objects along,
-/// and what is served is what they say. Returns the resources that are served no longer.
+/// Does the work after a write: accepts definitions, deletes the objects of deleted definitions,
+/// and updates the served resources. Returns the resources that are not served anymore.
 pub(super) fn reconcile(store: &mut Store, resources: &Resources) -> Vec<usize> {
     let Some(definitions) = resources.find(GROUP, "v1", PLURAL) else {
         return Vec::new();
@@ -44,7 +47,7 @@ pub(super) fn reconcile(store: &mut Store, resources: &Resources) -> Vec<usize> 
     resources.serve_only(&served)
 }
 
-/// Says of a definition what the controllers of a real server would.
+/// Sets the status of a definition, as the controllers of a real server would.
 fn accept(store: &mut Store, key: Key, definition: &Arc<Object>) {
     let content = definition.content();
     let names = content
@@ -79,8 +82,8 @@ fn accept(store: &mut Store, key: Key, definition: &Arc<Object>) {
     store.put(key, content);
 }
 
-/// Deletes the objects of a definition that is being deleted, and when they have gone, itself; says whether
-/// it has gone. What others have to finish holds both.
+/// Deletes the objects of a deleted definition, and the definition after they are gone. Returns
+/// whether it has no objects left. Finalizers of other clients delay both.
 fn clean_up(
     store: &mut Store,
     resources: &Resources,

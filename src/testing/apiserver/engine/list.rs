@@ -1,4 +1,4 @@
-//! Lists: which version they show, and page by page.
+//! Lists: the selection of the version, and pages.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(crate) struct Options {
 impl Options {
     pub(crate) fn parse(head: &Head) -> Result<Self, StatusError> {
         let text = |name: &str| head.param(name).unwrap_or_default().to_owned();
-        // Go's ParseInt says no more than this; negative numbers count as absent.
+        // The message is that of Go's ParseInt. Negative numbers count as absent.
         let number = |name: &str| match head.param(name).unwrap_or_default() {
             "" => Ok(0),
             value => value
@@ -55,8 +55,8 @@ impl Options {
         })
     }
 
-    /// The rules of `ValidateListOptions` for watches, in its order and words. `watch_list` is the feature
-    /// gate.
+    /// Applies the rules of `ValidateListOptions` for watches, in the same order and with the same
+    /// messages. `watch_list` is the feature gate.
     pub(crate) fn validate_watch(&self, watch_list: bool) -> Result<(), StatusError> {
         let mut causes = Vec::new();
         let wrong_match = self.version_match != "NotOlderThan";
@@ -77,7 +77,7 @@ impl Options {
                 "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
             causes.push(forbidden(MATCH, why));
         }
-        // The message speaks of the wrong field; so does kube-apiserver's.
+        // The message names the wrong field, as in kube-apiserver.
         if !self.token.is_empty() {
             causes.push(forbidden(
                 MATCH,
@@ -87,7 +87,7 @@ impl Options {
         refuse(&causes)
     }
 
-    /// The same for lists.
+    /// Applies the rules of `ValidateListOptions` for lists.
     fn validate_list(&self) -> Result<(), StatusError> {
         let mut causes = Vec::new();
         if self.initial_events.is_some() {
@@ -130,7 +130,7 @@ impl Options {
         }
     }
 
-    /// The resourceVersion as a number, 0 if absent.
+    /// Returns the resourceVersion as a number, or 0 if it is absent.
     pub(crate) fn version(&self) -> Result<u64, String> {
         parse_version(&self.resource_version)
     }
@@ -163,17 +163,17 @@ pub(crate) fn parse_version(text: &str) -> Result<u64, String> {
     })
 }
 
-/// A page of a list, or all of it.
+/// A page of a list, or the whole list.
 pub(crate) struct Page {
     items: Vec<Arc<Object>>,
     version: u64,
     token: Option<String>,
     remaining: Option<usize>,
-    /// The shards that were asked for.
+    /// The requested shards.
     shards: Option<String>,
 }
 
-/// Answers a list from the store.
+/// Returns a list from the store.
 pub(crate) fn list(
     store: &Store,
     collection: &Collection,
@@ -219,7 +219,7 @@ pub(crate) fn list(
         }
         version = asked;
     } else if options.resource_version == "0" {
-        // Served whole from the watch cache, whatever the limit.
+        // The watch cache returns the whole list, whatever the limit.
         limit = None;
     }
 
@@ -228,7 +228,7 @@ pub(crate) fn list(
     if let Some(start) = start {
         items.retain(|(path, _)| name(path) >= start);
     }
-    // The real one forgets the shards here, which makes it count too many.
+    // kube-apiserver ignores the shards in this count, so its result is too high.
     let remaining = items.len();
     items.retain(|(_, object)| selection.matches(object.content()));
     let shards = selection.shards();
@@ -250,7 +250,7 @@ pub(crate) fn list(
                 .encode(),
             );
         }
-        // Counting would mean to look at everything, so the real one doesn't either.
+        // Counting would require a look at all objects, so kube-apiserver omits the count.
         page.remaining = selection
             .is_all_of_its_shards()
             .then_some(remaining - limit);
@@ -264,10 +264,10 @@ impl Page {
         &self.items
     }
 
-    /// The list as JSON.
+    /// Returns the list as JSON.
     pub(crate) fn body(&self, resource: &ApiResource, form: Form) -> Vec<u8> {
         let mut metadata = json!({ "resourceVersion": self.version.to_string() });
-        // The generic list of custom resources doesn't leave the empty one out.
+        // The generic list of custom resources includes an empty token.
         let empty = (resource.custom && form == Form::Full).then_some("");
         if let Some(token) = self.token.as_deref().or(empty) {
             metadata["continue"] = token.into();
@@ -300,10 +300,10 @@ impl Page {
     }
 }
 
-/// Where a list goes on: opaque to clients, in fact base64 of JSON, as kube-apiserver makes them.
+/// A continue token. It is opaque to clients. The content is base64 of JSON, as in kube-apiserver.
 #[derive(Debug, PartialEq)]
 struct Token {
-    /// -1 to go on with whatever the current version is.
+    /// The version of the list, or -1 for the current version.
     version: i64,
     /// The first name that is not on an earlier page.
     start: String,
@@ -311,7 +311,7 @@ struct Token {
 
 impl Token {
     fn encode(&self) -> String {
-        // The real ones differ in this too: the slash is there only while the version is.
+        // As in kube-apiserver, the slash is only present if the version is.
         let slash = if self.version < 0 { "" } else { "/" };
         let start = serde_json::Value::from(format!("{slash}{}", self.start));
         let json = format!(
@@ -352,7 +352,8 @@ impl Token {
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// Base64 for URLs, without padding. The base64 crate comes with feature `client` only.
+/// Encodes URL-safe base64 without padding. The base64 crate is only available with feature
+/// `client`.
 fn base64url(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for group in bytes.chunks(3) {

@@ -1,4 +1,4 @@
-//! The store and what happens to it: versions, lists, writes, CustomResourceDefinitions.
+//! The store and its operations: versions, lists, writes, CustomResourceDefinitions.
 
 pub(crate) mod crd;
 pub(crate) mod list;

@@ -1,4 +1,4 @@
-//! What all threads of a server share, and the locks.
+//! The state that all threads of a server share, and its locks.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,17 +14,17 @@ use crate::testing::apiserver::model::faults::{Fault, Faults};
 use crate::testing::apiserver::model::log::{Log, RequestRecord};
 use crate::testing::apiserver::model::resources::Resources;
 
-/// What all threads of a server share.
 pub(crate) struct Shared {
     pub(crate) resources: Resources,
     pub(crate) settings: Settings,
-    /// Objects and watches, so that a watch starts at exactly the version it has seen. Nothing else is
-    /// locked, nothing is written to a socket and nothing of the user runs while it is held.
+    /// Objects and watches. They share a lock so that a watch starts at exactly the version of its
+    /// initial objects. While it is held, no other lock is taken, nothing is written to a socket,
+    /// and no user code runs.
     pub(crate) state: Mutex<State>,
-    /// Signalled when there is a change, a fault for an open watch, or a client that has gone; watches and
-    /// what faults delay sleep here, with `state`.
+    /// Notified of changes, faults for open watches, and disconnected clients. Watches and delayed
+    /// faults wait here, with `state`.
     pub(crate) changed: Condvar,
-    /// Signalled when a watch opens or ends; tests that wait for that sleep here, with `state`.
+    /// Notified when a watch opens or ends. Tests wait here, with `state`.
     pub(crate) watches_changed: Condvar,
     pub(crate) auth: Auth,
     pub(crate) faults: Faults,
@@ -84,7 +84,7 @@ impl Shared {
         result
     }
 
-    /// Serves what CustomResourceDefinitions say. Watches of what has gone end.
+    /// Updates the resources from CustomResourceDefinitions. Ends the watches of removed resources.
     pub(crate) fn reconcile(&self, state: &mut State) {
         let gone = crd::reconcile(&mut state.store, &self.resources);
         if gone.is_empty() {
@@ -114,7 +114,7 @@ impl Shared {
             .fail(&ended, state.store.version(), &Fault::end_watch());
     }
 
-    /// Wakes the threads of connections whose clients have gone, whatever they wait for.
+    /// Wakes the threads of disconnected clients from any wait.
     pub(crate) fn hang_up<'a>(&self, gone: impl IntoIterator<Item = &'a AtomicBool>) {
         let _state = self.state.lock();
         gone.into_iter()

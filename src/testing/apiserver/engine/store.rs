@@ -1,21 +1,22 @@
-//! The objects, their versions and what happened to them: what etcd is to kube-apiserver.
+//! The objects, their versions and their history. The store corresponds to the etcd of a
+//! kube-apiserver.
 //!
-//! Nothing here knows of HTTP or of the rules of the API; [`write`](super::write) has those.
+//! It does not depend on HTTP or on the rules of the API, which are in [`write`](super::write).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::testing::apiserver::model::object::{Content, Object, set_meta};
 
-/// Where an object is: its resource and `namespace/name`, or `name` if it has no namespace. Sorts as etcd
-/// does.
+/// The key of an object: its resource, and `namespace/name`, or `name` without a namespace. Keys
+/// sort as in etcd.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub(crate) resource: usize,
     pub(crate) path: Arc<str>,
 }
 
-/// A collection: everything of a resource, or what is in one namespace.
+/// A collection: all objects of a resource, or those in one namespace.
 #[derive(Clone, Debug)]
 pub(crate) struct Collection {
     pub(crate) resource: usize,
@@ -23,12 +24,12 @@ pub(crate) struct Collection {
     pub(crate) prefix: String,
 }
 
-/// One step from a version to the next.
+/// The change from one version to the next.
 #[derive(Debug)]
 pub(crate) struct Change {
     pub(crate) version: u64,
     pub(crate) key: Key,
-    /// What was there before; `None` for a creation.
+    /// The previous state, or `None` for a creation.
     pub(crate) old: Option<Arc<Object>>,
     pub(crate) new: NewState,
 }
@@ -36,20 +37,21 @@ pub(crate) struct Change {
 #[derive(Debug)]
 pub(crate) enum NewState {
     Stored(Arc<Object>),
-    /// The last state, carrying the version of the deletion.
+    /// The last state, with the version of the deletion.
     Deleted(Arc<Object>),
 }
 
-/// All objects of a server, their one version counter and the recent history.
+/// All objects of a server, their common version counter, and the recent history.
 #[derive(Clone)]
 pub(crate) struct Store {
     version: u64,
-    /// Before this version nothing is known any more.
+    /// States before this version are not available.
     floor: u64,
-    /// No watch starts before this version: etcd remembers longer than the watch cache.
+    /// Watches cannot start before this version. It can be higher than `floor`, because etcd keeps
+    /// older states than the watch cache.
     watch_floor: u64,
     objects: BTreeMap<Key, Arc<Object>>,
-    /// Oldest first, without gaps up to `version`.
+    /// The changes up to `version`, oldest first and without gaps.
     history: VecDeque<Arc<Change>>,
     history_limit: usize,
     random: u64,
@@ -93,33 +95,33 @@ impl Store {
         }
     }
 
-    /// The version of the newest change.
+    /// Returns the version of the newest change.
     pub(crate) fn version(&self) -> u64 {
         self.version
     }
 
-    /// The oldest version at which one can still list.
+    /// Returns the oldest version that can be listed.
     pub(crate) fn floor(&self) -> u64 {
         self.floor
     }
 
-    /// The oldest version from which one can still watch.
+    /// Returns the oldest version from which a watch can start.
     pub(crate) fn watch_floor(&self) -> u64 {
         self.watch_floor.max(self.floor)
     }
 
-    /// Answers as if everything before the current version were forgotten. The changes themselves stay, for
-    /// watches that are open already and have not read them yet.
+    /// Makes states before the current version unavailable. The changes stay for open watches that
+    /// have not read them yet.
     pub(crate) fn compact(&mut self) {
         self.floor = self.version;
     }
 
-    /// Refuses watches that start before the current version. Lists still show older states.
+    /// Rejects watches that start before the current version. Lists at older versions still work.
     pub(crate) fn forget_events(&mut self) {
         self.watch_floor = self.version;
     }
 
-    /// Goes back to what `then` has. Identifiers still don't repeat.
+    /// Restores the state of `then`. Generated identifiers still do not repeat.
     pub(crate) fn restore(&mut self, then: &Self) {
         *self = Self {
             random: self.random,
@@ -132,7 +134,8 @@ impl Store {
         self.objects.get(key)
     }
 
-    /// The objects of a collection in order, as they were at `version`, which must not lie below the floor.
+    /// Returns the objects of a collection in order, as they were at `version`, which must not be
+    /// below the floor.
     pub(crate) fn snapshot(
         &self,
         collection: &Collection,
@@ -165,7 +168,8 @@ impl Store {
         then.into_iter().collect()
     }
 
-    /// Up to `limit` changes after `version`, oldest first. `None` if some of them are gone.
+    /// Returns up to `limit` changes after `version`, oldest first, or `None` if some of them were
+    /// dropped.
     pub(crate) fn changes_after(&self, version: u64, limit: usize) -> Option<Vec<Arc<Change>>> {
         let first = self
             .history
@@ -190,7 +194,7 @@ impl Store {
         object
     }
 
-    /// Removes what is stored under `key`, with the next version.
+    /// Removes the object under `key` with the next version.
     pub(crate) fn remove(&mut self, key: &Key) -> Option<Arc<Object>> {
         let old = self.objects.remove(key)?;
         self.version += 1;
@@ -213,7 +217,7 @@ impl Store {
         }
     }
 
-    /// SplitMix64: enough for identifiers that must only differ.
+    /// SplitMix64. It is sufficient for identifiers that only have to differ.
     pub(crate) fn random(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.random;

@@ -1,11 +1,11 @@
-//! The open watches of a server.
+//! The registry of open watches.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::testing::apiserver::model::faults::{Fault, Strike};
 use crate::testing::apiserver::model::log::RequestRecord;
 
-/// The open watches of a server, so that tests can count them and meddle with them.
+/// The open watches of a server. Tests count them and inject faults into them.
 #[derive(Default)]
 pub(crate) struct Watches {
     pub(crate) last_id: u64,
@@ -14,9 +14,10 @@ pub(crate) struct Watches {
 
 pub(crate) struct Entry {
     pub(crate) request: RequestRecord,
-    /// What is to go wrong, and after which version: what was written before still goes out before it.
+    /// The faults to apply, each with the version after which it strikes. Changes up to this
+    /// version are sent before it.
     pub(crate) faults: VecDeque<(u64, Strike)>,
-    /// What it watches is no more.
+    /// Whether the watch must end because its store was restored.
     pub(crate) cancelled: bool,
 }
 
@@ -25,7 +26,7 @@ impl Watches {
         self.open.len()
     }
 
-    /// Which are open, and what was asked for.
+    /// Returns the open watches with their requests.
     pub(crate) fn requests(&self) -> Vec<(u64, RequestRecord)> {
         self.open
             .iter()
@@ -33,7 +34,8 @@ impl Watches {
             .collect()
     }
 
-    /// Lets the fault strike these watches, behind the changes up to `after`; how many there are.
+    /// Injects the fault into these watches, after the changes up to `after`. Returns the number of
+    /// watches.
     pub(crate) fn fail(&mut self, ids: &[u64], after: u64, fault: &Fault) -> usize {
         let mut count = 0;
         for id in ids {

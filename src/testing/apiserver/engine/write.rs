@@ -1,4 +1,4 @@
-//! Create, update, patch, delete: the rules by which kube-apiserver changes objects.
+//! Create, update, patch, apply and delete, with the rules of kube-apiserver.
 
 use std::sync::Arc;
 
@@ -22,21 +22,21 @@ use crate::testing::apiserver::model::select::Selection;
 use crate::testing::apiserver::model::status::{Cause, StatusError};
 use crate::testing::apiserver::model::validate::{check_name, check_object};
 
-/// One write. Whoever makes one holds the lock on the store, so it is atomic.
+/// One write. It is atomic, because the caller holds the lock on the store.
 pub(crate) struct Writer<'a> {
     pub(crate) store: &'a mut Store,
     pub(crate) resources: &'a Resources,
-    /// A client, who may not set what the system sets. Otherwise the caller is the cluster itself: a test
-    /// that plays kubelet and controllers at once.
+    /// Whether the writer is a client, which may not set system fields. Otherwise it is the
+    /// cluster: a test that acts as kubelet and controllers.
     pub(crate) client: bool,
-    /// Do all but store the result.
+    /// Whether to do everything except storing the result.
     pub(crate) dry_run: bool,
 }
 
-/// What a deletion came to.
+/// The result of a deletion.
 pub(crate) struct Deleted {
     pub(crate) object: Arc<Object>,
-    /// False if finalizers still hold it.
+    /// Whether the object was removed. `false` if finalizers still hold it.
     pub(crate) gone: bool,
 }
 
@@ -182,7 +182,8 @@ impl Writer<'_> {
                 message: message.clone(),
                 field: "metadata.uid",
             };
-            // Twice, as validation of the metadata and of the update both find it.
+            // The cause appears twice, because the validations of the metadata and of the update
+            // both report it.
             return Err(StatusError::invalid(
                 name,
                 &resource.group,
@@ -193,7 +194,7 @@ impl Writer<'_> {
         self.replace(target, key, name, &old, content)
     }
 
-    /// Applies; says whether the object was made by that.
+    /// Applies a configuration. Returns the object, and whether it was created.
     pub(crate) fn apply(
         &mut self,
         target: &Target,
@@ -243,7 +244,7 @@ impl Writer<'_> {
         Ok((self.replace(target, key, name, &old, content)?, false))
     }
 
-    /// Who has applied what is the system's to say.
+    /// Keeps the managed fields, which clients may not change.
     fn keep_managers(&self, old: &Object, content: &mut Content) {
         if !self.client {
             return;
@@ -254,7 +255,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Puts `content` in the place of `old`, where it may have changed what the path and the writer allow.
+    /// Replaces `old` with `content`, limited to the changes that the path and the writer permit.
     fn replace(
         &mut self,
         target: &Target,
@@ -280,7 +281,8 @@ impl Writer<'_> {
             let managers = meta(&content, "managedFields").cloned();
             let metadata = content.remove("metadata");
             content.clone_from(before);
-            // Of a custom resource, its status alone; of a built-in one, its metadata too.
+            // For a custom resource, only the status changes. For a built-in one, the metadata
+            // changes as well.
             if let (Some(metadata), false) = (metadata, resource.custom) {
                 content.insert("metadata".to_owned(), metadata);
             }
@@ -308,7 +310,7 @@ impl Writer<'_> {
                 None => remove_meta(&mut content, field),
             }
         }
-        // What is absent, null or empty is all the same to an object that passes through Go.
+        // Go does not distinguish absent, null and empty values.
         for field in [
             "finalizers",
             "labels",
@@ -333,8 +335,8 @@ impl Writer<'_> {
             bump_generation(&mut content);
         }
         if meta(&content, "deletionTimestamp").is_some() && !is_held(resource, &content) {
-            // The last finalizer has gone: this update is the deletion. The event shows the object as it was
-            // stored.
+            // The last finalizer is gone, so this update is the deletion. The event shows the
+            // object as it was stored before.
             if !self.dry_run {
                 self.store.remove(&key);
             }
@@ -381,7 +383,7 @@ impl Writer<'_> {
         ))
     }
 
-    /// Deletes what a list with these options has, and returns it as it was before.
+    /// Deletes the objects of a list with these options. Returns the list as it was before.
     pub(crate) fn delete_collection(
         &mut self,
         collection: &Collection,
@@ -398,7 +400,7 @@ impl Writer<'_> {
                 namespace,
                 meta_str(listed.content(), "name"),
             );
-            // A page may show what was there some time ago.
+            // A page may show older state, so the object may be gone.
             if let Some(object) = self.store.get(&key).cloned() {
                 self.delete_object(resource, key, &object);
             }
@@ -465,7 +467,7 @@ impl Writer<'_> {
         self.store.put(key, content)
     }
 
-    /// The key and name of the object that `target` must name.
+    /// Returns the key and name of the object that `target` must name.
     fn key<'t>(&self, target: &'t Target) -> Result<(Key, &'t str), StatusError> {
         let name = target
             .name
@@ -509,9 +511,10 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// A name that is free, unless chance is against it eight times, which is when the real one gives up too.
+    /// Generates an unused name. After eight collisions it returns a used one, and the create fails
+    /// as in kube-apiserver.
     fn generated_name(&mut self, target: &Target, prefix: &str) -> String {
-        // So that it can be a label.
+        // Limits the name to the length of a label.
         let prefix: String = prefix.chars().take(58).collect();
         let mut name = String::new();
         for _ in 0..8 {

@@ -1,4 +1,4 @@
-//! From a request to its answer: who may ask, what is asked, which room answers.
+//! Dispatches requests: authentication, verbs, and the handlers for responses.
 
 use serde_json::json;
 
@@ -22,13 +22,13 @@ use crate::testing::apiserver::model::write_options::{
     Validation, Warnings, is_dry_deletion, is_dry_run,
 };
 
-/// What a request comes to.
+/// The result of a request.
 pub(crate) enum Answer<'a> {
     Response(Response),
     Watch(Watch<'a>),
 }
 
-/// What a request wants, judged by method and path alone.
+/// Returns the verb of a request, from its method, path and query.
 pub(crate) fn verb(head: &Head, route: &Route) -> Verb {
     let Route::Object(target) = route else {
         return Verb::Other;
@@ -47,7 +47,7 @@ pub(crate) fn verb(head: &Head, route: &Route) -> Verb {
     }
 }
 
-/// Answers a request that no fault has struck.
+/// Answers a request without a fault, or after a fault that lets it pass.
 pub(crate) fn respond<'a>(
     shared: &'a Shared,
     request: &RequestRecord,
@@ -212,7 +212,7 @@ fn answer_object<'a>(
     Ok(Answer::Response(response))
 }
 
-/// What the client accepts first of those forms that the server has.
+/// The first supported representation in `Accept`.
 #[derive(Clone, Copy)]
 enum Accepted {
     Full,
@@ -228,7 +228,8 @@ impl Accepted {
         }
     }
 
-    /// Lists and objects have each their own form of metadata. Watches take both.
+    /// Checks that the metadata form matches: lists and objects have separate ones. Watches accept
+    /// both.
     fn check(self, resource: &ApiResource, is_list: bool) -> Result<(), StatusError> {
         let asked = match (self, is_list) {
             (Self::Metadata, true) => "PartialObjectMetadata",

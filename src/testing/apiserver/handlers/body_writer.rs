@@ -1,4 +1,4 @@
-//! The writing side of a connection: answers go out here, and here faults disturb them.
+//! The writing side of a connection. It writes responses and applies faults to them.
 
 use std::io::{self, Write};
 use std::net::{Shutdown, TcpStream};
@@ -11,19 +11,20 @@ use crate::testing::apiserver::model::faults::{Action, Strike};
 use crate::testing::apiserver::model::http::{Head, LAST_CHUNK, Response, push_chunk, start_line};
 use crate::testing::apiserver::model::status::error_line;
 
-/// Go answers bodies smaller than this with a Content-Length, larger ones in chunks: clients must meet both.
+/// Go sends bodies below this size with a Content-Length and larger ones in chunks. Clients must
+/// support both.
 const CHUNKED_FROM: usize = 2048;
-/// How much of a body is written as one chunk.
+/// The size of the chunks of a body.
 const CHUNK: usize = 32 << 10;
 
-/// What the threads of a connection share.
+/// The state that the threads of a connection share.
 pub(crate) struct Line<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) stream: &'a TcpStream,
-    /// The client is gone, or the server stops. Written with the state locked and `Shared::changed`
-    /// signalled, so that nobody who is about to sleep misses it.
+    /// Whether the client is gone or the server stops. Written with the state locked, and
+    /// `Shared::changed` is notified, so that a thread that is about to wait does not miss it.
     pub(crate) gone: Arc<AtomicBool>,
-    /// The connection is to end with a reset.
+    /// Whether the connection must end with a reset.
     reset: AtomicBool,
 }
 
@@ -37,20 +38,20 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Whether nobody reads any more.
+    /// Whether nothing reads from the connection anymore.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// Ends whatever sleeps on this connection: nobody reads any more.
+    /// Marks the client as gone and ends all waits on this connection.
     pub(crate) fn hang_up(&self) {
         self.shared.hang_up([&*self.gone]);
     }
 
-    /// Closes the connection for both sides, which wakes the thread that reads from it.
+    /// Closes both directions of the connection, which wakes its reading thread.
     pub(crate) fn close(&self) {
-        // A FIN in front of the reset would be an end in order; so that comes from the last handle on the
-        // socket as it is dropped, and this wakes the reader only.
+        // A FIN before the reset would be a clean end. So this only wakes the reader, and dropping
+        // the last handle of the socket sends the reset.
         let how = if self.reset.load(Ordering::Acquire) {
             Shutdown::Read
         } else {
@@ -59,8 +60,8 @@ impl<'a> Line<'a> {
         let _ = self.stream.shutdown(how);
     }
 
-    /// Sleeps so long, or for ever; an error as soon as nobody reads any more. The error is an end of the
-    /// answer, which then can't go on.
+    /// Waits for this time, or forever. Fails as soon as the client is gone; the response cannot
+    /// continue then.
     fn pause(&self, time: Option<Duration>) -> Result<(), End> {
         let deadline = time.and_then(|time| Instant::now().checked_add(time));
         let mut state = self.shared.state.lock();
@@ -84,12 +85,12 @@ impl<'a> Line<'a> {
     }
 }
 
-/// How an answer came to its end.
+/// The end of a response.
 #[derive(Debug, PartialEq)]
 pub(crate) enum End {
-    /// In order: the last chunk is due.
+    /// Clean: the last chunk must still be written.
     Clean,
-    /// Nothing more may be written.
+    /// Broken: nothing more may be written.
     Cut,
 }
 
@@ -99,21 +100,21 @@ impl From<io::Error> for End {
     }
 }
 
-/// Where one answer goes out: its head, and the pieces of its body, framed.
+/// Writes one response: the head and the framed pieces of the body.
 pub(crate) struct BodyWriter<'a> {
     line: &'a Line<'a>,
     chunked: bool,
-    /// Framed and not yet written.
+    /// Framed bytes that are not written yet.
     out: Vec<u8>,
     planned: Option<Planned>,
     drip: Option<(usize, Duration)>,
 }
 
-/// A fault on its way to the place where it strikes.
+/// A fault that has not reached its position yet.
 struct Planned {
-    /// So many events are let through first, ...
+    /// The number of events to send before the fault.
     events: usize,
-    /// ... then so many bytes.
+    /// The number of bytes to send after these events.
     bytes: usize,
     strike: Strike,
 }
@@ -133,7 +134,7 @@ impl<'a> BodyWriter<'a> {
         self.line
     }
 
-    /// Plans a fault for an answer whose head is still to come.
+    /// Plans a fault for a response whose head is not written yet.
     pub(crate) fn plan(&mut self, strike: Strike) {
         let (events, bytes) = (
             strike.events.unwrap_or_default(),
@@ -146,14 +147,14 @@ impl<'a> BodyWriter<'a> {
         });
     }
 
-    /// Plans a fault from here on, where the answer has begun already.
+    /// Plans a fault from this position on, for a response that has begun.
     pub(crate) fn plan_now(&mut self, strike: Strike) -> Result<(), End> {
         self.plan(strike);
         self.strike_if_due()?;
         self.flush()
     }
 
-    /// The bytes that a fault will add to a body of this length.
+    /// Returns the number of bytes that a fault will add to a body of this length.
     pub(crate) fn extra(&self, length: usize) -> usize {
         match &self.planned {
             Some(Planned {
@@ -169,7 +170,7 @@ impl<'a> BodyWriter<'a> {
         }
     }
 
-    /// Writes the response; `keep_alive` says whether the connection stays open after it.
+    /// Writes the response. `keep_alive` is whether the connection stays open after it.
     pub(crate) fn respond(
         &mut self,
         response: &Response,
@@ -204,14 +205,15 @@ impl<'a> BodyWriter<'a> {
         self.finish()
     }
 
-    /// The head of an answer. It goes out with the body unless that is flushed before.
+    /// Starts a response with this head. It is sent with the body unless it is flushed earlier.
     pub(crate) fn head(&mut self, head: &[u8], chunked: bool) -> Result<(), End> {
         self.chunked = chunked;
         self.out.extend_from_slice(head);
         self.strike_if_due()
     }
 
-    /// Writes pieces of the body, or events: each a chunk of its own, but one write takes them all.
+    /// Writes pieces of the body, or events. Each becomes its own chunk, but all are sent in one
+    /// write.
     pub(crate) fn send<P: AsRef<[u8]>>(&mut self, pieces: &[P]) -> Result<(), End> {
         for piece in pieces
             .iter()
@@ -223,7 +225,7 @@ impl<'a> BodyWriter<'a> {
         self.flush()
     }
 
-    /// What ends a body in order.
+    /// Ends a body cleanly.
     pub(crate) fn finish(&mut self) -> Result<(), End> {
         if self.chunked {
             self.out.extend_from_slice(LAST_CHUNK);
@@ -231,7 +233,7 @@ impl<'a> BodyWriter<'a> {
         self.flush()
     }
 
-    /// Writes what has been framed so far.
+    /// Writes the framed bytes.
     pub(crate) fn flush(&mut self) -> Result<(), End> {
         let out = std::mem::take(&mut self.out);
         self.write(&out)?;
@@ -240,7 +242,7 @@ impl<'a> BodyWriter<'a> {
         Ok(())
     }
 
-    /// Writes these bytes as they are.
+    /// Writes these bytes without framing.
     pub(crate) fn write(&self, bytes: &[u8]) -> Result<(), End> {
         let mut stream = self.line.stream;
         let Some((count, every)) = self.drip else {
@@ -268,14 +270,14 @@ impl<'a> BodyWriter<'a> {
         self.strike_if_due()
     }
 
-    /// A piece in the middle of which a fault strikes.
+    /// Writes a piece with a fault in its middle.
     fn piece_around_strike(&mut self, before: &[u8], after: &[u8]) -> Result<(), End> {
         let breaks = self
             .planned
             .as_ref()
             .is_some_and(|planned| planned.strike.action.breaks_off());
         if breaks && self.chunked {
-            // A connection breaks in the middle of what a chunk has promised.
+            // A real connection breaks in the middle of an announced chunk.
             self.out
                 .extend_from_slice(format!("{:x}\r\n", before.len() + after.len()).as_bytes());
             self.out.extend_from_slice(before);
@@ -316,14 +318,14 @@ impl<'a> BodyWriter<'a> {
         Ok(())
     }
 
-    /// Waits as long as the fault says.
+    /// Waits for the delay of the fault.
     pub(crate) fn delay(&self, strike: &Strike) -> Result<(), End> {
         strike
             .delay
             .map_or(Ok(()), |delay| self.line.pause(Some(delay)))
     }
 
-    /// Does what can be done at any place of an answer, before it included.
+    /// Performs an action that is possible at any position of a response, and before it.
     pub(crate) fn act(&mut self, action: Action) -> Result<(), End> {
         match action {
             Action::Close => Err(End::Cut),

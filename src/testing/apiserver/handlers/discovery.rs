@@ -1,5 +1,5 @@
-//! What the server says of the resources that it serves: `/api`, `/apis` and what is below them, each by
-//! itself or all of them in one answer.
+//! Discovery of the served resources: `/api`, `/apis` and their subpaths, as separate or aggregated
+//! documents.
 
 use std::cmp::Reverse;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -10,8 +10,7 @@ use crate::testing::apiserver::model::http::{Head, Response};
 use crate::testing::apiserver::model::resources::{ApiResource, Document, Resources};
 use crate::testing::apiserver::model::status::StatusError;
 
-/// The order of the built-in groups, which is that of kube-apiserver. Those of others come after them, by
-/// name.
+/// The order of the built-in groups, as in kube-apiserver. Other groups follow by name.
 const GROUPS: &[&str] = &[
     "",
     "apps",
@@ -26,7 +25,7 @@ const GROUPS: &[&str] = &[
     "discovery.k8s.io",
 ];
 
-/// Short names of built-in resources, and whether they belong to `all`.
+/// The short names of built-in resources, and whether the resources belong to the category `all`.
 const NAMES: &[(&str, &[&str], bool)] = &[
     ("configmaps", &["cm"], false),
     ("cronjobs", &["cj"], true),
@@ -55,7 +54,7 @@ const NAMES: &[(&str, &[&str], bool)] = &[
     ("storageclasses", &["sc"], false),
 ];
 
-/// Answers a request for a document.
+/// Answers a request for a discovery document.
 pub(crate) fn respond(
     resources: &Resources,
     document: &Document,
@@ -119,7 +118,7 @@ fn line(body: &Value) -> Vec<u8> {
 /// The resources of a group, by version.
 struct Group {
     name: String,
-    /// The preferred one first; none is empty.
+    /// The versions with their resources, the preferred version first. No list is empty.
     versions: Vec<(String, Vec<ApiResource>)>,
 }
 
@@ -160,7 +159,7 @@ fn groups(resources: &Resources) -> Vec<Group> {
             None => group
                 .versions
                 .push((resource.version.clone(), vec![resource.clone()])),
-            // One that is declared in the place of a built-in one hides it.
+            // A declared resource hides a built-in one of the same name.
             Some((_, known)) if known.iter().any(|known| known.plural == resource.plural) => {}
             Some((_, known)) => known.push(resource.clone()),
         }
@@ -185,7 +184,8 @@ fn groups(resources: &Resources) -> Vec<Group> {
     groups
 }
 
-/// Sorts versions as kube-apiserver does: v2, v1, v1beta2, v1beta1, v1alpha1, and then what is none, by name.
+/// Sorts versions as kube-apiserver does: v2, v1, v1beta2, v1beta1, v1alpha1, then all other names
+/// in alphabetical order.
 fn priority(version: &str) -> (bool, Reverse<(u8, u64, u64)>, String) {
     let parse = || {
         let rest = version.strip_prefix('v')?;
@@ -210,7 +210,8 @@ fn priority(version: &str) -> (bool, Reverse<(u8, u64, u64)>, String) {
     )
 }
 
-/// Whether all is asked for in one answer before anything else is. That is `v2`, as `v2beta1` has gone.
+/// Whether the first supported media type in `Accept` is the aggregated document. Only its version
+/// `v2` is supported, because `v2beta1` was removed.
 fn wants_all_in_one(head: &Head) -> bool {
     let accept = head.header("accept").unwrap_or_default();
     let understood = accept.split(',').find_map(|range| {
@@ -258,7 +259,7 @@ fn all_in_one(groups: &[Group], document: &Document) -> Vec<u8> {
     )
 }
 
-/// Nothing, if the client has it.
+/// Returns the response with an ETag. If the client already has this version, the body is empty.
 fn with_etag(body: Vec<u8>, head: &Head) -> Response {
     let mut hasher = DefaultHasher::new();
     body.hash(&mut hasher);
@@ -341,14 +342,14 @@ fn built_in(
     NAMES.iter().find(|(plural, ..)| *plural == resource.plural)
 }
 
-/// What is below a resource: of another kind, or of the resource's own.
+/// A subresource. Without `kind` it has the kind of its resource.
 struct Subresource {
     name: &'static str,
     kind: Option<(&'static str, &'static str, &'static str)>,
     verbs: &'static [&'static str],
 }
 
-/// By their names.
+/// Returns the subresources, sorted by name.
 fn subresources(resource: &ApiResource) -> Vec<Subresource> {
     const WRITES: &[&str] = &["get", "patch", "update"];
     let core = |plural| resource.group.is_empty() && resource.plural == plural;
@@ -411,7 +412,7 @@ fn with_subresources(resource: &ApiResource) -> Value {
     value
 }
 
-/// The resource and what is below it, as they were told before they came together.
+/// Returns the resource and its subresources in the format of separate documents.
 fn one_by_one(resource: &ApiResource) -> Vec<Value> {
     let mut value = json!({
         "name": resource.plural,

@@ -1,4 +1,4 @@
-//! From a request to its response.
+//! Processes requests into responses.
 
 pub(crate) mod api;
 pub(crate) mod body_writer;

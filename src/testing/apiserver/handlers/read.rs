@@ -8,7 +8,7 @@ use crate::testing::apiserver::model::resources::Target;
 use crate::testing::apiserver::model::select::Selection;
 use crate::testing::apiserver::model::status::StatusError;
 
-/// The collection that `target` names and what the options select of it.
+/// Returns the collection of `target`, and the selection of the options in it.
 pub(crate) fn selected(
     shared: &Shared,
     target: &Target,

@@ -21,7 +21,7 @@ use crate::testing::apiserver::model::status::{Cause, StatusError};
 use crate::testing::apiserver::model::validate::parse_object;
 use crate::testing::apiserver::model::write_options::{is_dry_deletion, is_dry_run};
 
-/// Answers a request for a subresource that has a kind of its own.
+/// Answers a request for a subresource with its own kind.
 pub(crate) fn respond(
     shared: &Shared,
     verb: Verb,
@@ -53,7 +53,7 @@ pub(crate) fn respond(
         (Sub::Scale, Verb::Patch) => {
             let dry_run = is_dry_run(head, "PatchOptions")?;
             let patch = match media_type {
-                // Whose the replicas are, nobody keeps.
+                // Field ownership is not tracked for the scale subresource.
                 "application/apply-patch+yaml" => {
                     Apply::parse(head, body)?;
                     Patch::parse("application/merge-patch+json", body, resource)?
@@ -94,8 +94,8 @@ fn no_replicas(resource: &ApiResource) -> StatusError {
     StatusError::plain(500, Some(why))
 }
 
-/// The scale of an object; its `spec` is null where a custom resource does not say what is wanted, which is
-/// all right for who changes it.
+/// Returns the scale of an object. Its `spec` is null if a custom resource does not set the
+/// replicas, which is valid for requests that change the scale.
 fn scale_of(resource: &ApiResource, content: &Content) -> Result<Value, StatusError> {
     let Some(resources::Scale {
         spec,
@@ -105,7 +105,7 @@ fn scale_of(resource: &ApiResource, content: &Content) -> Result<Value, StatusEr
     else {
         return Err(StatusError::no_such_resource());
     };
-    // What it is where nothing is said.
+    // The default number of replicas.
     let default = (!resource.custom).then_some(1);
     let wanted = match at(content, spec).and_then(Value::as_u64).or(default) {
         None => Value::Null,
@@ -137,7 +137,7 @@ fn scale_of(resource: &ApiResource, content: &Content) -> Result<Value, StatusEr
     }))
 }
 
-/// A selector as a query has it: of a LabelSelector, of labels, or one that is written so.
+/// Returns a selector in query syntax. It accepts a LabelSelector, a map of labels, or a string.
 fn selector_text(selector: &Value) -> String {
     let equal = |labels: &Value| {
         let labels = labels.as_object().cloned().unwrap_or_default();
@@ -175,7 +175,7 @@ fn selector_text(selector: &Value) -> String {
     terms.join(",")
 }
 
-/// Changes the replicas of an object by a change of its scale.
+/// Changes the replicas of an object through a change of its scale.
 fn rescale(
     writer: &mut Writer<'_>,
     target: &Target,
@@ -243,7 +243,7 @@ fn rescale(
     )
 }
 
-/// Deletes a pod, unless a disruption budget speaks against it.
+/// Deletes a pod, unless a disruption budget prevents this.
 fn evict(
     shared: &Shared,
     head: &Head,
@@ -281,7 +281,7 @@ fn evict(
     Ok(Response::json(201, to_bytes(&done)))
 }
 
-/// Takes one of the disruptions that the pod's budget allows.
+/// Uses one of the disruptions that the budget of the pod allows.
 fn ask_budget(writer: &mut Writer<'_>, target: &Target, name: &str) -> Result<(), StatusError> {
     let namespace = target.namespace.as_deref();
     let Some(pod) = writer
@@ -342,7 +342,7 @@ fn ask_budget(writer: &mut Writer<'_>, target: &Target, name: &str) -> Result<()
     let is_ready =
         |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
     if !conditions.is_some_and(|conditions| conditions.iter().any(is_ready)) {
-        // It is not what keeps the budget.
+        // An unhealthy pod does not count for the budget.
         let policy =
             at(budget.content(), "spec.unhealthyPodEvictionPolicy").and_then(Value::as_str);
         if policy == Some("AlwaysAllow") || healthy >= desired && desired > 0 {

@@ -1,4 +1,4 @@
-//! Watches: a cursor into the history that a thread follows, event by event, until it is told to end.
+//! Watches. Each one is a cursor into the history, which a thread follows until the watch ends.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,40 +16,42 @@ use crate::testing::apiserver::model::resources::ApiResource;
 use crate::testing::apiserver::model::select::Selection;
 use crate::testing::apiserver::model::status::{StatusError, error_line};
 
-/// How many changes are taken at once while the lock is held, and how many lines are written at once.
+/// The maximum number of changes to read under the lock at once, and of lines to write at once.
 const BATCH: usize = 256;
 
-/// One open watch. It counts as open until dropped.
+/// One open watch. It counts as open until it is dropped.
 pub(crate) struct Watch<'a> {
     shared: &'a Shared,
     id: u64,
     collection: Collection,
     selection: Selection,
     form: Form,
-    /// Changes up to here have been sent, or are not wanted.
+    /// Changes up to this version have been sent or skipped.
     cursor: u64,
     bookmarks: bool,
     deadline: Instant,
-    /// The initial state, sent before anything else.
+    /// The initial objects, which are sent first.
     initial: Vec<Arc<Object>>,
-    /// The line after it, if any: the bookmark that closes it, or the error with which the watch ends.
+    /// The line after the initial objects, if any: the bookmark that ends them, or the error that
+    /// ends the watch.
     after_initial: Option<Vec<u8>>,
     failed: bool,
 }
 
-/// What to do next; found out under the lock, done without it.
+/// The next step. It is determined under the lock and performed without it.
 enum Work {
     Changes(Vec<Arc<Change>>),
     Bookmark(u64),
     Fault(Strike),
     TimeIsUp(u64),
-    /// The watch fell behind what history keeps, and is dropped as a real server does.
+    /// The watch needs changes that the history has dropped. It ends, as in kube-apiserver.
     Behind,
     Cancelled,
 }
 
 impl<'a> Watch<'a> {
-    /// Checks what is asked, takes the initial state and counts as open from here on.
+    /// Validates the request and captures the initial objects. The watch counts as open from here
+    /// on.
     pub(crate) fn open(
         shared: &'a Shared,
         collection: Collection,
@@ -72,7 +74,7 @@ impl<'a> Watch<'a> {
             form,
             cursor: asked,
             bookmarks: options.bookmarks,
-            // A timeout that no clock can hold is none.
+            // A timeout that overflows the clock means no timeout.
             deadline: now
                 .checked_add(timeout)
                 .unwrap_or_else(|| now + Duration::from_secs(u32::MAX.into())),
@@ -132,7 +134,7 @@ impl<'a> Watch<'a> {
         self.failed = true;
     }
 
-    /// Sends no bookmarks from now on, and so no end of the initial events.
+    /// Sends no more bookmarks, including the one that ends the initial objects.
     pub(crate) fn forget_bookmarks(&mut self) {
         self.bookmarks = false;
         if !self.failed {
@@ -140,7 +142,8 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Sends events until the watch ends. Blocks; wakes for changes, faults and its own timers only.
+    /// Sends events until the watch ends. Blocks. It wakes only for changes, faults and its own
+    /// timers.
     pub(crate) fn run(&mut self, writer: &mut BodyWriter<'_>) -> End {
         match self.send_events(writer) {
             Ok(end) | Err(end) => end,
@@ -186,7 +189,7 @@ impl<'a> Watch<'a> {
                 Work::Fault(strike) => writer.plan_now(strike)?,
                 Work::Behind => return Ok(End::Clean),
                 Work::TimeIsUp(version) => {
-                    // One last bookmark, so that the next watch can start from here.
+                    // A last bookmark, so that the next watch can start from here.
                     if self.bookmarks && version >= self.cursor {
                         writer.send(&[self.bookmark(version, false)])?;
                     }
@@ -226,7 +229,7 @@ impl<'a> Watch<'a> {
             if now >= self.deadline {
                 return Work::TimeIsUp(version);
             }
-            // A watch from a version that is yet to come has nothing to bookmark.
+            // A watch from a future version has nothing to bookmark.
             let next_bookmark = next_bookmark.filter(|_| self.cursor <= version);
             if next_bookmark.is_some_and(|due| now >= due) {
                 return Work::Bookmark(version);
@@ -236,8 +239,8 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// The event that a change is to this watch, if any: what leaves the selection is gone, what enters it is
-    /// new.
+    /// Returns the event of a change for this watch, if any. An object that leaves the selection is
+    /// deleted, and one that enters it is added.
     fn event(&self, change: &Change) -> Option<Vec<u8>> {
         if !self.collection.contains(&change.key) {
             return None;
@@ -292,8 +295,9 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// What Go makes of the fields of an empty object that are not `omitempty`, as recorded from a kube-apiserver
-/// 1.36. Clients that decode bookmarks into types trip over the nulls.
+/// Returns the fields of an empty object that Go serializes because they are not `omitempty`, as
+/// recorded from kube-apiserver 1.36. Clients that decode bookmarks into typed objects must accept
+/// the nulls.
 fn empty_fields(resource: &ApiResource) -> &'static str {
     match (resource.group.as_str(), resource.plural.as_str()) {
         _ if resource.custom => "",

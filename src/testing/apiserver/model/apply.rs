@@ -1,5 +1,5 @@
-//! Server-side apply, as far as it can be had without schemas: lists are replaced as a whole, and only what
-//! was applied has an owner, not what was created, updated or patched.
+//! Server-side apply without schemas. Lists are replaced as a whole. Only applied fields have an
+//! owner, not fields that were created, updated or patched.
 
 use serde_json::{Map, Value, json};
 
@@ -9,7 +9,7 @@ use super::resources::{ApiResource, Target};
 use super::status::{Cause, StatusError};
 use super::validate::go_error;
 
-/// What one manager wants to be there.
+/// The configuration that one manager applies.
 #[derive(Debug)]
 pub(crate) struct Apply {
     wanted: Content,
@@ -17,7 +17,7 @@ pub(crate) struct Apply {
     force: bool,
 }
 
-/// Names the object; the rest of the metadata can be owned.
+/// Fields of the metadata that cannot be owned.
 const NOT_OWNED: &[&str] = &[
     "name",
     "namespace",
@@ -30,8 +30,8 @@ const NOT_OWNED: &[&str] = &[
 ];
 
 impl Apply {
-    /// Reads the body and the query of a patch of type `application/apply-patch+yaml`. Of YAML it knows JSON
-    /// only.
+    /// Parses the body and the query of a patch of type `application/apply-patch+yaml`. The body
+    /// must be JSON.
     pub(crate) fn parse(head: &Head, body: &[u8]) -> Result<Self, StatusError> {
         let wanted: Content = serde_json::from_slice(body).map_err(|error| {
             StatusError::bad_request(format!(
@@ -54,7 +54,7 @@ impl Apply {
         })
     }
 
-    /// Checks what the body says of itself.
+    /// Checks the version, kind, name and managed fields in the body.
     pub(crate) fn check(&self, resource: &ApiResource, name: &str) -> Result<(), StatusError> {
         let text = |field: &str| {
             self.wanted
@@ -90,7 +90,8 @@ impl Apply {
         }
     }
 
-    /// What becomes of an object, or of nothing, with `kind` and `apiVersion`.
+    /// Returns the result of applying to `live`, which is empty for a new object. The result
+    /// includes `kind` and `apiVersion`.
     pub(crate) fn apply(
         self,
         live: Content,
@@ -105,7 +106,7 @@ impl Apply {
         } = self;
         remove_nulls(&mut wanted);
         let subresource = if target.status { "status" } else { "" };
-        // Each door is for its own part.
+        // The main resource and the `status` subresource each change only their own part.
         if target.status {
             wanted.retain(|field, _| {
                 ["apiVersion", "kind", "metadata", "status"].contains(&&**field)
@@ -131,7 +132,8 @@ impl Apply {
             return Err(StatusError::apply_conflict(&conflicts));
         }
         managers.release(&taken);
-        // What it has applied before, leaves out now, and nobody else has applied.
+        // Remove fields that this manager applied before and omits now, unless another manager
+        // applies them.
         for leaf in old
             .iter()
             .flat_map(|entry| self::leaves(&entry["fieldsV1"]))
@@ -144,7 +146,7 @@ impl Apply {
         }
         merge(&mut object, Value::Object(wanted));
         let entry = match old {
-            // Applying the same again changes nothing, not even a time.
+            // Applying the same configuration again changes nothing, not even the time.
             Some(old) if old["fieldsV1"] == new => old,
             _ => entry(&manager, subresource, resource, new, now),
         };
@@ -168,7 +170,7 @@ impl Managers {
         )
     }
 
-    /// The place of a manager's entry, and the entry, if there is one.
+    /// Removes the entry of a manager. Returns its index, and the entry if it existed.
     fn take(&mut self, manager: &str, subresource: &str) -> (usize, Option<Value>) {
         let is_it = |entry: &Value| {
             entry["manager"] == manager
@@ -189,7 +191,7 @@ impl Managers {
         self.applied().any(|entry| owns(&entry["fieldsV1"], leaf))
     }
 
-    /// Who owns which of these: manager and field.
+    /// Returns the manager and the field for each of these fields that is owned.
     fn conflicts(&self, leaves: &[&Vec<String>]) -> Vec<(String, String)> {
         let mut conflicts = Vec::new();
         for entry in self.applied() {
@@ -201,7 +203,7 @@ impl Managers {
         conflicts
     }
 
-    /// Nobody owns these any more.
+    /// Removes all owners of these fields.
     fn release(&mut self, leaves: &[&Vec<String>]) {
         for entry in self
             .0
@@ -244,8 +246,8 @@ fn entry(
     entry
 }
 
-/// The fields of an object that has been applied, in the form of `fieldsV1`: a tree of `f:NAME`, whose leaves
-/// are empty.
+/// Returns the fields of an applied object in the format of `fieldsV1`: a tree of `f:NAME` keys
+/// with empty leaves.
 fn owned_of(wanted: &Content) -> Value {
     let mut fields = Map::new();
     for (name, value) in wanted {
@@ -304,7 +306,7 @@ fn leaves(tree: &Value) -> Vec<Vec<String>> {
     all
 }
 
-/// Whether a tree has this field as a leaf: owning a field is not owning what is in it.
+/// Whether the tree has this field as a leaf. Owning a field does not include its children.
 fn owns(tree: &Value, path: &[String]) -> bool {
     let below = path
         .iter()
@@ -320,7 +322,7 @@ fn disown(tree: &mut Value, path: &[String]) {
     let Some(below) = fields.get_mut(&key) else {
         return;
     };
-    // What is empty before is a leaf, and only the one that is meant goes.
+    // An empty node is a leaf. Remove it only if the path ends there.
     if is_empty(below) != rest.is_empty() {
         return;
     }
@@ -334,7 +336,7 @@ fn at<'a>(value: &'a Value, path: &[String]) -> Option<&'a Value> {
     path.iter().try_fold(value, |value, name| value.get(name))
 }
 
-/// Whether the object has what is wanted there; of a field that is wanted empty, that it is there.
+/// Whether the object already has the wanted value. If an object is wanted, any object counts.
 fn is_same(object: &Value, wanted: &Content, leaf: &[String]) -> bool {
     let wanted = leaf
         .split_first()
@@ -345,7 +347,7 @@ fn is_same(object: &Value, wanted: &Content, leaf: &[String]) -> bool {
     }
 }
 
-/// Without a schema there is no telling what `null` would come to: it is as good as nothing.
+/// Removes nulls. Without a schema, their meaning is undefined, so they count as absent.
 fn remove_nulls(fields: &mut Content) {
     fields.retain(|_, value| !value.is_null());
     for value in fields.values_mut() {
@@ -355,7 +357,7 @@ fn remove_nulls(fields: &mut Content) {
     }
 }
 
-/// Removes a field, and what is empty without it.
+/// Removes a field, and its parents if they become empty.
 fn remove(value: &mut Value, path: &[String]) {
     let (Some((first, rest)), Value::Object(fields)) = (path.split_first(), value) else {
         return;

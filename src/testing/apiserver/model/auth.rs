@@ -8,15 +8,16 @@ use super::log::RequestRecord;
 use super::resources::{ApiResource, Resources, Route, Sub};
 use super::status::StatusError;
 
-/// Who may ask. Without tokens, everybody may.
+/// The access rules. If no tokens are set, all requests are allowed.
 #[derive(Default)]
 pub(crate) struct Auth {
-    /// By token, the name of a user without any rights, or `None` for one with all. A leaf lock.
+    /// Maps each token to the name of a user without rights, or to `None` for all rights. A leaf
+    /// lock.
     tokens: Mutex<Option<HashMap<String, Option<String>>>>,
 }
 
 impl Auth {
-    /// From now on these tokens have all rights; those without rights stay.
+    /// Grants all rights only to these tokens from now on. Tokens without rights stay.
     pub(crate) fn allow_only(&self, tokens: impl IntoIterator<Item = String>) {
         let mut known = self.tokens.lock();
         let known = known.get_or_insert_default();
@@ -47,7 +48,8 @@ impl Auth {
         let token = bearer
             .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
             .map(|(_, token)| token.trim());
-        // Who has all rights may act as anybody; of those only this group has any.
+        // A token with all rights may impersonate any user. Of the impersonated users, only members
+        // of this group have rights.
         let acts_as = request.header("impersonate-user");
         let acts_as =
             acts_as.filter(|_| request.header("impersonate-group") != Some("system:masters"));
@@ -63,7 +65,7 @@ impl Auth {
         let target = match route {
             Route::Version | Route::Health => return Ok(()),
             Route::Object(target) => target,
-            // Whoever has a name may ask what there is.
+            // Every authenticated user may use discovery.
             Route::Discovery(_) if user != "system:anonymous" => return Ok(()),
             Route::Discovery(_) | Route::NoSuchResource | Route::NotFound => {
                 let why = format!(

@@ -1,4 +1,4 @@
-//! What a CustomResourceDefinition says.
+//! The content of a CustomResourceDefinition.
 
 use serde_json::{Value, json};
 
@@ -8,10 +8,10 @@ use super::resources::{ApiResource, Scale};
 pub(crate) const GROUP: &str = "apiextensions.k8s.io";
 pub(crate) const PLURAL: &str = "customresourcedefinitions";
 
-/// What holds a definition until its objects have gone.
+/// The finalizer that keeps a definition until its objects are gone.
 pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// What a definition has to say, if it says it.
+/// Sets the defaults of a definition.
 pub(crate) fn set_defaults(content: &mut Content) {
     let versions: Vec<Value> = versions(content)
         .filter(|version| version["storage"] == true)
@@ -52,8 +52,8 @@ fn versions(content: &Content) -> impl Iterator<Item = &Value> {
     versions.into_iter().flatten()
 }
 
-/// The resources that a definition makes, one for each version; none of one that makes no sense, which is
-/// what its name is for.
+/// Returns the resources of a definition, one for each version that matches. An invalid definition,
+/// for example one whose name does not match, has none.
 pub(crate) fn made_by(content: &Content, is_wanted: impl Fn(&Value) -> bool) -> Vec<ApiResource> {
     let Some(spec) = content.get("spec") else {
         return Vec::new();
@@ -107,7 +107,7 @@ pub(crate) fn made_by(content: &Content, is_wanted: impl Fn(&Value) -> bool) -> 
         .collect()
 }
 
-/// What is deleted stays until its objects have gone.
+/// Adds the finalizer that keeps a deleted definition until its objects are gone.
 pub(crate) fn hold(content: &mut Content) {
     let mut finalizers = finalizers(content);
     finalizers.push(CLEANUP.to_owned());

@@ -1,4 +1,4 @@
-//! Faults that a test plants: what goes wrong, where, and for whom.
+//! Faults that a test injects into requests and watches.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,29 +10,41 @@ use super::http::Response;
 use super::log::{RequestRecord, Verb};
 use super::status::StatusError;
 
-/// Something that goes wrong for the next requests that match, planted by
-/// [`ApiServer::fail_next`](crate::testing::ApiServer::fail_next), or for watches that are open, by
+/// A failure to inject into future requests with
+/// [`ApiServer::fail_next`](crate::testing::ApiServer::fail_next), or into open watches with
 /// [`ApiServer::fail_watches`](crate::testing::ApiServer::fail_watches).
 ///
-/// A fault is what goes wrong, where, and for whom.
+/// A fault consists of a kind, a position and a condition.
 ///
-/// *What* is said by how it is made. [`status`](Self::status),
-/// [`status_with_message`](Self::status_with_message) and [`response`](Self::response) are answers of its
-/// own, given instead of the server's. All others disturb the server's answer: [`close`](Self::close),
-/// [`reset`](Self::reset) and [`stall`](Self::stall) break it off, [`delay`](Self::delay),
-/// [`drip`](Self::drip) and [`garbage`](Self::garbage) do not, [`end_watch`](Self::end_watch) and
-/// [`no_bookmarks`](Self::no_bookmarks) are for watches.
+/// # Kind
 ///
-/// *Where* is before the answer unless [`after_events`](Self::after_events) or
-/// [`after_bytes`](Self::after_bytes) say otherwise, both to be counted in that order;
-/// [`after`](Self::after) then lets some time pass. What breaks off before the answer keeps the server from
-/// doing what it was asked; what strikes within does not. So a POST that is reset has created nothing, and
-/// one that is reset `.after_bytes(0)` has, though its client can't know.
+/// The constructor selects the kind of failure. [`status`](Self::status),
+/// [`status_with_message`](Self::status_with_message) and [`response`](Self::response) replace the
+/// server's response. All other kinds modify it:
 ///
-/// *For whom*: any request, unless narrowed down by [`on`](Self::on), [`resource`](Self::resource) and
-/// [`when`](Self::when); once, unless [`times`](Self::times) or [`always`](Self::always) say otherwise. One
-/// fault strikes a request, the first planted that matches. Several in a row are a script, one request each;
-/// [`skip`](Self::skip) lets some pass.
+/// - [`close`](Self::close), [`reset`](Self::reset) and [`stall`](Self::stall) interrupt the
+///   response.
+/// - [`delay`](Self::delay), [`drip`](Self::drip) and [`garbage`](Self::garbage) do not interrupt
+///   it.
+/// - [`end_watch`](Self::end_watch) and [`no_bookmarks`](Self::no_bookmarks) apply to watches only.
+///
+/// # Position
+///
+/// A fault strikes before the response by default. [`after_events`](Self::after_events) and
+/// [`after_bytes`](Self::after_bytes) move it into the response; events are counted first, then
+/// bytes. [`after`](Self::after) adds a delay at this position.
+///
+/// A fault that interrupts before the response also prevents the server from processing the
+/// request. A fault within the response does not. A POST that is reset has created nothing. A POST
+/// that is reset `.after_bytes(0)` has created the object, although its client does not learn this.
+///
+/// # Condition
+///
+/// A fault strikes any request, unless [`on`](Self::on), [`resource`](Self::resource) and
+/// [`when`](Self::when) restrict it. It strikes once, unless [`times`](Self::times) or
+/// [`always`](Self::always) change that. At most one fault strikes a request: the oldest one that
+/// matches. Several faults in a row form a script, one for each request. [`skip`](Self::skip) lets
+/// some requests pass.
 ///
 /// ```
 /// use k8s_informer::testing::{ApiServer, Fault, Verb};
@@ -46,7 +58,7 @@ use super::status::StatusError;
 /// server.fail_next(pods(Fault::status(429).retry_after(1)));
 /// server.fail_next(pods(Fault::close().after_bytes(10)));
 /// server.fail_next(pods(Fault::delay(Duration::from_millis(1))));
-/// // And every watch stalls in the middle of its second event.
+/// // Every watch stalls in the middle of its second event.
 /// server.fail_next(Fault::stall().after_events(1).after_bytes(20).always());
 /// assert_eq!(server.pending_faults(), 4);
 ///
@@ -70,13 +82,13 @@ pub struct Fault {
     resource: Option<String>,
     condition: Option<Arc<Condition>>,
     skip: usize,
-    /// `None` for ever.
+    /// `None` means forever.
     times: Option<usize>,
 }
 
 type Condition = dyn Fn(&RequestRecord) -> bool + Send + Sync;
 
-/// What goes wrong, and where.
+/// The kind and the position of a fault.
 #[derive(Clone, Debug)]
 pub(crate) struct Strike {
     pub(crate) action: Action,
@@ -87,16 +99,16 @@ pub(crate) struct Strike {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
-    /// Nothing more than the delay.
+    /// Only the delay.
     Pass,
-    /// A status with headers: an answer, or an event of a watch.
+    /// A status with headers, as a response or as an event of a watch.
     Status(StatusError, Vec<(String, String)>),
     Respond(Response),
     Close,
     Reset,
     Stall,
     Garbage(Arc<[u8]>),
-    /// So many bytes at a time, with a pause after each.
+    /// The number of bytes to write at a time, and the pause after each write.
     Drip(usize, Duration),
     EndWatch,
     NoBookmarks,
@@ -110,7 +122,7 @@ impl Action {
 }
 
 impl Strike {
-    /// Whether it strikes within the server's own answer, not before or instead of it.
+    /// Whether the fault strikes within the server's own response, not before or instead of it.
     pub(crate) fn within_answer(&self) -> bool {
         match self.action {
             Action::Respond(_) | Action::NoBookmarks => false,
@@ -119,22 +131,23 @@ impl Strike {
         }
     }
 
-    /// Whether there is a place for it in watches only.
+    /// Whether the fault applies to watches only.
     pub(crate) fn for_watches(&self) -> bool {
         self.events.is_some() || matches!(self.action, Action::EndWatch | Action::NoBookmarks)
     }
 }
 
 impl Fault {
-    /// Answers with a `Status` object as kube-apiserver would with this HTTP status.
+    /// Responds with the `Status` object that kube-apiserver returns for this HTTP status.
     ///
-    /// With [`after_events`](Self::after_events), the answer is a watch that ends with it, as an `ERROR`
-    /// event: what kube-apiserver does where a watch fails after its head has gone out.
+    /// With [`after_events`](Self::after_events), the server sends the `Status` as an `ERROR` event
+    /// that ends the watch. kube-apiserver does the same if a watch fails after its response head
+    /// was sent.
     pub fn status(code: u16) -> Self {
         Self::new(Action::Status(StatusError::plain(code, None), Vec::new()))
     }
 
-    /// Like [`Fault::status`] with a message of its own.
+    /// Like [`Fault::status`], with a custom message.
     pub fn status_with_message(code: u16, message: impl Into<String>) -> Self {
         Self::new(Action::Status(
             StatusError::plain(code, Some(message.into())),
@@ -142,8 +155,8 @@ impl Fault {
         ))
     }
 
-    /// Answers with this body, whatever it is: plain text, half a list, nothing. Only
-    /// [`after`](Self::after) tells it where; it is an answer of its own.
+    /// Responds with this body, such as plain text, half a list, or nothing. The body replaces the
+    /// server's response, so [`after`](Self::after) is the only option that changes its position.
     pub fn response(code: u16, content_type: impl Into<String>, body: impl Into<Vec<u8>>) -> Self {
         let content_type = content_type.into();
         Self::new(Action::Respond(Response {
@@ -152,50 +165,53 @@ impl Fault {
         }))
     }
 
-    /// Closes the connection in order (FIN). Before the answer, once the request has been read, it is one
-    /// that was never given; within, it truncates the answer: its Content-Length or its last chunk is not
-    /// reached.
+    /// Closes the connection cleanly (FIN). Before the response, the client gets no response to its
+    /// request. Within the response, the body is truncated: it ends before its Content-Length or
+    /// its last chunk.
     pub fn close() -> Self {
         Self::new(Action::Close)
     }
 
-    /// Resets the connection (RST), which the client's system reports as an error. What was written before
-    /// may or may not be read; on Linux it is.
+    /// Resets the connection (RST), which the client's system reports as an error. The client may
+    /// or may not receive data that was written before; on Linux it does.
     pub fn reset() -> Self {
         Self::new(Action::Reset)
     }
 
-    /// Says nothing more and keeps the connection open until the client closes it or the server stops: what a
-    /// client sees of a server that hangs, or of a network that swallows its packets.
+    /// Sends nothing more and keeps the connection open until the client closes it or the server
+    /// stops. For the client, the server hangs or the network drops its packets.
     pub fn stall() -> Self {
         Self::new(Action::Stall)
     }
 
-    /// Waits so long, then does as asked. The server acts after the delay, on the state of then; with
-    /// [`after_bytes(0)`](Self::after_bytes) it acts before, and what comes late is the body.
+    /// Waits for `delay`, then processes the request normally, on the state at that time. With
+    /// [`after_bytes(0)`](Self::after_bytes), the server processes the request first and delays
+    /// only the body.
     pub fn delay(delay: Duration) -> Self {
         Self::new(Action::Pass).after(delay)
     }
 
-    /// Writes these bytes. Before the answer they are all that is written, head included, and the connection
-    /// is closed; within, they become a part of the body, and the answer goes on behind them.
+    /// Writes these bytes. Before the response, they replace the whole response including its head,
+    /// and the connection is closed. Within the response, they become part of the body, and the
+    /// response continues after them.
     pub fn garbage(bytes: impl Into<Vec<u8>>) -> Self {
         Self::new(Action::Garbage(bytes.into().into()))
     }
 
-    /// Answers slowly: `count` bytes at a time, head and framing included, and a pause of `every` after each.
-    /// A `count` of 0 is 1.
+    /// Responds slowly: `count` bytes at a time, head and framing included, with a pause of `every`
+    /// after each write. A `count` of 0 is treated as 1.
     pub fn drip(count: usize, every: Duration) -> Self {
         Self::new(Action::Drip(count, every))
     }
 
-    /// Ends a watch in order, as when its time is up but without a bookmark: at once, or after some events.
+    /// Ends a watch cleanly, as at its timeout but without a bookmark. It ends immediately, or
+    /// after a number of events.
     pub fn end_watch() -> Self {
         Self::new(Action::EndWatch).after_events(0)
     }
 
-    /// Keeps all bookmarks from a watch, so that a streaming list never comes to its end. Where in the watch
-    /// can't be said.
+    /// Suppresses all bookmarks of a watch, so that a streaming list never completes. The position
+    /// has no effect.
     pub fn no_bookmarks() -> Self {
         Self::new(Action::NoBookmarks)
     }
@@ -217,7 +233,8 @@ impl Fault {
         }
     }
 
-    /// Adds a header to an answer of the fault's own. It is sent as given; faults of other kinds send none.
+    /// Adds a header to the fault's own response. The header is sent unchanged. Faults without
+    /// their own response ignore it.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         match &mut self.strike.action {
@@ -229,8 +246,8 @@ impl Fault {
         self
     }
 
-    /// Tells the client when to come again, in seconds: by the header `Retry-After`, and in a `Status` also
-    /// by `details.retryAfterSeconds`, as kube-apiserver does.
+    /// Requests a retry after this number of seconds, with the header `Retry-After`. A `Status`
+    /// also gets `details.retryAfterSeconds`, as in kube-apiserver.
     #[must_use]
     pub fn retry_after(mut self, seconds: u32) -> Self {
         if let Action::Status(status, _) = &mut self.strike.action {
@@ -240,25 +257,25 @@ impl Fault {
         self.header("Retry-After", seconds.to_string())
     }
 
-    /// Strikes in watches only, when so many events have gone out: initial ones and bookmarks count. 0 is
-    /// after the head of the answer.
+    /// Strikes only in watches, after `count` events. Initial events and bookmarks count. 0 is
+    /// after the head of the response.
     #[must_use]
     pub fn after_events(mut self, count: usize) -> Self {
         self.strike.events = Some(count);
         self
     }
 
-    /// Strikes within the answer, when so many bytes of its body have gone out; those of a watch count from
-    /// [`after_events`](Self::after_events) on. Head and framing don't count: 0 is after the head. An
-    /// answer that is shorter is left alone, and so is one of the fault's own.
+    /// Strikes within the response, after `count` bytes of its body. In a watch, bytes count from
+    /// the position of [`after_events`](Self::after_events). Head and framing do not count: 0 is
+    /// after the head. A shorter response is not changed, and neither is a fault's own response.
     #[must_use]
     pub fn after_bytes(mut self, count: usize) -> Self {
         self.strike.bytes = Some(count);
         self
     }
 
-    /// Waits so long at the place where it strikes, and then strikes. The wait ends with the client or the
-    /// server, if one of them leaves.
+    /// Waits for `delay` at the position of the fault before it strikes. The wait ends early if the
+    /// client disconnects or the server stops.
     #[must_use]
     pub fn after(mut self, delay: Duration) -> Self {
         self.strike.delay = Some(delay);
@@ -272,15 +289,15 @@ impl Fault {
         self
     }
 
-    /// Strikes only requests for this resource, by its plural name.
+    /// Strikes only requests for this resource, given by its plural name.
     #[must_use]
     pub fn resource(mut self, plural: impl Into<String>) -> Self {
         self.resource = Some(plural.into());
         self
     }
 
-    /// Strikes only requests of which `condition` says so. It runs on the threads of the server, with a lock
-    /// held: it must not call the server.
+    /// Strikes only requests for which `condition` returns `true`. It runs on the threads of the
+    /// server, under a lock, so it must not call the server.
     #[must_use]
     pub fn when(
         mut self,
@@ -290,14 +307,14 @@ impl Fault {
         self
     }
 
-    /// Lets the first `count` requests that match pass, and strikes from then on.
+    /// Lets the first `count` matching requests pass.
     #[must_use]
     pub fn skip(mut self, count: usize) -> Self {
         self.skip = count;
         self
     }
 
-    /// Strikes this often; 1 unless said otherwise.
+    /// Sets the number of requests to strike. The default is 1.
     #[must_use]
     pub fn times(mut self, times: usize) -> Self {
         self.times = Some(times);
@@ -349,11 +366,11 @@ impl fmt::Debug for Fault {
     }
 }
 
-/// The faults that have not struck out yet, in the order in which they were planted.
+/// The pending faults, oldest first.
 #[derive(Default)]
 pub(crate) struct Faults {
-    /// A leaf: nothing else is locked while it is held, but conditions of the user run under it, so that two
-    /// requests at once can't both use up a fault that strikes once.
+    /// A leaf lock: no other lock is taken while it is held. Conditions of the user run under it,
+    /// so that two concurrent requests cannot both use a fault that strikes once.
     planted: Mutex<Vec<Fault>>,
 }
 
@@ -372,7 +389,7 @@ impl Faults {
         self.planted.lock().len()
     }
 
-    /// The fault that strikes this request, if any.
+    /// Returns the fault that strikes this request, if any.
     pub(crate) fn strike(&self, request: &RequestRecord) -> Option<Strike> {
         let mut planted = self.planted.lock();
         let index = planted.iter_mut().position(|fault| {

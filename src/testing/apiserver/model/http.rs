@@ -1,22 +1,22 @@
-//! Requests and responses as values, and the pieces of HTTP/1.1 that are written.
+//! Requests and responses as values, and the HTTP/1.1 syntax that the server writes.
 
 use super::status::StatusError;
 
-/// Request line and headers.
+/// The request line and the headers.
 #[derive(Clone, Debug)]
 pub(crate) struct Head {
     pub(crate) method: String,
-    /// Still percent-encoded, without the query.
+    /// The path, percent-encoded and without the query.
     pub(crate) path: String,
-    /// Decoded, in order.
+    /// The decoded parameters, in order.
     pub(crate) query: Vec<(String, String)>,
     pub(crate) headers: Vec<(String, String)>,
-    /// HTTP/1.1, so chunks and keep-alive are understood.
+    /// Whether the version is HTTP/1.1, which supports chunks and keep-alive.
     pub(crate) http11: bool,
 }
 
 impl Head {
-    /// The first header of that name (lower case).
+    /// Returns the first header with this name, ignoring case.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers
             .iter()
@@ -31,13 +31,13 @@ impl Head {
             .map(|(_, value)| value.as_str())
     }
 
-    /// A parameter as Go reads a bool.
+    /// Parses a bool parameter. Every value except `0` and `false` is true.
     pub(crate) fn flag(&self, name: &str) -> Option<bool> {
         self.param(name)
             .map(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
     }
 
-    /// Whether the client wants to send another request on this connection.
+    /// Whether the connection stays open for another request.
     pub(crate) fn keep_alive(&self) -> bool {
         let tokens = self
             .header("connection")
@@ -52,7 +52,7 @@ impl Head {
     }
 }
 
-/// Takes a query apart; `+` is a space here, as in forms.
+/// Parses a query. As in forms, `+` is a space.
 pub(crate) fn parse_query(query: &str) -> Vec<(String, String)> {
     query
         .split('&')
@@ -67,7 +67,7 @@ pub(crate) fn parse_query(query: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Undoes percent-encoding; what is not one stays as it is.
+/// Decodes percent-encoding. Invalid sequences stay unchanged.
 pub(crate) fn percent_decode(text: &str) -> String {
     let hex = |b: u8| char::from(b).to_digit(16);
     let mut plain = Vec::with_capacity(text.len());
@@ -87,7 +87,7 @@ pub(crate) fn percent_decode(text: &str) -> String {
     String::from_utf8_lossy(&plain).into_owned()
 }
 
-/// A whole answer. Its body is JSON unless said otherwise.
+/// A complete response. Its body is JSON by default.
 #[derive(Clone, Debug)]
 pub(crate) struct Response {
     pub(crate) status: u16,
@@ -129,10 +129,10 @@ impl From<StatusError> for Response {
     }
 }
 
-/// What ends a chunked body.
+/// The end of a chunked body.
 pub(crate) const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
-/// The head of a response whose body is a stream without end.
+/// Returns the head of a response whose body is an endless stream.
 pub(crate) fn stream_head(http11: bool, keep_alive: bool) -> Vec<u8> {
     let mut out = start_line(200, http11, keep_alive);
     out.extend_from_slice(b"Content-Type: application/json\r\n");

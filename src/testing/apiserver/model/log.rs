@@ -1,4 +1,4 @@
-//! The log of requests, which tests read and wait on.
+//! The log of requests, which tests read and wait for.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -9,10 +9,10 @@ use parking_lot::{Condvar, Mutex};
 
 use super::http::Head;
 
-/// So many requests are remembered; older ones are forgotten, as a server may live through a benchmark.
+/// The number of requests to keep. The limit exists because a server may run for a whole benchmark.
 const CAPACITY: usize = 65_536;
 
-/// What a request asks for, in the words of Kubernetes' own authorization.
+/// The kind of a request, with the verbs of Kubernetes authorization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Verb {
@@ -20,7 +20,7 @@ pub enum Verb {
     Get,
     /// GET of a collection.
     List,
-    /// GET of a collection with `watch`, streaming lists included.
+    /// GET of a collection with `watch`, including streaming lists.
     Watch,
     /// POST.
     Create,
@@ -32,7 +32,7 @@ pub enum Verb {
     Delete,
     /// DELETE of a collection.
     DeleteCollection,
-    /// Anything that is not about objects, such as `/version`.
+    /// A request that does not concern objects, such as `/version`.
     Other,
 }
 
@@ -52,7 +52,7 @@ impl Verb {
     }
 }
 
-/// A request that the server has received, faults and failures included. Cheap to clone.
+/// A request that the server received. Requests that failed are recorded as well. Cheap to clone.
 #[derive(Clone)]
 pub struct RequestRecord(Arc<Record>);
 
@@ -71,37 +71,37 @@ impl RequestRecord {
         }))
     }
 
-    /// The HTTP method, as sent.
+    /// Returns the HTTP method as sent.
     pub fn method(&self) -> &str {
         &self.0.head.method
     }
 
-    /// The path without the query, as sent.
+    /// Returns the path as sent, without the query.
     pub fn path(&self) -> &str {
         &self.0.head.path
     }
 
-    /// The query parameters, decoded, in the order sent.
+    /// The decoded query parameters in the order sent.
     pub(crate) fn query(&self) -> &[(String, String)] {
         &self.0.head.query
     }
 
-    /// The first query parameter of that name.
+    /// Returns the first query parameter with this name.
     pub fn param(&self, name: &str) -> Option<&str> {
         self.0.head.param(name)
     }
 
-    /// The first header of that name, whatever its case.
+    /// Returns the first header with this name, ignoring case.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.0.head.header(name)
     }
 
-    /// What is asked for.
+    /// Returns the kind of the request.
     pub fn verb(&self) -> Verb {
         self.0.verb
     }
 
-    /// The plural name of the resource, if the server serves it.
+    /// Returns the plural name of the resource if the server serves it.
     pub fn resource(&self) -> Option<&str> {
         self.0.resource.as_deref()
     }
@@ -111,7 +111,7 @@ impl RequestRecord {
     }
 }
 
-/// Headers are left out: they carry tokens.
+/// Omits headers, because they contain tokens.
 impl fmt::Debug for RequestRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.method(), self.path())?;
@@ -124,16 +124,17 @@ impl fmt::Debug for RequestRecord {
 
 #[derive(Default)]
 pub(crate) struct Log {
-    /// A leaf: nothing else is locked, and nothing of the user runs, while it is held.
+    /// A leaf lock: no other lock is taken, and no user code runs, while it is held.
     requests: Mutex<Requests>,
-    /// Signalled at every new request; those who wait for one wait here, with `requests`.
+    /// Notified at every request. Waiters use it with `requests`.
     received: Condvar,
 }
 
 #[derive(Default)]
 struct Requests {
     kept: VecDeque<RequestRecord>,
-    /// All there ever were, so that a new one is noticed even if an old one had to go.
+    /// The number of all requests ever, so that a new one is noticed even if an old one was
+    /// dropped.
     total: u64,
 }
 
@@ -162,7 +163,8 @@ impl Log {
         self.requests.lock().kept.clear();
     }
 
-    /// Waits until `enough` says so of all requests so far; false if that takes longer than `timeout`.
+    /// Blocks until `enough` returns `true` for all requests so far. Returns `false` after
+    /// `timeout`.
     pub(crate) fn wait(
         &self,
         mut enough: impl FnMut(&[RequestRecord]) -> bool,
@@ -174,7 +176,8 @@ impl Log {
                 let requests = self.requests.lock();
                 (requests.all(), requests.total)
             };
-            // The user's own code, so without the lock; what arrives meanwhile is looked at before waiting.
+            // User code runs without the lock. Requests that arrive meanwhile are checked before
+            // the wait.
             if enough(&seen) {
                 return true;
             }

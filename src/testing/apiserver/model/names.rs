@@ -1,6 +1,6 @@
-//! Names and UIDs that the server makes, from random numbers.
+//! Generated names and UIDs, from random numbers.
 
-/// Returns what looks like a random (version 4) UUID.
+/// Returns a UUID of version 4 from two random numbers.
 pub(crate) fn uuid(a: u64, b: u64) -> String {
     format!(
         "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
@@ -12,7 +12,7 @@ pub(crate) fn uuid(a: u64, b: u64) -> String {
     )
 }
 
-/// Returns what is appended to a `generateName`: five characters that make no words.
+/// Returns the suffix for a `generateName`: five characters that form no words.
 pub(crate) fn name_suffix(mut random: u64) -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut letter = || {

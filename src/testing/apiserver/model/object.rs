@@ -4,10 +4,10 @@ use serde_json::{Map, Value};
 
 use super::resources::ApiResource;
 
-/// The content of an object, without `kind` and `apiVersion`, which its resource knows.
+/// The content of an object without `kind` and `apiVersion`, which its resource provides.
 pub(crate) type Content = Map<String, Value>;
 
-/// An object as it was at one resourceVersion. Never changes, so lists and watches share it.
+/// An object at one resourceVersion. It is immutable, so lists and watches share it.
 #[derive(Debug)]
 pub(crate) struct Object {
     content: Content,
@@ -15,7 +15,7 @@ pub(crate) struct Object {
     tail: String,
 }
 
-/// How much of an object is asked for.
+/// The requested representation of an object.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Form {
     Full,
@@ -25,7 +25,7 @@ pub(crate) enum Form {
 
 impl Object {
     pub(crate) fn new(content: Content) -> Self {
-        // A map of JSON values with string keys always serialises; its first byte is the brace.
+        // A map of JSON values with string keys always serializes, and its first byte is the brace.
         let mut tail = serde_json::to_string(&content).unwrap_or_else(|_| "{}".to_owned());
         tail.remove(0);
         Self { content, tail }
@@ -35,7 +35,7 @@ impl Object {
         &self.content
     }
 
-    /// The whole object, `kind` and `apiVersion` included.
+    /// Returns the whole object, including `kind` and `apiVersion`.
     pub(crate) fn to_value(&self, resource: &ApiResource) -> Value {
         let mut content = self.content.clone();
         content.insert("kind".to_owned(), resource.kind.clone().into());
@@ -43,7 +43,7 @@ impl Object {
         Value::Object(content)
     }
 
-    /// Writes the object as JSON, with `kind` and `apiVersion` in front.
+    /// Writes the object as JSON, with `kind` and `apiVersion` first.
     pub(crate) fn write(&self, resource: &ApiResource, form: Form, out: &mut Vec<u8>) {
         let (kind, version) = match form {
             Form::Full => (resource.kind.as_str(), resource.api_version()),
@@ -58,7 +58,7 @@ impl Object {
         }
     }
 
-    /// Writes the object as an item of a list: those of built-in resources don't repeat `kind` and
+    /// Writes the object as an item of a list. Items of built-in resources do not repeat `kind` and
     /// `apiVersion`.
     pub(crate) fn write_item(&self, resource: &ApiResource, form: Form, out: &mut Vec<u8>) {
         if form == Form::Full && !resource.custom {
@@ -69,7 +69,7 @@ impl Object {
         }
     }
 
-    /// The same object with another resourceVersion.
+    /// Returns the same object with another resourceVersion.
     pub(crate) fn at_version(&self, version: u64) -> Self {
         let mut content = self.content.clone();
         set_meta(&mut content, "resourceVersion", version.to_string());
@@ -77,7 +77,7 @@ impl Object {
     }
 }
 
-/// A string of `metadata`, empty if absent.
+/// Returns a string field of `metadata`, or an empty string if it is absent.
 pub(crate) fn meta_str<'a>(content: &'a Content, field: &str) -> &'a str {
     content
         .get("metadata")
@@ -86,7 +86,7 @@ pub(crate) fn meta_str<'a>(content: &'a Content, field: &str) -> &'a str {
         .unwrap_or_default()
 }
 
-/// A field of `metadata` that is neither absent nor null.
+/// Returns a field of `metadata`, unless it is absent or null.
 pub(crate) fn meta<'a>(content: &'a Content, field: &str) -> Option<&'a Value> {
     content
         .get("metadata")
@@ -94,7 +94,7 @@ pub(crate) fn meta<'a>(content: &'a Content, field: &str) -> Option<&'a Value> {
         .filter(|value| !value.is_null())
 }
 
-/// Sets a field of `metadata`, which is made if there is none.
+/// Sets a field of `metadata`. Creates `metadata` if necessary.
 pub(crate) fn set_meta(content: &mut Content, field: &str, value: impl Into<Value>) {
     let metadata = content
         .entry("metadata")

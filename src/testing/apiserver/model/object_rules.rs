@@ -10,7 +10,8 @@ pub(crate) fn is_namespace(resource: &ApiResource) -> bool {
     resource.group.is_empty() && resource.plural == "namespaces"
 }
 
-/// Whether finalizers keep the object from going. A namespace has some in its spec too.
+/// Whether finalizers prevent the removal of the object. Namespaces also have finalizers in their
+/// spec.
 pub(crate) fn is_held(resource: &ApiResource, content: &Content) -> bool {
     let filled = |list: Option<&Value>| {
         list.and_then(Value::as_array)
@@ -37,7 +38,7 @@ pub(crate) fn bump_generation(content: &mut Content) {
     set_meta(content, "generation", generation.saturating_add(1));
 }
 
-/// The few defaults without which an object would look nothing like what a cluster stores.
+/// Sets the few defaults without which an object would differ too much from one in a real cluster.
 pub(crate) fn set_defaults(resource: &ApiResource, name: &str, content: &mut Content) {
     if is_namespace(resource) {
         if meta(content, "labels").is_none() {

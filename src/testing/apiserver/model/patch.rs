@@ -1,16 +1,17 @@
-//! Patches: JSON merge patch (RFC 7386), JSON patch (RFC 6902), and strategic merge patches so simple that
-//! they are merge patches.
+//! JSON merge patches (RFC 7386), JSON patches (RFC 6902), and strategic merge patches that are
+//! equivalent to merge patches.
 
 use serde_json::{Map, Value};
 
 use super::resources::ApiResource;
 use super::status::StatusError;
 
-/// More operations than this are refused, as kube-apiserver does.
+/// The maximum number of operations, as in kube-apiserver.
 const MAX_OPERATIONS: usize = 10_000;
-/// How deep a JSON patch may nest values into one another; serde_json itself parses 128 levels.
+/// The maximum nesting of values that a JSON patch may create. serde_json itself parses 128 levels.
 const MAX_DEPTH: usize = 120;
-/// How much all `copy` operations of one patch may add: copies of copies grow without bound.
+/// The maximum size that all `copy` operations of one patch may add. Copies of copies would grow
+/// without bound.
 const MAX_COPIED: usize = 3 << 20;
 
 #[derive(Debug)]
@@ -36,7 +37,7 @@ enum Action {
 }
 
 impl Patch {
-    /// Reads a patch of this media type.
+    /// Parses a patch of this media type.
     pub(crate) fn parse(
         media: &str,
         body: &[u8],
@@ -56,7 +57,7 @@ impl Patch {
             "application/merge-patch+json" => Ok(Self::Merge(json()?)),
             "application/strategic-merge-patch+json" if !resource.custom => {
                 let patch = json()?;
-                // Lists merge by keys that only a schema knows, and directives are a language of their own.
+                // Lists merge by keys that only a schema defines, and directives are not supported.
                 if is_plain(&patch) {
                     Ok(Self::Merge(patch))
                 } else {
@@ -82,7 +83,7 @@ impl Patch {
             .ok_or_else(StatusError::unprocessable_patch)
     }
 
-    /// What `target` becomes.
+    /// Returns the patched `target`.
     pub(crate) fn apply(self, mut target: Value) -> Result<Value, StatusError> {
         match self {
             Self::Merge(patch) => merge(&mut target, patch),
@@ -147,7 +148,7 @@ fn operation(value: Value) -> Option<Operation> {
     Some(Operation { action, path })
 }
 
-/// The keys of a JSON pointer.
+/// Splits a JSON pointer into keys.
 fn pointer(text: &str) -> Option<Vec<String>> {
     if text.is_empty() {
         return Some(Vec::new());
@@ -240,7 +241,7 @@ fn remove(target: &mut Value, path: &[String]) -> Option<Value> {
     }
 }
 
-/// Whether `value` at `path` nests no deeper than allowed: serialising and dropping recurse.
+/// Returns `Some` if `value` at `path` does not nest too deep. Serializing and dropping recurse.
 fn fits(path: &[String], value: &Value) -> Option<()> {
     fn within(value: &Value, depth: usize) -> bool {
         match value {

@@ -3,7 +3,7 @@ use serde_json::Value;
 use super::status::{Cause, StatusError};
 use super::validate::go_error;
 
-/// What must be true of an object for it to be deleted.
+/// The conditions that an object must meet to be deleted.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Preconditions {
     pub(crate) uid: Option<String>,
@@ -11,7 +11,8 @@ pub(crate) struct Preconditions {
 }
 
 impl Preconditions {
-    /// Reads `DeleteOptions`. Nothing but the preconditions matters here, but the rest must be right.
+    /// Parses `DeleteOptions`. Only the preconditions have an effect, but the propagation policy
+    /// must be valid.
     pub(crate) fn parse(body: &[u8]) -> Result<Self, StatusError> {
         if body.is_empty() {
             return Ok(Self::default());

@@ -1,4 +1,4 @@
-//! What the server serves, and which paths lead there.
+//! The resources that the server serves, and the routing of paths to them.
 
 mod built_in;
 
@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use self::built_in::BUILT_IN;
 use super::http::percent_decode;
 
-/// A resource that the server serves: group, version, names and what may be asked of it.
+/// A resource that the server serves: its group, version, names and capabilities.
 ///
-/// Built-in ones need not be declared. A custom one is what a CustomResourceDefinition would make it:
-/// namespaced, with a `status` subresource and a `generation`, unless said otherwise. One can also be created
-/// at any time as a CustomResourceDefinition; it is gone, with its objects, when that is deleted. Each
-/// version of a resource has objects of its own: nothing is converted.
+/// Built-in resources need no declaration. By default, a custom resource is namespaced and has a
+/// `status` subresource and a `generation`. You can also create resources at any time with a
+/// CustomResourceDefinition. Deleting the definition removes the resource and its objects. Each
+/// version of a resource has its own objects: the server does not convert between versions.
 ///
 /// ```
 /// use k8s_informer::testing::{ApiResource, ApiServer};
@@ -37,35 +37,36 @@ pub struct ApiResource {
     pub(crate) version: String,
     pub(crate) plural: String,
     pub(crate) kind: String,
-    /// Empty for the kind in small letters.
+    /// If empty, the singular is the kind in lower case.
     pub(crate) singular: String,
     pub(crate) short_names: Vec<String>,
     pub(crate) categories: Vec<String>,
     pub(crate) namespaced: bool,
-    /// Fields beside metadata.name and metadata.namespace that a field selector may name.
+    /// The fields that a field selector may use, besides metadata.name and metadata.namespace.
     pub(crate) fields: Vec<String>,
     pub(crate) status: bool,
     pub(crate) generation: bool,
-    /// Custom resources differ in small ways: list items carry their kind, an update must name its version.
+    /// Custom resources differ in details: list items include their kind, and an update must
+    /// contain its version.
     pub(crate) custom: bool,
-    /// DELETE answers with the object instead of a `Status`.
+    /// Whether DELETE returns the object instead of a `Status`.
     pub(crate) delete_returns_object: bool,
     pub(crate) scale: Option<Scale>,
 }
 
-/// Where a scale is found in an object, or what that is called in a CustomResourceDefinition.
+/// The paths of a scale in an object. The fields correspond to those of a CustomResourceDefinition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Scale {
     /// `specReplicasPath`.
     pub(crate) spec: String,
     /// `statusReplicasPath`.
     pub(crate) status: String,
-    /// `labelSelectorPath`, of a text, a LabelSelector or labels.
+    /// `labelSelectorPath`. The value is a string, a LabelSelector or labels.
     pub(crate) selector: String,
 }
 
 impl ApiResource {
-    /// A custom resource; `group` is empty for none (the paths are then under `/api`).
+    /// Creates a custom resource. If `group` is empty, its paths are under `/api`.
     pub fn new(
         group: impl Into<String>,
         version: impl Into<String>,
@@ -90,38 +91,40 @@ impl ApiResource {
         }
     }
 
-    /// Makes the resource one of the whole cluster, without namespaces.
+    /// Makes the resource cluster-scoped.
     #[must_use]
     pub fn cluster_scoped(mut self) -> Self {
         self.namespaced = false;
         self
     }
 
-    /// Lets field selectors name this field, as `selectableFields` of a CustomResourceDefinition does. Dots
-    /// separate the keys that lead to it; a field that is absent counts as empty.
+    /// Lets field selectors use this field, like `selectableFields` of a CustomResourceDefinition.
+    /// The keys of the path are separated by dots. A missing field is treated as empty.
     #[must_use]
     pub fn field(mut self, path: impl Into<String>) -> Self {
         self.fields.push(path.into());
         self
     }
 
-    /// Gives it a short name, as `deploy` is one of deployments.
+    /// Adds a short name, such as `deploy` for deployments.
     #[must_use]
     pub fn short_name(mut self, name: impl Into<String>) -> Self {
         self.short_names.push(name.into());
         self
     }
 
-    /// Takes the `status` subresource away: `status` is then written like any other field.
+    /// Removes the `status` subresource. `status` is then written like any other field.
     #[must_use]
     pub fn without_status(mut self) -> Self {
         self.status = false;
         self
     }
 
-    /// Adds the `scale` subresource, as `subresources.scale` of a CustomResourceDefinition does: the paths of
-    /// the replicas that are wanted and of those that are there, as `.spec.replicas` and `.status.replicas`,
-    /// and of the selector as text; empty for none.
+    /// Adds the `scale` subresource, like `subresources.scale` of a CustomResourceDefinition.
+    ///
+    /// The arguments are the paths of the desired replicas (such as `.spec.replicas`), of the
+    /// current replicas (such as `.status.replicas`), and of the selector as a string. The last one
+    /// may be empty.
     #[must_use]
     pub fn scale(
         mut self,
@@ -138,7 +141,7 @@ impl ApiResource {
         self
     }
 
-    /// Whether the objects of one are those of the other.
+    /// Whether both describe the same objects.
     fn has_place_of(&self, other: &Self) -> bool {
         let what = |r: &Self| {
             (
@@ -151,7 +154,7 @@ impl ApiResource {
         what(self) == what(other)
     }
 
-    /// `v1`, `apps/v1`.
+    /// Returns `v1` or `apps/v1`, for example.
     pub(crate) fn api_version(&self) -> String {
         if self.group.is_empty() {
             self.version.clone()
@@ -161,11 +164,11 @@ impl ApiResource {
     }
 }
 
-/// How many resources a server can come to know by CustomResourceDefinitions.
+/// The maximum number of resources from CustomResourceDefinitions.
 const SLOTS: usize = 1024;
 
-/// The resources of one server. Those that it has started with are always served, others come and go with
-/// their definitions, but none loses its place: the history speaks of what is gone.
+/// The resources of one server. Resources that were declared at the start are always served. Others
+/// come and go with their definitions but keep their index, because the history refers to it.
 #[derive(Debug)]
 pub(crate) struct Resources {
     fixed: Vec<ApiResource>,
@@ -173,14 +176,14 @@ pub(crate) struct Resources {
     slots: Box<[OnceLock<Box<Slot>>]>,
 }
 
-/// The place of a resource that comes and goes.
+/// A resource that comes and goes.
 #[derive(Debug)]
 struct Slot {
     first: Revision,
     is_served: AtomicBool,
 }
 
-/// A resource as its definition had it at some time.
+/// A resource in one revision of its definition.
 #[derive(Debug)]
 struct Revision {
     resource: ApiResource,
@@ -210,19 +213,19 @@ impl Revision {
     }
 }
 
-/// Where a path leads.
+/// The target of a path.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Route {
     /// `/version`.
     Version,
-    /// `/healthz`, `/livez`, `/readyz` and what is below them.
+    /// `/healthz`, `/livez`, `/readyz` and their subpaths.
     Health,
-    /// What says what is served.
+    /// A discovery document.
     Discovery(Document),
     Object(Target),
-    /// The group and version are served, the resource or subresource is not.
+    /// The group and version are served, but not the resource or subresource.
     NoSuchResource,
-    /// Nothing at all is there.
+    /// Nothing is served at this path.
     NotFound,
 }
 
@@ -239,20 +242,20 @@ pub(crate) enum Document {
     Version(String, String),
 }
 
-/// A collection, an object or a subresource of one.
+/// A collection, an object or a subresource.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Target {
-    /// Index into [`Resources`].
+    /// The index in [`Resources`].
     pub(crate) resource: usize,
-    /// `None` in a path that spans all namespaces, and for cluster-scoped resources.
+    /// `None` in a path for all namespaces, and for cluster-scoped resources.
     pub(crate) namespace: Option<String>,
     pub(crate) name: Option<String>,
     pub(crate) status: bool,
-    /// What is there instead of the object itself.
+    /// The subresource, if it has its own kind.
     pub(crate) sub: Option<Sub>,
 }
 
-/// A subresource that has a kind of its own.
+/// A subresource with its own kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Sub {
     Scale,
@@ -260,7 +263,7 @@ pub(crate) enum Sub {
 }
 
 impl Resources {
-    /// The built-in resources and `custom` ones, which win over built-in ones of the same name.
+    /// Creates the table of `custom` and built-in resources. Custom ones take precedence.
     pub(crate) fn new(custom: Vec<ApiResource>) -> Self {
         let built_in =
             BUILT_IN.iter().map(
@@ -286,7 +289,7 @@ impl Resources {
         }
     }
 
-    /// One that is or was served.
+    /// Returns a resource that is or was served.
     pub(crate) fn get(&self, index: usize) -> &ApiResource {
         match index.checked_sub(self.fixed.len()) {
             None => &self.fixed[index],
@@ -304,7 +307,7 @@ impl Resources {
             .map(|(index, slot)| (self.fixed.len() + index, &**slot))
     }
 
-    /// All that are served now.
+    /// Returns all resources that are currently served.
     pub(crate) fn served(&self) -> impl Iterator<Item = (usize, &ApiResource)> {
         let slots = self
             .slots()
@@ -322,7 +325,7 @@ impl Resources {
         found.map(|(index, _)| index)
     }
 
-    /// The place of one that came at some time, in whatever revision.
+    /// Returns the index of a resource that was ever added, in any revision.
     pub(crate) fn slot_of(&self, resource: &ApiResource) -> Option<usize> {
         let is_its = |slot: &Slot| slot.resource().has_place_of(resource);
         self.slots()
@@ -330,8 +333,8 @@ impl Resources {
             .map(|(index, _)| index)
     }
 
-    /// Takes in one that is new or has changed; its place, unless there is no more room. Only one thread at a
-    /// time may.
+    /// Adds a new or changed resource. Returns its index, or `None` if the table is full. Only one
+    /// thread at a time may call this.
     pub(crate) fn add(&self, resource: ApiResource) -> Option<usize> {
         let Some(index) = self.slot_of(&resource) else {
             let index = self.slots().count();
@@ -349,7 +352,8 @@ impl Resources {
         Some(index)
     }
 
-    /// Of those that come and go these are served; returns which are served no longer.
+    /// Serves only these of the resources that come and go. Returns the ones that are not served
+    /// anymore.
     pub(crate) fn serve_only(&self, served: &[usize]) -> Vec<usize> {
         let mut gone = Vec::new();
         for (index, slot) in self.slots() {
@@ -361,7 +365,7 @@ impl Resources {
         gone
     }
 
-    /// Those that it knows, in their places.
+    /// Returns all known resources in order of their index.
     pub(crate) fn known(&self) -> Vec<ApiResource> {
         self.fixed
             .iter()
@@ -370,7 +374,7 @@ impl Resources {
             .collect()
     }
 
-    /// Whether `known` of another server have the same places here, where room is made for those that are
+    /// Whether the resources of another server have the same indices here. Adds those that are
     /// missing.
     pub(crate) fn has_place_for(&self, known: &[ApiResource]) -> bool {
         let (mine, fixed) = (self.known(), self.fixed.len());
@@ -386,7 +390,7 @@ impl Resources {
                 .all(|known| self.add(known.clone()).is_some())
     }
 
-    /// Finds out where `path` (still percent-encoded, without query) leads.
+    /// Routes `path`, which is percent-encoded and has no query.
     pub(crate) fn route(&self, path: &str) -> Route {
         let segments: Option<Vec<String>> = path.strip_prefix('/').map(|rest| {
             rest.trim_end_matches('/')
@@ -428,7 +432,7 @@ impl Resources {
             return Route::NotFound;
         }
         let (namespace, rest) = match rest {
-            // `/namespaces/x` and `/namespaces/x/status` are about the namespace itself.
+            // `/namespaces/x` and `/namespaces/x/status` refer to the namespace itself.
             ["namespaces", _] | ["namespaces", _, "status" | "finalize"] => (None, rest),
             ["namespaces", namespace, rest @ ..] => (Some((*namespace).to_owned()), rest),
             _ => (None, rest),
@@ -444,8 +448,8 @@ impl Resources {
         };
         let resource = self.get(index);
         let in_namespace = namespace.is_some();
-        // An object of a namespaced resource needs its namespace in the path; a cluster-scoped one can't have
-        // any.
+        // An object of a namespaced resource needs a namespace in its path. A cluster-scoped one
+        // must not have one.
         if in_namespace && !resource.namespaced
             || !in_namespace && resource.namespaced && name.is_some()
         {
@@ -458,7 +462,7 @@ impl Resources {
             Some("eviction") if group.is_empty() && *plural == "pods" => {
                 (false, Some(Sub::Eviction))
             }
-            // What a namespace controller would call in the end: an update of everything.
+            // The last call of a namespace controller. It updates the whole object.
             Some("finalize") if *plural == "namespaces" => (false, None),
             Some(_) => return Route::NoSuchResource,
         };

@@ -1,4 +1,4 @@
-//! Label and field selectors, as far as the server needs them: parse and match.
+//! Parsing and matching of label and field selectors.
 
 use serde_json::{Map, Value};
 
@@ -7,7 +7,7 @@ use super::shards::Shards;
 use super::status::StatusError;
 use crate::selector::{Selector, SelectorError};
 
-/// What a list, watch or delete-collection is limited to. The empty one matches everything.
+/// The selectors of a list, watch or delete-collection. An empty selection matches everything.
 #[derive(Clone, Debug)]
 pub(crate) struct Selection {
     labels: Selector,
@@ -37,7 +37,7 @@ impl Selection {
         })
     }
 
-    /// The same, but only what these shards have of it.
+    /// Restricts the selection to these shards.
     pub(crate) fn of_shards(self, selector: &str) -> Result<Self, StatusError> {
         let shards = Shards::parse(selector)
             .map_err(|why| StatusError::internal(format!("invalid shard selector: {why}")))?;
@@ -47,12 +47,12 @@ impl Selection {
         })
     }
 
-    /// Whether everything matches, but for the shards.
+    /// Whether the selection matches everything, apart from the shards.
     pub(crate) fn is_all_of_its_shards(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// The selector of the shards, if there are some.
+    /// Returns the shard selector, if there is one.
     pub(crate) fn shards(&self) -> Option<String> {
         self.shards.as_ref().map(ToString::to_string)
     }
@@ -72,7 +72,8 @@ impl Selection {
     }
 }
 
-/// The field as a selector sees it: a string as it is, anything else as JSON, absent as empty.
+/// Returns the field as selectors compare it: a string unchanged, other values as JSON, and an
+/// absent field as an empty string.
 fn field_value(object: &Map<String, Value>, path: &str) -> String {
     let mut keys = path.split('.');
     let first = keys.next().and_then(|key| object.get(key));
@@ -121,7 +122,7 @@ fn parse_fields(text: &str, resource: &ApiResource) -> Result<Vec<FieldRequireme
     Ok(requirements)
 }
 
-/// Splits at commas that no backslash protects; empty terms count for nothing.
+/// Splits at commas that are not escaped with a backslash. Empty terms are skipped.
 fn split_terms(text: &str) -> Vec<&str> {
     let mut escaped = false;
     text.split(|c| {

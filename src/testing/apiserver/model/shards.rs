@@ -1,12 +1,12 @@
-//! Shard selectors, as a kube-apiserver 1.36 reads them: ranges of the hash of a field.
+//! Shard selectors, as in kube-apiserver 1.36: ranges of the hash of a field.
 
 use std::fmt;
 
 use super::object::{Content, meta_str};
 use crate::wire::fnv1a;
 
-/// `shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')`, or several of one field
-/// joined by `||`.
+/// A shard selector such as `shardRange(object.metadata.uid, '0x0000000000000000',
+/// '0x8000000000000000')`, or several of these for one field, joined by `||`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Shards {
     field: Field,
@@ -26,8 +26,8 @@ struct Range {
 }
 
 impl Shards {
-    /// The real one parses CEL and then looks at what it has got; of that only what can come to something is
-    /// parsed here, and not in its words where those are the CEL parser's.
+    /// Parses a selector. kube-apiserver parses CEL and then checks the result. This parser accepts
+    /// only valid selectors, and its messages differ where the CEL parser would report the error.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if text.trim().is_empty() {
             return Err(
@@ -142,7 +142,7 @@ fn parse_bound(literal: &str, name: &str) -> Result<u128, String> {
     }
 }
 
-/// As the real one writes it, whatever it was given.
+/// Formats the selector in the canonical form of kube-apiserver.
 impl fmt::Display for Shards {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.field.path();
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn sh2_an_object_is_where_the_hash_of_its_field_is() {
-        // The hash of "abc" begins with e7, that of "ab" with 08, that of nothing with cb.
+        // The hash of "abc" begins with e7, the hash of "ab" with 08, and the hash of "" with cb.
         for (metadata, upper) in [
             (json!({ "uid": "abc" }), true),
             (json!({ "uid": "ab" }), false),

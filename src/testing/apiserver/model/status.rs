@@ -1,4 +1,4 @@
-//! The `Status` objects with which the API server says no, word for word as kube-apiserver writes them.
+//! The `Status` objects of error responses, with the same text as in kube-apiserver.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,10 +7,10 @@ use serde_json::{Map, Value, json};
 
 use crate::error::debug_as_display;
 
-/// What the server answers where it does not do as asked: an HTTP status and a Kubernetes `Status` object.
+/// An error response of the server: an HTTP status and a Kubernetes `Status` object.
 ///
-/// The calls of [`ApiServer`](crate::testing::ApiServer) return it as their error; over HTTP it is the body of the
-/// response.
+/// The methods of [`ApiServer`](crate::testing::ApiServer) return it as their error. Over HTTP it
+/// is the body of the response.
 #[derive(Clone, PartialEq)]
 pub struct StatusError(Box<Inner>);
 
@@ -20,12 +20,12 @@ struct Inner {
     reason: &'static str,
     message: String,
     details: Option<Map<String, Value>>,
-    /// A token to go on with, in a 410 for a continue token that is too old.
+    /// The token to continue with, in a 410 for an expired continue token.
     continue_token: Option<String>,
     retry_after: Option<u32>,
 }
 
-/// What kube-apiserver says it speaks; of these, this server speaks JSON only.
+/// The media types that kube-apiserver lists. This server supports only JSON.
 const MEDIA_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
 /// One entry of `details.causes`.
@@ -36,22 +36,23 @@ pub(crate) struct Cause {
 }
 
 impl StatusError {
-    /// The HTTP status, which is also `code` in the body.
+    /// Returns the HTTP status, which is also `code` in the body.
     pub fn code(&self) -> u16 {
         self.0.code
     }
 
-    /// The machine-readable reason, such as `NotFound` or `Conflict`; empty for errors that have none.
+    /// Returns the machine-readable reason, such as `NotFound` or `Conflict`. It is empty if the
+    /// error has none.
     pub fn reason(&self) -> &str {
         self.0.reason
     }
 
-    /// The value of the `Retry-After` header, in seconds, where the answer has one.
+    /// The value of the `Retry-After` header in seconds, if the response has one.
     pub(crate) fn retry_after(&self) -> Option<u32> {
         self.0.retry_after
     }
 
-    /// Says when to come again, by the header and in the details.
+    /// Requests a retry after this time, in the header and in the details.
     pub(crate) fn set_retry_after(&mut self, seconds: u32) {
         self.0
             .details
@@ -60,7 +61,7 @@ impl StatusError {
         self.0.retry_after = Some(seconds);
     }
 
-    /// The body, in the order of fields that kube-apiserver writes.
+    /// Returns the body with its fields in the order of kube-apiserver.
     pub(crate) fn body(&self) -> Vec<u8> {
         let Inner {
             code,
@@ -113,7 +114,8 @@ impl StatusError {
         self
     }
 
-    /// `details.name`, `details.group` and `details.kind`; empty ones are left out, as Go's `omitempty` does.
+    /// Sets `details.name`, `details.group` and `details.kind`. Empty values are omitted, as with
+    /// Go's `omitempty`.
     fn about(self, name: &str, group: &str, kind: &str) -> Self {
         [("name", name), ("group", group), ("kind", kind)]
             .into_iter()
@@ -121,7 +123,7 @@ impl StatusError {
             .fold(self, |status, (key, value)| status.detail(key, value))
     }
 
-    /// The reason and message that a bare HTTP status stands for: what an injected fault carries.
+    /// Returns a status with the default reason and message of an HTTP status, for injected faults.
     pub(crate) fn plain(code: u16, message: Option<String>) -> Self {
         let (reason, default) = match code {
             400 => (
@@ -175,7 +177,7 @@ impl StatusError {
         Self::new(400, "BadRequest", message)
     }
 
-    /// An error without a reason, which is what kube-apiserver makes of errors that it did not expect.
+    /// An error without a reason. kube-apiserver returns this for unexpected errors.
     pub(crate) fn internal(message: impl Into<String>) -> Self {
         Self::new(500, "", message)
     }
@@ -220,7 +222,7 @@ impl StatusError {
         .about(name, group, plural)
     }
 
-    /// The group and version exist, the resource does not.
+    /// The group and version exist, but not the resource.
     pub(crate) fn no_such_resource() -> Self {
         Self::plain(404, None).empty_details()
     }
@@ -254,7 +256,7 @@ impl StatusError {
         .about(name, group, plural)
     }
 
-    /// `kind` is the plural for updates and the kind for deletions: kube-apiserver is not of one mind.
+    /// `kind` is the plural for updates and the kind for deletions, as in kube-apiserver.
     pub(crate) fn conflict(name: &str, group: &str, kind: &str, why: &str) -> Self {
         let subject = quoted(kind, group, name);
         Self::new(
@@ -287,17 +289,18 @@ impl StatusError {
         .detail("causes", causes)
     }
 
-    /// Options of a list or watch that don't go together.
+    /// Options of a list or watch that are incompatible.
     pub(crate) fn invalid_options(causes: &[Cause]) -> Self {
         Self::invalid("", "meta.k8s.io", "ListOptions", causes)
     }
 
-    /// Options of a patch that are missing, or don't go with its kind.
+    /// Options of a patch that are missing or incompatible with its kind.
     pub(crate) fn invalid_patch_options(cause: Cause) -> Self {
         Self::invalid("", "meta.k8s.io", "PatchOptions", &[cause])
     }
 
-    /// Other managers own fields that are applied with other values: manager and field of each.
+    /// Other managers own fields that are applied with other values. `conflicts` has the manager
+    /// and the field of each.
     pub(crate) fn apply_conflict(conflicts: &[(String, String)]) -> Self {
         let causes: Vec<Value> = conflicts
             .iter()
@@ -335,7 +338,7 @@ impl StatusError {
         Self::new(409, "Conflict", message).detail("causes", causes)
     }
 
-    /// Metadata was asked for in the form that an answer of this kind has not.
+    /// The requested metadata form does not exist for this kind of response.
     pub(crate) fn not_acceptable_form(asked: &str, is_list: bool, go_type: &str) -> Self {
         let what = if is_list {
             "is a list"
@@ -346,12 +349,12 @@ impl StatusError {
         Self::new(406, "NotAcceptable", message)
     }
 
-    /// The patch is well-formed but does not apply.
+    /// The patch is well-formed but cannot be applied.
     pub(crate) fn unprocessable_patch() -> Self {
         Self::plain(422, None).empty_details()
     }
 
-    /// A pod's budget allows no eviction.
+    /// The pod's disruption budget allows no eviction.
     pub(crate) fn disruption_budget(why: &str, retry_after: Option<u32>) -> Self {
         let message =
             "Cannot evict pod as it would violate the pod's disruption budget.".to_owned();
@@ -409,8 +412,7 @@ impl StatusError {
     }
 }
 
-/// `pods`, `widgets.sample.example.com`.
-/// The event that tells of an error.
+/// Returns the watch event that reports an error.
 pub(crate) fn error_line(status: &StatusError) -> Vec<u8> {
     let mut line = br#"{"type":"ERROR","object":"#.to_vec();
     line.extend_from_slice(&status.body());
@@ -418,6 +420,7 @@ pub(crate) fn error_line(status: &StatusError) -> Vec<u8> {
     line
 }
 
+/// Returns `pods` or `widgets.sample.example.com`, for example.
 fn qualified(plural: &str, group: &str) -> String {
     if group.is_empty() {
         plural.to_owned()
@@ -426,7 +429,7 @@ fn qualified(plural: &str, group: &str) -> String {
     }
 }
 
-/// `pods "a"`, `widgets.sample.example.com "a"`.
+/// Returns `pods "a"` or `widgets.sample.example.com "a"`, for example.
 fn quoted(plural: &str, group: &str, name: &str) -> String {
     format!("{} \"{name}\"", qualified(plural, group))
 }

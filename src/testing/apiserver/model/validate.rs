@@ -1,5 +1,5 @@
-//! What an object must be like to be stored: names, and the types within `metadata`. Of the rest the server
-//! knows nothing.
+//! Validation of objects before they are stored: names, and the types within `metadata`. The server
+//! does not validate anything else.
 
 use serde_json::{Map, Value};
 
@@ -7,7 +7,7 @@ use super::object::{Content, meta_str};
 use super::resources::{ApiResource, Target};
 use super::status::{Cause, StatusError};
 
-/// Reads the body of a create or update.
+/// Parses the body of a create or update.
 pub(crate) fn parse_object(body: &[u8], resource: &ApiResource) -> Result<Value, StatusError> {
     serde_json::from_slice(body).map_err(|error| {
         StatusError::bad_request(format!(
@@ -28,7 +28,7 @@ pub(crate) fn go_error(error: &serde_json::Error) -> String {
     }
 }
 
-/// Checks the parts of an object that the server itself reads, and takes `kind` and `apiVersion` off.
+/// Checks the parts of an object that the server uses, and removes `kind` and `apiVersion`.
 pub(crate) fn check_object(
     resource: &ApiResource,
     target: &Target,
@@ -82,7 +82,8 @@ pub(crate) fn check_object(
     Ok(content)
 }
 
-/// Makes sure of the types within `metadata`: the field, the type it should have, the type it has.
+/// Checks the types within `metadata`. An error has the field, its expected type and its actual
+/// type.
 fn check_metadata(content: &mut Content) -> Result<(), (String, &'static str, &'static str)> {
     let metadata = content.entry("metadata").or_insert(Value::Null);
     if metadata.is_null() {

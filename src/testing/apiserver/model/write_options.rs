@@ -1,4 +1,4 @@
-//! What goes with a write: dry runs, and what is done about fields that nobody knows.
+//! Options of writes: dry runs, and the handling of unknown fields.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::http::{Head, Response};
 use super::resources::ApiResource;
 use super::status::{Cause, StatusError};
 
-/// Whether all is to be done but the storing.
+/// Whether the request does everything except storing the result.
 pub(crate) fn is_dry_run(head: &Head, options: &'static str) -> Result<bool, StatusError> {
     check_dry_run(
         head.query
@@ -17,9 +17,9 @@ pub(crate) fn is_dry_run(head: &Head, options: &'static str) -> Result<bool, Sta
     )
 }
 
-/// The same of a deletion: if it has a body, that is all that counts.
+/// Whether a deletion is a dry run. If it has a body, the query is ignored.
 pub(crate) fn is_dry_deletion(head: &Head, body: &[u8]) -> Result<bool, StatusError> {
-    // What is no JSON is told elsewhere.
+    // Invalid JSON is reported elsewhere.
     let options: Value = serde_json::from_slice(body).unwrap_or_default();
     if options.is_null() {
         return is_dry_run(head, "DeleteOptions");
@@ -61,7 +61,7 @@ fn unsupported(options: &str, field: &'static str, value: &str, supported: &str)
     StatusError::invalid("", "meta.k8s.io", options, &[cause])
 }
 
-/// What is done about fields that a kind has not.
+/// The handling of unknown fields.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Validation {
     Ignore,
@@ -69,7 +69,7 @@ pub(crate) enum Validation {
     Strict,
 }
 
-/// The `Warning` headers of an answer.
+/// The `Warning` headers of a response.
 pub(crate) struct Warnings(Vec<String>);
 
 impl Validation {
@@ -90,7 +90,7 @@ impl Validation {
         }
     }
 
-    /// Takes what is unknown off an object that is created or put in the place of another.
+    /// Removes unknown fields from an object that is created or replaces another one.
     pub(crate) fn of_object(
         self,
         resource: &ApiResource,
@@ -104,7 +104,7 @@ impl Validation {
         })
     }
 
-    /// The same of a merge patch.
+    /// Removes unknown fields from a merge patch.
     pub(crate) fn of_patch(
         self,
         resource: &ApiResource,
@@ -181,8 +181,8 @@ const METADATA: &[&str] = &[
     "uid",
 ];
 
-/// The fields of a built-in kind beside apiVersion, kind and metadata. What is below them, and custom
-/// resources, the server knows nothing of.
+/// Returns the fields of a built-in kind besides apiVersion, kind and metadata. The server does not
+/// check nested fields, or the fields of custom resources.
 fn fields(resource: &ApiResource) -> &'static [&'static str] {
     match resource.plural.as_str() {
         "configmaps" => &["binaryData", "data", "immutable"],
@@ -228,7 +228,7 @@ fn fields(resource: &ApiResource) -> &'static [&'static str] {
     }
 }
 
-/// Takes off what the kind has not, and tells their paths. A null is none: it takes away.
+/// Removes unknown fields and returns their paths. A null field is removed without being returned.
 fn take_unknown(resource: &ApiResource, object: &mut Value) -> Vec<String> {
     let mut unknown = Vec::new();
     let Value::Object(content) = object else {

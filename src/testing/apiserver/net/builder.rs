@@ -1,4 +1,4 @@
-//! The settings of a server, and how it starts.
+//! The settings of a server, and its start.
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::testing::apiserver::engine::shared::{Settings, Shared};
 use crate::testing::apiserver::engine::store::Store;
 use crate::testing::apiserver::model::resources::{ApiResource, Resources};
 
-/// Settings of an [`ApiServer`] that is yet to start; made by [`ApiServer::builder`].
+/// Options for an [`ApiServer`]. Create it with [`ApiServer::builder`].
 pub struct ApiServerBuilder {
     resources: Vec<ApiResource>,
     settings: Settings,
@@ -27,16 +27,16 @@ pub struct ApiServerBuilder {
 }
 
 impl ApiServer {
-    /// Starts a server with default settings: built-in resources, a free port, no tokens.
+    /// Starts a server with default options: built-in resources, a free port, no tokens.
     ///
     /// # Errors
     ///
-    /// When no port can be had or no thread can be started.
+    /// Fails if no port is free or no thread can be started.
     pub fn start() -> io::Result<Self> {
         Self::builder().start()
     }
 
-    /// Settings for a server, to be started with [`ApiServerBuilder::start`].
+    /// Returns a builder for a server. Start it with [`ApiServerBuilder::start`].
     pub fn builder() -> ApiServerBuilder {
         ApiServerBuilder::new()
     }
@@ -60,81 +60,84 @@ impl ApiServerBuilder {
         }
     }
 
-    /// Serves one more resource. It takes the place of a built-in one of the same group, version and plural.
+    /// Adds a resource. It replaces a built-in resource of the same group, version and plural.
     #[must_use]
     pub fn resource(mut self, resource: ApiResource) -> Self {
         self.resources.push(resource);
         self
     }
 
-    /// How often a watch that allows bookmarks gets one: 1 minute unless set, as with kube-apiserver. Besides
-    /// there is one at the end of the initial events of a streaming list, and one just before a watch's
-    /// time is up.
+    /// Sets the interval between bookmarks of a watch that allows them. The default is 1 minute, as
+    /// in kube-apiserver.
+    ///
+    /// Watches also send a bookmark after the initial events of a streaming list, and one just
+    /// before their timeout.
     #[must_use]
     pub fn bookmark_interval(mut self, interval: Duration) -> Self {
         self.settings.bookmark_interval = interval;
         self
     }
 
-    /// How long a watch lasts that names no `timeoutSeconds`: 30 minutes unless set, the least that
-    /// kube-apiserver gives.
+    /// Sets the duration of a watch without `timeoutSeconds`. The default is 30 minutes, the
+    /// minimum of kube-apiserver.
     #[must_use]
     pub fn watch_timeout(mut self, timeout: Duration) -> Self {
         self.settings.watch_timeout = timeout;
         self
     }
 
-    /// Whether a watch may ask for the objects that are there already (`sendInitialEvents`, a streaming
-    /// list): it may unless set. Where it may not it is refused with 422, as by a kube-apiserver whose
-    /// feature gate WatchList is off.
+    /// Sets whether watches may request the initial objects (`sendInitialEvents`, a streaming
+    /// list). The default is `true`. If it is `false`, such watches fail with 422, as in a
+    /// kube-apiserver with the feature gate WatchList disabled.
     #[must_use]
     pub fn watch_list(mut self, allowed: bool) -> Self {
         self.settings.watch_list = allowed;
         self
     }
 
-    /// Whether lists and watches are limited to the shards that they name (`shardSelector`): it is not looked
-    /// at unless set, as by a kube-apiserver 1.36 whose feature gate ShardedListAndWatch is off. Where it
-    /// counts, a malformed one is answered with 500, and lists tell in `metadata.shardInfo` what was
-    /// applied.
+    /// Sets whether lists and watches apply their `shardSelector`. The default is `false`: the
+    /// selector is ignored, as in a kube-apiserver 1.36 with the feature gate ShardedListAndWatch
+    /// disabled. If it is `true`, a malformed selector fails with 500, and lists return the applied
+    /// selector in `metadata.shardInfo`.
     #[must_use]
     pub fn sharded_list_and_watch(mut self, enabled: bool) -> Self {
         self.settings.shards = enabled;
         self
     }
 
-    /// How many changes are remembered, of all resources together: 16384 unless set, so that tests don't run
-    /// into the end by accident. Watches, pages and exact lists that need older ones are answered with
-    /// 410.
+    /// Sets the number of changes to keep, for all resources together. The default is 16384, so
+    /// that tests do not exceed it by accident. Watches, pages and exact lists that need older
+    /// changes fail with 410.
     #[must_use]
     pub fn history(mut self, changes: usize) -> Self {
         self.history = changes;
         self
     }
 
-    /// Makes UIDs and generated names the same in every run. Unless set they differ.
+    /// Makes UIDs and generated names the same in every run. By default they differ.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Listens on this port of 127.0.0.1; a free one unless set.
+    /// Sets the port on 127.0.0.1. By default, the server uses a free port.
     #[must_use]
     pub fn port(mut self, port: u16) -> Self {
         self.port = port;
         self
     }
 
-    /// Asks for a bearer token from now on, and gives all rights to this one. Requests with an unknown token
-    /// are answered with 401, those without a token with 403, but for `/version` and the health checks.
+    /// Requires a bearer token and grants all rights to this one. Requests with an unknown token
+    /// fail with 401, those without a token with 403. `/version` and the health checks need no
+    /// token.
     #[must_use]
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.tokens.push(token.into());
         self
     }
 
-    /// Asks for a bearer token from now on, and knows this one as that of a user who may do nothing: 403.
+    /// Requires a bearer token and registers this one for `user`, whose requests all fail with 403.
     #[must_use]
     pub fn token_without_rights(
         mut self,
@@ -145,11 +148,11 @@ impl ApiServerBuilder {
         self
     }
 
-    /// Starts the server: it listens when this returns.
+    /// Starts the server. It accepts connections when this method returns.
     ///
     /// # Errors
     ///
-    /// When the port can't be had or no thread can be started.
+    /// Fails if the port is not available or no thread can be started.
     pub fn start(self) -> io::Result<ApiServer> {
         let Self {
             resources,
@@ -185,7 +188,7 @@ impl ApiServerBuilder {
     }
 }
 
-/// Without the tokens, which are secrets even if they open nothing.
+/// Omits the tokens. They are secrets, even those without rights.
 impl fmt::Debug for ApiServerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {

@@ -1,4 +1,4 @@
-//! Connections: their threads, and the conversation on each of them.
+//! Connections, their threads, and the requests on each connection.
 
 use std::collections::HashMap;
 use std::io::{self, Read};
@@ -21,15 +21,15 @@ use crate::testing::apiserver::model::log::{RequestRecord, Verb};
 use crate::testing::apiserver::model::resources::Route;
 use crate::testing::apiserver::model::status::StatusError;
 
-/// The largest body of a request, as of kube-apiserver.
+/// The maximum size of a request body, as in kube-apiserver.
 const MAX_BODY: usize = 3 << 20;
 
-/// The open connections of a server, each with its thread.
+/// The open connections of a server. Each has its own thread.
 #[derive(Default)]
 pub(crate) struct Connections {
-    /// Nothing else is locked while it is held, and nobody is waited for.
+    /// No other lock is taken, and no thread is joined, while this lock is held.
     open: Mutex<Open>,
-    /// Signalled when a connection opens or ends; tests that wait for that sleep here, with `open`.
+    /// Notified when a connection opens or ends. Tests wait here, with `open`.
     changed: Condvar,
 }
 
@@ -37,25 +37,25 @@ pub(crate) struct Connections {
 struct Open {
     last_id: u64,
     by_id: HashMap<u64, Connection>,
-    /// Threads that are as good as done.
+    /// Threads that have finished their work but are not joined yet.
     finished: Vec<JoinHandle<()>>,
 }
 
 struct Connection {
     stream: TcpStream,
-    /// What [`Line`] has.
+    /// The flag that [`Line`] shares.
     gone: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
 impl Connections {
-    /// Serves `stream` on a thread of its own.
+    /// Serves `stream` on its own thread.
     pub(crate) fn start(
         self: &Arc<Self>,
         shared: &Arc<Shared>,
         stream: TcpStream,
     ) -> io::Result<()> {
-        // Events are small and must not wait for one another.
+        // Events are small and must not be delayed to be merged.
         stream.set_nodelay(true)?;
         let handle = stream.try_clone()?;
         let mut open = self.open.lock();
@@ -69,7 +69,7 @@ impl Connections {
             .name("api-server-conn".to_owned())
             .spawn(move || {
                 let line = Line::new(&shared, &stream, its_gone);
-                // Even a panic must leave no dead connection behind.
+                // Cleans up even if the thread panics.
                 let _finish = Finish {
                     connections: &connections,
                     line: &line,
@@ -77,7 +77,7 @@ impl Connections {
                 };
                 serve(&line);
             })?;
-        // The thread can't have finished before this: finishing takes the lock.
+        // The thread cannot have finished before this insert: finishing takes the lock.
         open.by_id.insert(
             id,
             Connection {
@@ -101,25 +101,25 @@ impl Connections {
         }
     }
 
-    /// Closes all connections and waits for their threads. No new ones may be started meanwhile.
+    /// Closes all connections and joins their threads. No connection may be started meanwhile.
     pub(crate) fn close(&self, shared: &Shared) {
         let mut open = self.open.lock();
         let mut threads = std::mem::take(&mut open.finished);
         let mut gone = Vec::new();
         for (_, connection) in open.by_id.drain() {
-            // Wakes the thread from any read or write; one that is closed already needs no waking.
+            // Wakes the thread from any read or write. Fails if the connection is closed already.
             let _ = connection.stream.shutdown(Shutdown::Both);
             gone.push(connection.gone);
             threads.push(connection.thread);
         }
         self.changed.notify_all();
         drop(open);
-        // And from any sleep.
+        // Wakes the threads from any other wait.
         shared.hang_up(gone.iter().map(|gone| &**gone));
         join(threads);
     }
 
-    /// Waits until exactly so many are open; false if that takes longer than `timeout`.
+    /// Blocks until exactly `count` connections are open. Returns `false` after `timeout`.
     pub(crate) fn wait(&self, count: usize, timeout: Duration) -> bool {
         let deadline = Instant::now().checked_add(timeout);
         let mut open = self.open.lock();
@@ -142,10 +142,10 @@ impl Connections {
 
 fn join(threads: Vec<JoinHandle<()>>) {
     for thread in threads {
-        // A condition of a fault may own the server, which is then dropped here: no thread can wait for
-        // itself.
+        // The condition of a fault may own the server, which is then dropped on one of its own
+        // threads. A thread cannot join itself.
         if thread.thread().id() != thread::current().id() {
-            // A panic has been reported by the panic hook already.
+            // The panic hook has already reported a panic.
             let _ = thread.join();
         }
     }
@@ -164,7 +164,7 @@ impl Drop for Finish<'_> {
     }
 }
 
-/// Answers requests until the client leaves or must be left.
+/// Answers requests until the connection ends.
 fn serve(line: &Line<'_>) {
     let mut reader = Reader::new(line.stream);
     loop {
@@ -193,7 +193,7 @@ fn serve(line: &Line<'_>) {
     }
 }
 
-/// Answers one request; whether another may follow on the connection.
+/// Answers one request. Returns whether another one may follow on the connection.
 fn serve_one(line: &Line<'_>, reader: &mut Reader<'_>) -> Result<bool, Refusal> {
     let head = reader.head()?;
     let body = reader.body(&head, MAX_BODY)?;
@@ -206,7 +206,8 @@ fn serve_one(line: &Line<'_>, reader: &mut Reader<'_>) -> Result<bool, Refusal> 
     };
     let verb = api::verb(&head, &route);
     let request = RequestRecord::new(head, verb, resource);
-    // In this order, so that who has waited for the request knows that its fault has struck.
+    // The fault strikes before the request is logged, so that `wait_for_requests` implies that it
+    // has struck.
     let strike = shared.faults.strike(&request);
     shared.log.push(request.clone());
     let takes_time = strike.is_some() || verb == Verb::Watch;
@@ -222,12 +223,13 @@ fn serve_one(line: &Line<'_>, reader: &mut Reader<'_>) -> Result<bool, Refusal> 
     } else {
         exchange.handle(None)
     };
-    // However it came to its end: nothing more may be written.
+    // Nothing more may be written after an error.
     answered.map_err(|_| Refusal::Gone)
 }
 
-/// Answers on a thread of its own, while this one waits for the client to close the connection: a thread that
-/// sleeps until something happens to objects, or until a fault is over, would not notice.
+/// Answers on another thread, while this thread waits for the client to close the connection. A
+/// thread that waits for changes of objects, or for the end of a fault, would not notice a
+/// disconnect.
 fn beside(
     line: &Line<'_>,
     reader: &mut Reader<'_>,
@@ -255,18 +257,18 @@ fn beside(
     })
 }
 
-/// A request that has been read, and what its answer depends on.
+/// A request that has been read, with its context.
 struct Exchange<'a> {
     line: &'a Line<'a>,
     request: RequestRecord,
     route: Route,
-    /// `None` if it was too large.
+    /// `None` if the body was too large.
     body: Option<Vec<u8>>,
     keep_alive: bool,
 }
 
 impl Exchange<'_> {
-    /// Answers, or does what the fault says; whether another request may follow.
+    /// Answers the request or applies the fault. Returns whether another request may follow.
     fn handle(&self, strike: Option<Strike>) -> Result<bool, End> {
         let mut writer = BodyWriter::new(self.line);
         let mut bookmarks = true;
@@ -293,7 +295,7 @@ impl Exchange<'_> {
         }
         match self.as_asked() {
             Answer::Response(response) => {
-                // A watch that is refused has no events to count.
+                // A rejected watch has no events to count.
                 if let Some(strike) = within.filter(|strike| !strike.for_watches()) {
                     writer.plan(strike);
                 }
@@ -333,7 +335,7 @@ impl Exchange<'_> {
             Ok(()) => watch.run(writer),
             Err(end) => end,
         };
-        // It is not open any more when its client sees the end.
+        // The watch must not count as open anymore when the client sees the end.
         drop(watch);
         match end {
             End::Clean => writer.finish().map(|()| keep_alive),
@@ -342,7 +344,8 @@ impl Exchange<'_> {
     }
 }
 
-/// Lets the client read the last answer before the connection goes: closing with unread input would reset it.
+/// Lets the client read the last response before the connection closes. Closing a socket with
+/// unread input would reset the connection.
 fn linger(mut stream: &TcpStream) {
     const LIMIT: usize = 1 << 20;
     if stream.shutdown(Shutdown::Write).is_err()

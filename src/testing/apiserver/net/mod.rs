@@ -1,4 +1,4 @@
-//! Sockets and threads, and the server that owns them.
+//! Sockets, threads, and the server that owns them.
 
 pub(crate) mod builder;
 pub(crate) mod connection;

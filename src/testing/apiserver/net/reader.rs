@@ -1,23 +1,23 @@
 //! Reads requests from a connection.
 //!
-//! Everything read is bounded; what is malformed or too large becomes a [`Refusal`], never a panic.
+//! All input is bounded. Malformed or too large input becomes a [`Refusal`], never a panic.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
 use crate::testing::apiserver::model::http::{Head, parse_query};
 
-/// The most bytes of request line and headers. Go's net/http, and so kube-apiserver, allows 1 MiB; no client
-/// comes near.
+/// The maximum size of the request line and headers. Go's net/http, and therefore kube-apiserver,
+/// allows 1 MiB, but clients stay far below this limit.
 const MAX_HEAD: usize = 64 << 10;
 const MAX_HEADERS: usize = 128;
 
-/// Why no request could be read.
+/// The reason why no request could be read.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// The client is gone, or nothing more can be said to it.
+    /// The client is gone, or no response can be sent to it anymore.
     Gone,
-    /// Answered with this status in plain text, and the connection is closed.
+    /// The response is this status in plain text, and the connection is closed.
     Bad(u16, &'static str),
 }
 
@@ -30,7 +30,7 @@ impl From<io::Error> for Refusal {
 /// The reading side of a connection.
 pub(crate) struct Reader<'a> {
     stream: &'a TcpStream,
-    /// What was read and not yet consumed.
+    /// Bytes that were read but not consumed.
     buffer: Vec<u8>,
 }
 
@@ -42,12 +42,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Waits until something unconsumed is there; false if the client has closed instead.
+    /// Blocks until unconsumed input is available. Returns `false` if the client closed the
+    /// connection instead.
     pub(crate) fn wait(&mut self) -> bool {
         !self.buffer.is_empty() || self.fill().is_ok()
     }
 
-    /// Reads some more; an error at the end.
+    /// Reads more input. Fails at the end of the input.
     fn fill(&mut self) -> Result<(), Refusal> {
         let mut more = [0; 8192];
         let mut stream = self.stream;
@@ -64,7 +65,6 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads the head of the next request.
     pub(crate) fn head(&mut self) -> Result<Head, Refusal> {
         loop {
             if !self.buffer.is_empty()
@@ -80,8 +80,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads the body that belongs to `head`; `None` if it is larger than `limit`, and then the connection is
-    /// of no more use.
+    /// Reads the body of the request with `head`. Returns `None` if the body is larger than
+    /// `limit`; the connection cannot be used again then.
     pub(crate) fn body(&mut self, head: &Head, limit: usize) -> Result<Option<Vec<u8>>, Refusal> {
         const BAD: Refusal = Refusal::Bad(400, "Bad Request");
         let lengths: Vec<&str> = head
@@ -94,7 +94,7 @@ impl<'a> Reader<'a> {
         let length = match (encoding, lengths.as_slice()) {
             (None, []) => return Ok(Some(Vec::new())),
             (None, [length]) if length.bytes().all(|b| b.is_ascii_digit()) => {
-                // Digits that don't fit are a body too large.
+                // A number that overflows means a body that is too large.
                 length.parse().unwrap_or(usize::MAX)
             }
             (Some(encoding), []) if encoding.eq_ignore_ascii_case("chunked") => {
@@ -157,7 +157,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Skips what may follow the last chunk, up to the empty line.
+    /// Skips the trailers after the last chunk, up to the empty line.
     fn trailers(&mut self) -> Result<(), Refusal> {
         loop {
             if let Some(end) = memchr::memchr(b'\n', &self.buffer) {
@@ -175,7 +175,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The head at the start of `bytes` and its length, if it is all there.
+/// Parses the head at the start of `bytes`. Returns it with its length, or `None` if it is
+/// incomplete.
 fn parse_head(bytes: &[u8]) -> Result<Option<(Head, usize)>, Refusal> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);

@@ -1,4 +1,4 @@
-//! The server itself: what its threads share, and its life from start to drop.
+//! The server: its shared state, and its lifecycle from start to drop.
 
 use std::fmt;
 use std::io;
@@ -25,21 +25,22 @@ use crate::testing::apiserver::model::preconditions::Preconditions;
 use crate::testing::apiserver::model::resources::{ApiResource, Route, Target};
 use crate::testing::apiserver::model::status::StatusError;
 
-/// A Kubernetes API server on a loopback port, in this process. See the [module](crate::testing) for what it
-/// can do.
+/// A Kubernetes API server on a loopback port, in this process. See the [module](crate::testing)
+/// for its features.
 ///
-/// It starts one thread to accept connections, one for each connection and one more for each open watch and
-/// each answer that a fault disturbs. None of them polls. Dropping it closes everything and waits for all
-/// threads, which takes no longer than they need to notice.
+/// **Threads.** The server starts one thread to accept connections and one per connection. Each
+/// open watch, and each request that a fault strikes, has one more thread. No thread polls.
+/// Dropping the server closes all connections and joins all threads.
 ///
-/// Its own methods act as the cluster does, not as a client: no token, no fault, no entry in the log, and
-/// what only the system may set (`status`, `uid`, `creationTimestamp`, `deletionTimestamp`) is taken as
-/// given.
+/// **Direct access.** The methods of the server act as the cluster, not as a client. They need no
+/// token, are not affected by faults and are not recorded as requests. They may also set system
+/// fields (`status`, `uid`, `creationTimestamp`, `deletionTimestamp`).
 pub struct ApiServer {
     shared: Arc<Shared>,
     connections: Arc<Connections>,
     address: SocketAddr,
-    /// `None` while paused. Held over a whole pause or resume, so it comes before all other locks.
+    /// `None` while paused. It is held during a whole pause or resume, so it is taken before all
+    /// other locks.
     acceptor: Mutex<Option<Acceptor>>,
 }
 
@@ -56,23 +57,24 @@ impl ApiServer {
         })
     }
 
-    /// Where it is: `http://127.0.0.1:41234`. The same through all pauses.
+    /// Returns the URL of the server, such as `http://127.0.0.1:41234`. It stays the same across
+    /// pauses.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// The address that it listens on.
+    /// Returns the address that the server listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Creates an object in a collection, such as `/api/v1/namespaces/default/pods`, and returns it as
-    /// stored. The namespace need not exist.
+    /// Creates an object in a collection, such as `/api/v1/namespaces/default/pods`, and returns
+    /// the stored object. The namespace need not exist.
     ///
     /// # Errors
     ///
-    /// Those of the API: 409 if it exists, 422 for an invalid name, 404 and 405 for a path that is not a
-    /// collection.
+    /// Returns the error of the API: 409 if the object exists, 422 for an invalid name, 404 or 405
+    /// for a path that is not a collection.
     pub fn create(&self, collection: &str, object: Value) -> Result<Value, StatusError> {
         let (target, _) = self.target(collection)?;
         let stored = self
@@ -81,12 +83,14 @@ impl ApiServer {
         Ok(stored.to_value(self.resource(&target)))
     }
 
-    /// Replaces an object, such as `/api/v1/namespaces/default/pods/web-0`, and returns it as stored. Its
-    /// resourceVersion is checked if it has one. With `/status` after the path only the status is replaced.
+    /// Replaces an object, such as `/api/v1/namespaces/default/pods/web-0`, and returns the stored
+    /// object. If the new object has a resourceVersion, it must match. If the path ends in
+    /// `/status`, only the status is replaced.
     ///
     /// # Errors
     ///
-    /// Those of the API: 404 if it is not there, 409 if it has been changed, 400 for another name.
+    /// Returns the error of the API: 404 if the object does not exist, 409 if it has changed, 400
+    /// for another name.
     pub fn update(&self, path: &str, object: Value) -> Result<Value, StatusError> {
         let (target, _) = self.target(path)?;
         let stored = self
@@ -95,11 +99,12 @@ impl ApiServer {
         Ok(stored.to_value(self.resource(&target)))
     }
 
-    /// Applies a JSON merge patch to an object, and returns it as stored.
+    /// Applies a JSON merge patch to an object and returns the stored object.
     ///
     /// # Errors
     ///
-    /// Those of the API: 404 if it is not there, 409 if the patch names another resourceVersion.
+    /// Returns the error of the API: 404 if the object does not exist, 409 if the patch has another
+    /// resourceVersion.
     pub fn patch(&self, path: &str, merge_patch: Value) -> Result<Value, StatusError> {
         let (target, _) = self.target(path)?;
         let patch = Patch::Merge(merge_patch);
@@ -109,13 +114,12 @@ impl ApiServer {
         Ok(stored.to_value(self.resource(&target)))
     }
 
-    /// Deletes an object and returns its last state. If it has finalizers it stays, with a
-    /// `deletionTimestamp`, until an update takes the last of them away. Grace periods are not waited
-    /// for.
+    /// Deletes an object and returns its last state. An object with finalizers stays, with a
+    /// `deletionTimestamp`, until an update removes the last finalizer. Grace periods are ignored.
     ///
     /// # Errors
     ///
-    /// 404 if it is not there.
+    /// Returns 404 if the object does not exist.
     pub fn delete(&self, path: &str) -> Result<Value, StatusError> {
         let (target, _) = self.target(path)?;
         let all = Preconditions::default();
@@ -125,21 +129,23 @@ impl ApiServer {
         Ok(deleted.object.to_value(self.resource(&target)))
     }
 
-    /// The object at this path.
+    /// Returns the object at `path`.
     ///
     /// # Errors
     ///
-    /// 404 if it is not there.
+    /// Returns 404 if the object does not exist.
     pub fn get(&self, path: &str) -> Result<Value, StatusError> {
         let (target, _) = self.target(path)?;
         Ok(read::get(&self.shared, &target, None)?.to_value(self.resource(&target)))
     }
 
-    /// The list at this path, which may have a query as over HTTP (`?labelSelector=app%3Dweb&limit=10`).
+    /// Returns the list at `path`. The path may have a query as in HTTP
+    /// (`?labelSelector=app%3Dweb&limit=10`).
     ///
     /// # Errors
     ///
-    /// Those of the API: 400 for a bad selector, 410 for a version that is forgotten.
+    /// Returns the error of the API: 400 for an invalid selector, 410 for a version that is not
+    /// available anymore.
     pub fn list(&self, path: &str) -> Result<Value, StatusError> {
         let (target, head) = self.target(path)?;
         let page = read::list_page(&self.shared, &target, &Options::parse(&head)?)?;
@@ -147,27 +153,27 @@ impl ApiServer {
         serde_json::from_slice(&body).map_err(|error| StatusError::internal(error.to_string()))
     }
 
-    /// The version of the newest change.
+    /// Returns the resource version of the newest change.
     pub fn resource_version(&self) -> u64 {
         self.shared.state.lock().store.version()
     }
 
-    /// Forgets the past: lists, pages and watches that start before the current version are answered with 410
-    /// from now on. Watches that are open already go on, and lose nothing.
+    /// Compacts the history: lists, pages and watches that start before the current version fail
+    /// with 410 from now on. Open watches continue and lose nothing.
     pub fn compact(&self) {
         self.shared.state.lock().store.compact();
     }
 
-    /// Answers watches that start before the current version with 410 from now on, as a kube-apiserver does
-    /// after a restart: its watch cache is empty, but etcd still has older states. Lists and pages at an older
-    /// version are still served. Open watches continue and lose nothing.
+    /// Fails watches that start before the current version with 410 from now on, as kube-apiserver
+    /// does after a restart: its watch cache is empty, but etcd still has older states. Lists and
+    /// pages at an older version are still served. Open watches continue and lose nothing.
     ///
-    /// See [`compact`](Self::compact) to forget the older states as well.
+    /// See [`compact`](Self::compact) to drop the older states as well.
     pub fn forget_events(&self) {
         self.shared.state.lock().store.forget_events();
     }
 
-    /// A copy of all that is stored, its version and its history.
+    /// Returns a copy of all stored objects, with their version and history.
     pub fn backup(&self) -> Backup {
         let store = self.shared.state.lock().store.clone();
         Backup {
@@ -176,10 +182,12 @@ impl ApiServer {
         }
     }
 
-    /// Puts everything back to what it was at the backup, as when etcd is restored: the resourceVersion goes
-    /// back, and what is written from now on gets versions that were given before. Open watches are cut.
-    /// Requests at a version that is lost are answered as by a kube-apiserver that has not come so far: lists
-    /// with 504 (`Too large resource version`), watches with silence until it has.
+    /// Restores a backup, as when etcd is restored: the resourceVersion goes back, and later writes
+    /// get versions that were used before. Open watches are cut.
+    ///
+    /// Requests at a version that does not exist anymore behave as in a kube-apiserver that has not
+    /// reached it yet. Lists fail with 504 (`Too large resource version`). Watches send nothing
+    /// until the version is reached.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
@@ -198,7 +206,8 @@ impl ApiServer {
     ///
     /// # Errors
     ///
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if the backup is of a server with other resources.
+    /// Returns [`InvalidInput`](io::ErrorKind::InvalidInput) if the backup belongs to a server with
+    /// other resources.
     pub fn restore(&self, backup: &Backup) -> io::Result<()> {
         let mut state = self.shared.state.lock();
         if !self.shared.resources.has_place_for(&backup.resources) {
@@ -212,9 +221,9 @@ impl ApiServer {
         Ok(())
     }
 
-    /// Closes the port and all connections and waits for their threads. Connecting is refused until
-    /// [`resume`](Self::resume); objects and history are kept, and can be changed meanwhile. Does nothing if
-    /// paused.
+    /// Closes the port and all connections, and joins their threads. New connections are refused
+    /// until [`resume`](Self::resume). Objects and history are kept and can be changed meanwhile.
+    /// Does nothing if the server is paused.
     pub fn pause(&self) {
         let mut acceptor = self.acceptor.lock();
         if let Some(acceptor) = acceptor.take() {
@@ -223,11 +232,11 @@ impl ApiServer {
         }
     }
 
-    /// Listens again, on the same port. Does nothing if not paused.
+    /// Listens again, on the same port. Does nothing if the server is not paused.
     ///
     /// # Errors
     ///
-    /// When somebody else has taken the port meanwhile, or no thread can be started.
+    /// Fails if the port is in use by now, or no thread can be started.
     pub fn resume(&self) -> io::Result<()> {
         let mut acceptor = self.acceptor.lock();
         if acceptor.is_none() {
@@ -240,37 +249,41 @@ impl ApiServer {
         Ok(())
     }
 
-    /// From now on only these tokens have rights; see
-    /// [`ApiServerBuilder::token`](super::builder::ApiServerBuilder::token). For tests of
-    /// tokens that expire. Requests under way and open watches are not affected.
+    /// Grants rights only to these tokens from now on; see
+    /// [`ApiServerBuilder::token`](super::builder::ApiServerBuilder::token). Use it to test tokens
+    /// that expire. Running requests and open watches are not affected.
     pub fn set_tokens<T: Into<String>>(&self, tokens: impl IntoIterator<Item = T>) {
         self.shared
             .auth
             .allow_only(tokens.into_iter().map(Into::into));
     }
 
-    /// Plants a fault for the next requests that match. Of several it is the one planted first that strikes,
-    /// so faults that strike once each are a script: one for the first request, one for the second.
+    /// Injects a fault into the next requests that match. If several faults match a request, the
+    /// oldest one strikes. Faults that strike once therefore form a script: the first one for the
+    /// first request, the second one for the second request.
     pub fn fail_next(&self, fault: Fault) {
         self.shared.faults.plant(fault);
     }
 
-    /// Takes all faults away that have not struck yet.
+    /// Removes all faults that are still pending.
     pub fn clear_faults(&self) {
         self.shared.faults.clear();
     }
 
-    /// How many faults are still to strike.
+    /// Returns the number of pending faults.
     pub fn pending_faults(&self) -> usize {
         self.shared.faults.len()
     }
 
-    /// Lets a fault strike all open watches that it matches, once, and says how many there were. All changes
-    /// up to now still go out before; what it counts (`after_events`, `after_bytes`) it counts from there.
-    /// Does not wait for that. `times` and `skip` don't count here.
+    /// Injects a fault into all open watches that match, and returns their number. It strikes each
+    /// of them once.
     ///
-    /// A fault that is made to strike before an answer strikes at once, and what would be an answer of its
-    /// own comes as an event, if it is a [`Fault::status`], or not at all, if it is a [`Fault::response`].
+    /// Changes up to now are still sent before the fault, and its counts (`after_events`,
+    /// `after_bytes`) begin there. This method does not wait for the fault to strike. `times` and
+    /// `skip` have no effect here.
+    ///
+    /// A fault without a position strikes right after these changes. A [`Fault::status`] is sent as
+    /// an event. A [`Fault::response`] has no effect.
     ///
     /// ```
     /// use k8s_informer::testing::{ApiServer, Fault};
@@ -288,7 +301,7 @@ impl ApiServer {
     /// ```
     pub fn fail_watches(&self, fault: &Fault) -> usize {
         let open = self.shared.state.lock().watches.requests();
-        // Conditions are the user's own code, so without the lock.
+        // Conditions are user code, so they run without the lock.
         let struck: Vec<u64> = open
             .into_iter()
             .filter(|(_, request)| fault.matches(request))
@@ -301,29 +314,30 @@ impl ApiServer {
         count
     }
 
-    /// Ends all open watches in order: [`fail_watches`](Self::fail_watches) with [`Fault::end_watch`].
+    /// Ends all open watches cleanly: [`fail_watches`](Self::fail_watches) with
+    /// [`Fault::end_watch`]. Returns the number of watches.
     pub fn close_watches(&self) -> usize {
         self.fail_watches(&Fault::end_watch())
     }
 
-    /// Closes the connections of all open watches in the middle of the answer:
-    /// [`fail_watches`](Self::fail_watches) with [`Fault::close`].
+    /// Closes the connections of all open watches in the middle of the response:
+    /// [`fail_watches`](Self::fail_watches) with [`Fault::close`]. Returns the number of watches.
     pub fn cut_watches(&self) -> usize {
         self.fail_watches(&Fault::close())
     }
 
-    /// Writes these bytes, as one chunk, into all open watches: [`fail_watches`](Self::fail_watches) with
-    /// [`Fault::garbage`].
+    /// Writes `bytes` as one chunk into all open watches: [`fail_watches`](Self::fail_watches) with
+    /// [`Fault::garbage`]. Returns the number of watches.
     pub fn write_to_watches(&self, bytes: impl Into<Vec<u8>>) -> usize {
         self.fail_watches(&Fault::garbage(bytes))
     }
 
-    /// How many watches are open. One whose client has gone is not.
+    /// Returns the number of open watches. A watch whose client has disconnected does not count.
     pub fn open_watches(&self) -> usize {
         self.shared.state.lock().watches.len()
     }
 
-    /// Waits until exactly so many watches are open; false if that takes longer than `timeout`.
+    /// Blocks until exactly `count` watches are open. Returns `false` after `timeout`.
     pub fn wait_for_watches(&self, count: usize, timeout: Duration) -> bool {
         let deadline = Instant::now().checked_add(timeout);
         let mut state = self.shared.state.lock();
@@ -339,30 +353,32 @@ impl ApiServer {
         true
     }
 
-    /// How many connections are open, idle ones included.
+    /// Returns the number of open connections, including idle ones.
     pub fn open_connections(&self) -> usize {
         self.connections.len()
     }
 
-    /// Waits until exactly so many connections are open; false if that takes longer than `timeout`.
+    /// Blocks until exactly `count` connections are open. Returns `false` after `timeout`.
     pub fn wait_for_connections(&self, count: usize, timeout: Duration) -> bool {
         self.connections.wait(count, timeout)
     }
 
-    /// All requests received so far, oldest first, faults and failures included. Only the last 65536 are
-    /// kept.
+    /// Returns all requests received so far, oldest first, including failed ones. The server keeps
+    /// the last 65536 requests.
     pub fn requests(&self) -> Vec<RequestRecord> {
         self.shared.log.all()
     }
 
-    /// Forgets all requests received so far.
+    /// Clears the record of received requests.
     pub fn clear_requests(&self) {
         self.shared.log.clear();
     }
 
-    /// Waits until `enough` says so of the requests received so far; false if that takes longer than
-    /// `timeout`. It is called once at the start and again after every request, on this thread and
-    /// without any lock. A fault that strikes a request is no longer pending by then.
+    /// Blocks until `enough` returns `true` for the requests received so far. Returns `false` after
+    /// `timeout`.
+    ///
+    /// `enough` is called once at the start and again after every request, on the calling thread
+    /// and without any lock. A fault that strikes a request is no longer pending at that time.
     pub fn wait_for_requests(
         &self,
         enough: impl FnMut(&[RequestRecord]) -> bool,
@@ -408,8 +424,8 @@ impl fmt::Debug for ApiServer {
     }
 }
 
-/// All that an [`ApiServer`] has stored at some time; made by [`ApiServer::backup`]. Cheap: it shares the
-/// objects with the server.
+/// A copy of the objects of an [`ApiServer`] at one point in time. Create it with
+/// [`ApiServer::backup`]. It is cheap, because it shares the objects with the server.
 #[derive(Clone)]
 pub struct Backup {
     store: Store,
@@ -417,7 +433,7 @@ pub struct Backup {
 }
 
 impl Backup {
-    /// The version to which it leads back.
+    /// Returns the resource version of the backup.
     pub fn resource_version(&self) -> u64 {
         self.store.version()
     }
@@ -431,7 +447,8 @@ impl fmt::Debug for Backup {
     }
 }
 
-/// The thread that accepts connections. It owns the listener: when it has ended, the port is closed.
+/// The thread that accepts connections. It owns the listener, so the port is closed when the thread
+/// ends.
 struct Acceptor {
     stopping: Arc<AtomicBool>,
     thread: JoinHandle<()>,
@@ -450,10 +467,10 @@ impl Acceptor {
             .name("api-server".to_owned())
             .spawn(move || {
                 while !stop.load(Ordering::Acquire) {
-                    // Both fail when the process is out of files or threads; then others need time to give some
-                    // back.
+                    // Both fail if the process runs out of files or threads. The pause lets other
+                    // threads release some.
                     let served = listener.accept().and_then(|(stream, _)| {
-                        // What stopping sends to wake this thread is no client.
+                        // `stop` connects only to wake this thread.
                         if stop.load(Ordering::Acquire) {
                             Ok(())
                         } else {
@@ -472,7 +489,7 @@ impl Acceptor {
     fn stop(self, address: SocketAddr) {
         self.stopping.store(true, Ordering::Release);
         self.thread.thread().unpark();
-        // A blocked accept wakes for a connection only.
+        // A blocked accept wakes only for a connection.
         while !self.thread.is_finished()
             && TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_err()
         {

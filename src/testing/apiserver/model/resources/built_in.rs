@@ -1,5 +1,6 @@
-/// Options of a built-in resource, one letter each: `c` cluster-scoped, `s` status subresource, `g`
-/// generation, `o` DELETE returns the object, `r` scale subresource.
+/// A built-in resource: group, version, plural, kind, options, and selectable fields. Each letter
+/// of the options stands for one: `c` cluster-scoped, `s` status subresource, `g` generation, `o`
+/// DELETE returns the object, `r` scale subresource.
 pub(super) type BuiltIn = (
     &'static str,
     &'static str,
