@@ -1,5 +1,5 @@
-//! What a compressed list saves on the way, and costs at its end: Pods in pages as an API server compresses
-//! them, over a socket of this machine, read and thrown away.
+//! The bandwidth that compressed lists save, and the CPU time that they cost. The client reads and
+//! discards pages of Pods over a local socket. The pages are compressed as by an API server.
 //!
 //! ```text
 //! cargo bench --bench gzip --features gzip
@@ -20,7 +20,7 @@ use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::{ListOptions, ListerWatcher};
 use k8s_informer::{Client, Config, Stop};
 
-/// That of kube-apiserver.
+/// The level of kube-apiserver.
 const LEVEL: Compression = Compression::new(1);
 
 fn main() {
@@ -60,7 +60,7 @@ fn main() {
     }
 }
 
-/// Nanoseconds of this thread, and milliseconds in all.
+/// Returns the CPU time of this thread in nanoseconds and the wall time in milliseconds.
 fn read(lists: &dyn ListerWatcher, pages: usize) -> (f64, f64) {
     let (begun, before) = (Instant::now(), processor_time());
     for page in 0..pages {
@@ -76,7 +76,7 @@ fn read(lists: &dyn ListerWatcher, pages: usize) -> (f64, f64) {
 }
 
 fn processor_time() -> f64 {
-    // Only then is the time up to now in it.
+    // The kernel updates the figure when the thread yields.
     thread::yield_now();
     let schedule = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
     schedule
@@ -109,7 +109,7 @@ impl Pages {
     }
 }
 
-/// Answers with the page that the token of each request names; one connection.
+/// Serves one connection. The continue token of a request selects the page.
 fn serve(pages: Pages) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

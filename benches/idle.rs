@@ -1,6 +1,6 @@
-//! What an informer costs that has nothing to do: memory beside the objects, of which there are none,
-//! threads, and how often one of them wakes, while its watch is silent. Each case in a process of its own,
-//! over a real client; the server is the process that started it. Linux only, since it reads `/proc`.
+//! The cost of an idle informer with a silent watch and no objects: memory, threads and wake-ups.
+//! Each case runs in its own process with a real client. The server is the parent process. It runs
+//! only on Linux, because it reads `/proc`.
 //!
 //! ```text
 //! cargo bench --bench idle          # two minutes
@@ -91,7 +91,7 @@ fn main() {
     }
 }
 
-/// The process that is looked at.
+/// Runs the measured process.
 fn case(url: &str, ca: &str, informers: usize, seconds: u64) {
     let mut config = Config::new(url);
     if !ca.is_empty() {
@@ -100,7 +100,7 @@ fn case(url: &str, ca: &str, informers: usize, seconds: u64) {
     let client = Client::new(config).unwrap();
     let mut options = k8s_informer::reflector::ReflectorOptions::default();
     options.watch_list = false;
-    // What looking takes is not the informer's.
+    // A first reading, so that the memory of the reading itself does not count.
     smaps("Anonymous:", |_| true);
     let before = (smaps("Anonymous:", |_| true), tasks().count());
     let factory = SharedInformerFactory::builder(client)
@@ -127,7 +127,7 @@ fn case(url: &str, ca: &str, informers: usize, seconds: u64) {
     {
         thread::yield_now();
     }
-    // The answers' heads come.
+    // Wait until the response heads have arrived.
     thread::sleep(Duration::from_millis(500));
     let memory = smaps("Anonymous:", |_| true) - before.0;
     let stacks = smaps("Anonymous:", |size| [2048, 4096].contains(&(size & !15)));
@@ -138,7 +138,8 @@ fn case(url: &str, ca: &str, informers: usize, seconds: u64) {
     factory.shutdown();
 }
 
-/// The sum of a field over the mappings of this process whose size in kB is such a one.
+/// Returns the sum of a field over the memory mappings of this process. `of_size` selects the
+/// mappings by their size in kB.
 fn smaps(field: &str, of_size: impl Fn(usize) -> bool) -> usize {
     let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let number = |line: &str| -> usize { line.split_whitespace().nth(1).unwrap().parse().unwrap() };
@@ -159,7 +160,7 @@ fn tasks() -> impl Iterator<Item = std::path::PathBuf> {
         .map(|task| task.unwrap().path())
 }
 
-/// How often the threads beside this one have begun to wait.
+/// Returns how many times the other threads have started to wait.
 fn wakes() -> usize {
     let this = format!("/{}", std::process::id());
     let others = tasks().filter(|task| !task.to_string_lossy().ends_with(&this));

@@ -1,5 +1,5 @@
-//! What the cache costs beside the objects: bytes of resident memory for each object, in an indexer without
-//! indices, with one and with two, side by side with a plain map. Linux only, since it reads `/proc`.
+//! The memory of the cache without the objects: resident bytes per object, in an indexer with no,
+//! one and two indices, compared with a plain map. It runs only on Linux, because it reads `/proc`.
 //!
 //! ```text
 //! cargo bench --bench memory
@@ -15,7 +15,7 @@ use k8s_informer::store::{IndexFunc, Indexers};
 
 const OBJECTS: usize = 500_000;
 
-/// An object that is nothing but its key, like `team-7/app-0042-5d8f9c7b6d-00042`.
+/// An object that consists of a key like `team-7/app-0042-5d8f9c7b6d-00042`.
 struct Named(String);
 
 fn main() {
@@ -61,8 +61,8 @@ fn key(object: &Named) -> Key {
     object.0.as_str().into()
 }
 
-/// How much more memory is resident after `build`, for each object. What was built is kept, so that the next
-/// does not reuse its memory.
+/// Returns the growth of resident memory during `build`, per object. The result is leaked, so that
+/// the next measurement does not reuse its memory.
 fn measure<T>(build: impl FnOnce() -> T) -> usize {
     let before = resident();
     std::mem::forget(black_box(build()));

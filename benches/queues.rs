@@ -1,5 +1,5 @@
-//! What the queues cost: side by side with the least that hands something from one thread to another, a
-//! `Mutex<VecDeque>` and a `Condvar`, which knows no keys.
+//! The cost of the queues, compared with the minimum that moves an object between threads: a
+//! `Mutex<VecDeque>` and a `Condvar`, without keys.
 //!
 //! ```text
 //! cargo bench --bench queues
@@ -30,9 +30,9 @@ fn main() {
     divan::main();
 }
 
-/// A queue that is compared: to add one, implement this and name it in `types`.
+/// A queue under test. To add a queue, implement this trait and add the type to `types`.
 trait Hands: Send + Sync {
-    /// Empty, for a consumer that has these.
+    /// Creates an empty queue. `known` is the store of its consumer.
     fn new(known: Option<Arc<Indexer<Named>>>) -> Self;
     fn add(&self, object: &Arc<Named>);
     fn replace(&self, objects: &[Arc<Named>]);
@@ -63,7 +63,7 @@ impl Hands for DeltaFifo<Named> {
     }
 }
 
-/// In order, so that a list is as many changes as it has objects.
+/// In order, so that a list has one change per object.
 impl Hands for RealFifo<Named> {
     fn new(known: Option<Arc<Indexer<Named>>>) -> Self {
         let known = known.unwrap_or_else(|| Arc::new(Indexer::new(accessor(), Indexers::new())));
@@ -101,7 +101,7 @@ impl Hands for Fifo<Named> {
     }
 }
 
-/// By key, which is not the order of arrival.
+/// Ordered by key, which differs from the order of arrival.
 impl Hands for Heap<Named> {
     fn new(_: Option<Arc<Indexer<Named>>>) -> Self {
         Self::new(accessor(), |a, b| a.key.cmp(&b.key))
@@ -120,7 +120,7 @@ impl Hands for Heap<Named> {
     }
 }
 
-/// The floor.
+/// The minimum that moves objects between threads.
 #[derive(Default)]
 struct Channel {
     waiting: Mutex<VecDeque<Arc<Named>>>,
@@ -155,7 +155,7 @@ fn accessor() -> Accessor<Named> {
     Accessor::new(|object: &Named| Ok::<_, KeyError>(Arc::clone(&object.key)))
 }
 
-/// One in, one out.
+/// Adds and pops one object.
 #[divan::bench(types = [DeltaFifo<Named>, RealFifo<Named>, Fifo<Named>, Heap<Named>, Channel])]
 fn add_pop<Q: Hands>(bencher: Bencher) {
     let (queue, objects) = (Q::new(None), objects(1));
@@ -165,7 +165,7 @@ fn add_pop<Q: Hands>(bencher: Bencher) {
     });
 }
 
-/// All in, then all out.
+/// Adds all objects, then pops all.
 #[divan::bench(types = [DeltaFifo<Named>, RealFifo<Named>, Fifo<Named>, Heap<Named>, Channel], sample_count = 20)]
 fn add_100k_pop_100k<Q: Hands>(bencher: Bencher) {
     let objects = objects(OBJECTS);
@@ -177,7 +177,7 @@ fn add_100k_pop_100k<Q: Hands>(bencher: Bencher) {
         });
 }
 
-/// One thread adds, the other pops.
+/// Adds on one thread and pops on the other.
 #[divan::bench(types = [DeltaFifo<Named>, RealFifo<Named>, Fifo<Named>, Heap<Named>, Channel], sample_count = 20)]
 fn hand_off_100k<Q: Hands>(bencher: Bencher) {
     let objects = objects(OBJECTS);
@@ -200,7 +200,7 @@ fn replace_100k<Q: Hands>(bencher: Bencher) {
         .bench_local_refs(|queue| queue.replace(&objects));
 }
 
-/// A later one, with one object in a hundred changed, and all of it popped.
+/// A relist in which one object in a hundred has changed, until everything is popped.
 #[divan::bench(types = [DeltaFifo<Named>, RealFifo<Named>, Fifo<Named>, Channel], sample_count = 20)]
 fn relist_100k_pop_100k<Q: Hands>(bencher: Bencher) {
     let mut objects = objects(OBJECTS);

@@ -1,6 +1,6 @@
-//! What a reflector costs beside the objects: memory while a cache is filled and when everything is listed
-//! again, and processor time over that of decoding alone. The server is bytes that are there already. Linux
-//! only, since it reads `/proc`.
+//! The cost of a reflector: memory during the first list and a relist, and CPU time compared with
+//! decoding alone. The server sends prepared bytes. It runs only on Linux, because it reads
+//! `/proc`.
 //!
 //! ```text
 //! cargo bench --bench reflector                    # 20,000 pods, two minutes
@@ -37,12 +37,12 @@ use serde::de::DeserializeOwned;
 
 const MIB: f64 = (1 << 20) as f64;
 
-/// What may be taken at most beside the finished cache: the larger one of a share and so much.
+/// The limit of the memory beyond the finished cache: the larger of a share and a number of bytes.
 const BOUND: (f64, f64) = (0.05, 8.0 * MIB);
 
-/// A struct with what its user needs.
+/// A custom struct with a few fields.
 #[derive(Clone, Debug, Deserialize)]
-#[allow(dead_code)] // It is held, as a cache does, and not read.
+#[allow(dead_code)] // A cache only holds the fields.
 struct Own {
     metadata: ObjectMeta,
     spec: Spec,
@@ -66,7 +66,7 @@ impl_object!(Own, "v1", "Pod", "pods", Namespaced);
 
 const TYPES: [&str; 3] = ["pod", "own", "dynamic"];
 
-/// How a reflector gets to know what is there.
+/// How a reflector gets the initial objects.
 const WAYS: [&str; 3] = ["list", "pages", "watch-list"];
 
 fn main() {
@@ -108,7 +108,7 @@ fn main() {
     }
 }
 
-/// One measurement, in a process of its own: nothing is there that another one has left.
+/// Runs one measurement in its own process, which starts without leftovers of other measurements.
 fn case(case: &str, r#type: &str, way: &str, count: usize) -> [f64; 6] {
     let this = std::env::current_exe().expect("its own path");
     let run = Command::new(this)
@@ -176,7 +176,8 @@ fn memory(types: &[&str], count: usize, test: bool) {
         for way in WAYS {
             let [after, peak, relisted, relist_peak, lists, _] = case("memory", r#type, way, count);
             let [_, _, decoded, decoded_peak, ..] = case("expired", r#type, way, count);
-            // Each holds more than is needed where tables grew among objects.
+            // Both figures include unused memory where tables grew between objects. Use the smaller
+            // one.
             let cache = cache.min(after);
             let row = |after: f64, peak: f64| {
                 let over = peak - cache;
@@ -193,7 +194,7 @@ fn memory(types: &[&str], count: usize, test: bool) {
                 )
             };
             let (first, relist) = (row(after, peak), row(relisted, relist_peak));
-            // Two generations: the bound does not hold.
+            // The relist holds two generations of objects, so the bound does not apply.
             let all = row(decoded, decoded_peak).replace("NO", "");
             let other = if way == "watch-list" && lists > 0.0 {
                 " by LIST, in the end"
@@ -210,7 +211,7 @@ fn memory(types: &[&str], count: usize, test: bool) {
     println!();
 }
 
-/// What the objects and their indexer take.
+/// Measures the memory of the objects and their indexer.
 fn cache_alone<T: Object + DeserializeOwned>(count: usize) -> [f64; 6] {
     let fill = |pods: Pods| {
         let indexer = Indexer::<T>::for_objects();
@@ -229,7 +230,7 @@ fn cache_alone<T: Object + DeserializeOwned>(count: usize) -> [f64; 6] {
     [after.anonymous - before.anonymous, 0.0, 0.0, 0.0, 0.0, 0.0]
 }
 
-/// What a queue takes beside keys and objects.
+/// Measures the memory of a queue without keys and objects.
 fn queue_alone(count: usize) -> [f64; 6] {
     let objects = objects(count);
     let queue = DeltaFifo::new(Accessor::new(|object: &common::Named| {
@@ -242,9 +243,10 @@ fn queue_alone(count: usize) -> [f64; 6] {
     [after.anonymous - before.anonymous, 0.0, 0.0, 0.0, 0.0, 0.0]
 }
 
-/// What an informer takes until it has synced, and for a relist.
+/// Measures the memory of an informer until the sync and during a relist.
 fn informer<T: Object + DeserializeOwned>(way: &str, count: usize, end: &'static str) -> [f64; 6] {
-    // What is there once, whatever the number of objects: code, the stacks of threads.
+    // A first run pays for memory that does not depend on the number of objects, like code and
+    // stacks.
     let warm = Run::<T>::start(way, Pods::new(3), end);
     warm.wait_for(0);
     warm.stop();
@@ -277,7 +279,7 @@ struct Run<T> {
     informer: SharedIndexInformer<T>,
     thread: thread::JoinHandle<()>,
     stop: Stop,
-    /// The first watch ends, and can't be resumed.
+    /// Ends the first watch, which cannot be resumed.
     expire: Stop,
 }
 
@@ -305,8 +307,9 @@ impl<T: Object + DeserializeOwned> Run<T> {
         }
     }
 
-    /// Until the cache is what the first or the second list says, and the reflector has let go of it. A queue
-    /// is in the order of the list: the last object that has changed comes at the end.
+    /// Waits until the cache has the state of the first or the second list, and the reflector has
+    /// released the list. The queue has the order of the list, so the last changed object arrives
+    /// last.
     fn wait_for(&self, list: usize) {
         let last_changed = key((self.count - 1) / CHANGED * CHANGED);
         let is_there = || {
@@ -336,8 +339,8 @@ const FORBIDDEN: &str = concat!(
     r#""message":"not for a moment","reason":"Forbidden","code":403}}"#
 );
 
-/// Lists in one or in many pages, or watches; the first list until `expire`, then the second one. The first
-/// watch ends with this event.
+/// A server with lists in one or more pages, and watches. It serves the first list until `expire`,
+/// then the second one. The first watch ends with the event `end`.
 fn server(pods: Pods, stop: &Stop, expire: &Stop, end: &'static str) -> impl ListerWatcher + use<> {
     let (expire_list, expire, stop) = (expire.clone(), expire.clone(), stop.clone());
     let list = move |options: &ListOptions, _: &Stop| {
@@ -365,7 +368,7 @@ fn server(pods: Pods, stop: &Stop, expire: &Stop, end: &'static str) -> impl Lis
     ListWatch::new(list, watch).with_watch_list()
 }
 
-/// Nothing comes, until then.
+/// Sends nothing until `until` is stopped.
 struct Silence {
     until: Stop,
 }
@@ -377,8 +380,8 @@ impl std::io::Read for Silence {
     }
 }
 
-/// Bytes of memory that belong to this process alone, and the most there have been. What an allocator holds
-/// back counts, as it does for whoever pays for it.
+/// The anonymous memory of this process in bytes, and its peak. It includes memory that the
+/// allocator keeps after objects are freed.
 struct Resident {
     anonymous: f64,
     peak: f64,
@@ -454,7 +457,7 @@ fn decoding<T: Object + DeserializeOwned>(way: &str, count: usize) -> [f64; 6] {
     best
 }
 
-/// A reflector's run over all objects, on this thread: one LIST, or one WATCH.
+/// Runs a reflector over all objects on this thread, with one LIST or one WATCH.
 fn reflect<T: Object + DeserializeOwned>(pods: Pods, skip: bool, by_list: bool) -> Arc<Kept<T>> {
     let stop = Stop::new();
     let (enough, watches) = (stop.clone(), AtomicUsize::new(0));
@@ -495,7 +498,7 @@ fn reflect<T: Object + DeserializeOwned>(pods: Pods, skip: bool, by_list: bool) 
     store
 }
 
-/// Keeps the last list, and of events nothing but their number.
+/// Keeps the last list, and counts the events.
 struct Kept<T> {
     listed: Mutex<Vec<Arc<T>>>,
     seen: AtomicUsize,
@@ -531,10 +534,11 @@ impl<T: Send + Sync> ReflectorStore<T> for Kept<T> {
     }
 }
 
-/// How many nanoseconds this thread has been at it. What comes of it is dropped outside of them.
+/// Returns the CPU time of `call` on this thread in nanoseconds. Dropping the result is not
+/// included.
 fn processor_time<R>(call: impl FnOnce() -> R) -> f64 {
     let now = || -> f64 {
-        // Only then is the time up to now in it.
+        // The kernel updates the figure when the thread yields.
         thread::yield_now();
         let schedule = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
         schedule

@@ -1,5 +1,5 @@
-//! How the cost of an informer grows with its objects, and that of a client with its informers. Each case runs in a
-//! process of its own. Linux only, since it reads `/proc`.
+//! How the cost of an informer grows with its objects, and the cost of a client with its informers.
+//! Each case runs in its own process. It runs only on Linux, because it reads `/proc`.
 //!
 //! ```text
 //! cargo bench --bench scale                       # up to 1,000,000 objects and 1,000 informers; three minutes
@@ -7,8 +7,8 @@
 //! cargo bench --bench scale -- --most 100000      # fewer objects
 //! ```
 //!
-//! The objects are custom structs, listed from a generator in the same process. *Source* is the time of the generator
-//! alone, which is part of the other figures.
+//! The objects are custom structs, listed from a generator in the same process. *Source* is the
+//! time of the generator alone, which is part of the other figures.
 #![allow(
     clippy::unwrap_used,
     reason = "it shares the server of the client's tests"
@@ -102,7 +102,7 @@ fn main() {
 
 const PARTS: [&str; 2] = ["objects", "informers"];
 
-/// Runs a case in a process of its own, which prints its line.
+/// Runs a case in its own process, which prints one line.
 fn child(arguments: &[&str]) {
     let program = std::env::current_exe().unwrap();
     let status = Command::new(program).args(arguments).status().unwrap();
@@ -110,7 +110,7 @@ fn child(arguments: &[&str]) {
 }
 
 #[derive(Deserialize)]
-#[allow(dead_code)] // It is cached, and not read.
+#[allow(dead_code)] // A cache only holds the fields.
 struct Pod {
     metadata: ObjectMeta,
     #[serde(default)]
@@ -126,7 +126,8 @@ struct Spec {
 
 impl_object!(Pod, "v1", "Pod", "pods", Namespaced);
 
-/// A list of so many Pods, rendered while it is read. In a later one, each hundredth Pod has changed.
+/// A list of `count` Pods, rendered while it is read. In later versions every hundredth Pod has
+/// changed.
 struct List {
     next: usize,
     count: usize,
@@ -189,7 +190,7 @@ impl Read for List {
     }
 }
 
-/// Says that its version has expired when `expire` is stopped, and ends with `stop`.
+/// A watch that reports an expired version when `expire` is stopped, and ends with `stop`.
 struct Watch {
     expire: Stop,
     stop: Stop,
@@ -246,7 +247,7 @@ fn objects(count: usize) {
     let synced = Reading::now();
     assert_eq!(told.load(Ordering::Relaxed), count);
 
-    // The wait before a relist is not what is measured.
+    // The wait before the relist is not measured.
     expire.stop();
     while informer.status().lists == 1 {
         thread::sleep(Duration::from_millis(1));

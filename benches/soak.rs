@@ -1,7 +1,7 @@
-//! Whether memory stays as it is: an informer of 5,000 pods as a struct of three fields, in a process of its
-//! own that may have 64 MiB of writable memory, stacks included; half a million events, and twenty times a
-//! watch that has expired, so that everything is listed again. The server is the process that started it.
-//! Linux only, since it reads `/proc`.
+//! Checks that memory does not grow. An informer of 5,000 Pods as a custom struct runs in its own
+//! process with at most 64 MiB of writable memory, including stacks. It receives half a million
+//! events. Its watch expires twenty times, and each time it lists everything again. The server is
+//! the parent process. It runs only on Linux, because it reads `/proc`.
 //!
 //! ```text
 //! cargo bench --bench soak                 # two minutes
@@ -26,24 +26,24 @@ use k8s_informer::time::Backoff;
 use k8s_informer::{Client, Config, Object, ObjectMeta, SharedInformerFactory, Stop, impl_object};
 use serde::Deserialize;
 
-/// How much writable memory the informer's process may have, in KiB: what `ulimit -d` takes.
+/// The limit of writable memory of the informer process in KiB, for `ulimit -d`.
 const LIMIT: usize = 64 << 10;
 
 const PODS: usize = 5_000;
 const RELISTS: usize = 20;
 
-/// Before each ten events, so that the handler keeps up with them: what waits for one that doesn't is kept,
-/// as in client-go, and is not what is looked at here.
+/// The pause before each chunk of about ten events, so that the handler keeps up. Notifications for
+/// a slower handler are kept, as in client-go. This test does not measure them.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// How much more may be resident at the end than after the first list.
+/// The maximum ratio of resident memory at the end to that after the first list.
 const BOUND: f64 = 1.05;
 
-/// The version that the server begins with; it has as many digits as all that follow.
+/// The first version of the server. All later versions have the same number of digits.
 const FIRST_VERSION: usize = 2_000_000;
 
 #[derive(Deserialize)]
-#[allow(dead_code)] // It is held, as a cache does, and not read.
+#[allow(dead_code)] // A cache only holds the fields.
 struct Pod {
     metadata: ObjectMeta,
     spec: Spec,
@@ -88,7 +88,7 @@ fn main() {
     thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
             let world = Arc::clone(&world);
-            // It ends with its connection.
+            // The thread ends with its connection.
             thread::spawn(move || serve(&stream, &world, !coalescing));
         }
     });
@@ -113,11 +113,11 @@ fn main() {
     assert!(status.success(), "the informer: {status}");
 }
 
-/// The process that is looked at.
+/// Runs the informer process.
 fn informer(url: &str, last: &str, coalescing: bool) {
     let mut options = ReflectorOptions::default();
     options.watch_list = false;
-    // No failure is meant here but the twenty, and they are not to take minutes.
+    // Only the expired watches fail. Their backoff must not take minutes.
     options.backoff = Backoff::new(Duration::from_millis(1), 1.0, Duration::from_millis(1), 0.0);
     let client = Client::new(Config::new(url)).expect("a plain URL");
     let factory = SharedInformerFactory::builder(client)
@@ -168,7 +168,7 @@ fn informer(url: &str, last: &str, coalescing: bool) {
     factory.shutdown();
 }
 
-/// How this process stands, in MiB and seconds.
+/// The resources of this process, in MiB and seconds.
 struct Process {
     resident: f64,
     anonymous: f64,
@@ -224,31 +224,31 @@ impl Process {
     }
 }
 
-/// What the server has: pods whose bytes are there, and only versions and names are written into.
+/// The state of the server. The Pods are rendered once; only versions and names are patched.
 struct World {
     pods: Vec<Slot>,
     jump: Jump,
     version: usize,
     /// The version of the last event.
     last: usize,
-    /// How many events until the watch expires.
+    /// The number of events until the watch expires.
     until_expired: usize,
     events: usize,
-    /// How many pods there have been.
+    /// The number of Pods created so far.
     born: usize,
     frame: Vec<u8>,
 }
 
 struct Slot {
     bytes: Vec<u8>,
-    /// Where name, UID and version end in them.
+    /// The ends of the name, the UID and the version in `bytes`.
     name: usize,
     uid: usize,
     version: usize,
     lives: bool,
 }
 
-/// Writes a number to where this many digits end.
+/// Writes a number with `digits` digits that end at `end`.
 fn write(bytes: &mut [u8], end: usize, digits: usize, mut number: usize) {
     for digit in bytes[end - digits..end].iter_mut().rev() {
         *digit = b'0' + (number % 10) as u8;
@@ -280,7 +280,7 @@ impl World {
             pods: (0..count).map(slot).collect(),
             jump: Jump::new(),
             version: FIRST_VERSION,
-            // Those that nobody sees have versions, too.
+            // Changes without events also have versions.
             last: FIRST_VERSION + events + RELISTS * (count / 100),
             until_expired: events / (RELISTS + 1),
             events,
@@ -289,7 +289,7 @@ impl World {
         }
     }
 
-    /// Something happens; `frame` is what a watch tells of it.
+    /// Makes a random change. `frame` is its watch event.
     fn step(&mut self, is_last: bool) {
         self.version += 1;
         let Self {
@@ -300,7 +300,7 @@ impl World {
             frame,
             ..
         } = self;
-        // The first pod stays.
+        // The first Pod always exists. The last event changes it.
         let mut n = 1 + jump.below(pods.len() - 1);
         let kind = match jump.below(10) {
             _ if is_last => "MODIFIED",
@@ -311,7 +311,7 @@ impl World {
         if is_last {
             n = 0;
         }
-        // There is one to be deleted nearby; to add there may be none, and then one is changed.
+        // A Pod that can be deleted always exists. If no Pod can be added, one is changed instead.
         let wanted = kind != "ADDED";
         let found = (n..pods.len())
             .chain(1..n)
@@ -350,7 +350,7 @@ impl World {
         list
     }
 
-    /// The frames that come next, up to about that many bytes; at the end of the watch nothing.
+    /// Returns the next frames, about `size` bytes. Returns nothing at the end of the watch.
     fn frames(&mut self, size: usize) -> Vec<u8> {
         let mut frames = Vec::with_capacity(size + (64 << 10));
         while self.until_expired > 0 && self.events > 0 && frames.len() < size {
@@ -362,7 +362,7 @@ impl World {
         frames
     }
 
-    /// The watch expires; what happens until the next one nobody is told of.
+    /// Lets the watch expire. The changes until the next watch have no events.
     fn expire(&mut self) {
         (0..self.pods.len() / 100).for_each(|_| self.step(false));
         let relists = (self.last - self.version - self.events) / (self.pods.len() / 100);
@@ -415,7 +415,7 @@ fn serve(stream: &TcpStream, world: &Mutex<World>, paced: bool) -> io::Result<()
                 continue;
             }
             if is_over {
-                // Silent from now on.
+                // The watch is silent from now on.
                 return reader.read_line(&mut request).map(drop);
             }
             chunk(EXPIRED.as_bytes())?;

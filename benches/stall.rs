@@ -1,8 +1,9 @@
-//! How long a `get` and a write wait while something big happens to a store of a million objects: each of
-//! them is timed, those of one thread that reads at full speed and of one that writes 20,000 times a second,
-//! while a third lists, replaces, and so on. Side by side in one run: this crate's store; a plain `RwLock` of
-//! a map and its indices; and as a control three plain ones, one for each thread, so that they share nothing:
-//! what is slow there is not a lock but the machine, with its time slices.
+//! How long a `get` and a write wait during a large operation on a store of a million objects. One
+//! thread reads at full speed, one writes 20,000 times per second, and both time each call. A third
+//! thread lists, replaces, and so on. Each run compares three cases: the store of this crate, a
+//! plain `RwLock` around a map and its indices, and a control. The control has three plain stores,
+//! one for each thread, so the threads share nothing. Slow calls of the control come from the
+//! machine and its time slices, not from a lock.
 //!
 //! ```text
 //! cargo bench --bench stall                        # a million objects, a minute or two
@@ -21,7 +22,7 @@ use common::{Cache, Jump, Named, Ours, Plain, everything, itself, objects};
 
 const WRITES_PER_MILLISECOND: usize = 20;
 
-/// What the third thread does, how often, and its name.
+/// The operations of the third thread, with the number of rounds and the name.
 const WORK: [(Work, usize, &str); 9] = [
     (Work::Nothing, 5, "nothing"),
     (Work::List, 20, "list"),
@@ -38,18 +39,18 @@ const WORK: [(Work, usize, &str); 9] = [
 enum Work {
     Nothing,
     List,
-    /// A lookup of a value that every object has.
+    /// Looks up a value that every object has.
     ByIndex,
-    /// A list of an index's values, as many as there are objects.
+    /// Lists the values of an index with one value per object.
     Values,
     Replace,
-    /// Of as many values as there are objects.
+    /// Adds an index with one value per object.
     AddIndex,
-    /// Adds them one by one, at full speed, to an empty store.
+    /// Adds all objects one by one to an empty store, at full speed.
     Fill,
-    /// The same, with an index of as many values.
+    /// Like `Fill`, with an index that has one value per object.
     FillIndexed,
-    /// Deletes them one by one until nothing is there.
+    /// Deletes all objects one by one.
     Empty,
 }
 
@@ -123,13 +124,13 @@ fn measure<C: Cache>(work: Work, rounds: usize, objects: &[Arc<Named>], shared: 
             store.replace(objects);
         }
     }
-    // glibc puts in order what was freed when it is next asked for more than a little: seconds of work, after
-    // millions of objects, which are not to be part of what is measured.
+    // glibc reorganizes freed memory at the next larger allocation. After millions of objects this
+    // takes seconds. Trigger it now, outside the measurement.
     drop(black_box(Vec::<u8>::with_capacity(64 << 10)));
 
     let done = AtomicBool::new(false);
     let round = AtomicUsize::new(0);
-    // How many are there, to be read and written.
+    // The number of objects that can be read and written.
     let there = AtomicUsize::new(if filling { 1 } else { objects.len() });
     thread::scope(|scope| {
         let reader = scope.spawn(|| {
@@ -145,7 +146,7 @@ fn measure<C: Cache>(work: Work, rounds: usize, objects: &[Arc<Named>], shared: 
             let began = Instant::now();
             while !done.load(Ordering::Relaxed) && work != Work::Empty {
                 let due = began.elapsed().as_micros() as usize * WRITES_PER_MILLISECOND / 1000;
-                // After a stall it doesn't make up for what it missed.
+                // After a stall the missed writes are skipped.
                 for _ in times.all.len()..due.min(times.all.len() + WRITES_PER_MILLISECOND) {
                     let at = jump.below(there.load(Ordering::Relaxed));
                     times.time(&round, || written.add(&objects[at]));
@@ -190,10 +191,10 @@ fn measure<C: Cache>(work: Work, rounds: usize, objects: &[Arc<Named>], shared: 
     })
 }
 
-/// Of calls, in nanoseconds.
+/// The durations of calls in nanoseconds.
 struct Times {
     all: Vec<f32>,
-    /// Of each round.
+    /// The longest call of each round.
     worst: Vec<f32>,
 }
 

@@ -1,6 +1,7 @@
-//! How long it takes from a stop until every thread of an informer has ended, whatever it is doing: a
-//! thousand stops at random moments in each state, over a real client and sockets. Half of them come up to
-//! 4 ms after the start, when the state may not be reached yet, half up to 4 ms after it was reached.
+//! The time from a stop until all threads of an informer have ended. Each state gets a thousand
+//! stops at random moments, with a real client and sockets. Half of the stops come up to 4 ms after
+//! the start, possibly before the state is reached. The other half come up to 4 ms after the state
+//! is reached.
 //!
 //! ```text
 //! cargo bench --bench stop                        # a minute or two

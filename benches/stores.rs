@@ -1,5 +1,5 @@
-//! What calls to a store cost: to this crate's, and to a plain map with indices under one `RwLock`, which is
-//! how client-go does it; alone, and while one writer and four readers are at work.
+//! The cost of calls to a store: the store of this crate, and a plain map with indices under one
+//! `RwLock`, as in client-go. Calls are measured alone, and while one writer and four readers work.
 //!
 //! ```text
 //! cargo bench --bench stores
@@ -35,7 +35,7 @@ fn filled<C: Cache>(objects: &[Arc<Named>], indices: &[(&str, Function)]) -> C {
     store
 }
 
-/// One by one, into an empty store with so many indices.
+/// Adds objects one by one to an empty store with this number of indices.
 #[divan::bench(types = [Ours, Plain], args = [0, 1, 2], sample_count = 10)]
 fn add_100k<C: Cache>(bencher: Bencher, indices: usize) {
     let objects = objects(100_000 / SCALE);
@@ -46,7 +46,7 @@ fn add_100k<C: Cache>(bencher: Bencher, indices: usize) {
     });
 }
 
-/// Everything by new objects, in a store with so many indices.
+/// Replaces all objects by new ones in a store with this number of indices.
 #[divan::bench(types = [Ours, Plain], args = [0, 1, 2], sample_count = 10)]
 fn replace_100k<C: Cache>(bencher: Bencher, indices: usize) {
     let objects = objects(100_000 / SCALE);
@@ -57,7 +57,7 @@ fn replace_100k<C: Cache>(bencher: Bencher, indices: usize) {
         .bench_refs(|store| store.replace(&newer));
 }
 
-/// Ten thousand updates: without an index, and with one whose value stays or changes.
+/// Ten thousand updates: without an index, and with an index whose value stays the same or changes.
 #[divan::bench(types = [Ours, Plain], args = ["no index", "unchanged", "changed"], sample_count = 20)]
 fn update_10k<C: Cache>(bencher: Bencher, case: &str) {
     let objects = objects(100_000 / SCALE);
@@ -97,7 +97,7 @@ fn list_busy<C: Cache>(bencher: Bencher, size: usize) {
     busy(bencher, size, |store: &C, _, _| store.list().len());
 }
 
-/// A thousandth of the objects.
+/// Looks up a value that one object in a thousand has.
 #[divan::bench(types = [Ours, Plain], args = SIZES)]
 fn by_index<C: Cache>(bencher: Bencher, size: usize) {
     alone(bencher, size, by_index_one::<C>);
@@ -131,7 +131,7 @@ fn alone<C: Cache>(bencher: Bencher, size: usize, call: fn(&C, &[Arc<Named>], &m
     bencher.bench_local(|| call(&store, &objects, &mut jump));
 }
 
-/// While readers get at full speed, and a writer updates 20,000 times a second.
+/// Measures `call` while readers get at full speed and a writer updates 20,000 times per second.
 fn busy<C: Cache>(bencher: Bencher, size: usize, call: fn(&C, &[Arc<Named>], &mut Jump) -> usize) {
     let objects = objects(size);
     let store = filled::<C>(&objects, &INDICES[..1]);

@@ -1,5 +1,5 @@
-//! What the compiler reports where a type is no object. Runs rustc on small programs, against the library that was
-//! built for the tests: about a second, and no other build.
+//! Compiler errors for types that are not objects. The tests run rustc on small programs against
+//! the library that was built for the tests. This takes about a second and needs no other build.
 
 use std::env;
 use std::fs;
@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// The library as built last. All builds have the same messages.
+/// The most recent build of the library. All builds give the same messages.
 fn library() -> PathBuf {
     let test = env::current_exe().unwrap();
     let files = fs::read_dir(test.parent().unwrap())
@@ -23,7 +23,7 @@ fn library() -> PathBuf {
         .unwrap()
 }
 
-/// The errors of a program.
+/// Returns the compiler errors of a program.
 fn errors(program: &str) -> String {
     let library = library();
     let folder = library.parent().unwrap().display().to_string();
@@ -54,7 +54,7 @@ fn errors(program: &str) -> String {
     text
 }
 
-/// Checks that there is one error, which says all of this.
+/// Checks that there is exactly one error, and that it contains all of `expected`.
 #[track_caller]
 fn has_one_error(program: &str, expected: &[&str]) {
     let errors = errors(program);

@@ -1,5 +1,5 @@
-//! Tests of what needs no client: queues, stores, the reflector, work queues, the embedded API server. They also
-//! pass with `--no-default-features`.
+//! Tests that need no client: queues, stores, the reflector, work queues and the embedded API
+//! server. They also pass with `--no-default-features`.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod client_go_traces;

@@ -1,4 +1,4 @@
-//! DEVIATIONS.md is read by people and by the replay: its rows have to be true as far as a program can tell.
+//! Checks the table of `DEVIATIONS.md`, which the replay of client-go traces reads as well.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 const COLUMNS: usize = 5;
 
-/// The names of all functions in a folder of sources.
+/// Collects the names of all functions in a folder of sources.
 fn functions(folder: &Path, found: &mut BTreeSet<String>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

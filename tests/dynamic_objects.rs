@@ -1,4 +1,5 @@
-//! Dynamic objects, and typed ones that stay JSON: checks on arrival, decoding on demand, and size. The fuzz target `dynamic_object` compares them with trees.
+//! Dynamic objects, and typed objects that stay JSON: validation, decoding on demand, and size. The
+//! fuzz target `dynamic_object` compares them with `serde_json` trees.
 
 use std::borrow::Cow;
 use std::sync::{Arc, mpsc};
@@ -17,7 +18,7 @@ fn dynamic(json: &str) -> DynamicObject {
     serde_json::from_str(json).unwrap()
 }
 
-/// apiVersion, kind, namespace, name, UID, resourceVersion, labels.
+/// Formats the API version, kind, namespace, name, UID, resource version and labels.
 fn known(object: &DynamicObject) -> String {
     let labels: Vec<_> = object
         .labels()
@@ -58,7 +59,7 @@ fn metadata_is_found_at_any_position_and_spelling() {
         (r#"{"metadata":{"labels":{}}}"#, "||/|@|"),
         (r#"{"metadata":null}"#, "||/|@|"),
         ("{}", "||/|@|"),
-        // As in a tree, the last one counts.
+        // As in a tree, the last duplicate counts.
         (
             r#"{"metadata":{"name":"a","labels":{"x":"1","a":"2","x":"3"}}}"#,
             "||/a|@|a=2,x=3",
@@ -66,7 +67,7 @@ fn metadata_is_found_at_any_position_and_spelling() {
     ] {
         let object = dynamic(json);
         assert_eq!(known(&object), expected, "{json}");
-        // The text is kept: serde_json still passes it.
+        // The object keeps its text.
         assert_eq!(object.json(), json.trim());
         let tree: Value = serde_json::from_str(json).unwrap();
         assert_eq!(Value::Object(object.to_map().unwrap()), tree);
@@ -260,7 +261,7 @@ fn nesting_of_more_than_127_levels_is_rejected() {
     assert_eq!(object.name(), "a");
     assert!(object.read::<Value>("/spec").unwrap().is_some());
     assert!(object.to_map().is_ok());
-    // Many brackets next to each other are not deep.
+    // Many brackets side by side are not nested.
     let flat = format!(r#"{{"spec":[{}[]],"metadata":{{}}}}"#, "[],".repeat(500));
     assert!(dynamic(&flat).to_map().is_ok());
     for levels in [127, 128, 200_000] {
@@ -333,7 +334,7 @@ fn objects_are_equal_if_their_fields_are() {
     assert_eq!(DynamicObject::default(), dynamic(" { } "));
 }
 
-/// Read from and written to YAML, and within other types.
+/// Dynamic objects in YAML and in an untagged enum.
 #[test]
 fn other_formats_carry_dynamic_objects() {
     #[derive(serde::Deserialize)]
@@ -439,7 +440,7 @@ fn informer_of_typed_compact_objects_indexes_and_filters() {
     runner.join().unwrap();
 }
 
-/// Nothing comes, until then.
+/// A body that is silent until the stop.
 struct Silence(Stop);
 
 impl std::io::Read for Silence {

@@ -1,5 +1,5 @@
-//! The bodies of the fuzz targets without a fuzzer: on their corpora, and on random bytes that are the same
-//! each time. A fuzzer finds more; this finds, with a stable compiler, what breaks what it has found.
+//! Runs the bodies of the fuzz targets without a fuzzer, on their corpora and on reproducible
+//! random bytes. This needs only a stable compiler, and finds regressions of earlier findings.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,22 +11,22 @@ use std::time::Duration;
 
 use targets::{Body, TARGETS};
 
-// A library of its own, which is public there.
+// In the package `fuzz`, this file is the root of a library with public items.
 #[allow(unreachable_pub)]
 #[path = "../fuzz/src/lib.rs"]
 mod targets;
 
-/// Random inputs of each kind for each target.
+/// The number of random inputs of each kind for each target.
 const RANDOM: u64 = 300;
 
-/// After which one input counts as hanging: a run takes milliseconds.
+/// The time after which an input counts as hanging. A run takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn fuzz() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz")
 }
 
-/// The inputs that are kept for a target, in the order of their names.
+/// Returns the corpus of a target, sorted by name.
 fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
     let folder = fuzz().join("corpus").join(target);
     let Ok(files) = fs::read_dir(folder) else {
@@ -45,7 +45,8 @@ fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
     corpus
 }
 
-/// Runs a body on inputs. One on which it fails or hangs is kept where a fuzzer can be given it.
+/// Runs a body on inputs. Saves an input that fails or hangs to a file, and prints the command that
+/// reproduces the failure.
 fn run(target: &str, body: Body, inputs: impl Iterator<Item = (String, Vec<u8>)>) {
     let (sender, begun) = mpsc::channel();
     let inputs: Vec<(String, Vec<u8>)> = inputs.collect();
@@ -160,7 +161,7 @@ fn corpora_with_random_changes_pass() {
     }
 }
 
-/// splitmix64.
+/// The splitmix64 generator.
 struct Random(u64);
 
 impl Random {

@@ -1,5 +1,5 @@
-//! No thread is left behind, and a stop is quick, whatever the informer is at. In a binary of its own, one
-//! test after the other: it counts the threads of the process.
+//! A stop is quick in every phase, and leaves no thread behind. These tests count the threads of
+//! the process, so they have their own binary and run one after the other.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -29,13 +29,13 @@ const QUICK: Duration = Duration::from_secs(2);
 
 type Informer = SharedIndexInformer<DynamicObject>;
 
-/// The names of the process's threads.
+/// Returns the thread names of the process.
 fn threads() -> Vec<String> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let name = |task: std::io::Result<std::fs::DirEntry>| {
         std::fs::read_to_string(task.unwrap().path().join("comm"))
     };
-    // One that ends meanwhile has no name any more.
+    // A thread that has just ended has no name.
     let mut names: Vec<_> = tasks
         .filter_map(|task| name(task).ok())
         .map(|name| name.trim().to_owned())
@@ -44,7 +44,7 @@ fn threads() -> Vec<String> {
     names
 }
 
-/// Alone with the process; at its end there have to be as many threads as there were.
+/// Exclusive use of the process. Dropping this checks that no new thread is left.
 struct Alone {
     before: Vec<String>,
     _alone: MutexGuard<'static, ()>,
@@ -60,7 +60,7 @@ impl Alone {
         }
     }
 
-    /// The threads that were not there at the beginning, but for those of tests that wait for their turn.
+    /// Returns the threads started since, except those of tests that wait for their turn.
     fn new_threads(&self) -> Vec<String> {
         let mut before = self.before.clone();
         let is_test = |name: &str| TESTS.iter().any(|test| test.starts_with(name));
@@ -76,7 +76,7 @@ impl Alone {
     }
 }
 
-/// The tests of this file: threads of the harness have their names, cut to 15 characters.
+/// The tests of this file. The threads of the test harness have these names, cut to 15 characters.
 const TESTS: &[&str] = &[
     "an_informer_leaves_no_thread_behind",
     "a_late_or_removed_handler_leaves_no_thread_behind",
@@ -140,7 +140,7 @@ fn handler(informer: &Informer) -> HandlerRegistration {
         .unwrap()
 }
 
-/// Runs it until `stop`; the end comes by the channel.
+/// Runs the informer until `stop`. The channel receives its result.
 fn run(informer: &Informer, stop: &Stop) -> mpsc::Receiver<Result<(), InformerError>> {
     let (end, ended) = mpsc::channel();
     let (informer, stop) = (informer.clone(), stop.clone());
@@ -180,7 +180,7 @@ fn a_late_or_removed_handler_leaves_no_thread_behind() {
         informer.remove_event_handler(handler);
     }
     let deadline = Instant::now() + SOON;
-    // "runs", the reflector's, and two of the handler that is left.
+    // `runs`, the reflector, and two threads of the remaining handler.
     while alone.new_threads().len() > 4 {
         assert!(Instant::now() < deadline, "{:?}", alone.new_threads());
         thread::yield_now();
@@ -218,7 +218,7 @@ fn an_idle_informer_has_the_threads_that_it_says() {
         "runs",
     ];
     let deadline = Instant::now() + SOON;
-    // A thread begins with the name of the one that started it.
+    // A new thread has its parent's name at first.
     while alone.new_threads() != names {
         assert!(Instant::now() < deadline, "{:?}", alone.new_threads());
         thread::yield_now();
@@ -238,7 +238,7 @@ fn several_namespaces_have_documented_threads_and_end() {
         .clone()
         .map(|(namespace, script)| (namespace.to_owned(), Arc::new(script) as _));
     let informer = Informer::for_namespaces(sources, options);
-    // Nobody receives: its handler waits for room.
+    // The channel is never read, so the handler waits for space.
     let (handler, channel) = ChannelHandler::new(1);
     let handler = informer.add_handler(handler).unwrap();
     let stop = Stop::new();
@@ -368,7 +368,7 @@ fn a_stop_is_quick_in_every_phase() {
             );
         }
     }
-    // With a lot on its way to slow handlers.
+    // With many notifications for slow handlers.
     let names: Vec<String> = (0..3000).map(|n| format!("o{n}")).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     let informer = informer(
@@ -450,7 +450,7 @@ fn names_with_a_nul_are_no_panic() {
     ended.recv_timeout(QUICK).unwrap().unwrap();
 }
 
-/// A source of one script.
+/// A source with one script.
 struct Source(ScriptedListerWatcher);
 
 impl ListerWatcherSource for Source {
@@ -459,7 +459,7 @@ impl ListerWatcherSource for Source {
     }
 }
 
-/// What happens in a process in which no thread can be started: their stacks are larger than memory can be.
+/// Runs in a process that cannot start threads, because their stacks exceed the address space.
 fn without_threads() {
     let script = ScriptedListerWatcher::new([]);
     for handlers in [0, 2] {
@@ -501,7 +501,7 @@ fn without_threads() {
 
 #[test]
 fn a_system_without_threads_is_an_error() {
-    // The process of this test is this program again, with nothing but this test.
+    // The child process runs this test alone.
     const CHILD: &str = "K8S_INFORMER_TEST_CHILD";
     if std::env::var_os(CHILD).is_some() {
         return without_threads();

@@ -1,4 +1,4 @@
-//! Keys, tombstones and transforms in stores and queues: the K rules.
+//! Keys, tombstones and transforms in stores and queues (K).
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use k8s_informer::store::{
 };
 use k8s_informer::{Deleted, DynamicObject, Indexer, Lister, Object};
 
-/// A key, a version and a value. A version of `None` is one that can't be read.
+/// A key, a version and a value. A version of `None` cannot be read.
 #[derive(Clone, Debug, PartialEq)]
 struct Thing(&'static str, Option<&'static str>, &'static str);
 
@@ -29,7 +29,7 @@ fn indexer() -> Indexer<Thing> {
     Indexer::new(accessor(), Indexers::new())
 }
 
-/// Writes down what it is given, and fails on `bad`.
+/// A transform that records the values, and fails on `bad`.
 fn recording() -> (Transform<Thing>, Arc<Mutex<Vec<&'static str>>>) {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&seen);
@@ -61,7 +61,7 @@ fn k1_a_key_is_what_the_key_function_says_also_an_empty_one() {
     assert_eq!(store.len(), 4);
 }
 
-/// In everything that is a store of its own; the queues have theirs in `bad_input`.
+/// Covers the stores; `bad_input` covers the queues.
 #[test]
 fn k1_empty_and_huge_keys_names_and_index_values_work() {
     let huge: &'static str = "k".repeat(1 << 20).leak();
@@ -85,7 +85,8 @@ fn k1_empty_and_huge_keys_names_and_index_values_work() {
     assert!(raw.list_index_func_values("").unwrap().is_empty());
 }
 
-/// No object has an empty name, and an empty namespace is that of what has none.
+/// No object has an empty name. An empty namespace means cluster-scoped in `get`, and all
+/// namespaces in `namespace`.
 #[test]
 fn k1_listers_find_nothing_under_an_empty_name() {
     let indexer = Arc::new(Indexer::<DynamicObject>::for_objects());

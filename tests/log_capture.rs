@@ -1,11 +1,11 @@
-//! The log of a test process. A process has one logger, so all tests of a binary share this one.
+//! The log of a test process. A process has only one logger, so all tests of a binary share it.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-/// The logger panics on a line that contains this.
+/// The logger panics on a line that contains this text.
 pub(crate) const LOGGER_PANICS: &str = "the logger panics";
 
 /// The longest wait for a line.
@@ -49,12 +49,12 @@ fn has(line: &str, parts: &[&str]) -> bool {
     parts.iter().all(|part| line.contains(part))
 }
 
-/// Collects the crate's log lines from now on, unless that has begun already.
+/// Starts to collect the crate's log lines. Later calls do nothing.
 pub(crate) fn start() {
     log();
 }
 
-/// The lines so far that contain all of `parts`, each as `LEVEL message`.
+/// Returns the lines so far that contain all of `parts`, each as `LEVEL message`.
 pub(crate) fn lines_with(parts: &[&str]) -> Vec<String> {
     let lines = log().lines.lock();
     lines

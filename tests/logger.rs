@@ -1,4 +1,5 @@
-//! Loggers and clocks that call what calls them, as a logger that ships logs does, hang nobody.
+//! Loggers and clocks may call the code that calls them without a deadlock. A logger that ships
+//! logs does this.
 
 #![allow(clippy::unwrap_used)]
 
@@ -33,13 +34,13 @@ const SOON: Duration = Duration::from_secs(20);
 static CLIENT: OnceLock<Client> = OnceLock::new();
 static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// What to call when a line with this text is logged.
+/// A text, and the closure that is called when a logged line contains it.
 type Hook = (&'static str, Arc<dyn Fn() + Send + Sync>);
 static HOOKS: Mutex<Vec<Hook>> = Mutex::new(Vec::new());
 
 struct Asking;
 
-/// Sets the logger, once for all tests.
+/// Sets the logger once for all tests.
 fn logging() {
     static SET: Once = Once::new();
     SET.call_once(|| {
@@ -48,7 +49,8 @@ fn logging() {
     });
 }
 
-/// Calls `hook` for each logged line that contains `text`; the receiver gets a message after each call.
+/// Calls `hook` for each logged line that contains `text`. The receiver gets a message after each
+/// call.
 fn on_log(text: &'static str, hook: impl Fn() + Send + Sync + 'static) -> Receiver<()> {
     logging();
     let (sender, called) = channel();
@@ -60,7 +62,7 @@ fn on_log(text: &'static str, hook: impl Fn() + Send + Sync + 'static) -> Receiv
     called
 }
 
-/// Runs `work` on a thread of its own, and fails if it takes too long.
+/// Runs `work` on another thread, and panics if it takes too long.
 fn bounded<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
     let (done, finished) = channel();
     thread::spawn(move || done.send(work()));
@@ -69,7 +71,7 @@ fn bounded<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
 
 impl log::Log for Asking {
     fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
-        // What all of a program's logs at trace would have.
+        // Includes the HTTP library, as in a program that logs everything at trace level.
         ["k8s_informer", "ureq_proto"]
             .iter()
             .any(|target| metadata.target().starts_with(target))
@@ -113,7 +115,7 @@ fn a_logger_may_use_the_client_that_logs() {
     };
     fs::write(&ca, authority()).unwrap();
     fs::write(&token, "token").unwrap();
-    // Nobody listens there, which is all the same.
+    // No server listens there, so each request fails.
     let config = Config::new("https://127.0.0.1:1")
         .no_proxy()
         .ca_file(&ca)
@@ -220,7 +222,7 @@ fn clock_may_call_informer() {
     let mut options = SharedIndexInformerOptions::default();
     options.reflector.clock = Arc::clone(&clock) as _;
     options.reflector.resync_period = Duration::from_secs(3600);
-    // The error is published with the time.
+    // The reflector reads the clock when it publishes this error.
     let script = ScriptedListerWatcher::new([Answer::error(Error::other("no list today"))]);
     let informer = Informer::new(Arc::new(script), options);
     clock.informer.set(informer.clone()).unwrap();
@@ -289,7 +291,7 @@ fn logger_may_use_queue_whose_metrics_panic() {
     assert_eq!(queue.len(), 3);
 }
 
-/// Known objects that list a key, but can't look it up.
+/// Known objects that list a key whose lookup fails.
 struct Unknown;
 
 impl KnownObjects<DynamicObject> for Unknown {
@@ -320,7 +322,7 @@ fn logger_may_use_queue_whose_known_objects_fail() {
     assert_eq!(queue.list_keys(), ["a".into()]);
 }
 
-/// One object of each resource.
+/// A source with one object per resource.
 struct OneObject;
 
 impl ListerWatcherSource for OneObject {
@@ -365,7 +367,7 @@ fn logger_may_add_handler_after_inline_observer_panicked() {
         .inline()
         .start()
         .unwrap();
-    // Dropping it would hang, too.
+    // Not dropped on a failure, because the drop would hang as well.
     let observation = ManuallyDrop::new(observation);
     observed.set(observation.informer().clone()).unwrap();
     logged.recv_timeout(SOON).expect("it hangs");

@@ -1,4 +1,4 @@
-//! What an informer logs in its life, at which level, and what it never does.
+//! The log lines of an informer: their levels, their contents, and the absence of secrets.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::{log_capture, own_process};
 
-/// No test waits longer.
+/// The longest wait of a test.
 const SOON: Duration = Duration::from_secs(20);
 
 const TOKEN: &str = "a-token-that-nobody-may-see";
@@ -87,7 +87,7 @@ fn each_log_line_names_its_informer_once_and_no_secret() {
     }
 }
 
-/// Waits for a line that contains this.
+/// Waits for a line that contains `line`.
 fn logged(line: &str) {
     log_capture::wait_for(&[line]);
 }

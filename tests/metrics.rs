@@ -1,5 +1,5 @@
-//! Metrics of informers: who is asked, under which name, and what is told; and what `examples/metrics` makes
-//! of it.
+//! Metrics of informers: the provider's calls, the names, and the values. Also tests the code of
+//! `examples/metrics`.
 
 #[path = "../examples/metrics/src/http.rs"]
 mod http;
@@ -39,7 +39,7 @@ use self::prometheus::Exporter;
 use self::rest_client::RestClient;
 use crate::log_capture;
 
-/// No test waits longer.
+/// The longest wait of a test.
 const SOON: Duration = Duration::from_secs(20);
 
 const QUEUES: [InformerQueue; 3] = [
@@ -48,12 +48,12 @@ const QUEUES: [InformerQueue; 3] = [
     InformerQueue::RealFifoInOrder,
 ];
 
-/// Remembers who was asked for, and what was told.
+/// A provider that records its calls and the reported values.
 #[derive(Default)]
 struct Noted {
     asked: Mutex<Vec<InformerNameAndResource>>,
     recorded: Arc<RecordedMetrics>,
-    /// What to do with whoever asks.
+    /// The response to requests for metrics.
     response: Answers,
 }
 
@@ -169,7 +169,7 @@ fn create(server: &ApiServer, namespace: &str, name: &str) {
         .unwrap();
 }
 
-/// A lister-watcher of two Pods.
+/// A lister-watcher with two Pods.
 fn two_pods() -> Arc<dyn ListerWatcher> {
     let list = r#"{"kind": "List", "metadata": {"resourceVersion": "7"},
         "items": [{"metadata": {"name": "a", "resourceVersion": "7"}}, {"metadata": {"name": "b", "resourceVersion": "7"}}]}"#;
@@ -265,7 +265,7 @@ fn id3_release_ends_metrics_and_shutdown_releases_name() {
     assert!(noted.asked.lock().unwrap()[0].is_reserved());
     name.release();
     assert!(!noted.asked.lock().unwrap()[0].is_reserved());
-    // What was being told when it was released may come after it, but nothing that happens later.
+    // A report in progress during the release may still arrive, but no later one.
     create(&server, "default", "b");
     seen.recv_timeout(SOON).unwrap();
     let before = noted.recorded.versions.lock().unwrap().len();
@@ -288,7 +288,7 @@ fn id3_release_ends_metrics_and_shutdown_releases_name() {
     );
 }
 
-/// Starts the factory; tells of every Pod that its informer adds.
+/// Starts the factory. The receiver gets a message for each Pod that the informer adds.
 fn factory_sees(
     factory: &SharedInformerFactory,
     informer: &SharedIndexInformer<DynamicObject>,
@@ -325,7 +325,7 @@ fn id3_an_informer_that_has_ended_makes_room_for_the_next() {
         .map(|id| id.is_reserved())
         .collect();
     assert_eq!(reserved, [false, true]);
-    // One that has never run.
+    // This informer has never run.
     assert!(factory.stop_informer(&second));
     drop(second);
     factory.dynamic(pods());
@@ -430,7 +430,7 @@ fn an_unshared_informer_has_metrics_too() {
 #[test]
 fn queue_depth_of_several_namespaces_is_one_sum() {
     let noted = Arc::new(Noted::default());
-    // Each process loop blocks in its first batch, of 64 Pods.
+    // Each process loop blocks in its first batch of 64 Pods.
     let gate = Arc::new(Mutex::new(()));
     let gates = gate.clone();
     let indexers = Indexers::new().with(
@@ -529,7 +529,7 @@ fn q18_a_work_queue_with_a_name_asks_the_provider_too() {
     ]);
 }
 
-/// The samples of a text, by name and labels; checks that it is in the format.
+/// Returns the samples of a text by name and labels. Checks the text format.
 fn parse(text: &str) -> HashMap<(String, BTreeMap<String, String>), f64> {
     let mut samples = HashMap::new();
     let (mut family, mut kinds) = (String::new(), HashMap::new());
@@ -801,7 +801,7 @@ fn the_example_serves_what_a_client_tells() {
     );
 }
 
-/// Stops also when a test fails: what runs is joined then, too.
+/// Stops the informer even if a test fails, because the scope joins its thread.
 struct Stopping(Stop);
 
 impl Drop for Stopping {
@@ -810,7 +810,7 @@ impl Drop for Stopping {
     }
 }
 
-/// Waits until this is so, where nothing tells when it is.
+/// Polls until `is_so` returns `true`, for conditions without a notification.
 fn until(what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + SOON;
     while !is_so() {
@@ -819,12 +819,12 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Collects the lines that are logged from now on.
+/// Starts to collect log lines.
 fn logging() {
     log_capture::start();
 }
 
-/// Checks that a line contains all of `parts`.
+/// Checks that a logged line contains all of `parts`.
 fn logged(parts: &[&str]) {
     let lines = log_capture::lines_with(&[]);
     assert!(

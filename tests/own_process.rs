@@ -1,12 +1,12 @@
-//! Tests that need a process to themselves, without a binary to themselves.
+//! Runs a test in its own process, without its own binary.
 
 use std::process::Command;
 
-/// The test that a child process runs.
+/// The environment variable that names the test of a child process.
 const CHILD: &str = "TEST_IN_OWN_PROCESS";
 
-/// Returns `true` in a process that runs only this test. In the process of all tests, runs the test in such a
-/// process, panics if it fails, and returns `false`.
+/// Returns `true` in a child process that runs only this test. In the main test process, runs the
+/// test in a child process, panics if it fails, and returns `false`.
 ///
 /// `module` is the test's `module_path!()`.
 #[track_caller]

@@ -1,4 +1,4 @@
-//! Tests of the client, and of informers that use one.
+//! Tests of the client, and of informers that use a client.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod client;

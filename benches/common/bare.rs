@@ -1,6 +1,6 @@
-//! The least that can be done with what a server sends: read it from a socket, skip what is skipped, decode
-//! the rest. No client, no queue, no cache and no second thread; one connection, and a buffer that is there
-//! from the beginning. What an informer costs over that is what it does beside decoding.
+//! The minimum work for the bytes of a server: read them from a socket, cut out skipped fields,
+//! decode the rest. There is no client, queue, cache or second thread, only one connection and a
+//! preallocated buffer. The difference to an informer is the cost of everything except decoding.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -10,25 +10,27 @@ use memchr::memmem::Finder;
 use memchr::{memchr, memchr2};
 use serde::de::DeserializeOwned;
 
-/// What is read at once at most.
+/// The maximum number of bytes per read.
 const BUFFER: usize = 64 * 1024;
 
-/// A watch, as its frames come. A frame ends with a newline, and mostly lies in the buffer where it was read.
+/// A watch, frame by frame. A frame ends with a newline. Most frames are returned from the read
+/// buffer without a copy.
 pub(crate) struct Bare {
     stream: TcpStream,
     buffer: Vec<u8>,
-    /// Where in the buffer there is what has been read and not looked at.
+    /// The unprocessed bytes in `buffer`.
     read: Range<usize>,
-    /// How much of a chunk is to come, and where in the buffer some of it is.
+    /// The number of bytes of the current chunk that follow, and the position of its bytes in
+    /// `buffer`.
     left: usize,
     piece: Range<usize>,
-    /// The beginning of a frame that goes on elsewhere.
+    /// The beginning of a frame that continues outside `buffer`.
     line: Vec<u8>,
     line_is_done: bool,
 }
 
 impl Bare {
-    /// Asks for this, of a server at `http://address:port`.
+    /// Sends a GET request for `target` to the server at `http://address:port`.
     pub(crate) fn open(url: &str, target: &str) -> io::Result<Self> {
         let address = url.trim_start_matches("http://").trim_end_matches('/');
         let mut stream = TcpStream::connect(address)?;
@@ -56,7 +58,7 @@ impl Bare {
         Ok(bare)
     }
 
-    /// The next frame, or `None` at the end.
+    /// Returns the next frame, or `None` at the end.
     pub(crate) fn frame(&mut self) -> io::Result<Option<&[u8]>> {
         if self.line_is_done {
             self.line.clear();
@@ -83,9 +85,9 @@ impl Bare {
         }
     }
 
-    /// The next piece of the body: as much of a chunk as has been read.
+    /// Finds the next piece of the body: the part of a chunk that has been read.
     fn more(&mut self) -> io::Result<bool> {
-        // What stands between chunks are the end of a line and a line with the size.
+        // Chunks are separated by a line end and a line with the size.
         let (mut size, mut is_size) = (0, false);
         while self.left == 0 {
             match self.byte()? {
@@ -127,9 +129,9 @@ impl Bare {
 
 /// Decodes the objects of frames.
 pub(crate) struct Decoder {
-    /// If it is to be skipped.
+    /// Finds `managedFields`, if they are skipped.
     managed_fields: Option<Finder<'static>>,
-    /// What is left of an object.
+    /// The object without the skipped field.
     rest: Vec<u8>,
 }
 
@@ -142,7 +144,7 @@ impl Decoder {
         }
     }
 
-    /// The object of an event.
+    /// Decodes the object of an event.
     pub(crate) fn object<T: DeserializeOwned>(&mut self, frame: &[u8]) -> serde_json::Result<T> {
         serde_json::from_slice(self.cut(object(frame)))
     }
@@ -163,12 +165,12 @@ impl Decoder {
     }
 }
 
-/// Whether this is the bookmark that ends what there was when a watch began.
+/// Whether this is the bookmark that ends the initial events of a watch.
 pub(crate) fn ends_initial_events(frame: &[u8]) -> bool {
     frame.starts_with(br#"{"type":"BOOKMARK""#)
 }
 
-/// What follows the type, as API servers write it.
+/// Returns the part after the type. This relies on the order in which API servers write the fields.
 fn object(frame: &[u8]) -> &[u8] {
     let start = frame
         .iter()
@@ -177,7 +179,7 @@ fn object(frame: &[u8]) -> &[u8] {
     &frame[start..frame.len() - 1]
 }
 
-/// Up to where the brackets that begin in these bytes are closed.
+/// Returns the end of the first bracketed value.
 fn end_of_brackets(bytes: &[u8]) -> usize {
     let (mut at, mut depth) = (memchr(b'[', bytes).unwrap_or(0), 0);
     while let Some(&byte) = bytes.get(at) {

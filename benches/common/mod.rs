@@ -1,4 +1,5 @@
-//! What the benches share: the objects, and the two caches that are compared. Each of them uses some of it.
+//! The common parts of the benches: the objects, and the two caches that are compared. Each bench
+//! uses only some of them.
 #![allow(dead_code)]
 
 pub(crate) mod bare;
@@ -12,7 +13,8 @@ use k8s_informer::object::Key;
 use k8s_informer::store::{IndexFunc, Indexers, ThreadSafeStore};
 use parking_lot::RwLock;
 
-/// An object that is nothing but its key, like `team-7/app-0042-5d8f9c7b6d-00042`, and one of ten versions.
+/// An object that consists of a key like `team-7/app-0042-5d8f9c7b6d-00042` and one of ten
+/// versions.
 pub(crate) struct Named {
     pub(crate) key: Key,
     pub(crate) version: usize,
@@ -20,7 +22,7 @@ pub(crate) struct Named {
 
 pub(crate) type Function = fn(&Named) -> String;
 
-/// An index of a thousand values.
+/// An index with a thousand values.
 pub(crate) fn app(object: &Named) -> String {
     object.key[7..15].to_owned()
 }
@@ -35,12 +37,12 @@ pub(crate) fn everything(_: &Named) -> String {
     "all".to_owned()
 }
 
-/// An index with a value for each object.
+/// An index with one value for each object.
 pub(crate) fn itself(object: &Named) -> String {
     object.key.to_string()
 }
 
-/// Objects in the order in which they were made.
+/// Returns objects in the order of their creation.
 pub(crate) fn objects(count: usize) -> Vec<Arc<Named>> {
     (0..count)
         .map(|n| format!("team-7/app-{:04}-5d8f9c7b6d-{n:05}", n % 1000).into())
@@ -48,7 +50,7 @@ pub(crate) fn objects(count: usize) -> Vec<Arc<Named>> {
         .collect()
 }
 
-/// The same object, one version on.
+/// Returns the same object with the next version.
 pub(crate) fn next_version(object: &Named) -> Arc<Named> {
     Arc::new(Named {
         key: Arc::clone(&object.key),
@@ -56,7 +58,7 @@ pub(crate) fn next_version(object: &Named) -> Arc<Named> {
     })
 }
 
-/// Numbers that jump about, so that processor caches don't make it look fast.
+/// Pseudorandom numbers for access patterns that do not favor CPU caches.
 pub(crate) struct Jump(u64);
 
 impl Jump {
@@ -73,7 +75,7 @@ impl Jump {
     }
 }
 
-/// What is compared.
+/// The common interface of the caches.
 pub(crate) trait Cache: Default + Send + Sync + 'static {
     fn get(&self, key: &str) -> Option<Arc<Named>>;
     fn add(&self, object: &Arc<Named>);
@@ -85,7 +87,7 @@ pub(crate) trait Cache: Default + Send + Sync + 'static {
     fn add_index(&self, name: &str, function: Function);
 }
 
-/// This crate's.
+/// The store of this crate.
 pub(crate) struct Ours(ThreadSafeStore<Named>);
 
 impl Default for Ours {
@@ -140,8 +142,8 @@ impl Cache for Ours {
     }
 }
 
-/// A map and its indices under one lock, which is held as long as client-go's `threadSafeMap` holds it. What
-/// it drops it drops after the lock, as Go does.
+/// A map and its indices under one lock. The lock is held as long as in client-go's
+/// `threadSafeMap`. Removed objects are dropped after the lock is released, as in Go.
 #[derive(Default)]
 pub(crate) struct Plain(RwLock<State>);
 

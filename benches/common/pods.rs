@@ -1,29 +1,30 @@
-//! Pods as an API server sends them, and the bodies that they come in: all bytes are there before anything is
-//! measured, so that the server side costs next to nothing.
+//! Pods as an API server sends them, and the response bodies that contain them. All bytes are
+//! rendered before a measurement, so the server side costs almost nothing.
 
 use std::io::{self, Read};
 use std::ops::Range;
 
 use k8s_informer::reflector::Body;
 
-/// The version of the first list, and of the one in which one object in a hundred has changed.
+/// The versions of the first list and of the second one, in which one object in a hundred has
+/// changed.
 pub(crate) const VERSIONS: [&str; 2] = ["2000000", "3000000"];
 
-/// One in so many changes.
+/// One Pod in this number changes.
 pub(crate) const CHANGED: usize = 100;
 
-/// Items of a list, 5 to 7 kB each, two fifths of it managedFields.
+/// The items of a list. Each has 5 to 7 kB, two fifths of which are managedFields.
 #[derive(Clone, Copy)]
 pub(crate) struct Pods {
-    /// The changed ones stand behind all others.
+    /// All items of the first list, then the changed ones.
     bytes: &'static [u8],
-    /// Where each item is.
+    /// The position of each item in `bytes`.
     items: &'static [Range<usize>],
     count: usize,
 }
 
 impl Pods {
-    /// The same ones each time, for ever.
+    /// Renders the same Pods each time, and leaks them.
     pub(crate) fn new(count: usize) -> Self {
         Self::render(count, true)
     }
@@ -45,7 +46,7 @@ impl Pods {
         };
 
         let changed = count.div_ceil(CHANGED);
-        // In one piece: what is allocated and freed here must not be there to be used by what is measured.
+        // One allocation of the final size: freed memory would be reused by the measured code.
         let mut bytes = Vec::with_capacity((count + changed) * 7500);
         let mut items = Vec::with_capacity(count + changed);
         let new = (0..count).map(|n| (n, VERSIONS[0]));
@@ -65,12 +66,12 @@ impl Pods {
         self.count
     }
 
-    /// How many bytes all of them have.
+    /// Returns the total size of the first list in bytes.
     pub(crate) fn bytes(self) -> usize {
         self.items[self.count - 1].end
     }
 
-    /// The JSON of one, in the first or the second list.
+    /// Returns the JSON of one Pod in the first or the second list.
     pub(crate) fn item(self, n: usize, list: usize) -> &'static [u8] {
         let at = if list == 1 && n.is_multiple_of(CHANGED) {
             self.count + n / CHANGED
@@ -80,7 +81,7 @@ impl Pods {
         &self.bytes[self.items[at].clone()]
     }
 
-    /// A page of the first or the second list: `limit` items from `start` on.
+    /// Returns a page of the first or the second list: at most `limit` items from `start`.
     pub(crate) fn page(self, list: usize, start: usize, limit: usize) -> Body {
         let end = self.count.min(start.saturating_add(limit));
         let version = VERSIONS[list];
@@ -108,7 +109,8 @@ impl Pods {
         })
     }
 
-    /// All of the first or the second list as events of a watch, and the bookmark that ends them.
+    /// Returns the first or the second list as the initial events of a watch, with the final
+    /// bookmark.
     pub(crate) fn initial_events(self, list: usize) -> Body {
         const ADDED: &[u8] = br#"{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","#;
         let version = VERSIONS[list];
@@ -118,7 +120,7 @@ impl Pods {
             range: 0..self.count,
             head: String::new(),
             before: [ADDED; 2],
-            // The brace is in what comes before.
+            // `ADDED` includes the opening brace.
             skipped: 1,
             after: b"}\n",
             tail: format!(
@@ -137,19 +139,21 @@ impl Pods {
     }
 }
 
-/// A stream of items with something around each and all of them. It holds nothing but its place.
+/// A stream of items, with bytes around each item and around all of them. It stores only its
+/// position.
 struct Items {
     pods: Pods,
     list: usize,
     range: Range<usize>,
     head: String,
-    /// What stands before the first item, and before each other.
+    /// The bytes before the first item, and before each other item.
     before: [&'static [u8]; 2],
-    /// How many bytes at the beginning of each item are not sent.
+    /// The number of bytes that are omitted at the beginning of each item.
     skipped: usize,
     after: &'static [u8],
     tail: String,
-    /// Which part is being sent: the head, three for each item, the tail; and how much of it has been.
+    /// The part that is being sent, and the number of its bytes that were sent. The parts are the
+    /// head, three for each item, and the tail.
     part: usize,
     written: usize,
 }
@@ -184,7 +188,7 @@ impl Read for Items {
     }
 }
 
-/// The key of a pod. They ascend, as those that an API server sends do.
+/// Returns the key of a Pod. The keys ascend, like those of an API server.
 pub(crate) fn key(n: usize) -> String {
     format!("{}/{}", namespace(n), name(n))
 }
@@ -203,7 +207,7 @@ fn name(n: usize) -> String {
 
 fn pod(template: &str, n: usize, version: &str, json: &mut Vec<u8>) {
     let seed = n.wrapping_mul(0x9e37_79b9) % 0xffff_ffff;
-    // What stands between the signs of percent is a name of something else for each pod.
+    // The names between percent signs are replaced by the values of this Pod.
     for (at, part) in template.split('%').enumerate() {
         let text = match part {
             _ if at % 2 == 0 => part,
@@ -216,7 +220,7 @@ fn pod(template: &str, n: usize, version: &str, json: &mut Vec<u8>) {
             "ip" => &format!("10.{}.{}.{}", n / 65536 % 256, n / 256 % 256, n % 256),
             "second" => &format!("{:02}", n % 60),
             "hash" => &format!("{:064x}", seed as u128 * 0x1_0000_0001_0001),
-            // Annotations and variables are what differs in size.
+            // Annotations and environment variables vary the size.
             "text" => &"checksum-".repeat(1 + seed % 100),
             "env" => &(0..seed % 9)
                 .map(|n| format!(r#",{{"name":"FEATURE_{n}","value":"on"}}"#))
@@ -227,7 +231,7 @@ fn pod(template: &str, n: usize, version: &str, json: &mut Vec<u8>) {
     }
 }
 
-/// One pod, without what differs; lines are joined.
+/// The template of a Pod. The lines are joined.
 const TEMPLATE: &str = r#"{"metadata":{"name":"%name%","generateName":"%app%-5d8f9c7b6d-",
     "namespace":"%namespace%",
 "uid":"%uid%","resourceVersion":"%version%","generation":1,"creationTimestamp":"2025-11-20T08:15:%second%Z",

@@ -1,8 +1,8 @@
-//! An API server that costs next to nothing: Pods are rendered before it says its address, the same ones each
-//! time, and what is sent is copies of them with a few digits patched. It runs in a process of its own, a
-//! child of whoever measures, so that what it uses is in nobody's figures.
+//! An API server with a minimal cost. It renders the same Pods at each start, before it prints its
+//! address. Responses are copies of them with a few patched digits. It runs in a child process, so
+//! its cost is not part of the measured figures.
 //!
-//! It serves LIST, WATCH and watch-lists of `/api/v1/pods`. After the objects that there are, a watch is
+//! It serves LIST, WATCH and watch-lists of `/api/v1/pods`. After the initial objects, a watch is
 //! silent until [`Replay::go`].
 
 use std::io::{self, BufRead, BufReader, Write};
@@ -15,19 +15,19 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::pods::{Pods, VERSIONS};
 
-/// The first argument of a process that is the server; the number of Pods is the second one.
+/// The first argument of a server process. The second argument is the number of Pods.
 const ARGUMENT: &str = "--replay-server";
 
-/// What is written at once while there is more to send.
+/// The size of a write while more data follows.
 const WRITE: usize = 256 * 1024;
 
-/// Of a list, as kube-apiserver sends it.
+/// The chunk size of a list, as in kube-apiserver.
 const CHUNK: usize = 64 * 1024;
 
-/// A sleep ends late by about that much: the rest of a wait is spent spinning.
+/// A sleep ends about this late, so the rest of a wait is spent spinning.
 const SLACK: Duration = Duration::from_micros(50);
 
-/// The server, from outside. Dropped, it ends.
+/// A handle to the server process. Dropping it ends the process.
 pub(crate) struct Replay {
     pub(crate) url: String,
     child: Child,
@@ -35,7 +35,8 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    /// Starts this program once more, as a server of so many Pods: its `main` has to call [`serve_if_asked`].
+    /// Starts this program again as a server of `pods` Pods. Its `main` must call
+    /// [`serve_if_asked`].
     pub(crate) fn spawn(pods: usize) -> Self {
         let program = std::env::current_exe().expect("Linux");
         let mut child = Command::new(program)
@@ -57,23 +58,24 @@ impl Replay {
         }
     }
 
-    /// So many events follow, so many a second; 0 is as fast as they are read. Paced ones carry the time at
-    /// which they were sent.
+    /// Sends `events` events at `rate` events per second. A rate of 0 is as fast as they are read.
+    /// Paced events carry the time at which they are sent.
     pub(crate) fn go(&mut self, events: usize, rate: usize) {
         self.command(&format!("go {events} {rate}"));
     }
 
-    /// So many events of one object, as fast as they are read.
+    /// Sends `events` events of one object as fast as they are read.
     pub(crate) fn go_hot(&mut self, events: usize) {
         self.command(&format!("hot {events}"));
     }
 
-    /// One object in a hundred changes, unseen by watches: they end, as expired. Who lists again sees it.
+    /// Changes one object in a hundred without events, and ends all watches as expired. The changes
+    /// are only visible in a new list.
     pub(crate) fn expire(&mut self) {
         self.command("expire");
     }
 
-    /// All is as it was at the beginning; watches end, as expired.
+    /// Restores the initial state and ends all watches as expired.
     pub(crate) fn reset(&mut self) {
         self.command("reset");
     }
@@ -85,13 +87,13 @@ impl Replay {
 
 impl Drop for Replay {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Serves, if this process is to be the server, until nobody gives it commands any more: then it is true.
+/// Serves until standard input ends, if this process is a server process. Returns whether it is.
 pub(crate) fn serve_if_asked() -> bool {
     let mut arguments = std::env::args().skip(1);
     if arguments.next().as_deref() != Some(ARGUMENT) {
@@ -108,7 +110,7 @@ pub(crate) fn serve_if_asked() -> bool {
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let server = Arc::clone(&accepting);
-            // A client that goes away ends its connection, and that is all.
+            // A failed connection affects only its own thread.
             thread::spawn(move || server.connection(stream));
         }
     });
@@ -130,40 +132,40 @@ pub(crate) fn serve_if_asked() -> bool {
     true
 }
 
-/// The version at which the log begins: that of the first list.
+/// The version at which the log begins, which is the version of the first list.
 fn first_version() -> usize {
     VERSIONS[0].parse().expect("a number")
 }
 
 struct Server {
     pods: Vec<Pod>,
-    /// How many of them are there at the beginning; the others can be added.
+    /// The number of Pods that exist at the beginning. The others can be added.
     count: usize,
     state: Mutex<State>,
-    /// When the log grows, or begins elsewhere.
+    /// Signalled when the log grows or is replaced.
     changed: Condvar,
 }
 
-/// A Pod's JSON, and where in it is what differs from event to event.
+/// The JSON of a Pod, and the positions of the digits that differ between events.
 struct Pod {
     json: &'static [u8],
     version: usize,
-    /// Its first eight digits: an object that comes back is another one.
+    /// The first eight digits change, so that a Pod that is added again is a different object.
     uid: usize,
     sent_at: usize,
 }
 
-/// Everything that ever happens is in the log, and a version is a place in it.
+/// The log contains every change. A version is a position in the log.
 struct State {
     log: Vec<Entry>,
-    /// Who has not read the log up to here has lost something.
+    /// A watch that has not read the log up to here has expired.
     oldest: usize,
-    /// How often it has been reset.
+    /// The number of resets.
     generation: usize,
-    /// The entries from the first one on are sent so many a second, from then on.
+    /// The first paced entry, the number of entries per second, and the start time.
     pace: (usize, usize, Instant),
     random: u64,
-    /// Which Pods are there, and which aren't.
+    /// The Pods that exist, and those that do not.
     live: Vec<u32>,
     gone: Vec<u32>,
     incarnations: Vec<u32>,
@@ -190,7 +192,7 @@ impl State {
         }
     }
 
-    /// The next event: of each ten one deletes and one adds.
+    /// Appends the next event. One of ten deletes a Pod, and one adds a Pod.
     fn next(&mut self) {
         let (r#type, pod) = match self.log.len() % 10 {
             3 if self.live.len() > 1 => {
@@ -242,7 +244,7 @@ impl Server {
             Pod {
                 json,
                 version: behind(r#""resourceVersion":""#),
-                // That of its owner stands behind it.
+                // The leading comma skips the UID of the owner, which comes later.
                 uid: behind(r#","uid":""#),
                 sent_at: behind(r#""example.com/sent-at":""#),
             }
@@ -278,7 +280,7 @@ impl Server {
     fn expire(&self) {
         let mut state = self.state();
         let count = state.live.len().div_ceil(100);
-        // Others each time.
+        // A random start selects different Pods each time.
         let first = state.below(100);
         (0..count).for_each(|n| {
             let pod = state.live[(first + n * 100) % state.live.len()];
@@ -294,7 +296,7 @@ impl Server {
         self.changed.notify_all();
     }
 
-    /// What there is, as it was told last, in the order of the Pods; and the version.
+    /// Returns the Pods that exist, in order and in their newest state, and the version.
     fn snapshot(&self) -> (Vec<(usize, u32, usize)>, usize) {
         let state = self.state();
         let first = first_version();
@@ -326,7 +328,7 @@ impl Server {
                 return Ok(());
             }
             let target = line.split(' ').nth(1).unwrap_or_default().to_owned();
-            // Nothing of the headers matters here.
+            // Skip the headers.
             while line != "\r\n" {
                 line.clear();
                 if input.read_line(&mut line)? == 0 {
@@ -400,7 +402,7 @@ impl Server {
         Ok(())
     }
 
-    /// Without a version, or with any, it begins with all that there is.
+    /// Serves a watch. It starts with all Pods if `version` is missing or 0, or if `bookmark` is set.
     fn watch(
         &self,
         output: &mut Output,
@@ -433,7 +435,7 @@ impl Server {
         }
         output.flush()?;
 
-        // The log can be read up to here; it only grows, so what is behind it need not be locked.
+        // The log is read up to `at`.
         let mut at = from.wrapping_sub(first_version());
         let mut some = Vec::new();
         loop {
@@ -455,7 +457,7 @@ impl Server {
                     let waited = self.changed.wait_timeout(state, left);
                     state = waited.unwrap_or_else(PoisonError::into_inner).0;
                 }
-                // Few enough that an expiry is seen soon.
+                // A small batch, so that an expired version is detected soon.
                 let end = state.log.len().min(at + 256);
                 some.clear();
                 some.extend_from_slice(&state.log[at..end]);
@@ -491,7 +493,7 @@ impl Server {
         }
     }
 
-    /// One event is one chunk, as kube-apiserver sends them.
+    /// Writes one event as one chunk, as kube-apiserver does.
     fn event(
         &self,
         output: &mut Output,
@@ -508,14 +510,14 @@ impl Server {
             r#"","object":{"kind":"Pod","apiVersion":"v1","#,
         ]
         .map(str::as_bytes);
-        // The brace is in the head.
+        // The head includes the opening brace.
         let place = output.chunk(&[head[0], head[1], head[2], &pod.json[1..], b"}\n"]);
         let start = place.end - 2 - pod.json.len();
         pod.patch(&mut output.buffer[start..], version, incarnation, sent_at);
     }
 }
 
-/// As a watch is told that it is too old.
+/// The event for an expired watch.
 const EXPIRED: &str = concat!(
     r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","#,
     r#""message":"The resourceVersion for the provided watch is too old.","reason":"Expired","code":410}}"#,
@@ -537,7 +539,7 @@ impl Pod {
     }
 }
 
-/// With zeros in front.
+/// Writes `number` with leading zeros.
 fn digits(place: &mut [u8], mut number: u128) {
     for digit in place.iter_mut().rev() {
         *digit = b'0' + (number % 10) as u8;
@@ -575,7 +577,7 @@ impl Output {
         self.flush()
     }
 
-    /// Where in the buffer what it holds is.
+    /// Writes a chunk. Returns the position of its content in the buffer.
     fn chunk(&mut self, parts: &[&[u8]]) -> Range<usize> {
         let length: usize = parts.iter().map(|part| part.len()).sum();
         self.write(format!("{length:x}\r\n").as_bytes());

@@ -1,4 +1,4 @@
-//! A server of empty lists and silent watches.
+//! A server with empty lists and silent watches.
 
 use crate::server::{Reply, reply};
 

@@ -1,6 +1,6 @@
-//! What a whole informer costs, from its socket to its handlers: each case in a process of its own, which is
-//! what `examples/measure` runs, against a [server](common::replay) in another one. Linux only, since it
-//! reads `/proc`.
+//! The cost of a whole informer, from its socket to its handlers. Each case runs in its own process
+//! with the code of `examples/measure`, against a [server](common::replay) in another process. It
+//! runs only on Linux, because it reads `/proc`.
 //!
 //! ```text
 //! cargo bench --bench end_to_end                        # 20,000 Pods, 50,000 events; five minutes
@@ -10,16 +10,16 @@
 //! MEASURED_PROGRAM=target/old/end_to_end cargo bench --bench end_to_end -- counts # of another build
 //! ```
 //!
-//! Parts: sync, events, relist, fan-out, idle. Types: k8s-openapi, own, dynamic. Each figure is the
-//! median of the runs. The part `counts` runs only if it is named: it counts instructions and allocations under
-//! valgrind, which a busy machine does not change. *Bare* is a loop that does the least that can be done with the same bytes:
-//! [`common::bare`].
+//! The parts are sync, events, relist, fan-out and idle. The types are k8s-openapi, own and
+//! dynamic. Each figure is the median of the runs. The part `counts` runs only if you name it. It
+//! counts instructions and allocations under valgrind, so the load of the machine does not affect
+//! it. *Bare* is a loop with the minimum work for the same bytes: [`common::bare`].
 
 #[path = "../common/mod.rs"]
 mod common;
 mod measured;
 
-/// What the example is made of, but for its command line and its table. Not all of it is used here.
+/// The example without its command line and its table. Not everything is used here.
 #[allow(dead_code)]
 #[path = "../../examples/measure/src"]
 mod measure {
@@ -39,7 +39,7 @@ use measured::{Case, Who};
 const PARTS: [&str; 5] = ["sync", "events", "relist", "fan-out", "idle"];
 const TYPES: [&str; 3] = ["k8s-openapi", "own", "dynamic"];
 
-/// How many events a second come, where latencies are looked at.
+/// The number of events per second in the latency measurement.
 const RATE: usize = 1000;
 
 const KIB: f64 = 1024.0;
@@ -106,7 +106,7 @@ struct Bench {
     replay: Replay,
     pods: usize,
     events: usize,
-    /// How many of them, where they come at a pace.
+    /// The number of events in the latency measurement.
     paced: usize,
     idle_seconds: f64,
     runs: usize,
@@ -194,7 +194,7 @@ impl Bench {
         }
     }
 
-    /// Our informer and bare loops, by turns.
+    /// Runs the informer and the bare loops in turn.
     fn by_turns<const N: usize>(
         &mut self,
         all: [Who; N],
@@ -221,7 +221,7 @@ impl Bench {
             "", "first CPU s", "relist CPU s", "share", "peak MiB more"
         );
         for r#type in types {
-            // All are told: to handlers a relist is everything once more.
+            // A relist notifies the handlers of every Pod.
             let case = Case {
                 events: Some(self.pods),
                 ..Case::new(Who::Informer, r#type)
@@ -264,7 +264,7 @@ impl Bench {
         }
     }
 
-    /// Instructions and allocations of the first list, per object, and of the events, per event.
+    /// Counts instructions and allocations, per Pod of the first list and per event.
     fn counts(&mut self, types: &[&str]) {
         println!("\nUnder valgrind; the events are the difference to a run without events.");
         println!(
@@ -308,7 +308,7 @@ impl Bench {
         let reports = self.case(&case, |_| {});
         let wakeups = median(&reports, |it| it.wakeups as f64 / it.waited_seconds);
         println!("wake-ups a second, the last one of who measures included: {wakeups:.2}");
-        // With no object to speak of all is beside the objects.
+        // With one object, nearly all memory is overhead.
         let all = std::mem::replace(&mut self.replay, Replay::spawn(1));
         let reports = self.case(&case, |_| {});
         println!(
@@ -322,7 +322,7 @@ impl Bench {
         (0..self.runs).map(|_| self.once(case, &mut then)).collect()
     }
 
-    /// One run, with something that happens once it has synced.
+    /// Runs a case once. `then` is called after the sync.
     fn once(&mut self, case: &Case<'_>, then: impl FnOnce(&mut Self)) -> Report {
         self.replay.reset();
         let url = self.replay.url.clone();
@@ -332,7 +332,7 @@ impl Bench {
     }
 }
 
-/// The number that follows `before` in a report of valgrind.
+/// Returns the number that follows `before` in a report of valgrind.
 fn number_after(before: &str, report: &str) -> f64 {
     let number = report.split(before).nth(1).and_then(|rest| {
         let digits = rest.split_whitespace().next()?.replace(',', "");
@@ -341,7 +341,7 @@ fn number_after(before: &str, report: &str) -> f64 {
     number.unwrap_or_else(|| panic!("valgrind has not written {before:?}: {report}"))
 }
 
-/// Memory over that of before.
+/// Returns the memory growth since the start.
 fn cache(report: &Report) -> f64 {
     report
         .resident_bytes

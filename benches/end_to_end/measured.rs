@@ -1,4 +1,4 @@
-//! The process that is measured: this program once more, as an informer or as a bare loop.
+//! The measured process: this program again, as an informer or as a bare loop.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read};
@@ -18,20 +18,20 @@ use super::measure::report::Report;
 use super::measure::run::{Audience, Run, Settings};
 use super::measure::types;
 
-/// The first argument of a process that is measured; the case is the second one, and the server's URL the
-/// third.
+/// The first argument of a measured process. The second argument is the case, and the third is the
+/// URL of the server.
 const ARGUMENT: &str = "--measured";
 
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(crate) enum Who {
     Informer,
-    /// Decodes, and drops what follows the first list.
+    /// Decodes the events after the first list and drops them.
     Bare,
-    /// Decodes, and keeps the newest state of each object: the least that a cache can do.
+    /// Decodes, and keeps the newest state of each object. This is the minimum work of a cache.
     Keeping,
 }
 
-/// What is measured.
+/// A measurement.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(crate) struct Case<'a> {
     pub(crate) who: Who,
@@ -54,12 +54,12 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Measures it in a process of its own; `then` is called once it has synced.
+    /// Measures this case in its own process. `then` is called after the sync.
     pub(crate) fn measure(&self, url: &str, then: impl FnOnce()) -> Report {
         self.run(&[], url, then).0
     }
 
-    /// Measures it under a tool of valgrind. Returns what the tool wrote, too.
+    /// Measures this case under a tool of valgrind. Also returns the output of the tool.
     pub(crate) fn measure_under(
         &self,
         tool: &[&str],
@@ -70,7 +70,7 @@ impl<'a> Case<'a> {
     }
 
     fn run(&self, wrapper: &[&str], url: &str, then: impl FnOnce()) -> (Report, String) {
-        // Another build of this program, to compare with: the same server and the same reports.
+        // Another build of this program can be measured with the same server and reports.
         let program = std::env::var("MEASURED_PROGRAM").unwrap_or_else(|_| {
             let this = std::env::current_exe().expect("Linux");
             this.to_str().expect("its path is UTF-8").to_owned()
@@ -107,7 +107,7 @@ impl<'a> Case<'a> {
     }
 }
 
-/// Is measured, if this process is to be: then it is true.
+/// Runs the measurement, if this process is a measured process. Returns whether it is.
 pub(crate) fn run_if_asked() -> bool {
     let mut arguments = std::env::args().skip(1);
     if arguments.next().as_deref() != Some(ARGUMENT) {
@@ -181,7 +181,7 @@ fn bare<T: Object + DeserializeOwned>(case: &Case<'_>, url: &str) -> Report {
     } else {
         HashMap::new()
     };
-    // Not what it took to file them.
+    // The time to fill the map is not included.
     let begin = Reading::now();
     for _ in 0..events {
         let frame = server

@@ -1,6 +1,6 @@
-//! [`DeltaFifo`] against its [`Model`] (D1 to D13): with and without known objects, which the consumer fills,
-//! which others write to, and which can't always tell; consumers that write to the queue, fail, panic and
-//! want the same again.
+//! [`DeltaFifo`] compared with its [`Model`] (D1 to D13), with and without known objects. The
+//! consumer and others write to the known objects, and lookups can fail. Consumers write to the
+//! queue, fail, panic and requeue.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
@@ -22,27 +22,28 @@ use super::processing::End;
 enum Op {
     Write(Write),
     Pop(Processing),
-    /// Somebody else writes to the known objects.
+    /// Another writer changes the known objects.
     Put(Item),
     Remove(#[arbitrary(with = name)] &'static str),
-    /// From now on the known objects can't tell about this key.
+    /// From now on lookups of this key have this result.
     Spoil(#[arbitrary(with = name)] &'static str, Lookup),
     Close,
 }
 
-/// What a consumer does with what it gets.
+/// The actions of a consumer.
 #[derive(Arbitrary, Debug)]
 struct Processing {
     #[arbitrary(with = few)]
     before: Vec<Write>,
-    /// Whether it fills the known objects; whether it takes several; which of those end as `end` says.
+    /// Bit 0: whether the consumer fills the known objects. Bit 1: whether it pops a batch. The
+    /// other bits: which keys of a batch end with `end`.
     flags: u8,
     #[arbitrary(with = few)]
     after: Vec<Write>,
     end: End,
 }
 
-/// The store that the consumer fills. It lists its keys in their order.
+/// The store that the consumer fills. It lists its keys in order.
 struct Known {
     indexer: Indexer<Held>,
     spoilt: Mutex<(&'static str, Lookup)>,
@@ -66,7 +67,7 @@ impl KnownObjects<Held> for Known {
 }
 
 impl Processing {
-    /// How the processing of this many keys ends.
+    /// Returns how the processing of each key ends.
     fn ends(&self, keys: usize) -> Vec<End> {
         let mask = self.flags >> 2;
         let is_so = |at: usize| at == 0 || self.end == End::Panics || mask >> (at % 6) & 1 == 1;
@@ -99,7 +100,8 @@ impl Harness {
         );
         assert_eq!(queue.is_closed(), model.closed);
         assert_eq!(queue.processed().unwrap().current(), model.processed());
-        // A list is kept as it came until keys are looked up: not each time.
+        // The queue keeps a list unprocessed until a key is looked up. Skip the lookups in some
+        // checks, so that both forms are tested.
         if waiting.len().is_multiple_of(2) {
             return;
         }
@@ -146,7 +148,7 @@ impl Harness {
             self.model.write(&write)
         );
         self.check();
-        // No operation of its own: the inputs that are kept would mean something else.
+        // Not a separate operation, because that would change the meaning of the corpus inputs.
         if let Write::Resync = write {
             self.queue.bookmark(self.model.bookmark()).unwrap();
             self.check();
@@ -181,8 +183,7 @@ impl Harness {
         self.check();
     }
 
-    /// Everything that can be got, or, of a closed queue without anything, that it is closed. An open one
-    /// would block.
+    /// Pops if the queue has items or is closed. A pop of an empty open queue would block.
     fn pop(&mut self, processing: &Processing) {
         if self.model.waiting().is_empty() && !self.model.closed {
             return;
@@ -270,7 +271,7 @@ impl Harness {
         processing.after.iter().for_each(|write| self.write(write));
         let mut errors = BatchError::new();
         for (at, end) in ends.iter().enumerate() {
-            // A panic ends the processing of all.
+            // A panic ends the processing of the whole batch.
             if let Err(error) = end.happen() {
                 errors.add(at, error);
             }

@@ -1,4 +1,4 @@
-//! What a `DeltaFifo` is: keys in order, each with its changes, and what is known besides.
+//! The model of a `DeltaFifo`: keys in order, each with its changes, and the known objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,14 +27,14 @@ pub enum Write {
     AddIfNotPresent(Given),
 }
 
-/// Where deltas come from that are given to the queue.
+/// The source of the deltas that are added to the queue.
 #[derive(Arbitrary, Debug)]
 pub enum Given {
     LastPopped,
     Made(#[arbitrary(with = few)] Vec<Change>),
 }
 
-/// What a lookup of a key that is listed comes to.
+/// The result of looking up a listed key.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum Lookup {
     Found,
@@ -115,12 +115,12 @@ impl Change {
     }
 }
 
-/// What the harness says that a list is as of.
+/// Returns a version for a list, chosen by its length.
 pub fn list_version(items: &[Item]) -> &'static str {
     ["7", "not a number", "", "0"][items.len() % 4]
 }
 
-/// Appends a change; of two deletions in a row the one stays that knows more (D4).
+/// Appends a change. Of two deletions in a row, the one with more information remains (D4).
 fn append(changes: &mut Vec<Change>, change: Change) {
     match changes.last_mut() {
         Some(Change::Deleted(_)) if change.is_deletion() => {}
@@ -131,10 +131,10 @@ fn append(changes: &mut Vec<Change>, change: Change) {
 
 pub struct Model {
     pub options: Options,
-    /// In the order of pops, each key once.
+    /// The waiting keys in the order of pops.
     slots: Vec<Slot>,
     changes: BTreeMap<&'static str, Vec<Change>>,
-    /// What the consumer and others have filled the known objects with.
+    /// The known objects, written by the consumer and by others.
     pub known: BTreeMap<&'static str, Item>,
     pub spoilt: (&'static str, Lookup),
     flight: Vec<Flight>,
@@ -146,21 +146,23 @@ pub struct Model {
 
 struct Slot {
     key: &'static str,
-    /// Whether it belongs to the initial list.
+    /// Whether the key belongs to the initial list.
     initial: bool,
-    /// When its oldest change came.
+    /// The time of the oldest change of the key.
     since: usize,
 }
 
-/// What is being processed. As client-go processes under its lock, nobody sees the moment between queue and
-/// store: what is being processed is known as it will be.
+/// A key in processing. client-go processes under the lock of the queue, so other threads never see
+/// the state between queue and store. Here a key in processing therefore counts as known in its
+/// newest state.
 #[derive(Clone)]
 pub struct Flight {
     pub key: &'static str,
     pub changes: Vec<Change>,
     pub initial: bool,
     since: usize,
-    /// A deletion of what is being deleted; of interest if that fails. And since when.
+    /// The deletions that arrive while a deletion of the key is in processing. They are requeued if
+    /// the processing fails.
     missed: Vec<Change>,
     missed_since: usize,
 }
@@ -200,14 +202,14 @@ impl Model {
         }
     }
 
-    /// Up to which version everything has been processed.
+    /// Returns the version up to which everything has been processed.
     pub fn processed(&self) -> &'static str {
         let slots = self.slots.iter().map(|slot| slot.since);
         let flight = self.flight.iter().map(|flight| flight.since);
         self.versions.before(slots.chain(flight).min())
     }
 
-    /// What waits, in order.
+    /// Returns the waiting keys in order, with their changes.
     pub fn waiting(&self) -> Vec<(&'static str, &[Change])> {
         let keys = self.slots.iter().map(|slot| slot.key);
         keys.map(|key| (key, self.changes[key].as_slice()))
@@ -226,7 +228,7 @@ impl Model {
         self.flight.iter().any(|flight| flight.key == key)
     }
 
-    /// All that is known, what is in flight last.
+    /// Returns all known objects, those in processing last.
     fn all_known(&self) -> Vec<(&'static str, Option<Item>)> {
         if !self.options.known_objects {
             return Vec::new();
@@ -254,8 +256,9 @@ impl Model {
         }
     }
 
-    /// Ahead of what came since; where that is, or at the end of the queue, or, what belongs to the initial list, at
-    /// the end of that.
+    /// Requeues changes before the newer changes of the key. A key of the initial list moves to the
+    /// end of that list. Any other key keeps its position, or moves to the end of the queue if it
+    /// has none.
     fn put_back(&mut self, key: &'static str, changes: &[Change], initial: bool, since: usize) {
         let newer = self.changes.remove(key);
         let slot = Slot {
@@ -301,7 +304,8 @@ impl Model {
         Ok(())
     }
 
-    /// A deletion of what neither waits nor is known is dropped (D3), and its object not transformed.
+    /// Queues a deletion. If the key neither waits nor is known, the deletion is dropped and its
+    /// object is not transformed (D3).
     fn delete(&mut self, key: &'static str, gone: Change) -> Result<(), Refusal> {
         self.populated = true;
         let known = self.options.known_objects && (self.flies(key) || self.lookup(key) != Ok(None));
@@ -325,7 +329,7 @@ impl Model {
         Ok(())
     }
 
-    /// D6 to D8.
+    /// Replaces the content (D6 to D8).
     fn replace(&mut self, items: &[Item]) -> Result<(), Refusal> {
         let mut keys = BTreeSet::new();
         for item in items {
@@ -375,7 +379,7 @@ impl Model {
         Ok(())
     }
 
-    /// D9.
+    /// Queues the known objects that do not wait (D9).
     fn resync(&mut self) -> Result<(), Refusal> {
         for item in self.all_known().into_iter().filter_map(|(_, item)| item) {
             let key = item.key().map_err(|_| Refusal::Key)?;
@@ -386,7 +390,7 @@ impl Model {
         Ok(())
     }
 
-    /// Whether they have been taken. Those that were popped bring their key along.
+    /// Returns whether the changes were added. Popped changes keep their key.
     pub fn add_if_not_present(
         &mut self,
         key: Option<&'static str>,
@@ -422,7 +426,7 @@ impl Model {
         result
     }
 
-    /// A bookmark, whose version may be larger than any number.
+    /// Returns a version for a bookmark. It can exceed every integer type.
     pub fn bookmark(&mut self) -> &'static str {
         let version = ["", "11", "123456789012345678901234567890"][self.versions.now % 3];
         self.versions.now += 1;
@@ -430,13 +434,14 @@ impl Model {
         version
     }
 
-    /// Synced is when the initial list has been there, and nothing of it waits or is processed (D8, D10).
+    /// The queue is synced when the initial list has arrived and none of its keys waits or is in
+    /// processing (D8, D10).
     fn settle(&mut self) {
         let initial = self.flight.iter().any(|flight| flight.initial);
         self.synced |= self.populated && !initial && self.slots.iter().all(|slot| !slot.initial);
     }
 
-    /// What a pop of at most this many keys gives: all of the initial list, or none.
+    /// Takes at most `most` keys. Either all of them belong to the initial list, or none.
     pub fn take(&mut self, most: usize) -> Vec<Flight> {
         while self.flight.len() < most
             && let Some(next) = self.slots.first()
@@ -463,7 +468,7 @@ impl Model {
         self.flight.clone()
     }
 
-    /// The end of the processing of each.
+    /// Finishes the processing of each key.
     pub fn finish_pop(&mut self, ends: &[End]) {
         self.versions.now += 1;
         for (flight, end) in std::mem::take(&mut self.flight).into_iter().zip(ends) {
@@ -483,7 +488,7 @@ impl Model {
         self.settle();
     }
 
-    /// What the consumer does with it.
+    /// Applies a processed change to the known objects, as the consumer does.
     pub fn fill(&mut self, newest: Change) {
         match newest.key() {
             Ok(key) if newest.is_deletion() => drop(self.known.remove(key)),

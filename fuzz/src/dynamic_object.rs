@@ -1,5 +1,5 @@
-//! A dynamic object of any JSON has what a tree of the same bytes has, at every place. What it rejects it has a reason to
-//! reject.
+//! A dynamic object has the same content at every pointer as a tree of the same JSON. It rejects
+//! only JSON with a reason for rejection.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::serving::plain;
 type Tree = Map<String, Value>;
 
 pub fn run(input: &[u8]) {
-    // The bytes, whatever they are, and then an object that is made of them.
+    // Check the raw bytes, then an object generated from them.
     check(input);
     if let Ok(made) = object(&mut Unstructured::new(input)) {
         check(made.as_bytes());
@@ -34,7 +34,7 @@ fn check(bytes: &[u8]) {
         (Err(_), Err(_)) => return,
     };
     assert!(object.json().trim() == object.json());
-    // A value that has not been decoded yet is wrong.
+    // A value that is not decoded yet is invalid.
     let Ok(mut tree) = tree else {
         let mut same = object.clone();
         assert!(same.edit(|_| ()).is_err());
@@ -52,14 +52,14 @@ fn check(bytes: &[u8]) {
     let mut again = named.clone();
     again.set_type_meta("other", "Other");
     assert_eq!(again.json(), named.json());
-    // Through a tree, and through a format that is not serde_json's text.
+    // Convert through a tree, and through a format other than JSON text.
     assert_eq!(DynamicObject::new(&tree).ok().as_ref(), Some(&named));
     let value = Value::Object(tree);
     assert_eq!(serde_json::to_value(&named).ok().as_ref(), Some(&value));
     assert_eq!(serde_json::from_value(value).ok(), Some(named));
 }
 
-/// Whether one of the fields that are located on arrival is there and has the wrong type.
+/// Whether a field that is located while decoding has the wrong type.
 fn is_odd(tree: &Tree) -> bool {
     let at = |pointer: &[&str]| {
         let mut value = tree.get(pointer[0]);
@@ -128,7 +128,7 @@ fn same(object: &DynamicObject, tree: &Tree) {
     }
 }
 
-/// The pointers to everything in a tree.
+/// Collects the pointers to all values of a tree.
 fn all(to: &str, value: &Value, pointers: &mut Vec<String>) {
     pointers.push(to.to_owned());
     match value {
@@ -191,7 +191,7 @@ const TEXTS: [&str; 16] = [
 const VALUES: [&str; 8] = ["null", "true", "7", "-1.5e3", "1e999", "[]", "{}", "\"\""];
 const SPACES: [&str; 4] = ["", "", " ", "\n\t\r "];
 
-/// An object, more or less.
+/// Generates an object that is mostly valid.
 fn object(bytes: &mut Unstructured<'_>) -> Read<String> {
     let mut json = String::new();
     entries(
@@ -217,7 +217,7 @@ fn object(bytes: &mut Unstructured<'_>) -> Read<String> {
     Ok(json)
 }
 
-/// Writes the value of the key that has this number.
+/// Writes the value of the key with this index.
 type Write<'w> = dyn FnMut(&mut Unstructured<'_>, &mut String, usize) -> Read<()> + 'w;
 
 fn entries(

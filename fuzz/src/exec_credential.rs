@@ -1,5 +1,5 @@
-//! What a credential plugin answers, of any form: nothing panics, what is taken of it is what is there, and
-//! why it is not taken is said in words that hold nothing of it.
+//! The output of a credential plugin, in any form: nothing panics, the accepted values equal the
+//! values in the output, and an error message never contains a part of the output.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -14,7 +14,7 @@ const VERSIONS: [&str; 2] = [
     "client.authentication.k8s.io/v1beta1",
 ];
 
-/// Times, and after how many seconds of the epoch they are, if they are any.
+/// Times and their seconds since the epoch, if they are valid.
 const TIMES: [(&str, Option<u64>); 8] = [
     ("2030-01-02T03:04:05Z", Some(1_893_553_445)),
     ("2030-01-02T03:04:05+01:00", Some(1_893_549_845)),
@@ -26,10 +26,10 @@ const TIMES: [(&str, Option<u64>); 8] = [
     ("", None),
 ];
 
-/// Go's zero time, which is as good as none.
+/// The zero time of Go. It means no time.
 const ZERO: &str = "0001-01-01T00:00:00Z";
 
-/// All that is said of what is not taken, without versions and numbers.
+/// All error messages, without versions and numbers.
 const PROBLEMS: [&str; 15] = [
     "is configured to use apiVersion V, and returned V",
     "is configured to use apiVersion V, and returned another one",
@@ -72,7 +72,7 @@ pub fn run(input: &[u8]) {
     }
     match plain(&output) {
         Some(Value::Object(reply)) => check(&reply, version, outcome),
-        // JSON with a key twice is not asked about.
+        // JSON with a duplicate key is ambiguous.
         _ if serde_json::from_slice::<Value>(&output).is_ok() => {}
         _ => assert!(
             outcome
@@ -91,7 +91,7 @@ type Outcome = Result<
     String,
 >;
 
-/// What JSON without a key twice has to give.
+/// Checks the result for JSON without duplicate keys.
 fn check(reply: &Map<String, Value>, version: &str, outcome: Outcome) {
     let empty = Map::new();
     let status = reply
@@ -153,7 +153,7 @@ fn check(reply: &Map<String, Value>, version: &str, outcome: Outcome) {
     }
 }
 
-/// A problem with N for numbers, V for versions that are known, and F for fields.
+/// Replaces numbers by N, known versions by V, and field names by F.
 fn without_numbers(problem: &str) -> String {
     let mut problem = problem.to_owned();
     for version in ["v1alpha1", "v1beta1", "v1"] {
@@ -182,7 +182,7 @@ fn without_numbers(problem: &str) -> String {
     plain
 }
 
-/// An answer, or nearly so.
+/// Generates a mostly valid output.
 fn made(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Vec<u8>> {
     const TEXTS: [&str; 5] = [
         "s3cret",
@@ -224,7 +224,7 @@ fn made(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Vec<u8>> {
     }
     let mut output = reply.to_string();
     if bytes.ratio(1, 4)? {
-        // In the flow style it is YAML, if it does not begin like JSON.
+        // A comment makes it YAML in the flow style: it no longer starts like JSON.
         output.insert_str(0, "# s3cret\n");
     }
     if bytes.ratio(1, 8)? {

@@ -1,5 +1,5 @@
-//! [`ExpirationCache`] against objects with the time of their write (E1 to E5): by age, and by a policy that
-//! fails, has favourites, and writes to the cache.
+//! [`ExpirationCache`] compared with objects and their write times (E1 to E5): with expiration by
+//! age, and with a policy that fails, decides by object, and writes to the cache.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
@@ -22,7 +22,7 @@ use super::probe::{Probe, TouchyClock, touch};
 struct Options {
     #[arbitrary(with = moments)]
     ttl: u64,
-    /// Or by age alone.
+    /// Whether a custom policy decides. Otherwise only the age decides.
     policy: bool,
 }
 
@@ -48,12 +48,12 @@ fn moments(bytes: &mut Unstructured) -> arbitrary::Result<u64> {
     bytes.int_in_range(0..=3)
 }
 
-/// What the policy says of an object, whatever its age.
+/// The decision of the policy for an object.
 enum Verdict {
     ByAge,
     Expired,
     Panics,
-    /// Expired; but first something else is written in its place.
+    /// Expired, after the policy has written another object under the same key.
     Rewritten(Item),
 }
 
@@ -75,7 +75,7 @@ fn judge(item: Item) -> Verdict {
 
 type Cell = Arc<OnceLock<Weak<ExpirationCache<Held>>>>;
 
-/// The user's form of [`judge`].
+/// The user form of [`judge`].
 fn policy(ttl: TtlPolicy, cell: Cell) -> impl ExpirationPolicy<Held> {
     move |entry: &TimestampedEntry<Held>| {
         touch();
@@ -106,7 +106,7 @@ impl Model {
         Ok(())
     }
 
-    /// E2, E3.
+    /// Returns an object. An expired object is removed (E2, E3).
     fn get(&mut self, key: &str) -> Result<Option<Item>, Refusal> {
         let Some((item, since)) = self.content.get(key).copied() else {
             return Ok(None);
@@ -127,7 +127,7 @@ impl Model {
         Ok((!expired).then_some(item))
     }
 
-    /// What can't be told is left out.
+    /// Lists the objects. Objects on which the policy panics are omitted.
     fn list(&mut self) -> Vec<Item> {
         let keys: Vec<&str> = self.content.keys().copied().collect();
         keys.into_iter()
@@ -188,7 +188,7 @@ pub fn run(input: &[u8]) {
             Op::Delete(item) => {
                 let expected = item.key().map_err(|_| Refusal::Key).map(|key| {
                     model.content.remove(key);
-                    // E5.
+                    // A deletion sets the version (E5).
                     model.version = item.version().unwrap_or(None).unwrap_or(model.version);
                 });
                 let result = cache.delete(item.gone());

@@ -1,4 +1,4 @@
-//! [`Fifo`] against places and newest objects (F1 to F8): a deleted key keeps its place.
+//! [`Fifo`] compared with slots and newest objects (F1 to F8): a deleted key keeps its slot.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,10 +33,11 @@ enum Write {
 struct Model {
     order: Vec<&'static str>,
     objects: BTreeMap<&'static str, Item>,
-    /// How many places of the first replace have not been passed; they are the first ones (F3, F5).
+    /// The number of slots of the first replace that no pop has passed. They are the first slots
+    /// (F3, F5).
     initial: usize,
-    /// How many of these the pop that is not over has taken (F8); and whether something newer was said about
-    /// what it took.
+    /// The number of these slots that the current pop has taken (F8). `superseded` is whether the
+    /// taken key was written since.
     initial_in_flight: usize,
     superseded: bool,
     in_flight: Option<&'static str>,
@@ -55,7 +56,7 @@ impl Model {
         self.superseded |= self.in_flight == Some(key);
     }
 
-    /// F1.
+    /// Stores the object. A waiting key keeps its slot (F1).
     fn put(&mut self, item: Item) -> Result<(), Refusal> {
         let key = item.key().map_err(|_| Refusal::Key)?;
         self.supersede(key);
@@ -90,13 +91,13 @@ impl Model {
         result
     }
 
-    /// F2.
+    /// Removes the object and keeps the slot (F2).
     fn delete(&mut self, key: &str) {
         self.supersede(key);
         self.objects.remove(key);
     }
 
-    /// F3; here in the order of the list.
+    /// Replaces the content (F3). Here the slots have the order of the list.
     fn replace(&mut self, items: &[Item]) -> Result<(), Refusal> {
         let keys: Result<Vec<_>, _> = items.iter().map(Item::key).collect();
         let mut order = keys.map_err(|_| Refusal::Key)?;
@@ -120,7 +121,7 @@ impl Model {
             .collect()
     }
 
-    /// The next one, past the places of the deleted.
+    /// Takes the next object and passes the slots of deleted keys.
     fn take(&mut self) -> Option<Item> {
         let mut taken = None;
         while taken.is_none() && !self.order.is_empty() {
@@ -136,8 +137,8 @@ impl Model {
         taken
     }
 
-    /// The end of a pop; `again` is the object that goes back: to the end, or to that of the initial list if
-    /// it is of it.
+    /// Finishes a pop. `again` is the object to requeue, and whether it belongs to the initial
+    /// list. It moves to the end of the queue, or of the initial list.
     fn finish_pop(&mut self, again: Option<(Item, bool)>) {
         self.in_flight = None;
         let again = again.filter(|_| !self.superseded);
@@ -229,7 +230,7 @@ impl Harness {
         self.check();
     }
 
-    /// Not of an open queue without anything, which would block.
+    /// Pops if the queue has objects or is closed. A pop of an empty open queue would block.
     fn pop(&mut self, writes: &[Write], end: End) {
         if self.model.objects.is_empty() && !self.model.closed {
             return;

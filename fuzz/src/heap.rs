@@ -1,4 +1,4 @@
-//! [`Heap`] against a sorted list (F9): of equals the first that was written comes first.
+//! [`Heap`] compared with a sorted list (F9). Equal objects keep the order of their writes.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ impl Refusal {
 
 #[derive(Default)]
 struct Model {
-    /// In order.
+    /// The items in sorted order.
     items: Vec<Item>,
     closed: bool,
 }
@@ -80,7 +80,7 @@ impl Model {
     }
 }
 
-/// Whether a comparison of this object, when it is written, panics.
+/// Whether the comparison panics when this object is written.
 fn fails(item: &Item) -> bool {
     matches!(item.trouble, Trouble::IndexFails | Trouble::IndexPanics)
 }
@@ -93,7 +93,7 @@ fn compare(a: &Held, b: &Held) -> Ordering {
     a.0.value.cmp(&b.0.value)
 }
 
-/// What is given back is what was given.
+/// Checks that a rejected write returns its object.
 fn refused(result: Result<(), Refused<Arc<Held>>>, item: Item) -> Result<(), Refusal> {
     result.map_err(|Refused { value, reason }| {
         assert_eq!(value.0, item);
@@ -124,7 +124,7 @@ fn check(heap: &Heap<Held>, model: &Model) {
     assert_eq!(heap.is_closed(), model.closed);
 }
 
-/// Not of an open heap without anything, which would block.
+/// Pops if the heap has objects or is closed. A pop of an empty open heap would block.
 fn pop(heap: &Heap<Held>, model: &mut Model) {
     if !model.items.is_empty() {
         assert_eq!(heap.pop().unwrap().0, model.items.remove(0));

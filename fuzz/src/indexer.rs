@@ -1,4 +1,4 @@
-//! [`Indexer`] against the store's [`Model`] with keys and transforms before it (S1 to S6).
+//! [`Indexer`] compared with the [`Model`] of a store, plus keys and transforms (S1 to S6).
 
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ struct Plain {
 }
 
 impl Plain {
-    /// The key, then the transform (S1).
+    /// Computes the key before the transform (S1).
     fn prepare(&self, item: Item) -> Result<(&'static str, Item), Refusal> {
         let key = item.key().map_err(|_| Refusal::Key)?;
         let item = if self.transform {
@@ -79,9 +79,10 @@ impl Plain {
             .map_err(|_| Refusal::Transform(key.to_owned()))
     }
 
-    /// What the store under it is told: a deletion brings its version, a tombstone has none (S3).
+    /// Converts a write for the underlying store. A deletion has the version of its object; a
+    /// tombstone has none (S3).
     fn plain(&self, write: Write) -> Result<(Put, Option<&'static str>), Refusal> {
-        // A version that can't be read is none.
+        // An unreadable version counts as none.
         let version = |item: &Item| item.version().unwrap_or(None);
         match write {
             Write::Add(item) | Write::Update(item) => self

@@ -1,6 +1,6 @@
-//! What queues and stores hold in the targets, and the user functions that they are given. Each function has
-//! a plain form, which the models ask, and a user's, which fails, panics, and takes the lock of the structure
-//! under test.
+//! The objects that queues and stores hold in the targets, and the user functions for them. Each
+//! function has a plain form for the models, and a user form. The user form fails, panics, and
+//! takes the lock of the structure under test.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use k8s_informer::store::{StoreError, Transform};
 
 use super::probe::touch;
 
-/// The keys there are.
+/// All keys.
 pub const NAMES: [&str; 6] = ["a", "b", "ns/a", "ns/b", "ns/c", "other/a"];
 const VERSIONS: [&str; 5] = ["", "7", "8", "9", "10"];
 
@@ -27,15 +27,15 @@ pub struct Item {
     pub value: u8,
     #[arbitrary(with = trouble)]
     pub trouble: Trouble,
-    /// Tells it from all others: see [`Press`].
+    /// A unique number. See [`Press`].
     #[arbitrary(default)]
     pub serial: u32,
-    /// How often it passed the transform.
+    /// The number of times that it passed the transform.
     #[arbitrary(default)]
     pub transformed: u8,
 }
 
-/// Which user function doesn't like an object.
+/// The user function that fails for an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trouble {
     Nothing,
@@ -43,9 +43,9 @@ pub enum Trouble {
     KeyPanics,
     TransformFails,
     TransformPanics,
-    /// The transform answers an object with another key.
+    /// The transform returns an object with another key.
     TransformRenames,
-    /// The transform answers an object without a key.
+    /// The transform returns an object without a key.
     TransformUnkeys,
     IndexFails,
     IndexPanics,
@@ -53,7 +53,7 @@ pub enum Trouble {
     VersionPanics,
 }
 
-/// What a user function says, or that it panics.
+/// How a user function fails: with a message or a panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     Says,
@@ -61,8 +61,8 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// As a user function does it. Without the panic hook: logs stay readable, and libfuzzer's ends the
-    /// process.
+    /// Fails as a user function does. It does not call the panic hook: logs stay readable, and the
+    /// hook of libfuzzer would end the process.
     pub fn happen(self) -> &'static str {
         match self {
             Self::Says => "says no",
@@ -71,7 +71,7 @@ impl Failure {
     }
 }
 
-/// Why something was not done, as models and structures say it.
+/// The reason for a rejection, in a form that models and structures share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     Key,
@@ -79,13 +79,13 @@ pub enum Refusal {
     Transform(String),
     /// With the index and the key.
     Index(String, String),
-    /// Something that waits in the queue has no key any more.
+    /// An object in the queue has lost its key.
     Lost,
     Other,
 }
 
 impl Refusal {
-    /// What an error says; it must tell what the user's function said.
+    /// Converts an error. It must contain the message of the user function.
     pub fn of(error: &StoreError) -> Self {
         let text = error.to_string();
         if text.contains("lost its key") {
@@ -150,7 +150,7 @@ impl Item {
     }
 }
 
-/// An object: in a structure, and nowhere else, so that it is dropped there.
+/// An object. Only the structure under test holds it, so it is dropped there.
 #[derive(Debug, PartialEq)]
 pub struct Held(pub Item);
 
@@ -172,7 +172,7 @@ pub fn accessor() -> Accessor<Held> {
     .with_resource_version(version)
 }
 
-/// The user's form of [`Item::version`].
+/// The user form of [`Item::version`].
 pub fn version(held: &Held) -> Option<&str> {
     touch();
     held.0
@@ -180,7 +180,7 @@ pub fn version(held: &Held) -> Option<&str> {
         .unwrap_or_else(|failure| Some(failure.happen()))
 }
 
-/// The user's form of [`Item::transform`].
+/// The user form of [`Item::transform`].
 pub fn transform() -> Transform<Held> {
     Transform::new(|held: Arc<Held>| {
         touch();
@@ -188,7 +188,7 @@ pub fn transform() -> Transform<Held> {
     })
 }
 
-/// A tombstone.
+/// Returns a tombstone.
 pub fn tombstone(key: &str, last_known: Option<Item>) -> Deleted<Held> {
     Deleted::FinalStateUnknown {
         key: key.into(),
@@ -196,7 +196,7 @@ pub fn tombstone(key: &str, last_known: Option<Item>) -> Deleted<Held> {
     }
 }
 
-/// Gives each item that is used a serial number.
+/// Gives each item a serial number before its use.
 #[derive(Default)]
 pub struct Press(u32);
 
@@ -212,13 +212,13 @@ impl Press {
     }
 }
 
-/// One of the keys.
+/// Reads one of the keys.
 pub fn name(bytes: &mut Unstructured) -> Read<&'static str> {
     bytes.choose(&NAMES).copied()
 }
 
-/// The versions that a queue was told, and when: what has been processed is told by the last of them that is
-/// older than all that has not been.
+/// The versions that a queue received, with their times. The processed version is the last one that
+/// is older than every unprocessed change.
 #[derive(Default)]
 pub struct VersionTracker {
     pub now: usize,
@@ -230,7 +230,8 @@ impl VersionTracker {
         self.versions.last().map_or("", |(_, version)| version)
     }
 
-    /// An object. That it was added says something only after a version; `0` is none.
+    /// Records the version of an object. The version of an added object counts only if an earlier
+    /// version other than `0` was recorded.
     pub fn object(&mut self, item: &Item, is_added: bool) {
         if let Ok(Some(version)) = item.version()
             && !(is_added && matches!(self.latest(), "" | "0"))
@@ -249,7 +250,7 @@ impl VersionTracker {
         self.versions.push((self.now, version));
     }
 
-    /// What has been processed, if the oldest of what has not been is this old.
+    /// Returns the processed version, given the time of the oldest unprocessed change.
     pub fn before(&self, oldest: Option<usize>) -> &'static str {
         let older = |(at, _): &&(usize, &str)| oldest.is_none_or(|oldest| *at < oldest);
         self.versions
@@ -260,7 +261,7 @@ impl VersionTracker {
     }
 }
 
-/// One of the resourceVersions.
+/// Reads one of the resource versions.
 pub fn version_text(bytes: &mut Unstructured) -> Read<&'static str> {
     bytes.choose(&VERSIONS).copied()
 }
@@ -281,14 +282,15 @@ fn trouble(bytes: &mut Unstructured) -> Read<Trouble> {
     })
 }
 
-/// None to five of something.
+/// Reads up to five values.
 pub fn few<'a, A: Arbitrary<'a>>(bytes: &mut Unstructured<'a>) -> Read<Vec<A>> {
     (0..bytes.int_in_range(0..=5_u8)?)
         .map(|_| bytes.arbitrary())
         .collect()
 }
 
-/// Options, and then operations up to the end of the input, or up to a number of them that keeps a run short.
+/// Reads options and then operations, to the end of the input or up to a number that keeps a run
+/// short.
 pub fn read<'a, O: Arbitrary<'a>, Op: Arbitrary<'a>>(input: &'a [u8]) -> Read<(O, Vec<Op>)> {
     let mut bytes = Unstructured::new(input);
     let options = bytes.arbitrary()?;

@@ -1,4 +1,5 @@
-//! Keys: taken apart, put together, and read from objects by functions that fail and panic (K1 to K3, H3).
+//! Splits keys, builds keys, and reads keys from objects with functions that fail and panic (K1 to
+//! K3, H3).
 
 use arbitrary::{Arbitrary, Unstructured};
 use k8s_informer::object::{ObjectName, meta_namespace_key, split_meta_namespace_key};
@@ -13,7 +14,7 @@ struct Input<'a> {
     item: Item,
 }
 
-/// An object with nothing but names.
+/// An object that has only names.
 #[derive(Arbitrary, Debug, PartialEq)]
 struct Named {
     namespace: String,
@@ -43,7 +44,7 @@ impl Object for Named {
 }
 
 pub fn run(input: &[u8]) {
-    // A key, whatever the bytes, and then what is made of the same bytes.
+    // First use the raw bytes as a key, then the values read from the same bytes.
     text(&String::from_utf8_lossy(input));
     let Ok(input) = Unstructured::new(input).arbitrary::<Input>() else {
         return;
@@ -66,7 +67,7 @@ fn text(key: &str) {
     let named = expected.map(|(namespace, name)| ObjectName::new(namespace, name));
     assert_eq!(parsed.as_ref().ok(), named.as_ref());
     if let Some(name) = named {
-        // A namespace that is empty is none: the slash goes.
+        // An empty namespace means no namespace, so the slash is dropped.
         assert_eq!(name.to_string(), key.strip_prefix('/').unwrap_or(key));
         assert_eq!(name.to_string().parse(), Ok(name));
     }

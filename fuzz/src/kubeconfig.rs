@@ -1,6 +1,6 @@
-//! Kubeconfigs: any bytes, and such that have a secret in every place that holds one. Nothing panics, an
-//! error is one of the configuration, neither it nor what comes of a kubeconfig shows the secret, and a name
-//! that is there twice is an error.
+//! Kubeconfigs from arbitrary bytes, and generated ones with a secret in every field that can hold
+//! one. Nothing panics. An error is a configuration error. Neither an error nor a loaded
+//! configuration shows the secret. A duplicate name is an error.
 
 use arbitrary::Unstructured;
 use k8s_informer::Error;
@@ -110,7 +110,7 @@ fn follow(made: &Value, bytes: &mut Unstructured<'_>) {
     }
 }
 
-/// A kubeconfig as a tool writes it, or nearly so.
+/// Generates a kubeconfig like those of common tools, mostly valid.
 fn made(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Value> {
     let mut made = json!({"kind": "Config", "apiVersion": "v1"});
     made["current-context"] = (*bytes.choose(&NAMES)?).into();
@@ -218,7 +218,7 @@ fn user(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Value> {
 fn some_of(bytes: &mut Unstructured<'_>, fields: &[(&str, &[Value])]) -> arbitrary::Result<Value> {
     let mut some = Map::new();
     for (field, values) in fields {
-        // The first one is the right one, and the most likely.
+        // The first value is the valid one. It is the most likely.
         match bytes.int_in_range(0..=9)? {
             0..=3 => {}
             4..=7 => drop(some.insert((*field).to_owned(), values[0].clone())),

@@ -1,15 +1,16 @@
-//! The bodies of the fuzz targets: each takes some bytes, reads operations from them, and holds what the
-//! crate does against a model that is small and obviously right. A body that returns is content. No other test has a model
-//! of a queue or a store.
+//! The bodies of the fuzz targets. Each body reads operations from bytes and compares the crate
+//! with a model that is small and obviously correct. A body that returns has passed. No other test
+//! has a model of a queue or a store.
 //!
-//! `fuzz_targets` gives them to libfuzzer; `tests/fuzz_corpus.rs` of the crate runs the same bodies on the
-//! corpus, and on random bytes, with a stable compiler. A new target is a file here, a row below, three lines
-//! in `fuzz_targets`, a `[[bin]]` in Cargo.toml and a folder in `corpus`; the test says which of them is
-//! missing.
+//! The files in `fuzz_targets` pass the bodies to libfuzzer. The test `tests/fuzz_corpus.rs` of the
+//! crate runs the same bodies with a stable compiler, on the corpus and on random bytes. A new
+//! target needs a file here, a row in [`TARGETS`], three lines in `fuzz_targets`, a `[[bin]]` in
+//! Cargo.toml and a folder in `corpus`. The test reports which of them is missing.
 //!
-//! A corpus is some thirty inputs under 1 kB. Of what minutes of libfuzzer find, take each time the one that
-//! adds most features (`-set_cover_merge=1 -merge_control_file=F` writes into F which input has which), and
-//! then inputs that a model fails on while a line of the crate is broken.
+//! A corpus has about 30 inputs of less than 1 kB. Let libfuzzer run for minutes. From its inputs,
+//! repeatedly take the one that adds the most features: `-set_cover_merge=1 -merge_control_file=F`
+//! writes the features of each input to F. Then add inputs on which a model fails while a line of
+//! the crate is broken.
 
 mod delta_fifo_model;
 mod item;
@@ -43,7 +44,7 @@ pub mod undelta_store;
 pub mod watch_frames;
 pub mod workqueue;
 
-/// The crate is also tested without a client, and there is nothing to be done then.
+/// The crate is also tested without a client. These two targets are empty then.
 #[cfg(not(feature = "kubeconfig"))]
 pub mod exec_credential {
     pub fn run(_: &[u8]) {}
@@ -57,7 +58,7 @@ pub mod kubeconfig {
 /// The body of a target.
 pub type Body = fn(&[u8]);
 
-/// Every target: its name, and its body.
+/// The name and the body of every target.
 pub const TARGETS: &[(&str, Body)] = &[
     ("delta_fifo", delta_fifo::run),
     ("dynamic_object", dynamic_object::run),

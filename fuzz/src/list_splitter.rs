@@ -1,5 +1,6 @@
-//! The body of a LIST, in any pieces, against what serde_json finds in it: a good list is the cache, and
-//! anything else takes nothing from it. Where the pieces end changes nothing.
+//! The body of a LIST in pieces of any size, compared with the result of serde_json. A valid list
+//! becomes the cache; any other body removes nothing from the cache. The sizes of the pieces do not
+//! matter.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -22,9 +23,9 @@ use super::serving::{KNOWN, NoWaiting, Pieces, Shown, Thing, key_of, keys, plain
 struct Options {
     typed: bool,
     reuse: bool,
-    /// Of an object, in bytes.
+    /// Whether the size limit of an object is [`LIMIT`].
     small_limit: bool,
-    /// What the body is made of: bytes as they are, or a list.
+    /// Whether the body is raw bytes. Otherwise it is generated from a list.
     raw: bool,
 }
 
@@ -50,7 +51,7 @@ pub fn run(input: &[u8]) {
 
 type Cache = BTreeMap<String, Value>;
 
-/// What a reflector makes of a body.
+/// The effect of a body on a reflector.
 #[derive(Debug, PartialEq)]
 struct Outcome {
     cache: Cache,
@@ -63,14 +64,14 @@ struct Outcome {
 
 #[derive(Clone, Debug, PartialEq)]
 enum Next {
-    /// It begins again: it is no list.
+    /// The reflector lists again, because the body is not a list.
     List,
     Page(String),
-    /// It was a list.
+    /// The body was a list.
     Watch(String),
 }
 
-/// A reflector that has listed [`KNOWN`] lists again and gets this.
+/// Runs a reflector that lists [`KNOWN`] first and then receives `body` in a relist.
 fn reflected<T: Shown>(
     body: &[u8],
     sizes: &[u8],
@@ -112,7 +113,7 @@ fn reflected<T: Shown>(
     let store = Arc::new(Indexer::<T>::for_objects());
     let mut options = ReflectorOptions::default();
     options.clock = Arc::new(NoWaiting);
-    // After a longer wait nothing would be reused.
+    // A longer wait would prevent the reuse of objects.
     options.backoff = Backoff::new(Duration::from_millis(1), 1.0, Duration::from_millis(1), 0.0);
     options.reuse_unchanged = reuse;
     if small_limit {
@@ -147,7 +148,7 @@ fn reflected<T: Shown>(
     }
 }
 
-/// The small limit: [`KNOWN`] is below it.
+/// The small limit in bytes. The objects of [`KNOWN`] are below it.
 const LIMIT: usize = 120;
 
 fn check<T: Shown>(body: &[u8], sizes: &[u8], options: Options) {
@@ -169,7 +170,7 @@ fn check<T: Shown>(body: &[u8], sizes: &[u8], options: Options) {
     }
     match plain(body) {
         Some(value) => check_good::<T>(body, &value, known, outcome, options),
-        // What is not even JSON takes nothing away. What is kept undecoded is not looked at.
+        // Invalid JSON removes nothing. Objects that are kept undecoded are not checked.
         None if !options.reuse && serde_json::from_slice::<IgnoredAny>(body).is_err() => {
             for key in known.keys() {
                 assert!(outcome.cache.contains_key(key), "{key} is lost");
@@ -202,7 +203,7 @@ fn known<T: Shown>() -> Cache {
         .collect()
 }
 
-/// An item of a list, of the kind that the list says if it says none itself.
+/// Decodes an item of a list. Its kind comes from the kind of the list, if the item has none.
 fn item_of<T: Shown>(list: &Value, item: &Value) -> Option<T> {
     let mut object = T::deserialize(item).ok()?;
     let kind = text(list, "/kind");
@@ -213,7 +214,7 @@ fn item_of<T: Shown>(list: &Value, item: &Value) -> Option<T> {
     Some(object)
 }
 
-/// JSON in which no key is there twice.
+/// Checks the outcome for JSON without duplicate keys.
 fn check_good<T: Shown>(
     body: &[u8],
     value: &Value,
@@ -230,9 +231,10 @@ fn check_good<T: Shown>(
     };
     let version = text(meta, "/resourceVersion");
     let mut expected = Cache::new();
-    // `gaps`: whose last item can't be read.
+    // The keys whose last item is unreadable.
     let (mut gaps, mut any, mut unreadable) = (BTreeSet::new(), false, 0);
-    // What has not changed is kept, unless the list is older than the cache, or says its version too late.
+    // Unchanged objects are kept, unless the list is older than the cache, or its version follows
+    // its items.
     let newer = version.parse().is_ok_and(|version: u64| version >= 5);
     let keeps = options.reuse && newer && version_comes_first(body);
     for item in items {
@@ -293,7 +295,7 @@ fn version_comes_first(body: &[u8]) -> bool {
     keys.iter().position(|key| key == "metadata") < keys.iter().position(|key| key == "items")
 }
 
-/// Whether an object says that it is what is in the cache.
+/// Whether an item has the identity and the version of the cached object.
 fn same_version(item: &Value, kept: &Value) -> bool {
     let meta = kept.get("metadata").unwrap_or(&kept[0]);
     ["uid", "resourceVersion"]
@@ -301,7 +303,7 @@ fn same_version(item: &Value, kept: &Value) -> bool {
         .all(|field| item["metadata"][field] == meta[field])
 }
 
-/// The items and the metadata of a list, if it is one.
+/// Returns the items and the metadata, if `value` is a list.
 fn list_of(value: &Value) -> Option<(&[Value], &Value)> {
     let text_or_none =
         |value: Option<&Value>| value.is_none_or(|value| value.is_null() || value.is_string());
@@ -319,7 +321,7 @@ fn list_of(value: &Value) -> Option<(&[Value], &Value)> {
                 && text_or_none(meta.get("continue"))
                 && match meta.get("remainingItemCount") {
                     None | Some(Value::Null) => true,
-                    // Less than none, where more follow: that it says of shards.
+                    // On a page of a shard the count can be negative while more pages follow.
                     Some(count) if count.as_i64().is_some_and(i64::is_negative) => meta
                         .get("continue")
                         .and_then(Value::as_str)
@@ -327,7 +329,7 @@ fn list_of(value: &Value) -> Option<(&[Value], &Value)> {
                     Some(count) => count.is_u64(),
                 }
         }
-        // By position, which nobody sends.
+        // serde also accepts fields by position, but no server sends them.
         Value::Array(_) => return None,
         _ => false,
     };
@@ -339,7 +341,7 @@ fn list_of(value: &Value) -> Option<(&[Value], &Value)> {
     fits.then_some((items, meta))
 }
 
-/// A body that is nearly a list.
+/// Generates a mostly valid list.
 fn made(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Vec<u8>> {
     const KINDS: [&str; 6] = [
         r#""kind":"List""#,
@@ -392,7 +394,7 @@ fn made(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Vec<u8>> {
         _ => format!("{{{kind},{meta},{items}}}"),
     };
     let mut body = body.into_bytes();
-    // And then it goes wrong.
+    // Then damage it.
     for _ in 0..bytes.int_in_range(0..=3_u8)? {
         let at = bytes.int_in_range(0..=body.len())?;
         match bytes.int_in_range(0..=3_u8)? {

@@ -1,4 +1,5 @@
-//! [`MutationCache`] over an indexer that others write to, against a list of what was handed in (M1 to M4).
+//! [`MutationCache`] over an indexer with other writers, compared with a list of the mutations (M1
+//! to M4).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +30,7 @@ struct Options {
 
 #[derive(Arbitrary, Debug)]
 enum Op {
-    /// The store gets it, or loses it.
+    /// The store receives or loses an object.
     Put(Item),
     Remove(#[arbitrary(with = name)] &'static str),
     Mutation(Item),
@@ -45,7 +46,7 @@ fn one_to_four(bytes: &mut Unstructured) -> arbitrary::Result<u64> {
     bytes.int_in_range(1..=4)
 }
 
-/// The UID of an object.
+/// Returns the UID of an object.
 fn uid(item: &Item) -> Result<&'static str, Failure> {
     match item.trouble {
         Trouble::TransformPanics => Err(Failure::Panics),
@@ -53,7 +54,7 @@ fn uid(item: &Item) -> Result<&'static str, Failure> {
     }
 }
 
-/// The resourceVersion of an object, which needn't be a number.
+/// Returns the resource version of an object. It need not be a number.
 fn version_of(item: &Item) -> Result<Option<&'static str>, Failure> {
     match item.trouble {
         Trouble::TransformFails => Ok(Some("+7")),
@@ -63,7 +64,7 @@ fn version_of(item: &Item) -> Result<Option<&'static str>, Failure> {
     }
 }
 
-/// M1.
+/// Returns the version as a number (M1).
 fn number(item: &Item) -> Option<u64> {
     match version_of(item).unwrap_or(None)? {
         "" => Some(0),
@@ -120,7 +121,7 @@ fn refusal(error: &StoreError) -> Refusal {
     }
 }
 
-/// What is remembered of a key: an object, or that it is gone.
+/// The remembered state of a key: an object, or its deletion.
 #[derive(Clone, Copy)]
 struct Entry {
     key: &'static str,
@@ -134,7 +135,7 @@ struct Model {
     options: Options,
     store: store_model::Model,
     now: u64,
-    /// The least recently touched first.
+    /// The entries, least recently used first.
     entries: Vec<Entry>,
 }
 
@@ -155,7 +156,7 @@ impl Model {
         self.now - entry.since <= self.options.ttl
     }
 
-    /// Takes out what is remembered of a key, to be put back with [`touched`](Self::touched).
+    /// Removes the entry of a key. Put it back with [`touched`](Self::touched).
     fn take(&mut self, key: &str) -> Option<Entry> {
         let at = self.entries.iter().position(|entry| entry.key == key)?;
         Some(self.entries.remove(at)).filter(|entry| self.is_alive(entry))
@@ -198,7 +199,8 @@ impl Model {
         Ok(())
     }
 
-    /// Whether the store has caught up with an entry: also with an object that can't be compared.
+    /// Whether the store has caught up with an entry. An object whose version is not a number
+    /// supersedes every entry.
     fn supersedes(stored: &Item, entry: &Entry) -> bool {
         number(stored).is_none_or(|version| version >= entry.version)
     }
@@ -212,7 +214,7 @@ impl Model {
         match stored {
             Some(stored) if Self::supersedes(&stored, &entry) => Some(stored),
             None if !self.options.include_adds => {
-                // It has not been touched.
+                // This lookup does not count as a use of the entry.
                 self.entries.insert(place.unwrap(), entry);
                 None
             }
@@ -239,7 +241,7 @@ impl Model {
         };
         let mut found = Vec::new();
         for entry in &self.entries {
-            // Those that the store has get their turn below.
+            // Objects that the store has under this value are handled below.
             if self.is_alive(entry) && self.options.include_adds {
                 let stored = self.store.content.get(entry.key);
                 let newer = entry.item.filter(|item| {
@@ -254,7 +256,7 @@ impl Model {
             if has(&stored) != Ok(true) {
                 continue;
             }
-            // One that has expired stays, here.
+            // An expired entry is not removed here.
             let alive = self
                 .entries
                 .iter()
@@ -361,7 +363,7 @@ pub fn run(input: &[u8]) {
             }
         };
         assert_eq!(result.map_err(|error| refusal(&error)), expected);
-        // Reads would touch them.
+        // Count the entries in the debug output, because reads would use them.
         let debug = format!("{cache:?}");
         assert!(
             debug.contains(&format!("mutations: {},", model.entries.len())),

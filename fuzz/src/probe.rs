@@ -1,5 +1,6 @@
-//! No user code runs, and no user object is dropped, under a lock: whatever the structure under test calls of
-//! ours takes its lock. If it is held already, the target hangs, and the fuzzer reports that.
+//! Checks that no user code runs and no user object is dropped under a lock. Every user function
+//! that the structure under test calls takes the lock of that structure. If the structure already
+//! holds it, the target hangs, and the fuzzer reports a timeout.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
@@ -13,14 +14,15 @@ thread_local! {
     static TOUCH: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
 }
 
-/// While it lives, [`touch`] does something with one structure.
+/// While it lives, [`touch`] accesses one structure.
 pub struct Probe;
 
 impl Probe {
-    /// `with` takes the structure's lock, for writing if there is a choice, and changes nothing.
+    /// Registers a structure. `with` takes its lock, for writing if there is a choice, and changes
+    /// nothing.
     pub fn of<S: 'static>(structure: &Arc<S>, with: fn(&S)) -> Self {
         let structure: Weak<S> = Arc::downgrade(structure);
-        // While it is dropped itself, nobody can ask it anything.
+        // The upgrade fails while the structure itself is dropped.
         let touch = move || {
             structure
                 .upgrade()
@@ -38,7 +40,7 @@ impl Drop for Probe {
     }
 }
 
-/// To be called by whatever the structure under test calls.
+/// Takes the lock of the structure under test. Everything that the structure calls must call this.
 pub fn touch() {
     TOUCH.with(|probe| {
         if let Some(touch) = &*probe.borrow() {
@@ -47,7 +49,7 @@ pub fn touch() {
     });
 }
 
-/// A fake clock, which is user code as well.
+/// A fake clock. A clock is user code as well.
 #[derive(Clone)]
 pub struct TouchyClock(pub FakeClock);
 

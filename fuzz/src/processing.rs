@@ -1,4 +1,4 @@
-//! How a consumer's callback ends, and what the pop says then.
+//! The ways in which a consumer's callback ends, and the matching results of a pop.
 
 use arbitrary::Arbitrary;
 use k8s_informer::queue::{PopError, ProcessError, Requeue};
@@ -15,7 +15,7 @@ pub enum End {
 }
 
 impl End {
-    /// What the callback does at its end.
+    /// Ends the callback.
     pub fn happen(self) -> Result<(), ProcessError> {
         match self {
             Self::Well => Ok(()),
@@ -26,12 +26,12 @@ impl End {
         }
     }
 
-    /// Whether what was popped goes back.
+    /// Whether the popped items are requeued.
     pub fn is_again(self) -> bool {
         matches!(self, Self::Again | Self::AgainBecause)
     }
 
-    /// What a pop whose callback ended so gave out; it has to say how.
+    /// Checks that the result of a pop reports this end. Returns what was popped.
     pub fn popped<P>(self, result: Result<P, PopError<P>>) -> P {
         match (result, self) {
             (Ok(popped), Self::Well | Self::Again) => popped,

@@ -1,6 +1,6 @@
-//! [`RealFifo`] against its [`Model`] (R1 to R24): atomic and in order; known objects that the consumer
-//! fills, that others write to, and that can't always tell; consumers that take one or many, write to the
-//! queue, fail, panic and want the same again.
+//! [`RealFifo`] compared with its [`Model`] (R1 to R24), atomic and in order. The consumer and
+//! others write to the known objects, and lookups can fail. Consumers pop one item or a batch,
+//! write to the queue, fail, panic and requeue.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
@@ -21,15 +21,15 @@ use super::real_fifo_model::{Entry, Known, Lookup, Model, Options, Write};
 enum Op {
     Write(Write),
     Pop(Processing),
-    /// Somebody else writes to the known objects.
+    /// Another writer changes the known objects.
     Put(#[arbitrary(with = name)] &'static str, Item),
     Remove(#[arbitrary(with = name)] &'static str),
-    /// From now on the known objects can't tell about this key.
+    /// From now on lookups of this key have this result.
     Spoil(#[arbitrary(with = name)] &'static str, Lookup),
     Close,
 }
 
-/// What a consumer does with what it gets.
+/// The actions of a consumer.
 #[derive(Arbitrary, Debug)]
 struct Processing {
     batch: bool,
@@ -41,7 +41,7 @@ struct Processing {
     end: End,
 }
 
-/// As the model has them, for the queue to ask.
+/// The known objects of the model, for lookups by the queue.
 #[derive(Default)]
 struct Shared(Mutex<Known>);
 
@@ -149,7 +149,7 @@ impl Harness {
         self.check();
     }
 
-    /// Not of an open queue without anything, which would block.
+    /// Pops if the queue has items or is closed. A pop of an empty open queue would block.
     fn pop(&mut self, processing: &Processing) {
         if self.model.items.is_empty() && !self.model.closed {
             return;
@@ -163,7 +163,7 @@ impl Harness {
             return self.check();
         }
         let popped = {
-            // One of both is called, once.
+            // The queue calls only one of the two closures, once.
             let process = RefCell::new(Some(|deltas: &[Deltas<Held>], in_initial_list| {
                 assert_eq!(in_initial_list, initial);
                 self.process(&taken, deltas, processing)
@@ -205,7 +205,7 @@ impl Harness {
         processing.end.happen()
     }
 
-    /// What the model knows now, the queue can know.
+    /// Copies the known objects of the model to the queue.
     fn share(&self) {
         *self.known.0.lock().unwrap() = self.model.known.clone();
     }

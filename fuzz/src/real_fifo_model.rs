@@ -1,4 +1,4 @@
-//! What a `RealFifo` is: one list, of which what came with the first list is a part.
+//! The model of a `RealFifo`: one list of entries, some of which belong to the initial list.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +30,7 @@ pub enum Write {
     Bookmark(#[arbitrary(with = version_text)] &'static str),
 }
 
-/// What a lookup of a key that is listed comes to.
+/// The result of looking up a listed key.
 #[derive(Arbitrary, Clone, Copy, Debug, PartialEq)]
 pub enum Lookup {
     Found,
@@ -39,8 +39,8 @@ pub enum Lookup {
     Panics,
 }
 
-/// What the consumer has kept, or pretends to: the objects may have other keys than they are known by, or
-/// none.
+/// The known objects. The consumer and others may store an object under a key that differs from its
+/// own key, or an object without a key.
 #[derive(Clone, Default)]
 pub struct Known {
     pub content: BTreeMap<&'static str, Item>,
@@ -64,7 +64,7 @@ pub enum Event {
     Bookmark(&'static str),
 }
 
-/// What waits.
+/// A waiting entry.
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub event: Event,
@@ -132,7 +132,7 @@ impl Model {
         });
     }
 
-    /// Up to which version everything has been processed.
+    /// Returns the version up to which everything has been processed.
     pub fn processed(&self) -> &'static str {
         self.versions.before(
             self.items
@@ -152,7 +152,7 @@ impl Model {
         transformed.map_err(|_| Refusal::Transform(item.name.to_owned()))
     }
 
-    /// R1 to R3.
+    /// Queues a change of one object (R1 to R3).
     fn one(&mut self, item: Item, change: fn(Item) -> Change) -> Result<(), Refusal> {
         self.populated = true;
         item.key().map_err(|_| Refusal::Key)?;
@@ -163,7 +163,7 @@ impl Model {
         Ok(())
     }
 
-    /// The last change of each key that waits, in the order of their first ones.
+    /// Returns the last change of each waiting key, in the order of the first changes.
     fn queued(&self) -> Result<Vec<(&'static str, Change)>, Refusal> {
         let mut queued: Vec<(&'static str, Change)> = Vec::new();
         for entry in &self.items {
@@ -178,7 +178,7 @@ impl Model {
         Ok(queued)
     }
 
-    /// R5 and R6.
+    /// Queues the changes that lead to the listed items (R5 and R6).
     fn replace_each(&mut self, items: &[Item]) -> Result<(), Refusal> {
         let listed: Result<BTreeSet<_>, _> = items.iter().map(Item::key).collect();
         let listed = listed.map_err(|_| Refusal::Key)?;
@@ -208,7 +208,7 @@ impl Model {
         Ok(())
     }
 
-    /// R7, R8.
+    /// Replaces the content (R7, R8).
     fn replace(&mut self, items: &[Item], version: &'static str) -> Result<(), Refusal> {
         if self.options.in_order {
             self.replace_each(items)?;
@@ -224,7 +224,7 @@ impl Model {
         Ok(())
     }
 
-    /// R9, R10.
+    /// Queues a resync (R9, R10).
     fn resync(&mut self) -> Result<(), Refusal> {
         if !self.options.in_order {
             self.push(Event::SyncAll);
@@ -272,7 +272,8 @@ impl Model {
         result
     }
 
-    /// Synced is when the first list has been there, and nothing of it waits or is processed (R8, R13).
+    /// The queue is synced when the initial list has arrived and none of its entries waits or is in
+    /// processing (R8, R13).
     fn settle(&mut self) {
         self.synced |= self.populated
             && self
@@ -282,7 +283,7 @@ impl Model {
                 .all(|entry| !entry.initial);
     }
 
-    /// What a pop gives, one or as many as go together (R14 to R18).
+    /// Takes the entries of one pop: one entry, or as many as a batch can combine (R14 to R18).
     pub fn take(&mut self, batch: bool) -> Vec<Entry> {
         let mut keys = BTreeSet::new();
         while let Some(next) = self.items.first() {
@@ -307,7 +308,8 @@ impl Model {
         self.flight.clone()
     }
 
-    /// The end of the processing. What goes back precedes all else; what precedes the first list is of it.
+    /// Finishes a pop. Requeued entries move to the front. They belong to the initial list if an
+    /// entry of that list still waits.
     pub fn finish_pop(&mut self, again: bool) {
         let mut flight = std::mem::take(&mut self.flight);
         if again {
@@ -320,7 +322,7 @@ impl Model {
         self.settle();
     }
 
-    /// What the consumer does with it.
+    /// Applies processed changes to the known objects, as the consumer does.
     pub fn fill(&mut self, taken: &[Entry]) {
         for entry in taken {
             match (&entry.event, entry.key()) {

@@ -1,9 +1,9 @@
-//! A reflector against a server: one that follows a script, against a [`Model`] of what it has to know and to
-//! do, or one that answers with anything.
+//! A reflector against a server. The server follows a script and a [`Model`] predicts the state and
+//! the next step of the reflector, or the server sends arbitrary bodies.
 //!
-//! The first byte selects. If it is even, the rest is the bodies that the server answers with, one a request,
-//! separated by a zero byte: it must come to its end without a panic, and what it tells the store must be
-//! objects that can be looked up. Else the rest is settings and a script.
+//! The first byte selects the mode. If it is even, the rest is the response bodies, separated by
+//! zero bytes, one for each request. The reflector must end without a panic, and every key in its
+//! store must lead to an object. If the byte is odd, the rest is settings and a script.
 
 use std::any::Any;
 use std::io::{self, Read};
@@ -75,7 +75,8 @@ fn run_bodies(input: &[u8]) {
     }
 }
 
-/// What the reflector writes to, with the consumer that fills the cache from it.
+/// The store that the reflector writes to. For a queue, it includes the consumer that fills the
+/// cache.
 struct Store {
     cache: Arc<Indexer<Thing>>,
     queue: Option<Arc<dyn Queue<Thing>>>,
@@ -109,7 +110,7 @@ impl Store {
             )),
         };
         if let Some(queue) = &queue {
-            // A pop that finds nothing ends.
+            // A pop of an empty queue returns instead of blocking.
             queue.close();
         }
         Self { cache, queue }
@@ -122,7 +123,7 @@ impl Store {
         }
     }
 
-    /// All that is queued reaches the cache.
+    /// Moves everything from the queue to the cache.
     fn drain(&self) {
         let Some(queue) = &self.queue else { return };
         let mut process = |deltas: &Deltas<Thing>, _: bool| {
@@ -146,7 +147,7 @@ impl Store {
                         })?;
                     }
                     Delta::Bookmark(version) => self.cache.bookmark(version)?,
-                    // A resync, which nobody asks for.
+                    // A resync. These tests never trigger one.
                     _ => {}
                 }
             }
@@ -156,7 +157,7 @@ impl Store {
     }
 }
 
-/// The time, in milliseconds: it passes in waits, and before an answer ends.
+/// The time in milliseconds. It passes in waits and before a response ends.
 #[derive(Clone)]
 struct Time {
     begin: Instant,
@@ -173,7 +174,7 @@ impl Time {
     }
 }
 
-/// A script under way.
+/// A running script.
 struct Run {
     settings: Settings,
     answers: std::vec::IntoIter<Answer>,
@@ -184,7 +185,8 @@ struct Run {
     stop: Stop,
 }
 
-/// What failed, since panics of a lister-watcher and of a clock are caught.
+/// The first failed assertion, raised again at the end. The reflector catches panics of a
+/// lister-watcher and a clock.
 type Failed = Option<Box<dyn Any + Send>>;
 
 #[derive(Clone)]
@@ -333,7 +335,7 @@ fn run_script(input: &[u8]) {
 }
 
 impl Run {
-    /// The cache is what the model says.
+    /// Checks that the cache equals the cache of the model.
     fn check(&self) {
         self.store.drain();
         let cached: Vec<_> = self.store.cache.list();
@@ -375,7 +377,7 @@ impl Run {
             token: options.continue_token.clone(),
             limit: options.limit,
         };
-        // Otherwise a page at a version would be exactly that state.
+        // Without this rule, a limited list at a version returns exactly that version.
         let at_a_version = options
             .resource_version
             .as_deref()
@@ -557,12 +559,12 @@ impl Run {
     }
 }
 
-/// A body that ends as its answer says.
+/// A body that ends as its response specifies.
 struct Ending {
     pieces: Pieces,
     end: End,
     millis: Option<u64>,
-    /// After how long a silence a read fails, if it may.
+    /// The read timeout in milliseconds, or 0.
     timeout: u64,
     time: Time,
 }

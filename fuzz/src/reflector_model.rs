@@ -1,5 +1,5 @@
-//! What a reflector knows, and what it has to do next, after each answer of a scripted server (L, W and WL
-//! rules).
+//! The model of a reflector: its state, and its next step after each response of a scripted server
+//! (L, W and WL rules).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -7,28 +7,28 @@ use std::time::Duration;
 use super::scripted::{End, Failure, FailureKind, Frame, Garbage, Served, Settings, Spoil, Thing};
 
 const WATCH_LIST_PAUSE: u64 = 600_000;
-/// Without bookmarks where they use to come, in milliseconds.
+/// The longest silence in milliseconds if bookmarks arrive.
 const QUIET: u64 = 180_000;
-/// After a longer wait the server may be another one.
+/// After a longer wait the server may have been replaced.
 const OUTAGE: Duration = Duration::from_secs(1);
-/// Nothing at all, where no bookmarks come.
+/// The longest silence in milliseconds, over several watches, if no bookmarks arrive.
 const LONG_QUIET: u64 = 2 * 630_000;
-/// So many watches of less than a second, in milliseconds, are opened again at once.
+/// The number of watches shorter than `SHORT` milliseconds that are reopened immediately.
 const SHORT_WATCHES: u32 = 5;
 const SHORT: u64 = 1000;
-/// Without jitter, so that the model knows when a relist is due.
+/// The backoff has no jitter, so that the model can predict when a relist is due.
 pub const FIRST_BACKOFF: Duration = Duration::from_millis(800);
 pub const MOST_BACKOFF: Duration = Duration::from_secs(30);
-/// Of each missed object.
+/// The number of relists for each missed object.
 const RELISTS: u32 = 5;
 
-/// What comes next.
+/// The next step of the reflector.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     List(ListRequest),
     Watch,
     WatchList,
-    /// Between these, and then that.
+    /// Wait between the two durations, then continue.
     Wait(Duration, Duration, Then),
 }
 
@@ -47,14 +47,14 @@ pub enum Then {
     WatchList,
 }
 
-/// What of an object can be read.
+/// The readable part of an object.
 enum Read {
     Whole,
-    /// Only which one it is.
+    /// Only its key.
     Key,
-    /// Not even that.
+    /// Not even its key.
     Nothing,
-    /// It is broken, and where it ends can't be told.
+    /// Its end cannot be found.
     Broken,
 }
 
@@ -67,7 +67,7 @@ pub struct Model {
     pub unreadable: u64,
     pub next: Step,
     unavailable: bool,
-    /// Nothing hints that versions stand for other states now.
+    /// Whether versions still refer to the states in the cache, as far as the reflector can detect.
     known: bool,
     paginated: bool,
     unfinished: u32,
@@ -108,7 +108,7 @@ impl Repair {
         }
     }
 
-    /// Without a key it is one of those of which nothing is known.
+    /// An empty key means an object with an unreadable key.
     fn missed(&mut self, key: &str, now: u64) {
         if self.missed.insert(key.to_owned()) {
             self.left = RELISTS;
@@ -141,7 +141,7 @@ impl Repair {
     }
 }
 
-/// A list under way.
+/// A list in progress.
 #[derive(Default)]
 struct Listing {
     version: Option<String>,
@@ -155,43 +155,43 @@ struct Listing {
     reuse: Option<bool>,
 }
 
-/// Objects that have come, of a list or a watch-list.
+/// The objects that a list or a watch-list has delivered.
 #[derive(Default)]
 struct Seen {
     things: BTreeMap<String, Thing>,
     gaps: BTreeSet<String>,
     any: bool,
-    /// What could not be read of objects that are there.
+    /// The keys of objects whose newest state could not be read. `things` has an older state.
     outdated: BTreeSet<String>,
 }
 
-/// The answer to a list.
+/// The response to a list.
 pub struct Page<'a> {
     pub items: &'a [Served],
     pub version: &'a str,
     pub version_comes_last: bool,
     pub token: Option<String>,
-    /// The connection does, in the end.
+    /// Whether the connection breaks at the end.
     pub breaks: bool,
-    /// How long each item is, and whether it came.
+    /// The length of each item, and whether it arrives completely.
     pub came: Vec<(usize, bool)>,
-    /// It came to its end.
+    /// Whether the body arrives completely.
     pub whole: bool,
     pub started: u64,
     pub ended: u64,
 }
 
-/// The answer to a watch.
+/// The response to a watch.
 pub struct Stream<'a> {
     pub frames: &'a [Frame],
-    /// How many bytes of each came, and of how many.
+    /// The number of bytes of each frame that arrive, and its length.
     pub came: Vec<(usize, usize)>,
     pub end: End,
-    /// The connection does, in the end.
+    /// Whether the connection breaks at the end.
     pub breaks: bool,
     pub started: u64,
     pub ended: u64,
-    /// How long a watch may be silent.
+    /// The longest silence of a watch in milliseconds.
     pub patience: u64,
 }
 
@@ -224,7 +224,7 @@ impl Model {
         model
     }
 
-    /// What a watch-list may be no older than.
+    /// Returns the minimum version that a watch-list requests.
     pub fn watch_list_version(&self) -> Option<String> {
         (!self.unavailable).then(|| self.version.clone())
     }
@@ -263,7 +263,7 @@ impl Model {
         self.list();
     }
 
-    /// Asks for a list, or its next page.
+    /// Requests a list or its next page.
     fn list(&mut self) {
         let Listing {
             version,
@@ -317,7 +317,7 @@ impl Model {
         }
     }
 
-    /// What is in the cache already, and need not be read.
+    /// Returns an unchanged object from the cache. It need not be decoded again.
     fn unchanged(&self, served: &Served) -> Option<Thing> {
         let says_so = !matches!(
             served.spoil,
@@ -333,7 +333,7 @@ impl Model {
         self.known &= matches!(failure.kind, BadRequest | Forbidden | Invalid);
     }
 
-    /// The answer to a list is none.
+    /// A list fails.
     pub fn list_failed(&mut self, failure: Failure) {
         use FailureKind::{Expired, Gone, TooLargeVersion};
         self.doubt(failure);
@@ -494,7 +494,7 @@ impl Model {
         self.watch_list_from = now + WATCH_LIST_PAUSE;
     }
 
-    /// A stream; of a watch-list if `initial`.
+    /// Processes the response to a watch, or to a watch-list if `initial`.
     pub fn watched(&mut self, stream: Stream<'_>, initial: bool) {
         if !initial && self.repair.take_due(stream.started) {
             return self.new_cycle(stream.started);
@@ -505,7 +505,7 @@ impl Model {
         }
     }
 
-    /// When it has ended.
+    /// Processes the frames. Returns the time at which the watch ends.
     fn stream(&mut self, stream: &Stream<'_>, initial: bool) -> u64 {
         let can_be_compared = self.version.parse::<u64>().is_ok();
         let mut watching = Watching {
@@ -519,7 +519,8 @@ impl Model {
         };
         for (frame, &(came, length)) in stream.frames.iter().zip(&stream.came) {
             let too_large = self.settings.small && came > Settings::BYTES;
-            // What is no object ends where the stream does; of what has not come whole nothing is known.
+            // Text outside an object ends with the stream, so even a part of it is an error. Any
+            // other incomplete frame is ignored.
             let is_text = matches!(frame, Frame::Garbage(Garbage::Text));
             let is_cut = came < length && !(is_text && came > 0 && stream.end != End::Silent);
             let result = match () {
@@ -534,7 +535,7 @@ impl Model {
         }
         let is_silent = stream.end == End::Silent && watching.initial.is_none();
         if let Some(due) = self.repair.due.filter(|_| is_silent) {
-            // The silence ends then.
+            // The watch ends when the relist is due.
             self.note_health(&watching);
             self.next = Step::Watch;
             return due;
@@ -577,7 +578,7 @@ impl Model {
         );
         let is_other = self.settings.expected_kind && served.spoil == Spoil::OtherKind;
         if is_other {
-            // It stands where one of them should.
+            // An object of another kind takes the place of an expected object.
             let key = &served.thing.key;
             if let Some(seen) = &mut watching.initial {
                 seen.miss(key);
@@ -614,7 +615,7 @@ impl Model {
             }
             Read::Nothing | Read::Broken => self.miss("", now),
         }
-        // One without a name is no event.
+        // An object without a name does not count as an event.
         if served.spoil != Spoil::NoName {
             watching.counts |= !added;
             let version = thing.version.clone();
@@ -674,7 +675,7 @@ impl Model {
         }
     }
 
-    /// A watch that has had an event works.
+    /// A watch with an event is healthy, so the backoff is reset.
     fn note_health(&mut self, watching: &Watching) {
         if watching.initial.is_none() && watching.events > 0 {
             self.backoff = FIRST_BACKOFF;
@@ -694,7 +695,7 @@ impl Model {
         retries
     }
 
-    /// A watch is over, in which nothing came for so many milliseconds.
+    /// Opens the next watch. Nothing arrived in the last `silent` milliseconds of this one.
     fn watch_again(&mut self, silent: u64) {
         self.reopen_watch(silent);
         self.quiet += silent;
@@ -753,7 +754,7 @@ impl Model {
         }
     }
 
-    /// After a watch that was open for so long.
+    /// Opens the next watch after one that was open for `was_open` milliseconds.
     fn reopen_watch(&mut self, was_open: u64) {
         self.short_watches = if was_open < SHORT {
             self.short_watches + 1
@@ -775,7 +776,7 @@ struct Watching {
     initial_version: String,
     reuse: bool,
     counts: bool,
-    /// Something in the cache was kept.
+    /// Whether an object of the cache was kept.
     reused: bool,
     has_bookmark: bool,
     events: u64,
@@ -798,7 +799,7 @@ impl Seen {
         self.things.remove(key);
     }
 
-    /// What came before of it is still the best there is.
+    /// An older state in `things` stays, because it is the newest readable one.
     fn miss(&mut self, key: &str) {
         let gaps = if self.things.contains_key(key) {
             &mut self.outdated

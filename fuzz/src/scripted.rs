@@ -1,5 +1,5 @@
-//! A server that follows a script: a small world of objects that change, and what goes wrong with each of
-//! its answers.
+//! A server that follows a script. It has a few changing objects, and each response can contain
+//! faults.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use serde_json::json;
 
 use super::item::few;
 
-/// The objects there can be: namespace and name.
+/// The namespace and the name of each possible object.
 const NAMES: [(&str, &str); 4] = [("", "a"), ("", "b"), ("ns", "a"), ("ns", "c")];
 
-/// What the reflector is told to do, and how.
+/// The settings of the reflector and the server.
 #[derive(Arbitrary, Clone, Debug)]
 pub struct Settings {
     pub queue: QueueKind,
-    /// None, or so many objects.
+    /// The page size of lists. 0 means no page size.
     #[arbitrary(with = |bytes: &mut Unstructured| bytes.int_in_range(0..=3))]
     pub page_size: u32,
     pub supports_watch_list: bool,
@@ -42,24 +42,24 @@ pub enum QueueKind {
 }
 
 impl Settings {
-    /// How large an object may be, and how deep.
+    /// The limits of the size and the depth of an object, if `small` and `shallow` are set.
     pub const BYTES: usize = 260;
     pub const NESTING: usize = 6;
 }
 
-/// One answer of the script.
+/// One response of the script.
 #[derive(Arbitrary, Clone, Debug)]
 pub struct Answer {
-    /// What has happened since the one before.
+    /// The changes since the previous response.
     #[arbitrary(with = few)]
     pub changes: Vec<Change>,
-    /// Instead of an answer.
+    /// A failure instead of this response.
     #[arbitrary(with = |bytes: &mut Unstructured| sometimes(bytes, 3))]
     pub failure: Option<Failure>,
-    /// On a watch, after all that has changed since its version.
+    /// On a watch, the frames after the changes since its version.
     #[arbitrary(with = few)]
     pub live: Vec<Live>,
-    /// What is wrong with one of its objects.
+    /// The index of the object that has the fault `spoil`.
     #[arbitrary(with = |bytes: &mut Unstructured| bytes.int_in_range(0..=7))]
     pub spoilt: usize,
     pub spoil: Spoil,
@@ -73,9 +73,9 @@ pub struct Answer {
 pub enum Change {
     Put(#[arbitrary(with = name)] usize),
     Delete(#[arbitrary(with = name)] usize),
-    /// What is older is forgotten.
+    /// Forgets older versions.
     Compact,
-    /// A backup from so many changes ago.
+    /// Restores a backup from this number of changes ago.
     Restore(#[arbitrary(with = |bytes: &mut Unstructured| bytes.int_in_range(1..=4))] u64),
 }
 
@@ -123,23 +123,23 @@ pub enum Spoil {
     Large,
     OtherKind,
     NoVersion,
-    /// It is in a field that may be skipped.
+    /// The fault is in a field that the reflector can skip.
     WrongTypeAside,
 }
 
-/// How a list is written, and a watch-list ended.
+/// How a list is written, and how the initial objects of a watch-list end.
 #[derive(Arbitrary, Clone, Copy, Debug, PartialEq)]
 pub enum Form {
     Usual,
     VersionLast,
     NoVersion,
-    /// Of a watch-list: the mark does not come.
+    /// A watch-list without the bookmark that ends the initial objects.
     NoMark,
-    /// It comes after what happens meanwhile.
+    /// The bookmark follows the live events.
     MarkLast,
-    /// What is too old is told by an event.
+    /// A watch reports its failure as an ERROR event.
     ErrorEvent,
-    /// More is to come than was asked for at once.
+    /// The server sends pages even if the request has no limit.
     Paged,
 }
 
@@ -147,7 +147,7 @@ pub enum Form {
 pub enum End {
     Clean,
     Reset,
-    /// So many bytes too early.
+    /// The response ends this number of bytes early.
     Cut(u8),
     Silent,
 }
@@ -170,7 +170,7 @@ pub enum FailureKind {
     BadRequest,
     Invalid,
     Forbidden,
-    /// No answer at all; never in a stream.
+    /// No response. It never appears in a stream.
     Connection,
     Other,
 }
@@ -217,7 +217,7 @@ impl Failure {
         }
     }
 
-    /// In a stream there is a connection, and the server has words for everything.
+    /// Replaces a failure that has no `Status`: a stream can only report a `Status`.
     pub fn in_stream(self) -> Self {
         match self.kind {
             FailureKind::Connection | FailureKind::Other => Self {
@@ -228,13 +228,13 @@ impl Failure {
         }
     }
 
-    /// Whether it may be about this version.
+    /// Whether the failure can be a rejection of this version.
     pub fn is_unacceptable_at(self, version: Option<&str>) -> bool {
         let is_bad = matches!(self.kind, FailureKind::BadRequest | FailureKind::Invalid);
         is_bad && !matches!(version, None | Some("" | "0"))
     }
 
-    /// When no answer came there is nobody to say so.
+    /// Returns the delay in seconds that the server requests. Without a response there is none.
     pub fn retry_after(self) -> u64 {
         match self.kind {
             FailureKind::Connection | FailureKind::Other => 0,
@@ -254,7 +254,7 @@ fn sometimes<'a, A: Arbitrary<'a>>(
     }
 }
 
-/// An object as it was at one time.
+/// An object at one time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Thing {
     pub key: String,
@@ -265,7 +265,7 @@ pub struct Thing {
     pub value: u32,
 }
 
-/// What an answer has of an object.
+/// An object as a response contains it.
 #[derive(Clone, Debug)]
 pub struct Served {
     pub thing: Thing,
@@ -346,10 +346,10 @@ impl Frame {
     }
 }
 
-/// The bytes of an answer, and where each of its parts ends.
+/// The bytes of a response and the positions of its parts.
 pub struct Written {
     pub bytes: Vec<u8>,
-    /// Where each begins and ends.
+    /// The start and the end of each part.
     pub parts: Vec<(usize, usize)>,
 }
 
@@ -399,7 +399,7 @@ impl Written {
         written
     }
 
-    /// How many bytes come.
+    /// Returns the number of bytes that arrive.
     pub fn end(&self, end: End) -> usize {
         match end {
             End::Cut(bytes) => self.bytes.len() - usize::from(bytes) % (self.bytes.len() + 1),
@@ -408,14 +408,14 @@ impl Written {
     }
 }
 
-/// What the server has.
+/// The state of the server.
 pub struct World {
     things: BTreeMap<usize, Thing>,
     pub version: u64,
     floor: u64,
     log: Vec<(u64, Frame)>,
     past: BTreeMap<u64, BTreeMap<usize, Thing>>,
-    /// Of lists that were not handed out whole: what is left.
+    /// The version and the remaining objects of lists in progress, by continue token.
     pages: BTreeMap<String, (String, Vec<Thing>)>,
     made: u32,
 }
@@ -433,7 +433,7 @@ impl World {
         }
     }
 
-    /// The event that tells it, if there is one.
+    /// Applies a change. Returns its event, if there is one.
     pub fn change(&mut self, change: Change) -> Option<Frame> {
         let frame = match change {
             Change::Put(at) => {
@@ -501,7 +501,7 @@ impl World {
         self.things.values().cloned().collect()
     }
 
-    /// A page, its version, and the token of the next.
+    /// Returns a page, its version, and the token of the next page.
     pub fn list(
         &mut self,
         version: Option<&str>,
@@ -536,7 +536,7 @@ impl World {
             .is_ok_and(|version: u64| version > self.version)
     }
 
-    /// What a watch begins with.
+    /// Returns the frames at the beginning of a watch.
     pub fn watch(&self, version: Option<&str>, initial: bool) -> Result<Vec<Frame>, Failure> {
         let version = version.unwrap_or_default();
         if self.is_in_future(version) {
@@ -567,7 +567,7 @@ impl World {
 }
 
 impl Answer {
-    /// Spoils one of the objects.
+    /// Adds the fault of this response to an object.
     pub fn spoil(&self, served: &mut Served) {
         served.spoil = self.spoil;
         if self.spoil == Spoil::NoVersion {

@@ -1,6 +1,6 @@
-//! Label selectors. Any text is one or an error; one that is written out means, and is written out as, the
-//! same. One that is made of requirements selects what an evaluation of the requirements, one by one,
-//! selects.
+//! Label selectors. Any text is a selector or an error. The text form of a selector parses to an
+//! equal selector with the same text form. A selector of generated requirements selects the same
+//! labels as an evaluation of each requirement.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ struct Input {
     labels: Vec<Label>,
     #[arbitrary(with = few)]
     requirements: Vec<Requirement>,
-    /// What is between the tokens, over and over.
+    /// The spaces between the tokens, repeated.
     #[arbitrary(with = few)]
     spaces: Vec<Space>,
 }
@@ -75,7 +75,8 @@ const VALUES: [&str; 12] = [
 ];
 const BAD_VALUES: [&str; 6] = ["-1", "+1", "a/b", "a.", "_", "ä"];
 
-/// Mostly good ones, and often one of the first, so that labels and requirements meet.
+/// Chooses mostly valid words, and often one of the first three, so that labels and requirements
+/// match.
 fn one_of(
     bytes: &mut Unstructured,
     good: &[&'static str],
@@ -104,7 +105,7 @@ fn values(bytes: &mut Unstructured) -> Read<Vec<&'static str>> {
 }
 
 impl Test {
-    /// What stands around the values.
+    /// Returns the operator between key and values.
     fn operator(&self) -> &'static str {
         match self {
             Self::Exists | Self::Absent => "",
@@ -186,7 +187,7 @@ impl Requirement {
         tokens
     }
 
-    /// As it is written out.
+    /// Returns the canonical text form.
     fn canonical(&self) -> String {
         let values: Vec<&str> = self
             .test
@@ -267,7 +268,7 @@ fn made(input: &Input) {
     );
 }
 
-/// The requirements, with spaces where there may be some.
+/// Writes the requirements with spaces in the places that allow them.
 fn written(input: &Input) -> String {
     let mut spaces = input.spaces.iter().cycle();
     let mut text = String::new();

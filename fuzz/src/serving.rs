@@ -1,5 +1,5 @@
-//! What the targets of the reflector have in common: bodies that come in pieces, a clock that goes by itself,
-//! a type of their own, and what serde_json makes of the same bytes.
+//! The common parts of the reflector targets: bodies that arrive in pieces, a clock without waits,
+//! a custom object type, and the interpretation of JSON by serde_json.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashSet};
@@ -13,13 +13,13 @@ use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, SeqAcc
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
-/// What is in the store before the bytes come.
+/// The content of the store before the bytes arrive.
 pub const KNOWN: &str = r#"{"kind":"List","metadata":{"resourceVersion":"5"},"items":[
     {"metadata":{"name":"a","uid":"1","resourceVersion":"3"},"spec":{"value":3}},
     {"metadata":{"name":"b","uid":"2","resourceVersion":"4"},"spec":{"value":4}},
     {"metadata":{"name":"c","namespace":"ns","uid":"3","resourceVersion":"5"},"spec":{"value":5}}]}"#;
 
-/// A type of one's own, of which not everything can be decoded.
+/// A custom type that cannot be decoded from every object.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 pub struct Thing {
     pub metadata: ObjectMeta,
@@ -52,7 +52,7 @@ impl Shown for DynamicObject {
     }
 }
 
-/// All that a store has.
+/// Returns the content of a store.
 pub fn shown<T: Shown>(store: &Indexer<T>) -> BTreeMap<String, Value> {
     let key = |object: &T| match object.namespace() {
         "" => object.name().to_owned(),
@@ -65,7 +65,7 @@ pub fn shown<T: Shown>(store: &Indexer<T>) -> BTreeMap<String, Value> {
         .collect()
 }
 
-/// A body that comes in pieces of these sizes, again and again; in one piece if there are none.
+/// A body that arrives in pieces of these sizes, repeatedly; without sizes in one piece.
 pub struct Pieces {
     pub rest: io::Cursor<Vec<u8>>,
     pub sizes: Vec<u8>,
@@ -94,7 +94,7 @@ impl Read for Pieces {
     }
 }
 
-/// A clock on which every wait is over at once.
+/// A clock on which every wait ends immediately.
 #[derive(Default)]
 pub struct NoWaiting;
 
@@ -108,7 +108,8 @@ impl Clock for NoWaiting {
     }
 }
 
-/// JSON as serde_json reads it, if no object has a key twice; how twice is meant is left open.
+/// Parses JSON with serde_json. Returns `None` if an object has a duplicate key, because its
+/// meaning is undefined.
 pub fn plain(bytes: &[u8]) -> Option<Value> {
     let twice = Cell::new(false);
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
@@ -120,7 +121,7 @@ pub fn plain(bytes: &[u8]) -> Option<Value> {
     }
 }
 
-/// Looks for keys that are there twice.
+/// Searches for duplicate keys.
 struct Once<'a>(&'a Cell<bool>);
 
 impl<'de> DeserializeSeed<'de> for Once<'_> {
@@ -179,7 +180,7 @@ impl<'de> Visitor<'de> for Once<'_> {
     }
 }
 
-/// A field of text; nothing if it is missing or no text.
+/// Returns a text field. Returns an empty string if the field is missing or not text.
 pub fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value
         .pointer(pointer)
@@ -187,7 +188,7 @@ pub fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
         .unwrap_or_default()
 }
 
-/// The key that an object has by name and namespace, if it has a name.
+/// Returns the key from the namespace and the name of an object, if it has a name.
 pub fn key_of(object: &Value) -> Option<String> {
     match (
         text(object, "/metadata/namespace"),
@@ -199,7 +200,7 @@ pub fn key_of(object: &Value) -> Option<String> {
     }
 }
 
-/// The keys of an object, in their order.
+/// Returns the keys of an object in their order.
 pub fn keys(object: &[u8]) -> Vec<String> {
     struct Keys;
 

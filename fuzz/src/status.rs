@@ -1,5 +1,5 @@
-//! What a server says of a failure, as a `Status` of any form: nothing panics, what it says is what was
-//! there, and a reflector does with it what its reason or code asks for.
+//! The failure that a server reports, as a `Status` in any form. Nothing panics, the error has the
+//! values of the body, and a reflector reacts to the reason or the code.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -30,7 +30,7 @@ pub fn run(input: &[u8]) {
             follow(position, &error, &body);
         }
     }
-    // In a frame it has to be an object; a frame that has more than one meaning is not asked about.
+    // The object of an ERROR event must be a JSON object. Bodies with duplicate keys are ambiguous.
     if plain(&body).is_some_and(|value| value.is_object()) && !body.contains(&b'\n') {
         let status: Status = serde_json::from_slice(&body).unwrap_or_default();
         let is_status =
@@ -43,7 +43,7 @@ pub fn run(input: &[u8]) {
     }
 }
 
-/// What an error says of itself.
+/// Checks the accessors of the error.
 fn check(body: &[u8], status: &Status) -> Error {
     let error = Error::from_status(status.clone());
     let seconds = status
@@ -56,7 +56,7 @@ fn check(body: &[u8], status: &Status) -> Error {
     );
     assert_eq!(error.status(), Some(status));
     assert!(!format!("{error} {error:?} {status} {status:?}").is_empty());
-    // A message is one line of bounded length; a plain one is shown as it is.
+    // A message is shown as one line of limited length, and a plain message is shown unchanged.
     let is_plain = |message: &str| {
         message.len() <= 1024 && message.bytes().all(|byte| matches!(byte, b' '..=b'~'))
     };
@@ -69,7 +69,7 @@ fn check(body: &[u8], status: &Status) -> Error {
         !is_plain(&status.message) || shown.contains(&status.message),
         "{shown}"
     );
-    // The reason decides, and the code where there is none.
+    // The reason decides. Without a reason, the code decides.
     let is = |code, reason: &str| match status.reason.as_str() {
         "" => status.code == code,
         given => given == reason,
@@ -88,7 +88,7 @@ fn check(body: &[u8], status: &Status) -> Error {
     let others = error.is_connection() || error.is_tls() || error.is_decode() || error.is_config();
     assert!(!others && !error.is_stopped() && !error.is_connection_refused());
     assert!(error.is_retryable() || !error.is_too_many_requests() && !error.is_internal_error());
-    // Written and read again it is the same, and what is there is what was given.
+    // The `Status` survives serialization and has the values of the body.
     let written = serde_json::to_vec(status).expect("a Status can be written");
     assert_eq!(
         serde_json::from_slice::<Status>(&written).ok().as_ref(),
@@ -113,7 +113,7 @@ fn check(body: &[u8], status: &Status) -> Error {
     error
 }
 
-/// Where the error comes.
+/// Where the failure occurs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Position {
     List,
@@ -121,7 +121,7 @@ enum Position {
     Event,
 }
 
-/// What a reflector does.
+/// An action of the reflector.
 #[derive(Clone, Debug, PartialEq)]
 enum Step {
     List(Option<String>),
@@ -129,7 +129,7 @@ enum Step {
     Wait(Duration),
 }
 
-/// Notes what is asked for, and stops when it is enough.
+/// Records the actions, and stops the reflector after five.
 #[derive(Clone)]
 struct Notes {
     steps: Arc<Mutex<Vec<Step>>>,
@@ -236,7 +236,7 @@ fn follow(position: Position, error: &Error, body: &[u8]) {
     assert_eq!(store.list_keys().len(), 3, "nothing is lost");
 }
 
-/// A failure of an API server, or nearly so.
+/// Generates a mostly valid failure of an API server.
 fn made(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Vec<u8>> {
     const REASONS: [&str; 12] = [
         "",

@@ -1,5 +1,5 @@
-//! What a store with indices is: its content, and which functions file it. What an index holds follows from
-//! both, anew each time.
+//! The model of a store with indices: its content and its index functions. The model computes the
+//! content of an index from both at each check.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use k8s_informer::store::{
 use super::item::{Failure, Held, Item, NAMES, Refusal};
 use super::probe::touch;
 
-/// The index functions there are.
+/// The index functions.
 #[derive(Arbitrary, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Index {
-    /// None, one or several values, also twice the same.
+    /// Returns any number of values, also duplicates.
     Several,
-    /// One value each.
+    /// Returns one value.
     Single,
-    /// A value of its own for each name.
+    /// Returns a different value for each name.
     Name,
-    /// Fails and panics on some objects.
+    /// Fails or panics on some objects.
     Picky,
 }
 
@@ -60,7 +60,7 @@ impl Index {
     }
 }
 
-/// The user's form of some index functions.
+/// The user form of the index functions.
 pub fn indexers(indices: &[Index]) -> Indexers<Held> {
     indices
         .iter()
@@ -68,7 +68,7 @@ pub fn indexers(indices: &[Index]) -> Indexers<Held> {
         .collect()
 }
 
-/// What can be read of a store.
+/// The read access to a store.
 pub trait Reads {
     fn list(&self) -> Vec<Arc<Held>>;
     fn list_keys(&self) -> Vec<Key>;
@@ -130,7 +130,7 @@ macro_rules! reads {
 reads!(Indexer, get_by_key);
 reads!(ThreadSafeStore, get);
 
-/// A change of a transaction: the key, and what to put there.
+/// A change in a transaction: the key and the new item.
 pub type Put = (&'static str, Option<Item>);
 
 #[derive(Default)]
@@ -141,7 +141,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// Whether an index function doesn't like it (X6).
+    /// Checks that no index function fails for the item (X6).
     fn judge(&self, key: &str, item: &Item) -> Result<(), Refusal> {
         for index in &self.indices {
             index
@@ -151,7 +151,7 @@ impl Model {
         Ok(())
     }
 
-    /// Puts an item there, or takes away what is there, and notes the version if there is one (S2, X9).
+    /// Stores or removes an item, and records the version, if there is one (S2, X9).
     pub fn set(
         &mut self,
         (key, item): Put,
@@ -167,13 +167,13 @@ impl Model {
         })
     }
 
-    /// All or nothing; the last of a key stays (S4, X7).
+    /// Replaces everything or nothing. Of duplicate keys the last item is stored (S4, X7).
     pub fn replace(
         &mut self,
         items: &[(&'static str, Item)],
         version: &'static str,
     ) -> Result<(), Refusal> {
-        // Of equal keys only the last one is indexed.
+        // Of duplicate keys only the last item is indexed.
         let content: BTreeMap<_, _> = items.iter().copied().collect();
         for (key, _) in items {
             self.judge(key, &content[key])?;
@@ -183,8 +183,8 @@ impl Model {
         Ok(())
     }
 
-    /// Each change for itself; the version is that of the last one that was made (S6, X9). Changes that are
-    /// refused already come as errors.
+    /// Applies each change independently. The version is that of the last applied change (S6, X9).
+    /// Changes that were already rejected are errors in `changes`.
     pub fn transact(
         &mut self,
         changes: Vec<Result<(Put, Option<&'static str>), Refusal>>,
@@ -204,7 +204,7 @@ impl Model {
         (made, refused)
     }
 
-    /// All or none (X8). Which of several objects is blamed is open.
+    /// Adds all functions or none (X8). If several objects fail, the error may name any of them.
     pub fn add_indexers(&mut self, indices: &[Index], result: &Result<(), AddIndexersError>) {
         let taken: BTreeSet<String> = indices
             .iter()
@@ -252,7 +252,7 @@ impl Model {
         }
     }
 
-    /// The keys of what an index has under a value.
+    /// Returns the keys that an index has under a value.
     fn filed(&self, index: Index, value: &str) -> Vec<&'static str> {
         let is_filed = |item: &Item| {
             index
@@ -268,7 +268,7 @@ impl Model {
             .collect()
     }
 
-    /// Everything that can be read, against this.
+    /// Compares everything that can be read from `store`.
     pub fn check(&self, store: &impl Reads) {
         let all: Vec<Item> = sorted(self.content.values().copied().collect());
         assert_eq!(held(store.list()), all);
@@ -335,7 +335,7 @@ impl Model {
         }
     }
 
-    /// What shares a value with an item (X10).
+    /// Compares the objects that share an index value with an item (X10).
     pub fn check_shared(&self, store: &impl Reads, index: Index, item: Item) {
         let found = store.index(&index.name(), &Held(item));
         if !self.indices.contains(&index) {
@@ -365,7 +365,7 @@ impl Model {
     }
 }
 
-/// A transaction's answer against the model's.
+/// Compares the result of a transaction with that of the model.
 pub fn check_transaction(
     result: Result<(), TransactionError>,
     total: usize,

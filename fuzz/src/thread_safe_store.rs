@@ -1,4 +1,4 @@
-//! [`ThreadSafeStore`] against its [`Model`] (X1 to X12): the caller brings the keys.
+//! [`ThreadSafeStore`] compared with its [`Model`] (X1 to X12). The caller supplies the keys.
 
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ impl Put {
         (self.key.into(), change)
     }
 
-    /// What the model makes of it.
+    /// Converts the change for the model.
     fn plain(
         self,
         reads_versions: bool,

@@ -1,5 +1,5 @@
-//! [`UndeltaStore`] against its content (S10): each change is followed by a push of everything; the push
-//! function panics, and writes to the store.
+//! [`UndeltaStore`] compared with its content (S10). Each change pushes the whole content. The push
+//! function panics and writes to the store.
 
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
@@ -27,7 +27,7 @@ enum Op {
     Bookmark(#[arbitrary(with = version_text)] &'static str),
 }
 
-/// What the push function writes when it is given these: it puts an object right, which may be refused.
+/// Returns the item that the push function writes to the store. The store can reject it.
 fn correction(items: &[Item]) -> Option<Item> {
     items.iter().find_map(|item| match item.trouble {
         Trouble::TransformRenames => Some(Item {
@@ -46,7 +46,7 @@ fn correction(items: &[Item]) -> Option<Item> {
     })
 }
 
-/// And then it panics, if there is one like this.
+/// Whether the push function panics after that write.
 fn panics(items: &[Item]) -> bool {
     items
         .iter()
@@ -62,7 +62,7 @@ struct Plain {
 impl Plain {
     fn set(&mut self, item: Item) -> Result<(), Refusal> {
         let key = item.key().map_err(|_| Refusal::Key)?;
-        // A version that can't be read is none.
+        // An unreadable version counts as none.
         self.model
             .set((key, Some(item)), item.version().unwrap_or(None))
             .map(drop)

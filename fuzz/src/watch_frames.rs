@@ -1,5 +1,5 @@
-//! A watch, in any pieces, against what serde_json finds in it: the same events in the same order, up to the
-//! first thing that is none. Where the pieces end changes nothing.
+//! A watch in pieces of any size, compared with the result of serde_json: the same events in the
+//! same order, up to the first invalid frame. The sizes of the pieces do not matter.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,12 +24,12 @@ struct Options {
     typed: bool,
     expected_kind: bool,
     small_limit: bool,
-    /// It is a watch-list, after another one.
+    /// Whether the stream is a watch-list. It follows another watch-list.
     initial: bool,
     raw: bool,
 }
 
-/// The small limit, of an event in bytes: [`KNOWN`] is below it.
+/// The small limit of an event in bytes. The events of [`KNOWN`] are below it.
 const LIMIT: usize = 120;
 
 pub fn run(input: &[u8]) {
@@ -52,7 +52,7 @@ pub fn run(input: &[u8]) {
     }
 }
 
-/// The bookmark that ends a watch-list has it.
+/// The annotation of the bookmark that ends the initial objects of a watch-list.
 const MARK: &str = "k8s.io/initial-events-end";
 
 /// [`KNOWN`] as a watch-list, which then ends with an error.
@@ -68,18 +68,18 @@ fn known_stream() -> String {
     stream
 }
 
-/// What a store is told.
+/// A call of the reflector to its store.
 #[derive(Clone, Debug, PartialEq)]
 enum StoreCall {
     Added(Value),
     Updated(Value),
     Deleted(Value),
-    /// By its key.
+    /// A deletion by key.
     Gone(String),
     Bookmark(String),
 }
 
-/// An indexer that takes note of what it is told after the first list.
+/// An indexer that records the calls after the initial list.
 struct Recorder<T> {
     indexer: Indexer<T>,
     calls: Mutex<Vec<StoreCall>>,
@@ -131,7 +131,7 @@ struct Outcome {
     version: String,
     unreadable: u64,
     complete: bool,
-    /// The version from which it watches again; nothing if it does not, but lists.
+    /// The version from which the reflector watches again, or `None` if it lists instead.
     again: Option<String>,
 }
 
@@ -169,7 +169,7 @@ fn reflected<T: Shown>(stream: &[u8], sizes: &[u8], given: Options) -> Outcome {
     });
     let mut options = ReflectorOptions::default();
     options.clock = Arc::new(NoWaiting);
-    // After a longer wait nothing would be reused.
+    // A longer wait would prevent the reuse of objects.
     options.backoff = Backoff::new(Duration::from_millis(1), 1.0, Duration::from_millis(1), 0.0);
     options.expected_kind = given
         .expected_kind
@@ -198,8 +198,9 @@ fn reflected<T: Shown>(stream: &[u8], sizes: &[u8], given: Options) -> Outcome {
 
 fn check<T: Shown>(stream: &[u8], sizes: &[u8], options: Options) {
     let outcome = reflected::<T>(stream, sizes, options);
-    // What says that it has not changed is not looked at, but for where it ends: if that is open, a line that
-    // has come whole is taken as it is, where one in pieces may end with a brace before.
+    // Unchanged objects are not parsed, except to find where they end. If a frame is invalid, that
+    // is ambiguous: a complete line counts as one frame, but a line in pieces can end at an earlier
+    // brace.
     let is_open = options.initial && frames(stream).any(|frame| frame.is_err());
     for sizes in [&[][..], &[0], &[6]] {
         let again = reflected::<T>(stream, sizes, options);
@@ -265,19 +266,19 @@ fn frames(stream: &[u8]) -> StreamDeserializer<'_, SliceRead<'_>, IgnoredAny> {
     serde_json::Deserializer::from_slice(stream).into_iter()
 }
 
-/// What serde_json finds.
+/// The result of serde_json.
 #[derive(Default)]
 struct Expected {
     calls: Vec<StoreCall>,
     version: String,
     unreadable: u64,
     events: u32,
-    /// A frame that is no event came, or an ERROR.
+    /// Whether the stream has an invalid frame.
     broken: bool,
     error: bool,
 }
 
-/// And whether that is all of it. Nothing where it is open what a stream means.
+/// Returns the expected result, and whether it covers the whole stream.
 fn expected<T: Shown>(stream: &[u8], options: Options) -> Option<(Expected, bool)> {
     let mut expected = Expected {
         version: "5".to_owned(),
@@ -294,7 +295,7 @@ fn expected<T: Shown>(stream: &[u8], options: Options) -> Option<(Expected, bool
             Some(Err(error))
                 if error.is_eof() && !stream[end..].trim_ascii_start().contains(&b'\n') =>
             {
-                // The beginning of a frame is none.
+                // An incomplete object at the end is ignored.
                 let begun = stream[end..].trim_ascii_start();
                 expected.broken = !begun.starts_with(b"{");
                 return Some((expected, !options.small_limit));
@@ -309,7 +310,7 @@ fn expected<T: Shown>(stream: &[u8], options: Options) -> Option<(Expected, bool
             expected.broken = true;
             return Some((expected, true));
         }
-        // What is no JSON after all, or has a key twice.
+        // The frame is invalid JSON after all, or has a duplicate key.
         let Some(frame) = plain(bytes) else {
             return Some((expected, false));
         };
@@ -319,7 +320,7 @@ fn expected<T: Shown>(stream: &[u8], options: Options) -> Option<(Expected, bool
     }
 }
 
-/// Whether it goes on after this frame.
+/// Processes a frame. Returns whether the stream continues.
 fn event<T: Shown>(frame: &Value, expected: &mut Expected, options: Options) -> bool {
     let kind = text(frame, "/type");
     let (Some(object), true) = (
@@ -371,7 +372,7 @@ fn event<T: Shown>(frame: &Value, expected: &mut Expected, options: Options) -> 
     true
 }
 
-/// A stream that is nearly a watch.
+/// Generates a mostly valid watch.
 fn made(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Vec<u8>> {
     const TYPES: [&str; 8] = [
         "ADDED", "MODIFIED", "DELETED", "ADDED", "MODIFIED", "BOOKMARK", "ERROR", "modified",

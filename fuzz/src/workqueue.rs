@@ -1,5 +1,6 @@
-//! [`RateLimitingQueue`], and with it the other work queues, against sets and a list as client-go has them
-//! (Q1 to Q17), with items and an order that panic.
+//! [`RateLimitingQueue`], which includes the other work queues, compared with sets and a list as in
+//! client-go (Q1 to Q17). Some items panic when they are hashed or cloned, others in the custom
+//! order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
@@ -18,7 +19,7 @@ use super::probe::{Probe, TouchyClock, touch};
 
 #[derive(Arbitrary, Debug)]
 struct Options {
-    /// What is touched comes next.
+    /// Whether a touched item moves to the front.
     to_front: bool,
 }
 
@@ -28,7 +29,7 @@ enum Op {
     Get,
     Take,
     Done(Name),
-    /// Of one that was taken.
+    /// Drops one of the taken items.
     Drop(u8),
     AddAfter(Name, #[arbitrary(with = moments)] u64),
     AddRateLimited(Name),
@@ -41,7 +42,7 @@ fn moments(bytes: &mut Unstructured) -> arbitrary::Result<u64> {
     bytes.int_in_range(0..=5)
 }
 
-/// What tells items apart.
+/// The identity of an item.
 #[derive(Arbitrary, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Name {
     A,
@@ -54,7 +55,7 @@ enum Name {
     TouchPanics,
 }
 
-/// An item that is never dropped under the lock, but by a panic.
+/// An item. The queue must not drop it under its lock, except during a panic.
 #[derive(Debug, PartialEq, Eq)]
 struct Held(Name);
 
@@ -120,7 +121,7 @@ impl Order<Held> for Recording {
     }
 }
 
-/// That the call panics.
+/// The call panics.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Panics;
 
@@ -131,11 +132,11 @@ struct Model {
     to_front: bool,
     queue: Vec<Name>,
     dirty: BTreeSet<Name>,
-    /// By the number of the processing.
+    /// The items in processing, with the number of each processing.
     processing: BTreeMap<Name, usize>,
     processings: usize,
     touches: Vec<Name>,
-    /// When, and how many were delayed before.
+    /// The due time of each delayed item, and a sequence number for its order.
     delayed: BTreeMap<Name, (u64, usize)>,
     delays: usize,
     failures: BTreeMap<Name, u32>,
@@ -143,7 +144,7 @@ struct Model {
     shutting_down: bool,
 }
 
-/// Whether the item panics when it is looked up, or when it is new there.
+/// Whether looking up the item panics, or cloning it when it is new.
 fn known_and_kept(name: Name, known: bool) -> Call {
     match name {
         Name::HashPanics => Err(Panics),
@@ -198,7 +199,7 @@ impl Model {
         Some(name)
     }
 
-    /// Of whatever processing, or of this one.
+    /// Finishes a processing. `None` means any.
     fn done(&mut self, name: Name, processing: Option<usize>) -> Call {
         known_and_kept(name, true)?;
         let same = |current: &usize| processing.is_none_or(|processing| processing == *current);
@@ -228,7 +229,7 @@ impl Model {
         Ok(())
     }
 
-    /// 1, 2, 4, 4, ...
+    /// The delays are 1, 2, 4, 4, ... seconds.
     fn add_rate_limited(&mut self, name: Name) -> Call {
         known_and_kept(name, self.failures.contains_key(&name))?;
         let failures = self.failures.entry(name).or_default();
@@ -243,7 +244,7 @@ impl Model {
         Ok(())
     }
 
-    /// A delayed item that panics is nobody's.
+    /// A delayed item that panics is lost.
     fn advance(&mut self, by: u64) {
         self.now += by;
         let mut due: Vec<_> = self
@@ -268,12 +269,12 @@ struct Harness<'a> {
     touches: Arc<Mutex<Vec<Name>>>,
 }
 
-/// A call of the user's, which may panic.
+/// Calls a method of the queue, which may panic.
 fn call(call: impl FnOnce()) -> Call {
     catch_unwind(AssertUnwindSafe(call)).map_err(|_| Panics)
 }
 
-/// An empty map does not ask for a hash.
+/// A lookup in an empty map does not hash the item, so it need not panic.
 fn may_panic(name: Name, result: Call) -> Call {
     if name == Name::HashPanics {
         result
@@ -350,7 +351,7 @@ impl Harness<'_> {
         self.check();
     }
 
-    /// All that is left is got and done.
+    /// Takes and finishes all remaining items.
     fn end(mut self) {
         self.step(&Op::ShutDown);
         self.taken.clear();

@@ -1,4 +1,4 @@
-//! Objects one by one: what is asked, and what is not taken for an answer.
+//! Requests for single objects, and responses that are rejected.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::server::{Reply, SOON, Seen, Server, first_chunk, reply};
 
-/// Of a group of its own, and knows nothing but its name.
+/// A type outside the core group that decodes only its metadata.
 #[derive(Debug, Deserialize)]
 struct Widget {
     metadata: ObjectMeta,
@@ -43,7 +43,7 @@ fn configmaps() -> GroupVersionResource {
     GroupVersionResource::new("", "v1", "configmaps")
 }
 
-/// The request line, the headers of these names, and the body.
+/// Returns the request line, these headers and the body of the next request.
 fn seen(server: &Server, headers: &[&str]) -> Vec<String> {
     let request = server.request();
     let (head, body) = request.split_once("\r\n\r\n").unwrap();
@@ -96,7 +96,7 @@ fn each_verb_is_asked_in_its_own_way() {
         seen(&server, &headers),
         [&format!("GET {one}"), "application/json", "", ""]
     );
-    // What a type knows of itself need not be said.
+    // The body may omit the `kind` and `apiVersion` of its type.
     widgets
         .create(&json!({"metadata": {"name": "a"}}), &stop)
         .unwrap();
@@ -235,7 +235,7 @@ fn metadata_request_offers_both_forms_accepts_whole_objects() {
         .metadata_lister_watcher(&configmaps(), None)
         .watch(&ListOptions::default(), &stop)
         .unwrap();
-    // Whose body isn't read, is closed, so they come in any order.
+    // The connection of an unread body closes, so the events arrive in any order.
     let mut requests = Vec::new();
     while requests.len() < 2 {
         if let Seen::Request(request) = server.next() {
@@ -363,7 +363,8 @@ fn what_is_none_of_an_object_is_refused_before_it_is_sent() {
     assert_eq!(server.accepted(), 0);
 }
 
-/// What comes of this answer to each verb that reads one; none of them says a word of what was sent or came.
+/// Returns the errors of all verbs that read this response. Asserts that no error quotes the
+/// request body or the response.
 fn errors_of(reply: impl Fn() -> Reply + Send + Sync + 'static) -> Vec<Error> {
     let server = Server::start(move |_| reply());
     let (maps, stop) = (maps(&server), Stop::new());
@@ -402,7 +403,7 @@ fn what_is_not_the_object_is_no_answer() {
     };
     let json = "Content-Type: application/json\r\n";
     for bytes in [
-        // Another object than was asked for, and none.
+        // Another object than the requested one, or no object.
         reply("200 OK", json, &named("s3cret", "n")),
         reply("200 OK", json, &named("a", "other")),
         reply("200 OK", json, &named("", "n")),
@@ -417,7 +418,7 @@ fn what_is_not_the_object_is_no_answer() {
             json,
             r#"{"kind":"Secret","apiVersion":"v1","metadata":{"name":"a","namespace":"n"}}"#,
         ),
-        // No JSON, or not all of it.
+        // The body is not complete JSON.
         reply(
             "200 OK",
             "Content-Type: text/html\r\n",
@@ -552,7 +553,7 @@ fn an_answer_takes_no_longer_than_it_may() {
             assert!(error.is_timeout() && error.is_retryable(), "{error:?}");
         }
     }
-    // Nor by coming a drop at a time, each of them soon enough.
+    // A body in small pieces also times out, although every read is fast enough.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let dripping = thread::spawn(move || {
@@ -616,7 +617,6 @@ fn a_stop_ends_every_verb_wherever_it_is() {
     }
 }
 
-/// Answers reads with the object, and the first writes with conflicts.
 fn contended(conflicts: usize) -> Server {
     let writes = AtomicUsize::new(0);
     Server::start(move |request| {

@@ -1,4 +1,4 @@
-//! Against a real API server: `USE_EXISTING_CLUSTER=true KUBECONFIG=… cargo test`.
+//! Tests against a real API server: `USE_EXISTING_CLUSTER=true KUBECONFIG=… cargo test`.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -130,10 +130,10 @@ fn what_is_not_there_is_not_found() {
     let error = get("/api/v1/namespaces/default/configmaps/no-such");
     assert!(error.is_not_found(), "{error:?}");
     assert_eq!(error.status().unwrap().reason, "NotFound");
-    // Plain text, not a Status.
+    // The body is plain text, not a `Status`.
     let error = get("/no/such/path");
     assert!(error.is_not_found(), "{error:?}");
-    // A path that is cleaned by redirect.
+    // The server redirects to the clean path.
     println!("{}", get("/api/v1/../v1/namespaces"));
 }
 
@@ -186,21 +186,21 @@ fn watch_sees_create_update_delete_and_stops_at_once() {
     );
 
     let reader = thread::spawn(move || body.read_to_end(&mut Vec::new()));
-    // So that it most likely blocks.
+    // Gives the reader time to block.
     watch_stop.wait_timeout(Duration::from_millis(50));
     let start = Instant::now();
     watch_stop.stop();
     reader.join().unwrap().unwrap_err();
     println!("the watch stopped after {:?}", start.elapsed());
     assert!(start.elapsed() < Duration::from_secs(2));
-    // A bare API server has nobody who would finalize a namespace.
+    // A bare API server has no controller that finalizes namespaces.
     let mut leaving = send(Request::delete(format!("/api/v1/namespaces/{namespace}")));
     if leaving["kind"] == "Namespace" {
         leaving["spec"]["finalizers"] = serde_json::json!([]);
         let finalize = Request::put(format!("/api/v1/namespaces/{namespace}/finalize"))
             .json(&leaving)
             .unwrap();
-        // Where there is somebody, he may have been faster.
+        // A namespace controller may have been faster.
         let _ = client.request(&finalize, &stop);
     }
 }

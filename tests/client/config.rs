@@ -1,4 +1,4 @@
-//! Configurations as a user gives them: files, and code.
+//! Configurations from files and from code.
 
 use std::fs;
 use std::path::Path;
@@ -191,7 +191,7 @@ fn servers_and_tokens_that_can_not_be_used() {
         (Config::new("ftp://a"), "is not an http or https URL"),
         (Config::new("http://"), "is not a"),
         (Config::new("http://a b"), "is not a URL of a server"),
-        // Not the usual port in place of one that is none.
+        // An invalid port is an error. It is not replaced by the default port.
         (
             Config::new("https://a:65536"),
             "is not an http or https URL",
@@ -240,7 +240,7 @@ fn a_debug_of_a_config_shows_no_secret() {
         shown.contains("/run/token") && shown.contains("***") && shown.contains("6 bytes"),
         "{shown}"
     );
-    // Also of one that can't be used: it is shown to find out why.
+    // Configurations that cannot be used are also safe to print.
     for server in [
         "https://me:s3cret@a",
         "https://me:a/s3cret@b",
@@ -259,7 +259,7 @@ fn a_debug_of_a_config_shows_no_secret() {
     );
 }
 
-/// Tells a run of this program that it is the process of a test.
+/// Marks a run of this program as the child process of a test.
 const CHILD: &str = "K8S_INFORMER_TEST_CHILD";
 
 fn print_the_default() {
@@ -276,8 +276,8 @@ fn print_the_default() {
     }
 }
 
-/// What the default client of a process with this environment is, and whether it gets an answer: the process
-/// is this program, which then runs nothing but the test that looks for [`CHILD`].
+/// Runs this program as a child process with this environment. The child runs only the test that
+/// checks [`CHILD`]. Returns its output: the default client, and whether the server answered.
 fn default_of_a_process<'a>(environment: impl IntoIterator<Item = (&'a str, &'a Path)>) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([
@@ -310,7 +310,7 @@ fn without_a_ca_those_of_the_system_are_trusted() {
         output.contains("the authorities of the system (SSL_CERT_FILE)"),
         "{output}"
     );
-    // Whatever the system has, it does not know this one.
+    // The system does not trust this authority.
     let output = default_of_a_process([("KUBECONFIG", config.as_path())]);
     assert!(
         output.contains("has signed the server") || output.contains("no certificate authority"),

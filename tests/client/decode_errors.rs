@@ -1,4 +1,4 @@
-//! An object that does not have the form of its type: the error names the field, and has none of its content.
+//! Objects that do not fit their type. The error names the field and contains no value.
 
 use std::sync::Arc;
 use std::thread;
@@ -15,7 +15,7 @@ use k8s_informer::{
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
-/// A Pod as somebody may have mistaken it.
+/// A Pod type with a wrong field type.
 #[derive(Debug, Deserialize)]
 struct Mistaken {
     metadata: ObjectMeta,
@@ -43,7 +43,6 @@ fn pod(name: &str) -> Value {
     json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "s3cret"}]}})
 }
 
-/// A server with two Pods.
 fn cluster() -> (ApiServer, Client) {
     let server = ApiServer::start().unwrap();
     for name in ["a", "b"] {
@@ -149,7 +148,7 @@ impl_object!(Picky, "v1", "Picky", "pickies", Namespaced);
 
 fn good_word<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let word = String::deserialize(deserializer)?;
-    // A text in the form of serde's own is not mistaken for one.
+    // This message imitates an error of serde.
     Err(serde::de::Error::custom(format!(
         "invalid type: string, expected a word better than {word}"
     )))

@@ -1,4 +1,4 @@
-//! What is nested as deeply as it may be is decoded on any thread, and does not overflow its stack.
+//! Objects with the maximum nesting are decoded on any thread without a stack overflow.
 
 use std::thread;
 
@@ -12,14 +12,14 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use super::server::{Reply, Server, reply};
 use crate::own_process;
 
-/// As the standard library makes them, and handlers have them.
+/// The default stack size of the standard library, which handler threads have.
 const STACK: usize = 2 << 20;
 
-/// What is innermost of a definition, and the same with a value of another type.
+/// The innermost value of a definition, valid or of a wrong type.
 const GOOD: &str = "{}";
 const BAD: &str = r#"{"maxLength":"s3cret"}"#;
 
-/// A definition with so many levels of braces and brackets.
+/// A definition with `levels` levels of braces and brackets.
 fn definition(levels: usize, innermost: &str) -> String {
     let nots = levels - 6;
     format!(
@@ -29,7 +29,7 @@ fn definition(levels: usize, innermost: &str) -> String {
     )
 }
 
-/// Everything that decodes an object for whoever calls it.
+/// Decodes the object with every API that decodes on the thread of the caller.
 fn decode_everywhere(
     levels: usize,
     innermost: &'static str,

@@ -1,4 +1,4 @@
-//! What a server serves, by the names that kubectl takes: real answers and broken ones.
+//! Discovery by the names that kubectl accepts, with recorded and with invalid responses.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::server::{Reply, Server, reply};
 
-/// The body of a recorded answer.
+/// The body of a recorded response.
 fn sample(name: &str) -> Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/data/wire")
@@ -46,12 +46,11 @@ pub(crate) fn path_of(request: &str) -> &str {
     request.split(' ').nth(1).unwrap()
 }
 
-/// A server that answers a path with what is given for it, and 404 otherwise.
 pub(crate) fn serving(answers: impl Fn(&str) -> Option<Vec<u8>> + Send + Sync + 'static) -> Server {
     Server::start(move |request| Reply::Write(answers(path_of(request)).unwrap_or_else(not_found)))
 }
 
-/// The server that the samples were recorded from.
+/// A server that replays the recorded responses.
 pub(crate) fn real() -> Server {
     serving(|path| {
         Some(ok(&match path {
@@ -70,7 +69,7 @@ fn discovery(server: &Server) -> Arc<Discovery> {
     client(server).discovery(&Stop::new()).unwrap()
 }
 
-/// `deployments.v1.apps`.
+/// Finds a resource in the form `deployments.v1.apps`.
 fn found(discovery: &Discovery, name: &str) -> Option<String> {
     discovery
         .find(name)
@@ -78,7 +77,7 @@ fn found(discovery: &Discovery, name: &str) -> Option<String> {
         .map(|found| found.resource.to_string())
 }
 
-/// The groups of a server in the aggregated form, with two resources in each version.
+/// Groups in the aggregated format, with two resources in each version.
 pub(crate) fn aggregated(groups: &[(&str, &[&str])]) -> Value {
     let resource = |name: &str, kind: &str| {
         json!({
@@ -98,7 +97,7 @@ pub(crate) fn aggregated(groups: &[(&str, &[&str])]) -> Value {
         "items": groups.collect::<Vec<_>>()})
 }
 
-/// Of `/apis` alone, as of a server that has no core group.
+/// A server that serves only `/apis`, as if it had no core group.
 fn only(apis: Value) -> Server {
     serving(move |path| (path == "/apis").then(|| ok(&apis)))
 }
@@ -124,12 +123,12 @@ fn names_are_found_as_kubectl_finds_them() {
         ("pods.v1.", Some("pods.v1")),
         ("Pod.v1.", Some("pods.v1")),
         ("pods.v1", Some("pods.v1")),
-        // The core group comes first, whatever else has the name.
+        // The core group comes first.
         ("events", Some("events.v1")),
         ("ev", Some("events.v1")),
         ("events.events.k8s.io", Some("events.v1.events.k8s.io")),
         ("ev.events.k8s.io", Some("events.v1.events.k8s.io")),
-        // The preferred version, or the one that is asked for.
+        // The preferred version, unless the name contains a version.
         ("hpa", Some("horizontalpodautoscalers.v2.autoscaling")),
         (
             "hpa.v1.autoscaling",
@@ -139,7 +138,7 @@ fn names_are_found_as_kubectl_finds_them() {
             "HorizontalPodAutoscaler.v1.autoscaling",
             Some("horizontalpodautoscalers.v1.autoscaling"),
         ),
-        // A group may be cut short.
+        // A group may be abbreviated.
         (
             "ingresses.networking",
             Some("ingresses.v1.networking.k8s.io"),
@@ -150,7 +149,7 @@ fn names_are_found_as_kubectl_finds_them() {
             Some("storageclasses.v1.storage.k8s.io"),
         ),
         ("endpoints", Some("endpoints.v1")),
-        // Short names in small letters only, and no version that isn't there.
+        // Short names are lowercase. Unknown versions are not found.
         ("PO", None),
         ("Deploy", None),
         ("deployments.v9.apps", None),
@@ -177,7 +176,7 @@ fn names_are_found_as_kubectl_finds_them() {
 
 #[test]
 fn a_kind_with_another_singular_name_is_found() {
-    // As `NetworkAttachmentDefinition` has one.
+    // Modeled on `NetworkAttachmentDefinition`.
     let mut apis = aggregated(&[("k8s.cni.cncf.io", &["v1"]), ("example.com", &["v2", "v1"])]);
     let odd = &mut apis["items"][0]["versions"][0]["resources"][0];
     odd["resource"] = "net-attach-defs".into();
@@ -201,7 +200,7 @@ fn a_kind_with_another_singular_name_is_found() {
         None,
         "a kind's group is a whole one"
     );
-    // Of two groups the first one, of two versions the preferred one.
+    // The first of two groups, and the preferred of two versions.
     assert_eq!(
         found(&discovery, "Gadget").as_deref(),
         Some("gadgets.v1.k8s.cni.cncf.io")
@@ -242,7 +241,7 @@ fn the_version_that_the_server_prefers_comes_first() {
         found(&discovery, "things").as_deref(),
         Some("things.v2.example.com")
     );
-    // What only another version has.
+    // A resource that only another version has.
     assert_eq!(
         found(&discovery, "olds").as_deref(),
         Some("olds.v1.example.com")
@@ -337,7 +336,7 @@ fn it_says_what_there_is_of_each() {
     );
 }
 
-/// What the aggregated form says, version by version.
+/// A version of an aggregated response, in the older format.
 fn one_by_one(aggregated: &Value, path: &str) -> Option<Value> {
     let (group, version) = path.strip_prefix("/apis/")?.split_once('/')?;
     let named = |value: &&Value| value["metadata"]["name"] == group;
@@ -414,7 +413,7 @@ fn a_group_that_is_stale_hides_no_other() {
         ("example.com", &["v2", "v1"]),
     ]);
     apis["items"][0]["versions"][0]["freshness"] = "Stale".into();
-    // The version that it would have preferred.
+    // The version that the group would prefer.
     apis["items"][1]["versions"][0]["freshness"] = "Stale".into();
     let discovery = discovery(&only(apis));
 
@@ -437,7 +436,7 @@ fn a_group_that_is_stale_hides_no_other() {
         Some("widgets.v1.example.com")
     );
 
-    // What may well be there is no name that is not there.
+    // A resource of an unavailable group may exist, so the error is retryable.
     for name in [
         "widgets.metrics.k8s.io",
         "Widget.v1beta1.metrics.k8s.io",
@@ -481,7 +480,7 @@ fn a_group_that_can_not_be_asked_hides_no_other() {
         }
         "/apis/a.example.com/v1" => Some(unavailable()),
         "/apis/b.example.com/v1" => Some(reply("200 OK", "", "<html>s3cret</html>")),
-        // As metrics are told that are none.
+        // A metrics API without metrics sends this.
         "/apis/c.example.com/v1" => {
             Some(ok(&json!({"kind": "APIResourceList", "resources": null})))
         }
@@ -693,7 +692,7 @@ fn what_makes_no_sense_hides_nothing_else() {
     }
 }
 
-/// Puts something else somewhere into it.
+/// Replaces a random part of `value`.
 fn disturb(value: &mut Value, next: &mut impl FnMut(usize) -> usize) {
     let inner = match value {
         Value::Array(items) if !items.is_empty() => {
@@ -813,7 +812,7 @@ fn what_is_no_list_of_groups_is_an_error() {
         "{error}"
     );
 
-    // Who may not ask is told so; and a server that has nothing at all has nothing.
+    // Missing permission is an error. A server without resources is not.
     let forbidden = reply("403 Forbidden", "", "no");
     let error = client(&serving(move |_| Some(forbidden.clone())))
         .discovery(&Stop::new())

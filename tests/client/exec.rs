@@ -1,4 +1,5 @@
-//! Requests while an exec plugin runs, and what it fails with. What it hands out is in `plugin`.
+//! Requests that wait for an exec plugin, and errors of plugins. For their credentials, see
+//! `plugin`.
 
 use std::fs;
 use std::process::Command;
@@ -12,14 +13,14 @@ use k8s_informer::{Client, Config, Error, Stop};
 use super::folder::Folder;
 use super::server::{SOON, Server};
 
-/// Generous for a loaded machine; usually it is far below a millisecond.
+/// Generous for a loaded machine. Usually far below a millisecond.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
 const TOKEN: &str =
     r#"echo '{"apiVersion":"client.authentication.k8s.io/v1","status":{"token":"s3cret"}}'"#;
 
-/// A script that runs in the folder. The shell is handed it as text: a file that was just written may be
-/// busy.
+/// A script that runs in the folder. The shell gets it as text, because a file that was just
+/// written may be busy.
 fn script(folder: &Folder, text: &str) -> ExecConfig {
     let text = format!("cd '{}'; {text}", folder.0.display());
     ExecConfig::new("sh")
@@ -27,7 +28,7 @@ fn script(folder: &Folder, text: &str) -> ExecConfig {
         .interactive_mode(InteractiveMode::Never)
 }
 
-/// A pipe of that name, and what is first written into it.
+/// Creates a named pipe. The returned function waits for the first data in it.
 fn written_to(folder: &Folder, name: &str) -> impl FnOnce() + use<> {
     let path = folder.0.join(name);
     assert!(
@@ -154,7 +155,7 @@ fn plugin_failure_is_reported_without_its_output() {
     );
 }
 
-/// What a run has left behind is gone soon.
+/// The resources of each run are released soon.
 #[cfg(target_os = "linux")]
 #[test]
 fn plugin_whose_child_holds_its_output_leaks_nothing() {
@@ -169,7 +170,7 @@ fn plugin_whose_child_holds_its_output_leaks_nothing() {
             "{error}"
         );
     }
-    // One that is stopped, too.
+    // The same for a stopped run.
     let (stop, runs) = (Stop::new(), || {
         fs::read_to_string(folder.0.join("pids")).unwrap_or_default()
     });
@@ -193,7 +194,7 @@ fn plugin_whose_child_holds_its_output_leaks_nothing() {
             .count()
             == 0
     });
-    // Other tests have some, which end.
+    // Other tests may have plugin threads, which also end.
     until("a thread is left", || {
         let tasks = fs::read_dir("/proc/self/task").unwrap();
         let mut names =

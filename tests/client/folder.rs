@@ -1,11 +1,10 @@
 use std::fs;
 use std::path::PathBuf;
 
-/// A folder that goes away with the test.
 pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
-    /// `name` is of one test only.
+    /// `name` must be unique among all tests.
     pub(crate) fn new(name: &str) -> Self {
         let path =
             std::env::temp_dir().join(format!("k8s-informer-client-{name}-{}", std::process::id()));

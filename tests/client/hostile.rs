@@ -1,4 +1,5 @@
-//! Answers that are none: each is an error of a class, soon, and says nothing of what came.
+//! Invalid responses. Each ends soon in an error of a known class that quotes nothing of the
+//! response.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -12,14 +13,13 @@ use k8s_informer::{Client, Config, Error, Stop};
 
 use super::server::{Reply, SOON, Server, read_request, reply};
 
-/// Far more than the buffers of client and sockets hold.
+/// Far more than the buffers of the client and the sockets hold.
 const WITHOUT_END: usize = 64 << 20;
 
 fn pods() -> GroupVersionResource {
     GroupVersionResource::new("", "v1", "pods")
 }
 
-/// Lists, and reads the body to its end.
 fn list(address: SocketAddr, response_timeout: Duration) -> Result<u64, Error> {
     let config = Config::new(format!("http://{address}")).response_timeout(response_timeout);
     let client = Client::new(config).unwrap();
@@ -29,8 +29,8 @@ fn list(address: SocketAddr, response_timeout: Duration) -> Result<u64, Error> {
     Ok(io::copy(&mut body.take(1 << 20), &mut io::sink())?)
 }
 
-/// Answers one request with `first`, and with `rest` again and again until the client has had enough. Tells
-/// how much that was.
+/// Answers one request with `first`, then with `rest` until the client closes. Sends the bytes
+/// written of `rest`.
 fn hostile(first: &str, rest: &str) -> (SocketAddr, Receiver<usize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -39,7 +39,7 @@ fn hostile(first: &str, rest: &str) -> (SocketAddr, Receiver<usize>) {
     thread::spawn(move || {
         let mut total = 0;
         let (mut stream, _) = listener.accept().unwrap();
-        // The client may break off at any moment.
+        // The client may close at any moment.
         let _ = (|| {
             read_request(&mut stream)?;
             stream.write_all(first.as_bytes())?;
@@ -115,7 +115,7 @@ fn a_length_that_is_none_is_no_answer() {
         );
         assert!(error.is_connection(), "{length}: {error:?}");
     }
-    // One that nobody has the room for is just not reached.
+    // A body with a length beyond all memory just ends early.
     for length in [u64::MAX, u64::MAX / 2] {
         let error = error_of(
             &format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{{}}"),

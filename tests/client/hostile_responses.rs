@@ -1,4 +1,4 @@
-//! Servers that answer something else than what was asked for.
+//! Servers that send another response than the requested one.
 
 use k8s_informer::client::api::{DeleteOptions, Patch};
 use k8s_informer::reflector::Shard;
@@ -15,7 +15,7 @@ fn counted(api_version: &str, kind: &str) -> Value {
     })
 }
 
-/// What reading an object comes to if this is the answer.
+/// Reads an object with several verbs. Returns the first result.
 fn read(body: &Value) -> Result<(), Error> {
     let body = body.to_string();
     let server = Server::start(move |_| Reply::Write(reply("200 OK", "", &body)));
@@ -103,14 +103,14 @@ fn an_object_of_another_kind_is_not_the_one_that_was_asked_for() {
             "{error}"
         );
     }
-    // One that does not say what it is is taken for it, as in a list.
+    // As in a list, an object may omit its `kind` and `apiVersion`.
     let mut silent = counted("", "");
     silent
         .as_object_mut()
         .unwrap()
         .retain(|field, _| field != "kind" && field != "apiVersion");
     read(&silent).unwrap();
-    // Field by field, as serde would take it, too.
+    // serde would also decode an array of field values.
     let error = read(&json!([{"name": "a", "namespace": "n"}, 1]))
         .unwrap_err()
         .to_string();

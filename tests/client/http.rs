@@ -19,7 +19,8 @@ fn get(server: &Server) -> Result<Response, Error> {
     )
 }
 
-/// What comes of an answer, and that its message says what was asked, and never the query.
+/// Returns the error of this response. Asserts that its message contains the request, but not the
+/// query.
 fn failure(bytes: Vec<u8>) -> Error {
     let server = Server::start(move |_| Reply::WriteAndClose(bytes.clone()));
     let error = get(&server).unwrap_err();
@@ -168,7 +169,7 @@ fn what_the_server_answers_is_the_error() {
     );
     assert_eq!(error.status().unwrap().code, 302);
 
-    // A failure whose body breaks off is that failure all the same.
+    // An error response with a truncated body keeps its status.
     let error = failure(b"HTTP/1.1 503 No\r\nContent-Length: 100\r\n\r\nbusy".to_vec());
     assert_eq!(error.status().unwrap().code, 503);
 }
@@ -251,7 +252,7 @@ fn a_body_that_is_read_to_its_end_gives_its_connection_back() {
         assert_eq!(text, "{}");
     }
     assert_eq!(server.accepted(), 1);
-    // Failures too, as they have been read.
+    // Error responses are read to the end, so their connections are reused.
     let server = Server::start(|_| Reply::Write(reply("404 No", "", "no")));
     let client = self::client(&server);
     for _ in 0..3 {
@@ -274,7 +275,7 @@ fn a_body_that_is_dropped_closes_its_connection() {
 
 #[test]
 fn get_on_closed_pooled_connection_is_retried() {
-    // Answers one request a connection, and closes when the second comes: the client can't know before.
+    // Closes the connection at the second request. The client cannot notice this before it sends.
     fn server() -> Server {
         let count = std::sync::atomic::AtomicUsize::new(0);
         Server::start(
@@ -377,7 +378,7 @@ fn silence_is_a_timeout() {
             .unwrap()
             .is_timeout()
     );
-    // And a limit that is none.
+    // `Duration::MAX` and `None` set no limit.
     let server = Server::answering("{}");
     let client = Client::new(
         Config::new(server.url())
@@ -435,7 +436,7 @@ fn lists_and_watches_have_their_paths_and_say_what_they_are() {
 
 #[test]
 fn several_addresses_are_tried_in_turn() {
-    // localhost is ::1 as well on most machines, where nobody listens.
+    // On most machines, `localhost` is also `::1`, where nothing listens.
     let server = Server::answering("{}");
     let url = format!("http://localhost:{}", server.address.port());
     Client::new(Config::new(url))
@@ -464,7 +465,7 @@ fn what_http_allows_is_understood() {
         ("HTTP/1.1 200 \r\ncontent-LENGTH:2", "{}"),
         ("HTTP/1.1 200 OK\r\nX-Empty:\r\nContent-Length: 2", "{}"),
         ("HTTP/1.1 299 Fine\r\nContent-Length: 2", "{}"),
-        // Until the connection ends.
+        // The body ends with the connection.
         ("HTTP/1.1 200 OK\r\nConnection: close", "{}"),
         ("HTTP/1.0 200 OK", "{}"),
         (
@@ -505,10 +506,10 @@ fn an_answer_without_a_body_is_empty() {
             "{head}: {error}"
         );
     }
-    // Nothing that is asked for can be not modified.
+    // The client sends no conditional requests, so 304 is an error.
     let error = odd("HTTP/1.1 304 Not Modified\r\nETag: \"a\"", "").unwrap_err();
     assert_eq!(error.status().unwrap().code, 304);
-    // A status that says that there is no body, and one all the same: it is not the next answer.
+    // A 204 has no body. The bytes after its head are not the next response.
     let server = Server::start(|_| {
         Reply::Write(
             b"HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nsmuggled"

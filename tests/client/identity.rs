@@ -1,11 +1,11 @@
-//! Who asks: what goes into the head of a request.
+//! Headers that identify the client.
 
 use k8s_informer::client::{Impersonation, Request};
 use k8s_informer::{Client, Config, Stop};
 
 use super::server::Server;
 
-/// The lines of the head that a request with this configuration has, in order.
+/// The lines of the request head with this configuration, in order.
 fn head(config: impl FnOnce(Config) -> Config) -> Vec<String> {
     let server = Server::answering("{}");
     let config = config(Config::new(server.url()));
@@ -23,7 +23,7 @@ fn head(config: impl FnOnce(Config) -> Config) -> Vec<String> {
 
 #[test]
 fn basic_authentication() {
-    // By `printf 'jane:s3cret: ü' | base64`.
+    // From `printf 'jane:s3cret: ü' | base64`.
     let head = head(|config| config.basic_auth("jane", "s3cret: ü"));
     assert!(
         head.contains(&"authorization: Basic amFuZTpzM2NyZXQ6IMO8".to_owned()),

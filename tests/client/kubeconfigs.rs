@@ -1,5 +1,5 @@
-//! kubeconfigs as the tools of the world write them, and as nobody should. Those in tests/data/kubeconfigs
-//! have certificates that are made up, and `s3cret` in every place that holds a secret.
+//! Kubeconfigs of common tools, and invalid ones. The files in tests/data/kubeconfigs contain
+//! made-up certificates, and `s3cret` in place of every secret.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,8 @@ fn shape(name: &str) -> PathBuf {
         .join(format!("{name}.yaml"))
 }
 
-/// What it is, as far as it shows itself; a client can be made of it, and no secret is to be seen.
+/// Returns the debug output of the configuration and its client. Asserts that it contains no
+/// secret.
 fn shown(config: Config) -> String {
     let shown = format!("{config:?}");
     let client = Client::new(config).unwrap_or_else(|error| panic!("{error}: {shown}"));
@@ -241,7 +242,7 @@ fn files_are_where_each_kubeconfig_says() {
         base64("kind", "client-key"),
     );
 
-    // minikube names files, absolute or relative to the kubeconfig.
+    // minikube names files by absolute paths, or relative to the kubeconfig.
     let home = folder.0.display().to_string();
     let text = fs::read_to_string(shape("minikube")).unwrap();
     let path = write(".kube/config", &text.replace("/home/jane", &home));
@@ -261,7 +262,7 @@ fn files_are_where_each_kubeconfig_says() {
         "{minikube}"
     );
 
-    // A token in a file, as a pod has it.
+    // A token in a file, as in a pod.
     let path = write(
         "pod",
         &fs::read_to_string(shape("service-account")).unwrap(),
@@ -280,7 +281,7 @@ fn files_are_where_each_kubeconfig_says() {
         "{pod}"
     );
 
-    // Two files, each in its folder; the first one has the say.
+    // Two files in different folders. The first file takes precedence.
     let first = write(
         "mine/config",
         &fs::read_to_string(shape("merged-1")).unwrap(),
@@ -509,7 +510,7 @@ fn what_would_take_all_memory_is_refused() {
         error.ends_with("/config: is larger than 8 MiB, too large for a kubeconfig"),
         "{error}"
     );
-    // One that never ends is not read to its end.
+    // An endless file is not read to its end.
     #[cfg(unix)]
     assert!(
         Config::from_kubeconfig("/dev/zero", None)
@@ -554,7 +555,7 @@ fn a_thousand_clusters_are_read() {
     assert!(shown(config).contains("https://127.0.0.1:41283 "));
 }
 
-/// splitmix64.
+/// SplitMix64.
 struct Random(u64);
 
 impl Random {
@@ -605,7 +606,7 @@ fn a_broken_kubeconfig_never_shows_its_secrets() {
                 {
                     Ok(config) => {
                         good += 1;
-                        // Names of users and the server's URL are no secrets, wherever they come from.
+                        // User names and the server URL are not secrets, so they may be shown.
                         let shown = format!("{config:?}");
                         assert!(!shown.contains("s3cret"), "{shown}");
                     }

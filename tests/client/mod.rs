@@ -1,4 +1,4 @@
-//! The client against servers of the tests' own and, with `USE_EXISTING_CLUSTER=true`, against a real API
+//! The client against test servers and, with `USE_EXISTING_CLUSTER=true`, against a real API
 //! server.
 
 mod api;

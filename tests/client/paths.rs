@@ -1,4 +1,4 @@
-//! Every segment of a request's path is checked before anything is sent.
+//! Every path segment is checked before a request is sent.
 
 use k8s_informer::client::Request;
 use k8s_informer::informer::{InformerScope, Source};
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::server::{SOON, Server};
 
-/// What apimachinery's `IsValidPathSegmentName` refuses, and nothing at all.
+/// The segments that apimachinery's `IsValidPathSegmentName` rejects, and the empty segment.
 const BAD: [&str; 7] = ["", ".", "..", "a/b", "../kube-system", "a%2fb", "%2e%2e"];
 
 fn client(server: &Server) -> Client {
@@ -20,7 +20,7 @@ fn pods() -> GroupVersionResource {
     GroupVersionResource::new("", "v1", "pods")
 }
 
-/// Resources with one bad part, and what the part is.
+/// Resources with one invalid part, the name of the part, and its value.
 fn bad_resources() -> Vec<(GroupVersionResource, &'static str, &'static str)> {
     let bad = |segment| {
         [
@@ -149,7 +149,7 @@ fn names_with_colons_are_sent_as_in_go() {
     let roles = GroupVersionResource::new("rbac.authorization.k8s.io", "v1", "clusterroles");
     let roles = client(&server).dynamic_api(&roles, None);
     roles.get("system:node@a b", &Stop::new()).unwrap();
-    // What Go's `url.URL.EscapedPath` makes of "system:node@a b".
+    // The result of Go's `url.URL.EscapedPath` for "system:node@a b".
     let path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:node@a%20b";
     assert!(server.request().starts_with(&format!("GET {path} ")));
     assert_eq!(roles.path("system:node@a b", "").unwrap(), path);

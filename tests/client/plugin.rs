@@ -1,4 +1,4 @@
-//! Requests with what an exec plugin hands out.
+//! Requests with the credentials of an exec plugin.
 
 use std::fs;
 use std::sync::{Arc, Barrier, Mutex};
@@ -25,7 +25,6 @@ fn get(client: &Client) -> Result<Vec<u8>, Error> {
 #[test]
 fn a_token_is_used_until_it_expires_or_the_server_refuses_it() {
     let plugin = Plugin::new("plugin-token");
-    // Accepts the token of the path that is asked for last.
     let server = Server::start(|request| match request.contains("Bearer good") {
         true => Reply::Write(reply("200 OK", "", "{}")),
         false => Reply::Write(reply("401 Unauthorized", "", "{}")),
@@ -53,7 +52,7 @@ fn a_token_is_used_until_it_expires_or_the_server_refuses_it() {
         "one that can't be sent, and two that have expired when they come"
     );
 
-    // Once more for a 401, and the answer of the server if that gives the same.
+    // A 401 causes one more run. If the new credential is the same, the 401 is returned.
     plugin.hand_out(&json!({"token": "bad", "expirationTimestamp": FUTURE}));
     let client = Client::new(Config::new(server.url()).exec(plugin.config())).unwrap();
     assert!(get(&client).unwrap_err().is_unauthorized());
@@ -62,7 +61,7 @@ fn a_token_is_used_until_it_expires_or_the_server_refuses_it() {
     get(&client).unwrap();
     get(&client).unwrap();
     assert_eq!(plugin.runs(), 7);
-    // If it fails then, that is what is told.
+    // If this run fails, its error is returned.
     let handed_out = plugin.credential_file();
     let server = Server::start(move |_| {
         let _ = fs::remove_file(&handed_out);
@@ -107,7 +106,7 @@ fn a_certificate_makes_connections_of_its_own() {
     get(&client).unwrap();
     assert_eq!((plugin.runs(), server.accepted()), (4, 2));
 
-    // One that is none is not kept.
+    // An invalid certificate is not kept.
     let client = Client::new(
         Config::new(server.https())
             .ca_pem(authority.pem.clone())
@@ -137,7 +136,7 @@ fn a_certificate_makes_connections_of_its_own() {
 fn those_who_are_refused_at_the_same_time_wait_for_one_run() {
     let plugin = Plugin::new("plugin-refused");
     plugin.hand_out(&json!({"token": "bad", "expirationTimestamp": FUTURE}));
-    // All of them are there before the first one is refused.
+    // All requests arrive before the first one is rejected.
     let all = Barrier::new(8);
     let server = Server::start(move |request| match request.contains("Bearer bad") {
         false => Reply::Write(reply("200 OK", "", "{}")),
@@ -190,7 +189,7 @@ fn temporarily_unreadable_ca_is_not_blamed_on_plugin() {
     get(&client).unwrap();
     assert_eq!((plugin.runs(), server.accepted()), (1, 1));
 
-    // A new certificate is shown meanwhile.
+    // The plugin rotates its certificate while the CA file is missing.
     let client = Client::new(
         Config::new(server.https())
             .ca_file(folder.write("ca.crt", &authority.pem))
@@ -250,7 +249,7 @@ fn runs_and_certificates_of_a_plugin_are_told_to_metrics() {
             .exec(plugin)
     };
     let client = Client::new(config(plugin.config())).unwrap();
-    get(&client).unwrap_err(); // There is nothing to hand out.
+    get(&client).unwrap_err(); // The plugin has no credential yet.
     for expires in [PAST, PAST, FUTURE] {
         let (chain, key) = authority.client(&PKCS_ECDSA_P256_SHA256);
         let status = json!({"clientCertificateData": chain, "clientKeyData": key, "expirationTimestamp": expires});

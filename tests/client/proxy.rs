@@ -1,4 +1,4 @@
-//! Ways to the server: through proxies of each kind, and over IPv6.
+//! Connections through each kind of proxy, and over IPv6.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -28,7 +28,7 @@ fn ok(_: &str) -> Reply {
     Reply::Write(reply("200 OK", "", "{}"))
 }
 
-/// A proxy of each kind, and the configuration for a server with this certificate authority.
+/// One proxy of each kind.
 fn all_kinds(authority: &Authority) -> [Kind; 4] {
     [
         Kind::Connect,
@@ -38,7 +38,6 @@ fn all_kinds(authority: &Authority) -> [Kind; 4] {
     ]
 }
 
-/// The proxy's URL with user and password.
 fn with_user(proxy: &Tunnels, user: &str) -> String {
     proxy.url().replace("://", &format!("://{user}@"))
 }
@@ -116,7 +115,7 @@ fn names_are_resolved_by_the_proxy() {
             assert_eq!(proxy.opened(), ["kube.invalid:6443"]);
         }
     }
-    // The port of the scheme, if there is none.
+    // The default is the port of the scheme.
     let proxy = Tunnels::new(Kind::Connect).to(server.address);
     get(Config::new("http://kube.invalid").proxy_url(proxy.url())).unwrap();
     assert_eq!(proxy.opened(), ["kube.invalid:80"]);
@@ -138,7 +137,7 @@ fn tls_proxy_is_verified_by_name_gets_no_client_certificate() {
     };
     assert_eq!(through(authority.server("127.0.0.1")).0.unwrap(), b"{}");
     for tls in [
-        // The name of the server is not one for its proxy.
+        // The name of the server is not valid for its proxy.
         authority.server("kube.example"),
         stranger.server("127.0.0.1"),
         authority.server_for("127.0.0.1", &authority),
@@ -151,13 +150,13 @@ fn tls_proxy_is_verified_by_name_gets_no_client_certificate() {
             "{error}"
         );
     }
-    // One that does not speak TLS.
+    // A proxy that does not speak TLS.
     let proxy = Tunnels::new(Kind::Connect);
     let config = config
         .proxy_url(format!("https://{}", proxy.address))
         .connect_timeout(Duration::from_secs(1));
     assert!(get(config).unwrap_err().is_retryable());
-    // What is true of the server's certificate is true of the proxy's.
+    // `insecure_skip_tls_verify` also applies to the proxy.
     let (proxy, plain) = (
         Tunnels::new(Kind::ConnectOverTls(stranger.server("other"))),
         Server::answering("{}"),
@@ -168,7 +167,7 @@ fn tls_proxy_is_verified_by_name_gets_no_client_certificate() {
     .unwrap();
 }
 
-/// A port that is taken, and that nobody listens on.
+/// A port that is taken, but without a listener.
 fn deaf() -> (socket2::Socket, SocketAddr) {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket
@@ -178,7 +177,7 @@ fn deaf() -> (socket2::Socket, SocketAddr) {
     (socket, address)
 }
 
-/// What comes of a proxy that answers so, whatever it is asked.
+/// The error of a request through a proxy that sends these bytes, whatever it reads.
 fn answered(scheme: &str, answers: &[&[u8]], limit: Duration) -> Error {
     let answers: Vec<_> = answers.iter().map(|reply| reply.to_vec()).collect();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -323,7 +322,6 @@ fn proxy_error_has_address_without_password() {
         let error = answered(scheme, answers, SHORT);
         assert!(error.is_timeout() && !error.is_tls(), "{error:?}");
     }
-    // Nobody is there.
     let (_deaf, address) = deaf();
     let error =
         get(Config::new("http://kube.invalid").proxy_url(format!("http://{address}"))).unwrap_err();
@@ -380,7 +378,7 @@ fn a_url_that_can_not_be_used_is_refused_and_never_shown() {
     }
 }
 
-/// Set in the process that is told by its environment.
+/// Set in the child process, which gets its proxy from the environment.
 const CHILD: &str = "TEST_PROXY_CHILD";
 
 #[test]
@@ -389,11 +387,11 @@ fn proxy_from_environment_yields_to_configuration() {
         let config = Config::new("http://kube.invalid:6443");
         get(config.clone()).unwrap();
         get(config.proxy_url(explicit.into_string().unwrap())).unwrap();
-        // Never for loopback; nor for an exception, which is an address of this machine, too.
+        // No proxy for loopback, nor for the address in `NO_PROXY`, which is also on this machine.
         let server = std::env::var("TEST_PROXY_SERVER").unwrap();
         get(Config::new(&server)).unwrap();
         get(Config::new(server.replace("127.0.0.1", "0.0.0.0"))).unwrap();
-        // The same by another port is no exception, but by its configuration.
+        // The port in `NO_PROXY` differs, so only `no_proxy` avoids the proxy.
         let other = std::env::var("TEST_PROXY_OTHER")
             .unwrap()
             .replace("127.0.0.1", "0.0.0.0");
@@ -444,7 +442,7 @@ fn a_stop_ends_every_phase_of_a_way_through_a_proxy() {
             || full.wait_for_connect(),
         );
     }
-    // It takes what it is asked, and says nothing: CONNECT, the hello of SOCKS, that of TLS with the proxy.
+    // The proxy reads and stays silent: after CONNECT, the SOCKS hello and the TLS hello.
     for scheme in ["http", "socks5", "https"] {
         let mute = Server::mute();
         stopped_in(
@@ -457,7 +455,7 @@ fn a_stop_ends_every_phase_of_a_way_through_a_proxy() {
     }
     let authority = Authority::new();
     for kind in all_kinds(&authority) {
-        // In the tunnel: TLS with the server, its head, a watch.
+        // In the tunnel: the TLS handshake, the response head, a watch.
         let mute = Server::mute();
         let proxy = Tunnels::new(kind).to(mute.address);
         let url = with_user(&proxy, "me:s3cret");
@@ -483,7 +481,7 @@ fn a_pooled_tunnel_that_the_server_gave_up_costs_a_get_nothing() {
         let proxy = Tunnels::new(kind);
         let count = AtomicUsize::new(0);
         let server = Server::start(move |_| match count.fetch_add(1, Ordering::SeqCst) {
-            // The client can't know before.
+            // The client cannot notice this before it sends.
             1 => Reply::WriteAndClose(Vec::new()),
             _ => ok(""),
         });
@@ -494,7 +492,7 @@ fn a_pooled_tunnel_that_the_server_gave_up_costs_a_get_nothing() {
             request(Request::get("/")).unwrap();
         }
         assert_eq!((server.accepted(), proxy.opened().len()), (2, 2));
-        // A proxy that closes is noticed before, or costs a get nothing, too.
+        // If the proxy closes, the client notices it before it sends, or retries the GET.
         proxy.cut();
         request(Request::get("/")).unwrap();
         assert_eq!((server.accepted(), proxy.opened().len()), (3, 3));
@@ -516,7 +514,7 @@ fn what_is_wrong_behind_the_proxy_says_that_there_is_one() {
         proxy.url()
     );
     assert!(error.to_string().contains(&expected), "{error}");
-    // A proxy that does not get there closes, and a server that says nothing is waited for in vain.
+    // A proxy without a way to the server closes the tunnel. A silent server causes a timeout.
     let server = Server::start(ok);
     let config = Config::new(server.https())
         .insecure_skip_tls_verify(true)
@@ -540,7 +538,7 @@ fn what_is_wrong_behind_the_proxy_says_that_there_is_one() {
     );
 }
 
-/// Where there is no IPv6, nothing is tested.
+/// Returns `None` without IPv6, and the test is skipped.
 fn ipv6() -> Option<TcpListener> {
     let listener = TcpListener::bind("[::1]:0");
     if let Err(error) = &listener {
@@ -572,20 +570,20 @@ fn servers_and_proxies_have_ipv6_addresses_too() {
     }
 }
 
-/// Which interface a link-local address is on stands behind a %, itself escaped, as in Go.
+/// In a URL, the zone of a link-local address follows a `%`, which is escaped as in Go.
 #[test]
 fn a_zone_is_for_the_connection_and_not_for_the_certificate() {
     let authority = Authority::new();
     for tls in [false, true] {
         let Some(listener) = ipv6() else { return };
         let server = Server::on(listener, tls.then(|| authority.server("::1")), ok);
-        // Any address may have one by its number.
+        // Any IPv6 address may have a zone, here as a number.
         let url = if tls { server.https() } else { server.url() }.replace("[::1]", "[::1%251]");
         get(Config::new(url).ca_pem(authority.pem.clone())).unwrap();
     }
 }
 
-/// A name with several addresses, one of which nobody listens on.
+/// `localhost` has several addresses, and nothing listens on one of them.
 #[test]
 fn a_name_is_reached_by_any_of_its_addresses() {
     let Some(listener) = ipv6() else { return };

@@ -1,4 +1,4 @@
-//! Who asks a server what it serves, and when; and what a factory makes of it.
+//! When a client discovers resources again, and how a factory uses the result.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ use serde_json::json;
 use super::discovery::{aggregated, client, not_found, ok, path_of, real, serving, unavailable};
 use super::server::{Reply, SOON, Seen, Server, reply};
 
-/// A server that counts, and how often it was asked.
+/// A server, and the number of its requests.
 fn counting(has_widgets: Arc<AtomicBool>) -> (Server, Arc<AtomicUsize>) {
     let count = Arc::new(AtomicUsize::new(0));
     let counted = count.clone();
@@ -31,7 +31,7 @@ fn counting(has_widgets: Arc<AtomicBool>) -> (Server, Arc<AtomicUsize>) {
     (server, count)
 }
 
-/// How many requests it takes to ask.
+/// The number of requests of one discovery.
 const ONCE: usize = 2;
 
 #[test]
@@ -57,21 +57,20 @@ fn missing_name_triggers_rediscovery_at_limited_rate() {
     let (client, stop) = (client(&server), Stop::new());
     let asked = || count.load(Ordering::SeqCst) / ONCE;
 
-    // What was asked for just now is not asked for again.
+    // A name that is missing in a fresh discovery does not cause another one.
     let error = client.discover("widgets", &stop).unwrap_err();
     assert!(
         error.is_no_match() && error.to_string().starts_with("discover: "),
         "{error}"
     );
     assert_eq!(asked(), 1);
-    // It has come meanwhile.
     has_widgets.store(true, Ordering::SeqCst);
     assert_eq!(
         client.discover("widgets", &stop).unwrap().kind.kind,
         "Widget"
     );
     assert_eq!(asked(), 2);
-    // What is there is not asked for, and what is not there only once in a while.
+    // A known name causes no discovery. An unknown name causes one only once in a while.
     for _ in 0..10 {
         client.discover("gadgets", &stop).unwrap();
         assert!(
@@ -83,7 +82,7 @@ fn missing_name_triggers_rediscovery_at_limited_rate() {
         );
     }
     assert_eq!(asked(), 2);
-    // Unless somebody wants to know.
+    // `rediscover` always sends requests.
     has_widgets.store(false, Ordering::SeqCst);
     assert!(client.rediscover(&stop).unwrap().resources().is_empty());
     assert!(
@@ -111,7 +110,7 @@ fn a_kind_is_looked_for_as_a_name_is() {
     has_widgets.store(true, Ordering::SeqCst);
     assert_eq!(find(&widget).unwrap().resource.resource, "widgets");
     assert_eq!(count.load(Ordering::SeqCst), 2 * ONCE);
-    // Just this kind, of this group, in this version.
+    // Only the exact group, version and kind match.
     for other in [
         kind("example.com/v1", "widget"),
         kind("example.com/v2", "Widget"),
@@ -232,7 +231,7 @@ fn a_stop_ends_only_its_own_wait() {
     second.stop();
     assert!(waiting.join().unwrap().unwrap_err().is_stopped());
     assert!(!asking.is_finished() && !going_on.is_finished());
-    // Who waits for one that is stopped asks himself.
+    // If the discovery that a call waits for is stopped, the call runs its own.
     hangs.store(false, Ordering::SeqCst);
     first.stop();
     assert!(asking.join().unwrap().unwrap_err().is_stopped());

@@ -1,4 +1,4 @@
-//! Credentials and authorities in files change while a client is used.
+//! Credential files and CA files that change while a client is in use.
 
 use std::fs;
 use std::io::Read;
@@ -21,7 +21,6 @@ fn get(client: &Client) -> Result<Vec<u8>, Error> {
         .bytes()
 }
 
-/// Answers a watch with its first chunk, and all else with an empty object.
 fn script(request: &str) -> Reply {
     match request.starts_with("GET /watch") {
         true => Reply::WriteAndHang(first_chunk("event")),
@@ -45,7 +44,7 @@ fn an_authority_that_changes_counts_from_the_next_connection_on() {
     let mut event = [0; 5];
     watch.read_exact(&mut event).unwrap();
 
-    // Both authorities are trusted for a while, as it is done.
+    // Both authorities are trusted for a while, as is usual.
     fs::write(&file, format!("{}{}", old.pem, new.pem)).unwrap();
     get(&client).unwrap();
     server.set_tls(new.server("127.0.0.1"));
@@ -53,7 +52,8 @@ fn an_authority_that_changes_counts_from_the_next_connection_on() {
     fs::write(&file, &new.pem).unwrap();
     get(&client).unwrap();
     get(&client).unwrap();
-    // One each for the old one (which the watch has taken over), both, and the new one.
+    // One connection each for the old authority (taken over by the watch), for both, and for the
+    // new one.
     assert_eq!(
         server.accepted(),
         3,
@@ -66,7 +66,7 @@ fn an_authority_that_changes_counts_from_the_next_connection_on() {
         get(&client).unwrap_err().is_tls(),
         "the old one is not trusted any more"
     );
-    // The watch went on all the time, and ends with its stop.
+    // The watch is still open, and ends with its stop.
     stop.stop();
     let error = Error::from(watch.read(&mut event).unwrap_err());
     assert!(error.is_stopped(), "{error}");
@@ -97,7 +97,7 @@ fn rotated_client_certificate_is_used_by_next_request() {
 
     let (chain, key) = new.client(&PKCS_ECDSA_P256_SHA256);
     server.set_tls(authority.server_for("127.0.0.1", &new));
-    // While only one of the two is there, what was there before is used: on its open connection.
+    // While the two files do not fit, the old pair is used on its open connection.
     fs::write(&files.0, &chain).unwrap();
     get(&client).unwrap();
     fs::remove_file(&files.1).unwrap();
@@ -112,7 +112,7 @@ fn rotated_client_certificate_is_used_by_next_request() {
     );
 }
 
-/// As kubelets do it for what is mounted: certificate, key and token are links into `..data`, itself a link
+/// Like volumes of a kubelet: certificate, key and token are links into `..data`, which is a link
 /// that is replaced in one step.
 #[cfg(unix)]
 #[test]
@@ -174,7 +174,7 @@ fn after_a_401_a_token_that_has_changed_is_tried_once() {
         Reply::Write(reply("401 Unauthorized", "", "{}"))
     });
     let client = Client::new(Config::new(server.url()).token_file(&file)).unwrap();
-    // Also what writes: who is not known has done nothing.
+    // A POST is also sent again: a request with an unknown token had no effect.
     let request = Request::post("/things").body("the body");
     client
         .request(&request, &Stop::new())
@@ -191,7 +191,8 @@ fn after_a_401_a_token_that_has_changed_is_tried_once() {
     assert_eq!(server.accepted(), 1);
 }
 
-/// As client-go's plugins see it: who refuses somebody need not know the API's words for it.
+/// As in client-go's plugins, only the status code counts. The component that rejects a token may
+/// not use the reasons of the API.
 #[test]
 fn a_401_is_one_whatever_its_reason() {
     for reason in ["Unknown", "Expired"] {
@@ -223,7 +224,7 @@ fn after_a_401_a_certificate_that_has_changed_is_tried_once() {
         folder.write("tls.key", &key),
     );
     let (chain, key) = new.client(&PKCS_ECDSA_P256_SHA256);
-    // The server does not tell one from the other, but once: then they change.
+    // The server accepts both certificates. It rotates the files at the first request.
     let (rotated, times) = (files.clone(), AtomicUsize::new(0));
     let server = Server::with_tls(Some(authority.server("127.0.0.1")), move |_| {
         if times.fetch_add(1, Ordering::SeqCst) > 0 {
@@ -258,7 +259,7 @@ fn a_401_is_an_error_when_there_is_nothing_else_to_try() {
     }
     assert_eq!(count.load(Ordering::SeqCst), 2);
 
-    // Another token each time is tried no more than once a request.
+    // A token that changes each time is tried once per request.
     let file = folder.write("token", "0");
     let (rotated, counter) = (file.clone(), count.clone());
     let server = Server::start(move |_| {
@@ -271,7 +272,7 @@ fn a_401_is_an_error_when_there_is_nothing_else_to_try() {
     assert_eq!(count.load(Ordering::SeqCst), 4);
 }
 
-/// A pipe would be waited for, where no stop could end it; what never ends would take all memory.
+/// A read of a pipe would block, and no stop could end it. An endless file would fill the memory.
 #[cfg(unix)]
 #[test]
 fn what_is_no_file_or_too_large_is_not_read() {

@@ -1,4 +1,4 @@
-//! An exec plugin for tests; those from end to end use it, too.
+//! An exec plugin for tests, also used by the end-to-end tests.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,17 +6,16 @@ use std::path::PathBuf;
 use k8s_informer::client::ExecConfig;
 use serde_json::{Value, json};
 
-/// A plugin that hands out what stands in a file, and counts how often it is asked.
+/// A plugin that prints the credential in a file and counts its runs.
 pub(crate) struct Plugin {
     folder: PathBuf,
 }
 
-/// Times at which a credential can expire.
 pub(crate) const PAST: &str = "2001-01-01T00:00:00Z";
 pub(crate) const FUTURE: &str = "2901-01-01T00:00:00Z";
 
 impl Plugin {
-    /// `name` is of one test only.
+    /// `name` must be unique among all tests.
     pub(crate) fn new(name: &str) -> Self {
         let folder =
             std::env::temp_dir().join(format!("k8s-informer-{name}-{}", std::process::id()));
@@ -31,11 +30,10 @@ impl Plugin {
     }
 
     pub(crate) fn config(&self) -> ExecConfig {
-        // A file that was just written may be busy, and can't be run then.
+        // A file that was just written may be busy and cannot be executed then.
         ExecConfig::new("sh").args([self.folder.join("plugin").to_string_lossy()])
     }
 
-    /// The file of what it hands out.
     pub(crate) fn credential_file(&self) -> PathBuf {
         self.folder.join("answer")
     }
@@ -44,7 +42,7 @@ impl Plugin {
         let credential = json!({
             "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status,
         });
-        // In one step, as it may just be read.
+        // Replaces the file in one step, because the plugin may be reading it.
         let new = self.folder.join("new");
         fs::write(&new, credential.to_string()).unwrap();
         fs::rename(new, self.credential_file()).unwrap();

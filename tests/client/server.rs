@@ -1,4 +1,4 @@
-//! A server that says what the test wants, over TCP or TLS, and tells what it saw.
+//! A scripted server over TCP or TLS that reports what it sees.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,24 +10,21 @@ use std::time::Duration;
 
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-/// Far more than anything here takes, and an end if it hangs.
+/// The time limit for a test that hangs. Every other wait is far shorter.
 pub(crate) const SOON: Duration = Duration::from_secs(5);
 
-/// What a server does with a request.
 pub(crate) enum Reply {
-    /// Writes it, and waits for the next request.
     Write(Vec<u8>),
-    /// Writes it and closes.
     WriteAndClose(Vec<u8>),
-    /// Writes it, says nothing more, and waits until the client closes.
+    /// Writes the bytes, then stays silent until the client closes.
     WriteAndHang(Vec<u8>),
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
-    /// A request came; its head and body.
+    /// The head and body of a request.
     Request(String),
-    /// The client closed, or broke off.
+    /// The connection ended.
     Closed,
 }
 
@@ -62,7 +59,7 @@ impl Server {
         let counter = accepted.clone();
         let tls = Arc::new(Mutex::new(tls));
         let for_new = tls.clone();
-        // Ends with the test's process.
+        // The thread ends with the process.
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 counter.fetch_add(1, Ordering::SeqCst);
@@ -89,12 +86,11 @@ impl Server {
         }
     }
 
-    /// One that answers all requests with 200 and this body.
     pub(crate) fn answering(body: &'static str) -> Self {
         Self::start(move |_| Reply::Write(reply("200 OK", "", body)))
     }
 
-    /// One that accepts, reads what comes, and never says a word.
+    /// Accepts connections and reads, but never responds.
     pub(crate) fn mute() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -122,7 +118,7 @@ impl Server {
         format!("https://{}", self.address)
     }
 
-    /// For connections that are made from now on.
+    /// Applies to new connections.
     pub(crate) fn set_tls(&self, tls: Arc<ServerConfig>) {
         *self.tls.lock().unwrap() = Some(tls);
     }
@@ -131,7 +127,7 @@ impl Server {
         self.accepted.load(Ordering::SeqCst)
     }
 
-    /// Waits for the next thing it sees.
+    /// Waits for the next event.
     pub(crate) fn next(&self) -> Seen {
         match self.seen.lock().unwrap().recv_timeout(SOON) {
             Ok(seen) => seen,
@@ -148,7 +144,7 @@ impl Server {
     }
 }
 
-/// An answer with a length.
+/// A response with a Content-Length.
 pub(crate) fn reply(status: &str, headers: &str, body: &str) -> Vec<u8> {
     format!(
         "HTTP/1.1 {status}\r\nContent-Length: {}\r\n{headers}\r\n{body}",
@@ -157,7 +153,7 @@ pub(crate) fn reply(status: &str, headers: &str, body: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// The head and the first chunk of an answer that is not at its end.
+/// The head and the first chunk of an unfinished response.
 pub(crate) fn first_chunk(text: &str) -> Vec<u8> {
     format!(
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{text}\r\n",
@@ -232,7 +228,7 @@ pub(crate) fn read_request(stream: &mut impl Read) -> io::Result<String> {
     }
 }
 
-/// A listener whose queue is full, so that another connect blocks.
+/// A listener with a full backlog, so that another connect blocks.
 pub(crate) struct FullBacklog {
     pub(crate) address: SocketAddr,
     _listener: socket2::Socket,
@@ -260,10 +256,10 @@ impl FullBacklog {
         }
     }
 
-    /// Waits until somebody is connecting.
+    /// Waits until a client is connecting.
     #[cfg(target_os = "linux")]
     pub(crate) fn wait_for_connect(&self) {
-        // As it stands in /proc: remote address and port in hex, state 02 is SYN_SENT.
+        // The format of /proc: remote address and port in hex. State 02 is SYN_SENT.
         let wanted = format!("0100007F:{:04X} 02", self.address.port());
         let deadline = std::time::Instant::now() + SOON;
         while !std::fs::read_to_string("/proc/net/tcp")

@@ -1,4 +1,4 @@
-//! Answers and requests of all sizes, through buffers that grow and shrink; without TLS and with it.
+//! Requests and responses of all sizes, through buffers that grow and shrink, with and without TLS.
 
 use std::io::Read;
 
@@ -10,10 +10,9 @@ use k8s_informer::{Client, Config, Stop};
 use super::server::{Reply, Server, reply};
 use super::tls::Authority;
 
-/// The largest head of an answer.
 const LARGEST_HEAD: usize = 32 << 10;
 
-/// Each for its own server, one without TLS and one with it.
+/// Two servers, without and with TLS, each with its client.
 fn clients(script: fn(&str) -> Reply) -> [(Server, Client); 2] {
     let authority = Authority::new();
     let (plain, tls) = (
@@ -25,7 +24,7 @@ fn clients(script: fn(&str) -> Reply) -> [(Server, Client); 2] {
     [(plain, to_plain), (tls, to_tls)]
 }
 
-/// So many bytes, no stretch of which is like another.
+/// A text of `length` bytes that does not repeat.
 fn text(length: usize) -> String {
     let mut text: String = (0..length / 4)
         .map(|number| format!("{number:x} "))
@@ -106,7 +105,7 @@ fn a_head_may_be_so_large_and_no_larger_whatever_comes_with_it() {
         let mut size = asked_size(request);
         let mut bytes = Vec::new();
         if request.contains("interim") {
-            // The input has grown when the head comes, and may hold a larger one.
+            // These responses grow the input buffer, which may then hold a larger head.
             bytes = "HTTP/1.1 103 Early Hints\r\n\r\n"
                 .repeat(10_000)
                 .into_bytes();

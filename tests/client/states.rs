@@ -1,5 +1,5 @@
-//! The states in which a stop may find an informer, each with a server that keeps it there; the bench `stop`
-//! has them, too.
+//! The states of an informer that a stop can hit, each with a server that keeps the informer in it.
+//! The bench `stop` also uses them.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -19,38 +19,38 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use super::server::{FullBacklog, SOON, hang, read_request};
 
-/// How long a slow handler takes, which a stop may have to wait for.
+/// How long a slow handler runs. A stop may have to wait for it.
 pub(crate) const CALLBACK: Duration = Duration::from_millis(1);
 
 const OK: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Nobody answers the connect.
+    /// The server does not accept the connection.
     Connecting,
-    /// Nobody listens; it waits before it tries again.
+    /// The connection is refused. The informer waits before it tries again.
     Refused,
-    /// The server takes the client's hello, and says nothing.
+    /// The server reads the TLS hello and stays silent.
     Handshake,
-    /// The proxy takes the request for a tunnel, and says nothing.
+    /// The proxy reads the CONNECT request and stays silent.
     Tunnel,
-    /// The server takes the request, and says nothing.
+    /// The server reads the request and stays silent.
     Head,
-    /// Objects of a list come one by one, slowly, and without an end.
+    /// The objects of a list arrive slowly and never end.
     SlowList,
-    /// Nothing happens.
+    /// No event arrives.
     SilentWatch,
     SilentTlsWatch,
     SilentTunnelledWatch,
-    /// Events come as fast as they are taken, of a thousand objects.
+    /// Events of a thousand objects arrive as fast as they are read.
     BusyWatch,
-    /// The same of one object: they pile up in its place in the queue, and are processed together.
+    /// The same for one object. Its changes accumulate in the queue and are processed together.
     HotKey,
-    /// The server fails; it waits before it tries again.
+    /// The server fails. The informer waits before it tries again.
     BackOff,
-    /// A handler of a shared informer is slow: notifications wait for it.
+    /// A handler of a shared informer is slow. Its notifications wait.
     SlowHandler,
-    /// The handler of an informer that is not shared is slow: its queue waits for it.
+    /// The handler of an unshared informer is slow. Its queue waits.
     BusyQueue,
 }
 
@@ -73,16 +73,16 @@ impl State {
     ];
 }
 
-/// When a stop is given.
+/// When the informer is stopped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Moment {
-    /// So long after the start.
+    /// This long after the start.
     AfterStart(Duration),
-    /// So long after the state was reached.
+    /// This long after the state is reached.
     Within(Duration),
 }
 
-/// A state, with what is needed for it. Dropping it ends its server with all its threads.
+/// A state with its server. Dropping it ends the server and all its threads.
 pub(crate) struct Scene {
     state: State,
     address: SocketAddr,
@@ -93,7 +93,7 @@ pub(crate) struct Scene {
 
 enum Server {
     Backlog(FullBacklog),
-    /// A port that is taken, and that nobody listens on.
+    /// A port that is taken, but without a listener.
     Deaf(#[expect(dead_code, reason = "it holds the port")] socket2::Socket),
     Talking {
         closing: Arc<AtomicBool>,
@@ -101,7 +101,7 @@ enum Server {
     },
 }
 
-/// One that is yet to run, shared or not.
+/// An informer before its start, shared or not.
 struct Informer {
     run: Box<dyn FnOnce(&Stop) + Send>,
     is_backing_off: Box<dyn Fn() -> bool>,
@@ -138,10 +138,10 @@ impl Scene {
         }
     }
 
-    /// Starts an informer, stops it at that moment, and waits until it has ended; says how long that took
-    /// from the stop on.
+    /// Starts an informer, stops it at `moment` and waits until it ends. Returns the time from the
+    /// stop to the end.
     pub(crate) fn stop_at(&self, moment: Moment) -> Duration {
-        // What an earlier one has left.
+        // Drops the signals of an earlier informer.
         self.reached.lock().unwrap().try_iter().for_each(drop);
         let stop = Stop::new();
         let (ended, end) = channel();
@@ -153,7 +153,7 @@ impl Scene {
             let stop = stop.clone();
             move || {
                 run(&stop);
-                // On this thread: the other one may have to wait for its turn.
+                // Taken on this thread, because the other thread may be scheduled late.
                 let _ = ended.send(Instant::now());
             }
         });
@@ -164,7 +164,7 @@ impl Scene {
                 wait
             }
         };
-        // Nobody gives this one: it is the moment that is waited for.
+        // A timer: this `Stop` is never stopped.
         Stop::new().wait_timeout(wait);
         let start = Instant::now();
         stop.stop();
@@ -202,7 +202,7 @@ impl Scene {
         let mut config =
             Config::new(format!("{scheme}://{}", self.address)).insecure_skip_tls_verify(tls);
         if matches!(self.state, State::Tunnel | State::SilentTunnelledWatch) {
-            // Proxy and server are one.
+            // The server is also the proxy.
             config = config.proxy_url(format!("http://{}", self.address));
         }
         let pods = Client::new(config).unwrap();
@@ -250,7 +250,7 @@ impl Drop for Scene {
     fn drop(&mut self) {
         if let Server::Talking { closing, acceptor } = &mut self.server {
             closing.store(true, Ordering::SeqCst);
-            // Wakes it. The connections end with their clients.
+            // Wakes the acceptor. The connections end with their clients.
             let _ = TcpStream::connect(self.address);
             if let Some(acceptor) = acceptor.take() {
                 let _ = acceptor.join();
@@ -274,7 +274,7 @@ fn listen(state: State, reach: &Sender<()>) -> (SocketAddr, Server) {
             let (reach, tls) = (reach.clone(), tls.clone());
             connections.retain(|connection| !connection.is_finished());
             connections.push(thread::spawn(move || {
-                // The client breaks off when it is stopped.
+                // A stopped client closes its connection.
                 let _ = match tls {
                     None => talk(state, stream, &reach),
                     Some(tls) => talk(
@@ -315,7 +315,7 @@ fn self_signed() -> Arc<ServerConfig> {
     )
 }
 
-/// One connection: answers requests until the informer is where it should be, and keeps it there.
+/// Serves one connection: responds until the state is reached, then keeps the informer in it.
 fn talk(state: State, mut stream: impl Read + Write, reach: &Sender<()>) -> io::Result<()> {
     let reached = || {
         let _ = reach.send(());
@@ -409,11 +409,11 @@ fn chunk(stream: &mut impl Write, text: &str) -> io::Result<()> {
     stream.flush()
 }
 
-/// Random numbers that are the same in every run: SplitMix64.
+/// SplitMix64, with the same numbers in every run.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    /// Below the limit.
+    /// A duration below `limit`.
     pub(crate) fn duration(&mut self, limit: Duration) -> Duration {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -423,8 +423,8 @@ impl Random {
     }
 }
 
-/// Every other one at a random moment from the start on, when the state may not be reached yet, and every
-/// other one soon after it was reached.
+/// Alternates between two kinds: a random time after the start, when the state may not be reached
+/// yet, and a random time after the state is reached.
 pub(crate) fn moments(random: &mut Random) -> impl Iterator<Item = Moment> {
     let limit = Duration::from_millis(4);
     (0..).map(move |n| match n % 2 {

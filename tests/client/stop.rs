@@ -1,4 +1,4 @@
-//! A stop ends a request whatever it waits for.
+//! A stop ends a request in every phase.
 
 use std::io::Read;
 use std::sync::mpsc::channel;
@@ -10,10 +10,10 @@ use k8s_informer::{Client, Config, Error, Stop};
 
 use super::server::{FullBacklog, Reply, SOON, Seen, Server, first_chunk, reply};
 
-/// Generous for a loaded machine; usually it is far below a millisecond.
+/// Generous for a loaded machine. Usually far below a millisecond.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
-/// Starts a request, waits until it is where it should be, and stops it.
+/// Starts a request, waits for `phase` and stops the request.
 pub(crate) fn stopped_in(config: Config, phase: impl FnOnce()) -> Error {
     let client = Client::new(config).unwrap();
     let stop = Stop::new();
@@ -77,7 +77,7 @@ fn connecting_takes_only_so_long() {
         .request(&Request::get("/"), &Stop::new())
         .unwrap_err();
     assert!(error.is_timeout(), "{error:?}");
-    // The handshake counts.
+    // The TLS handshake counts.
     let mute = Server::mute();
     let config = Config::new(mute.https())
         .insecure_skip_tls_verify(true)
@@ -118,7 +118,7 @@ fn sending_a_body_that_nobody_reads() {
         let stop = &stop;
         let sender = scope.spawn(move || client.request(&request, stop));
         let (_peer, _) = listener.accept().unwrap();
-        // So that the buffers between are most likely full.
+        // Waits until the buffers in between are most likely full.
         stop.wait_timeout(Duration::from_millis(100));
         let start = Instant::now();
         stop.stop();
@@ -143,7 +143,7 @@ fn reading_the_body() {
 
 #[test]
 fn reading_a_body_that_ends_with_its_connection() {
-    // After a shutdown it looks complete.
+    // The body ends with its connection, so a closed connection makes it look complete.
     let server = Server::start(|_| Reply::WriteAndHang(b"HTTP/1.1 200 OK\r\n\r\n{".to_vec()));
     stopped_in(Config::new(server.url()), || drop(server.request()));
 }
@@ -225,7 +225,7 @@ fn stop_of_earlier_request_spares_next_on_same_connection() {
     });
     assert_eq!(server.accepted(), 1);
 
-    // The stop of the one that uses it now does end it.
+    // The stop of the current request ends it.
     let stop = Stop::new();
     thread::scope(|scope| {
         let last = scope.spawn(|| client.request(&Request::get("/slow"), &stop));
@@ -253,7 +253,7 @@ fn stops_at_any_moment_hurt_nobody_else() {
     thread::scope(|scope| {
         let stopping = scope.spawn(|| {
             let mut stopped = 0;
-            // The moment wanders over the whole of a request, and past its end.
+            // The moment moves across the whole request and past its end.
             for step in 0..600_u64 {
                 let stop = Stop::new();
                 thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! A thousand stops at random moments, and nothing is left behind.
+//! A thousand stops at random moments leave nothing behind.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,12 +9,12 @@ use crate::own_process;
 
 const STOPS: usize = 1000;
 
-/// Threads and sockets of this process.
+/// The number of threads and sockets of this process.
 fn left() -> (usize, usize) {
     let threads = std::fs::read_dir("/proc/self/task").unwrap().count();
     let files = std::fs::read_dir("/proc/self/fd").unwrap();
     let is_socket = |file: std::io::Result<std::fs::DirEntry>| {
-        // The one that lists the folder is gone by now.
+        // The descriptor may be closed since it was listed.
         std::fs::read_link(file.unwrap().path())
             .is_ok_and(|to| to.to_string_lossy().starts_with("socket:"))
     };
@@ -26,7 +26,7 @@ fn left() -> (usize, usize) {
     )
 }
 
-/// A thread that has been joined is in the list for a moment yet.
+/// A joined thread stays in the list for a moment.
 fn wait_until_left(expected: (usize, usize)) {
     let deadline = Instant::now() + SOON;
     while left() != expected {
@@ -41,7 +41,7 @@ fn wait_until_left(expected: (usize, usize)) {
 
 #[test]
 fn a_thousand_stops_at_any_moment_leave_no_thread_and_no_socket() {
-    // Other tests have threads and sockets of their own.
+    // Other tests have threads and sockets.
     let test = "a_thousand_stops_at_any_moment_leave_no_thread_and_no_socket";
     if !own_process::is_alone(module_path!(), test) {
         return;
@@ -51,7 +51,7 @@ fn a_thousand_stops_at_any_moment_leave_no_thread_and_no_socket() {
     let mut stops = 0;
     for (index, state) in State::ALL.into_iter().enumerate() {
         let scene = Scene::new(state);
-        // As evenly as it goes.
+        // Spreads the stops as evenly as possible.
         let until = STOPS * (index + 1) / State::ALL.len();
         let count = until - stops;
         let worst = moments(&mut random)

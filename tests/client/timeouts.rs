@@ -1,4 +1,4 @@
-//! How long a body may be silent, and that a read that gave up loses nothing.
+//! Idle timeouts of a body. A read that times out loses nothing.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -25,10 +25,10 @@ const CHUNKS: [&[u8]; 3] = [
 ];
 const TEXT: &[u8] = b"{\"type\":\"ADDED\"}\n";
 
-/// Long enough for nothing, so that there is one before each byte.
+/// So short that there is a timeout before each byte.
 const SHORT: Duration = Duration::from_millis(1);
 
-/// Writes one byte each time it is told to, once it has somebody who tells it.
+/// Writes one byte for each message on `go`. Without `go`, writes everything.
 struct Dripping {
     stream: TcpStream,
     go: Option<Receiver<()>>,
@@ -54,12 +54,12 @@ impl Write for Dripping {
     }
 }
 
-/// Answers one request after the other on one connection: the head at once, the body drop by drop.
+/// Answers requests on one connection: the head at once, the body byte by byte.
 fn dripping(tls: Option<Arc<ServerConfig>>) -> (SocketAddr, Sender<Receiver<()>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let (bodies, next) = channel::<Receiver<()>>();
-    // Ends with its client.
+    // The thread ends with its client.
     thread::spawn(move || {
         let (stream, _) = listener.accept()?;
         stream.set_nodelay(true)?;
@@ -95,7 +95,8 @@ fn reply<S: Read + Write>(
     Ok(())
 }
 
-/// Reads to the end, and has the server go on whenever nothing comes.
+/// Reads to the end. After each timeout, lets the server continue. Returns the text and the number
+/// of timeouts.
 fn read_patiently(body: &mut Body, go: &Sender<()>) -> (Vec<u8>, usize) {
     let (mut text, mut timeouts) = (Vec::new(), 0);
     let mut buffer = [0; 64];
@@ -107,7 +108,7 @@ fn read_patiently(body: &mut Body, go: &Sender<()>) -> (Vec<u8>, usize) {
                 assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
                 assert!(Error::from(error).is_timeout());
                 timeouts += 1;
-                // It may have written all of it.
+                // The server may have finished.
                 let _ = go.send(());
             }
         }
@@ -115,7 +116,7 @@ fn read_patiently(body: &mut Body, go: &Sender<()>) -> (Vec<u8>, usize) {
 }
 
 fn every_byte_arrives(client: &Client, bodies: &Sender<Receiver<()>>) {
-    // Twice: the connection is used again, and knows nothing of it.
+    // The second request reuses the connection, which must be in its initial state.
     for _ in 0..2 {
         let (go, told) = channel();
         bodies.send(told).unwrap();
@@ -167,7 +168,7 @@ fn every_byte_arrives_through_proxies_too() {
 
 #[test]
 fn read_times_out_despite_bytes_outside_the_body() {
-    // Trailers without an end: the socket is never silent, the body is.
+    // Endless trailers: the socket is never silent, but the body is.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     thread::spawn(move || -> io::Result<()> {
@@ -213,7 +214,7 @@ fn silence_ends_list_after_response_timeout_watch_never() {
         .lister_watcher(&pods, None)
         .list(&ListOptions::default(), &Stop::new())
         .unwrap();
-    // Longer than the watch may be silent if the limit were for it, too.
+    // Two timeouts of the list. With the same limit, the watch would time out meanwhile.
     for _ in 0..2 {
         let error = io::copy(&mut list, &mut io::sink()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
@@ -226,7 +227,7 @@ fn silence_ends_list_after_response_timeout_watch_never() {
 
 #[test]
 fn the_body_of_a_failure_takes_no_longer_than_an_answer_may() {
-    // A drop now and then: each read gets something, and the end never comes.
+    // A byte now and then: each read succeeds, but the body never ends.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     thread::spawn(move || -> io::Result<()> {

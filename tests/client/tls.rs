@@ -14,7 +14,6 @@ use rustls::server::WebPkiClientVerifier;
 
 use super::server::{Reply, Server, reply};
 
-/// A certificate authority of one test.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pub(crate) pem: String,
@@ -35,7 +34,7 @@ impl Authority {
         }
     }
 
-    /// Chain and key for a server of that name, or of a client.
+    /// Returns the chain and key for a server with this name, or for a client.
     fn sign(
         &self,
         name: &str,
@@ -64,7 +63,7 @@ impl Authority {
         serving(self.sign(name, KeyPair::generate().unwrap(), |_| {}), None)
     }
 
-    /// One that wants a certificate of a client by this authority.
+    /// A server that requires a client certificate of the authority `clients`.
     pub(crate) fn server_for(&self, name: &str, clients: &Self) -> Arc<ServerConfig> {
         serving(
             self.sign(name, KeyPair::generate().unwrap(), |_| {}),
@@ -132,7 +131,7 @@ fn the_right_authority() {
             .unwrap();
     }
     assert_eq!(server.accepted(), 1, "the connection is used again");
-    // Without a scheme: https, as there is a CA.
+    // Without a scheme, the URL is https, because there is a CA.
     let bare = server.https().replace("https://", "");
     get(Config::new(bare).ca_pem(authority.pem)).unwrap();
 }
@@ -145,7 +144,8 @@ fn another_authority() {
         error.contains("no authority that is trusted here has signed the server's certificate"),
         "{error}"
     );
-    // Not only one of the same name, as the authorities of two clusters often have.
+    // Above, both authorities have the same name, as often in two clusters. This one has another
+    // name.
     let stranger = KeyPair::generate().unwrap();
     let stranger = CertificateParams::new(vec!["stranger".to_owned()])
         .unwrap()
@@ -217,7 +217,7 @@ fn client_certificates_in_every_kind_of_key() {
         let (chain, key) = authority.client(algorithm);
         get(config.clone().client_certificate_pem(chain, key)).unwrap();
     }
-    // As other tools write them; made by openssl for this test alone.
+    // The formats of other tools, made with openssl for this test.
     let rsa = include_str!("keys/rsa.pkcs8.pem");
     let ec = include_str!("keys/ec.pkcs8.pem");
     for (pkcs8, key) in [
@@ -237,7 +237,8 @@ fn client_certificates_in_every_kind_of_key() {
 
 #[test]
 fn a_certificate_that_only_the_server_understands_is_left_to_it() {
-    // Of X.509 version 1, as openssl makes it unless it is told otherwise; and bytes that are no certificate.
+    // A certificate of X.509 version 1, the default of openssl, and bytes that are not a
+    // certificate.
     let v1 = include_str!("keys/ec.x509v1.crt");
     let ec = include_str!("keys/ec.pkcs8.pem");
     let odd = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
@@ -249,7 +250,7 @@ fn a_certificate_that_only_the_server_understands_is_left_to_it() {
 
 #[test]
 fn plain_http_where_tls_is_expected_and_the_other_way_round() {
-    // It does not know where the client's hello ends, and so does not wait for its end.
+    // The server cannot find the end of the TLS hello, so it does not read all bytes.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
     std::thread::spawn(move || {

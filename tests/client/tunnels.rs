@@ -1,4 +1,4 @@
-//! Proxies of the tests' own: HTTP CONNECT, with TLS or without, and SOCKS5.
+//! Test proxies: HTTP CONNECT with and without TLS, and SOCKS5.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -15,7 +15,7 @@ pub(crate) enum Kind {
     Connect,
     ConnectOverTls(Arc<ServerConfig>),
     Socks,
-    /// SOCKS that wants this user and password.
+    /// SOCKS that requires this user and password.
     SocksFor(&'static str, &'static str),
 }
 
@@ -27,11 +27,11 @@ pub(crate) struct Tunnels {
 
 #[derive(Default)]
 struct Shared {
-    /// Where they lead to, in place of what is asked for.
+    /// The target of all tunnels, in place of the requested one.
     to: Option<SocketAddr>,
     /// The `host:port` of each tunnel.
     opened: Vec<String>,
-    /// What CONNECT was asked with, or `user:password` of SOCKS.
+    /// The CONNECT requests, or `user:password` of SOCKS.
     heads: Vec<String>,
     sockets: Vec<TcpStream>,
 }
@@ -50,11 +50,11 @@ impl Tunnels {
             kind: kind.clone(),
             shared: shared.clone(),
         };
-        // Ends with the test's process.
+        // The thread ends with the process.
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let (kind, shared) = (kind.clone(), shared.clone());
-                // The client breaks off when it likes.
+                // The client may close at any moment.
                 thread::spawn(move || {
                     let socket = client.try_clone()?;
                     match &kind {
@@ -75,7 +75,6 @@ impl Tunnels {
         Ok(tunnels)
     }
 
-    /// All tunnels lead there from now on.
     pub(crate) fn lead_to(&self, address: SocketAddr) {
         self.shared.lock().unwrap().to = Some(address);
     }
@@ -102,7 +101,7 @@ impl Tunnels {
         self.shared.lock().unwrap().heads.clone()
     }
 
-    /// Closes all tunnels that there are.
+    /// Closes all open tunnels.
     pub(crate) fn cut(&self) {
         for socket in self.shared.lock().unwrap().sockets.drain(..) {
             let _ = socket.shutdown(Shutdown::Both);
@@ -133,7 +132,7 @@ fn serve(
         ),
         Kind::SocksFor(user, password) => {
             let (target, given) = greet(client, Some((user, password)))?;
-            // Bound to a name, which is one more form.
+            // The bound address is a name, to cover this form of a reply.
             (target, given, &b"\x05\0\0\x03\x05proxy\x12\x34"[..])
         }
     };
@@ -155,7 +154,7 @@ fn serve(
     relay(client, socket, server)
 }
 
-/// To the end of one of both; one thread, as TLS can't be split.
+/// Relays until one side ends. One thread serves both directions, because TLS cannot be split.
 fn relay(
     client: &mut (impl Read + Write),
     socket: &TcpStream,
@@ -166,7 +165,7 @@ fn relay(
         side.set_nodelay(true)?;
         side.set_read_timeout(Some(Duration::from_millis(1)))?;
     }
-    // Both ways in turn, with a look at the other one after a millisecond of silence.
+    // Alternates between the directions. Each read waits at most a millisecond.
     loop {
         match client.read(&mut buffer) {
             Ok(0) => return server.shutdown(Shutdown::Both),
@@ -192,7 +191,7 @@ fn relay(
     }
 }
 
-/// SOCKS5 up to the target, and the user and password that were given.
+/// Reads SOCKS5 up to the target. Returns the target and the user and password of the client.
 fn greet(
     client: &mut (impl Read + Write),
     wanted: Option<(&str, &str)>,

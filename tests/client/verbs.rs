@@ -1,4 +1,4 @@
-//! Lists, deletions of many and the like, with a server that says what the test wants.
+//! Lists, deletions of collections and other verbs against a scripted server.
 
 use std::io::{BufRead, BufReader, Read};
 use std::sync::mpsc::channel;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::server::{Reply, SOON, Seen, Server, first_chunk, reply};
 
-/// Needs a number.
+/// A type with a required number.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Counted {
     metadata: ObjectMeta,
@@ -54,7 +54,7 @@ pub(crate) fn status(code: u16, reason: &str, message: &str) -> String {
         .to_string()
 }
 
-/// Of `Counted`s; those without a count can't be decoded.
+/// A list of `Counted` objects. Those without a count cannot be decoded.
 fn list(metadata: Value, counts: &[Option<u32>]) -> String {
     let item = |(at, count): (usize, &Option<u32>)| {
         let mut item =
@@ -69,7 +69,7 @@ fn list(metadata: Value, counts: &[Option<u32>]) -> String {
         .to_string()
 }
 
-/// The request line, and the body.
+/// Returns the next request line and body.
 fn seen(server: &Server) -> (String, String) {
     let request = loop {
         if let Seen::Request(request) = server.next() {
@@ -118,7 +118,7 @@ fn what_is_asked_of_a_list_and_a_watch_is_what_the_options_say() {
         .unwrap();
     assert!(seen(&server).0.ends_with("&limit=500"));
 
-    // What can't be asked is not.
+    // An invalid namespace sends no request.
     let before = server.accepted();
     for namespace in ["..", "a/b", "%2e"] {
         let api = client(&server).api::<ConfigMap>(Some(namespace));
@@ -176,7 +176,7 @@ fn what_is_no_list_of_such_objects_is_no_answer() {
             r#"{"kind":"PodList","apiVersion":"v1","items":[]}"#.to_owned(),
             "was expected, not \"v1\" \"PodList\"",
         ),
-        // One that can't be decoded is named.
+        // The error names the object that cannot be decoded.
         (
             list(json!({}), &[Some(1), None, Some(3)]),
             "n/c1: unexpected answer: missing field `count`",
@@ -205,7 +205,7 @@ fn what_is_no_list_of_such_objects_is_no_answer() {
             );
         }
     }
-    // Nor one that breaks off.
+    // A list that breaks off.
     let server =
         Server::start(|_| Reply::WriteAndClose(first_chunk(r#"{"kind":"CountedList","items":["#)));
     let error = counteds(&server).list(&all(), &Stop::new()).unwrap_err();
@@ -279,7 +279,7 @@ fn pages_follow_continue_token_until_first_error() {
         "{lines:?}"
     );
 
-    // An answer of 410 to the first page is no list that has expired.
+    // A 410 for the first page does not mean that the list expired between pages.
     let gone = status(410, "Expired", "too old");
     let server = Server::start(move |_| Reply::Write(reply("410 Gone", "", &gone)));
     let error = counteds(&server)
@@ -413,7 +413,7 @@ fn options_go_with_every_write_and_with_nothing_else() {
     let (line, body) = seen(&server);
     assert_eq!(line, format!("PATCH {all_of_them}/a/scale?{query}"));
     assert_eq!(body, r#"{"spec":{"replicas":7}}"#);
-    // The manager who applies is the one who is named.
+    // An apply uses the manager of its patch.
     api.patch("a", &Patch::apply("other", json!({})).force(), &stop)
         .unwrap();
     let query = query.replace("me%20%26%20you", "other");
@@ -421,7 +421,7 @@ fn options_go_with_every_write_and_with_nothing_else() {
         seen(&server).0,
         format!("PATCH {all_of_them}/a?{query}&force=true")
     );
-    // A deletion has it in its body, where alone a server looks.
+    // A delete sends the options in its body, because a server reads them only there.
     let none = DeleteOptions::default();
     api.delete("a", &none, &stop).unwrap();
     let dry = r#"{"apiVersion":"v1","dryRun":["All"],"kind":"DeleteOptions"}"#;
@@ -446,7 +446,7 @@ fn options_go_with_every_write_and_with_nothing_else() {
         seen(&server).0,
         format!("GET {all_of_them}/a?resourceVersion=7")
     );
-    // The one that it was made from is as it was.
+    // The original API is unchanged.
     plain
         .create(&json!({"metadata": {"name": "a"}}), &stop)
         .unwrap();
@@ -665,7 +665,7 @@ fn the_log_of_a_pod_is_read_as_it_is_written() {
     );
     assert_eq!(lines.next().unwrap().unwrap(), "one");
     assert_eq!(lines.next().unwrap().unwrap(), "two");
-    // A container that is silent is waited for, longer than for other answers, until the stop.
+    // A silent container does not time out like other responses. Only the stop ends the wait.
     let (read, told) = channel();
     let reading = thread::spawn(move || {
         read.send(lines.next().unwrap().map_err(Error::from))
@@ -679,14 +679,14 @@ fn the_log_of_a_pod_is_read_as_it_is_written() {
     assert!(told.recv_timeout(SOON).unwrap().unwrap_err().is_stopped());
     reading.join().unwrap();
 
-    // The same by a request of one's own.
+    // The same with a plain request.
     let (pods, stop) = (client.api::<Pod>(Some("n")), Stop::new());
     let request = Request::get(pods.path("a", "log").unwrap())
         .query("follow", "true")
         .idle_timeout(None);
     let log = client.request(&request, &stop).unwrap().into_body();
     assert_eq!(BufReader::new(log).lines().next().unwrap().unwrap(), "one");
-    // And one that has no words for itself is no log.
+    // An error response is not a log.
     let server = Server::start(|_| {
         Reply::Write(reply(
             "400 Bad Request",

@@ -1,4 +1,4 @@
-//! Watches of a server that says what the test wants.
+//! Watches of a scripted server.
 
 use std::sync::mpsc::channel;
 use std::thread;
@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 use super::server::{Reply, SOON, Server, first_chunk, reply};
 use super::verbs::{Counted, all, counteds, status};
 
-/// A stream of these lines, which ends then.
 fn stream(lines: &[String]) -> Reply {
     Reply::Write(reply(
         "200 OK",
@@ -143,7 +142,7 @@ fn an_error_event_or_a_broken_frame_is_the_end_of_a_watch() {
         assert!(events.next().is_none() && events.next().is_none());
         assert_eq!(events.resource_version(), "7");
     }
-    // A connection that breaks, and an answer that is no watch.
+    // A broken connection, and a response that is not a watch.
     let server = Server::start(|_| {
         Reply::WriteAndClose(first_chunk(&event("ADDED", &counted("a", "7", 1))))
     });
@@ -175,7 +174,7 @@ fn a_watch_is_as_patient_as_it_is_told() {
     let server =
         Server::start(|_| Reply::WriteAndHang(first_chunk(&event("ADDED", &counted("a", "7", 1)))));
     let stop = Stop::new();
-    // Longer than the client waits for other answers.
+    // The watch may be silent for longer than the response timeout.
     let config = Config::new(server.url()).response_timeout(Duration::from_millis(50));
     let api = Client::new(config).unwrap().api::<Counted>(Some("n"));
     let mut events = api
@@ -191,7 +190,7 @@ fn a_watch_is_as_patient_as_it_is_told() {
     );
     assert!(events.next().is_none());
 
-    // For ever, until the stop.
+    // Without a limit, the watch waits until the stop.
     let mut events = api
         .watch(&all(), &stop)
         .unwrap()

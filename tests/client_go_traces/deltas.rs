@@ -1,4 +1,4 @@
-//! How deltas are written in the traces.
+//! The format of deltas in the traces.
 
 use k8s_informer::Deleted;
 use k8s_informer::queue::Delta;

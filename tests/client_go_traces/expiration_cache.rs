@@ -11,7 +11,7 @@ use super::object::{Obj, accessor, class, done, found, keys, obj, objs, sorted, 
 
 pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
     let clock = FakeClock::new();
-    // Here a TTL can't be negative; zero means the same.
+    // A TTL cannot be negative here. Zero has the same effect.
     let ttl = Duration::from_millis(config["ttl_ms"].as_i64().unwrap().try_into().unwrap_or(0));
     let cache = ExpirationCache::builder(accessor())
         .ttl(ttl)

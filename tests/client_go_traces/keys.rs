@@ -30,7 +30,7 @@ impl Replay for Subject {
             true => tombstone(&step["tombstone"]),
             false => Deleted::Final(obj(&step["obj"])),
         };
-        // A tombstone is no object: the plain functions don't take it, so there is nothing to call.
+        // The plain functions take objects only. A tombstone is a type error here.
         let plain = || match given() {
             Deleted::Final(object) => Ok(object),
             Deleted::FinalStateUnknown { .. } => Err(KeyError::new("a tombstone")),
@@ -38,7 +38,7 @@ impl Replay for Subject {
         match op {
             "meta_namespace_key" => key(plain().and_then(|object| accessor().key(&object))),
             "deletion_handling_key" => key(accessor().key_of_deleted(&given())),
-            // An explicit key is a key: there is nothing to wrap it in.
+            // An explicit key needs no wrapper type here.
             "explicit_key" => key(Ok(text(&step["key"]).into())),
             "object_to_name" => match plain() {
                 Ok(object) if !object.unkeyable => name(Ok(ObjectName::of(&*object))),

@@ -1,5 +1,5 @@
-//! What stands behind a queue: nothing, a map whose lookups can be made to fail, or an indexer that the
-//! consumer fills. Keys come in order, as the recorder's did.
+//! The known objects of a queue: none, a map whose lookups can fail, or an indexer that the
+//! consumer fills. Keys are sorted, as in the recorded traces.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -37,7 +37,7 @@ impl Known {
         }
     }
 
-    /// What the consumer does with what it pops.
+    /// Applies popped deltas to the indexer.
     pub(crate) fn apply(&self, deltas: &Deltas<Obj>) -> Result<(), ProcessError> {
         if self.kind == "indexer" {
             for delta in deltas.iter() {

@@ -1,7 +1,7 @@
-//! Replays what the real client-go answered: every `*.jsonl` file in `tests/traces`.
+//! Replays recorded results of the real client-go from every `*.jsonl` file in `tests/traces`.
 //!
-//! A file belongs to the suite that its name begins with: `store.jsonl`, `store-seed7.jsonl`. A trace is
-//! replayed until the first step that names a rule in DEVIATIONS.md among its quirks.
+//! The file name starts with the name of its suite: `store.jsonl`, `store-seed7.jsonl`. A trace is
+//! replayed up to the first step whose quirks include a rule of DEVIATIONS.md.
 
 mod delta_fifo;
 mod deltas;
@@ -28,20 +28,20 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-/// One structure under test, built from a trace's config.
+/// A structure under test, built from the config of a trace.
 trait Replay {
-    /// All steps of the trace, for what can't be taken step by step.
+    /// Receives all steps of the trace, for subjects that cannot run step by step.
     fn begin(&mut self, _steps: &[Value], _deviations: &BTreeSet<String>) {}
 
-    /// A rule in DEVIATIONS.md that this step depends on although the trace does not name it.
+    /// Returns a rule of DEVIATIONS.md that this step depends on but the trace does not name.
     fn deviates(&self, _step: &Value) -> Option<&'static str> {
         None
     }
 
-    /// Carries a step out and answers what the trace wants to know.
+    /// Performs a step and returns the results that the trace compares.
     fn step(&mut self, op: &str, step: &Value) -> Value;
 
-    /// What of a want is compared, beside what is [`info`](Suite::info).
+    /// Returns the part of `want` that is compared. It may include fields of [`info`](Suite::info).
     fn checked(&self, want: &Value) -> Value {
         want.clone()
     }
@@ -50,9 +50,9 @@ trait Replay {
 struct Suite {
     name: &'static str,
     build: fn(config: &Value) -> Box<dyn Replay>,
-    /// Fields of `want` that may stay unchecked.
+    /// Fields that are not compared.
     info: &'static [&'static str],
-    /// How much of the suite has to be replayed, in percent of the steps.
+    /// The minimum percentage of the suite's steps that must be replayed.
     floor: f64,
 }
 
@@ -213,7 +213,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// All files, each with its suite.
+/// Returns all files, each with its suite.
 fn files() -> Vec<(&'static Suite, PathBuf)> {
     let mut files: Vec<_> = fs::read_dir(root().join("tests/traces"))
         .unwrap()
@@ -291,7 +291,7 @@ fn suite_of(stem: &str) -> Option<&'static Suite> {
     SUITES.iter().find(belongs)
 }
 
-/// The ids in the first column of the table in DEVIATIONS.md.
+/// Returns the ids in the first column of the table in DEVIATIONS.md.
 fn deviations() -> BTreeSet<String> {
     let document = fs::read_to_string(root().join("DEVIATIONS.md")).unwrap();
     let rows = document.lines().filter_map(|line| line.strip_prefix("| "));

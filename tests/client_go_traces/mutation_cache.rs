@@ -38,7 +38,8 @@ struct Subject {
 }
 
 impl Replay for Subject {
-    /// The traces mark an answer without the value asked for, but not one that the store is ahead of.
+    /// The traces name the quirk if an answer lacks the requested value, but not if the store has a
+    /// newer object.
     fn deviates(&self, step: &Value) -> Option<&'static str> {
         let mut answered = step["want"]["objs"].as_array().into_iter().flatten();
         let ahead = step["op"] == "by_index" && answered.any(|want| ahead(&self.indexer, want));
@@ -52,9 +53,9 @@ impl Replay for Subject {
             clock,
         } = self;
         match op {
-            // A tombstone is no object: there is nothing to call. It would never be answered, either.
+            // A tombstone is not an object, so there is no call. It would never be returned anyway.
             "mutation" if step["tombstone"].is_object() => json!({}),
-            // client-go logs why it ignores one.
+            // client-go logs why it ignores an object.
             "mutation" => {
                 let _ignored = cache.mutation(obj(&step["obj"]));
                 json!({})
@@ -89,7 +90,7 @@ impl Replay for Subject {
     }
 }
 
-/// Whether the store has another object of this key, that is not older.
+/// Whether the store has a different object with this key that is not older.
 fn ahead(indexer: &Indexer<Obj>, want: &Value) -> bool {
     let number = |object: &Obj| object.rv.parse().unwrap_or(0u64);
     let want = obj(want);

@@ -1,4 +1,4 @@
-//! What the suites have in common: objects, transforms, index functions, how results are written.
+//! Shared parts of all suites: objects, transforms, index functions and the format of results.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

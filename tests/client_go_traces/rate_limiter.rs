@@ -29,7 +29,7 @@ pub(crate) fn limiter(config: &Value, clock: &FakeClock) -> Box<dyn RateLimiter<
             time("max_ns"),
         )),
         "item_fast_slow" => {
-            // Here there can't be fewer than none; that is the same.
+            // The count cannot be negative. Zero has the same effect.
             let max_fast = config["max_fast"].as_i64().unwrap().try_into().unwrap_or(0);
             Box::new(ItemFastSlowRateLimiter::new(
                 time("fast_ns"),
@@ -61,7 +61,7 @@ pub(crate) fn limiter(config: &Value, clock: &FakeClock) -> Box<dyn RateLimiter<
     }
 }
 
-/// Here no time is negative; none at all means the same.
+/// Converts a time. `Duration` cannot be negative; zero has the same effect.
 fn nanoseconds(value: &Value) -> Duration {
     Duration::from_nanos(value.as_i64().unwrap().try_into().unwrap_or(0))
 }

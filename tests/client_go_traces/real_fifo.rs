@@ -13,7 +13,7 @@ use super::object::{Obj, accessor, done, obj, objs, text, tombstone, transform};
 pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
     let known = Known::new(&config["known"]);
     let is = |option: &str| config[option].as_bool().unwrap();
-    // What client-go panics about can't be said here at all (R4).
+    // Configurations on which client-go panics cannot be expressed here (R4).
     let mode = match (is("atomic"), known.objects()) {
         (true, None) => RealFifoMode::Atomic {
             unlock_while_processing: is("unlock"),

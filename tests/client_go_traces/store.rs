@@ -96,7 +96,7 @@ pub(crate) fn added(result: Result<(), AddIndexersError>) -> Value {
     }
 }
 
-/// As they come: they have to come sorted.
+/// Does not sort: the values must already be sorted.
 pub(crate) fn written(texts: Vec<std::sync::Arc<str>>) -> Value {
     json!(texts.iter().map(|text| &**text).collect::<Vec<_>>())
 }

@@ -11,10 +11,10 @@ use super::Replay;
 use super::object::text;
 use super::rate_limiter;
 
-/// How long to wait for a drain that has to return, and for one that must not.
+/// How long to wait for a drain that must return, and for one that must not.
 const PATIENCE: [Duration; 2] = [Duration::from_secs(20), Duration::from_millis(5)];
 
-/// How long a thread may take to begin a drain.
+/// The maximum delay until a thread begins its drain.
 const LATE: Duration = Duration::from_secs(1);
 
 pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
@@ -81,11 +81,11 @@ impl Kind {
     }
 }
 
-/// First come, first served; writes down what is touched.
+/// A FIFO order that records touched items.
 struct Recording {
     waiting: VecDeque<String>,
     touches: Arc<Mutex<Vec<String>>>,
-    /// What is touched comes next.
+    /// Whether a touched item moves to the front.
     to_front: bool,
 }
 
@@ -114,14 +114,14 @@ struct Subject {
     queue: Arc<Kind>,
     clock: FakeClock,
     touches: Arc<Mutex<Vec<String>>>,
-    /// Those that have not returned: each hears of its end.
+    /// The drains that have not returned. Each receiver reports the end of its drain.
     drains: Vec<(thread::JoinHandle<()>, mpsc::Receiver<()>)>,
-    /// Whether there was a shutdown since, which ends them (Q7).
+    /// Whether a shutdown since then must release the drains (Q7).
     is_released: bool,
 }
 
 impl Subject {
-    /// Whether all drains have returned by now.
+    /// Whether all drains have returned.
     fn drained(&mut self, wanted: &Value) -> bool {
         let patience = PATIENCE[usize::from(wanted == &json!(false))];
         let (queue, is_released) = (
@@ -132,7 +132,8 @@ impl Subject {
             end.recv_timeout(time) == Err(mpsc::RecvTimeoutError::Timeout)
         };
         self.drains.retain(|(_, end)| {
-            // A thread that began its drain late has missed the shutdown that ends it.
+            // A thread that began its drain after the shutdown was not released by it. Shut down
+            // again.
             if is_released && waits(end, LATE) {
                 queue.plain().shut_down();
             }
@@ -160,7 +161,7 @@ impl Replay for Subject {
             }
             "len" => return json!({"value": queue.len()}),
             "add_after" => {
-                // Here no delay is negative; none at all means the same.
+                // `Duration` cannot be negative. A zero delay has the same effect.
                 let delay = step["ms"].as_i64().unwrap().try_into().unwrap_or(0);
                 self.queue
                     .delaying()
@@ -193,7 +194,7 @@ impl Replay for Subject {
             "drain_returned" => return json!({"value": self.drained(&step["want"]["value"])}),
             "shutting_down" => return json!({"value": queue.shutting_down()}),
             "touches" => {
-                // Looks at the queue, so that what is due is in it.
+                // `len` moves due items into the queue.
                 let _ = queue.len();
                 return json!({"items": *self.touches.lock().unwrap()});
             }

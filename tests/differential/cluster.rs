@@ -1,4 +1,4 @@
-//! The server of a world, and the writes to it.
+//! The server of a world and the writes to it.
 
 use std::collections::VecDeque;
 
@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use crate::differential::config::{Config, Lists, NAMESPACES, Transformation};
 use crate::differential::random::Random;
 
-/// How many operations are kept for the report.
+/// The number of operations kept for the report.
 const SHOWN: usize = 80;
 
-/// An object of this name is always in scope, passes every filter and is accepted by everything.
+/// The name of marker objects. They are always in scope, pass every filter and are never rejected.
 const MARKER: &str = "marker";
 
 pub(crate) struct Cluster {
@@ -67,7 +67,6 @@ impl Cluster {
             .collect()
     }
 
-    /// The path of an object by its key.
     fn path(&self, key: &str) -> String {
         let (namespace, name) = key.split_once('/').expect("the objects have namespaces");
         format!(
@@ -76,13 +75,14 @@ impl Cluster {
         )
     }
 
-    /// Restarts the API server: its watch cache is empty, and etcd still has the older versions.
+    /// Simulates a restart of the API server: its watch cache is empty, and etcd still has the
+    /// older versions.
     pub(crate) fn restart(&mut self) {
         self.server.forget_events();
         self.server.cut_watches();
     }
 
-    /// All objects of all namespaces, each with its kind.
+    /// Returns the objects of all namespaces, each with its `apiVersion` and `kind`.
     pub(crate) fn states(&self) -> Vec<Value> {
         let list = self
             .server
@@ -103,7 +103,7 @@ impl Cluster {
             .collect()
     }
 
-    /// Writes the marker of a reflector: of one namespace, or of all.
+    /// Writes the marker of the reflector for `namespace`, or of the reflector for all namespaces.
     pub(crate) fn mark(&mut self, namespace: Option<&str>) -> Value {
         let content = marker();
         self.put(&marker_key(namespace), content)
@@ -123,9 +123,10 @@ impl Cluster {
         self.put(key, content)
     }
 
-    /// Creates, changes or deletes a random object. Returns its new state, if there is one.
+    /// Creates, changes or deletes a random object. Returns its new state, or nothing after a
+    /// delete.
     pub(crate) fn write(&mut self, config: &Config, random: &mut Random) -> Vec<Value> {
-        // Mostly in the scope of the informer.
+        // Most writes are in the scope of the informer.
         let namespaces: &[&str] = match config.scope.namespaces.as_slice() {
             namespaces @ [_, ..] if random.percent(80) => namespaces,
             _ => &NAMESPACES,
@@ -145,14 +146,14 @@ impl Cluster {
                 Vec::new()
             }
             _ => {
-                // Another object under the same name.
+                // Recreate: a different object with the same name.
                 let _ = self.server.delete(&self.path(&key));
                 vec![self.put(&key, content)]
             }
         }
     }
 
-    /// Creates an object or changes it.
+    /// Creates or changes an object.
     pub(crate) fn put(&mut self, key: &str, mut content: Value) -> Value {
         self.writes += 1;
         content["metadata"]["annotations"] = json!({ "note": format!("write {}", self.writes) });
@@ -179,7 +180,6 @@ impl Cluster {
     }
 }
 
-/// The key of the marker of a reflector.
 pub(crate) fn marker_key(namespace: Option<&str>) -> String {
     format!("{}/{MARKER}", namespace.unwrap_or("a"))
 }
@@ -191,7 +191,8 @@ fn marker() -> Value {
     })
 }
 
-/// What an object consists of, but for its name. As a patch it changes all of that.
+/// Returns random content of an object except its name. A patch with it replaces all of that
+/// content.
 fn content(config: &Config, random: &mut Random) -> Value {
     let mut moods = vec![(80, None)];
     if config.rejecting_index {

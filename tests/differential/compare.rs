@@ -1,4 +1,4 @@
-//! The comparison at the end of a round: everything that the informer shows, with the model.
+//! The comparison of the informer with the model at the end of a round.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,8 @@ use crate::differential::model::{Outcome, version};
 use crate::differential::world::{Handler, PATIENCE, World};
 
 impl<T: CacheForm> World<T> {
-    /// Waits until everything agrees with the model. Returns the difference that remains if that takes too long.
+    /// Waits until everything matches the model. Returns the remaining difference if that takes too
+    /// long.
     pub(crate) fn converge(&self) -> Result<(), String> {
         let mut difference = String::new();
         let done = self.changed.until(PATIENCE, || match self.compare() {
@@ -25,7 +26,8 @@ impl<T: CacheForm> World<T> {
         done.unwrap_or_else(|| Err(format!("after {PATIENCE:?}: {difference}")))
     }
 
-    /// Writes a marker for each reflector, and checks that `wait_for_object` returns once it is cached.
+    /// Writes a marker for each reflector and checks that `wait_for_object` returns once it is
+    /// cached.
     pub(crate) fn mark(&mut self) -> Result<(), String> {
         let sources = self.config.scope.sources();
         let mut markers = Vec::new();
@@ -140,13 +142,13 @@ impl<T: CacheForm> World<T> {
 }
 
 enum Difference {
-    /// It may still be on its way.
+    /// A difference that may still disappear.
     NotYet(String),
-    /// It can't get right any more.
+    /// A difference that cannot disappear.
     Wrong(String),
 }
 
-/// Compares what a handler knows by its events with what is cached and passes its filter.
+/// Compares the handler's view with the cached objects that pass its filter.
 fn compare_handler<T: CacheForm>(
     handler: &Handler<T>,
     cached: &BTreeMap<String, std::sync::Arc<T>>,
@@ -207,13 +209,14 @@ fn compare_handler<T: CacheForm>(
 }
 
 impl<T: CacheForm> World<T> {
-    /// Remembers that the informer cannot read this state, if so: its status may be incomplete from now on.
+    /// Remembers whether the informer cannot read this state. If so, its status may be incomplete
+    /// from now on.
     pub(crate) fn note_unreadable(&mut self, state: &Value) {
         let unreadable = self.model.outcome(state) == Outcome::Kept { unreadable: true };
         self.was_incomplete |= unreadable && self.config.scope.contains(state);
     }
 
-    /// Whether this state does not reach the cache.
+    /// Whether this state never reaches the cache.
     pub(crate) fn is_kept_out(&self, state: &Value) -> bool {
         matches!(self.model.outcome(state), Outcome::Kept { .. })
     }

@@ -9,10 +9,10 @@ use crate::differential::random::Random;
 
 pub(crate) const NAMESPACES: [&str; 3] = ["a", "b", "c"];
 
-/// What is left out unless `DIFFERENTIAL_WITHOUT` says otherwise: what informers do not survive yet.
+/// The default of `DIFFERENTIAL_WITHOUT`: cases that informers do not survive yet.
 const LEFT_OUT: &str = "restore found by silence,events twice,unknown deletions";
 
-/// Whether a kind of step, fault or configuration is left out, by its name.
+/// Whether the step, fault or configuration named `what` is left out.
 pub(crate) fn is_left_out(what: &str) -> bool {
     static NAMES: OnceLock<Vec<String>> = OnceLock::new();
     let names = NAMES.get_or_init(|| {
@@ -36,15 +36,16 @@ pub(crate) struct Config {
     pub(crate) recreation_as_delete_and_add: bool,
     /// Whether an index function fails on objects with the label `mood=odd`.
     pub(crate) rejecting_index: bool,
-    /// Whether objects may come that the type can't be decoded from.
+    /// Whether the server may have objects that the type cannot decode.
     pub(crate) undecodable: bool,
-    /// Whether the informer reopens a watch that is silent for [`IDLE`](crate::differential::world::IDLE).
+    /// Whether the informer reopens a watch after [`IDLE`](crate::differential::world::IDLE) of
+    /// silence.
     pub(crate) idle_timeout: bool,
-    /// Whether the server sends bookmarks all the time, or none.
+    /// Whether the server sends bookmarks continuously. Otherwise it sends none.
     pub(crate) bookmarks: bool,
-    /// How many changes the server remembers.
+    /// The number of changes that the server keeps for watches.
     pub(crate) history: usize,
-    /// How many names there are in each namespace.
+    /// The number of different names in each namespace.
     pub(crate) names: usize,
     pub(crate) handlers: Vec<HandlerConfig>,
 }
@@ -52,7 +53,7 @@ pub(crate) struct Config {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Form {
     Dynamic,
-    /// A struct of the test's own.
+    /// A custom struct.
     Custom,
     /// A type of k8s-openapi.
     Typed,
@@ -63,11 +64,11 @@ pub(crate) enum Form {
 pub(crate) enum Lists {
     /// Watch-lists.
     Streamed,
-    /// Watch-lists are asked for, and the server refuses them.
+    /// Watch-lists are requested, and the server rejects them.
     Refused,
-    /// LIST, as large as the server pleases.
+    /// A LIST without a page size.
     Whole,
-    /// LIST with pages of so many objects.
+    /// A LIST with pages of this many objects.
     Paged(u32),
 }
 
@@ -76,24 +77,24 @@ pub(crate) enum Transformation {
     None,
     /// Fails on objects with the label `mood=poison`.
     Failing,
-    /// Removes the annotation `note` where the form has annotations, and fails like `Failing`.
+    /// Removes the annotation `note` if the form has annotations, and fails like `Failing`.
     Stripping,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HandlerConfig {
     pub(crate) coalescing: bool,
-    /// Whether it is behind a filter for `tier=x`.
+    /// Whether the handler is behind a filter for `tier=x`.
     pub(crate) filtered: bool,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Scope {
-    /// Empty for all.
+    /// Empty for all namespaces.
     pub(crate) namespaces: Vec<&'static str>,
-    /// Only objects with the label `app=in`.
+    /// Whether only objects with the label `app=in` are in scope.
     pub(crate) labelled: bool,
-    /// Only objects with `spec.nodeName=n0`.
+    /// Whether only objects with `spec.nodeName=n0` are in scope.
     pub(crate) on_node: bool,
 }
 
@@ -138,8 +139,8 @@ impl Config {
         }
     }
 
-    /// Which kind of objects there are: its group, plural and kind. Items of lists of a built-in kind do not
-    /// say what they are.
+    /// Whether the objects are custom resources. List items of a built-in kind carry no
+    /// `apiVersion` and `kind`.
     pub(crate) fn is_custom_resource(&self) -> bool {
         match self.form {
             Form::Custom => true,
@@ -187,7 +188,7 @@ impl Scope {
         scope
     }
 
-    /// Whether an object, as the server has it, is in the scope.
+    /// Whether an object on the server is in scope.
     pub(crate) fn contains(&self, object: &Value) -> bool {
         let metadata = &object["metadata"];
         (self.namespaces.is_empty()
@@ -199,7 +200,7 @@ impl Scope {
             && (!self.on_node || object["spec"]["nodeName"] == "n0")
     }
 
-    /// The namespaces that are listed and watched on their own; `None` for all of them at once.
+    /// Returns one entry per reflector: its namespace, or `None` for all namespaces.
     pub(crate) fn sources(&self) -> Vec<Option<&'static str>> {
         match self.namespaces.as_slice() {
             [] => vec![None],

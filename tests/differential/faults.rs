@@ -7,7 +7,7 @@ use k8s_informer::testing::{ApiServer, Fault, Verb};
 use crate::differential::config::Config;
 use crate::differential::random::Random;
 
-/// A byte that no JSON contains, within a string or outside.
+/// A byte that is invalid everywhere in JSON.
 const GARBAGE: [u8; 1] = [1];
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -60,7 +60,7 @@ const ALL: [Kind; 18] = [
 ];
 
 impl Kind {
-    /// A random kind. Watches stall only where the informer has an idle timeout.
+    /// Returns a random kind. Watches stall only if the informer has an idle timeout.
     pub(crate) fn random(config: &Config, random: &mut Random) -> Self {
         loop {
             match random.pick(&ALL) {
@@ -93,12 +93,12 @@ impl Kind {
         }
     }
 
-    /// Whether the informer may take an object for one that it cannot read.
+    /// Whether the informer may treat an object as unreadable.
     pub(crate) fn garbles_objects(self) -> bool {
         matches!(self, ListGarbled | EventGarbled)
     }
 
-    /// Plants the fault. Returns its description.
+    /// Plants the fault and returns its description.
     pub(crate) fn plant(self, server: &ApiServer, random: &mut Random) -> String {
         let bytes = random.below(600);
         let events = random.below(4);
@@ -134,7 +134,8 @@ impl Kind {
                     .after_bytes(bytes % 300),
             ),
             WatchGarbled => watch(Fault::garbage("{no json\n").after_events(events)),
-            // A watch-list that stalls is given half a minute.
+            // The informer waits half a minute for a stalled watch-list, so only plain watches
+            // stall.
             WatchStalled => {
                 let stall = Fault::stall().after_events(1 + events);
                 watch(stall.when(|request| request.param("sendInitialEvents").is_none()));

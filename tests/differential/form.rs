@@ -1,4 +1,4 @@
-//! The forms that objects have in a cache, and how they are compared.
+//! The types of objects in a cache and how they are compared.
 
 use k8s_informer::informer::{InformerScope, Source};
 use k8s_informer::object::{
@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A type that a cache can consist of.
+/// An object type that a cache can hold.
 pub(crate) trait CacheForm: Object + DeserializeOwned + Clone {
     fn informer(
         factory: &SharedInformerFactory,
@@ -22,13 +22,13 @@ pub(crate) trait CacheForm: Object + DeserializeOwned + Clone {
         factory.informer_of(Source::dynamic_as(resource).scope(scope.clone()))
     }
 
-    /// All that can be read of it.
+    /// Returns all readable content of the object.
     fn show(&self) -> Value;
 
-    /// What a stripping transform does to it.
+    /// Applies the stripping transform.
     fn strip(&mut self) {}
 
-    /// What becomes of a state of the server, if it can be decoded.
+    /// Decodes a state on the server. Returns `None` if it cannot be decoded.
     fn of(state: &Value) -> Option<Self> {
         serde_json::from_str(&state.to_string()).ok()
     }

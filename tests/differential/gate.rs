@@ -1,4 +1,4 @@
-//! What threads of this test wait for.
+//! Synchronization between the test and its threads.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ impl Gate {
     }
 }
 
-/// Wakes the waiting test when something has happened.
+/// Wakes the waiting test.
 #[derive(Clone, Default)]
 pub(crate) struct Signal {
     state: Arc<(Mutex<u64>, Condvar)>,
@@ -41,8 +41,8 @@ impl Signal {
         self.state.1.notify_all();
     }
 
-    /// Calls `look` until it returns something: after each signal, and every two milliseconds, because not
-    /// everything that is waited for raises the signal. Returns `None` when the time is up.
+    /// Calls `look` until it returns a value or `timeout` passes. It calls `look` after each signal
+    /// and every two milliseconds, because some conditions do not raise the signal.
     pub(crate) fn until<R>(
         &self,
         timeout: Duration,

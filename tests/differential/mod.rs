@@ -1,18 +1,18 @@
 //! A randomized differential test of informers.
 //!
-//! Each seed makes a *world*: an embedded API server and one informer of a random configuration (queue, kind of
-//! list, scope, form of the objects, handlers; see [`config`]). A world lasts ten rounds. A round is a random
-//! sequence of writes, faults, compactions, restarts, restores of a backup, late handlers and so on ([`round`],
-//! [`faults`]). At the end of each round the faults stop, and everything that the informer shows must become
-//! equal to a model within ten seconds ([`compare`]):
+//! Each seed creates a *world*: an embedded API server and one informer with a random configuration
+//! (queue, kind of list, scope, form of the objects, handlers; see [`config`]). A world lasts ten
+//! rounds. A round is a random sequence of steps such as writes, faults, compactions, restarts,
+//! restores of a backup and late handlers ([`round`], [`faults`]). At the end of each round the
+//! faults stop. Within ten seconds, the following must match a model ([`compare`]):
 //!
-//! - the cache: keys and full contents, against a fresh list of the server filtered by the scope ([`model`]);
+//! - the cache: its keys and full contents match a fresh list, filtered by the scope ([`model`]);
 //! - each index;
-//! - each handler: its events, folded into what it knows, must come to what is cached (and passes its filter),
-//!   and no event may contradict the ones before ([`recorder`]);
-//! - `status().complete`, the version that the cache has reached, `wait_for_object`.
+//! - each handler: the view folded from its events matches the cached objects that pass its filter,
+//!   and no event contradicts earlier events ([`recorder`]);
+//! - `status().complete`, the version that the cache has reached, and `wait_for_object`.
 //!
-//! `cargo test` runs a few seconds of it. For long runs:
+//! `cargo test` runs a few seconds of the test. For long runs:
 //!
 //! ```sh
 //! DIFFERENTIAL_ROUNDS=10000 cargo test --test client differential -- --nocapture
@@ -20,14 +20,15 @@
 //!
 //! | variable | meaning | default |
 //! |---|---|---|
-//! | `DIFFERENTIAL_ROUNDS` | how many rounds | 60 |
-//! | `DIFFERENTIAL_SEED` | the seed of the first world; the next world has the next seed | 1 |
-//! | `DIFFERENTIAL_KEEP_GOING` | any number: a difference ends its world only, and the test at the end | |
-//! | `DIFFERENTIAL_WITHOUT` | kinds of steps, faults and configurations to leave out, by their names, separated by commas; empty for none | see `config.rs` |
+//! | `DIFFERENTIAL_ROUNDS` | the number of rounds | 60 |
+//! | `DIFFERENTIAL_SEED` | the seed of the first world; each further world uses the next seed | 1 |
+//! | `DIFFERENTIAL_KEEP_GOING` | if set to any number, a difference ends only its world, and the test fails at the end | |
+//! | `DIFFERENTIAL_WITHOUT` | names of steps, faults and configurations to leave out, separated by commas; empty to leave out nothing | see `config.rs` |
 //!
-//! A difference is printed with its seed, the configuration, the last operations and the command that runs this
-//! seed again. The seed determines the inputs, but not how the threads interleave: repeat the command if it
-//! passes. At the end a table says how many rounds had which faults.
+//! The test prints each difference with its seed, the configuration, the last operations and a
+//! command that runs this seed again. The seed determines the inputs but not the interleaving of
+//! threads: if the command passes, repeat it. At the end, a table shows the number of rounds with
+//! each fault.
 mod cluster;
 mod compare;
 mod config;
@@ -52,7 +53,6 @@ use crate::differential::random::Random;
 use crate::differential::round::Tally;
 use crate::differential::world::World;
 
-/// How many rounds a world lasts.
 const ROUNDS_OF_A_WORLD: u64 = 10;
 
 #[test]
@@ -98,7 +98,7 @@ fn informer_through_random_faults_equals_model() {
     assert_eq!(failures, 0, "worlds with differences");
 }
 
-/// Runs a world from its start to its end. Returns the first difference, with everything that explains it.
+/// Runs a world from start to end. Returns the first difference with everything that explains it.
 fn live<T: CacheForm>(
     config: &Config,
     seed: u64,

@@ -1,4 +1,4 @@
-//! What the cache must contain, given what the server has.
+//! The expected content of the cache for a given state of the server.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::marker::PhantomData;
@@ -8,20 +8,20 @@ use serde_json::Value;
 use crate::differential::config::{Config, Transformation};
 use crate::differential::form::CacheForm;
 
-/// What must be cached, by key.
+/// The expected outcomes by key.
 pub(crate) type Expected = BTreeMap<String, Outcome>;
 
-/// What becomes of a state of the server in the cache.
+/// What a state on the server leads to in the cache.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Outcome {
-    /// It is cached, with this content.
+    /// The object is cached with this content.
     Cached(Value),
-    /// It cannot be decoded or transformed, or an index function rejects it. The cached copy stays, if there
-    /// is one. If `unreadable`, the informer's status is not complete.
+    /// The object cannot be decoded or transformed, or an index function rejects it. A cached copy
+    /// stays. If `unreadable`, the informer's status is not complete.
     Kept { unreadable: bool },
 }
 
-/// Predicts the cache, and remembers each content that an object ever had.
+/// Predicts the cache and remembers every content that an object ever had.
 pub(crate) struct Model<T> {
     config: Config,
     ever: HashMap<String, HashSet<String>>,
@@ -37,7 +37,7 @@ impl<T: CacheForm> Model<T> {
         }
     }
 
-    /// Remembers a state that the server has now.
+    /// Remembers a state that is on the server now.
     pub(crate) fn remember(&mut self, state: &Value) {
         if let Outcome::Cached(shown) = self.outcome(state) {
             self.ever
@@ -65,7 +65,7 @@ impl<T: CacheForm> Model<T> {
         Outcome::Cached(object.show())
     }
 
-    /// What the cache must contain when the server has these objects.
+    /// Returns the expected outcomes for these objects on the server.
     pub(crate) fn expected(&self, states: &[Value]) -> Expected {
         let in_scope = states
             .iter()
@@ -75,7 +75,7 @@ impl<T: CacheForm> Model<T> {
             .collect()
     }
 
-    /// How the cache differs from that, if it does.
+    /// Returns the first difference between the cache and `expected`.
     pub(crate) fn difference(
         &self,
         expected: &Expected,
@@ -106,7 +106,7 @@ impl<T: CacheForm> Model<T> {
     }
 }
 
-/// `namespace/name`.
+/// Returns `namespace/name`.
 pub(crate) fn key(state: &Value) -> String {
     let text = |field: &str| {
         state["metadata"][field]
@@ -117,7 +117,6 @@ pub(crate) fn key(state: &Value) -> String {
     format!("{}/{}", text("namespace"), text("name"))
 }
 
-/// The resourceVersion of an object, as a number.
 pub(crate) fn version(state: &Value) -> u64 {
     let text = state["metadata"]["resourceVersion"].as_str();
     text.and_then(|text| text.parse().ok())

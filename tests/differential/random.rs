@@ -1,6 +1,6 @@
-//! A small generator of pseudo-random numbers: the same numbers for the same seed, on every machine.
+//! A small pseudo-random number generator. The same seed gives the same numbers on every machine.
 
-/// SplitMix64.
+/// A SplitMix64 generator.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -16,12 +16,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `limit`, which is not 0.
+    /// Returns a number less than `limit`. `limit` must not be 0.
     pub(crate) fn below(&mut self, limit: usize) -> usize {
         (self.next() % limit as u64) as usize
     }
 
-    /// True in so many of 100 cases.
+    /// Returns true in `chance` of 100 cases.
     pub(crate) fn percent(&mut self, chance: usize) -> bool {
         self.below(100) < chance
     }
@@ -30,7 +30,7 @@ impl Random {
         all[self.below(all.len())].clone()
     }
 
-    /// One of these, each as often as its weight says.
+    /// Returns one of `all`. Each is picked in proportion to its weight.
     pub(crate) fn weighted<T: Clone>(&mut self, all: &[(usize, T)]) -> T {
         let mut left = self.below(all.iter().map(|(weight, _)| weight).sum());
         for (weight, choice) in all {

@@ -1,4 +1,4 @@
-//! A handler that folds its events into a view, and records each event that contradicts the view.
+//! A handler that folds its events into a view and records each event that contradicts the view.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -12,15 +12,14 @@ use crate::differential::config::is_left_out;
 use crate::differential::form::CacheForm;
 use crate::differential::gate::{Gate, Signal};
 
-/// How many events are kept for the report.
+/// The number of events kept for the report.
 const SHOWN: usize = 40;
 
-/// The view of a handler. Shared by the handler and the test.
+/// The view of a handler. The handler and the test share it.
 pub(crate) struct Known<T> {
     pub(crate) objects: BTreeMap<String, Arc<T>>,
-    /// Events that contradict earlier ones, and how.
+    /// Events that contradict earlier events, with the reason.
     pub(crate) wrong: Vec<String>,
-    /// How many events were delivered.
     pub(crate) count: u64,
     events: VecDeque<String>,
 }
@@ -57,7 +56,7 @@ impl<T> Clone for Recorder<T> {
 }
 
 impl<T: CacheForm> Recorder<T> {
-    /// A handler that passes this gate before each event.
+    /// Creates a handler that passes `gate` before each event.
     pub(crate) fn new(gate: Gate, changed: Signal) -> Self {
         let known = Known {
             objects: BTreeMap::new(),
@@ -76,7 +75,7 @@ impl<T: CacheForm> Recorder<T> {
         &self.known
     }
 
-    /// Records an event: `apply` changes the view, and returns how the event contradicts it, if it does.
+    /// Records an event. `apply` changes the view and returns the contradiction, if any.
     fn note(
         &self,
         event: String,

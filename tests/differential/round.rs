@@ -15,10 +15,10 @@ use crate::differential::model::{key, version};
 use crate::differential::random::Random;
 use crate::differential::world::{PATIENCE, World};
 
-/// How long a step waits for the informer to catch up. It need not.
+/// How long a step waits for the informer to catch up. The informer may take longer.
 const A_MOMENT: Duration = Duration::from_millis(50);
 
-/// How many rounds had each kind of step or fault.
+/// The number of rounds that had each kind of step or fault.
 pub(crate) type Tally = BTreeMap<&'static str, u64>;
 
 #[derive(Clone, Copy)]
@@ -74,7 +74,7 @@ impl Step {
 }
 
 impl<T: CacheForm> World<T> {
-    /// Runs one round. Returns the difference, if there is one.
+    /// Runs one round. Returns an error that describes the first difference.
     pub(crate) fn round(&mut self, random: &mut Random, tally: &mut Tally) -> Result<(), String> {
         self.was_restored = false;
         let mut happened = Vec::new();
@@ -140,7 +140,7 @@ impl<T: CacheForm> World<T> {
                 self.cluster.server.close_watches();
             }
             Step::LateHandler => {
-                // Adding a handler waits for what is being processed.
+                // Adding a handler blocks while the process loop is in the gate.
                 self.processing.open();
                 let config = HandlerConfig::random(random);
                 if self.handlers.len() < 8 {
@@ -176,7 +176,7 @@ impl<T: CacheForm> World<T> {
         }
     }
 
-    /// Makes a random write. Returns the new state, if there is one.
+    /// Makes a random write. Returns the new state, or nothing after a delete.
     fn write(&mut self, random: &mut Random) -> Vec<Value> {
         let states = self.cluster.write(&self.config, random);
         states.iter().for_each(|state| self.note(state));
@@ -188,8 +188,8 @@ impl<T: CacheForm> World<T> {
         self.note_unreadable(state);
     }
 
-    /// Writes a marker for each reflector, and waits this long for them to receive it. Returns the lowest of
-    /// their versions.
+    /// Writes a marker for each reflector and waits up to `patience` until all reflectors have
+    /// received theirs. Returns the lowest version of the markers.
     fn breathe(&mut self, patience: Duration) -> u64 {
         let mut marked = Vec::new();
         for namespace in self.config.scope.sources() {
@@ -223,7 +223,8 @@ impl<T: CacheForm> World<T> {
         self.cluster.log("resume");
     }
 
-    /// Restores a backup of the server, which then assigns the same versions to other states.
+    /// Restores a backup of the server. The server then assigns the same versions to different
+    /// states.
     fn restore(
         &mut self,
         random: &mut Random,
@@ -260,7 +261,7 @@ impl<T: CacheForm> World<T> {
         self.go_back(&backup);
         if silent {
             happened.push("restore found by silence");
-            // Below the version that the informer has seen, so that its watch stays silent.
+            // Stay below the version that the informer has seen, so that its watch stays silent.
             while self.cluster.server.resource_version() + 3 < seen && random.percent(70) {
                 self.write(random);
             }
@@ -270,8 +271,8 @@ impl<T: CacheForm> World<T> {
             self.converge()?;
         } else {
             happened.push("restore found by expiry");
-            // Controllers write again what was lost. Then the same versions of the same objects often have other
-            // contents.
+            // Controllers repeat the lost writes. The same versions of the same objects then often
+            // have different contents.
             let (again, at_once) = (random.percent(60), random.percent(50));
             if again && at_once {
                 self.write_again(&lost, random);
@@ -309,7 +310,7 @@ impl<T: CacheForm> World<T> {
         self.was_restored = true;
     }
 
-    /// Lets all open watches expire, so that everything is listed once more.
+    /// Expires all open watches, so that the informer relists.
     fn relist(&mut self) {
         let lists = self.progress().1;
         self.cluster.log("relist");
@@ -317,7 +318,7 @@ impl<T: CacheForm> World<T> {
         self.wait_for_lists(lists);
     }
 
-    /// Writes these objects once more, with other contents.
+    /// Writes these objects again with different contents.
     fn write_again(&mut self, keys: &[String], random: &mut Random) {
         for key in keys {
             let state = self.cluster.write_object(&self.config, key, random);
@@ -356,7 +357,7 @@ impl<T: CacheForm> World<T> {
         });
     }
 
-    /// Ends the round: the faults stop, and everything must agree with the model.
+    /// Ends the round: stops the faults and compares everything with the model.
     fn settle(&mut self) -> Result<(), String> {
         self.open_gates();
         if !self.was_restored {
@@ -369,7 +370,7 @@ impl<T: CacheForm> World<T> {
         Ok(())
     }
 
-    /// The last round: repairs all objects and lists everything again.
+    /// The last round: repairs all objects and makes the informer relist.
     pub(crate) fn heal(&mut self) -> Result<(), String> {
         for state in self.cluster.states() {
             if self.is_kept_out(&state) {
@@ -392,7 +393,7 @@ impl<T: CacheForm> World<T> {
         let before: Vec<u64> = relists().collect();
         self.expire_each_watch_once();
         let listed = self.changed.until(PATIENCE, || {
-            // A watch that was on its way when the faults were planted would go on.
+            // A watch that was in flight when the faults were planted would stay open.
             self.cluster.server.close_watches();
             relists()
                 .zip(&before)

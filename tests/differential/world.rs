@@ -1,4 +1,5 @@
-//! One informer of some configuration, its handlers and indices, and the server that it follows.
+//! One informer with a random configuration, its handlers and indexes, and the server that it
+//! follows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use crate::differential::recorder::Recorder;
 /// The `watch_idle_timeout` of informers that have one.
 pub(crate) const IDLE: Duration = Duration::from_millis(40);
 
-/// How long a world waits for what must happen.
+/// How long a world waits for something that must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) struct World<T> {
@@ -33,23 +34,23 @@ pub(crate) struct World<T> {
     pub(crate) factory: SharedInformerFactory,
     pub(crate) informer: SharedIndexInformer<T>,
     pub(crate) handlers: Vec<Handler<T>>,
-    /// Handlers that were removed, and how many events had been delivered to each.
+    /// Removed handlers, each with the number of events delivered to it.
     removed: Vec<(Handler<T>, u64)>,
-    /// How many handlers there ever were.
+    /// The number of handlers created so far.
     handlers_made: usize,
-    /// The labels by which there is an index, of the same name.
+    /// The labels that have an index with the same name.
     pub(crate) indices: Vec<&'static str>,
-    /// The process loops of the informer pass this gate at each object.
+    /// A gate that the process loops of the informer pass for each object.
     pub(crate) processing: Gate,
-    /// By how many versions the next watch starts too early, so that it repeats events.
+    /// How many versions too early the next watch starts. It then repeats events.
     pub(crate) rewind: Arc<AtomicU64>,
     pub(crate) changed: Signal,
     pub(crate) stop: Stop,
-    /// Whether the informer may have received something since the last list that it could not read.
+    /// Whether the informer may have received an unreadable object since its last list.
     pub(crate) was_incomplete: bool,
     /// Whether the version of the server has gone back in this round.
     pub(crate) was_restored: bool,
-    /// The lowest version that the cache must have reached: that of the first marker.
+    /// The minimum version that the cache must reach: the version of the first marker.
     pub(crate) marked: u64,
 }
 
@@ -58,7 +59,7 @@ pub(crate) struct Handler<T> {
     pub(crate) config: HandlerConfig,
     pub(crate) recorder: Recorder<T>,
     pub(crate) registration: HandlerRegistration,
-    /// The handler passes this gate at each event.
+    /// A gate that the handler passes for each event.
     pub(crate) gate: Gate,
 }
 
@@ -114,7 +115,7 @@ impl<T: CacheForm> World<T> {
         world
     }
 
-    /// Adds everything that is there before the informer starts.
+    /// Sets up everything that must exist before the informer starts.
     fn prepare(&mut self) {
         let transform = match self.config.transform {
             Transformation::None => None,
@@ -150,7 +151,7 @@ impl<T: CacheForm> World<T> {
         }
     }
 
-    /// Adds an index by a label, unless it is there.
+    /// Adds an index by `label`. Returns false if it exists.
     pub(crate) fn add_index(&mut self, label: &'static str) -> bool {
         if self.indices.contains(&label) {
             return false;
@@ -191,7 +192,7 @@ impl<T: CacheForm> World<T> {
         });
     }
 
-    /// Removes a handler. Nothing may be delivered to it from then on, which is checked at the end.
+    /// Removes a handler. `end` checks that it receives no more events.
     pub(crate) fn remove_handler(&mut self, handler: Handler<T>) {
         handler.gate.open();
         assert!(
@@ -202,13 +203,12 @@ impl<T: CacheForm> World<T> {
         self.removed.push((handler, delivered));
     }
 
-    /// Opens all gates.
     pub(crate) fn open_gates(&self) {
         self.processing.open();
         self.handlers.iter().for_each(|handler| handler.gate.open());
     }
 
-    /// The resourceVersion that each reflector has seen last, and how often they have listed.
+    /// Returns the last resourceVersion of each reflector and the total number of relists.
     pub(crate) fn progress(&self) -> (Vec<u64>, u64) {
         let statuses = self.informer.statuses();
         let versions = statuses
@@ -220,7 +220,7 @@ impl<T: CacheForm> World<T> {
         )
     }
 
-    /// All that is cached, by key.
+    /// Returns all cached objects by key.
     pub(crate) fn cached(&self) -> BTreeMap<String, Arc<T>> {
         let objects = self.informer.indexer().list();
         let key = |object: &Arc<T>| format!("{}/{}", object.namespace(), object.name());
@@ -230,7 +230,7 @@ impl<T: CacheForm> World<T> {
             .collect()
     }
 
-    /// Stops everything, and checks that it ends.
+    /// Stops everything and checks that it ends.
     pub(crate) fn end(&mut self) -> Result<(), String> {
         self.open_gates();
         let shut_down = self.factory.shutdown_timeout(PATIENCE);
@@ -251,7 +251,7 @@ impl<T: CacheForm> World<T> {
     }
 }
 
-/// After a failure no thread may stay blocked.
+/// Opens the gates, so that no thread stays blocked after a failure.
 impl<T> Drop for World<T> {
     fn drop(&mut self) {
         self.processing.open();

@@ -1,4 +1,5 @@
-//! Server-side apply beyond the recorded ones; words and codes as a kube-apiserver 1.36 gave them.
+//! Server-side apply beyond the recorded exchanges. Messages and codes are those of kube-apiserver
+//! 1.36.
 
 use k8s_informer::testing::{ApiResource, ApiServer};
 use serde_json::{Value, json};
@@ -24,7 +25,7 @@ fn map(data: Value) -> String {
         .to_string()
 }
 
-/// Applies to ConfigMap `a`, and gives its status and its data.
+/// Applies to ConfigMap `a`. Returns the status and the data.
 fn apply(client: &mut Client, manager: &str, data: Value) -> (u16, Value) {
     let response = apply_to(
         client,
@@ -70,7 +71,7 @@ fn an_object_has_what_its_managers_want_and_what_nobody_owns() {
         apply(client, "two", json!({"y": "2"})).1,
         json!({"free": "0", "y": "2"})
     );
-    // What nobody has applied is there for everybody.
+    // A field that no manager has applied causes no conflict.
     assert_eq!(
         apply(client, "two", json!({"free": "1"})).1,
         json!({"free": "1"})
@@ -129,7 +130,7 @@ fn values_of_others_are_a_conflict_unless_they_are_taken() {
         (forced.status, forced.json()["data"].clone()),
         (200, json!({"x": "0", "y": "1", "z": "0"}))
     );
-    // Two has lost all that it had, one keeps what is as it wants it.
+    // "two" has lost all its fields. "one" keeps the field whose value is unchanged.
     let managers = forced.json()["metadata"]["managedFields"].clone();
     let names: Vec<_> = managers
         .as_array()
@@ -199,7 +200,7 @@ fn status_and_the_rest_are_applied_apart() {
             .map(|entry| entry["subresource"].as_str())
             .collect();
         assert_eq!(doors, [None, Some("status")]);
-        // Each leaves what was applied through the other door.
+        // Each path leaves the fields that were applied through the other one.
         let again = apply_to(client, &path, "fieldManager=m", &body.to_string()).json();
         assert_eq!(again, changed);
     }
@@ -363,7 +364,7 @@ fn invalid_apply_is_refused_in_words_of_kubernetes() {
         (422, Some(message))
     );
     assert_eq!(server.resource_version(), version);
-    // One that says a version is made all the same.
+    // A new object may contain a resource version.
     let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "new", "resourceVersion": "7"}});
     assert_eq!(
         apply_to(

@@ -1,4 +1,4 @@
-//! Faults that disturb an answer: it is late, slow, cut, reset, garbled, or never comes to its end.
+//! Faults that make a response late, slow, cut, reset, garbled or endless.
 
 use std::io::ErrorKind;
 use std::thread;
@@ -10,10 +10,10 @@ use serde_json::json;
 use crate::embedded_api_server::client::Client;
 use crate::embedded_api_server::{CONFIGMAPS, PATIENCE};
 
-/// What no test waits for.
+/// Longer than any test.
 const FOR_EVER: Duration = Duration::from_secs(3600);
 
-/// A server with one object, small enough for an answer with a Content-Length, or too large for that.
+/// A server with one object, either small enough for a Content-Length or too large for it.
 fn server_with(bytes: usize) -> ApiServer {
     let server = ApiServer::start().unwrap();
     let object = json!({ "metadata": { "name": "a" }, "data": { "x": "x".repeat(bytes) } });
@@ -21,7 +21,7 @@ fn server_with(bytes: usize) -> ApiServer {
     server
 }
 
-/// Everything that comes of an answer until the connection ends, without its head, and how it ends.
+/// Returns the body of a response with its framing, and how the connection ends.
 fn body(server: &ApiServer) -> (String, Option<ErrorKind>) {
     let mut client = Client::ask(server, CONFIGMAPS);
     assert_eq!(client.head().status, 200);
@@ -78,7 +78,7 @@ fn reset_before_or_within_answer_is_client_error() {
         server.fail_next(Fault::reset().after_bytes(9));
         let (body, end) = body(&server);
         assert_eq!(end, Some(ErrorKind::ConnectionReset));
-        // The client's system may drop what it has not handed out yet.
+        // The system of the client may drop data that was not read yet.
         assert!(body.len() < 20, "{body}");
         assert!(server.wait_for_connections(0, PATIENCE));
     }
@@ -171,7 +171,8 @@ fn whatever_a_fault_waits_for_ends_when_the_server_goes() {
         })
         .collect();
     clients.push(Client::watch(&server, &format!("{CONFIGMAPS}?watch=true")));
-    // One that has asked again already, so nobody listens for its end.
+    // This client has already sent its next request, so nothing waits for the end of its
+    // connection.
     clients[0].send("GET", CONFIGMAPS, &[], "");
     let start = Instant::now();
     drop(server);
@@ -191,7 +192,8 @@ fn garbage_takes_the_place_of_an_answer_or_a_place_in_it() {
         ("HTTP/1.1 200 OK\r\nContent-Len\0".to_owned(), None)
     );
 
-    // The framing stays whole, with a length and with chunks: it is for the reader of the body to notice.
+    // The framing stays valid, with a length and with chunks. Only the reader of the body can
+    // notice the garbage.
     for bytes in [10, 5000] {
         let server = server_with(bytes);
         let mut client = Client::connect(&server);

@@ -1,4 +1,4 @@
-//! A HTTP client as small as can be, so that nothing stands between the tests and the bytes.
+//! A minimal HTTP client, so that tests see the exact bytes.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ pub(crate) struct Client(pub(crate) BufReader<TcpStream>);
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    /// `HTTP/1.1 200 OK`.
+    /// For example, `HTTP/1.1 200 OK`.
     pub(crate) start: String,
     headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
@@ -77,7 +77,7 @@ impl Client {
         self.write(format!("{text}\r\n{body}").as_bytes());
     }
 
-    /// Reads status and headers of an answer.
+    /// Reads the status and headers of a response.
     pub(crate) fn head(&mut self) -> Answer {
         let mut lines = Vec::new();
         loop {
@@ -111,7 +111,7 @@ impl Client {
         }
     }
 
-    /// Reads one chunk; `None` for the last one.
+    /// Reads one chunk. Returns `None` for the last one.
     pub(crate) fn chunk(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut line = String::new();
         if self.0.read_line(&mut line)? == 0 {
@@ -125,7 +125,6 @@ impl Client {
         Ok(Some(bytes).filter(|bytes| !bytes.is_empty()))
     }
 
-    /// Reads a whole answer.
     pub(crate) fn response(&mut self) -> Answer {
         let mut response = self.head();
         if response.header("transfer-encoding") == Some("chunked") {
@@ -145,7 +144,7 @@ impl Client {
         self.response()
     }
 
-    /// Sends JSON, as a merge patch if it is one.
+    /// Sends JSON, as a merge patch if the method is PATCH.
     pub(crate) fn json(&mut self, method: &str, path: &str, body: &Value) -> Answer {
         let kind = if method == "PATCH" {
             "application/merge-patch+json"
@@ -161,7 +160,7 @@ impl Client {
         self.response()
     }
 
-    /// Starts a watch; its events are read one by one.
+    /// Starts a watch, whose events are read one by one.
     pub(crate) fn watch(server: &ApiServer, path_and_query: &str) -> Self {
         let mut client = Self::connect(server);
         client.send("GET", path_and_query, &[], "");
@@ -171,7 +170,7 @@ impl Client {
         client
     }
 
-    /// The next event of a watch as type, name and resourceVersion.
+    /// Returns the type, name and resource version of the next event.
     pub(crate) fn event(&mut self) -> String {
         let event = self.event_json();
         let metadata = &event["object"]["metadata"];
@@ -190,7 +189,7 @@ impl Client {
         serde_json::from_slice(&chunk).unwrap()
     }
 
-    /// Asserts that the watch ends in order.
+    /// Asserts that the watch ends cleanly.
     pub(crate) fn assert_end(&mut self) {
         assert_eq!(
             self.chunk()
@@ -200,7 +199,7 @@ impl Client {
         );
     }
 
-    /// Asserts that the other side closes the connection without another byte.
+    /// Asserts that the server closes the connection without another byte.
     pub(crate) fn assert_closed(&mut self) {
         match self.0.fill_buf() {
             Ok(rest) => assert_eq!(String::from_utf8_lossy(rest), ""),
@@ -208,7 +207,7 @@ impl Client {
         }
     }
 
-    /// Reads whatever comes until the connection ends, and says how: in order, or by what error.
+    /// Reads until the connection ends. Returns the data, and the error unless it ends cleanly.
     pub(crate) fn rest(&mut self) -> (String, Option<io::ErrorKind>) {
         let mut bytes = Vec::new();
         let end = self
@@ -219,7 +218,7 @@ impl Client {
         (String::from_utf8_lossy(&bytes).into_owned(), end)
     }
 
-    /// Asks, and leaves the answer to be read.
+    /// Sends a request and leaves the response to be read.
     pub(crate) fn ask(server: &ApiServer, path_and_query: &str) -> Self {
         let mut client = Self::connect(server);
         client.send("GET", path_and_query, &[], "");

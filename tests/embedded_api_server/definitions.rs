@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions make resources, and take them away again.
+//! CustomResourceDefinitions create resources and remove them.
 
 use std::fs;
 use std::path::Path;
@@ -35,7 +35,6 @@ fn status(server: &ApiServer, path: &str) -> u16 {
     Client::connect(server).get(path).status
 }
 
-/// Type and status of each condition.
 fn conditions(definition: &Value) -> Vec<(&str, &str)> {
     let conditions = definition["status"]["conditions"].as_array().unwrap();
     conditions
@@ -191,7 +190,7 @@ fn its_objects_go_with_it_and_watches_end() {
 
     assert_eq!(server.get(&path()).unwrap_err().code(), 404);
     assert_eq!(status(&server, WIDGETS), 404);
-    // What is created anew has nothing of it.
+    // A new definition starts without objects.
     server.create(DEFINITIONS, definition()).unwrap();
     assert!(Client::connect(&server).get(WIDGETS).names().is_empty());
 }
@@ -260,7 +259,7 @@ fn a_backup_has_what_was_served() {
     assert_eq!(status(&server, WIDGETS), 404);
     server.restore(&with_it).unwrap();
     assert_eq!(status(&server, &format!("{WIDGETS}/a")), 200);
-    // Another server, which has never known it.
+    // A server that never had this definition.
     let other = ApiServer::start().unwrap();
     other.restore(&with_it).unwrap();
     assert_eq!(status(&other, &format!("{WIDGETS}/a")), 200);

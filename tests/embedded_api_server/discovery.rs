@@ -1,4 +1,4 @@
-//! What the embedded server says of what it serves, beside what a real one said.
+//! Discovery of the embedded server, compared with a real server.
 
 use std::fs;
 use std::path::Path;
@@ -43,7 +43,7 @@ fn by<'a>(items: &'a Value, name: impl Fn(&Value) -> &Value, wanted: &Value) -> 
     list(items).iter().find(|item| name(item) == wanted)
 }
 
-/// Every field that ours has must be in what is real; of the subresources it has fewer.
+/// Asserts that each of our fields equals the real one. Our server may have fewer subresources.
 #[track_caller]
 fn assert_within(ours: &Value, real: &Value) {
     for (field, value) in ours.as_object().unwrap() {

@@ -27,7 +27,7 @@ fn watch(server: &ApiServer) -> Client {
     Client::watch(server, &format!("{CONFIGMAPS}?watch=true"))
 }
 
-/// One more change: an event of every watch.
+/// Changes an object, which sends an event to every watch.
 fn touch(server: &ApiServer, name: &str) {
     let value = server.resource_version().to_string();
     server
@@ -213,7 +213,7 @@ fn a_server_may_know_no_streaming_lists() {
     let mut client = Client::connect(&server);
     let refused = client.get(&format!("{CONFIGMAPS}?{STREAMING}"));
     assert_eq!(refused.status, 422);
-    // As recorded from a kube-apiserver with --feature-gates=WatchList=false.
+    // Recorded from a kube-apiserver with --feature-gates=WatchList=false.
     let why =
         "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
     let expected: Value = json!({
@@ -294,7 +294,7 @@ fn open_watches_can_be_made_to_fail() {
         0
     );
 
-    // In order, and behind what has happened before.
+    // Faults take effect in order, after the events before them.
     touch(&server, "a");
     assert_eq!(server.fail_watches(&of_maps(Fault::garbage("garbage"))), 1);
     touch(&server, "b");

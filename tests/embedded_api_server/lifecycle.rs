@@ -1,4 +1,4 @@
-//! Start, pause, resume, drop: ports, threads, connections.
+//! Start, pause, resume and drop: ports, threads and connections.
 
 use std::io::{ErrorKind, Read};
 use std::net::TcpStream;
@@ -47,7 +47,8 @@ fn paused_server_refuses_resumed_server_keeps_state() {
     }
 }
 
-/// All threads share what a fault's condition holds, so when the last handle on that is gone, so are they.
+/// All threads share the condition of the fault. When its last reference is gone, the threads are
+/// gone.
 #[test]
 fn dropping_ends_every_thread_at_once_whatever_it_is_doing() {
     let server = ApiServer::start().unwrap();
@@ -70,7 +71,7 @@ fn dropping_ends_every_thread_at_once_whatever_it_is_doing() {
         &server,
         &format!("{CONFIGMAPS}?watch=true&resourceVersion=5"),
     );
-    // A client that doesn't read: the server is stuck in the middle of a write.
+    // This client does not read, so the server blocks in the middle of a write.
     let mut stuck = Client::connect(&server);
     for _ in 0..32 {
         stuck.send("GET", CONFIGMAPS, &[], "");

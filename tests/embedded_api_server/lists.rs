@@ -1,4 +1,4 @@
-//! Lists beyond the recorded ones.
+//! Lists beyond the recorded exchanges.
 
 use k8s_informer::testing::ApiServer;
 use serde_json::{Value, json};
@@ -172,7 +172,7 @@ fn version_with_limit_is_exact_unless_not_older_than() {
     assert_eq!(list("0&limit=1&resourceVersionMatch=NotOlderThan"), (1, 3));
 }
 
-/// As after a restart of kube-apiserver: the watch cache starts again, and etcd still has what was.
+/// Like a restart of kube-apiserver: the watch cache is empty, and etcd keeps its history.
 #[test]
 fn old_version_after_forget_events_lists_but_does_not_watch() {
     let server = ApiServer::start().unwrap();
@@ -224,7 +224,7 @@ fn old_version_after_forget_events_lists_but_does_not_watch() {
     );
 }
 
-/// Status and message as a kube-apiserver 1.36 gave them.
+/// Statuses and messages are those of kube-apiserver 1.36.
 #[test]
 fn bad_options_are_refused_in_the_words_of_kubernetes() {
     let server = ApiServer::start().unwrap();
@@ -385,7 +385,7 @@ fn metadata_alone_is_served_to_those_who_ask() {
             "{what}"
         );
     }
-    // Lists have a form of their own, and no other will do.
+    // For a list, only `PartialObjectMetadataList` is valid.
     client.send("GET", CONFIGMAPS, &accept(partial), "");
     let refused = client.response();
     let message = "you requested PartialObjectMetadata, but the requested object is a list (*core.ConfigMapList)";
@@ -403,7 +403,7 @@ fn metadata_alone_is_served_to_those_who_ask() {
         client.response().json()["kind"],
         "PartialObjectMetadataList"
     );
-    // What writes answer, too.
+    // Writes also return the requested form.
     let body = json!({ "metadata": { "name": "b" }, "data": { "x": "y" } }).to_string();
     client.send("POST", CONFIGMAPS, &accept(partial), &body);
     let created = client.response().json();

@@ -1,4 +1,4 @@
-//! The embedded API server from outside: raw HTTP over TCP, compared with what a real kube-apiserver said.
+//! The embedded API server from outside: raw HTTP over TCP, compared with a real kube-apiserver.
 
 mod applies;
 mod broken_responses;
@@ -19,7 +19,7 @@ mod writes;
 
 use std::time::Duration;
 
-/// Long enough for the slowest machine; nothing waits this long unless it is broken.
+/// Long enough for the slowest machine. Only a broken test waits this long.
 const PATIENCE: Duration = Duration::from_secs(20);
 const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PODS: &str = "/api/v1/namespaces/default/pods";

@@ -1,4 +1,4 @@
-//! HTTP itself: framing, keep-alive, limits, and input that makes no sense.
+//! HTTP itself: framing, keep-alive, limits and invalid input.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -13,7 +13,7 @@ fn post(name: &str) -> String {
     json!({ "metadata": { "name": name } }).to_string()
 }
 
-/// Sends raw bytes, reads all that comes back until the server closes.
+/// Sends raw bytes and reads until the server closes.
 fn exchange(server: &ApiServer, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(server.address()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -50,7 +50,7 @@ fn watch_ends_before_pipelined_request_is_answered() {
     server.close_watches();
     client.assert_end();
     assert_eq!(client.response().body, b"ok");
-    // And with one more in the way, the server can still be stopped.
+    // With another pipelined request, the server can still be stopped.
     client.write(format!("{watch}GET /livez HTTP/1.1\r\n\r\n").as_bytes());
     assert!(server.wait_for_watches(1, PATIENCE));
     drop(server);
@@ -176,7 +176,7 @@ fn nonsense_is_refused_and_harms_nobody() {
         ""
     );
 
-    // Bodies that are JSON, and patches that are patches, but of nothing that exists.
+    // Valid bodies and patches that do not fit any object.
     let mut client = Client::connect(&server);
     server
         .create(CONFIGMAPS, json!({ "metadata": { "name": "a" } }))
@@ -214,8 +214,7 @@ fn nonsense_is_refused_and_harms_nobody() {
     assert_eq!(client.get(CONFIGMAPS).names(), ["a"]);
 }
 
-/// Requests that were good and then suffered: whatever becomes of them, the server lives and answers the next
-/// one.
+/// Damages valid requests. Whatever the result, the server answers the next request.
 #[test]
 fn mutilated_requests_do_not_bring_the_server_down() {
     let server = ApiServer::start().unwrap();

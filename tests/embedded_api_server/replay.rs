@@ -1,9 +1,9 @@
-//! Replays the exchanges in `tests/data/wire`, recorded from a kube-apiserver 1.36, against the embedded
-//! server.
+//! Replays the exchanges in `tests/data/wire`, recorded from a kube-apiserver 1.36, against the
+//! embedded server.
 //!
-//! The objects are written in the recorded order, other writes of the real cluster being filled in, so that
-//! even resourceVersions and continue tokens must be the same. What can't be is left out of the comparison:
-//! UIDs, times, managedFields, generated names, audit headers.
+//! The objects are written in the recorded order. Filler writes replace the other writes of the
+//! real cluster, so that even resource versions and continue tokens match. UIDs, times,
+//! managedFields, generated names and audit headers are not compared.
 
 use std::path::Path;
 
@@ -14,7 +14,6 @@ use crate::embedded_api_server::client::{Answer, Client};
 
 const SAMPLE: &str = "/api/v1/namespaces/sample/configmaps";
 
-/// One recorded exchange.
 struct Recording {
     name: String,
     method: String,
@@ -69,7 +68,7 @@ fn recording(name: &str) -> Recording {
     }
 }
 
-/// Sends the recorded request anew, and asserts that the answer is the recorded one.
+/// Sends the recorded request and asserts that the response matches the recorded one.
 fn replay(server: &ApiServer, name: &str) {
     replay_with(server, name, None);
 }
@@ -84,7 +83,7 @@ fn replay_with(server: &ApiServer, name: &str, token: Option<&str>) {
         *value = format!("Bearer {}", token.unwrap());
     }
     let is_watch = recording.path.contains("watch=true") && recording.start.contains("200");
-    // The recorded watches were given seconds; here every event is there already.
+    // The recorded watches ran for seconds. Here, every event is already available.
     let seconds = recording
         .path
         .find("timeoutSeconds=")
@@ -110,8 +109,8 @@ fn replay_with(server: &ApiServer, name: &str, token: Option<&str>) {
     compare(&recording, &response);
 }
 
-/// Reads a watch to the end of what was recorded. Only where that is a bookmark for the end its time must run
-/// out.
+/// Reads a watch to the end of the recording. Only the recording that ends with a bookmark runs
+/// until its timeout.
 fn watched(server: &ApiServer, client: &mut Client, recording: &Recording) -> Answer {
     let mut response = client.head();
     let lines = recording.response.lines().count();
@@ -172,7 +171,7 @@ fn compare(recording: &Recording, response: &Answer) {
     assert_eq!(ours.len(), theirs.len(), "{name}: {body}");
 }
 
-/// Blanks out what differs from run to run, and leaves only its type.
+/// Replaces values that differ between runs with their type.
 fn normalised(mut value: Value) -> Value {
     match &mut value {
         Value::Object(fields) => {
@@ -206,7 +205,7 @@ fn normalised(mut value: Value) -> Value {
     value
 }
 
-/// Go's JSON parser words its errors differently from ours.
+/// Go's JSON parser words its errors differently, so their text is cut off.
 fn normalised_message(message: &str) -> String {
     let cut = ["continue key is not valid: "]
         .iter()
@@ -214,7 +213,7 @@ fn normalised_message(message: &str) -> String {
     message[..cut.unwrap_or(message.len())].to_owned()
 }
 
-/// Writes something else until `version` is reached: what happened meanwhile in the real cluster.
+/// Writes filler objects until `version` is reached, in place of other writes in the real cluster.
 fn fill(server: &ApiServer, version: u64) {
     let path = "/api/v1/namespaces/filler/configmaps";
     if server.get(&format!("{path}/filler")).is_err() {

@@ -1,4 +1,4 @@
-//! Going back: the state of a backup, and what clients see who have seen more.
+//! Restored backups, and clients that have seen newer versions.
 
 use k8s_informer::testing::{ApiResource, ApiServer};
 use serde_json::json;
@@ -39,7 +39,7 @@ fn restore_brings_back_objects_and_version() {
             client.get(&format!("{CONFIGMAPS}/kept")).json().get("data"),
             None
         );
-        // History too is as it was.
+        // The history is also restored.
         let mut watch = Client::watch(
             &server,
             &format!("{CONFIGMAPS}?watch=true&resourceVersion=4"),
@@ -92,7 +92,8 @@ fn who_has_seen_a_version_that_is_lost_is_told_so() {
         );
         assert_eq!(body["details"]["retryAfterSeconds"], 1);
     }
-    // A watch hears nothing until the server has come so far again, and then misses what lies between.
+    // A watch from a newer version is silent until the server passes it. It misses the changes
+    // before it.
     let mut ahead = Client::watch(
         &server,
         &format!("{CONFIGMAPS}?watch=true&resourceVersion=9"),

@@ -31,14 +31,13 @@ fn shard(index: u32) -> Shard {
     Shard::new(index, 3).unwrap()
 }
 
-/// The query for a shard, with something more in front.
+/// The query for a shard, after `more`.
 fn of(shard: &Shard, more: &str) -> String {
     let mut options = ListOptions::default();
     options.shard_selector = shard.selector();
     format!("?{more}{}", options.to_query())
 }
 
-/// The names of all objects that a list has which are in a shard.
 fn names_in(list: &Value, shard: &Shard) -> Vec<String> {
     let items = list["items"]
         .as_array()

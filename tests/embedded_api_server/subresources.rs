@@ -1,4 +1,4 @@
-//! Scales, evictions and what goes with writes, in the words that a kube-apiserver 1.36 had for them.
+//! Scales, evictions and options of writes. Messages are those of kube-apiserver 1.36.
 
 use k8s_informer::testing::{ApiResource, ApiServer};
 use serde_json::{Value, json};
@@ -424,7 +424,7 @@ fn options_of_writes_that_nobody_knows_are_refused() {
     let validation = "CreateOptions.meta.k8s.io \"\" is invalid: fieldValidation: Unsupported value: \"Nope\": supported \
                       values: \"\", \"Ignore\", \"Strict\", \"Warn\"";
     assert_eq!(said(&response), (422, validation.to_owned()));
-    // What a deletion has in its body is all that counts of it.
+    // For a delete, only the options in the body count.
     let body = json!({ "dryRun": ["All"] });
     assert_eq!(
         client

@@ -1,4 +1,4 @@
-//! Writes beyond the recorded ones.
+//! Writes beyond the recorded exchanges.
 
 use k8s_informer::testing::{ApiResource, ApiServer};
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ fn server() -> ApiServer {
     server
 }
 
-/// Status and message as a kube-apiserver 1.36 gave them.
+/// Statuses and messages are those of kube-apiserver 1.36.
 #[test]
 fn bad_writes_are_refused_in_the_words_of_kubernetes() {
     let server = server();

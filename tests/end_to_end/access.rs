@@ -1,4 +1,4 @@
-//! Who may come in, by which kubeconfig.
+//! Access with each kubeconfig.
 
 use k8s_informer::reflector::ReflectorState;
 use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
@@ -66,7 +66,8 @@ fn who_may_nothing_is_told_so_and_keeps_trying() {
             !maps.has_synced() && !status.listed && status.resource_version.is_empty(),
             "{status:?}"
         );
-        // Each time by both: a watch-list that is forbidden may be one that the server does not know.
+        // Both requests in each cycle: a server that does not support watch-lists may also answer
+        // "forbidden".
         assert_eq!(
             status.watches == 0,
             cluster.list_method == ListMethod::List,
@@ -74,7 +75,7 @@ fn who_may_nothing_is_told_so_and_keeps_trying() {
         );
         assert!(maps.lister().list().is_empty());
 
-        // Who waits for it is told what is missing and why.
+        // A waiting caller gets the missing informer and the reason.
         let unsynced = std::thread::scope(|scope| {
             let waiter = scope.spawn(|| factory.wait_for_cache_sync(&stop));
             wait_until("it is between two tries", || {

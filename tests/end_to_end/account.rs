@@ -1,4 +1,4 @@
-//! A service account of the test's own, with tokens that can be revoked one by one.
+//! A service account of a test. Its tokens can be revoked one by one.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -13,25 +13,25 @@ use crate::reader::READER;
 
 const NAME: &str = "tester";
 
-/// It may do everything with the ConfigMaps of its namespace.
+/// A service account with all rights on the ConfigMaps of its namespace.
 pub(crate) struct Account<'a> {
     cluster: &'a Cluster,
     namespace: &'a Namespace<'a>,
-    /// The kubeconfig of who may nothing: for all but the credentials.
+    /// The kubeconfig of the account without rights. Only its credentials are replaced.
     kubeconfig: PathBuf,
-    /// Those that are valid.
+    /// The valid tokens.
     tokens: Mutex<Vec<Token>>,
 }
 
 #[derive(Clone, PartialEq)]
 pub(crate) struct Token {
     pub(crate) text: String,
-    /// The Secret that it is bound to.
+    /// The Secret to which the token is bound.
     secret: String,
 }
 
 impl<'a> Account<'a> {
-    /// `None` where nothing is known of how to come in without a client certificate.
+    /// Returns `None` if the cluster has no kubeconfig that works without a client certificate.
     pub(crate) fn new(cluster: &'a Cluster, namespace: &'a Namespace<'a>) -> Option<Self> {
         let kubeconfig = cluster.kubeconfig_of_nobody()?;
         if cluster.embedded_server().is_none() {
@@ -70,14 +70,14 @@ impl<'a> Account<'a> {
         })
     }
 
-    /// The way to the server, with nothing to authenticate with but what is added to it.
+    /// Returns a configuration for the server without credentials.
     pub(crate) fn config(&self) -> Config {
         Config::from_kubeconfig(&self.kubeconfig, None)
             .unwrap()
             .token("")
     }
 
-    /// One more token.
+    /// Creates a token.
     pub(crate) fn token(&self) -> Token {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let secret = format!("token-{}", COUNT.fetch_add(1, Ordering::Relaxed));
@@ -104,7 +104,7 @@ impl<'a> Account<'a> {
         token
     }
 
-    /// The token is not valid any more; a real server may need ten seconds to believe it.
+    /// Revokes the token. A real server may accept it for ten more seconds.
     pub(crate) fn revoke(&self, token: &Token) {
         self.tokens.lock().unwrap().retain(|valid| valid != token);
         self.tell_embedded();

@@ -1,4 +1,4 @@
-//! A thousand objects come, change and go while the server comes and goes.
+//! A thousand objects are created, changed and deleted while the server goes down and restarts.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,13 +21,13 @@ use crate::support::{Follower, cached, shut_down, wait_until};
 const OBJECTS: usize = 1000;
 const NAMESPACES: usize = 5;
 const WRITERS: usize = 4;
-/// Of the first ones nobody but the outage deletes any.
+/// The first objects. Only the outage deletes them.
 const VICTIMS: usize = 25;
 const GROUPS: usize = 10;
-/// How long a follower may take, also on a machine that is busy with other things.
+/// The maximum time that a follower may take, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// What a user would write who needs no more.
+/// A minimal custom struct.
 #[derive(Deserialize)]
 struct Map {
     metadata: ObjectMeta,
@@ -54,7 +54,7 @@ fn follow(cluster: &Cluster, with_outage: bool) {
     let objects: Vec<_> = (0..OBJECTS)
         .map(|n| Script::new(n, &namespaces[n % NAMESPACES]))
         .collect();
-    // Others may be at work on a cluster that is not ours.
+    // An existing cluster may have other users.
     let selector = format!("run={}", namespaces[0].name);
     let tweak = {
         let selector = selector.clone();
@@ -72,8 +72,8 @@ fn follow(cluster: &Cluster, with_outage: bool) {
         })
         .unwrap();
 
-    // On three informers from the start; on the first one in the middle of everything; on the second at the
-    // end.
+    // Followers on three informers from the start, on the first informer in the middle of the run,
+    // and on the second at the end.
     let followers: [Follower; 5] = Default::default();
     typed.add_handler(followers[0].clone()).unwrap();
     own.add_handler(followers[1].clone()).unwrap();
@@ -102,7 +102,7 @@ fn follow(cluster: &Cluster, with_outage: bool) {
                         .skip(VICTIMS)
                         .filter(move |object| object.n % WRITERS == writer)
                 };
-                // The changes follow the creations at some distance.
+                // The changes follow the creations at a distance of 40 objects.
                 let mut later = mine().peekable();
                 for object in mine() {
                     object.create(&client, selector);
@@ -156,7 +156,7 @@ fn follow(cluster: &Cluster, with_outage: bool) {
         );
         if with_outage {
             for victim in &objects[..VICTIMS] {
-                // The last one came when they were gone, and so has never heard of them.
+                // The last follower was added after these deletions.
                 let deleted = known.events.contains(&format!("-{}", victim.name));
                 assert_eq!(
                     deleted,
@@ -166,7 +166,8 @@ fn follow(cluster: &Cluster, with_outage: bool) {
                 );
             }
         }
-        // What is deleted while nobody can watch, and before what a server that has just started remembers.
+        // These deletions happened while no watch was open, and a restarted server does not
+        // remember them.
         let unseen = objects[..VICTIMS]
             .iter()
             .all(|victim| known.unknown.contains(&victim.key));
@@ -211,7 +212,7 @@ fn follow(cluster: &Cluster, with_outage: bool) {
             }
         );
     }
-    // The very latest handler gets it all as its initial list.
+    // A handler added at the end receives everything as its initial list.
     let latest = Follower::default();
     let registration = dynamic.add_handler(latest.clone()).unwrap();
     registration.synced().wait_or_stop(&stop);
@@ -230,7 +231,7 @@ fn follow(cluster: &Cluster, with_outage: bool) {
     );
 }
 
-/// Kills the server, deletes what nobody sees deleted, and starts the server again.
+/// Kills the server, deletes the victims unseen by any watch, and restarts the server.
 fn outage(
     cluster: &Cluster,
     victims: &[Script],
@@ -285,7 +286,7 @@ fn group(value: Option<&String>) -> Vec<String> {
     value.cloned().into_iter().collect()
 }
 
-/// How many are left.
+/// Returns the number of objects that are left at the end.
 fn expected(with_outage: bool) -> usize {
     let kept = (VICTIMS..OBJECTS)
         .filter(|n| n % 3 != 0 || n % 6 == 0)
@@ -293,7 +294,7 @@ fn expected(with_outage: bool) -> usize {
     kept + if with_outage { 0 } else { VICTIMS }
 }
 
-/// What happens to one object.
+/// The writes to one object.
 struct Script {
     n: usize,
     name: String,
@@ -328,7 +329,7 @@ impl Script {
         );
     }
 
-    /// Every one changes, every third goes, and half of these come back.
+    /// Changes every object, deletes every third and recreates half of these.
     fn change(&self, client: &Client, selector: &str) {
         let patch =
             json!({ "data": { "round": "1", "group": ((self.n + 1) % GROUPS).to_string() } });
@@ -342,8 +343,8 @@ impl Script {
     }
 }
 
-/// Writes, however often that takes. When an answer is lost the next try tells by `done` that it was not
-/// needed.
+/// Retries a write until it succeeds. If a response was lost, `done` recognizes the error of the
+/// next try, which shows that the write had succeeded.
 fn insist(client: &Client, request: &Request, done: fn(&Error) -> bool) {
     let stop = Stop::new();
     let deadline = Instant::now() + LIMIT;

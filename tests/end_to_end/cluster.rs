@@ -1,4 +1,4 @@
-//! Hides which server a test runs against.
+//! Runs a test against different servers without changes to the test.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -22,26 +22,28 @@ use crate::proxy::{Proxy, authority};
 use crate::reader::READER;
 use crate::support::{Folder, Versions, assert_no_thread_since, free_port, quick, threads};
 
-/// How an informer is to learn what there is.
+/// How an informer gets the initial objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListMethod {
-    /// By a watch that begins with it.
+    /// With a watch that starts with the initial objects.
     WatchList,
-    /// By a LIST.
+    /// With a LIST.
     List,
 }
 
-/// A test of what is the same in both ways.
+/// For tests that apply to both methods.
 pub(crate) const BOTH: &[ListMethod] = &[ListMethod::WatchList, ListMethod::List];
-/// A test about watch-lists.
+/// For tests of watch-lists.
 pub(crate) const WATCH_LIST: &[ListMethod] = &[ListMethod::WatchList];
-/// A test about LIST.
+/// For tests of LIST.
 pub(crate) const LIST: &[ListMethod] = &[ListMethod::List];
 
-/// The kube-apiserver that this process has started. Tests that kill or reconfigure it hold the lock exclusively.
+/// The kube-apiserver that this process started. Tests that kill or reconfigure it hold the lock
+/// exclusively.
 static OWN_SERVER: RwLock<()> = RwLock::new(());
 
-/// Runs a test against the embedded server, and against a real one if there is any, in each of these ways.
+/// Runs a test with each list method, against the embedded server and, if one is available, against
+/// a real server.
 pub(crate) fn on_every_cluster(list_methods: &[ListMethod], test: impl Fn(&Cluster)) {
     run_on_embedded(list_methods, &test);
     match Real::of_environment() {
@@ -62,7 +64,7 @@ pub(crate) fn on_every_cluster(list_methods: &[ListMethod], test: impl Fn(&Clust
     }
 }
 
-/// Runs a test against servers that it may kill: not against one that belongs to somebody else.
+/// Runs a test only against servers that it may kill, not against an existing cluster.
 pub(crate) fn on_every_cluster_of_our_own(list_methods: &[ListMethod], test: impl Fn(&Cluster)) {
     run_on_embedded(list_methods, &test);
     match Real::of_environment() {
@@ -79,7 +81,8 @@ pub(crate) fn on_every_cluster_of_our_own(list_methods: &[ListMethod], test: imp
     }
 }
 
-/// Runs a test against the embedded server only: a real one doesn't do what it asks.
+/// Runs a test against the embedded server only, because it needs behavior that a real server does
+/// not offer.
 pub(crate) fn on_the_embedded_server(
     list_methods: &[ListMethod],
     test: impl Fn(&Cluster, &ApiServer),
@@ -92,7 +95,8 @@ pub(crate) fn on_the_embedded_server(
     });
 }
 
-/// The embedded server, unless `REAL_SERVERS_ONLY` is set: CI tests it elsewhere.
+/// Runs a test against the embedded server, unless `REAL_SERVERS_ONLY` is set: CI runs that part in
+/// another job.
 fn run_on_embedded(list_methods: &[ListMethod], test: &impl Fn(&Cluster)) {
     if !skips_embedded() {
         run(list_methods, Cluster::embedded, test);
@@ -103,7 +107,8 @@ fn skips_embedded() -> bool {
     env::var_os("REAL_SERVERS_ONLY").is_some()
 }
 
-/// A cluster for each way that it has, so that none finds what another has left.
+/// Runs a test on a separate cluster for each list method, so that no run sees objects of another
+/// run.
 fn run(list_methods: &[ListMethod], cluster: impl Fn() -> Cluster, test: &impl Fn(&Cluster)) {
     for &list_method in list_methods {
         let cluster = Cluster {
@@ -118,7 +123,7 @@ fn run(list_methods: &[ListMethod], cluster: impl Fn() -> Cluster, test: &impl F
     }
 }
 
-/// Runs a test against servers that know no watch-lists, with options that ask for one.
+/// Runs a test against servers without watch-lists, with options that request one.
 pub(crate) fn on_every_cluster_without_watch_lists(test: impl Fn(&Cluster)) {
     if !skips_embedded() {
         Cluster::start_embedded(ApiServer::builder().watch_list(false)).run(&test);
@@ -138,8 +143,8 @@ pub(crate) fn on_every_cluster_without_watch_lists(test: impl Fn(&Cluster)) {
     }
 }
 
-/// Runs a test against servers that limit lists and watches to shards, and against such as don't: each
-/// [says which it is](Cluster::picks_shards).
+/// Runs a test against servers that limit lists and watches to shards and against servers that do
+/// not. [`Cluster::picks_shards`] distinguishes them.
 pub(crate) fn on_every_cluster_with_and_without_shards(
     list_methods: &[ListMethod],
     test: impl Fn(&Cluster),
@@ -185,20 +190,20 @@ pub(crate) fn on_every_cluster_with_and_without_shards(
     }
 }
 
-/// Runs `work` while our own kube-apiserver has these features.
+/// Runs `work` while the local kube-apiserver has these feature gates.
 fn with_gates(assets: &Path, gates: Gates, work: impl FnOnce()) {
     let _alone = OWN_SERVER.write();
     let local = Local::get(assets);
     local::lock(local).set_gates(gates);
     let result = panic::catch_unwind(AssertUnwindSafe(work));
-    // Not in a destructor: if the server does not start, a second panic would end the process.
+    // Not in a destructor: if the server failed to start, a second panic would abort the process.
     local::lock(local).set_gates(Gates::default());
     if let Err(panic) = result {
         panic::resume_unwind(panic);
     }
 }
 
-/// A test that is running. When the last of those that run side by side ends, all of their threads have to be gone.
+/// A running test. When the last concurrent test ends, all threads started since must be gone.
 struct Running;
 
 struct RunningTests {
@@ -236,7 +241,7 @@ impl Drop for Running {
     }
 }
 
-/// Which real servers the environment offers.
+/// The real servers that the environment offers.
 struct Real {
     existing: Option<PathBuf>,
     assets: Option<PathBuf>,
@@ -257,13 +262,13 @@ impl Real {
     }
 }
 
-/// The token of who may do everything on the embedded server.
+/// The token with all rights on the embedded server.
 pub(crate) const ADMIN: &str = "embedded-admin";
 
 pub(crate) struct Cluster {
     kind: Kind,
     pub(crate) list_method: ListMethod,
-    /// Where the kubeconfigs are.
+    /// The admin's kubeconfig. The other kubeconfigs are in the same folder.
     kubeconfig: PathBuf,
     client: Client,
 }
@@ -352,24 +357,24 @@ impl Cluster {
         println!("on {kind}: {:?}", start.elapsed());
     }
 
-    /// As one who may do everything.
+    /// Returns a client with all rights.
     pub(crate) fn client(&self) -> Client {
         self.client.clone()
     }
 
-    /// With short waits, in the way that it is the turn of.
+    /// Returns options with short waits and the list method of this cluster.
     pub(crate) fn options(&self) -> ReflectorOptions {
         let mut options = quick();
         options.watch_list = self.list_method == ListMethod::WatchList;
         options
     }
 
-    /// As one who may do everything, with these options.
+    /// Returns a factory builder with all rights and [`options`](Self::options).
     pub(crate) fn factory(&self) -> SharedInformerFactoryBuilder {
         SharedInformerFactory::builder(self.client()).reflector_options(self.options())
     }
 
-    /// Whether it takes a watch that asks for what is there.
+    /// Whether the server supports watch-lists.
     fn has_watch_lists(&self) -> bool {
         let request = Request::get("/api/v1/namespaces/default/configmaps")
             .query("watch", "true")
@@ -379,7 +384,7 @@ impl Cluster {
         self.client.request(&request, &Stop::new()).is_ok()
     }
 
-    /// Whether it picks the objects of a shard (SH3), as one whose gate ShardedListAndWatch is on.
+    /// Whether the server filters by shard, because its gate ShardedListAndWatch is on (SH3).
     pub(crate) fn picks_shards(&self) -> bool {
         let half = "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')";
         let request =
@@ -391,7 +396,7 @@ impl Cluster {
         self.client.server()
     }
 
-    /// A kubeconfig for each form of credentials.
+    /// Returns a kubeconfig for each form of credentials.
     pub(crate) fn kubeconfigs(&self) -> Vec<PathBuf> {
         let others = [
             "kubeconfig-pkcs1",
@@ -405,12 +410,12 @@ impl Cluster {
         all
     }
 
-    /// The kubeconfig of `token-nobody`, who may do nothing.
+    /// Returns the kubeconfig of `token-nobody`, which has no rights.
     pub(crate) fn kubeconfig_of_nobody(&self) -> Option<PathBuf> {
         Some(self.kubeconfig.with_file_name("kubeconfig-nobody")).filter(|path| path.exists())
     }
 
-    /// The kubeconfig of whom [`Reader`](crate::reader::Reader) is about.
+    /// Returns the kubeconfig that [`Reader`](crate::reader::Reader) uses.
     pub(crate) fn kubeconfig_of_reader(&self) -> Option<PathBuf> {
         match &self.kind {
             Kind::Embedded { .. } => Some(self.kubeconfig.with_file_name("kubeconfig-reader")),
@@ -425,7 +430,7 @@ impl Cluster {
         }
     }
 
-    /// The server is gone at once, with all connections.
+    /// Kills the server and all its connections at once.
     pub(crate) fn kill(&self) {
         match &self.kind {
             Kind::Embedded { server, .. } => server.pause(),
@@ -434,14 +439,14 @@ impl Cluster {
         }
     }
 
-    /// Deletes objects by their paths while the server is down, in a way that nobody sees who watches.
+    /// Deletes objects by path while the server is down. No watch reports the deletions.
     pub(crate) fn delete_unseen(&self, paths: &[String]) {
         match &self.kind {
             Kind::Embedded { server, .. } => {
                 for path in paths {
                     server.delete(path).unwrap();
                 }
-                // As with a kube-apiserver that has just started.
+                // Like a kube-apiserver that has just started.
                 server.forget_events();
             }
             Kind::Local(local) => local::lock(local).at_other_address(|client| {
@@ -457,7 +462,7 @@ impl Cluster {
         }
     }
 
-    /// Forgets all older states.
+    /// Drops all older states.
     pub(crate) fn compact(&self) {
         match &self.kind {
             Kind::Embedded { server, .. } => server.compact(),
@@ -466,7 +471,7 @@ impl Cluster {
         }
     }
 
-    /// The server is back, with the data that it had.
+    /// Starts the server again with its previous data.
     pub(crate) fn restart(&self) {
         match &self.kind {
             Kind::Embedded { server, .. } => server.resume().unwrap(),
@@ -475,7 +480,8 @@ impl Cluster {
         }
     }
 
-    /// Everything as it is now, to be [restored](Self::restore). The server may be away for a moment.
+    /// Returns a backup of the current state for [`restore`](Self::restore). The server may be down
+    /// for a moment.
     pub(crate) fn backup(&self) -> Backup {
         match &self.kind {
             Kind::Embedded { server, .. } => Backup(Some(server.backup())),
@@ -487,7 +493,7 @@ impl Cluster {
         }
     }
 
-    /// The server goes away, and comes back as it was at the last backup.
+    /// Takes the server down and restarts it in the state of the backup.
     pub(crate) fn restore(&self, backup: &Backup) {
         match (&self.kind, backup) {
             (Kind::Embedded { server, .. }, Backup(Some(backup))) => {
@@ -500,22 +506,23 @@ impl Cluster {
         }
     }
 
-    /// A network in front of the server.
+    /// Returns a disturbable network in front of the server.
     pub(crate) fn proxy(&self) -> Proxy {
         Proxy::to(self.url())
     }
 
-    /// The client of one who may do everything, through this proxy.
+    /// Returns a client with all rights that connects through `proxy`.
     pub(crate) fn client_through(&self, proxy: &Proxy) -> Client {
         self.client_of(&self.kubeconfig, proxy)
     }
 
-    /// The client of this kubeconfig, through this proxy.
+    /// Returns a client with this kubeconfig that connects through `proxy`.
     pub(crate) fn client_of(&self, kubeconfig: &Path, proxy: &Proxy) -> Client {
         let host = authority(self.url()).rsplit_once(':').unwrap().0;
         let text = fs::read_to_string(kubeconfig).unwrap();
         let text = text.replace(authority(self.url()), &proxy.address().to_string());
-        // Beside the other one, for what that says of files; but not in a place that is somebody else's.
+        // In the folder of the original, because its paths are relative. But never write into the
+        // folder of an existing cluster's kubeconfig.
         let folder = Folder::new();
         let path = match &self.kind {
             Kind::Existing => folder.path().join("kubeconfig"),
@@ -530,12 +537,12 @@ impl Cluster {
         .unwrap()
     }
 
-    /// What there is, by key.
+    /// Returns the current ConfigMaps of the namespace: key to version.
     pub(crate) fn versions(&self, namespace: &Namespace<'_>) -> Versions {
         versions(&self.send(Request::get(namespace.path("configmaps"))))
     }
 
-    /// Makes a request that must succeed.
+    /// Sends a request that must succeed.
     #[track_caller]
     pub(crate) fn send(&self, request: Request) -> Value {
         self.try_send(request)
@@ -546,10 +553,10 @@ impl Cluster {
         self.client.request(&request, &Stop::new())?.json()
     }
 
-    /// A namespace of the test's own.
+    /// Creates a namespace for this test.
     pub(crate) fn namespace(&self, purpose: &str) -> Namespace<'_> {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
-        // Also unlike those that a killed run has left behind.
+        // The time makes the name differ from namespaces that a killed run left behind.
         let millis = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap()
@@ -571,17 +578,17 @@ impl Cluster {
     }
 }
 
-/// What [`Cluster::backup`] has saved.
+/// A backup made by [`Cluster::backup`].
 pub(crate) struct Backup(Option<testing::Backup>);
 
-/// Deletes what is in it, and itself, when it is dropped.
+/// A namespace that is deleted with its objects on drop.
 pub(crate) struct Namespace<'a> {
     cluster: &'a Cluster,
     pub(crate) name: String,
 }
 
 impl Namespace<'_> {
-    /// `/api/v1/namespaces/NAME/RESOURCE`.
+    /// Returns `/api/v1/namespaces/NAME/RESOURCE`.
     pub(crate) fn path(&self, resource: &str) -> String {
         format!("/api/v1/namespaces/{}/{resource}", self.name)
     }
@@ -619,17 +626,17 @@ impl Drop for Namespace<'_> {
         let Self { cluster, name } = &*self;
         let clean = || {
             for resource in ["configmaps", "pods"] {
-                // A pod would else wait for a kubelet.
+                // Otherwise a Pod would wait for a kubelet.
                 let at_once = json!({ "gracePeriodSeconds": 0 });
                 cluster.try_send(Request::delete(self.path(resource)).json(&at_once)?)?;
             }
             let mut leaving =
                 cluster.try_send(Request::delete(format!("/api/v1/namespaces/{name}")))?;
-            // A bare API server has nobody who would do this.
+            // A bare API server has no controller that removes the finalizers.
             leaving["spec"]["finalizers"] = json!([]);
             let finalize =
                 Request::put(format!("/api/v1/namespaces/{name}/finalize")).json(&leaving)?;
-            // Where there is somebody, he may have been faster.
+            // If there is a controller, it may have been faster.
             let _ = cluster.try_send(finalize);
             Ok::<_, Error>(())
         };
@@ -646,7 +653,7 @@ pub(crate) fn merge_patch(path: &str, patch: &Value) -> Request {
         .content_type("application/merge-patch+json")
 }
 
-/// Keys and versions of a list.
+/// Returns the keys and versions of a list.
 pub(crate) fn versions(list: &Value) -> Versions {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let version = |item: &Value| {

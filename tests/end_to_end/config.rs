@@ -1,4 +1,4 @@
-//! Configurations that lead nowhere: what and where.
+//! The errors of wrong configurations.
 
 use k8s_informer::reflector::ReflectorState;
 use k8s_informer::{Client, Config, Error, SharedInformerFactory, Stop};
@@ -8,7 +8,7 @@ use rcgen::{CertificateParams, KeyPair};
 use crate::cluster::{BOTH, Cluster, ListMethod, on_every_cluster};
 use crate::support::{Folder, free_port, shut_down, wait_until};
 
-/// Runs an informer with this configuration, and gives the error that it shows while it keeps trying.
+/// Runs an informer with this configuration and returns the error in its status while it retries.
 fn shown(cluster: &Cluster, config: Config) -> Error {
     let builder = SharedInformerFactory::builder(Client::new(config).unwrap());
     let factory = builder.reflector_options(cluster.options());
@@ -24,7 +24,7 @@ fn shown(cluster: &Cluster, config: Config) -> Error {
     });
     println!("  {error}");
     assert!(!maps.has_synced());
-    // A server that is not there is asked for the same again, not for a LIST.
+    // If the server is unreachable, the same request is retried, without a LIST.
     let is_watch =
         cluster.list_method == ListMethod::WatchList && error.is_connection() && !error.is_tls();
     let verb = if is_watch { "watch" } else { "list" };
@@ -56,7 +56,7 @@ fn another_authority_or_none_at_all() {
                         .contains("has signed the server's certificate"),
                     "{error}"
                 );
-                // Whoever it doesn't know is nobody.
+                // An unknown client certificate is unauthorized.
                 let key_of_nobody = KeyPair::generate().unwrap();
                 let nobody = CertificateParams::new(Vec::new())
                     .unwrap()
@@ -69,7 +69,7 @@ fn another_authority_or_none_at_all() {
                 assert!(refused.is_unauthorized(), "{refused:?}");
                 error
             }
-            // The embedded server has no TLS, which is another mistake to make.
+            // The embedded server has no TLS, which is another mistake.
             Some(address) => shown(
                 cluster,
                 Config::new(format!("https://{address}")).ca_pem(stranger.pem()),

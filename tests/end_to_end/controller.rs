@@ -1,4 +1,4 @@
-//! The example's controller does what it promises, whatever comes between.
+//! The controller of the example works despite faults and concurrent writes.
 
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -19,15 +19,15 @@ use crate::support::{PATIENCE, wait_until};
 #[path = "../../examples/controller/src/controller.rs"]
 mod example;
 
-/// What is tried here has nothing to do with how objects are listed.
+/// These tests do not depend on how objects are listed.
 const ONCE: &[ListMethod] = LIST;
 
-/// What has become of the keys.
+/// The outcomes of all keys.
 #[derive(Clone, Default)]
 struct Reports(Arc<Mutex<Vec<(String, Outcome)>>>);
 
 impl Reports {
-    /// What has become of a Namespace so far, but for the times when there was nothing to do.
+    /// Returns the outcomes of a Namespace so far, except those with nothing to do.
     fn of(&self, namespace: &Namespace<'_>) -> Vec<Outcome> {
         let all = self.0.lock().unwrap();
         let of_it = all.iter().filter(|(of, outcome)| {
@@ -70,14 +70,15 @@ fn new_controller(cluster: &Cluster, options: Options) -> (TeamController, Repor
     (controller.unwrap(), reports)
 }
 
-/// Runs the controller during a test of it, and until all of it has ended.
-/// [`on_every_cluster`], but never two of these tests at once: a controller cares for every namespace of a cluster.
+/// Like [`on_every_cluster`], but runs only one of these tests at a time: a controller handles
+/// every namespace of a cluster.
 fn one_at_a_time(list_methods: &[ListMethod], test: impl Fn(&Cluster)) {
     static ALONE: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
     let _alone = ALONE.lock();
     on_every_cluster(list_methods, test);
 }
 
+/// Runs the controller during `test` and until all of its threads have ended.
 fn with_controller(cluster: &Cluster, options: Options, test: impl FnOnce(&Reports)) {
     let (controller, reports) = new_controller(cluster, options);
     let stop = Stop::new();
@@ -90,7 +91,7 @@ fn with_controller(cluster: &Cluster, options: Options, test: impl FnOnce(&Repor
     });
 }
 
-/// Ends it also if the test fails.
+/// Stops the controller even if the test fails.
 struct Ends<'a>(&'a Stop);
 
 impl Drop for Ends<'_> {
@@ -99,7 +100,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Says whose a Namespace is; nobody's for `null`.
+/// Sets the team of a Namespace. `null` removes it.
 fn give(cluster: &Cluster, namespace: &Namespace<'_>, team: impl Into<Value>) {
     let labels = json!({ "metadata": { "labels": { TEAM: team.into() } } });
     cluster.send(merge_patch(
@@ -108,7 +109,7 @@ fn give(cluster: &Cluster, namespace: &Namespace<'_>, team: impl Into<Value>) {
     ));
 }
 
-/// The team that a Namespace's ConfigMap says.
+/// Returns the team in a Namespace's ConfigMap.
 fn team(cluster: &Cluster, namespace: &Namespace<'_>) -> Option<String> {
     match cluster.try_send(Request::get(format!(
         "{}/{NAME}",
@@ -153,7 +154,7 @@ fn what_is_there_becomes_what_is_wanted_whoever_changes_either() {
             give(cluster, &late, Value::Null);
             wait_for_team(cluster, &late, None);
         });
-        // What happens while it is away is found by the next one.
+        // The next controller finds the changes made while none was running.
         give(cluster, &early, Value::Null);
         give(cluster, &late, "rain");
         with_controller(cluster, options(cluster), |_| {
@@ -189,7 +190,7 @@ fn foreign_object_is_left_alone_until_it_changes() {
                 }
                 assert_eq!(team(cluster, &namespace).as_deref(), Some(""), "as it was");
 
-                // That it goes is nothing the controller sees.
+                // The controller does not see the deletion of an object that it does not manage.
                 namespace.delete(NAME);
                 give(cluster, &namespace, "sea");
                 let outcomes = reports.wait(&namespace, |all| all.len() > 4);
@@ -211,7 +212,7 @@ fn a_namespace_that_goes_is_nobodys_business() {
             let map = format!("{}/{NAME}", namespace.path("configmaps"));
             for path in [path, map] {
                 let seen = reports.0.lock().unwrap().len();
-                // A cluster with controllers may be faster.
+                // A cluster with controllers may have been faster.
                 let _ = cluster.try_send(Request::delete(path));
                 wait_until("it has looked", || {
                     (reports.0.lock().unwrap().len() > seen).then_some(())
@@ -239,7 +240,7 @@ fn what_fails_is_tried_again_and_done_once() {
             let outcomes = reports.wait(&namespace, |all| is_done(all.last(), Action::Created));
             assert_eq!(outcomes.len(), 4, "{outcomes:?}");
 
-            // It has been created, and its creator doesn't know.
+            // The object is created, but the response is lost.
             namespace.delete(NAME);
             reports.wait(&namespace, |all| all.len() == 5);
             strike(Fault::reset().after_bytes(0), Verb::Create);
@@ -289,7 +290,7 @@ fn in_a_storm_all_comes_out_as_it_was_said_last() {
                             for round in 0..ROUNDS {
                                 give(cluster, namespace, format!("round-{round}"));
                                 let map = format!("{}/{NAME}", namespace.path("configmaps"));
-                                // It may not be there.
+                                // The object may not exist.
                                 let _ = match (round + n) % 4 {
                                     0 => cluster.try_send(Request::delete(map)),
                                     1 => cluster.try_send(merge_patch(

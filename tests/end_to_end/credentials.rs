@@ -16,7 +16,7 @@ use crate::cluster::{BOTH, Cluster, on_every_cluster};
 use crate::script::{FUTURE, PAST, Plugin};
 use crate::support::{Folder, shut_down, synced, wait_until};
 
-/// One of the ConfigMaps of a namespace, as whom the client is of; not started yet.
+/// Creates an informer of the ConfigMaps in a namespace. Does not start it.
 fn informer(
     cluster: &Cluster,
     client: &Client,
@@ -44,18 +44,18 @@ fn a_token_file_is_rotated_while_a_watch_runs() {
         namespace.create("one", json!({}));
         follower.wait_for_events(&["+one"]);
 
-        // The next one is there before the last one is not valid any more, as with a kubelet.
+        // The new token exists before the old one expires, as with a kubelet.
         let second = account.token();
         fs::write(&file, &second.text).unwrap();
         account.revoke(&first);
         let api = client.api::<ConfigMap>(Some(&namespace.name));
         api.get("one", &stop).unwrap();
-        // The watch has not noticed.
+        // The watch continues.
         namespace.create("two", json!({}));
         follower.wait_for_events(&["+one", "+two"]);
         assert_eq!(maps.status().failures, 0);
 
-        // It comes too late: that is an error, until it has come.
+        // If the new token comes too late, requests fail until it exists.
         account.revoke(&second);
         let error = wait_until("the server forgets a token", || api.get("one", &stop).err());
         assert!(error.is_unauthorized(), "{error}");
@@ -68,7 +68,7 @@ fn a_token_file_is_rotated_while_a_watch_runs() {
     });
 }
 
-/// What an admin's kubeconfig has there, in base64.
+/// Returns the data at `pointer` of the admin's kubeconfig, inline or from a file.
 fn data(cluster: &Cluster, pointer: &str) -> Option<Vec<u8>> {
     let path = &cluster.kubeconfigs()[0];
     let kubeconfig: Value = serde_saphyr::from_str(&fs::read_to_string(path).unwrap()).unwrap();
@@ -85,7 +85,7 @@ fn an_authority_in_a_file_is_rotated_while_a_watch_runs() {
         if cluster.url().starts_with("http://") {
             return println!("skipped: {} has no TLS", cluster.url());
         }
-        // What is there in itself becomes a file that the configuration names.
+        // Inline data becomes a file that the configuration names.
         let ca = data(cluster, "/clusters/0/cluster/certificate-authority").unwrap();
         let key = KeyPair::generate().unwrap();
         let stranger = CertificateParams::new(vec!["stranger".to_owned()])
@@ -110,17 +110,17 @@ fn an_authority_in_a_file_is_rotated_while_a_watch_runs() {
         assert!(error.is_tls(), "{error}");
         fs::write(&file, &ca).unwrap();
         let follower = synced(&factory, &maps);
-        // Its watch is open.
+        // The event shows that the watch is open.
         namespace.create("zero", json!({}));
         follower.wait_for_events(&["+zero"]);
 
-        // What is open stays open; what is new is judged anew.
+        // Open connections stay open. New connections use the new CA.
         fs::write(&file, stranger.pem()).unwrap();
         let api = client.api::<ConfigMap>(Some(&namespace.name));
         assert!(api.get("one", &stop).unwrap_err().is_tls());
         namespace.create("one", json!({}));
         follower.wait_for_events(&["+zero", "+one"]);
-        // Half a file is none: what was there before counts.
+        // An incomplete file is ignored. The previous CA stays in use.
         fs::write(&file, &ca).unwrap();
         api.get("one", &stop).unwrap();
         fs::write(&file, &ca[..ca.len() / 2]).unwrap();
@@ -153,7 +153,7 @@ fn who_is_impersonated_has_his_rights_and_is_named_by_errors() {
                 cluster.url()
             )
         );
-        // An informer says the same.
+        // The informer reports the same error.
         let (factory, maps) = informer(cluster, &client, "default");
         factory.start(&stop).unwrap();
         let error = wait_until("it may not", || maps.status().last_error);
@@ -187,7 +187,7 @@ fn a_plugins_token_expires_while_a_watch_runs() {
         let client = Client::new(account.config().exec(plugin.config())).unwrap();
         let (factory, maps) = informer(cluster, &client, &namespace.name);
         let follower = synced(&factory, &maps);
-        // It had expired when it came, which was good for one request.
+        // The token was already expired, so it was used for one request.
         let second = account.token();
         plugin.hand_out(&json!({"token": second.text, "expirationTimestamp": FUTURE}));
         account.revoke(&first);
@@ -199,7 +199,7 @@ fn a_plugins_token_expires_while_a_watch_runs() {
         api.get("one", &stop).unwrap();
         assert_eq!(plugin.runs(), runs, "this one is kept");
 
-        // The server takes back what has not expired: nobody but the plugin notices.
+        // The server revokes a token before it expires. Only the plugin notices.
         let third = account.token();
         plugin.hand_out(&json!({"token": third.text, "expirationTimestamp": FUTURE}));
         account.revoke(&second);
@@ -223,7 +223,7 @@ fn failing_plugin_is_reported_and_informer_recovers() {
         let Some(account) = Account::new(cluster, &namespace) else {
             return println!("skipped: there is no kubeconfig-nobody");
         };
-        // It has nothing to hand out yet.
+        // The plugin has no credential yet.
         let (plugin, stop) = (Plugin::new("e2e-exec-fails"), Stop::new());
         let client = Client::new(account.config().exec(plugin.config())).unwrap();
         let (factory, maps) = informer(cluster, &client, &namespace.name);
@@ -243,7 +243,8 @@ fn failing_plugin_is_reported_and_informer_recovers() {
         let follower = synced(&factory, &maps);
         namespace.create("one", json!({}));
         follower.wait_for_events(&["+one"]);
-        // It has expired when it comes, and then the plugin fails again: what runs goes on.
+        // The credential is already expired, and then the plugin fails again. The open watch
+        // continues.
         fs::remove_file(plugin.credential_file()).unwrap();
         namespace.create("two", json!({}));
         follower.wait_for_events(&["+one", "+two"]);
@@ -271,7 +272,7 @@ fn a_plugins_certificate_is_replaced_while_a_watch_runs() {
         let client = Client::new(account.config().exec(plugin.config())).unwrap();
         let (factory, maps) = informer(cluster, &client, &namespace.name);
         let follower = synced(&factory, &maps);
-        // Other bytes of the same: a new connection.
+        // The same certificate with different bytes causes a new connection.
         plugin.hand_out(&identity(&format!("{chain}\n"), FUTURE));
         let api = client.api::<ConfigMap>(Some(&namespace.name));
         namespace.create("one", json!({}));
@@ -280,7 +281,7 @@ fn a_plugins_certificate_is_replaced_while_a_watch_runs() {
         let runs = plugin.runs();
         api.get("one", &stop).unwrap();
         assert_eq!(plugin.runs(), runs);
-        // One of a stranger is nobody's.
+        // The server rejects a certificate from an unknown CA.
         let key = KeyPair::generate().unwrap();
         let stranger = CertificateParams::new(Vec::new())
             .unwrap()

@@ -1,4 +1,4 @@
-//! Resources that are known by name alone, built in or made by a CustomResourceDefinition.
+//! Resources that are found by name, built in or from a CustomResourceDefinition.
 
 use k8s_informer::client::Request;
 use k8s_informer::client::api::Patch;
@@ -11,14 +11,14 @@ use crate::support::{names, shut_down, synced, wait_until};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// A CustomResourceDefinition of the test's own: deleted when it is dropped, if it has not been before.
+/// A CustomResourceDefinition of the test. It is deleted on drop.
 struct Definition<'a> {
     cluster: &'a Cluster,
     group: String,
 }
 
 impl<'a> Definition<'a> {
-    /// Creates it, and waits until its resource is served.
+    /// Creates the definition and waits until its resource is served.
     fn create(cluster: &'a Cluster, namespace: &str) -> Self {
         let it = Self {
             cluster,
@@ -46,7 +46,7 @@ impl<'a> Definition<'a> {
                 |one: &Value| one["type"] == "Established" && one["status"] == "True";
             conditions.into_iter().any(is_established).then_some(())
         });
-        // For a moment its storage is still being made.
+        // The storage is not ready immediately.
         wait_until("it can be listed", || {
             let list = Request::get(format!("/apis/{}/v1/gizmos", it.group));
             cluster.try_send(list).ok()
@@ -124,7 +124,7 @@ fn a_custom_resource_is_found_watched_changed_and_gone() {
         assert!(error.is_no_match(), "{error:?}");
 
         let definition = Definition::create(cluster, &namespace.name);
-        // A name that was not there before is looked for anew; the server may need a moment to tell of it.
+        // An unknown name causes a new discovery. The server may list the resource a moment later.
         let found = match client.discover(&name, &stop) {
             Ok(found) => found,
             Err(_) => wait_until("it is told", || {
@@ -165,7 +165,7 @@ fn a_custom_resource_is_found_watched_changed_and_gone() {
             Some(3)
         );
 
-        // Whatever is scaled there.
+        // The scale subresource works for custom resources.
         let scales = gizmos.scale();
         let scale = scales
             .modify("a", |scale| scale.spec.replicas += 2, &stop)
@@ -212,8 +212,8 @@ fn a_custom_resource_is_found_watched_changed_and_gone() {
         });
         let error = client.discover(&name, &stop).unwrap_err();
         assert!(error.is_no_match(), "{error:?}");
-        // Whether the deletions of the objects were told before the watch ended is the server's to say; what
-        // remains is that the resource is not there.
+        // The server may or may not report the deletions of the objects before it ends the watch.
+        // In either case the resource is gone.
         let error = wait_until("the informer knows", || informer.status().last_error);
         println!("  {error}");
         shut_down(&factory, "of what has gone");

@@ -1,4 +1,4 @@
-//! What goes wrong is told, and the informer goes on.
+//! Faults are reported, and the informer continues.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ fn start(cluster: &Cluster) -> (SharedInformerFactory, SharedIndexInformer<Confi
     (factory, maps, stop)
 }
 
-/// The next error that is like this.
+/// Returns the next error that matches.
 #[track_caller]
 fn error_like(maps: &SharedIndexInformer<ConfigMap>, like: impl Fn(&Error) -> bool) -> Error {
     let error = wait_until("the error is shown", || {
@@ -30,8 +30,8 @@ fn error_like(maps: &SharedIndexInformer<ConfigMap>, like: impl Fn(&Error) -> bo
     error
 }
 
-/// Plants a fault in front of the first list, and gives the error that the informer shows before it syncs all
-/// the same.
+/// Makes the first list fail and returns the error in the informer's status. The informer still
+/// syncs.
 fn first_list_fails(cluster: &Cluster, server: &ApiServer, fault: Fault) -> Error {
     server.clear_requests();
     server.fail_next(fault.on(Verb::List).resource("configmaps").times(2));
@@ -44,7 +44,7 @@ fn first_list_fails(cluster: &Cluster, server: &ApiServer, fault: Fault) -> Erro
         .filter(|request| request.verb() == Verb::List)
         .count();
     assert_eq!((lists, server.pending_faults()), (3, 0));
-    // A pooled connection that turns out to be closed is the client's to replace: then two are one.
+    // The client replaces a closed pooled connection itself, so two requests may count as one list.
     assert!((2..=3).contains(&status.lists), "{status:?}");
     shut_down(&factory, "after a failed list");
     let error = status.last_error.unwrap();
@@ -159,7 +159,7 @@ fn garbage_line_in_watch_costs_only_the_connection() {
             "the watch goes on from where it was"
         );
 
-        // One whose object is of another form, and one that has only begun.
+        // An event with an object of the wrong shape, and a truncated event.
         server.write_to_watches("{\"type\":\"ADDED\",\"object\":{\"metadata\":[7]}}\n");
         server.create(path, object("c")).unwrap();
         follower.wait_for_events(&["+a", "+b", "+c"]);
@@ -173,7 +173,7 @@ fn garbage_line_in_watch_costs_only_the_connection() {
     });
 }
 
-/// One outage for all: it takes seconds on a real server.
+/// One outage for all cases, because it takes seconds on a real server.
 #[test]
 fn absent_server_is_retried_without_blocking_others() {
     on_every_cluster_of_our_own(BOTH, |cluster| {
@@ -217,7 +217,7 @@ fn absent_server_is_retried_without_blocking_others() {
 
         cluster.restart();
         early.wait_for_cache_sync(&stop).unwrap();
-        // The status follows the cache at some distance.
+        // The status follows the cache with a delay.
         wait_until("it watches", || {
             (maps.status().state == ReflectorState::Watching).then_some(())
         });

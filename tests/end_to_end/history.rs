@@ -1,4 +1,4 @@
-//! A server that has forgotten what was, or what will be.
+//! A server that lost its past (compaction) or its future (restore).
 
 use std::sync::Arc;
 use std::thread;
@@ -54,15 +54,16 @@ fn after_a_compaction_what_was_missed_is_made_up_for() {
         );
         assert_eq!(known.versions, cluster.versions(&namespace));
         assert_eq!(cached(&maps), known.versions);
-        // The deletions came from a list. Which error was the last one before it depends on the restart.
+        // The deletions came from a list. The last error before it depends on the restart.
         let status = maps.status();
         assert!(status.relists >= 1 && status.complete, "{status:?}");
         shut_down(&factory, "after a compaction");
     });
 }
 
-/// A kube-apiserver that has started again refuses the watch, but etcd still has the state that it began at: a
-/// page at exactly that version would bring the old state back, and the watch from there is refused again.
+/// After a restart, the kube-apiserver rejects the watch, but etcd still has the state at its
+/// version. A page at exactly that version would bring the old state back, and the next watch would
+/// be rejected again.
 #[test]
 fn l9_pages_after_a_restart_show_the_present_state() {
     on_every_cluster_of_our_own(LIST, |cluster| {
@@ -84,7 +85,7 @@ fn l9_pages_after_a_restart_show_the_present_state() {
                 for round in 1.. {
                     let patch = json!({ "data": { "round": round.to_string() } });
                     let path = format!("{}/e", namespace.path("configmaps"));
-                    // Fails while the server is away.
+                    // Fails while the server is down.
                     let _ = cluster.try_send(merge_patch(&path, &patch));
                     if stop.wait_timeout(Duration::from_millis(2)) {
                         break;
@@ -127,7 +128,8 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// What it has seen has never been. The versions of then are given again, to other things.
+/// The state that the informer saw never existed after the restore. The server assigns the same
+/// versions to other objects.
 #[test]
 fn a_server_that_was_restored_has_its_way() {
     on_every_cluster_of_our_own(BOTH, |cluster| {
@@ -165,7 +167,7 @@ fn a_server_that_was_restored_has_its_way() {
         namespace.patch("changed", &json!({ "data": { "round": "other" } }));
         let truth = cluster.versions(&namespace);
         assert_ne!(truth, ahead);
-        // A watch from a version that is yet to come is silent. One that breaks off at once is no watch.
+        // A watch from a future version is silent. Cutting the watches makes the informer notice.
         wait_until("it is as the server", || {
             if maps.status().state == ReflectorState::Watching {
                 proxy.cut();
@@ -204,8 +206,8 @@ fn a_server_that_was_restored_has_its_way() {
     });
 }
 
-/// With an idle timeout the watch at a version that is yet to come is opened again and again. In the end the
-/// silence itself leads to a list: after two minutes, which a clock of the test lets pass at once.
+/// With an idle timeout, the informer reopens the watch at a future version again and again. After
+/// two minutes of silence it relists. A fake clock skips the wait.
 #[test]
 fn restored_server_is_noticed_by_its_silence() {
     on_every_cluster_of_our_own(BOTH, |cluster| {

@@ -1,4 +1,5 @@
-//! Between an informer and any server's watches: what was asked for is noted, and what comes is changed.
+//! A layer between an informer and the watches of a server. It records the requests and edits the
+//! responses.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +11,7 @@ use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::{Body, ListOptions, ListerWatcher, ListerWatcherSource, TimedRead};
 use k8s_informer::{Client, Error, Stop};
 
-/// What an informer asked for.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     List,
@@ -18,18 +19,17 @@ pub(crate) enum Asked {
     WatchList,
 }
 
-/// Makes something else of a line, the first of a watch being 0; of no watch, but those of `Asked::Watch`
-/// and `Asked::WatchList`.
+/// Edits a line of a watch. The number of the line starts at 0. `Asked` is `Watch` or `WatchList`.
 type Edit = dyn Fn(Asked, usize, String) -> String + Send + Sync;
 
-/// The last line of a watch that has expired.
+/// The last line of an expired watch.
 pub(crate) const GONE: &str = concat!(
     r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","code":410,"#,
     r#""reason":"Expired","message":"too old resource version"}}"#,
     "\n"
 );
 
-/// What a factory is made with in place of a client. Clones share what they know.
+/// A source of lister-watchers in place of a client. Clones share their state.
 #[derive(Clone)]
 pub(crate) struct Interceptor {
     client: Client,
@@ -51,12 +51,13 @@ impl Interceptor {
         }
     }
 
-    /// Where the first event would come about an object of the name "trigger", the watch expires.
+    /// The watch expires instead of the first event of the object "trigger".
     pub(crate) fn expiring(client: Client) -> Self {
         Self::losing(client, "")
     }
 
-    /// And before that, the deletion of an object of this name does not come, nor what follows about it.
+    /// Like [`expiring`](Self::expiring). Before that, the deletion of the object `name` and all
+    /// its later events are lost.
     pub(crate) fn losing(client: Client, name: &str) -> Self {
         let (expired, lost) = (AtomicBool::new(false), AtomicBool::new(false));
         let name = format!(r#""name":"{name}""#);
@@ -80,7 +81,8 @@ impl Interceptor {
         })
     }
 
-    /// After so long a silence a watch seems to have been silent for as long as its reader had patience.
+    /// Sets the idle timeout of watches. Each timeout counts as the full time that the reader was
+    /// willing to wait.
     pub(crate) fn silence(self, silence: Duration) -> Self {
         Self {
             silence: Some(silence),
@@ -88,7 +90,7 @@ impl Interceptor {
         }
     }
 
-    /// Everything that has been asked for.
+    /// Returns all requests so far.
     pub(crate) fn asked(&self) -> Vec<Asked> {
         self.asked
             .lock()
@@ -169,15 +171,15 @@ impl ListerWatcher for Resource {
 
 struct Lines {
     body: BufReader<Body>,
-    /// What has come of the next one: a read that was tried again goes on.
+    /// The received part of the next line. A retried read continues it.
     line: Vec<u8>,
     count: usize,
-    /// What is still to be handed out.
+    /// Edited bytes that are not read yet.
     edited: Vec<u8>,
     edit: Box<dyn Fn(usize, String) -> String + Send>,
 }
 
-/// The silence of the request takes the place of any other limit.
+/// The idle timeout of the request replaces any other limit.
 impl TimedRead for Lines {
     fn read_within(&mut self, buffer: &mut [u8], _: Option<Duration>) -> io::Result<usize> {
         self.read(buffer)

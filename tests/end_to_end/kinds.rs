@@ -1,4 +1,4 @@
-//! Objects of any kind know of what kind they are, in whatever way they come.
+//! Objects of any kind have their `apiVersion` and `kind`, however they arrive.
 
 use k8s_informer::object::{Compact, GroupVersionResource};
 use k8s_informer::{DynamicObject, Object, SharedIndexInformer, SharedInformerFactory, Stop};
@@ -114,7 +114,7 @@ fn compact_objects_equal_dynamic_ones_when_listed_and_watched() {
         assert_eq!(read.read::<&str>("/data/round").unwrap(), Some("1"));
         let cached = dynamic.lister().get(&namespace.name, "a").unwrap();
         assert_eq!(**read, *cached);
-        // It has every field, so it may be put back.
+        // The object has every field, so it can be replaced.
         let change = |map: &mut Compact<ConfigMap>| {
             let mut whole = map.decode().unwrap();
             whole.data = Some([("colour".to_owned(), "blue".to_owned())].into());

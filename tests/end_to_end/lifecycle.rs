@@ -1,4 +1,4 @@
-//! From the start of an informer to its end.
+//! Informers from start to end.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -69,7 +69,7 @@ fn who_waits_for_several_is_told_what_each_of_them_may_not() {
                 unsynced.name == name && reason.is_forbidden(),
                 "{unsynced:?}"
             );
-            // A watch-list that is refused is followed by a LIST that is.
+            // A rejected watch-list is followed by a LIST, which is also rejected.
             let verbs: &[&str] = if cluster.list_method == ListMethod::List {
                 &["list"]
             } else {
@@ -120,7 +120,7 @@ fn fa6_one_informer_ends_and_the_others_go_on() {
             (names(&maps), follower.known().events.len()),
             (vec!["a".into(), "b".into()], 2)
         );
-        // Who asks again gets another one.
+        // A new request returns a new informer.
         let again = factory.informer::<ConfigMap>();
         assert!(!Arc::ptr_eq(again.indexer(), maps.indexer()));
         let follower = synced(&factory, &again);
@@ -160,14 +160,14 @@ fn a_shutdown_with_a_limit_names_the_callback_that_keeps_it() {
         let registration = maps.add_handler_with_options(slow, options).unwrap();
         let follower = synced(&factory, &dynamic);
         begun.recv_timeout(PATIENCE).unwrap();
-        // It keeps nobody else: neither the cache nor another handler.
+        // A blocked handler delays neither the cache nor another handler.
         namespace.create("b", json!({}));
         follower.wait_for_events(&["+a", "+b"]);
         wait_until("the cache goes on", || {
             (names(&maps) == ["a", "b"]).then_some(())
         });
 
-        // On a busy machine others may need a moment longer.
+        // On a busy machine other threads may need longer.
         let error = wait_until("nothing else is left", || {
             let error = factory.shutdown_timeout(MOMENT).unwrap_err();
             let ShutdownError::TimedOut { stuck, .. } = &error else {
@@ -199,7 +199,7 @@ fn a_recreation_that_only_a_relist_gives_away_is_told_as_asked() {
             let namespace = cluster.namespace("reborn");
             let first = namespace.create("reborn", json!({}));
             namespace.create("other", json!({}));
-            // The watch is cut, so to speak, for this object alone.
+            // For this object only, the watch loses events as if it were cut.
             let builder =
                 SharedInformerFactory::builder(Interceptor::losing(cluster.client(), "reborn"));
             let builder = builder.reflector_options(cluster.options()).queue(queue);
@@ -260,7 +260,8 @@ fn a_recreation_while_the_watch_was_cut_is_told_by_the_next_one() {
             namespace.delete("reborn");
             namespace.create("reborn", json!({}));
             proxy.cut();
-            // From where the last one was: nothing is missing, and nothing has to be guessed.
+            // The new watch starts at the last version: no event is lost, and no final state is
+            // unknown.
             follower.wait_for_events(&["+reborn", "+watched", "-reborn", "+reborn"]);
             let known = follower.known();
             assert_eq!(
@@ -337,14 +338,14 @@ fn fail_in_transform(cluster: &Cluster, queue: InformerQueue) {
         namespace.create(name, json!({}));
     }
     namespace.patch("never", &json!({ "data": { "round": "bad" } }));
-    // A first list may be of any state.
+    // A first list may return any state, so wait until all of them include the last change.
     wait_until("lists of any state have the last one", || {
         let request = Request::get(namespace.path("configmaps")).query("resourceVersion", "0");
         let list = cluster.send(request);
         let is_bad = |map: &Value| map["data"]["round"] == "bad";
         list["items"].as_array()?.iter().any(is_bad).then_some(())
     });
-    // Relists would report the others again: the last error is looked at below.
+    // Relists would report the other objects again and change the last error.
     let mut options = cluster.options();
     options.backoff = Backoff::new(Duration::from_secs(600), 1.0, Duration::from_secs(600), 0.0);
     let factory = cluster
@@ -367,7 +368,7 @@ fn fail_in_transform(cluster: &Cluster, queue: InformerQueue) {
         }
     }))
     .unwrap();
-    // It syncs without the one that was never any good.
+    // The informer syncs without the object that never transformed.
     let follower = synced(&factory, &maps);
     assert_eq!(
         (names(&maps), follower.known().initial),
@@ -382,7 +383,7 @@ fn fail_in_transform(cluster: &Cluster, queue: InformerQueue) {
     };
     report("never", "this one can't be used");
     let round = |name: &str, to: &str| namespace.patch(name, &json!({ "data": { "round": to } }));
-    // What is cached of one that turns bad stays, and the rest goes on.
+    // If an object turns bad, its cached state stays. The others continue.
     round("a", "bad");
     report("a", "this one can't be used");
     round("b", "worse");
@@ -407,14 +408,14 @@ fn fail_in_transform(cluster: &Cluster, queue: InformerQueue) {
     );
     let status = maps.status();
     assert!(!status.complete && status.unreadable >= 3, "{status:?}");
-    // One that is good again is told, and one that is gone is gone.
+    // A recovered object is delivered, and a deleted object is removed.
     round("a", "good");
     namespace.delete("b");
     namespace.delete("never");
     namespace.create("d", json!({}));
     follower.wait("the end", |known| known.events.contains(&"+d".to_owned()));
     let known = follower.known();
-    // P3: a RealFIFO hands on the deletion of what nobody knew, too.
+    // A RealFIFO also delivers the deletion of an unknown object (P3).
     let told: &[&str] = match queue {
         InformerQueue::DeltaFifo => &["+c", "~a", "-b", "+d"],
         _ => &["+c", "~a", "-b", "-never", "+d"],

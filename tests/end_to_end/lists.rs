@@ -1,4 +1,4 @@
-//! Lists and watches without a cache: the same from both servers.
+//! Lists and watches without a cache. The results are the same from both servers.
 
 use std::collections::BTreeSet;
 use std::sync::mpsc::channel;
@@ -17,7 +17,7 @@ use crate::cluster::{on_every_cluster, on_the_embedded_server};
 use crate::support::PATIENCE;
 use crate::verbs::{ONCE, Slim, all, configmaps, labelled, maps, names};
 
-/// A watch from there on that the server ends after a few seconds, whatever a test does.
+/// Options for a watch from `resource_version`. The server ends the watch after 20 seconds.
 fn from(resource_version: &str) -> ListOptions {
     let mut options = all();
     options.resource_version = Some(resource_version.to_owned());
@@ -37,7 +37,7 @@ fn described<T: Object>(event: &WatchEvent<T>) -> String {
     }
 }
 
-/// The next so many events.
+/// Returns the next `count` events.
 fn next<T: Object>(events: &mut WatchEvents<T>, count: usize) -> Vec<String> {
     (0..count)
         .map(|_| described(&events.next().unwrap().unwrap()))
@@ -91,7 +91,7 @@ fn a_list_is_all_of_it_or_a_page_for_every_kind_of_type() {
             );
         }
         other.create("z", json!({"half": "third"}));
-        // A real cluster puts one into each namespace.
+        // A real cluster creates this ConfigMap in each namespace.
         let not_theirs = |name: &str| name != "kube-root-ca.crt";
         assert!(expected.into_iter().all(not_theirs));
 
@@ -129,7 +129,7 @@ fn a_list_is_all_of_it_or_a_page_for_every_kind_of_type() {
         assert_eq!(first.read("/data/round").unwrap(), Some("0".to_owned()));
         assert_eq!((first.api_version(), first.kind()), ("v1", "ConfigMap"));
 
-        // Without a namespace: those of all; and of kinds that have none.
+        // All namespaces, and kinds without a namespace.
         let everywhere = client.api::<ConfigMap>(None);
         assert_eq!(
             names(
@@ -190,7 +190,7 @@ fn pages_show_the_state_that_the_first_one_was_of() {
         options.limit = Some(3);
         let mut pages = api.pages(&options, &stop);
         let first = pages.next().unwrap().unwrap();
-        // Whatever happens meanwhile.
+        // Changes between pages do not affect the list.
         namespace.create("m00", json!({"page": "yes"}));
         namespace.patch("m3", &json!({"data": {"round": "1"}}));
         namespace.delete("m6");
@@ -210,7 +210,7 @@ fn pages_show_the_state_that_the_first_one_was_of() {
                 .all(|map| map.read("/data/round").unwrap() == Some("0".to_owned()))
         );
 
-        // At a version of the past, too.
+        // Also at a past version.
         options.resource_version = Some(version);
         options.resource_version_match = Some(ResourceVersionMatch::Exact);
         let past: Vec<_> = api
@@ -219,7 +219,7 @@ fn pages_show_the_state_that_the_first_one_was_of() {
             .collect();
         assert_eq!(names(&past), expected);
 
-        // One page is enough for what is small.
+        // A small list fits on one page.
         let mut sizes = api
             .pages(&labelled("page=yes"), &stop)
             .map(|page| page.unwrap().items.len());
@@ -307,7 +307,7 @@ fn a_watch_tells_what_happens_after_a_list() {
         let dynamic = client.dynamic_api(&configmaps(), Some(&namespace.name));
         let mut events = told(&dynamic, &version, &expected);
 
-        // It goes on as things happen, and another one where it is.
+        // A watch continues with new events, and a watch from a later version starts there.
         namespace.create("b", json!({}));
         let Some(Ok(WatchEvent::Added(b))) = events.next() else {
             panic!()
@@ -317,7 +317,7 @@ fn a_watch_tells_what_happens_after_a_list() {
         drop(events);
         drop(told(&api, changed.resource_version(), &["~a", "-a", "+b"]));
 
-        // What leaves the selection is gone.
+        // An object that leaves the selection is reported as deleted.
         let mut options = from(&version);
         options.label_selector = "app=web".to_owned();
         assert_eq!(
@@ -361,7 +361,7 @@ fn a_watch_without_a_version_begins_with_what_is_there() {
             api.get("a", &stop).unwrap().resource_version()
         );
 
-        // As a watch-list, with a bookmark where they end.
+        // As a watch-list, with a bookmark after the initial events.
         options.send_initial_events = true;
         options.allow_watch_bookmarks = true;
         options.resource_version_match = Some(ResourceVersionMatch::NotOlderThan);
@@ -409,13 +409,13 @@ fn a_watch_ends_with_its_time_an_error_or_the_stop() {
         assert!(error.is_stopped() && over, "{error:?}");
         watching.join().unwrap();
 
-        // Silence that lasts too long.
+        // Silence for longer than the idle timeout is an error.
         let events = api.watch(&from(&version), &Stop::new()).unwrap();
         let mut events = events.idle_timeout(Duration::from_millis(50));
         let error = events.next().unwrap().unwrap_err();
         assert!(error.is_timeout() && events.next().is_none(), "{error:?}");
 
-        // A version that is no more, told by the answer or by the first event.
+        // A compacted version. The response or the first event reports it.
         let mut old = from("1");
         old.timeout_seconds = Some(1);
         let gone: Result<Vec<_>, Error> = api

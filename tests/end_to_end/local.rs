@@ -1,5 +1,5 @@
-//! A real etcd and kube-apiserver of our own, from `$KUBEBUILDER_ASSETS`: one pair for the process, which may
-//! be killed.
+//! A real etcd and kube-apiserver from `$KUBEBUILDER_ASSETS`. The process shares one pair, which
+//! tests may kill.
 
 use std::fs;
 use std::io::Write;
@@ -21,16 +21,17 @@ pub(crate) struct Local {
     pub(crate) folder: PathBuf,
     assets: PathBuf,
     etcd_port: u16,
-    /// Where it is for those who are to notice that it is down, and where it is meanwhile for the others.
+    /// Usually the API server listens on `port`. While it must appear down to the tested client, it
+    /// listens on `other_port`.
     port: u16,
     other_port: u16,
     gates: Gates,
-    /// `None` while they are down.
+    /// `None` while the process is down.
     etcd: Option<Keeper>,
     api: Option<Keeper>,
 }
 
-/// Which features the kube-apiserver has.
+/// The feature gates of the kube-apiserver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gates {
     pub(crate) watch_list: bool,
@@ -48,7 +49,7 @@ impl Default for Gates {
 
 impl Gates {
     fn flag(self) -> String {
-        // Named only where it is needed: before 1.36 nobody knows it.
+        // Set only if needed: versions before 1.36 do not have this gate.
         let shards = if self.shards {
             ",ShardedListAndWatch=true"
         } else {
@@ -59,11 +60,11 @@ impl Gates {
 }
 
 impl Local {
-    /// The pair, up; started when first asked for. It ends with the process.
+    /// Returns the running pair. The first call starts it. It ends with the process.
     pub(crate) fn get(assets: &Path) -> &'static Mutex<Self> {
         static LOCAL: OnceLock<Mutex<Local>> = OnceLock::new();
         let local = LOCAL.get_or_init(|| Mutex::new(Self::start(assets)));
-        // A test may have failed while it was down.
+        // A test may have failed while the server was down.
         lock(local).up();
         local
     }
@@ -100,12 +101,12 @@ impl Local {
         }
     }
 
-    /// kill -9 for the kube-apiserver, and waits until it is gone.
+    /// Kills the kube-apiserver with SIGKILL and waits until it is gone.
     pub(crate) fn kill(&mut self) {
         self.api = None;
     }
 
-    /// Which features the kube-apiserver is to have; if not as it is it starts again.
+    /// Sets the feature gates. Restarts the kube-apiserver if they change.
     pub(crate) fn set_gates(&mut self, gates: Gates) {
         if self.gates != gates {
             self.kill();
@@ -114,7 +115,7 @@ impl Local {
         }
     }
 
-    /// Whether the kube-apiserver is one that can limit lists and watches to shards.
+    /// Whether the kube-apiserver supports the feature gate for sharded lists and watches.
     pub(crate) fn knows_shards(&self) -> bool {
         let help = Command::new(self.assets.join("kube-apiserver"))
             .arg("--help")
@@ -134,7 +135,7 @@ impl Local {
                 .json::<Value>()
                 .unwrap()
         };
-        // Any key will do ("eA==" is x): each answer has the revision.
+        // Each response contains the revision, so any key works ("eA==" is x).
         let revision = send("/v3/kv/range", json!({ "key": "eA==" }))["header"]["revision"].clone();
         send(
             "/v3/kv/compaction",
@@ -142,12 +143,12 @@ impl Local {
         );
     }
 
-    /// Keeps a copy of etcd's data.
+    /// Copies etcd's data.
     pub(crate) fn backup(&mut self) {
         self.replace_data("etcd-data", "etcd-backup");
     }
 
-    /// Takes the copy in place of etcd's data.
+    /// Replaces etcd's data with the copy.
     pub(crate) fn restore(&mut self) {
         self.replace_data("etcd-backup", "etcd-data");
     }
@@ -170,7 +171,7 @@ impl Local {
         self.up();
     }
 
-    /// Starts what does not run, with the data that it had.
+    /// Starts each process that is not running, with its previous data.
     pub(crate) fn up(&mut self) {
         if self.etcd.is_none() {
             let config = self.folder.join("etcd.yaml").display().to_string();
@@ -186,7 +187,8 @@ impl Local {
         }
     }
 
-    /// What others do meanwhile: for all who know the usual address the server is down.
+    /// Runs `work` against the server at another address. For clients of the usual address the
+    /// server is down.
     pub(crate) fn at_other_address(&mut self, work: impl FnOnce(&Client)) {
         assert!(self.api.is_none());
         let _other_server = self.serve(self.other_port);
@@ -243,14 +245,14 @@ pub(crate) fn lock(local: &Mutex<Local>) -> MutexGuard<'_, Local> {
     local.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A server that lives no longer than this process, however that ends: a shell waits for the end of a pipe,
-/// which the system closes if nobody else does, and kills its child, whose id can't be another's until the
-/// shell has waited for it.
+/// A server that ends with this process, however the process ends. A shell waits until its stdin
+/// pipe closes, which the system does at the latest, and then kills its child. The child's id
+/// cannot be reused before the shell has waited for it.
 struct Keeper(Child);
 
 impl Keeper {
     fn start(program: &Path, arguments: &[String], log: &Path, remove: Option<&Path>) -> Self {
-        // Ctrl-C reaches the shell, too, and must not end it before its work is done.
+        // Ctrl-C also reaches the shell. The shell must not end before it has killed the server.
         const SCRIPT: &str = r#"
             trap '' INT TERM HUP
             log=$1 remove=$2; shift 2
@@ -284,13 +286,13 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        // Waiting closes the pipe first.
+        // `wait` closes the pipe first.
         let _ = self.0.wait();
     }
 }
 
-/// Certificates, tokens, and a kubeconfig for every form of a credential, as `up` of the shared scripts
-/// writes them.
+/// Writes certificates, tokens and a kubeconfig for every form of credentials, like `up` of the
+/// shared scripts.
 fn write_files(folder: &Path, port: u16) {
     let write = |name: &str, text: &str| fs::write(folder.join(name), text).unwrap();
     let mut params = CertificateParams::new(Vec::new()).unwrap();
@@ -342,7 +344,7 @@ fn write_files(folder: &Path, port: u16) {
     write("accounts.pub", &key.public_key_pem());
 
     let masters = Some("system:masters");
-    // The provider makes no RSA keys, so these are the client tests' own.
+    // The provider cannot generate RSA keys, so these come from the client tests.
     let rsa = include_str!("../client/keys/rsa.pkcs8.pem");
     let ec = include_str!("../client/keys/ec.pkcs8.pem");
     for (name, key, written) in [
@@ -367,7 +369,7 @@ fn write_files(folder: &Path, port: u16) {
         });
         write(&format!("kubeconfig{name}"), &kubeconfig(port, user));
     }
-    // Random enough for loopback: the keys are of this moment.
+    // Random enough for loopback: each token comes from a new key.
     let token = |user: &str| {
         let key = KeyPair::generate().unwrap();
         let hex: String = key.public_key_raw()[1..17]
@@ -392,7 +394,7 @@ fn write_files(folder: &Path, port: u16) {
     );
 }
 
-/// JSON is YAML, and paths are relative to the file.
+/// JSON is valid YAML. The paths are relative to the file.
 fn kubeconfig(port: u16, user: Value) -> String {
     json!({
         "apiVersion": "v1",

@@ -1,9 +1,10 @@
-//! The whole machine against a server, in the same words for the embedded one and for a real one.
+//! Tests of the whole crate against a server. The same tests run against the embedded server and a
+//! real one.
 //!
-//! The embedded server always; a real kube-apiserver where the environment names one, in the words of
-//! envtest: `USE_EXISTING_CLUSTER=true` with a `KUBECONFIG`, or `KUBEBUILDER_ASSETS` with the binaries of
-//! etcd and kube-apiserver, which are then started here. With both, only what kills its server starts its
-//! own.
+//! The embedded server is always tested. A real kube-apiserver is tested if the environment names
+//! one with the variables of envtest: `USE_EXISTING_CLUSTER=true` with a `KUBECONFIG`, or
+//! `KUBEBUILDER_ASSETS` with the binaries of etcd and kube-apiserver, which the tests then start.
+//! If both are set, only tests that kill their server start one.
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
 

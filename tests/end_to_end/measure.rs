@@ -1,4 +1,4 @@
-//! `examples/measure` counts right, whatever objects are decoded to.
+//! `examples/measure` counts correctly for every type of object.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -36,7 +36,7 @@ mod table;
 #[path = "../../examples/measure/src/types.rs"]
 mod types;
 
-/// Does something once the informer has synced.
+/// Calls a function once the informer has synced.
 struct Synced<F>(F);
 
 impl<F: FnMut()> Audience for Synced<F> {
@@ -47,7 +47,7 @@ impl<F: FnMut()> Audience for Synced<F> {
     }
 }
 
-/// What the example does with this command line; its line of JSON, as a program reads it.
+/// Runs the example with this command line and returns its JSON report.
 fn run<'a>(
     line: impl IntoIterator<Item = &'a str>,
     synced: impl FnMut(),

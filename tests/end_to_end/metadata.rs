@@ -1,4 +1,4 @@
-//! Informers of nothing but the metadata.
+//! Informers that cache only metadata.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +19,7 @@ fn configmaps() -> GroupVersionResource {
     GroupVersionResource::new("", "v1", "configmaps")
 }
 
-/// A client that notes every byte that comes.
+/// A client that records every received byte.
 #[derive(Clone)]
 struct Tap {
     client: Client,
@@ -198,7 +198,7 @@ fn metadata_is_selected_as_objects_are() {
         let one = factory.informer_of(
             Source::metadata(configmaps()).scope(here.field_selector("metadata.name=b")),
         );
-        // Of a kind that has no namespace.
+        // A kind without a namespace.
         let itself =
             InformerScope::all().field_selector(format!("metadata.name={}", namespace.name));
         let itself = factory.informer_of(

@@ -1,4 +1,4 @@
-//! One informer of several namespaces, each listed and watched by itself.
+//! One informer of several namespaces. Each namespace is listed and watched separately.
 
 use k8s_informer::informer::{InformerScope, Source};
 use k8s_informer::queue::WaitError;
@@ -78,7 +78,7 @@ fn several_namespaces_are_one_informer_and_no_other_is_seen() {
             .collect();
         assert_eq!(names, [&*blue.name, &*green.name]);
 
-        // Who comes late is told all of it.
+        // A late handler receives all objects.
         let late = Follower::default();
         let registration = maps.add_handler(late.clone()).unwrap();
         registration.synced().wait();
@@ -136,7 +136,7 @@ fn a_relist_of_one_namespace_is_about_that_one() {
             "{:?}",
             known.events
         );
-        // The list of one namespace is told whole, and nothing of the other.
+        // The relist notifies about every object of its namespace and about nothing in the other.
         assert_eq!(known.echoes, 1);
         assert_eq!(known.versions, truth(cluster, &[&blue, &green]));
         assert_eq!(
@@ -239,7 +239,7 @@ fn a_namespace_that_may_not_be_listed_holds_up_no_other() {
             green.name
         );
         assert!(text.ends_with(&why), "{text}");
-        // One tries again and again, and the other does what it is there for.
+        // One namespace is retried, and the other works as usual.
         blue.patch("a", &json!({ "data": { "round": "1" } }));
         follower.wait_for_events(&["+a", "~a"]);
         let status = status_of(&maps, &blue);
@@ -265,7 +265,7 @@ fn a_namespace_that_may_not_be_listed_holds_up_no_other() {
             known.versions == truth(cluster, &[&blue, &green])
         });
 
-        // A right that is taken away does not take away what is known.
+        // A revoked right does not remove cached objects.
         wait_until("it watches", || {
             (maps.status().state == ReflectorState::Watching).then_some(())
         });
@@ -310,7 +310,7 @@ fn a_wait_for_an_object_is_a_wait_for_its_namespace() {
             let written = api
                 .create(&json!({ "metadata": { "name": name } }), &stop)
                 .unwrap();
-            // A bookmark, which would tell about the other namespace, comes once a minute.
+            // A bookmark that advances the other namespace arrives only once a minute.
             maps.wait_for_object(&written, PATIENCE / 3, &stop).unwrap();
             assert!(maps.lister().get(&blue.name, &name).is_some());
             if cluster.embedded_server().is_some() {
@@ -321,7 +321,7 @@ fn a_wait_for_an_object_is_a_wait_for_its_namespace() {
                 assert!(matches!(error, WaitError::Timeout { .. }), "{error}");
             }
         }
-        // For all of them something has to happen in each.
+        // A wait for all namespaces needs an event in each.
         let other = green.create("last", json!({}));
         let version = other["metadata"]["resourceVersion"].as_str().unwrap();
         let last = api

@@ -1,4 +1,4 @@
-//! A network that is bad.
+//! Informers on a bad network.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
-    /// With objects map-0 to map-29, not started.
+    /// Creates the objects map-0 to map-29. Does not start the informer.
     fn new(cluster: &'a Cluster, options: ReflectorOptions) -> Self {
         let namespace = cluster.namespace("network");
         for n in 0..30 {
@@ -54,7 +54,7 @@ impl<'a> Scene<'a> {
         self.factory.wait_for_cache_sync(&Stop::new()).unwrap();
     }
 
-    /// Waits until it knows what there is, by events that keep their promises.
+    /// Waits until the follower matches the server, and checks its events.
     fn agree(&self) {
         let truth = self.cluster.versions(&self.namespace);
         self.follower
@@ -70,7 +70,7 @@ fn a_half_open_watch_is_given_up_after_its_idle_timeout() {
         options.watch_idle_timeout = Some(Duration::from_millis(500));
         let scene = Scene::new(cluster, options);
         scene.sync();
-        // Something has come by the watch, so that it is there.
+        // An event shows that the watch is open.
         scene
             .namespace
             .patch("map-0", &json!({ "data": { "round": "1" } }));
@@ -124,8 +124,8 @@ fn what_comes_in_drips_comes() {
     });
 }
 
-/// Each connection ends, or delivers garbage, after another number of bytes: in an event, between two, in the
-/// framing.
+/// Each connection ends, or delivers garbage, after a different number of bytes: within an event,
+/// between two events or within the framing.
 #[test]
 fn connections_that_end_anywhere_cost_no_event() {
     type Kind = fn(usize) -> Disturbance;
@@ -135,7 +135,8 @@ fn connections_that_end_anywhere_cost_no_event() {
         ("garbage", |at| Disturbance::Garbage(at, b"\r\n\0{]\xff")),
     ];
     on_every_cluster(BOTH, |cluster| {
-        // All kinds at once: after a few failures in a row a watch starts once a second.
+        // Run all kinds in parallel: after a few failures in a row, a watch starts only once a
+        // second.
         thread::scope(|scope| {
             for (name, kind) in kinds {
                 scope.spawn(move || connections_end_anywhere(cluster, name, kind));
@@ -155,7 +156,7 @@ fn connections_end_anywhere(cluster: &Cluster, name: &str, kind: fn(usize) -> Di
     let scene = Scene::new(cluster, options);
     scene.sync();
     scene.agree();
-    // After the handshake and the first objects, at twelve positions of an event.
+    // After the handshake and the first objects, at twelve positions within an event.
     scene.proxy.plan((0..12).map(|n| kind(30_000 + 211 * n)));
     scene.proxy.reset();
     let start = Instant::now();
@@ -167,7 +168,8 @@ fn connections_end_anywhere(cluster: &Cluster, name: &str, kind: fn(usize) -> Di
             "{} are left",
             scene.proxy.planned()
         );
-        // Large events end a connection soon; few large objects leave room for the first ones.
+        // Large events end a connection soon. Only few objects are large, so that the initial
+        // objects fit before the disturbance.
         scene.namespace.patch(
             &format!("map-{}", round % 3),
             &json!({ "data": { "round": format!("{round:02000}") } }),
@@ -188,7 +190,7 @@ fn w15_garbage_line_costs_a_watch_repeated_costs_a_list() {
         let namespace = cluster.namespace("garbage");
         namespace.create("a", json!({}));
         let interceptor = Interceptor::new(cluster.client(), |_, _, line| {
-            // In place of an event, which then comes by the list.
+            // Replaces an event. A list then delivers the object.
             let is = |name: &str| line.contains(&format!(r#""{name}""#)) && line.contains("ADDED");
             if is("garbled") {
                 "{\"type\": s3cret}\n".to_owned()
@@ -214,7 +216,7 @@ fn w15_garbage_line_costs_a_watch_repeated_costs_a_list() {
             (maps.status().state == ReflectorState::Watching).then_some(())
         });
         let expected: &[Asked] = match cluster.list_method {
-            // The new watch-list has the same line: a LIST is all that is left.
+            // The new watch-list contains the same line, so only a LIST works.
             ListMethod::WatchList => &[
                 Asked::WatchList,
                 Asked::Watch,

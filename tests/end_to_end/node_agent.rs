@@ -1,4 +1,4 @@
-//! `examples/node_agent` with what its manifest gives it, and no right more.
+//! `examples/node_agent` with the rights of its manifest and no others.
 
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, mpsc};
@@ -27,7 +27,7 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 
 const MANIFEST: &str = include_str!("../../examples/node_agent/daemonset.yaml");
 
-/// The objects of the manifest, but for its namespace, with another name.
+/// Returns the objects of the manifest, renamed and without the namespace.
 fn objects(name: &str) -> Vec<Value> {
     let documents = MANIFEST
         .split("\n---\n")
@@ -52,14 +52,14 @@ fn collection(object: &Value, namespace: &str) -> String {
     }
 }
 
-/// What is in no namespace goes with the test, too.
+/// The applied manifest. Objects without a namespace are deleted on drop.
 struct Applied<'a> {
     cluster: &'a Cluster,
     global: Vec<String>,
 }
 
 impl<'a> Applied<'a> {
-    /// kubectl apply -f --server-side
+    /// Does what `kubectl apply -f --server-side` does.
     fn new(cluster: &'a Cluster, name: &str) -> Self {
         let mut applied = Self {
             cluster,
@@ -90,14 +90,14 @@ impl Drop for Applied<'_> {
     }
 }
 
-/// The client that the agent has in its Pod: a token in a file, which is one of the service account's.
+/// Returns the client that the agent has in its Pod: with a token file of the service account.
 fn client_of_the_agent(
     cluster: &Cluster,
     namespace: &Namespace<'_>,
     folder: &Folder,
 ) -> Option<Client> {
     let config = match cluster.embedded_server() {
-        // Who has a token there may do everything.
+        // Every token has all rights on the embedded server.
         Some(_) => Config::from_kubeconfig(cluster.kubeconfig_of_reader()?, None).unwrap(),
         None => {
             let name = &namespace.name;
@@ -113,7 +113,7 @@ fn client_of_the_agent(
     Some(Client::new(config).unwrap())
 }
 
-/// What the kubelet would be answered: status, colon, body.
+/// Returns the response to a probe of the kubelet as status, colon and body.
 fn probe(health: &Health, pods: &Observation<agent::Pod>, path: &str) -> String {
     let listener = health::listen(0).unwrap();
     let address = (Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port()).into();
@@ -137,7 +137,7 @@ fn an_agent_sees_the_pods_of_its_node_as_its_service_account() {
             return println!("skipped: there is no kubeconfig-nobody");
         };
         let pods = namespace.path("pods");
-        // Nodes that nobody else has.
+        // Node names that only this test uses.
         let node = |name: &str| format!("{}-{name}", namespace.name);
         let create = |name: &str, on: &str| {
             let spec =
@@ -157,7 +157,7 @@ fn an_agent_sees_the_pods_of_its_node_as_its_service_account() {
         agent
             .wait_for_sync(&stop, PATIENCE)
             .unwrap_or_else(|error| panic!("{error}"));
-        // After a LIST, objects reach the handler before the watch has been opened.
+        // After a LIST, objects reach the handler before the watch is open.
         wait_until("it watches", || {
             Some(agent.status().state).filter(|s| *s == ReflectorState::Watching)
         });
@@ -187,7 +187,8 @@ fn an_agent_sees_the_pods_of_its_node_as_its_service_account() {
                 .unwrap(),
         );
         let name = &namespace.name;
-        // In order for each Pod. A queue that keeps the changes of a Pod together promises nothing across them.
+        // In order for each Pod. A queue that groups the changes of an object does not order
+        // objects.
         let mut received: Vec<_> = (0..4)
             .map(|_| lines.recv_timeout(PATIENCE).unwrap())
             .collect();
@@ -201,7 +202,7 @@ fn an_agent_sees_the_pods_of_its_node_as_its_service_account() {
         assert_eq!(received, expected.map(|line| line.replace("NAME", name)));
         drop(agent);
 
-        // It may do what it does, and nothing else.
+        // The agent has only the rights that it needs.
         if cluster.embedded_server().is_none() {
             let api = client.api::<k8s_openapi::api::core::v1::Pod>(Some(name));
             for error in [
@@ -222,7 +223,7 @@ fn an_agent_sees_the_pods_of_its_node_as_its_service_account() {
     });
 }
 
-/// The paths of the manifest's probes: startup, liveness, readiness.
+/// Returns the paths of the manifest's probes: startup, liveness, readiness.
 fn probe_paths() -> [String; 3] {
     let objects = objects("node-agent");
     let set = objects

@@ -1,5 +1,5 @@
-//! A network between client and server that can be made worse. It knows nothing of TLS and HTTP, so it stands
-//! in front of a real server as well as of the embedded one; or it is a proxy that leads to any of them.
+//! A network between client and server that can be disturbed. It does not interpret TLS or HTTP, so
+//! it works in front of real servers and the embedded one. It can also act as a proxy to any server.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -11,22 +11,23 @@ use std::time::Duration;
 
 use socket2::SockRef;
 
-/// What happens to a connection, by how many bytes of the server have come through.
+/// A disturbance of one connection. The number is the count of server bytes that are forwarded
+/// first, except for `Drip`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Disturbance {
-    /// It is closed.
+    /// The connection is closed.
     Cut(usize),
-    /// It is reset.
+    /// The connection is reset.
     Reset(usize),
-    /// Nothing comes through any more, either way, and nobody is told.
+    /// No more bytes are forwarded in either direction. Both connections stay open.
     Stall(usize),
-    /// These bytes come, and then what the server says.
+    /// These bytes are inserted into the server's bytes.
     Garbage(usize, &'static [u8]),
-    /// No more than so many at once come through.
+    /// At most this number of bytes is forwarded at once.
     Drip(usize),
 }
 
-/// How a client of a proxy says where to.
+/// The protocol in which a client names its destination.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Protocol {
     Connect,
@@ -41,11 +42,11 @@ pub(crate) struct Proxy {
 
 struct Shared {
     upstream: Upstream,
-    /// Innermost: nothing blocks under it.
+    /// The innermost lock. No code blocks while holding it.
     state: Mutex<State>,
 }
 
-/// Where connections lead to.
+/// The destination of connections.
 enum Upstream {
     Server(SocketAddr),
     AsAsked(Protocol),
@@ -54,14 +55,14 @@ enum Upstream {
 #[derive(Default)]
 struct State {
     closing: bool,
-    /// For connections to come, one each.
+    /// One disturbance for each of the next connections.
     planned: VecDeque<Disturbance>,
     connections: usize,
     links: Vec<Arc<Link>>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// A connection of a client, and the one to the server that belongs to it.
+/// A connection from a client and its connection to the server.
 struct Link {
     client: TcpStream,
     server: TcpStream,
@@ -70,13 +71,13 @@ struct Link {
 }
 
 impl Proxy {
-    /// In front of the server of this URL.
+    /// Starts a network in front of the server at this URL.
     pub(crate) fn to(url: &str) -> Self {
         let server = authority(url).to_socket_addrs().unwrap().next().unwrap();
         Self::new(0, Upstream::Server(server))
     }
 
-    /// One that leads where it is asked to.
+    /// Starts a proxy that connects to the destination that the client names.
     pub(crate) fn asked_by(protocol: Protocol, port: u16) -> Self {
         Self::new(port, Upstream::AsAsked(protocol))
     }
@@ -110,17 +111,17 @@ impl Proxy {
         self.address
     }
 
-    /// Disturbs connections that are still to come, one each.
+    /// Disturbs the next connections, one each.
     pub(crate) fn plan(&self, disturbances: impl IntoIterator<Item = Disturbance>) {
         self.shared.state().planned.extend(disturbances);
     }
 
-    /// How many of these are still to come.
+    /// Returns the number of planned disturbances that are left.
     pub(crate) fn planned(&self) -> usize {
         self.shared.state().planned.len()
     }
 
-    /// How many connections there have been.
+    /// Returns the number of connections so far.
     pub(crate) fn connections(&self) -> usize {
         self.shared.state().connections
     }
@@ -141,7 +142,7 @@ impl Proxy {
             .for_each(|link| link.reset());
     }
 
-    /// Nothing comes through the connections that there are.
+    /// Stops forwarding on all open connections.
     pub(crate) fn stall(&self) {
         self.shared
             .state()
@@ -154,7 +155,7 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.shared.state().closing = true;
-        // Wakes it.
+        // Unblocks the accepting thread.
         let _ = TcpStream::connect(self.address);
         if let Some(acceptor) = self.acceptor.take() {
             let _ = acceptor.join();
@@ -177,7 +178,7 @@ impl Shared {
     }
 
     fn accept(self: &Arc<Self>, client: TcpStream) {
-        // A server that is away is one that closes: whoever waits for it connects again.
+        // If the server is down, the client's connection closes, and the client connects again.
         let Ok(server) = self.upstream.connect(&client) else {
             return;
         };
@@ -214,7 +215,7 @@ impl Upstream {
         match self {
             Self::Server(server) => TcpStream::connect(server),
             Self::AsAsked(protocol) => {
-                // Who asks does so at once; nobody else is let in meanwhile.
+                // A client names its destination at once. No other client is accepted meanwhile.
                 client.set_read_timeout(Some(Duration::from_secs(5)))?;
                 let server = protocol.connect(client)?;
                 client.set_read_timeout(None)?;
@@ -273,7 +274,7 @@ impl Protocol {
         }
     }
 
-    /// The scheme of its URL.
+    /// Returns the scheme of the proxy's URL.
     pub(crate) fn scheme(self) -> &'static str {
         match self {
             Self::Connect => "http",
@@ -326,7 +327,7 @@ impl Link {
                 break;
             }
             if matches!(disturbance, Some(Disturbance::Drip(_))) {
-                // So that the parts are read one by one.
+                // Makes the client read the parts one by one.
                 thread::park_timeout(Duration::from_micros(200));
             }
         }
@@ -345,20 +346,21 @@ impl Link {
         if self.ended.swap(true, Ordering::SeqCst) {
             return;
         }
-        // A FIN in front of it would be an end in order; so it comes when nobody holds the socket any more.
+        // The reset is sent when the last handle closes. A FIN before it would be a clean end.
         let _ = SockRef::from(&self.client).set_linger(Some(Duration::ZERO));
         let _ = self.client.shutdown(Shutdown::Read);
         let _ = self.server.shutdown(Shutdown::Both);
     }
 }
 
-/// `host:port` of a URL.
+/// Returns `host:port` of a URL.
 pub(crate) fn authority(url: &str) -> &str {
     let rest = url.split_once("://").unwrap().1;
     rest.split('/').next().unwrap()
 }
 
-/// Named like the embedded server's, which are not counted.
+/// Named like the threads of the embedded server, which [`threads`](crate::support::threads) does
+/// not count.
 fn named(work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
     thread::Builder::new()
         .name("api-server proxy".to_owned())

@@ -16,7 +16,7 @@ const TITLE: &str = "Ctrl-C ends this. Server: https://a.cluster.with.a.long.nam
 const ERROR: &str = "backing off, not synced yet; objects listed 0, lists 1, watches 0, relists 0; last contact 0s ago; \
                      failures 1; last error 0s ago: list pods: pods is forbidden: User \"nobody\" cannot list resource \"pods\"";
 
-/// The lines of a screen without the control sequences, which are checked here.
+/// Returns the lines of a screen. Checks the control sequences and removes them.
 fn lines(
     status: &str,
     recent: &str,
@@ -143,7 +143,7 @@ fn screen_has_no_control_characters_of_objects() {
     let factory =
         SharedInformerFactory::builder(Client::new(Config::new(server.url())).unwrap()).build();
     let (pods, stop) = (factory.informer::<pod::Pod>(), Stop::new());
-    // Servers check names; other fields can contain anything.
+    // Servers validate names. Other fields can contain anything.
     let object = json!({"metadata": {"name": "a"}, "spec": {"containers": []}, "status": {"phase": hostile}});
     server
         .create("/api/v1/namespaces/default/pods", object)

@@ -1,4 +1,4 @@
-//! An account that may list and watch ConfigMaps only in the namespaces where it was allowed to.
+//! An account that may list and watch ConfigMaps only in namespaces that allow it.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,8 @@ use serde_json::json;
 use crate::cluster::{Cluster, Namespace};
 use crate::proxy::Proxy;
 
-/// Its token on the embedded server, which grants all rights or none: faults refuse what it may not do.
+/// The account's token on the embedded server. That server grants all rights or none, so faults
+/// reject the other requests.
 pub(crate) const READER: &str = "embedded-reader";
 
 pub(crate) struct Reader<'a> {
@@ -21,7 +22,8 @@ pub(crate) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Through this proxy, who may do nothing yet in these namespaces. `None` where there is no such account.
+    /// Creates an account without rights in `namespaces` that connects through `proxy`. Returns
+    /// `None` if the cluster has no such account.
     pub(crate) fn of(
         cluster: &'a Cluster,
         proxy: &Proxy,
@@ -74,7 +76,7 @@ impl<'a> Reader<'a> {
         self.client.clone()
     }
 
-    /// From now on it may.
+    /// Grants the rights in `namespace`.
     pub(crate) fn allow(&self, namespace: &Namespace<'_>) {
         self.allowed
             .lock()
@@ -86,7 +88,7 @@ impl<'a> Reader<'a> {
         let rule =
             json!({ "apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"] });
         let role = json!({ "metadata": { "name": "reader" }, "rules": [rule] });
-        // It is there already if it was allowed before.
+        // The role exists if the rights were granted before.
         let _ = self
             .cluster
             .try_send(Request::post(roles(&namespace.name)).json(&role).unwrap());
@@ -103,7 +105,7 @@ impl<'a> Reader<'a> {
         );
     }
 
-    /// From now on it may not any more; a watch that is open goes on.
+    /// Revokes the rights in `namespace`. An open watch continues.
     pub(crate) fn deny(&self, namespace: &Namespace<'_>) {
         self.allowed
             .lock()

@@ -61,7 +61,7 @@ fn fa1_informers_of_one_type_differ_by_their_selectors() {
     });
 }
 
-/// Each informer has one watch open, and nothing else asks for one.
+/// Asserts that `opened` watches were opened so far and `open` of them are still open.
 #[track_caller]
 fn assert_informers(cluster: &Cluster, interceptor: &Interceptor, opened: usize, open: usize) {
     let is_watch = |asked: &Asked| *asked != Asked::List;
@@ -138,12 +138,12 @@ fn observers_share_an_informer_if_type_and_scope_are_equal() {
             first.lister().indexer(),
             all.lister().indexer()
         ));
-        // Also with who asks for the informer.
+        // `informer` returns the same informer.
         assert!(Arc::ptr_eq(
             factory.informer::<ConfigMap>().indexer(),
             all.lister().indexer()
         ));
-        // One of another type is another one, and so is one that has its own.
+        // Another type gets another informer. An inline observer also gets its own.
         let other = factory.observe(Source::dynamic(
             k8s_informer::object::GroupVersionResource::new("", "v1", "configmaps"),
         ));
@@ -161,7 +161,7 @@ fn observers_share_an_informer_if_type_and_scope_are_equal() {
         }
         of_all.wait_for_events(&["+a", "+b", "~b", "~a"]);
 
-        // The last one ends it, and nobody else.
+        // Only the last observer of an informer stops it.
         assert!(first.stop());
         namespace.delete("b");
         for follower in [&of_second, &of_inline] {
@@ -175,14 +175,14 @@ fn observers_share_an_informer_if_type_and_scope_are_equal() {
         assert_informers(cluster, &interceptor, 4, 4);
         assert!(second.stop() && inline.stop() && other.stop());
         assert_informers(cluster, &interceptor, 4, 1);
-        // The one that was asked for outlives its observer.
+        // An informer that was requested directly outlives its observer.
         assert!(all.stop());
         namespace.create("c", json!({}));
         let maps = factory.informer::<ConfigMap>();
         wait_until("it goes on", || (names(&maps) == ["a", "c"]).then_some(()));
         assert_informers(cluster, &interceptor, 4, 1);
 
-        // A new one begins anew.
+        // A new observer starts a new informer.
         let (of_new, new) = begin(observe(&factory, &web));
         assert_informers(cluster, &interceptor, 5, 2);
         assert!(of_new.known().events.is_empty());
@@ -196,7 +196,6 @@ fn observers_share_an_informer_if_type_and_scope_are_equal() {
 }
 
 #[test]
-// Its options are its own.
 fn an_observer_of_its_own_needs_no_factory_and_ends_all() {
     on_every_cluster(LIST, |cluster| {
         let namespace = cluster.namespace("observe");
@@ -213,7 +212,7 @@ fn an_observer_of_its_own_needs_no_factory_and_ends_all() {
         namespace.delete("a");
         follower.wait_for_events(&["+a", "~a", "-a"]);
         assert!(maps.lister().list().is_empty());
-        // That no thread is left is looked at after each test.
+        // The harness checks after each test that no thread is left.
         assert!(maps.stop());
     });
 }

@@ -1,4 +1,4 @@
-//! Informers that see a part: by label, by field, by namespace.
+//! Informers that select by label, by field or by namespace.
 
 use k8s_informer::Stop;
 use k8s_informer::client::Request;
@@ -63,7 +63,7 @@ fn objects_enter_and_leave_by_their_fields() {
         for name in ["a", "b"] {
             let pod = json!({
                 "metadata": { "name": name },
-                // Where there is a scheduler, it leaves this one alone.
+                // A scheduler, if there is one, ignores this Pod.
                 "spec": { "schedulerName": "nobody", "containers": [{ "name": "c", "image": "none" }] },
             });
             cluster.send(Request::post(&pods).json(&pod).unwrap());
@@ -119,7 +119,7 @@ fn a_factory_of_one_namespace_sees_no_other() {
         let (here, there) = (cluster.namespace("here"), cluster.namespace("there"));
         here.create("a", json!({}));
         there.create("b", json!({}));
-        // One that has kube-root-ca.crt in each is no bare API server.
+        // A full cluster has a ConfigMap kube-root-ca.crt in each namespace.
         let factory = cluster
             .factory()
             .namespace(&here.name)

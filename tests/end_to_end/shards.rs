@@ -1,5 +1,5 @@
-//! Three informers with a shard each hold every object once between them, whether the server does its part or
-//! not.
+//! Three informers with one shard each hold every object exactly once, whether the server filters
+//! by shard or not.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::cluster::{
 use crate::interceptor::{GONE, Interceptor};
 use crate::support::{Follower, Versions, cached, shut_down, synced, wait_until};
 
-/// So many that none of three shards is empty, whatever their UIDs are.
+/// Enough objects that none of three shards is empty.
 const OBJECTS: usize = 40;
 
 fn shards() -> [Shard; 3] {
@@ -33,7 +33,7 @@ fn create(cluster: &Cluster, namespace: &Namespace<'_>) {
     for n in 0..OBJECTS {
         namespace.create(&name(n), json!({}));
     }
-    // A first list asks for any version, and a busy server may answer with one from before the last objects.
+    // A first list requests any version, so a busy server may return one without the last objects.
     wait_until("a list of any version has all objects", || {
         let list = Request::get(namespace.path("configmaps")).query("resourceVersion", "0");
         let list = cluster.send(list);
@@ -41,7 +41,7 @@ fn create(cluster: &Cluster, namespace: &Namespace<'_>) {
     });
 }
 
-/// What they hold between them: nothing is in two of them at any time.
+/// Merges the parts. Panics if two parts have the same key.
 #[track_caller]
 fn together(parts: impl IntoIterator<Item = Versions>) -> Versions {
     let mut all = Versions::new();
@@ -58,12 +58,12 @@ fn told(followers: &[Follower]) -> Versions {
     together(followers.iter().map(|follower| follower.known().versions))
 }
 
-/// What a status says of the server's part, once it says what it should.
+/// Waits until `shard_applied` has the expected value.
 #[track_caller]
 fn assert_applied<T: Object>(cluster: &Cluster, informers: &[SharedIndexInformer<T>]) {
     let expected = match (cluster.picks_shards(), cluster.list_method) {
         (true, ListMethod::List) => Some(true),
-        // It is not told, and nothing comes that would deny it.
+        // With a watch-list, the server does not report it, and no object contradicts it.
         (true, ListMethod::WatchList) => None,
         (false, _) => Some(false),
     };
@@ -98,7 +98,7 @@ fn sh4_three_shards_hold_each_object_once() {
         for (informer, follower) in informers.iter().zip(&followers) {
             let own = follower.known().initial;
             assert!((1..OBJECTS).contains(&own), "{own}");
-            // What the server sent: its part of the work.
+            // The number of objects that the server sent.
             let sent = if cluster.picks_shards() { own } else { OBJECTS };
             wait_until(&format!("{sent} have been received"), || {
                 (informer.status().received == sent).then_some(())
@@ -116,8 +116,8 @@ fn sh4_three_shards_hold_each_object_once() {
         for n in OBJECTS..OBJECTS + 10 {
             namespace.create(&name(n), json!({}));
         }
-        // Of the same name, but with another UID: it may belong to another shard now, whose watch may be
-        // faster than that of the first.
+        // The new object has the same name but another UID. It may belong to another shard, whose
+        // watch may be faster than the first one.
         let recreated = format!("{}/{}", namespace.name, name(0));
         wait_until("its deletion has come", || {
             (!told(&followers).contains_key(&recreated)).then_some(())
@@ -147,7 +147,7 @@ fn sh4_three_shards_hold_each_object_once_after_relists() {
         let expire = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
         let factories = expire.each_ref().map(|expire| {
             let expire = Arc::clone(expire);
-            // No deletion comes by a watch, and the next event after the word is its last.
+            // The watches drop all deletions. After `expire` is set, the next line ends the watch.
             let source = Interceptor::new(cluster.client(), move |_, _, line| {
                 if line.contains(r#""type":"DELETED""#) {
                     String::new()
@@ -174,7 +174,7 @@ fn sh4_three_shards_hold_each_object_once_after_relists() {
         for n in 0..10 {
             namespace.delete(&name(n));
         }
-        // By the watches from here on, and then by lists.
+        // First through the watches, then through lists.
         namespace.create("new", json!({}));
         wait_until("the watches go on", || {
             told(&followers)
@@ -229,7 +229,7 @@ fn sh1_a_namespace_is_in_one_shard_if_they_go_by_namespace() {
                 namespace.create(name, json!({ "run": run }));
             }
         }
-        // Others may be at work on a cluster that is not ours.
+        // An existing cluster may have other users.
         let scope = InformerScope::all().label_selector(format!("run={run}").parse().unwrap());
         let (factory, stop) = (cluster.factory().build(), Stop::new());
         let informers = shards().map(|shard| {

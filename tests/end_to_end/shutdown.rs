@@ -1,4 +1,4 @@
-//! A stop in the middle of everything. What needs a server that is away stands with the faults.
+//! A stop at every moment. Cases with an absent server are in `faults`.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -25,7 +25,7 @@ fn in_a_silent_watch() {
         let stop = Stop::new();
         factory.start(&stop).unwrap();
         factory.wait_for_cache_sync(&stop).unwrap();
-        // The watch is open for sure when something has come by it.
+        // The first event shows that the watch is open.
         namespace.create("a", json!({}));
         follower.wait_for_events(&["+a"]);
         assert_eq!(maps.status().state, ReflectorState::Watching);
@@ -36,7 +36,7 @@ fn in_a_silent_watch() {
 #[test]
 fn in_a_back_off() {
     on_every_cluster(BOTH, |cluster| {
-        // A path that does not exist, so every request fails; the default waits are of a second and more.
+        // The path does not exist, so every request fails. The default waits are at least a second.
         let client =
             Client::new(Config::from_kubeconfig(&cluster.kubeconfigs()[0], None).unwrap()).unwrap();
         let mut options = ReflectorOptions::default();
@@ -62,8 +62,8 @@ fn in_a_back_off() {
     });
 }
 
-/// From the first object of a list over the end of the list to the events of a watch, always while more are
-/// on their way.
+/// From the first object of a list, through the end of the list, to the events of a watch. More
+/// events are always in flight.
 #[test]
 fn after_any_number_of_events() {
     on_every_cluster(BOTH, |cluster| {
@@ -97,7 +97,7 @@ fn after_any_number_of_events() {
             factory.start(&Stop::new()).unwrap();
             let done = Stop::new();
             thread::scope(|scope| {
-                // More than anybody waits for, until the shutdown.
+                // More events than the test waits for, until the shutdown.
                 let writer = scope.spawn(|| {
                     for round in (0..).take_while(|_| !done.is_stopped()) {
                         namespace.patch(
@@ -139,7 +139,7 @@ fn from_within_a_handler() {
     });
 }
 
-/// In every part of a connection in which a server can leave its client hanging.
+/// In every part of a response at which a server can leave its client waiting.
 #[test]
 fn while_a_server_says_nothing() {
     let lists: &[(&str, &[u8])] = &[
@@ -184,7 +184,7 @@ fn while_a_server_says_nothing() {
                     assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
                     stream.write_all(bytes).unwrap();
                     hanging.send(()).unwrap();
-                    // Until the client goes.
+                    // Until the client closes the connection.
                     let _ = stream.read(&mut [0]);
                 });
                 factory.start(&Stop::new()).unwrap();

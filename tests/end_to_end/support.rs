@@ -1,4 +1,5 @@
-//! What the tests share: waits with an end, a handler that keeps a copy, threads that must be gone.
+//! Helpers for all tests: waits with a timeout, a handler that keeps a copy, and a check for
+//! leftover threads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,13 +16,14 @@ use k8s_informer::reflector::ReflectorOptions;
 use k8s_informer::time::Backoff;
 use k8s_informer::{Deleted, Object, SharedIndexInformer, SharedInformerFactory, Stop};
 
-/// Long enough for the slowest machine; nothing waits this long unless it is broken.
+/// Long enough for the slowest machine. A passing test never waits this long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long a shutdown may take. The promise is less; a busy machine needs room.
+/// The maximum time of a shutdown. It is longer than the documented limit, because the machine may
+/// be busy.
 const SHUTDOWN: Duration = Duration::from_secs(2);
 
-/// Waits for what can only be looked at: a condition on the outside, like another process.
+/// Polls a condition that does not notify, such as the state of another process.
 #[track_caller]
 pub(crate) fn wait_until<R>(what: &str, mut look: impl FnMut() -> Option<R>) -> R {
     let deadline = Instant::now() + PATIENCE;
@@ -34,7 +36,7 @@ pub(crate) fn wait_until<R>(what: &str, mut look: impl FnMut() -> Option<R>) -> 
     }
 }
 
-/// Waits as short as a test wants them, and in the way of the default ones.
+/// Options with short waits that still back off exponentially with jitter.
 pub(crate) fn quick() -> ReflectorOptions {
     let mut options = ReflectorOptions::default();
     options.backoff = Backoff::new(
@@ -46,7 +48,7 @@ pub(crate) fn quick() -> ReflectorOptions {
     options
 }
 
-/// Shuts a factory down, which must be quick whatever it is doing.
+/// Shuts a factory down, which must always be quick.
 #[track_caller]
 pub(crate) fn shut_down(factory: &SharedInformerFactory, while_it: &str) {
     let start = Instant::now();
@@ -56,7 +58,7 @@ pub(crate) fn shut_down(factory: &SharedInformerFactory, while_it: &str) {
     assert!(took < SHUTDOWN, "shutdown {while_it} took {took:?}");
 }
 
-/// Starts a factory, and waits until this informer of it has synced and a follower knows what there is.
+/// Starts a factory. Waits until the informer has synced and a follower has all objects.
 #[track_caller]
 pub(crate) fn synced<T: Object>(
     factory: &SharedInformerFactory,
@@ -70,7 +72,7 @@ pub(crate) fn synced<T: Object>(
     follower
 }
 
-/// The names of what is cached, sorted.
+/// Returns the names of all cached objects, sorted.
 pub(crate) fn names<T: Object>(informer: &SharedIndexInformer<T>) -> Vec<String> {
     let mut names: Vec<_> = informer
         .lister()
@@ -82,7 +84,7 @@ pub(crate) fn names<T: Object>(informer: &SharedIndexInformer<T>) -> Vec<String>
     names
 }
 
-/// What is cached, by key.
+/// Returns the versions of all cached objects by key.
 pub(crate) fn cached<T: Object>(informer: &SharedIndexInformer<T>) -> Versions {
     let key = |object: &T| format!("{}/{}", object.namespace(), object.name());
     let objects = informer.lister().list();
@@ -92,11 +94,11 @@ pub(crate) fn cached<T: Object>(informer: &SharedIndexInformer<T>) -> Versions {
         .collect()
 }
 
-/// Key to resourceVersion.
+/// Maps a key to its resourceVersion.
 pub(crate) type Versions = BTreeMap<String, String>;
 
-/// A handler that does what handlers are for: from adds, updates and deletes alone it knows all objects. It
-/// also holds the events to their promises. Clones share what they know.
+/// A handler that builds a copy of all objects from adds, updates and deletes alone. It also checks
+/// the guarantees of these events. Clones share their state.
 #[derive(Clone, Default)]
 pub(crate) struct Follower {
     shared: Arc<(Mutex<Known>, Condvar)>,
@@ -105,14 +107,14 @@ pub(crate) struct Follower {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known {
     pub(crate) versions: Versions,
-    /// `+name`, `~name`, `-name`.
+    /// The events as `+name`, `~name` and `-name`.
     pub(crate) events: Vec<String>,
-    /// How many updates told what was known: a relist is told whole.
+    /// The number of updates without a change: a relist notifies about every object.
     pub(crate) echoes: usize,
     pub(crate) initial: usize,
-    /// The keys of deletions whose last state nobody saw.
+    /// The keys of deletions with an unknown final state.
     pub(crate) unknown: BTreeSet<String>,
-    /// Promises that were broken. A panic would be caught by the informer.
+    /// Broken guarantees. The informer would catch a panic.
     pub(crate) problems: Vec<String>,
 }
 
@@ -121,7 +123,7 @@ impl Follower {
         self.lock().clone()
     }
 
-    /// Waits until `enough` says so of what is known.
+    /// Waits until `enough` returns true.
     #[track_caller]
     pub(crate) fn wait(&self, what: &str, mut enough: impl FnMut(&Known) -> bool) {
         let deadline = Instant::now() + PATIENCE;
@@ -142,8 +144,8 @@ impl Follower {
         }
     }
 
-    /// Waits for these events. Those of one object come in this order; a queue that keeps the changes of an
-    /// object together promises nothing about others.
+    /// Waits for these events. The order is checked only within an object: a queue that groups the
+    /// changes of an object does not order objects.
     #[track_caller]
     pub(crate) fn wait_for_events(&self, events: &[&str]) {
         self.wait(&format!("{events:?}"), |known| {
@@ -246,14 +248,14 @@ impl<T: Object> ResourceEventHandler<T> for Follower {
     }
 }
 
-/// The threads of this process that are neither the test harness's, which are named after tests, nor an
-/// embedded server's: a name for each id.
+/// Returns the threads of this process by id, with their names. Excludes threads of the test
+/// harness, which are named after tests, and of embedded servers.
 pub(crate) fn threads() -> BTreeMap<String, String> {
     let Ok(tasks) = fs::read_dir("/proc/self/task") else {
         return BTreeMap::new();
     };
     let named = |task: fs::DirEntry| {
-        // One that ends meanwhile has no name any more.
+        // A thread that ends meanwhile has no name.
         let name = fs::read_to_string(task.path().join("comm")).ok()?;
         Some((
             task.file_name().to_string_lossy().into_owned(),
@@ -268,12 +270,12 @@ pub(crate) fn threads() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Waits until only threads are left that were there before.
+/// Waits until no thread is left that was started since `before`.
 #[track_caller]
 pub(crate) fn assert_no_thread_since(before: &BTreeMap<String, String>) {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        // A thread that was joined is listed for a moment longer.
+        // A joined thread is listed for a moment longer.
         let left: Vec<_> = threads()
             .into_iter()
             .filter(|(id, _)| !before.contains_key(id))
@@ -287,7 +289,7 @@ pub(crate) fn assert_no_thread_since(before: &BTreeMap<String, String>) {
     }
 }
 
-/// A folder that is gone when this is dropped.
+/// A folder that is deleted on drop.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -295,7 +297,7 @@ impl Folder {
         Self(new_folder())
     }
 
-    /// Writes a file into it.
+    /// Writes a file into the folder and returns its path.
     pub(crate) fn write(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
         let path = self.0.join(name);
         fs::write(&path, text).unwrap();
@@ -318,17 +320,17 @@ pub(crate) fn new_folder() -> PathBuf {
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let path =
         std::env::temp_dir().join(format!("k8s-informer-e2e-{}-{count}", std::process::id()));
-    // What a process of the same id has left.
+    // An earlier process with the same id may have left this folder behind.
     let _ = fs::remove_dir_all(&path);
     fs::create_dir_all(&path).unwrap();
     path
 }
 
-/// A port that is free, and that nobody gets by chance while its server is down: below those that the system
-/// gives to connections, which could else connect to themselves.
+/// Returns a free port below the ephemeral range. Otherwise a connection could get the port while
+/// its server is down, and even connect to itself.
 pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    // So that runs at the same time don't meet.
+    // Concurrent runs start at different ports.
     let start = (std::process::id() % 400 * 16) as u16;
     (0..8000)
         .map(|_| 24_000 + (start + NEXT.fetch_add(1, Ordering::Relaxed)) % 8000)

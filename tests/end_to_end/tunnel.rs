@@ -1,4 +1,4 @@
-//! The way to the server is a tunnel through a proxy.
+//! Connections to the server through a tunnel of a proxy.
 
 use k8s_informer::reflector::ReflectorState;
 use k8s_informer::{Client, Config, SharedInformerFactory};
@@ -49,7 +49,6 @@ fn informer_survives_loss_of_tunnels_and_proxy() {
             namespace.create("after-a-reset", json!({}));
             agree();
 
-            // The proxy dies.
             drop(proxy);
             let error = wait_until("it says that the proxy is away", || {
                 maps.status()

@@ -1,4 +1,4 @@
-//! One object that can't be read.
+//! Informers with a single unreadable object.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::cluster::{BOTH, Namespace, on_every_cluster};
 use crate::interceptor::Interceptor;
 use crate::support::{Follower, shut_down, wait_until};
 
-/// Somebody's idea of a ConfigMap: that "round" is there and is a number, in words.
+/// A user's idea of a ConfigMap: "round" must exist and be a number in a string.
 #[derive(Deserialize)]
 struct Map {
     #[expect(dead_code, reason = "that it can be read is what matters")]
@@ -37,7 +37,7 @@ fn set_round(namespace: &Namespace<'_>, name: &str, round: &str) {
     namespace.patch(name, &json!({ "data": { "round": round } }));
 }
 
-/// Waits for a status in which nothing is under way.
+/// Waits for a matching status while the informer watches.
 fn status(
     maps: &SharedIndexInformer<Map>,
     is_so: impl Fn(&ReflectorStatus) -> bool,
@@ -66,7 +66,7 @@ fn one_object_that_can_not_be_decoded_costs_only_itself() {
         factory.wait_for_cache_sync(&Stop::new()).unwrap();
         registration.synced().wait();
 
-        // In the initial state.
+        // In the initial list.
         assert_eq!(
             (follower.known().initial, maps.lister().list().len()),
             (2, 2)
@@ -84,21 +84,21 @@ fn one_object_that_can_not_be_decoded_costs_only_itself() {
                     .contains(&format!("{}/bad: ", namespace.name))
         );
         assert!(!error.to_string().contains("s3cret"), "{error}");
-        // In an event: what was read before stays.
+        // In an event: the cached object stays.
         set_round(&namespace, "b", "s3cret");
         set_round(&namespace, "a", "1");
         follower.wait("the next event", |known| known.events.len() == 3);
         assert_eq!(follower.known().events[2], "~a");
         assert_eq!(maps.lister().list().len(), 2);
         status(&maps, |told| told.unreadable >= 2);
-        // It becomes readable.
+        // The object becomes readable.
         set_round(&namespace, "bad", "2");
         follower.wait("it is seen for the first time", |known| {
             known.events.len() == 4
         });
         assert_eq!(follower.known().events[3], "+bad");
 
-        // In a relist: "b" still can't be read, and is not taken for deleted.
+        // In a relist: "b" is still unreadable and does not count as deleted.
         namespace.create("trigger", json!({}));
         follower.wait("the list", |known| known.events.len() == 5);
         assert_eq!(follower.known().events[4], "+trigger");
@@ -106,18 +106,18 @@ fn one_object_that_can_not_be_decoded_costs_only_itself() {
         let told = status(&maps, |told| told.unreadable >= 3);
         assert!(!told.complete, "{told:?}");
 
-        // In a deletion, which deletes all the same.
+        // In a deletion event, which still deletes the object.
         namespace.delete("b");
         follower.wait("the deletion", |known| known.events.len() == 6);
         let known = follower.known();
         assert_eq!((known.events[5].as_str(), known.unknown.len()), ("-b", 1));
         assert_eq!(known.problems, [""; 0]);
         assert_eq!(known.versions, cluster.versions(&namespace));
-        // The relist that follows finds nothing that can't be read. These bodies have no read timeouts, so
-        // that it begins with an event.
+        // The next relist finds no unreadable object. These bodies have no read timeouts, so only
+        // an event can start it.
         let mut round = 1;
         wait_until("nothing is missing", || {
-            round += 1; // A patch that changes nothing is no event.
+            round += 1; // A patch without a change causes no event.
             set_round(&namespace, "a", &round.to_string());
             maps.status().complete.then_some(())
         });

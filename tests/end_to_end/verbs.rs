@@ -1,4 +1,5 @@
-//! Dry runs, deletions of many, scales, evictions and the like: the same from both servers.
+//! Dry runs, collection deletes, scales, evictions and similar requests. The results are the same
+//! from both servers.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -19,10 +20,10 @@ use serde_json::{Value, json};
 use crate::cluster::{ListMethod, Namespace, on_every_cluster};
 use crate::support::PATIENCE;
 
-/// What is tried here has nothing to do with how informers list.
+/// These tests do not depend on how informers list.
 pub(crate) const ONCE: &[ListMethod] = &[ListMethod::List];
 
-/// Knows but the name of a ConfigMap.
+/// A type that reads only the name of a ConfigMap.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Slim {
     metadata: ObjectMeta,
@@ -116,7 +117,7 @@ fn a_dry_run_does_everything_but_store() {
         assert!(dry.delete("none", &none, &stop).unwrap_err().is_not_found());
         dry.delete_collection(&none, &all(), &stop).unwrap();
         assert_eq!(api.get("a", &stop).unwrap(), before);
-        // It is not for ever: the one that it was made from goes on.
+        // Dry run is a property of this handle. The original handle still writes.
         api.delete("a", &none, &stop).unwrap();
         assert!(api.get("a", &stop).unwrap_err().is_not_found());
     });
@@ -174,7 +175,7 @@ fn fields_that_nobody_knows_are_dropped_or_refused() {
                 .unwrap_err()
                 .is_bad_request()
         );
-        // What the server warns of.
+        // The warnings of the server.
         let request = Request::post(namespace.path("configmaps"))
             .json(&body("told"))
             .unwrap();
@@ -206,7 +207,7 @@ fn writes_are_in_the_name_of_their_manager() {
             .patch("a", &Patch::apply("other", wanted), &stop)
             .unwrap();
         match cluster.embedded_server() {
-            // It keeps the names of those who apply.
+            // The embedded server keeps only the names of managers that apply.
             Some(server) => {
                 assert_eq!(managers(&applied), BTreeSet::from(["other".to_owned()]));
                 let told = |verb| {
@@ -299,7 +300,7 @@ fn a_collection_is_deleted_as_far_as_it_is_selected() {
             ["a"]
         );
 
-        // No more than a limit allows.
+        // A limit bounds the number of deletions.
         for name in ["f", "g", "h"] {
             namespace.create(name, json!({"app": "web"}));
         }
@@ -310,7 +311,7 @@ fn a_collection_is_deleted_as_far_as_it_is_selected() {
         api.delete_collection(&none, &two, &stop).unwrap();
         assert!(left().is_empty());
 
-        // Never beyond a namespace, nor where all can't be deleted at once.
+        // Never across namespaces, and never where the server cannot delete a collection.
         client
             .api::<ConfigMap>(None)
             .delete_collection(&none, &all(), &stop)
@@ -483,7 +484,8 @@ fn a_pod_is_evicted_unless_its_budget_says_no() {
             .unwrap();
         assert!(pods.get("one", &stop).unwrap_err().is_not_found());
 
-        // With one that nobody has looked after yet, that allows none, and that allows one.
+        // With a budget that no controller has processed yet, one that allows no disruption, and
+        // one that allows one.
         let budget = json!({"metadata": {"name": "web"}, "spec": {"selector": {"matchLabels": {"app": "web"}}}});
         budgets.create(&budget, &stop).unwrap();
         create("two", "Running");
@@ -496,7 +498,7 @@ fn a_pod_is_evicted_unless_its_budget_says_no() {
         let error = pods.evict("two", &none, &stop).unwrap_err();
         assert!(error.is_too_many_requests(), "{error:?}");
         assert_eq!(error.retry_after(), Some(Duration::from_secs(10)));
-        // The client would wait for the ten seconds up to ten times.
+        // The client would retry up to ten times, each after ten seconds.
         assert!(begin.elapsed() < PATIENCE, "it is the caller's at once");
         let allow = |count: u32| {
             let status = json!({
@@ -520,7 +522,7 @@ fn a_pod_is_evicted_unless_its_budget_says_no() {
             causes[0].message,
             "The disruption budget web needs 2 healthy pods and has 2 currently"
         );
-        // One that does not work does not count.
+        // A Pod that is not ready does not count.
         pods.evict("sick", &none, &stop).unwrap();
         pods.evict("waiting", &none, &stop).unwrap();
         assert!(pods.get("waiting", &stop).unwrap_err().is_not_found());
@@ -537,7 +539,7 @@ fn a_pod_is_evicted_unless_its_budget_says_no() {
             "{error:?}"
         );
         budgets.delete_collection(&none, &all(), &stop).unwrap();
-        // As any client can, that knows how.
+        // Without the typed method.
         let eviction =
             json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "three"}});
         let response = pods

@@ -1,4 +1,4 @@
-//! How far a cache has come, and one's own writes in it.
+//! Waits for versions, and reads of one's own writes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,22 +25,23 @@ const WRITERS: usize = 4;
 const KEYS: usize = 5;
 const ROUNDS: usize = 40;
 
-/// Whether the first is the second, or later.
+/// Whether `version` is at least `wanted`.
 fn has_reached(version: &str, wanted: &str) -> bool {
     version.parse::<u64>().unwrap() >= wanted.parse().unwrap()
 }
 
-/// Writes to keys of its own while others write, too, and finds each write in the cache after a wait for it.
+/// Writes to its own keys while other writers write. After each write it waits and finds the write
+/// in the cache.
 fn write_and_look(writer: usize, api: &Api<ConfigMap>, maps: &SharedIndexInformer<ConfigMap>) {
     let stop = Stop::new();
     let namespace = api.namespace().unwrap();
-    // What this writer knows to be there: the version of each name.
+    // The version of each name that this writer wrote.
     let mut written = BTreeMap::new();
     for round in 0..ROUNDS {
         let name = format!("map-{writer}-{}", round * 7 % KEYS);
         let key = format!("{namespace}/{name}");
         if round % 5 == 4 && written.remove(&key).is_some() {
-            // It answers no version; that of the next write is one in which it is gone.
+            // A delete returns no version. At the version of the next write, the object is gone.
             api.delete(&name, &DeleteOptions::default(), &stop).unwrap();
             continue;
         }
@@ -65,7 +66,7 @@ fn write_and_look(writer: usize, api: &Api<ConfigMap>, maps: &SharedIndexInforme
         } else {
             maps.wait_for_object(&response, PATIENCE, &stop).unwrap();
         }
-        // All that was written before, deletions included, and not only this.
+        // Not only this write but also all earlier ones, including deletions.
         let mine = format!("{namespace}/map-{writer}-");
         let cached = cached(maps)
             .into_iter()
@@ -89,7 +90,7 @@ fn after_a_wait_for_its_version_a_write_is_in_the_cache() {
                 .namespace(&namespace.name)
                 .build();
             let maps = factory.informer::<ConfigMap>();
-            // So that changes of many keys queue up.
+            // A slow index, so that changes of many keys queue up.
             maps.add_index("slow", |_| {
                 thread::park_timeout(Duration::from_micros(500));
                 Vec::new()
@@ -104,7 +105,7 @@ fn after_a_wait_for_its_version_a_write_is_in_the_cache() {
                 }
             });
             let truth = cluster.versions(&namespace);
-            // The last ones were deletions, for which nobody has waited.
+            // The last writes were deletions, for which no writer waited.
             follower.wait("the handler has it all", |known| known.versions == truth);
             assert_eq!(cached(&maps), truth, "{queue:?}");
             assert_eq!(follower.known().problems, [""; 0], "{queue:?}");
@@ -133,7 +134,7 @@ fn waits_end_where_there_is_no_answer() {
                     reached: reached.to_owned(),
                 })
             };
-            // Before it has started.
+            // Before the start.
             assert_eq!(
                 (maps.store_resource_version().as_str(), wait(version)),
                 ("", timeout(""))
@@ -148,13 +149,13 @@ fn waits_end_where_there_is_no_answer() {
                 };
                 assert_eq!(wait(none), Err(error), "{queue:?}");
             }
-            // More digits than a number has.
+            // More digits than fit into an integer.
             let Err(WaitError::Timeout { reached }) = wait(&"9".repeat(40)) else {
                 panic!("{queue:?}")
             };
             assert!(has_reached(&reached, version));
 
-            // At its end nobody waits any more.
+            // The end of the informer ends all waits.
             thread::scope(|scope| {
                 let waiter = scope.spawn(|| {
                     maps.wait_for_resource_version("99999999999999999999", PATIENCE, &Stop::new())
@@ -166,7 +167,7 @@ fn waits_end_where_there_is_no_answer() {
                     "{queue:?}: {error}"
                 );
             });
-            // What has been reached stays so.
+            // A reached version stays reached.
             wait(version).unwrap();
         }
     });
@@ -206,7 +207,7 @@ fn read_your_writes(cluster: &Cluster, queue: InformerQueue) {
         known.events.contains(&"+watched".to_owned())
     });
 
-    // From here on the watch brings nothing.
+    // From here on the watch delivers nothing.
     proxy.stall();
     let (api, stop) = (
         cluster.client().api::<ConfigMap>(Some(&namespace.name)),
@@ -250,7 +251,7 @@ fn read_your_writes(cluster: &Cluster, queue: InformerQueue) {
         .unwrap_err();
     assert!(matches!(behind, WaitError::Timeout { .. }), "{behind}");
 
-    // Others have written, too; what the watch brings then is newer than what is remembered.
+    // Other clients write as well. The watch then delivers newer states than the remembered ones.
     namespace.patch("overtaken", &json!({ "data": { "round": "others" } }));
     namespace.delete("deleted");
     let end = api
@@ -262,7 +263,7 @@ fn read_your_writes(cluster: &Cluster, queue: InformerQueue) {
     assert_eq!(round(&read("changed").unwrap()), "3");
     assert_eq!(round(&read("added").unwrap()), "1");
     assert_eq!(round(&read("overtaken").unwrap()), "others");
-    // It learns from a handler that something is gone.
+    // The cache learns of the deletion through a handler.
     wait_until("it is gone", || read("deleted").is_none().then_some(()));
     assert_eq!(cached(&maps), cluster.versions(&namespace), "{queue:?}");
     shut_down(

@@ -1,4 +1,4 @@
-//! What is there comes by a watch, or by a LIST where that does not work.
+//! The initial objects come from a watch-list, or from a LIST where watch-lists fail.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::interceptor::{Asked, Interceptor};
 use crate::proxy::Disturbance;
 use crate::support::{Follower, shut_down, wait_until};
 
-/// Through this source, in the cluster's way.
+/// Returns a factory with this source and the cluster's list method.
 fn through(
     source: Interceptor,
     cluster: &Cluster,
@@ -154,7 +154,7 @@ fn wl12_missing_bookmark_falls_back_to_list() {
             Asked::WatchList if line.contains(r#""type":"BOOKMARK""#) => String::new(),
             _ => line,
         });
-        // Which is ten seconds to those who wait for the bookmark.
+        // The reflector counts this as the full ten seconds that it waits for the bookmark.
         let interceptor = interceptor.silence(Duration::from_millis(100));
         let factory = through(interceptor.clone(), cluster, &namespace);
         let maps = factory.informer::<ConfigMap>();
@@ -184,7 +184,7 @@ fn wl12_missing_bookmark_falls_back_to_list() {
     });
 }
 
-/// As many as fill some reads, so that there is a middle.
+/// Creates enough objects to fill several reads.
 fn create_many(namespace: &Namespace<'_>) {
     for n in 0..MANY {
         let filling = incompressible(n);
@@ -196,7 +196,7 @@ fn create_many(namespace: &Namespace<'_>) {
     }
 }
 
-/// A text that stays as long when a server compresses it, or nearly.
+/// Returns a text whose length barely changes under compression.
 fn incompressible(seed: usize) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-";
     let mut state = seed as u64;
@@ -210,7 +210,7 @@ fn incompressible(seed: usize) -> String {
 }
 
 const MANY: usize = 60;
-/// Behind any handshake, and before the end of it all.
+/// After any handshake and before the end of the initial objects.
 const MIDDLE: usize = 60_000;
 
 #[test]
@@ -253,15 +253,17 @@ fn wl9_broken_initial_events_are_retried_then_listed() {
                 ListMethod::List => times + 1,
             };
             match end {
-                // Within an event it costs that, and else the connection, or the watch-list.
+                // Garbage within an event costs only the event. Otherwise it costs the connection
+                // or the watch-list.
                 Disturbance::Garbage(..) => {
                     assert!(status.lists <= times + 1, "{times}: {status:?}");
                 }
-                // A reset may discard everything unread. A watch-list without an event is followed by a LIST at once.
+                // A reset may discard all unread bytes. A watch-list that ends before its first
+                // event is followed by a LIST at once.
                 Disturbance::Reset(_) if cluster.list_method == ListMethod::WatchList => {
                     assert!(status.lists <= times, "{times}: {status:?}");
                 }
-                // The third watch-list in a row that broke off is the last one.
+                // The third broken watch-list in a row is the last one.
                 _ => assert_eq!(status.lists, lists, "{end:?} {times}: {status:?}"),
             }
             shut_down(&factory, "after connections that broke off");
@@ -325,7 +327,7 @@ fn wl7_what_is_cached_stays_until_the_new_state_has_come_whole() {
     });
 }
 
-/// What a first watch-list that fails leads to, by the number of requests of each kind.
+/// The effect of a failed first watch-list, as the number of requests of each kind.
 #[test]
 fn wl8_what_a_failure_of_the_first_watch_list_leads_to() {
     on_the_embedded_server(WATCH_LIST, |cluster, server| {
@@ -336,9 +338,10 @@ fn wl8_what_a_failure_of_the_first_watch_list_leads_to() {
                 .unwrap();
         }
         let garbage = |bytes: &str| Fault::garbage(bytes.as_bytes());
-        // The same state without the bookmark, by what went wrong.
+        // All cases end with the same state. They differ in the number of lists and watches and in
+        // the error.
         for (fault, lists, watches, told) in [
-            // Not there, or overloaded: waited for, and asked for the same.
+            // Unreachable or overloaded: the reflector waits and sends the same request again.
             (Fault::close(), 0, 2, ""),
             (Fault::status(429).retry_after(1), 0, 2, "429"),
             (Fault::status(429).after_events(1), 0, 2, "429"),
@@ -351,7 +354,7 @@ fn wl8_what_a_failure_of_the_first_watch_list_leads_to() {
                 "before the bookmark",
             ),
             (Fault::status(410).after_events(1), 0, 2, "410"),
-            // Refused or broken: a LIST in its place.
+            // Rejected or broken: the reflector falls back to a LIST.
             (Fault::status_with_message(403, "not so"), 1, 2, "not so"),
             (Fault::status(404), 1, 2, "404"),
             (Fault::status(422), 1, 2, "422"),
@@ -377,7 +380,7 @@ fn wl8_what_a_failure_of_the_first_watch_list_leads_to() {
                 "event 3 at the start",
             ),
             (garbage("7\n").after_events(0), 1, 2, "event 1"),
-            // An object that is none costs itself, if it is whole.
+            // An invalid object in a complete event costs only itself.
             (
                 garbage("{\"type\":\"ADDED\",\"object\":{\"metadata\":[7]}}\n").after_events(1),
                 0,

@@ -1,4 +1,4 @@
-//! Objects are written through every kind of client, and the answers are the same from both servers.
+//! Writes through every kind of client. The responses are the same from both servers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,10 +18,10 @@ use serde_json::{Value, json};
 use crate::cluster::{BOTH, ListMethod, Namespace, on_every_cluster};
 use crate::support::{Follower, PATIENCE, wait_until};
 
-/// What is tried here has nothing to do with how objects are listed.
+/// These tests do not depend on how informers list.
 const ONCE: &[ListMethod] = &[ListMethod::List];
 
-/// Knows but one field of a ConfigMap.
+/// A type with a single field of a ConfigMap.
 #[derive(Debug, Deserialize, Serialize)]
 struct Round {
     metadata: ObjectMeta,
@@ -97,7 +97,7 @@ fn an_object_is_created_read_changed_and_deleted() {
             named.name()
         );
 
-        // What has been fetched can be changed and put back once.
+        // A fetched object can be changed and replaced once.
         let mut changed = maps.get("a", &stop).unwrap();
         assert_eq!(changed, created);
         changed
@@ -118,7 +118,7 @@ fn an_object_is_created_read_changed_and_deleted() {
                 .starts_with("replace configmaps \"a\" in namespace "),
             "{error}"
         );
-        // Without a version it is put back whatever has happened.
+        // Without a version, the replace is unconditional.
         changed.metadata.resource_version = None;
         changed
             .data
@@ -152,7 +152,7 @@ fn every_kind_of_type_can_be_written() {
         let (client, stop) = (cluster.client(), Stop::new());
         let namespace = cluster.namespace("types");
 
-        // A struct that knows one field changes just that.
+        // A struct with one field changes only that field.
         let rounds = client.api::<Round>(Some(&namespace.name));
         let mut meta = ObjectMeta::default();
         meta.name = "own".to_owned();
@@ -178,7 +178,7 @@ fn every_kind_of_type_can_be_written() {
             .unwrap();
         assert_eq!(own.data.round, "2");
 
-        // A dynamic one keeps everything.
+        // A dynamic object keeps every field.
         let mut object = dynamic.get("own", &stop).unwrap();
         assert_eq!(object.read("/data/other").unwrap(), Some("kept".to_owned()));
         object
@@ -206,7 +206,7 @@ fn every_kind_of_type_can_be_written() {
             Some("kept".to_owned())
         );
 
-        // Metadata is all that is sent of it, and can be changed.
+        // A metadata client sends only metadata and can change it.
         let metadata = client.metadata_api(&configmaps(), Some(&namespace.name));
         let patch =
             Patch::merge(json!({"metadata": {"labels": {"x": "1"}, "annotations": {"y": "2"}}}));
@@ -329,13 +329,13 @@ fn what_is_applied_is_owned() {
             maps.patch("a", &Patch::apply(manager, wanted(fields)), &stop)
         };
 
-        // It is made, and applying the same again changes nothing.
+        // The first apply creates the object. The same apply again changes nothing.
         let made = apply("one", json!({"x": "1", "y": "1"})).unwrap();
         assert_eq!(made.label("l"), Some("1"));
         let same = apply("one", json!({"x": "1", "y": "1"})).unwrap();
         assert_eq!(same.resource_version(), made.resource_version());
 
-        // Another manager adds what is his, and shares what is equal.
+        // Another manager adds its own fields and shares fields with equal values.
         let both = apply("two", json!({"y": "1", "z": "2"})).unwrap();
         assert_eq!(both.data.as_ref().unwrap().len(), 3);
         let error = apply("two", json!({"x": "2", "z": "2"})).unwrap_err();
@@ -359,13 +359,13 @@ fn what_is_applied_is_owned() {
             Some("2")
         );
 
-        // What nobody wants any more goes; what somebody else wants stays.
+        // A field without managers is removed. A field of another manager stays.
         let left = apply("two", json!({"x": "2"})).unwrap();
         assert_eq!(
             left.data.as_ref().unwrap().keys().collect::<Vec<_>>(),
             ["x", "y"]
         );
-        // What was taken from one is no longer his to take away.
+        // A manager that lost a field cannot remove it.
         let left = apply("one", json!({"y": "2"})).unwrap();
         assert_eq!(
             left.data.as_ref().unwrap().keys().collect::<Vec<_>>(),
@@ -377,7 +377,7 @@ fn what_is_applied_is_owned() {
             "{error}"
         );
 
-        // Several at once are told by their manager.
+        // Several conflicts are grouped by manager.
         let error = apply("three", json!({"x": "0", "y": "0"})).unwrap_err();
         assert!(
             error.to_string().contains(
@@ -519,7 +519,7 @@ fn a_deletion_hits_only_what_it_means() {
             error.is_conflict(),
             "another object of the same name: {error:?}"
         );
-        // One who doesn't know what he means means nothing.
+        // Metadata without a UID matches no object.
         let error = maps
             .delete(
                 "a",
@@ -531,7 +531,7 @@ fn a_deletion_hits_only_what_it_means() {
         maps.delete("a", &DeleteOptions::unchanged(&*second), &stop)
             .unwrap();
 
-        // A finalizer holds it, and its metadata tells.
+        // A finalizer delays the deletion, and the metadata shows it.
         let held = json!({"metadata": {"name": "held", "finalizers": ["example.com/hold"]}});
         maps.create(&held, &stop).unwrap();
         maps.delete("held", &DeleteOptions::default(), &stop)
@@ -578,7 +578,7 @@ fn changes_of_many_are_all_kept() {
             for _ in 0..WRITERS {
                 scope.spawn(|| {
                     for _ in 0..ROUNDS {
-                        // Others may win more often than one call of it puts up with.
+                        // Other writers may win more often than one call of `modify` retries.
                         let deadline = std::time::Instant::now() + PATIENCE;
                         while let Err(error) = maps.modify("count", add_one, &stop) {
                             assert!(error.is_conflict(), "{error}");
@@ -598,7 +598,7 @@ fn changes_of_many_are_all_kept() {
             WRITERS * ROUNDS
         );
 
-        // Someone who never gives way gets what is due.
+        // A writer that always uses an old version gets the conflict.
         let mut tries = 0;
         let error = retry_on_conflict(&stop, || {
             tries += 1;
@@ -623,7 +623,7 @@ fn a_namespace_that_goes_takes_nothing_new() {
         let error = maps(&client, &namespace)
             .create(&json!({"metadata": {"name": "late"}}), &stop)
             .unwrap_err();
-        // A cluster with controllers may have been faster.
+        // A cluster with controllers may have deleted the namespace already.
         assert!(
             error.is_namespace_terminating() && error.is_forbidden() || error.is_not_found(),
             "{error:?}"
@@ -744,7 +744,7 @@ fn names_and_bodies_that_are_none_are_not_even_sent() {
             );
             assert!(maps.get(name, &stop).is_err(), "{name}");
         }
-        // Strange ones get through whole.
+        // Unusual names are sent unchanged.
         assert!(maps.get("a?b#c d", &stop).unwrap_err().is_not_found());
         maps.get("a", &stop).unwrap();
         let all = cluster.send(Request::get(namespace.path("configmaps")));

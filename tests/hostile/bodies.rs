@@ -1,4 +1,5 @@
-//! Answers to a LIST that are no list, or a broken one: each costs that request, and the cache stays.
+//! Responses to a LIST that are not a valid list. Each fails its request, and the cache is
+//! unaffected.
 
 use std::sync::Arc;
 
@@ -11,17 +12,18 @@ use parking_lot::Mutex;
 use crate::hostile::objects::object;
 use crate::hostile::support::{EXPIRED, Informed, LAST, QUEUES, list};
 
-/// What is there before and, but for "c", after.
+/// The objects of the first list. The last list lacks "c".
 fn objects() -> Vec<Vec<u8>> {
     vec![object("a", "1"), object("b", "2"), object("c", "3")]
 }
 
-/// Answers each relist with one of these, and then with a good one; tells what each failed with.
+/// Answers each relist with one of `bodies`, then with a good list. Returns the error of each
+/// relist.
 fn errors(bodies: Vec<Answer>, set: impl Fn(&mut ReflectorOptions)) -> Vec<Error> {
     errors_of(bodies.into_iter().map(|body| vec![body]).collect(), set)
 }
 
-/// The same for lists that take several answers.
+/// The same for lists of several responses.
 fn errors_of(lists: Vec<Vec<Answer>>, set: impl Fn(&mut ReflectorOptions)) -> Vec<Error> {
     let first = [
         Answer::body(list("4", "", &objects())),

@@ -1,4 +1,4 @@
-//! Broken events: each costs itself, or the connection, and the cache stays.
+//! Invalid events. Each costs itself or its connection, and the cache is unaffected.
 
 use k8s_informer::DynamicObject;
 use k8s_informer::informer::InformerQueue;
@@ -24,7 +24,7 @@ fn lines(lines: &[&[u8]]) -> Vec<u8> {
         .collect()
 }
 
-/// Lines of a watch that are no event.
+/// Lines of a watch that are not valid events.
 fn broken_frames() -> Vec<(&'static str, Vec<u8>)> {
     let a = object("a", "7");
     let text = |text: &str| text.as_bytes().to_vec();
@@ -102,7 +102,7 @@ fn w15_malformed_event_restarts_watch_at_last_good_version() {
         };
         let mut answers = vec![Answer::body(list("4", "", &objects()))];
         let broken = frames.iter().zip(10..);
-        // With another event behind it, which is not looked at.
+        // The event after the broken frame is not processed.
         answers.extend(broken.map(|((_, frame), version)| {
             Answer::body(lines(&[
                 &good(version),
@@ -174,7 +174,7 @@ fn an_event_that_is_cut_anywhere_is_none() {
     let cuts = 0..frame.len();
     let mut answers = vec![Answer::body(list("4", "", &objects()))];
     for cut in cuts {
-        // An event before it, so that it is no very short watch.
+        // With an event before the cut, this does not count as a very short watch.
         let body = [&event("MODIFIED", &object("a", "7"))[..], &frame[..cut]].concat();
         answers.push(if cut % 2 == 0 {
             Answer::body(body)
@@ -200,7 +200,7 @@ fn a_change_that_can_not_be_decoded_costs_only_itself() {
         if matches!(broken, Broken::Json | Broken::Text)
             || what.contains("deep") && !what.contains("managed")
         {
-            continue; // They end the stream, or they are no problem.
+            continue; // These end the stream or are harmless.
         }
         if !bytes.starts_with(b"{") {
             continue;

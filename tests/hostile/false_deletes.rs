@@ -1,4 +1,4 @@
-//! What can't be read is not taken for deleted.
+//! Unreadable objects are not taken for deleted.
 
 use std::any::type_name;
 
@@ -12,7 +12,7 @@ use crate::hostile::objects::{
 };
 use crate::hostile::support::{Informed, QUEUES, SENDINGS, Sending};
 
-/// A relist in which "b" is broken, "c" is missing, and "d" is new; and then one that is as it should be.
+/// A relist with a broken "b", without "c" and with a new "d", and then a valid relist.
 fn a_broken_object_is_not_taken_for_deleted<T: Object + DeserializeOwned>(cases: &[Case]) {
     let mut wrong = Vec::new();
     for (broken, what, bytes) in cases {
@@ -20,7 +20,7 @@ fn a_broken_object_is_not_taken_for_deleted<T: Object + DeserializeOwned>(cases:
             let is_object =
                 bytes.starts_with(b"{") && !matches!(broken, Broken::Json | Broken::Text);
             if sending == Sending::WatchList && !is_object {
-                continue; // It ends the stream.
+                continue; // This ends the stream.
             }
             for queue in QUEUES {
                 let name = format!(
@@ -82,7 +82,7 @@ fn sorted(mut words: Vec<String>) -> Vec<String> {
 #[test]
 fn a_broken_pod_is_not_taken_for_deleted() {
     let cases = [broken_for_any_type(), broken_for_typed(), broken_for_pods()].concat();
-    // A field that a type does not know is not decoded, however deep it is.
+    // A type does not decode unknown fields, however deep they are.
     let cases: Vec<_> = cases
         .into_iter()
         .filter(|(_, what, _)| !what.contains("deep"))

@@ -1,5 +1,5 @@
-//! A restored etcd gives versions a second time, to other states. What the cache kept of the first history
-//! must not be taken for the second one.
+//! A restored etcd assigns the same versions again, to other states. Objects cached before the
+//! restore must not be taken for those of the new history.
 
 use std::io::{Cursor, Read};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -21,7 +21,7 @@ use crate::hostile::support::{
     list, options, until,
 };
 
-/// What is written in "a".
+/// A type with a text that differs between states.
 #[derive(Clone, Deserialize)]
 struct Note {
     metadata: ObjectMeta,
@@ -31,7 +31,7 @@ struct Note {
 
 impl_object!(Note, "v1", "Note", "notes", Namespaced);
 
-/// Always the same object: only its version and its text differ.
+/// Object "a", where only the version and the text vary.
 fn note(version: &str, text: &str) -> Vec<u8> {
     named("a", version, &format!("\"{text}\""))
 }
@@ -79,7 +79,7 @@ fn relist_after_expiry_decodes_everything() {
         let store = Arc::new(Indexer::<Note>::for_objects());
         reflect(&sending.script(&states, b""), store.clone());
         assert_eq!(text(&store), "second", "{sending:?}, a plain store");
-        // It has nothing to take an object from.
+        // A `Fifo` has no cached objects to reuse.
         let fifo = Arc::new(Fifo::new(Accessor::object()));
         reflect(&sending.script(&states, b""), fifo.clone());
         assert_eq!(
@@ -90,7 +90,7 @@ fn relist_after_expiry_decodes_everything() {
     }
 }
 
-/// A reflector into a store, on this thread, until its script is over.
+/// Runs a reflector into a store until its script ends.
 fn reflect(script: &ScriptedListerWatcher, store: Arc<dyn ReflectorStore<Note>>) {
     let reflector = Reflector::new(Arc::new(script.clone()), store, options());
     let stop = Stop::new();
@@ -155,7 +155,7 @@ fn relist_after_a_lost_connection_decodes_everything() {
 
 #[test]
 fn relist_after_an_unreadable_item_decodes_it_again() {
-    // The second list is of another history, and leaves the cached copy where it is.
+    // The second list is from another history. Its unreadable item leaves the cached copy in place.
     let states: [State; 3] = [
         ("9", vec![note("9", "first")]),
         ("4", vec![named("a", "4", "7"), named("b", "4", "\"\"")]),
@@ -171,7 +171,7 @@ fn relist_after_an_unreadable_item_decodes_it_again() {
 
 #[test]
 fn relist_after_a_rejected_state_decodes_it_again() {
-    // The cache keeps the first state, since an index function rejects the second one.
+    // An index function rejects the second state, so the cache keeps the first one.
     let states: [State; 3] = [
         ("9", vec![note("9", "first")]),
         ("4", vec![note("4", "second"), named("b", "4", "\"\"")]),
@@ -228,7 +228,7 @@ impl Running {
         }
     }
 
-    /// Waits until the end of the script is in the cache.
+    /// Waits until the cache has the end of the script.
     fn until_text(&self, expected: &str) {
         let cache = self.informer.indexer();
         until(|| cache.get_by_key("last").is_some());
@@ -246,8 +246,8 @@ impl Drop for Running {
     }
 }
 
-/// An informer that sees these states, without a hint that one is of another history, and each once the cache
-/// has what the one before comes to.
+/// An informer that receives these states without a sign of another history. Each list waits until
+/// the cache has as many objects as the previous state.
 fn relisted(
     sending: Sending,
     queue: InformerQueue,
@@ -298,14 +298,13 @@ fn relisted(
     running
 }
 
-/// A place where processing waits.
 #[derive(Default)]
 struct Gate {
     is_reached: AtomicBool,
     is_open: AtomicBool,
 }
 
-/// A body that opens the gate once what is before it has been read.
+/// A body that opens the gate when everything before it has been read.
 struct Opens(Arc<Gate>);
 
 impl Read for Opens {
@@ -315,7 +314,7 @@ impl Read for Opens {
     }
 }
 
-/// A body in which nothing comes until the end.
+/// A body that is silent until the stop.
 struct Silence(Stop);
 
 impl Read for Silence {
@@ -325,22 +324,22 @@ impl Read for Silence {
     }
 }
 
-/// Splits a body behind the object.
+/// Splits a body after its object.
 fn split(body: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
     let end = body
         .windows(8)
         .position(|bytes| bytes == b"\"third\"}")
         .unwrap()
         + 8;
-    // An event ends with another brace and a line break.
+    // In an event, the object is followed by a brace and a line break.
     let end = if body[end] == b'}' { end + 2 } else { end };
     (body[..end].to_vec(), body[end..].to_vec())
 }
 
 #[test]
 fn relist_before_the_one_before_is_processed_decodes_again() {
-    // The third list comes while the second one, of another history, is being processed: the cache has the
-    // first state, under the version of the third one.
+    // The third list arrives while the second one, of another history, is being processed. The
+    // cache still has the first state, with the version of the third one.
     for sending in [Sending::List, Sending::WatchList] {
         for queue in QUEUES {
             let gate = Arc::new(Gate::default());
@@ -428,7 +427,8 @@ fn stopped() -> Stop {
 
 #[test]
 fn relist_decodes_everything_until_a_full_list_is_processed() {
-    // Expired, and of the list that follows nothing is processed: the next one has no hint of its own.
+    // The list after the expiry is not processed, because nothing is popped. The next list has no
+    // sign of another history.
     for (ends, expected) in [([EXPIRED, FORBIDDEN], 3), ([FORBIDDEN, EXPIRED], 3)] {
         let body = |end: &str| Answer::body(end);
         let lists = ["first", "second", "third"]

@@ -1,4 +1,4 @@
-//! JSON that Go reads in another way: keys that are there twice.
+//! JSON that Go reads differently: duplicate keys.
 
 use k8s_informer::{DynamicObject, Object};
 use k8s_openapi::api::core::v1::Pod;
@@ -20,7 +20,7 @@ fn objects() -> Vec<Vec<u8>> {
 #[test]
 fn json_duplicate_field_of_derived_type_costs_the_object() {
     for (sending, queue) in SENDINGS.into_iter().zip(QUEUES) {
-        // In a list, and in a change of what is cached: the cached copy stays. A deletion deletes.
+        // In a list and in a change, the cached copy stays. A deletion still deletes.
         let listed = sending.script(&[("6", vec![object("a", "1"), twice()])], b"");
         let relisted = sending.script(
             &[("4", objects()), ("6", vec![object("a", "1"), twice()])],
@@ -51,7 +51,7 @@ fn json_duplicate_field_of_derived_type_costs_the_object() {
     }
 }
 
-/// What comes of the object in a list and in an event, as `of` reads it.
+/// Asserts that the last of two keys counts, in a list and in an event. `of` reads the fields.
 fn last_counts<T: Object + DeserializeOwned>(of: impl Fn(&T) -> (Option<u64>, Option<String>)) {
     for queue in QUEUES {
         for script in [
@@ -67,7 +67,7 @@ fn last_counts<T: Object + DeserializeOwned>(of: impl Fn(&T) -> (Option<u64>, Op
             );
             assert!(informed.status().complete);
             let object = informed.informer.lister().get("ns", "b").unwrap();
-            // client-go would merge them: "one" would stay.
+            // client-go would merge the two and keep "one".
             let (replicas, node) = of(&object);
             assert!(
                 replicas.is_none_or(|replicas| replicas == 2) && node.is_none(),

@@ -1,4 +1,4 @@
-//! How large and how deep what a server sends may be.
+//! Limits for the size and nesting of the data that a server sends.
 
 use std::io::{self, Cursor, Read};
 use std::sync::Arc;
@@ -19,8 +19,8 @@ fn objects() -> Vec<Vec<u8>> {
     vec![object("a", "1"), object("b", "2"), object("c", "3")]
 }
 
-/// A script, but one request is answered by a body that begins like this, goes on with 100 MB of one byte,
-/// and counts what is read of it.
+/// A script with one flooded request. Its body begins with `beginning`, continues with 100 MB of
+/// `byte` and counts the bytes that are read.
 struct Flood {
     script: ScriptedListerWatcher,
     requests: AtomicUsize,
@@ -70,7 +70,7 @@ impl<R: Read> Read for Counting<R> {
     }
 }
 
-/// Floods one request of the script; tells what was read before it was given up, and what was said.
+/// Floods one request of the script. Returns the number of bytes read and the error.
 fn flood(
     script: ScriptedListerWatcher,
     flooded: usize,
@@ -237,7 +237,7 @@ fn object_at_limit_is_accepted_one_byte_more_is_not() {
     }
 }
 
-/// "ns/b", nested so deep.
+/// "ns/b" with `levels` levels of nesting.
 fn nested(levels: usize) -> Vec<u8> {
     let (open, close) = ("[".repeat(levels - 1), "]".repeat(levels - 1));
     with("b", "5", "", &format!(r#","x":{open}{close}"#))
@@ -294,7 +294,7 @@ fn an_object_that_is_nested_too_deep_costs_only_itself() {
     }
 }
 
-/// A CustomResourceDefinition whose schema goes as deep as is decoded, by the same way again and again.
+/// A CustomResourceDefinition whose schema repeats one keyword up to the nesting limit.
 fn deepest(way: &str) -> Vec<u8> {
     let (open, close) = match way {
         "properties" => (r#"{"properties":{"a":"#, "}}"),
@@ -323,7 +323,7 @@ const WAYS: [&str; 5] = [
 
 #[test]
 fn the_deepest_types_fit_the_stack_of_the_crates_threads() {
-    // Where one does not, the process ends.
+    // A stack overflow would abort the process.
     for way in WAYS {
         let states = [("4", vec![deepest(way)])];
         let script = Sending::List.script(&states, &event("MODIFIED", &deepest(way)));

@@ -1,4 +1,4 @@
-//! What a server says in a `Status` forges no lines of a log, and does not fill it.
+//! The text of a `Status` neither forges log lines nor floods the log.
 
 use k8s_informer::error::Status;
 use k8s_informer::informer::InformerQueue;
@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::hostile::secrets::logged;
 use crate::hostile::support::{Informed, LAST, list};
 
-/// A line break, terminal escapes of one and two bytes, a bidi override, and much of it.
+/// A line break, terminal escapes of one and two bytes, a bidi override, and a long text.
 fn forged(mark: &str) -> String {
     let line = format!("{mark}\n2026-01-01 ERROR forged\r\x1b[2K\u{9b}31m\u{202e}\u{2028}");
     format!("{line}{}", "x".repeat(100_000))

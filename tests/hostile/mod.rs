@@ -1,5 +1,5 @@
-//! What a server, a proxy or a broken wire may send costs one object or one connection: never the process,
-//! never silently, and never an object that is still there.
+//! Invalid data from a server, a proxy or a broken connection costs one object or one connection.
+//! It never ends the process, is never ignored silently, and never deletes an existing object.
 mod bodies;
 mod events;
 mod false_deletes;

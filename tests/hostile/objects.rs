@@ -1,9 +1,9 @@
-//! Objects, and what may be wrong with them.
+//! Objects, and ways to break them.
 
 use k8s_informer::{ObjectMeta, impl_object};
 use serde::Deserialize;
 
-/// A type of the user's own, that keeps little.
+/// A custom type with few fields.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Small {
     pub(crate) metadata: ObjectMeta,
@@ -19,12 +19,12 @@ pub(crate) struct SmallSpec {
 
 impl_object!(Small, "v1", "Small", "smalls", Namespaced);
 
-/// An object in the namespace "ns" whose UID is made of its name.
+/// An object in the namespace "ns" with a UID derived from its name.
 pub(crate) fn object(name: &str, version: &str) -> Vec<u8> {
     with(name, version, "", "")
 }
 
-/// The same with more in its metadata, and more beside that: each begins with a comma.
+/// The same with more fields in the metadata and beside it. Each text begins with a comma.
 pub(crate) fn with(name: &str, version: &str, metadata: &str, beside: &str) -> Vec<u8> {
     format!(
         r#"{{"metadata":{{"name":"{name}","namespace":"ns","uid":"u-{name}","resourceVersion":"{version}"{metadata}}}{beside}}}"#
@@ -32,16 +32,16 @@ pub(crate) fn with(name: &str, version: &str, metadata: &str, beside: &str) -> V
     .into_bytes()
 }
 
-/// What is broken of an object.
+/// The part of an object that is broken.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Broken {
-    /// Its form, but it says which object it is.
+    /// Its structure. Its key is readable.
     Form,
-    /// It does not say which object it is, or not clearly.
+    /// Its key, which is missing or ambiguous.
     Key,
-    /// It is no text in places. In a list each item can still be told from the next.
+    /// Its UTF-8. In a list, the next item can still be found.
     Text,
-    /// It is no JSON: then it can't be told where it ends either.
+    /// Its JSON, so that the end of the object cannot be found.
     Json,
 }
 
@@ -178,7 +178,7 @@ pub(crate) fn broken_for_any_type() -> Vec<Case> {
     ]
 }
 
-/// "ns/b" in a later version, broken in ways that a type of known form can't decode.
+/// "ns/b" in a later version, broken in ways that no struct with these fields can decode.
 pub(crate) fn broken_for_typed() -> Vec<Case> {
     let meta = |metadata: &str| format!(r#"{{"metadata":{metadata},"spec":7}}"#).into_bytes();
     vec![
@@ -221,7 +221,7 @@ fn raw_meta(metadata: &str) -> Vec<u8> {
     format!(r#"{{"metadata":{{{metadata}}}}}"#).into_bytes()
 }
 
-/// "ns/b" in a later version, broken in ways that k8s-openapi's Pod can't decode.
+/// "ns/b" in a later version, broken in ways that k8s-openapi's Pod cannot decode.
 pub(crate) fn broken_for_pods() -> Vec<Case> {
     let deep = format!(
         r#","managedFields":[{{"fieldsV1":{}{}}}]"#,

@@ -1,5 +1,5 @@
-//! An informer of a server whose etcd is restored now and then, while objects change, processing is slow and
-//! watches break: after its next list the cache is what the server has.
+//! Informers of a server whose etcd is restored now and then, while objects change, processing is
+//! slow and watches break. After its next list, the cache equals the state of the server.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::hostile::support::{QUEUES, SENDINGS, SOON, Sending, options, until};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-/// Few objects, so that many states get the same version.
+/// Few objects, so that many states share a version.
 const OBJECTS: u64 = 3;
 const STEPS: usize = 40;
 const ROUNDS: u64 = 36;
@@ -34,7 +34,6 @@ impl Random {
     }
 }
 
-/// Where processing waits while it is shut.
 #[derive(Default)]
 struct Gate {
     is_shut: Mutex<bool>,
@@ -58,7 +57,7 @@ impl Gate {
     }
 }
 
-/// UID, version and content of each object, by name.
+/// The UID, version and content of each object, by name.
 type States = BTreeMap<String, [String; 3]>;
 
 struct Round {
@@ -101,7 +100,7 @@ impl Round {
     fn change(&mut self, step: usize) {
         let name = format!("m{}", self.random.below(OBJECTS));
         let path = format!("{MAPS}/{name}");
-        // What can't be done is not done.
+        // Impossible changes are ignored.
         match self.random.below(6) {
             0 => drop(self.server.delete(&path)),
             1 => drop(
@@ -115,7 +114,7 @@ impl Round {
         }
     }
 
-    /// Restores the server as etcd is restored: while no API server runs, and a request is refused.
+    /// Restores the server like an etcd: no API server runs meanwhile, so a request is refused.
     fn restore(&self, backup: &Backup) {
         let requests = || {
             let status = self.informer.status();
@@ -123,17 +122,17 @@ impl Round {
         };
         self.server.pause();
         if self.queue == InformerQueue::RealFifoInOrder {
-            // It blocks its reflector while it processes.
+            // This queue blocks its reflector while it processes.
             self.gate.set(false);
         }
         let before = requests();
-        // The first one may have been on its way.
+        // The first request may have started before the pause.
         until(|| requests() >= before + 2);
         self.server.restore(backup).unwrap();
         self.server.resume().unwrap();
     }
 
-    /// Makes the informer list, and checks what it makes of that.
+    /// Makes the informer list, and waits until the cache equals the state of the server.
     fn check(&mut self) {
         self.gate.set(false);
         let code = [403, 410][self.random.below(2) as usize];
@@ -150,7 +149,7 @@ impl Round {
                 self.cached()
             );
             if waited > strikes * Duration::from_secs(1) {
-                // The watch that was struck had ended already. This is no sign of a restore.
+                // The failed watch had already ended. A 403 is not a sign of a restore.
                 self.server.fail_watches(&Fault::status(403));
                 strikes += 1;
             }
@@ -208,7 +207,7 @@ fn round(seed: u64, queue: InformerQueue, sending: Sending) {
             7 => drop(round.server.fail_watches(&Fault::status(410))),
             8 => round.gate.set(true),
             9 => round.gate.set(false),
-            // Gives the informer the time to see something.
+            // Gives the informer time to receive events.
             10 => drop(round.server.wait_for_watches(1, Duration::from_millis(20))),
             11 => round.check(),
             _ => round.change(step),
@@ -252,7 +251,7 @@ fn restored_server_is_noticed_by_its_silence() {
         until(|| informer.indexer().len() == 2);
 
         server.restore(&backup).unwrap();
-        // Its version is that of "lost": nothing shows on a watch from there that it is another one.
+        // The new version equals that of "lost", so a watch from there shows no difference.
         let path = format!("{MAPS}/kept");
         let changed = server
             .patch(&path, json!({ "data": { "step": "1" } }))

@@ -1,4 +1,4 @@
-//! Nothing of a body gets into errors and logs but what an object is called.
+//! Errors and logs quote nothing of a body except the name of the object.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,7 +16,7 @@ use crate::log_capture;
 
 const SECRET: &str = "hunter2";
 
-/// All lines that were logged since the first call.
+/// All lines logged since the first call.
 pub(crate) fn logged() -> Vec<String> {
     log_capture::start();
     log_capture::lines_with(&[])
@@ -49,7 +49,7 @@ fn picky<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
     )))
 }
 
-/// With all the ways in which a type can say what it does not like.
+/// A type with every way to reject a value.
 #[derive(Debug, Deserialize)]
 struct Choosy {
     metadata: ObjectMeta,
@@ -60,7 +60,7 @@ struct Choosy {
 impl_object!(Choosy, "v1", "Choosy", "choosies", Namespaced);
 
 fn bad_objects() -> Vec<Vec<u8>> {
-    // Each in a version of its own: none is the one that is there.
+    // Each version is different, so none equals the cached one.
     let version = AtomicU32::new(5);
     let b = |metadata: &str, beside: &str| {
         with(
@@ -178,7 +178,7 @@ fn nothing_of_what_can_not_be_read_is_told() {
     tells_no_secrets::<Secret>();
     let logged = logged();
     assert!(logged.iter().filter(|line| line.contains("ns/b: ")).count() > 100);
-    // A line says where, by the names of fields.
+    // A line contains the path of the field.
     for expected in [
         "spec: invalid type: string, expected struct Closed",
         "spec.color: unknown variant, expected `Red`",

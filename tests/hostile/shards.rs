@@ -1,5 +1,5 @@
-//! One shard of the objects: what is wrong with those of others costs nothing, and what can't be told whose
-//! it is is not taken for another's.
+//! Informers of one shard. Broken objects of other shards cost nothing. An object whose shard is
+//! unreadable is not taken for an object of another shard.
 
 use k8s_informer::informer::InformerQueue;
 use k8s_informer::reflector::{ReflectorOptions, Shard};
@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use crate::hostile::objects::Small;
 use crate::hostile::support::{Informed, QUEUES, SENDINGS, Sending, event};
 
-/// Of two, the one in which what has no UID is: the last event of the scripts.
+/// One of two shards. Objects without a UID are in it, such as the last event of the scripts.
 fn mine() -> Shard {
     Shard::new(1, 2).unwrap()
 }
@@ -19,7 +19,7 @@ fn set(options: &mut ReflectorOptions) {
     options.shard = Some(mine());
 }
 
-/// A UID that is in this shard, or in the other one.
+/// A UID in this shard or in the other one.
 fn uid(name: &str, is_mine: bool) -> String {
     let mut uids = (0..).map(|number| format!("{name}-{number}"));
     uids.find(|uid| mine().contains(uid) == is_mine).unwrap()
@@ -29,7 +29,7 @@ fn object(name: &str, version: &str, is_mine: bool) -> Vec<u8> {
     with(name, version, is_mine, "", "")
 }
 
-/// The same with more in its metadata, and more beside that: each begins with a comma.
+/// The same with more fields in the metadata and beside it. Each text begins with a comma.
 fn with(name: &str, version: &str, is_mine: bool, metadata: &str, beside: &str) -> Vec<u8> {
     let uid = uid(name, is_mine);
     format!(
@@ -38,7 +38,7 @@ fn with(name: &str, version: &str, is_mine: bool, metadata: &str, beside: &str) 
     .into_bytes()
 }
 
-/// "other", of another shard, broken as no "Small" can be decoded from.
+/// The object "other" of the other shard, broken in ways that `Small` cannot decode.
 fn broken(version: &str) -> Vec<Vec<u8>> {
     let deep = format!(r#","x":{}{}"#, "[".repeat(200), "]".repeat(200));
     vec![
@@ -85,7 +85,7 @@ fn what_is_broken_in_another_shard_costs_nothing() {
     }
 }
 
-/// A relist in which the UID of "b", or its namespace, can't be read, and from which "c" is missing.
+/// A relist without "c", in which the UID or the namespace of "b" is unreadable.
 fn is_not_taken_for_anothers<T: Object + DeserializeOwned>(shard: &Shard, garbled: &[u8]) {
     for sending in SENDINGS {
         for queue in QUEUES {
@@ -165,14 +165,14 @@ fn object_after_one_of_other_shard_is_kept() {
     let other = String::from_utf8(event("MODIFIED", &object("other", "5", false))).unwrap();
     let mine = String::from_utf8(event("ADDED", &object("a", "6", true))).unwrap();
     let cases = [
-        // Two events on one line, and an event with more in it than there should be.
+        // Two events on one line, and events with an extra field.
         (other.trim_end().to_owned() + &mine, 1),
         (
             other.replacen(r#"{"type""#, r#"{"x":[1],"type""#, 1) + &mine,
             1,
         ),
         (other.replacen("}}\n", r#"},"x":{}}"#, 1) + "\n" + &mine, 1),
-        // A frame that is none ends the watch, and the next one goes on from where it was.
+        // An invalid frame ends the watch. The next watch continues from the last version.
         (other.replacen("}}\n", "}", 1) + "\n" + &mine, 2),
         (other.replacen("}}\n", r#"}x}"#, 1) + "\n" + &mine, 2),
     ];

@@ -24,7 +24,7 @@ fn paths() -> FieldPaths {
     .unwrap()
 }
 
-/// One that came by a list, and one that came by an event.
+/// Objects of a list and of events.
 fn states() -> ([State; 1], Vec<u8>) {
     let events = [
         event("ADDED", &big("b", "5")),
@@ -92,7 +92,7 @@ fn paths_are_left_out_of_dynamic_objects_however_they_come() {
     }
 }
 
-/// Needs its size.
+/// A type with a required size.
 #[derive(Debug, Deserialize)]
 struct Sized {
     metadata: ObjectMeta,

@@ -13,7 +13,7 @@ use k8s_informer::{Deleted, Error, Object, SharedIndexInformer, Stop};
 use parking_lot::{Condvar, Mutex};
 use serde::de::DeserializeOwned;
 
-/// How long a test waits for what has to happen.
+/// How long a test waits for an event that must happen.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) const QUEUES: [InformerQueue; 3] = [
@@ -24,18 +24,18 @@ pub(crate) const QUEUES: [InformerQueue; 3] = [
 
 pub(crate) const SENDINGS: [Sending; 3] = [Sending::List, Sending::Pages, Sending::WatchList];
 
-/// Ends a watch so that what there is follows anew.
+/// Ends a watch so that a relist follows, with a sign that etcd may have been restored.
 pub(crate) const EXPIRED: &str = r#"{"type":"ERROR","object":{"kind":"Status","status":"Failure","code":410,"reason":"Expired"}}"#;
 
-/// Ends a watch so that a list follows, without a hint that the server may be another one: the user may not
-/// watch for a moment.
+/// Ends a watch so that a list follows, without a sign that etcd may have been restored: the user
+/// may not watch for a moment.
 pub(crate) const FORBIDDEN: &str = r#"{"type":"ERROR","object":{"kind":"Status","status":"Failure","code":403,"reason":"Forbidden"}}"#;
 
-/// The last event of a script: once it is told, everything before it has been.
+/// The last event of a script. Once it is delivered, everything before it is delivered.
 pub(crate) const LAST: &str =
     r#"{"type":"ADDED","object":{"metadata":{"name":"last","resourceVersion":"999"},"size":1}}"#;
 
-/// How a server sends what there is.
+/// How a server sends its state.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Sending {
     List,
@@ -43,16 +43,16 @@ pub(crate) enum Sending {
     WatchList,
 }
 
-/// What there is, at a version.
+/// A version, and the objects at that version.
 pub(crate) type State = (&'static str, Vec<Vec<u8>>);
 
 impl Sending {
-    /// A server that has these states, one after the other, and of the last one these events.
+    /// A server with these states, one after the other. The events follow the last state.
     pub(crate) fn script(self, states: &[State], events: &[u8]) -> ScriptedListerWatcher {
         self.script_between(EXPIRED, states, events)
     }
 
-    /// The same, with this event as the end of each watch but the last one.
+    /// The same, with `between` as the end of each watch except the last one.
     pub(crate) fn script_between(
         self,
         between: &str,
@@ -113,7 +113,7 @@ pub(crate) fn list(version: &str, token: &str, items: &[Vec<u8>]) -> Vec<u8> {
     [head.as_bytes(), &items.join(&b","[..]), b"]}\n"].concat()
 }
 
-/// The events with which a watch-list begins.
+/// The first events of a watch list.
 pub(crate) fn initial_events(version: &str, items: &[Vec<u8>]) -> Vec<u8> {
     let mut body: Vec<u8> = items.iter().flat_map(|item| event("ADDED", item)).collect();
     let bookmark = format!(
@@ -135,7 +135,6 @@ pub(crate) fn event(kind: &str, object: &[u8]) -> Vec<u8> {
     .concat()
 }
 
-/// What a handler was told.
 #[derive(Debug)]
 pub(crate) enum Change<T> {
     Add(Arc<T>),
@@ -143,7 +142,6 @@ pub(crate) enum Change<T> {
     Delete(Deleted<T>),
 }
 
-/// What a handler was told so far.
 struct ReceivedChanges<T> {
     changes: Mutex<Vec<Change<T>>>,
     another: Condvar,
@@ -172,7 +170,7 @@ impl<T: Object> ResourceEventHandler<T> for Handler<T> {
     }
 }
 
-/// An informer that runs until the end of the test, with a handler.
+/// An informer with a handler that runs until the end of the test.
 pub(crate) struct Informed<T: Object> {
     pub(crate) informer: SharedIndexInformer<T>,
     pub(crate) script: ScriptedListerWatcher,
@@ -181,7 +179,7 @@ pub(crate) struct Informed<T: Object> {
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// A script that waits for something before it answers.
+/// A script that waits before each response.
 struct Patient<W> {
     script: ScriptedListerWatcher,
     wait: W,
@@ -209,7 +207,7 @@ impl<W: Fn() + Send + Sync> ListerWatcher for Patient<W> {
     }
 }
 
-/// No time passes, and all waits are over at once.
+/// A clock that stands still and ends all waits at once.
 #[derive(Debug)]
 struct NoWaits(Instant);
 
@@ -223,7 +221,7 @@ impl Clock for NoWaits {
     }
 }
 
-/// Waits are over at once; no time passes, so that what is missing is not listed again.
+/// Waits end at once. No time passes, so missing objects are not listed again.
 pub(crate) fn options() -> ReflectorOptions {
     let mut options = ReflectorOptions::default();
     options.backoff = Backoff::new(Duration::ZERO, 1.0, Duration::ZERO, 0.0);
@@ -240,8 +238,8 @@ impl<T: Object + DeserializeOwned> Informed<T> {
         Self::run_patiently(script, queue, 0, set)
     }
 
-    /// After the first list no request has an answer before so many objects are cached, if any, and the first
-    /// list has been processed.
+    /// Delays each request after the first one until at least `cached` objects are cached and the
+    /// first list has been processed. Zero means no delay.
     pub(crate) fn run_patiently(
         script: ScriptedListerWatcher,
         queue: InformerQueue,
@@ -269,7 +267,7 @@ impl<T: Object + DeserializeOwned> Informed<T> {
         this
     }
 
-    /// Over a lister-watcher that ends with a script.
+    /// Runs over a lister-watcher that forwards requests to `script`.
     pub(crate) fn run_on(
         lister_watcher: Arc<dyn ListerWatcher>,
         script: ScriptedListerWatcher,
@@ -302,7 +300,7 @@ impl<T: Object + DeserializeOwned> Informed<T> {
         }
     }
 
-    /// Waits until the script is over and everything has been told.
+    /// Waits until the script ends and everything is delivered.
     pub(crate) fn until_last(&self) {
         let is_last =
             |change: &Change<T>| matches!(change, Change::Add(object) if object.name() == "last");
@@ -322,12 +320,12 @@ impl<T: Object + DeserializeOwned> Informed<T> {
             );
         }
         drop(changes);
-        // The queue may be quicker than what the reflector says of itself.
+        // The handler may be faster than the status of the reflector.
         until(|| self.informer.last_sync_resource_version() == "999");
     }
 
-    /// What has been told, in words: `+ns/a@1`, `ns/a@1>2`, `-ns/a@2`, `-ns/a@?1` where the last state was
-    /// not seen. Not so what a new list only repeats.
+    /// Returns the notifications in short form: `+ns/a@1`, `ns/a@1>2`, `-ns/a@2`, or `-ns/a@?1` if
+    /// the final state is unknown. Omits updates to the same version.
     pub(crate) fn told(&self) -> Vec<String> {
         self.until_last();
         let version = |object: &Arc<T>| object.resource_version().to_owned();
@@ -349,13 +347,13 @@ impl<T: Object + DeserializeOwned> Informed<T> {
         words.collect()
     }
 
-    /// All that has been told, as it was.
+    /// Passes all notifications to `look`.
     pub(crate) fn changes<R>(&self, look: impl FnOnce(&[Change<T>]) -> R) -> R {
         self.until_last();
         look(&self.told.changes.lock())
     }
 
-    /// The keys of what has been told to be gone.
+    /// The keys of all delivered deletions.
     pub(crate) fn gone(&self) -> Vec<String> {
         let told = self.told();
         let gone = told
@@ -364,7 +362,7 @@ impl<T: Object + DeserializeOwned> Informed<T> {
         gone.map(str::to_owned).collect()
     }
 
-    /// What is in the cache: `ns/a@1`.
+    /// The objects in the cache, in the form `ns/a@1`.
     pub(crate) fn cache(&self) -> Vec<String> {
         self.until_last();
         let objects = self.informer.indexer().list();
@@ -398,7 +396,6 @@ impl<T: Object> Drop for Informed<T> {
     }
 }
 
-/// Waits for what happens any moment.
 pub(crate) fn until(happened: impl Fn() -> bool) {
     let deadline = Instant::now() + SOON;
     while !happened() {

@@ -1,4 +1,4 @@
-//! Objects of a relist that the cache has already: kept, and not decoded again.
+//! A relist keeps the objects that are already in the cache and does not decode them again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::hostile::support::{
 };
 use crate::hostile::user_code::{build, consume, reflect};
 
-/// Counts how often objects of a namespace are decoded.
+/// The number of decoded objects in each namespace.
 static DECODED: Mutex<BTreeMap<String, usize>> = Mutex::new(BTreeMap::new());
 
 struct Counted {
@@ -43,7 +43,6 @@ impl<'de> Deserialize<'de> for Counted {
     }
 }
 
-/// One namespace for each run.
 fn namespace(test: &str, sending: Sending, queue: InformerQueue) -> String {
     format!("{test}-{sending:?}-{queue:?}")
 }
@@ -60,8 +59,8 @@ fn identified(namespace: &str, name: &str, uid: &str, version: &str) -> Vec<u8> 
     )
 }
 
-/// What became of the objects: which ones are what they were at first, how often any was decoded, and of
-/// which ones an update was told.
+/// The objects that are still the first instance, the number of decoded objects, and the objects
+/// with an update.
 #[derive(Debug, PartialEq)]
 struct Outcome {
     kept: BTreeSet<String>,
@@ -151,7 +150,7 @@ fn everything_is_decoded(test: &str, second: &'static str, set: impl Fn(&mut Ref
             let states = two_states(&namespace, second);
             let mut script = sending.script_between(FORBIDDEN, &states, b"");
             if sending == Sending::WatchList && second != "6" {
-                // May be older than what was asked for: a list has to tell.
+                // The watch list may be older than the requested version, so a list follows.
                 script = ScriptedListerWatcher::new([
                     Answer::body([initial_events("4", &states[0].1), FORBIDDEN.into()].concat()),
                     Answer::body(initial_events(second, &states[1].1)),
@@ -230,8 +229,8 @@ fn what_came_by_events_is_kept_too() {
                 .resource_version(),
             "5"
         );
-        // It may still be on its way into the cache, or the first list may be: then it is decoded again,
-        // unless the queue has it and nothing before it.
+        // A `RealFifo` takes objects only from the cache. If the object or the first list is still
+        // in the queue, the object is decoded again.
         let decoded = DECODED.lock()[&namespace];
         assert!(
             decoded == 1 || queue != InformerQueue::DeltaFifo,

@@ -1,4 +1,4 @@
-//! What the user's own code makes of an object: decoding, keys, transforms.
+//! User code that fails for an object: decoding, keys and transforms.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::hostile::support::{
     EXPIRED, Informed, LAST, QUEUES, SENDINGS, event, list, options, until,
 };
 
-/// One whose decoding panics, for some.
+/// A type whose decoding panics for some objects.
 #[derive(Debug, Deserialize)]
 struct Touchy {
     metadata: ObjectMeta,
@@ -59,7 +59,7 @@ fn a_type_whose_decoding_panics_costs_that_one_object() {
     }
 }
 
-/// A reflector into a store, on this thread, until its script is over.
+/// Runs a reflector into a store until its script ends.
 pub(crate) fn reflect(
     script: &ScriptedListerWatcher,
     store: Arc<dyn ReflectorStore<DynamicObject>>,
@@ -153,7 +153,7 @@ pub(crate) fn build(
     Arc::new(queue.transform(transform).build())
 }
 
-/// Takes everything out of a queue and into a store; tells what was deleted.
+/// Closes a queue and moves its items into a store. Returns the deleted keys.
 pub(crate) fn consume(
     queue: &dyn Queue<DynamicObject>,
     store: &Indexer<DynamicObject>,
@@ -222,7 +222,7 @@ fn failing_transform_keeps_cached_copy_and_still_deletes() {
                 };
                 let store = Arc::new(Indexer::for_objects().with_transform(transform.clone()));
                 let status = reflect(&sending.script(&states(), &events), store.clone());
-                // An indexer does not ask the transform about what goes.
+                // An indexer does not transform deleted objects.
                 let modified = events.starts_with(br#"{"type":"MODIFIED"#);
                 check(status, if modified { 2 } else { 1 }, cached(&store));
 
@@ -243,7 +243,7 @@ fn failing_transform_keeps_cached_copy_and_still_deletes() {
     }
 }
 
-/// Keys made of a label; those of broken objects can't be told.
+/// Takes the key from a label. For broken objects, it fails or panics.
 fn by_label(object: &DynamicObject) -> Result<Key, KeyError> {
     match object.label("key") {
         Some("bad") => Err(KeyError::new("bad")),
@@ -263,7 +263,7 @@ fn broken_object_with_custom_key_deletes_nothing() {
             "",
         )
     };
-    // The key of "c" is what the key of "b" would be by its name.
+    // The key of "c" is the key that "b" would have by its name.
     let first = [
         labelled("b", "2", "x"),
         labelled("c", "3", "ns/b"),
@@ -294,7 +294,7 @@ fn broken_object_with_custom_key_deletes_nothing() {
             assert_eq!((status.complete, status.unreadable), (false, 1));
         }
     }
-    // A queue of such keys.
+    // The same with a queue.
     let store = Arc::new(Indexer::new(Accessor::new(by_label), Indexers::new()));
     let queue = DeltaFifo::builder(Accessor::new(by_label))
         .known_objects(store.clone())

@@ -1,4 +1,4 @@
-//! Versions that are none, and objects that come twice.
+//! Invalid resource versions, and duplicate objects.
 
 use k8s_informer::error::Status;
 use k8s_informer::informer::InformerQueue;
@@ -62,7 +62,8 @@ fn l8_rejected_version_falls_back_to_most_recent() {
                 ]
             );
 
-            // The same of a watch-list, which the list of its cycle takes the place of.
+            // The same with a watch list. When the server rejects it, a list follows in the same
+            // cycle.
             let answers = [
                 Answer::body([initial_events("4", &[object("a", "1")]), change].concat()),
                 refused(500, "InternalError"),
@@ -76,7 +77,7 @@ fn l8_rejected_version_falls_back_to_most_recent() {
             assert_eq!(informed.cache(), ["ns/a@5"]);
         }
     }
-    // A refusal of one that it can read leads there as well.
+    // The same for a rejected version that is a valid number.
     let answers = [
         Answer::body(list("4", "", &[object("a", "1")])),
         refused(400, "BadRequest"),

@@ -1,4 +1,4 @@
-//! The first minutes of a program: what it is told when it cannot sync, and how its waits end.
+//! The first sync of a program: how waits for it end, and their errors.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
@@ -45,7 +45,7 @@ fn fa4_factory_never_started_fails_the_wait() {
     assert!(error.unsynced.iter().all(|one| one.not_started));
     assert!(!error.is_stopped() && !error.timed_out() && !error.is_refused());
 
-    // An observation starts its own informer, and no other.
+    // An observation starts its own informer and no other.
     let nodes = factory
         .observe(Source::dynamic(resource("nodes")))
         .start()
@@ -95,7 +95,7 @@ fn fail_fast_wait_ends_with_the_first_refusal() {
         let of_the_factory = factory
             .wait_for_cache_sync_with(&stop, fail_fast())
             .unwrap_err();
-        // The failure has happened already.
+        // The failure has already happened.
         let of_the_informer = pods.wait_for_sync(&stop, fail_fast()).unwrap_err();
         for error in [of_the_factory, of_the_informer] {
             assert!(
@@ -116,7 +116,7 @@ fn fail_fast_wait_ends_with_the_first_refusal() {
 #[test]
 fn fail_fast_wait_goes_on_while_errors_may_heal() {
     let (server, client) = server();
-    // Watch-list and list of three cycles.
+    // Three cycles, each with a watch-list and a list.
     server.fail_next(Fault::status(503).times(6));
     let pods = SharedInformerFactory::builder(client)
         .build()
@@ -201,7 +201,7 @@ fn stopped_wait_is_told_apart_from_a_failed_one() {
     assert_eq!(kind(&error), (true, false, false), "{error}");
     let error = pods.wait_for_sync(&stop, fail_fast()).unwrap_err();
     assert_eq!(kind(&error), (true, false, false), "{error}");
-    // The wait's own stop was not given, but the informer is over.
+    // This stop is not set, but the informer has ended.
     let error = pods.wait_for_sync(&Stop::new(), SOON).unwrap_err();
     assert_eq!(kind(&error), (false, false, false), "{error}");
     assert!(
@@ -224,7 +224,7 @@ fn observation_reports_errors_to_its_callback() {
         .on_error(move |error| sender.send(error.clone()).unwrap())
         .start()
         .unwrap();
-    // One that shares the informer, and panics.
+    // A second observation of the same informer, whose error callback panics.
     let second = factory.observe(Source::dynamic(resource("pods")));
     let second = second
         .on_error(|error| panic!("cannot bear {error}"))
@@ -233,7 +233,7 @@ fn observation_reports_errors_to_its_callback() {
     for _ in 0..2 {
         assert!(errors.recv_timeout(SOON).unwrap().is_forbidden());
     }
-    // It ends with its observation.
+    // The error callback ends with its observation.
     drop(first);
     assert!(errors.iter().all(|error| error.is_forbidden()));
     drop(second);

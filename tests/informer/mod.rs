@@ -1,5 +1,5 @@
-//! The informer's rules, from outside: driven by a server that the test holds in its hands, and by a fake
-//! clock. Those that concern a queue, the suite, run on each of the three.
+//! Tests of the informer's rules, against a server that the test controls and with a fake clock.
+//! The tests of the suite run on each of the three queues.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,7 @@ mod support;
 mod versions;
 mod waits;
 
-/// The names of the tests of a folder.
+/// Collects the names of the tests in `folder` and its subfolders.
 fn tests(folder: &Path, found: &mut Vec<String>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -32,14 +32,15 @@ fn tests_of(file: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Or it has a row in DEVIATIONS.md, which names a test of its own.
+/// A rule without a test here has a row in `DEVIATIONS.md`.
 #[test]
 fn each_rule_is_named_by_a_test() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut names = Vec::new();
     tests(&root.join("tests/informer"), &mut names);
     tests(&root.join("src/informer"), &mut names);
-    // Apart, as a name is taken once in a process.
+    // These tests are in a separate file. They register informer names, which are unique in a
+    // process.
     names.extend(tests_of(&root.join("tests/metrics.rs")));
     let parts: BTreeSet<_> = names.iter().flat_map(|name| name.split('_')).collect();
     let deviations = fs::read_to_string(root.join("DEVIATIONS.md")).unwrap();

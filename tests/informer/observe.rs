@@ -1,4 +1,4 @@
-//! Observing: the informer behind it is nobody's concern.
+//! `observe`, which runs the informer for its caller.
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
@@ -38,7 +38,7 @@ fn create(server: &ApiServer, name: &str) {
         .unwrap();
 }
 
-/// What is told, as `+a`, `~a` and `-a`, and on which thread.
+/// A notification as `+a`, `~a` or `-a`, and the name of the thread that delivers it.
 type Received = (String, String);
 
 fn told(sender: &Sender<Received>, what: char, name: &str) {
@@ -288,7 +288,7 @@ fn of_an_observation_that_was_stopped_the_factory_keeps_nothing() {
     }
 }
 
-/// A clock that does something when it is asked.
+/// A clock whose next `now` runs a closure.
 #[derive(Default)]
 struct Meddles(Mutex<Option<Box<dyn FnOnce() + Send>>>);
 

@@ -17,14 +17,14 @@ use serde_json::json;
 
 use crate::log_capture;
 
-/// How long a test waits for what has to happen.
+/// The longest time that a test waits for an event.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
 pub(crate) type Informer = SharedIndexInformer<DynamicObject>;
 
-/// A server in the test's hands: it answers a LIST when the test gives it one, and a WATCH goes on for as
-/// long as the test says nothing else.
+/// A server that the test controls. Each LIST takes the next list from the test. A WATCH stays open
+/// and delivers the frames that the test sends.
 #[derive(Clone)]
 pub(crate) struct Feed {
     lists: (Sender<List>, Receiver<List>),
@@ -45,7 +45,7 @@ impl Feed {
         }
     }
 
-    /// Answers the next LIST with objects of a name and a resourceVersion.
+    /// Answers the next LIST with objects, given by name and resource version.
     pub(crate) fn list(&self, version: &str, objects: &[(&str, &str)]) {
         let objects = objects
             .iter()
@@ -64,7 +64,7 @@ impl Feed {
         self.lists.0.send(Err(error)).unwrap();
     }
 
-    /// Sends an event on the watch.
+    /// Sends a watch event.
     pub(crate) fn event(&self, kind: &str, name: &str, version: &str) {
         self.event_of(kind, object(name, version));
     }
@@ -73,7 +73,7 @@ impl Feed {
         self.frame(json!({ "type": kind, "object": object }));
     }
 
-    /// Ends the watch so that a LIST follows, as if history had been forgotten.
+    /// Ends the watch with a 410 status, so that a LIST follows.
     pub(crate) fn expire(&self) {
         let status =
             json!({ "kind": "Status", "status": "Failure", "code": 410, "reason": "Expired" });
@@ -93,7 +93,7 @@ pub(crate) fn object(name: &str, version: &str) -> serde_json::Value {
     json!({ "metadata": { "name": name, "resourceVersion": version } })
 }
 
-/// What comes first: something from the channel, or the stop.
+/// Receives the next message, or fails when `stop` is set.
 fn receive<M>(channel: &Receiver<M>, stop: &Stop) -> Result<M, Error> {
     let (wake, woken) = bounded(1);
     let _wakes = stop.on_stop(move || {
@@ -153,7 +153,7 @@ pub(crate) fn status(code: u16, reason: &str, message: &str) -> Error {
     Error::from_status(serde_json::from_value::<Status>(status).unwrap())
 }
 
-/// Reflector options that wait for nothing, on this clock.
+/// Reflector options on this clock, without back-off delays.
 pub(crate) fn options(clock: &FakeClock) -> ReflectorOptions {
     let mut options = ReflectorOptions::default();
     options.clock = Arc::new(clock.clone());
@@ -161,7 +161,7 @@ pub(crate) fn options(clock: &FakeClock) -> ReflectorOptions {
     options
 }
 
-/// Something that runs on a thread of its own until it is stopped, at the latest when the test is over.
+/// A function that runs on its own thread. Dropping this stops it.
 pub(crate) struct Running<R> {
     pub stop: Stop,
     ended: mpsc::Receiver<R>,
@@ -185,7 +185,7 @@ impl<R: Send + 'static> Running<R> {
         }
     }
 
-    /// Waits for its end.
+    /// Waits until the function returns.
     pub(crate) fn ended(&self) -> R {
         self.ended.recv_timeout(SOON).expect("it ends")
     }
@@ -199,7 +199,7 @@ impl<R: Send + 'static> Running<R> {
 impl<R> Drop for Running<R> {
     fn drop(&mut self) {
         self.stop.stop();
-        // The sender goes when the thread does.
+        // The thread drops its sender when it ends.
         let deadline = Instant::now() + SOON;
         loop {
             match self
@@ -223,7 +223,7 @@ pub(crate) fn run(informer: &Informer) -> Running<Result<(), InformerError>> {
     Running::new(move |stop| informer.run(stop))
 }
 
-/// Runs it, and waits until its initial list is in the cache.
+/// Runs the informer, and waits until its initial list is in the cache.
 pub(crate) fn run_synced(informer: &Informer) -> Running<Result<(), InformerError>> {
     let running = run(informer);
     assert!(
@@ -234,7 +234,7 @@ pub(crate) fn run_synced(informer: &Informer) -> Running<Result<(), InformerErro
     running
 }
 
-/// What a handler is told, in order.
+/// The notifications of a handler, in order.
 pub(crate) struct Events(mpsc::Receiver<String>);
 
 impl Events {
@@ -246,7 +246,7 @@ impl Events {
         (0..count).map(|_| self.next()).collect()
     }
 
-    /// Waits until the handler has been dropped; nothing may come before.
+    /// Waits until the handler is dropped. Panics on a notification.
     pub(crate) fn is_over(&self) -> bool {
         match self.0.recv_timeout(SOON) {
             Ok(event) => panic!("{event}"),
@@ -254,7 +254,7 @@ impl Events {
         }
     }
 
-    /// The next one, or nothing if the handler has been dropped.
+    /// Returns the next notification, or `None` if the handler has been dropped.
     pub(crate) fn next_or_over(&self) -> Option<String> {
         match self.0.recv_timeout(SOON) {
             Err(mpsc::RecvTimeoutError::Timeout) => panic!("neither an event nor the end"),
@@ -262,12 +262,12 @@ impl Events {
         }
     }
 
-    /// What has come and not been taken.
+    /// Returns the notifications that are available without waiting.
     pub(crate) fn rest(&self) -> Vec<String> {
         self.0.try_iter().collect()
     }
 
-    /// Everything up to this one, which is left out.
+    /// Takes all notifications up to `last`, and returns those before it.
     pub(crate) fn until(&self, last: &str) -> Vec<String> {
         let mut events = Vec::new();
         loop {
@@ -279,7 +279,7 @@ impl Events {
     }
 }
 
-/// A handler that tells the test what it is told.
+/// A handler that sends its notifications to the test.
 #[derive(Clone)]
 pub(crate) struct Recorder(mpsc::Sender<String>);
 
@@ -341,7 +341,7 @@ pub(crate) fn record_every(informer: &Informer, period: Duration) -> (HandlerReg
     )
 }
 
-/// A door that callbacks wait at until the test opens it, and that tells when somebody has come.
+/// A door that blocks callbacks until the test opens it. It counts the arrivals.
 #[derive(Clone)]
 pub(crate) struct Door {
     state: Arc<(Mutex<(usize, bool)>, Condvar)>,
@@ -368,7 +368,7 @@ impl Door {
         }
     }
 
-    /// Waits until this many have come.
+    /// Waits until `count` callbacks have arrived.
     pub(crate) fn until_come(&self, count: usize) {
         let (state, changed) = &*self.state;
         let mut state = state.lock();
@@ -387,7 +387,7 @@ impl Door {
     }
 }
 
-/// Opens the door when the test ends early, so that what waits there can stop.
+/// Opens the door if the test panics, so that blocked callbacks can return.
 impl Drop for Door {
     fn drop(&mut self) {
         if thread::panicking() {
@@ -396,7 +396,7 @@ impl Drop for Door {
     }
 }
 
-/// Waits until this is so, where nothing tells when it is.
+/// Polls until `is_so` returns `true`, for conditions without a notification.
 pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + SOON;
     while !is_so() {
@@ -405,7 +405,7 @@ pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Does this on another thread, which has to be quick about it.
+/// Runs `work` on another thread, and panics if it takes longer than [`SOON`].
 pub(crate) fn soon<R: Send + Debug + 'static>(
     what: &str,
     work: impl FnOnce() -> R + Send + 'static,
@@ -419,12 +419,12 @@ pub(crate) fn soon<R: Send + Debug + 'static>(
         .unwrap_or_else(|error| panic!("{what}: {error}"))
 }
 
-/// Collects the lines that are logged from now on.
+/// Starts to collect log lines.
 pub(crate) fn logging() {
     log_capture::start();
 }
 
-/// Waits for a line that contains all of `parts`.
+/// Waits for a log line that contains all `parts`.
 pub(crate) fn logged(parts: &[&str]) -> String {
     log_capture::wait_for(parts)
 }

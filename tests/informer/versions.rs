@@ -1,4 +1,4 @@
-//! Waiting until the cache has reached a resourceVersion.
+//! Waits until the cache has reached a resource version.
 
 use std::sync::Arc;
 use std::thread;
@@ -49,7 +49,7 @@ pub(crate) fn run<T: Object + DeserializeOwned>(
     informer: &SharedIndexInformer<T>,
     test: impl FnOnce(&Stop),
 ) {
-    /// Also when the test fails.
+    /// Stops the informer even if the test panics.
     struct Stops(Stop);
     impl Drop for Stops {
         fn drop(&mut self) {
@@ -74,7 +74,7 @@ fn cache_has_all_changes_up_to_awaited_version() {
         let informer = SharedIndexInformer::new(Arc::new(script), options(queue));
         assert_eq!(informer.store_resource_version(), "");
         run(&informer, |stop| {
-            // Begun before the informer has its first version, or even runs.
+            // The wait starts before the informer has a version, and perhaps before it runs.
             informer
                 .wait_for_resource_version("12", SOON, stop)
                 .unwrap();
@@ -174,7 +174,7 @@ fn namespaces_wait_uses_least_version_object_wait_its_own() {
                 .unwrap();
             informer.wait_for_resource_version("9", SOON, stop).unwrap();
             assert_eq!(informer.store_resource_version(), "9");
-            // The reflector says so a moment after the queue has it.
+            // The reflector's version changes just after the queue's.
             until("both have listed", || {
                 informer.last_sync_resource_version() == "9"
             });
@@ -200,9 +200,9 @@ fn a_stop_makes_no_version_reached_that_the_cache_has_not() {
     let stops = stop.clone();
     let index = informer.add_index("stops", move |object: &DynamicObject| {
         match object.resource_version() {
-            // Both changes of the other one wait behind this one ...
+            // Both changes of `b` are queued behind this object ...
             "1" => until("13", || reflector.last_sync_resource_version() == "13"),
-            // ... and it is stopped between them.
+            // ... and the informer stops between them.
             "12" => stops.stop(),
             _ => {}
         }
@@ -242,7 +242,7 @@ fn wait_for_object_outside_the_namespaces_is_an_error() {
             .wait_for_object(&object("blue", "a", "1"), SOON, stop)
             .unwrap();
     });
-    // At once, also where nothing else can be known.
+    // The error comes at once, even after the informer has ended.
     assert_eq!(outside("red", &Stop::new()), text);
 }
 

@@ -1,4 +1,4 @@
-//! Waiting for the first list: what the status says when it is over, and when the wait is an error.
+//! Waits for the initial list: when they fail, and the status after them.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::informer::support::{SOON, until};
 use crate::informer::versions::{QUEUES, run};
 
-/// A queue whose lists return only once the consumer has read the status.
+/// A queue whose lists return only after the consumer has read the status.
 struct Held {
     queue: Arc<dyn Queue<DynamicObject>>,
     status: Arc<OnceLock<ReflectorStatus>>,
@@ -107,7 +107,7 @@ fn named(name: &str) -> Value {
     json!({"metadata": {"namespace": "n", "name": name, "resourceVersion": "1"}})
 }
 
-/// What the status says at the moment at which the informer has synced.
+/// Returns the status at the moment when the informer syncs.
 fn status_at_sync(script: ScriptedListerWatcher, queue: InformerQueue) -> ReflectorStatus {
     let status = Arc::new(OnceLock::new());
     let held = Arc::clone(&status);
@@ -164,7 +164,7 @@ fn status_at_sync_has_the_outcome_of_the_list() {
     }
 }
 
-/// A config map whose data is a number.
+/// A config map whose data is a number, which cannot be decoded.
 fn broken(name: &str) -> Value {
     json!({"metadata": {"namespace": "n", "name": name, "resourceVersion": "1"}, "data": 7})
 }
@@ -208,7 +208,8 @@ fn w15_first_list_that_never_decodes_fails_the_wait() {
             assert!(text.contains("expected a map"), "{text}");
             assert!(!error.timed_out() && !stop.is_stopped());
             assert_eq!(error.unsynced[0].undecodable.as_ref().unwrap().objects, 2);
-            // As in client-go for everything else: the queue has processed an empty list.
+            // The informer itself has synced, as in client-go: the queue has processed an empty
+            // list.
             assert!(informer.has_synced() && informer.synced().is_done());
             wait_for_cache_sync(stop, [informer.synced()]).unwrap();
         });
@@ -237,7 +238,7 @@ fn w15_later_list_that_decodes_heals_the_wait() {
     let gone = json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"});
     let expired = json!({"type": "ERROR", "object": gone}).to_string() + "\n";
     let broken = || list(&[broken("a"), broken("b")]);
-    // Of a list that has become empty there is nothing left to decode.
+    // An empty list has nothing to decode, so it ends the error as well.
     for healed in [list(&[named("a"), self::broken("b")]), list(&[])] {
         let answers = [
             broken(),

@@ -1,4 +1,4 @@
-//! What nobody should do to a queue, and what comes of it: in every flavour the same.
+//! Misuse of a queue, with the same result for every type of queue.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use k8s_informer::{Deleted, Indexer};
 
 use super::things::in_time;
 
-/// An object that is its key, and does something when it is dropped.
+/// An object that is its own key, and runs a closure when dropped.
 struct Word(String, Option<Arc<dyn Fn() + Send + Sync>>);
 
 impl Drop for Word {
@@ -34,7 +34,7 @@ fn accessor() -> Accessor<Word> {
     })
 }
 
-/// Each flavour, and the store that it knows if it knows one.
+/// Queues of each type and mode. Some have known objects.
 fn queues() -> Vec<(&'static str, Arc<dyn Queue<Word>>)> {
     let store = || Arc::new(Indexer::new(accessor(), Indexers::new()));
     let atomic = RealFifoMode::Atomic {
@@ -66,7 +66,7 @@ fn queues() -> Vec<(&'static str, Arc<dyn Queue<Word>>)> {
     ]
 }
 
-/// The objects that come out of a queue, without waiting for more.
+/// Returns the queued objects without waiting for more.
 fn drain(queue: &dyn Queue<Word>) -> Vec<Arc<Word>> {
     queue.close();
     let mut objects = Vec::new();
@@ -149,7 +149,7 @@ fn a_closed_queue_still_takes_what_is_written() {
     }
 }
 
-/// A destructor is user code, too: it may call the queue that drops the object, and it may panic.
+/// A destructor is user code as well: it may call the queue that drops the object.
 #[test]
 fn objects_that_use_the_queue_when_they_are_dropped_hang_nobody() {
     in_time(|| {
@@ -201,7 +201,7 @@ fn a_callback_that_panics_leaves_a_queue_that_works() {
     }
 }
 
-/// What a panic carries is an object of the user's, too.
+/// A panic payload is a user's object as well.
 #[test]
 fn panic_payload_that_panics_leaves_queue_working() {
     struct Bomb;
@@ -223,7 +223,7 @@ fn panic_payload_that_panics_leaves_queue_working() {
     });
 }
 
-/// Known objects may be made as they are asked for: then the queue has the last of each.
+/// Known objects may be created on demand. Then the queue drops the last reference.
 #[test]
 fn known_objects_using_queue_on_drop_do_not_hang() {
     #[derive(Default)]
@@ -260,7 +260,7 @@ fn known_objects_using_queue_on_drop_do_not_hang() {
         queue.replace(Vec::new(), "1").unwrap_err();
         queue.resync().unwrap_err();
         known.1.store(false, Ordering::SeqCst);
-        // It is looked up before the transform, and after it.
+        // The object is looked up before and after the transform.
         queue.delete(Deleted::Final(word("a"))).unwrap();
         let tombstone = || Deleted::FinalStateUnknown {
             key: "a".into(),

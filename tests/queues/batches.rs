@@ -1,4 +1,4 @@
-//! Changes that are applied together.
+//! Changes that are applied together, and batches.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, mpsc};
@@ -25,7 +25,7 @@ fn apply_wakes_a_waiting_pop() {
                     popped.send(deltas.key().unwrap().to_string()).unwrap();
                 }
             });
-            // Again and again: the pop may wait already, or not yet.
+            // Many rounds, because the pop may or may not be waiting already.
             for version in 0..100 {
                 let changes = ["a", "b", "c"].map(|key| Change::Add(fact(key, version)));
                 queue.apply(&mut VecDeque::from(changes)).unwrap();
@@ -83,7 +83,7 @@ fn apply_is_what_the_single_calls_are() {
     }
 }
 
-/// Applies all changes, and returns the errors with what came back, and what was queued.
+/// Applies all changes. Returns each rejected change and the number of changes left after it.
 fn apply_all(
     queue: &dyn Queue<Thing>,
     changes: impl IntoIterator<Item = Change<Thing>>,
@@ -155,7 +155,7 @@ fn transform_runs_on_what_apply_queues() {
         Change::Delete(gone("a", 2)),
     ];
     let rejected = apply_all(&queue, changes);
-    // D3: the transform does not see an unknown object that is deleted.
+    // The transform does not see the deletion of an unknown object (D3).
     let expected = [
         (r#"Some(Delete(Final(("a", 9))))"#.to_owned(), 3),
         ("None".to_owned(), 1),
@@ -276,7 +276,8 @@ fn d3_all_keys_of_a_batch_count_as_known() {
     }
     let process_batch = &mut |batch: &[Deltas<Thing>], _: bool| {
         assert_eq!(batch.len(), 4);
-        // Of a, which is being deleted, and of two that the store does not have yet.
+        // Deletes `a` again, which is being deleted, and `b`. The list lacks `c`. The store has
+        // neither `b` nor `c`.
         queue.delete(gone("a", 3))?;
         queue.delete(gone("b", 2))?;
         queue.replace(vec![thing("d", 2)], "9")?;

@@ -1,4 +1,5 @@
-//! `DeltaFifo` from outside: the essence of client-go's delta_fifo_test, and what unlocked processing adds.
+//! `DeltaFifo` through its public API. Ports the essence of client-go's delta_fifo_test, and tests
+//! processing without the lock.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -167,7 +168,7 @@ fn d6_d7_replace_orders_deletes_after_adds() {
         .replace(vec![thing("foo", 6), thing("new", 1), thing("foo", 7)], "0")
         .unwrap();
     let expected = [
-        // A tombstone after a deletion that knew more adds nothing.
+        // A tombstone after a deletion with the final object adds nothing.
         vec![deleted("baz", 10)],
         vec![
             added("queued", 1),
@@ -402,7 +403,7 @@ fn a_pop_in_process_is_an_error_and_no_deadlock() {
     });
 }
 
-/// The known objects are an empty store all the time: only the key in flight tells the queue what it needs.
+/// The known objects are always empty: only the key in flight gives the queue its information.
 #[test]
 fn d3_d6_d9_the_key_in_flight_is_known() {
     let in_flight = |last: fn(&DeltaFifo<Thing>), then: fn(&DeltaFifo<Thing>)| {
@@ -434,7 +435,7 @@ fn d3_d6_d9_the_key_in_flight_is_known() {
     assert!(in_flight(end, resync).is_empty());
 }
 
-/// The known objects still have what is being deleted.
+/// The known objects still contain the object that is being deleted.
 #[test]
 fn d3_d6_d9_key_in_flight_overrides_the_store() {
     let queue = knowing(&[("a", 1)]);
@@ -457,7 +458,7 @@ fn d3_d6_d9_key_in_flight_overrides_the_store() {
     );
 }
 
-/// A first list that comes while an item from before it is processed does not count that item's end.
+/// A first list that arrives while an earlier item is processed does not count that item.
 #[test]
 fn d8_a_list_that_comes_during_processing_is_counted_whole() {
     let queue = plain();
@@ -476,8 +477,8 @@ fn d8_a_list_that_comes_during_processing_is_counted_whole() {
     assert!(queue.has_synced());
 }
 
-/// Writers, resyncs and relists against several pops that fill a store: at the end the store is what was
-/// written last.
+/// Writers, resyncs and relists run against several pops that fill a store. In the end, the store
+/// has the last writes.
 #[test]
 fn nothing_is_lost_between_queue_and_store() {
     in_time(|| {
@@ -554,7 +555,7 @@ fn nothing_is_lost_between_queue_and_store() {
     });
 }
 
-/// A panic of the known objects leaves the queue as it was.
+/// A panic of the known objects leaves the queue unchanged.
 #[test]
 fn panicking_known_objects_change_nothing() {
     struct Panics(Mutex<bool>);

@@ -1,4 +1,4 @@
-//! What client-go's `DeltaFIFO` could do in earlier years: deltas that go back, and reading the queue.
+//! Features of client-go's `DeltaFIFO` in earlier years: requeued deltas, and reads of the queue.
 
 use std::sync::{Arc, Weak};
 
@@ -103,7 +103,7 @@ fn d8_what_goes_back_still_belongs_to_the_initial_list() {
             popped.unwrap().key().map(|key| &**key) == Some("c")
         );
     }
-    // Not behind `c`: whoever waits for the sync would wait for that, too.
+    // `a` is not requeued behind `c`: otherwise the sync would wait for `c` as well.
     let expected = [("a", true), ("b", true), ("a", true), ("c", false)];
     assert_eq!(
         seen,
@@ -229,7 +229,7 @@ fn d3_a_deletion_that_succeeds_needs_no_second() {
         .unwrap();
     assert!(queue.is_empty(), "{:?}", queue.list());
 
-    // Nor does one that fails when the object is gone already.
+    // A deletion that fails after the object is gone needs no second one either.
     store.add(thing("a", 1)).unwrap();
     queue.delete(gone("a", 2)).unwrap();
     let failed = queue.pop(&mut |_, _| {
@@ -287,7 +287,7 @@ fn deltas_without_key_get_the_one_they_are_queued_by() {
     assert_eq!(popped.key().map(|key| &**key), Some("a"));
 }
 
-/// Calls its queue when it is dropped.
+/// Calls its queue when dropped.
 struct Loaded(Weak<DeltaFifo<Self>>);
 
 impl Drop for Loaded {

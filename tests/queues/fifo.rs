@@ -1,4 +1,5 @@
-//! `Fifo` from outside: the essence of client-go's fifo_test, and what unlocked processing adds.
+//! `Fifo` through its public API. Ports the essence of client-go's fifo_test, and tests processing
+//! without the lock.
 
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -16,7 +17,7 @@ pub(crate) fn queue() -> Fifo<Thing> {
     Fifo::new(accessor())
 }
 
-/// One with a first list.
+/// A queue with its first list.
 pub(crate) fn listed(things: &[Thing]) -> Fifo<Thing> {
     let queue = queue();
     queue
@@ -25,7 +26,7 @@ pub(crate) fn listed(things: &[Thing]) -> Fifo<Thing> {
     queue
 }
 
-/// What is popped, and whether it belongs to the initial list.
+/// Pops a thing, and returns whether it is part of the initial list.
 pub(crate) fn pop(queue: &Fifo<Thing>) -> (Thing, bool) {
     pop_with(queue, |_| Ok(()))
 }
@@ -108,7 +109,7 @@ fn f2_key_readded_before_pop_keeps_its_place() {
     }
     assert_eq!(queue.list_keys(), ["a", "b", "c"].map(Key::from));
     assert_eq!(drain(&queue), [("a", 3), ("b", 1), ("c", 1)]);
-    // A pop that passes the places that are left of it forgets them: the next time it goes to the end.
+    // The drain has removed the old positions, so new adds go to the end.
     queue.add(thing("b", 4)).unwrap();
     assert_eq!(drain(&queue), [("b", 4)]);
     queue.add(thing("b", 5)).unwrap();
@@ -380,7 +381,7 @@ fn f7_close_wakes_every_pop_and_leaves_what_is_queued() {
     });
 }
 
-/// Pops that wait for the one that is processing end with it.
+/// A close also ends the pops that wait for the processing of another one.
 #[test]
 fn f7_close_during_processing_ends_the_pops_that_wait() {
     in_time(|| {

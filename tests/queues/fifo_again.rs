@@ -1,4 +1,4 @@
-//! What a `Fifo` does with an object that its consumer wants again.
+//! Objects of a `Fifo` that the consumer requeues.
 
 use k8s_informer::object::Key;
 use k8s_informer::queue::Requeue;

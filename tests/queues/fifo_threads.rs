@@ -1,4 +1,4 @@
-//! What happens to a `Fifo` at the same time.
+//! A `Fifo` used by several threads, or by destructors.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -11,7 +11,7 @@ use k8s_informer::store::ReflectorStore;
 
 use super::things::in_time;
 
-/// Whatever drops an object that has been replaced, deleted or popped does so under no lock.
+/// Objects that are replaced, deleted or popped are dropped outside the lock.
 #[test]
 fn objects_that_use_the_queue_when_they_are_dropped() {
     struct Noisy(&'static str, Weak<Fifo<Self>>);
@@ -52,7 +52,8 @@ fn objects_that_use_the_queue_when_they_are_dropped() {
         assert!(echoed());
         assert!(queue.add_if_not_present(noisy("")).is_err());
         assert!(echoed());
-        // The pop holds it until it has given it back; what is requeued and superseded is dropped there too.
+        // The pop holds the object until it has requeued it. Then it also drops an object that was
+        // superseded.
         drop(queue.pop(&mut |_, _| Err(Requeue::new().into())).unwrap());
         assert!(!echoed());
         let popped = queue.pop(&mut |_, _| {
@@ -64,8 +65,8 @@ fn objects_that_use_the_queue_when_they_are_dropped() {
     });
 }
 
-/// Each key is written once, and now and then asked for again: all are processed, one at a time, and those of
-/// one producer in their order.
+/// Producers write each key once, and consumers requeue some keys. Every key is processed, one at a
+/// time, and the keys of a producer in their order.
 #[test]
 fn producers_and_consumers_lose_and_repeat_nothing() {
     const EACH: u32 = 3000;
@@ -85,7 +86,7 @@ fn producers_and_consumers_lose_and_repeat_nothing() {
                 }
             })
         };
-        // First sights of each, in the order of processing; and what has been asked for again.
+        // The first processing of each number, in order, and the requeued numbers.
         let seen = Arc::new(Mutex::new((Vec::new(), Vec::new())));
         let running = Arc::new(AtomicUsize::new(0));
         let consume = |_| {

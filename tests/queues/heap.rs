@@ -1,4 +1,5 @@
-//! `Heap` from outside: the essence of client-go's heap_test, and what comparing without a lock adds.
+//! `Heap` through its public API. Ports the essence of client-go's heap_test, and tests comparisons
+//! without the lock.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -12,7 +13,7 @@ use k8s_informer::store::StoreError;
 
 use super::things::{Thing, accessor, in_time, thing};
 
-/// By value. 99 can't be compared.
+/// Compares by value. The value 99 cannot be compared.
 fn compare(a: &Thing, b: &Thing) -> Ordering {
     assert!(a.1 != 99 && b.1 != 99, "incomparable");
     a.1.cmp(&b.1)
@@ -276,7 +277,8 @@ fn f9_a_comparison_that_panics_changes_nothing() {
     );
 }
 
-/// Pops and deletions ask nobody: one that came in first, without a comparison, hurts only who meets it.
+/// Pops and deletions do not compare. An incomparable object fails only the writes that compare
+/// with it.
 #[test]
 fn f9_an_object_that_can_not_be_compared_can_be_taken_out() {
     let heap = heap(&[("a", 99)]);
@@ -320,7 +322,7 @@ fn f9_a_comparison_that_contradicts_itself_loses_nothing() {
     );
 }
 
-/// A heap whose comparisons do something with it.
+/// A heap whose comparisons run `action` on it.
 fn heap_that_compares_by(action: fn(&Heap<Thing>)) -> Arc<Heap<Thing>> {
     let itself = Arc::new(OnceLock::<Weak<Heap<Thing>>>::new());
     let slot = Arc::clone(&itself);
@@ -384,7 +386,7 @@ fn f9_reentrant_comparison_is_refused_without_deadlock() {
     });
 }
 
-/// A comparison that is let go step by step.
+/// The test releases each comparison.
 #[test]
 fn f9_while_a_write_compares_reads_go_on_and_the_others_wait() {
     in_time(|| {
@@ -414,7 +416,7 @@ fn f9_while_a_write_compares_reads_go_on_and_the_others_wait() {
         threads
             .into_iter()
             .for_each(|thread| thread.join().unwrap());
-        // Closed while it compares: nothing comes in any more.
+        // A write that is comparing when the heap closes is rejected.
         let writing = Arc::clone(&heap);
         let writer = thread::spawn(move || writing.add(thing("d", 1)));
         in_comparison.recv().unwrap();
@@ -429,7 +431,8 @@ fn f9_while_a_write_compares_reads_go_on_and_the_others_wait() {
     });
 }
 
-/// Whatever drops an object that has been replaced, deleted or popped does so under no lock and in no turn.
+/// Objects that are replaced, deleted or popped are dropped outside the lock, and when no write
+/// compares.
 #[test]
 fn f9_objects_that_use_the_heap_when_they_are_dropped() {
     struct Noisy(&'static str, u32, Weak<Heap<Self>>);
@@ -491,7 +494,7 @@ fn f9_empty_and_huge_keys() {
     assert!(heap.is_empty());
 }
 
-/// Each key is written once, so each is popped, deleted or given back once.
+/// Each key is written once, so each is popped or deleted once.
 #[test]
 fn f9_producers_and_consumers_lose_and_repeat_nothing() {
     const EACH: u32 = 3000;

@@ -1,5 +1,5 @@
-//! A list that comes to an empty `DeltaFifo` is kept as it came as long as nothing else is written or looked
-//! up. Nobody notices.
+//! A list that arrives at an empty `DeltaFifo` is kept as a whole until another write or a lookup.
+//! The result must be the same as without this.
 
 use std::sync::Arc;
 use std::thread;
@@ -10,7 +10,7 @@ use k8s_informer::store::{Indexers, ReflectorStore, StagedList, StoreError};
 
 use super::things::*;
 
-/// Happens to a queue, and says what it was answered.
+/// An operation on a queue. Returns its result as text.
 type Happen = fn(&DeltaFifo<Thing>, &Indexer<Thing>) -> String;
 
 const HAPPENS: [(&str, Happen); 16] = [
@@ -100,8 +100,8 @@ fn shown(result: Result<(), StoreError>) -> String {
     format!("{:?}", result.map_err(|error| error.to_string()))
 }
 
-/// What is seen of a queue that has got a list, its first one or not, while this happens, and of what is left
-/// in the end.
+/// Performs the operations on a queue that holds its first or a later list. Returns every
+/// observable state, and the final contents of the store.
 fn seen(is_first: bool, happens: &[usize], looked_up: bool) -> Vec<String> {
     let store = Arc::new(Indexer::new(accessor(), Indexers::new()));
     let queue = DeltaFifo::builder(accessor())
@@ -116,7 +116,7 @@ fn seen(is_first: bool, happens: &[usize], looked_up: bool) -> Vec<String> {
     queue.replace(list(&["a", "b", "c", "d"]), "7").unwrap();
     let mut seen = Vec::new();
     let all = HAPPENS.len();
-    // All that is left is popped in the end.
+    // The last operations pop all remaining items.
     for happens in happens.iter().copied().chain([0; 12]) {
         if looked_up {
             let _ = queue.list_keys();

@@ -1,4 +1,4 @@
-//! What a queue tells of itself: levels and latencies to metrics, slow processing to the log.
+//! The metrics and logs of a queue: depth, latency and slow processing.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ impl InformerMetrics for Noted {
     }
 }
 
-/// Both kinds, by a name that the log will have.
+/// A queue of each type, with the name in its log lines.
 fn queues(
     name: &str,
     noted: Option<&Arc<Noted>>,
@@ -92,7 +92,7 @@ fn r22_how_much_waits_and_how_long_processing_takes() {
     }
 }
 
-/// What changes the level without being a write or a pop of one item.
+/// A resync changes the depth without a write or a pop.
 #[test]
 fn r22_resync_in_order_reports_the_depth() {
     let noted = Arc::new(Noted::default());
@@ -143,7 +143,7 @@ fn d14_r23_slow_processing_is_logged_where_others_wait() {
     assert_eq!(lines_about(&name), 1);
 }
 
-/// A logger that prints does so when nobody reads its output any more.
+/// A logger that prints panics if its output is closed.
 #[test]
 fn a_logger_or_a_clock_that_panics_leaves_a_queue_that_works() {
     struct Broken;
@@ -189,7 +189,7 @@ fn a_logger_or_a_clock_that_panics_leaves_a_queue_that_works() {
     });
 }
 
-/// How many lines of the log are about a queue.
+/// Returns the number of log lines that contain `name`.
 fn lines_about(name: &str) -> usize {
     log_capture::lines_with(&[name]).len()
 }

@@ -1,4 +1,5 @@
-//! The queues from outside: the essence of client-go's tests, and what is ours.
+//! Tests of the queues through their public API. They port the essence of client-go's tests, and
+//! test what this crate adds.
 
 mod bad_input;
 mod batches;

@@ -1,4 +1,4 @@
-//! `RealFifo` from outside, rule by rule.
+//! `RealFifo` through its public API, rule by rule.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -31,7 +31,8 @@ fn knowing(known: &[Thing]) -> RealFifo<Thing> {
     .build()
 }
 
-/// Transforms: 50 fails, 51 panics, 52 loses its key, anything else is doubled.
+/// A queue whose transform fails on 50, panics on 51, removes the key of 52, and doubles other
+/// values.
 fn transforming(mode: RealFifoMode<Thing>) -> RealFifo<Thing> {
     let transform = Transform::new(|object: Arc<Thing>| match object.1 {
         50 => Err("bad"),
@@ -62,7 +63,8 @@ fn list(delta: &Delta<Thing>) -> Vec<Thing> {
     }
 }
 
-/// Pops a batch; answers its keys, with `!` in front of one that came alone, and whether it is initial.
+/// Pops a batch. Returns its keys, with `!` before the key of a single item, and whether it is
+/// initial.
 fn batch(queue: &RealFifo<Thing>) -> (Vec<String>, bool) {
     let seen = Mutex::new((Vec::new(), false));
     let key = |deltas: &Deltas<Thing>| deltas.key().map_or("-", |key| &**key).to_owned();
@@ -147,8 +149,9 @@ fn k4_k5_each_object_is_transformed_once_and_tombstones_never() {
     assert!(queue.is_empty());
 }
 
-/// What client-go panics at: known objects in atomic mode, none in order, and in order no unlocking and no
-/// bookmarks. Each mode has just what goes with it.
+/// client-go panics on contradictory options: known objects in atomic mode, no known objects in
+/// in-order mode, and unlocking or bookmarks in in-order mode. Here, each mode holds only its own
+/// options.
 #[test]
 fn r4_options_that_do_not_go_together_can_not_be_said() {
     assert_eq!(knowing(&[]).synced().name(), "RealFifo");
@@ -509,7 +512,8 @@ fn who_asks_for_it_again_gets_it_again_next() {
     assert!(queue.has_synced());
     assert_eq!(drain(&queue), [added("c", 1)]);
 
-    // What goes back goes before a first list that came meanwhile, and counts with it.
+    // A requeued item goes before a first list that arrived during its processing, and counts as
+    // part of it.
     let queue = atomic(true);
     queue.bookmark("1").unwrap();
     queue
@@ -524,7 +528,7 @@ fn who_asks_for_it_again_gets_it_again_next() {
     assert!(queue.has_synced());
 }
 
-/// Whether a writer of another thread, begun while `processing` runs, gets through meanwhile.
+/// Returns whether another thread can write while an item is processed.
 fn writes_meanwhile(queue: &RealFifo<Thing>, patience: Duration) -> bool {
     let (written, is_written) = mpsc::channel();
     thread::scope(|scope| {
@@ -559,7 +563,7 @@ fn r19_writers_wait_unless_unlocked_and_queue_short() {
             for _ in 0..queued {
                 queue.add(thing("a", 1)).unwrap();
             }
-            // That something does not happen can only be waited for.
+            // The absence of a write can only be shown by waiting.
             let patience = Duration::from_millis(if gets_through { 5000 } else { 20 });
             let got_through = writes_meanwhile(&queue, patience);
             assert_eq!(
@@ -680,7 +684,7 @@ fn panicking_known_objects_change_nothing_and_block_nobody() {
     });
 }
 
-/// Between queue and store nothing falls through: whatever a relist does not have is told, whenever it comes.
+/// A relist deletes each missing key exactly once, wherever the key is between queue and store.
 #[test]
 fn d3_r5_nothing_is_lost_between_queue_and_store() {
     in_time(|| {

@@ -29,7 +29,8 @@ fn list_is_settled_once_all_of_it_is_processed() {
         loop {
             let process = |deltas: &k8s_informer::queue::Deltas<Fact>, _: bool| {
                 let newest = deltas.newest().and_then(|delta| delta.object());
-                // Of the same key "a" as in the list, but behind it where each change waits on its own.
+                // The items behind the list: `c`, and the later change of `a` if each change is a
+                // separate item.
                 let is_later =
                     newest.is_some_and(|fact| fact.0 == "c" || fact.1 == "4" && deltas.len() == 1);
                 later += usize::from(is_later);

@@ -1,4 +1,4 @@
-//! What the queues are tested with: things, their key function, and known objects.
+//! Test objects of the queues, their key function, and known objects.
 
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -23,7 +23,7 @@ pub(crate) fn accessor() -> Accessor<Thing> {
     })
 }
 
-/// A test of client-go's has known objects that never change.
+/// Known objects that never change, as in a test of client-go.
 pub(crate) struct Known(pub(crate) Vec<Thing>);
 
 impl KnownObjects<Thing> for Known {
@@ -33,7 +33,8 @@ impl KnownObjects<Thing> for Known {
 
     fn lookup(&self, key: &str) -> Result<Option<Arc<Thing>>, StoreError> {
         match self.0.iter().find(|thing| thing.0 == key) {
-            // Value 0: listed, but not to be had; 99: not to be looked up.
+            // A thing with the value 0 is listed but not found. The lookup of one with the value 99
+            // fails.
             Some((_, 0)) | None => Ok(None),
             Some((_, 99)) => Err(StoreError::other("broken")),
             Some(thing) => Ok(Some(Arc::new(*thing))),
@@ -72,7 +73,7 @@ pub(crate) fn tombstone(key: &str, last_known: Option<Arc<Thing>>) -> Delta<Thin
     })
 }
 
-/// Runs what would hang if a lock were held, or a wake-up lost.
+/// Runs a test that would hang if a lock were held or a wake-up were lost.
 pub(crate) fn in_time(test: impl FnOnce() + Send + 'static) {
     let (done, finished) = mpsc::channel();
     let thread = thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! Up to which resourceVersion a queue has been processed, in each of its modes.
+//! The resource version up to which a queue has been processed, in each mode.
 
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -13,7 +13,7 @@ use k8s_informer::{Deleted, Indexer, Stop};
 
 use super::things::in_time;
 
-/// An object: its key and its version.
+/// A key and a resource version.
 pub(crate) type Fact = (&'static str, String);
 
 pub(crate) fn fact(key: &'static str, version: impl ToString) -> Arc<Fact> {
@@ -28,7 +28,7 @@ pub(crate) fn accessor() -> Accessor<Fact> {
     accessor.with_resource_version(|fact| Some(&fact.1))
 }
 
-/// Every kind of queue, with the store that its consumer fills.
+/// A queue of any type.
 pub(crate) enum Kind {
     Delta(Box<DeltaFifo<Fact>>),
     Real(Box<RealFifo<Fact>>),
@@ -86,7 +86,7 @@ fn pop(queue: &dyn Queue<Fact>) {
     queue.pop(&mut well).unwrap();
 }
 
-/// Everything that is there; the bookmark that is queued behind it is of some queues only.
+/// Pops everything. The end is marked by an object, because not all queues keep bookmarks.
 fn pop_all(queue: &dyn Queue<Fact>) {
     let (mut last, end) = (false, fact("end", ""));
     queue.update(Arc::clone(&end)).unwrap();
@@ -149,7 +149,7 @@ fn newer_change_taken_early_does_not_count_before_others() {
         queue.update(fact("a", 1)).unwrap();
         queue.update(fact("b", 2)).unwrap();
         queue.update(fact("a", 3)).unwrap();
-        // Of a `DeltaFifo` that is all of a.
+        // For a `DeltaFifo`, this pops both changes of `a`.
         pop(queue);
         assert_eq!(processed.current(), "1");
         pop_all(queue);
@@ -245,7 +245,7 @@ fn d3_unknown_delete_counts_once_nothing_is_ahead() {
     assert_eq!(processed.current(), "7");
 }
 
-/// What the queue holds back until it knows how the deletion in flight ends.
+/// The queue holds the second deletion back until the deletion in flight has ended.
 #[test]
 fn d4_delete_repeated_after_failure_is_awaited() {
     let [(kind, store), ..] = each_kind();
@@ -303,7 +303,7 @@ fn what_is_put_back_holds_the_version_up_while_others_go_by() {
         });
         again.unwrap();
         queue.update(fact("other", version)).unwrap();
-        // The one that was put back is first.
+        // The requeued item is first.
         queue.pop(&mut |_, _| Err(Requeue::new().into())).unwrap();
         let other = queue.pop(&mut well).unwrap();
         assert_eq!(

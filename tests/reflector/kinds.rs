@@ -1,4 +1,4 @@
-//! Of what kind the objects of a list are, which built-in kinds say only in the list: as client-go's
+//! The kind of list items. Items of built-in kinds get their kind from the list, as in client-go's
 //! `UnstructuredList`.
 
 use std::sync::Arc;
@@ -22,7 +22,7 @@ fn item(kind: &str, name: &str, version: &str) -> String {
     )
 }
 
-/// `before` and `after` stand around the items.
+/// A list with the text `before` before its metadata, and `after` after its items.
 fn list(before: &str, items: &[String], continue_token: &str, after: &str) -> Answer {
     let metadata =
         format!(r#""metadata":{{"resourceVersion":"10","continue":"{continue_token}"}}"#);
@@ -32,7 +32,7 @@ fn list(before: &str, items: &[String], continue_token: &str, after: &str) -> An
     ))
 }
 
-/// Until these lists have reached the store.
+/// Runs a reflector until these lists have reached the store.
 fn run<const N: usize>(store: &Objects, lists: [Answer; N]) -> ReflectorStatus {
     run_with(store, lists, |_| {})
 }
@@ -84,7 +84,7 @@ fn an_item_that_says_itself_what_it_is_is_that() {
             "{before}{after}"
         );
     }
-    // A list of anything names nothing.
+    // A generic `List` names no kind.
     let store = indexer();
     let script = [list(
         r#""kind":"List","apiVersion":"v1","#,

@@ -1,4 +1,4 @@
-//! The end of a reflector, panics around it, and what it tells of itself.
+//! The end of a reflector, its progress, and panics of user code.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::reflector::support::{
     Recorder, Running, Server, describe, list, object, refused, run_until_read,
 };
 
-/// A store that does not survive its first list.
+/// A store that panics on its first list.
 #[derive(Default)]
 struct Panics(Mutex<bool>);
 

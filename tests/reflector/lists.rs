@@ -1,4 +1,4 @@
-//! The cycle and its lists (L1–L18).
+//! The cycle of list and watch, and its lists (L1–L18).
 
 use std::io::{self, Cursor, Read};
 use std::sync::Arc;
@@ -288,7 +288,7 @@ fn l13_pages_that_repeat_objects_bring_nothing_new() {
     );
 }
 
-/// An object that counts how many there are of its kind.
+/// An object that counts the live objects of its type.
 #[derive(serde::Deserialize)]
 struct Counted {
     metadata: k8s_informer::ObjectMeta,
@@ -562,7 +562,7 @@ fn l2_default_waits_grow_from_800_ms_to_30_s_with_jitter() {
 #[test]
 fn l3_watch_is_healthy_after_an_event_or_a_second() {
     let cases = [
-        // What the watch says, the waits, and whether a failed list follows at once.
+        // The events of the watch, and the waits in seconds.
         (
             event("ADDED", "a", "11") + &error_event(410, "Expired"),
             [1, 2, 1, 2],
@@ -589,8 +589,8 @@ fn l3_watch_is_healthy_after_an_event_or_a_second() {
         }
         assert_eq!(it.waited(), waits, "{watch}");
     }
-    // An end without a word after a second: the watch goes on at once, and what comes then is a first
-    // failure.
+    // A watch that ends after a second without an event is opened again at once. The next error
+    // then counts as the first failure.
     let failed = || refused(403, "Forbidden");
     let it = Running::new([
         failed(),
@@ -813,7 +813,7 @@ fn w9_an_item_without_a_name_is_told_and_left_out() {
         "{error}"
     );
 
-    // It may be any of those that are missing: none is taken for deleted.
+    // The nameless item may be any of the missing objects, so none counts as deleted.
     let script = ScriptedListerWatcher::new([list_of("20", &["", "c"]), Answer::open("")]);
     run_until_read(&store, &script, 2);
     assert_eq!(names(), ["a", "b", "c"]);
@@ -821,7 +821,7 @@ fn w9_an_item_without_a_name_is_told_and_left_out() {
     assert!(run_until_read(&store, &script, 2).complete);
     assert_eq!(names(), ["c"]);
 
-    // A store that can't keep what it has gets no list in which something is missing.
+    // A store without staging cannot keep missing objects, so it gets no incomplete list.
     let it = Running::new([list_of("10", &["a", ""]), list_of("20", &["a"])]);
     it.pass(SECOND);
     it.requests(3);

@@ -1,4 +1,4 @@
-//! The reflector's rules, driven through a scripted lister-watcher and a fake clock.
+//! Tests of the reflector's rules, with a scripted lister-watcher and a fake clock.
 mod kinds;
 mod lifecycle;
 mod lists;

@@ -1,4 +1,4 @@
-//! Each option does what it says, whichever way it gets to the reflector.
+//! Each option works on every path to the reflector.
 
 use std::sync::Arc;
 use std::thread;
@@ -21,7 +21,8 @@ impl ListerWatcherSource for Server {
     }
 }
 
-/// Runs a reflector with these options: of its own, of an informer, and of a factory's informer.
+/// Checks the options on three reflectors: a plain one, one of an informer, and one of a factory's
+/// informer.
 #[track_caller]
 fn each_way<A: IntoIterator<Item = Answer>>(
     answers: impl Fn() -> A,
@@ -72,7 +73,7 @@ fn each_way<A: IntoIterator<Item = Answer>>(
     assert!(factory.shutdown());
 }
 
-/// Also when a check fails.
+/// Stops the reflector even if a check panics.
 struct StopAtEnd<'a>(&'a Stop);
 
 impl Drop for StopAtEnd<'_> {

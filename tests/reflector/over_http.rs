@@ -1,4 +1,4 @@
-//! With the client, over HTTP, against the embedded API server.
+//! The reflector with the client, over HTTP, against the embedded API server.
 
 use std::collections::BTreeMap;
 use std::io::Cursor;
@@ -97,7 +97,7 @@ fn wl11_a_watch_list_brings_the_same_objects_as_a_list() {
     }
 }
 
-/// A server whose first watch has a bookmark at this version, and ends.
+/// A server whose first watch delivers a bookmark at `version` and ends.
 struct FirstWatch {
     server: Arc<dyn ListerWatcher>,
     version: String,
@@ -178,7 +178,7 @@ fn l8_request_too_long_to_send_lists_the_most_recent_state() {
 fn w4_an_informer_whose_watch_hangs_sees_what_happens_later() {
     for watch_list in [false, true] {
         let server = ApiServer::start().unwrap();
-        // One event, or the bookmark that ends the initial ones, and then nothing.
+        // The watch delivers one event, or the bookmark after the initial events, and then stalls.
         server.fail_next(
             Fault::stall()
                 .after_events(1)
@@ -221,7 +221,8 @@ fn w4_an_informer_whose_watch_hangs_sees_what_happens_later() {
     }
 }
 
-/// Three informers of one kind, each with a shard, and whether their servers pick the objects.
+/// Runs three informers of one kind, each with a shard. Returns for each whether its server filters
+/// the objects.
 fn three_shards(server: &ApiServer, watch_list: bool) -> Vec<Option<bool>> {
     let mut objects = BTreeMap::new();
     let stop = Stop::new();
@@ -241,7 +242,7 @@ fn three_shards(server: &ApiServer, watch_list: bool) -> Vec<Option<bool>> {
         factory.start(&stop).unwrap();
         factory.wait_for_cache_sync(&stop).unwrap();
     }
-    // And what happens afterwards.
+    // The shards hold for later changes as well.
     for number in 30..60 {
         server
             .create(
@@ -305,7 +306,7 @@ fn three_shards(server: &ApiServer, watch_list: bool) -> Vec<Option<bool>> {
 fn sh2_sh4_three_shards_hold_each_object_once() {
     for (gate, watch_list, applied) in [
         (true, false, Some(true)),
-        (true, true, None), // SH3: it has no way to say it.
+        (true, true, None), // A watch-list cannot confirm it (SH3).
         (false, false, Some(false)),
         (false, true, Some(false)),
     ] {

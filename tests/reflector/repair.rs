@@ -1,4 +1,4 @@
-//! Relists that bring what could not be decoded.
+//! Relists that fetch objects which could not be decoded.
 
 use std::sync::Arc;
 use std::thread;
@@ -34,7 +34,7 @@ fn event(kind: &str, object: &Value) -> String {
     json!({"type": kind, "object": object}).to_string() + "\n"
 }
 
-/// The bookmark that ends the objects of a watch-list.
+/// The bookmark that ends the initial events of a watch-list.
 fn end(version: &str) -> String {
     let annotations = json!({"k8s.io/initial-events-end": "true"});
     event(
@@ -43,10 +43,10 @@ fn end(version: &str) -> String {
     )
 }
 
-/// Runs a reflector of config maps until this many requests were made. Returns these, the seconds for which
-/// reads waited if less than a minute, and the status.
+/// Runs a reflector of config maps until it has made `requests` requests. Returns the requests, the
+/// read timeouts below a minute in seconds, and the status.
 fn run(server: &Server, requests: usize) -> (Vec<String>, Vec<u64>, ReflectorStatus) {
-    /// Also when the test fails.
+    /// Stops the reflector even if the test panics.
     struct Stops(Stop);
     impl Drop for Stops {
         fn drop(&mut self) {
@@ -77,7 +77,8 @@ fn run(server: &Server, requests: usize) -> (Vec<String>, Vec<u64>, ReflectorSta
     )
 }
 
-/// A list with a broken object, and five more after the waits; then these watches.
+/// Scripts a list with a broken object and five relists of it, each with a silent watch, and then
+/// `watches`.
 fn after_five_relists(watches: impl IntoIterator<Item = Answer>) -> Server {
     let lists = (10..16).flat_map(|version| {
         [
@@ -106,7 +107,7 @@ const FIVE_RELISTS: [&str; 12] = [
 #[test]
 fn w15_missed_object_triggers_five_relists() {
     let server = after_five_relists([
-        // The same object once more is no reason to go on, another one is.
+        // An event of the same broken object triggers no relist. Another broken object does.
         Answer::open(event("MODIFIED", &broken("a", "20")) + SILENCE),
         Answer::open(event("ADDED", &broken("c", "30")) + SILENCE),
         list("40", &[good("a", "40"), good("b", "1"), good("c", "40")]),

@@ -1,5 +1,4 @@
-//! One shard of the objects (SH1–SH5): how the server is asked for it, and what becomes of the others'
-//! objects where it sends them all the same.
+//! Shards (SH1–SH5): their requests, and objects of other shards that the server delivers anyway.
 
 use std::sync::Arc;
 
@@ -12,9 +11,9 @@ use crate::reflector::support::{
     refused_with, run_until_read_with, status_json,
 };
 
-/// The hash of this UID begins with 08, so it is in the first of two shards.
+/// The hash of this UID begins with 08, so it belongs to the first of two shards.
 const MINE: &str = "ab";
-/// The hash of this one begins with e7.
+/// The hash of this UID begins with e7.
 const OTHER: &str = "abc";
 
 fn mine() -> Shard {
@@ -33,7 +32,7 @@ fn event(kind: &str, object: &str) -> String {
     format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n")
 }
 
-/// A page of a list with something more in its metadata.
+/// A page of a list, with `rest` added to its metadata.
 fn page(version: &str, rest: &str, items: &[String]) -> Answer {
     let items = items.join(",");
     Answer::body(format!(
@@ -135,7 +134,7 @@ fn sh2_objects_of_other_shards_are_neither_kept_nor_told() {
 
 #[test]
 fn sh2_name_moving_between_shards_is_deleted_and_added() {
-    // Deleted and created again it has another UID.
+    // An object that is deleted and created again has another UID.
     let items = [
         object("goes", MINE, "1"),
         object("comes", OTHER, "2"),
@@ -176,7 +175,7 @@ fn sh2_name_moving_between_shards_is_deleted_and_added() {
 
 #[test]
 fn sh2_missing_uid_or_namespace_is_sharded_as_empty() {
-    // The hash of nothing begins with cb.
+    // The hash of the empty string begins with cb.
     for (index, by_namespace) in [(0, false), (1, false), (0, true), (1, true)] {
         let shard = Shard::new(index, 2).unwrap();
         let shard = if by_namespace {
@@ -207,7 +206,7 @@ fn sh2_missing_uid_or_namespace_is_sharded_as_empty() {
 
 #[test]
 fn sh2_nameless_object_is_not_attributed_to_other_shard() {
-    // Without a UID either it would be in the other shard.
+    // As these objects have no UID either, they would belong to the other shard.
     for nameless in [
         "{}",
         r#"{"metadata":null}"#,
@@ -257,10 +256,10 @@ fn sh2_w10_skipped_object_counts_as_event_with_version() {
     let foreign = |kind: &str, version: &str| event(kind, &object("b", OTHER, version));
     let it = running([
         page("4", "", &[]),
-        // W5: a watch that had an event is opened again at once.
+        // A watch that had an event is opened again at once (W5).
         Answer::body(foreign("ADDED", "5")),
         Answer::body(foreign("DELETED", "6")),
-        // An event without a version leaves it as it is.
+        // An event without a version leaves the version unchanged.
         Answer::body(event(
             "MODIFIED",
             r#"{"metadata":{"name":"b","uid":"abc"}}"#,
@@ -281,7 +280,8 @@ fn sh2_w10_skipped_object_counts_as_event_with_version() {
     assert_eq!(it.calls(5), ["replace [] at 4", "bookmark 5", "bookmark 6"]);
     assert!(it.waited().is_empty() && it.status().last_error.is_none());
 
-    // WL5: of a watch-list too, but not those of the unordered ADDED events.
+    // The same holds for a watch-list, but the versions of its unordered ADDED events do not count
+    // (WL5).
     let it = watch_list([
         Answer::body(foreign("ADDED", "9") + &foreign("MODIFIED", "12") + &initial_events_end("")),
         Answer::open(""),
@@ -357,7 +357,7 @@ fn sh3_server_filters_if_every_page_says_so() {
             "{what}: {status:?}"
         );
     }
-    // Nothing is known before, and of no shard there is nothing to know.
+    // The result is unknown before the first list, and without a shard.
     assert_eq!(ReflectorStatus::default().shard_applied, None);
     let store = Arc::new(Indexer::<DynamicObject>::for_objects());
     let script = ScriptedListerWatcher::new([page("4", &ours, &foreign()), Answer::open("")]);
@@ -370,7 +370,7 @@ fn sh3_server_filters_if_every_page_says_so() {
 
 #[test]
 fn sh3_a_list_that_is_made_again_says_it_again() {
-    // L13: the continue token is expired, and the server that answers now does not know of shards.
+    // The continue token has expired. The new list confirms the shard again (L13).
     let first = format!(r#","continue":"more"{}"#, echo(&mine().selector()));
     let answers = [
         page(
@@ -411,7 +411,7 @@ fn sh3_of_a_watch_list_only_an_object_of_another_shard_tells() {
         applied(vec![Answer::open(mine_added.clone() + &end + &other)], 1),
         Some(false)
     );
-    // What a list has told stays, as long as nothing says otherwise.
+    // The result of a list stays until an event contradicts it.
     let list = || vec![refused(500, ""), page("4", &echo(&mine().selector()), &[])];
     let expired = error_event(410, "Expired");
     let then = |events: String| {
@@ -447,8 +447,8 @@ fn sh4_objects_of_other_shards_count_as_received() {
     };
     assert_eq!(progress(r#","remainingItemCount":5"#), (3, Some(8)));
     assert_eq!(progress(""), (3, None));
-    // A server that picks the objects of the shard counts those of all as the rest; below zero, even, where
-    // it looks at them in larger portions than the page.
+    // A server that filters still counts the remaining objects of all shards. The count is negative
+    // if the server scans more objects than fit in the page.
     let server_filtered = echo(&mine().selector());
     for remaining in ["5", "-2"] {
         assert_eq!(

@@ -1,4 +1,4 @@
-//! A watch on which nothing comes, and the end of the bodies (W4, W12).
+//! Silent watches, and the release of response bodies (W4, W12).
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::reflector::support::{
     event, initial_events_end, list, refused, refused_with, too_large_version,
 };
 
-/// The time after which the server was asked to end this request.
+/// Returns the timeout that a request sets for the server.
 fn timeout_of(request: &Request) -> Duration {
     Duration::from_secs(request.options().timeout_seconds.unwrap().into())
 }
@@ -58,7 +58,7 @@ fn w4_missing_bookmarks_restart_watch_then_list() {
         list("7", &["b"]),
         Answer::open(event("ADDED", "c", "8")),
     ]);
-    // As after a restore: of a version that is yet to come the server has nothing to tell.
+    // As after a restore: the server has no events for a version in the future.
     assert_eq!(it.requests(3), ["list 0 limit 500", "watch 10", "watch 12"]);
     it.pass(SECOND);
     assert_eq!(
@@ -247,7 +247,7 @@ fn w12_watch_list_body_is_dropped_unless_it_becomes_watch() {
     assert_eq!((it.server.open_bodies(), it.count()), (1, 1));
 }
 
-/// A body in which nothing comes for so many seconds, and which then ends in order.
+/// A body that is silent for this time and then ends normally.
 fn quiet_for(seconds: usize) -> Answer {
     Answer::body(TICK.repeat(seconds))
 }
@@ -259,7 +259,7 @@ fn w4_idle_timeout_leads_to_a_list_after_two_bookmark_intervals() {
         let answers = [list("10", &["a"])]
             .into_iter()
             .chain((0..watches).map(|_| silent()));
-        // As after a restore: of a version that is yet to come the server has nothing to tell.
+        // As after a restore: the server has no events for a version in the future.
         let restored = [
             refused_with(too_large_version()),
             list("7", &["b"]),
@@ -305,7 +305,7 @@ fn w4_silence_adds_up_across_watches_that_ended_in_order() {
 
 #[test]
 fn w4_silence_before_any_bookmark_leads_to_a_list() {
-    // Twice the longest timeout of a watch, which is 630 seconds.
+    // The silence is longer than twice the longest watch timeout, which is 630 seconds.
     let it = Running::new([
         list("10", &["a"]),
         quiet_for(650),
@@ -341,7 +341,7 @@ fn w4_quiet_kind_is_listed_ever_more_rarely() {
             ended(),
             ended(),
             confirmed(),
-            // The next one would come after 800 seconds.
+            // The next list would be due after 800 seconds.
             Answer::body(TICK.repeat(700) + &event("ADDED", "b", "11") + &TICK.repeat(100)),
             ended(),
             confirmed(),

@@ -1,4 +1,4 @@
-//! What can be known of a reflector at any time, and how much it says of what goes wrong.
+//! The status of a reflector, and its log lines about errors.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A reflector that runs on a script: what the server says, and how time passes while it does.
+//! A reflector that runs on scripted responses and a fake clock.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -21,16 +21,17 @@ use serde::de::DeserializeOwned;
 
 use crate::log_capture;
 
-/// How long a test waits for what has to happen.
+/// The longest time that a test waits for an event.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
-/// In a body: nothing comes for as long as a read waits, and then it goes on.
+/// In a body: silence until the read timeout, or until the stop if there is none. The next read
+/// continues after it.
 pub(crate) const SILENCE: &str = "\u{1}";
 /// In a body: a second passes.
 pub(crate) const TICK: &str = "\u{2}";
 
-/// A store that writes down what it is told.
+/// A store that records its calls.
 #[derive(Default)]
 pub(crate) struct Recorder {
     calls: Mutex<Vec<String>>,
@@ -39,7 +40,7 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// Refuses so many lists, and then takes them.
+    /// Rejects the first `lists` lists.
     pub(crate) fn refusing(lists: usize) -> Self {
         Self {
             refuse_replace: lists.into(),
@@ -47,7 +48,7 @@ impl Recorder {
         }
     }
 
-    /// Refuses so many resyncs, and then takes them.
+    /// Rejects the first `resyncs` resyncs.
     pub(crate) fn refusing_resyncs(resyncs: usize) -> Self {
         Self {
             refuse_resync: resyncs.into(),
@@ -126,14 +127,15 @@ impl ReflectorStore<DynamicObject> for Recorder {
     }
 }
 
-/// A script in whose bodies time passes, and which knows what becomes of them.
+/// A scripted server whose bodies advance the clock. It records their read timeouts, and how many
+/// are open.
 #[derive(Clone)]
 pub(crate) struct Server {
     script: ScriptedListerWatcher,
     pub(crate) clock: FakeClock,
-    /// How long each request takes.
+    /// The time that each request takes.
     takes: Duration,
-    /// Whether the bodies have read timeouts.
+    /// Whether the bodies support read timeouts.
     read_timeouts: bool,
     state: Arc<ServerState>,
 }
@@ -142,7 +144,7 @@ pub(crate) struct Server {
 struct ServerState {
     read_timeouts: Mutex<Vec<Option<Duration>>>,
     open: AtomicUsize,
-    /// How many bodies were open at most when a request came.
+    /// The largest number of bodies that were open at a request.
     open_at_request: AtomicUsize,
 }
 
@@ -164,7 +166,7 @@ impl Server {
         }
     }
 
-    /// Takes this long before it answers.
+    /// Makes each request take this time.
     pub(crate) fn taking(self, takes: Duration) -> Self {
         Self { takes, ..self }
     }
@@ -176,28 +178,28 @@ impl Server {
         }
     }
 
-    /// What was set as a read timeout so far, of any body.
+    /// Returns the read timeouts that were set so far, over all bodies.
     pub(crate) fn read_timeouts(&self) -> Vec<Option<Duration>> {
         self.state.read_timeouts.lock().clone()
     }
 
-    /// How many bodies are open.
+    /// Returns the number of open bodies.
     pub(crate) fn open_bodies(&self) -> usize {
         self.state.open.load(Ordering::SeqCst)
     }
 
-    /// How many bodies were open at most when a request came.
+    /// Returns the largest number of bodies that were open at a request.
     pub(crate) fn open_bodies_at_request(&self) -> usize {
         self.state.open_at_request.load(Ordering::SeqCst)
     }
 
-    /// Waits until this many requests were made, and tells those.
+    /// Waits for `count` requests, and returns their descriptions.
     #[track_caller]
     pub(crate) fn requests(&self, count: usize) -> Vec<String> {
         self.options(count).iter().map(describe).collect()
     }
 
-    /// Waits until this many requests were made, and gives those.
+    /// Waits for `count` requests, and returns them.
     #[track_caller]
     pub(crate) fn options(&self, count: usize) -> Vec<Request> {
         assert!(
@@ -208,7 +210,7 @@ impl Server {
         self.script.requests().into_iter().take(count).collect()
     }
 
-    /// How many requests were made.
+    /// Returns the number of requests so far.
     pub(crate) fn count(&self) -> usize {
         self.script.requests().len()
     }
@@ -312,21 +314,21 @@ impl Drop for ServerBody {
     }
 }
 
-/// A reflector that runs on a script until the end of the test.
+/// A reflector that runs on a script until this is dropped.
 pub(crate) struct Running {
     pub(crate) server: Server,
     pub(crate) store: Arc<Recorder>,
     pub(crate) clock: FakeClock,
     passed: Cell<usize>,
     pub(crate) reflector: Arc<Reflector<DynamicObject>>,
-    /// What the watch error handler was given.
+    /// The errors that the watch error handler received.
     pub(crate) errors: Arc<Mutex<Vec<Error>>>,
     pub(crate) stop: Stop,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Running {
-    /// Of a server that has no watch-lists.
+    /// Starts a reflector on a server without watch-lists.
     pub(crate) fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
         Self::with(answers, |_| {})
     }
@@ -338,7 +340,7 @@ impl Running {
         Self::start(Server::new(answers), Recorder::default(), set)
     }
 
-    /// Of a server that has watch-lists.
+    /// Starts a reflector on a server with watch-lists.
     pub(crate) fn watch_list(answers: impl IntoIterator<Item = Answer>) -> Self {
         Self::start(
             Server::new(answers).with_watch_list(),
@@ -384,24 +386,24 @@ impl Running {
         }
     }
 
-    /// Waits until this many requests were made, and tells those.
+    /// Waits for `count` requests, and returns their descriptions.
     #[track_caller]
     pub(crate) fn requests(&self, count: usize) -> Vec<String> {
         self.server.requests(count)
     }
 
-    /// Waits until this many requests were made, and gives those.
+    /// Waits for `count` requests, and returns them.
     #[track_caller]
     pub(crate) fn options(&self, count: usize) -> Vec<Request> {
         self.server.options(count)
     }
 
-    /// How many requests were made.
+    /// Returns the number of requests so far.
     pub(crate) fn count(&self) -> usize {
         self.server.count()
     }
 
-    /// Waits until this many bodies were read and dealt with.
+    /// Waits until `bodies` bodies were read and processed. Returns the store's calls.
     #[track_caller]
     pub(crate) fn calls(&self, bodies: usize) -> Vec<String> {
         let script = &self.server.script;
@@ -409,7 +411,7 @@ impl Running {
         self.store.calls()
     }
 
-    /// Waits until another wait has begun, and lets time pass.
+    /// Waits until another wait has begun, and advances the clock.
     #[track_caller]
     pub(crate) fn pass(&self, time: Duration) {
         self.waits(self.passed.get() + 1);
@@ -417,7 +419,7 @@ impl Running {
         self.clock.advance(time);
     }
 
-    /// Waits until this many waits have begun.
+    /// Waits until `count` waits have begun.
     #[track_caller]
     pub(crate) fn waits(&self, count: usize) {
         assert!(
@@ -427,7 +429,7 @@ impl Running {
         );
     }
 
-    /// How many seconds each wait so far was asked to be.
+    /// Returns the duration of each wait so far, in seconds.
     pub(crate) fn waited(&self) -> Vec<u64> {
         self.clock.waits().iter().map(Duration::as_secs).collect()
     }
@@ -436,13 +438,13 @@ impl Running {
         self.reflector.status()
     }
 
-    /// What went wrong last.
+    /// Returns the last error.
     #[track_caller]
     pub(crate) fn last_error(&self) -> Error {
         self.status().last_error.expect("nothing went wrong")
     }
 
-    /// How many errors the handler was given.
+    /// Returns the number of errors that the watch error handler received.
     pub(crate) fn handed(&self) -> usize {
         self.errors.lock().len()
     }
@@ -458,8 +460,8 @@ impl Drop for Running {
     }
 }
 
-/// Runs a reflector on a store of any kind until this many bodies were read and dealt with, and tells how it
-/// stood then. All waits are over at once.
+/// Runs a reflector on any store until `bodies` bodies were read and processed, and returns its
+/// status. The back-off is zero.
 pub(crate) fn run_until_read<T, S>(
     store: &Arc<S>,
     script: &ScriptedListerWatcher,
@@ -472,7 +474,7 @@ where
     run_until_read_with(store, script, bodies, |_| {})
 }
 
-/// The same, with options.
+/// Like [`run_until_read`], with options.
 pub(crate) fn run_until_read_with<T, S>(
     store: &Arc<S>,
     script: &ScriptedListerWatcher,
@@ -484,7 +486,7 @@ where
     T: Object + DeserializeOwned,
 {
     let mut options = ReflectorOptions::default();
-    // No time passes: what is missing is not listed again.
+    // The clock stands still, so missing objects are not listed again.
     options.clock = Arc::new(FakeClock::new());
     options.backoff = Backoff::new(Duration::ZERO, 1.0, Duration::ZERO, 0.0);
     set(&mut options);
@@ -545,7 +547,7 @@ pub(crate) fn event(kind: &str, name: &str, version: &str) -> String {
     )
 }
 
-/// The bookmark that ends the objects of a watch-list.
+/// The bookmark that ends the initial events of a watch-list.
 pub(crate) fn initial_events_end(version: &str) -> String {
     bookmark(version, r#"{"k8s.io/initial-events-end":"true"}"#)
 }
@@ -567,14 +569,14 @@ pub(crate) fn status_json(code: u16, reason: &str) -> serde_json::Value {
     serde_json::json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason})
 }
 
-/// One that asks to come again in so many seconds.
+/// A status that requests a retry after `seconds`.
 pub(crate) fn patient_status(code: u16, reason: &str, seconds: u32) -> serde_json::Value {
     let mut status = status_json(code, reason);
     status["details"] = serde_json::json!({ "retryAfterSeconds": seconds });
     status
 }
 
-/// What a server says for which the version that was asked for lies in the future.
+/// The status for a requested version in the future.
 pub(crate) fn too_large_version() -> serde_json::Value {
     let mut status = status_json(504, "Timeout");
     status["details"] = serde_json::json!({ "causes": [{ "reason": "ResourceVersionTooLarge" }] });
@@ -590,17 +592,17 @@ pub(crate) fn refused_with(status: serde_json::Value) -> Answer {
     Answer::error(Error::from_status(status))
 }
 
-/// Nobody is there.
+/// The error if no server listens.
 pub(crate) fn connection_refused() -> Answer {
     Answer::error(io::Error::from(io::ErrorKind::ConnectionRefused).into())
 }
 
-/// Collects the lines that are logged from now on.
+/// Starts to collect log lines.
 pub(crate) fn logging() {
     log_capture::start();
 }
 
-/// The lines so far that contain `part`, but for those for debugging.
+/// Returns the log lines that contain `part`, without debug and trace lines.
 pub(crate) fn logged(part: &str) -> Vec<String> {
     let mut lines = log_capture::lines_with(&[part]);
     lines.retain(|line| !line.starts_with("DEBUG ") && !line.starts_with("TRACE "));

@@ -1,4 +1,4 @@
-//! The versions that a reflector continues from, and what follows where the server does not take one.
+//! The versions that a reflector continues from, and its next request if the server rejects one.
 
 use k8s_informer::testing::Answer;
 
@@ -7,7 +7,7 @@ use crate::reflector::support::{
     list, refused,
 };
 
-/// Answers that may be about the version.
+/// Responses that may concern the version.
 const UNACCEPTABLE: [(u16, &str); 6] = [
     (400, "BadRequest"),
     (400, ""),
@@ -16,7 +16,7 @@ const UNACCEPTABLE: [(u16, &str); 6] = [
     (431, ""),
     (431, "RequestHeaderFieldsTooLarge"),
 ];
-/// Answers that never are.
+/// Responses that never concern the version.
 const OTHERS: [(u16, &str); 4] = [
     (401, "Unauthorized"),
     (403, "Forbidden"),
@@ -110,7 +110,8 @@ fn l8_refused_watch_list_gives_way_to_the_most_recent_state() {
             "{code}"
         );
     }
-    // This mostly is about watch-lists. If it is about the version, the list is refused as well.
+    // These codes mostly concern watch-lists. If they concern the version, the list is rejected as
+    // well.
     for (code, reason) in [(400, "BadRequest"), (422, "Invalid")] {
         let it = Running::watch_list([
             first(),
@@ -166,7 +167,7 @@ fn w10_long_version_of_an_event_or_a_bookmark_is_not_adopted() {
             it.last_error()
         );
     }
-    // The last one that is not too long.
+    // The longest version that is adopted.
     let version = &long()[1..];
     let it = Running::new([
         list("10", &["a"]),

@@ -1,4 +1,4 @@
-//! A watch-list that fails (WL8–WL12): waited out, asked for again, or a list in its place.
+//! Failed watch-lists (WL8–WL12): a wait, a retry, or a list instead.
 
 use std::io;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::reflector::support::{
 
 const TEN_MINUTES: Duration = Duration::from_secs(600);
 
-/// A watch-list that ends a second after it began, before its objects were complete.
+/// A watch-list that ends after a second, before its initial events are complete.
 fn unfinished() -> Answer {
     Answer::body(event("ADDED", "a", "1") + TICK)
 }
@@ -167,7 +167,7 @@ fn wl8_a_stop_ends_the_wait_of_a_watch_list() {
     ] {
         let it = Running::watch_list([failure]);
         it.waits(1);
-        drop(it); // Joins its thread; the clock stands still.
+        drop(it); // Joins the thread while the clock stands still.
     }
 }
 

@@ -1,4 +1,4 @@
-//! What there is, by a watch (WL1–WL12): how it is asked for, and how it becomes a list and a watch.
+//! Watch-lists (WL1–WL12): their requests, and their change from a list to a watch.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What comes after a list: the watch and its end (W1–W15).
+//! The watch after a list, and its end (W1–W15).
 
 use std::io;
 use std::sync::Arc;
@@ -79,7 +79,7 @@ fn w4_short_watches_in_a_row_are_opened_once_a_second() {
         |number| event("MODIFIED", "a", &format!("{}", 10 + number)) + "garbage",
     ];
     for watch in cases {
-        // The eighth is open for a second.
+        // The eighth watch is open for a second.
         let watches =
             (1..=20).map(|number| if number == 8 { TICK } else { "" }.to_owned() + &watch(number));
         let it = Running::new(
@@ -692,7 +692,7 @@ fn w13_resyncs_begin_after_watch_list_is_complete() {
     });
     it.calls(1);
     let clock = it.clock.clone();
-    drop(it); // Joins its threads: one for resyncs would have waited.
+    drop(it); // Joins the threads. A resync thread would have waited on the clock.
     assert_eq!(clock.waits(), [Duration::ZERO; 0]);
 }
 

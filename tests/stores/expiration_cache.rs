@@ -1,4 +1,5 @@
-//! `ExpirationCache` from outside: client-go's expiration_cache_test, and what is ours.
+//! `ExpirationCache` through its public API. Ports client-go's expiration_cache_test, and tests
+//! what this crate adds.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak, mpsc};
@@ -19,7 +20,7 @@ use super::things::*;
 const TTL: Duration = Duration::from_secs(10);
 const A_MOMENT: Duration = Duration::from_nanos(1);
 
-/// They have a resourceVersion, too.
+/// Adds a resource version, which is empty for the value 0.
 fn versioned() -> Accessor<Thing> {
     accessor().with_resource_version(|thing| Some(if thing.1 == 0 { "" } else { "rv" }))
 }
@@ -148,7 +149,8 @@ fn e3_reads_remove_expired_list_keys_does_not() {
     assert_eq!(left(), arcs(&["new"]));
 }
 
-/// client-go's `ExpirationCache` keeps new objects from being clobbered by a lock; here the entry tells.
+/// client-go's `ExpirationCache` protects new objects with a lock. This one removes an entry only
+/// if it is still the expired one.
 #[test]
 fn e3_an_object_that_is_written_while_the_old_one_expires_stays() {
     let cell = Arc::new(OnceLock::<Arc<ExpirationCache<Thing>>>::new());
@@ -171,7 +173,8 @@ fn e3_an_object_that_is_written_while_the_old_one_expires_stays() {
     assert_eq!(cache.list(), [thing("a", 3)]);
 }
 
-/// Objects are written, read and made to expire at once: no reader goes back, and what is written last stays.
+/// Writes, reads and expiry run concurrently. No reader gets an older object than before, and the
+/// last write stays.
 #[test]
 fn e3_nothing_new_is_lost_among_threads() {
     let (cache, clock) = with_ttl(TTL);
@@ -346,7 +349,7 @@ fn a_policy_may_build_on_the_ttl() {
     assert_eq!(names(&cache), arcs(&["for ever"]));
 }
 
-/// Key functions, policies and drops that use the cache: they would hang if a lock were held.
+/// Key functions, policies and destructors use the cache. They would hang if a lock were held.
 #[test]
 fn user_code_runs_under_no_lock() {
     struct Nosy(u32, Arc<OnceLock<Arc<ExpirationCache<Self>>>>);

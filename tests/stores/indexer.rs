@@ -1,5 +1,5 @@
-//! `Indexer` and `ThreadSafeStore` from outside: client-go's store, index and thread-safe store tests, and
-//! what is ours.
+//! `Indexer` and `ThreadSafeStore` through their public API. Ports client-go's tests of the store,
+//! the index and the thread-safe store, and tests what this crate adds.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use k8s_informer::store::{
 };
 use k8s_informer::{Deleted, Indexer};
 
-/// `key=value` pairs; the value's words are index values, and its length stands for a resourceVersion.
+/// An object with a key, a value and a resource version. The words of the value are index values.
 #[derive(Clone, Debug, PartialEq)]
 struct Thing {
     key: &'static str,
@@ -44,7 +44,7 @@ fn words() -> IndexFunc<Thing> {
     IndexFunc::new(|thing: &Thing| thing.value.split(' ').map(str::to_owned).collect())
 }
 
-/// Fails on `bad`, panics on `worse`.
+/// Fails on `bad`, and panics on `worse`.
 fn touchy() -> IndexFunc<Thing> {
     IndexFunc::fallible(|thing: &Thing| match thing.value.as_str() {
         "bad" => Err("a bad value"),
@@ -591,7 +591,7 @@ fn x12_get_indexers_is_a_copy() {
     );
 }
 
-/// Index functions, transforms and drops that use the store: they would hang if a lock were held.
+/// Index functions, transforms and destructors use the store. They would hang if a lock were held.
 #[test]
 fn user_code_runs_under_no_lock() {
     struct Nosy(u32, Arc<OnceLock<Arc<Indexer<Self>>>>);
@@ -653,8 +653,8 @@ fn user_code_runs_under_no_lock() {
         .expect("a lock is held, or an assertion failed");
 }
 
-/// More than a chunk of objects, written and replaced all the time: what stays is listed once, and no key
-/// twice.
+/// More than a chunk of objects, which are written and replaced during the reads. Permanent objects
+/// are listed once, and no key twice.
 #[test]
 fn x1_list_during_writes_and_replaces() {
     const MANY: u32 = 10_000;
@@ -673,7 +673,7 @@ fn x1_list_during_writes_and_replaces() {
         move || {
             let mut round = 1;
             while !stop.load(Ordering::Relaxed) {
-                // Odd numbers come and go, and change slots with each other; even ones stay.
+                // Odd numbers are deleted and added, and exchange slots. Even numbers stay.
                 for number in (1..200).step_by(2) {
                     store
                         .delete(Deleted::Final(Arc::new((number, round))))
@@ -722,7 +722,7 @@ fn x1_list_during_writes_and_replaces() {
     writer.join().unwrap();
 }
 
-/// Indices added while others write find everything.
+/// Indices that are added during writes contain every object.
 #[test]
 fn x8_indexers_added_during_writes_miss_nothing() {
     let accessor = Accessor::new(|number: &(u32, u32)| Ok(number.0.to_string().into()));
@@ -784,7 +784,7 @@ fn x1_keys_are_one_allocation() {
     );
 }
 
-/// More values than are copied at once: those that come meanwhile make the index move them about.
+/// More values than are copied at once. New values make the index move the others during the copy.
 #[test]
 fn x11_values_that_stay_are_listed_once_while_others_come() {
     let store = ThreadSafeStore::new(
@@ -883,7 +883,7 @@ fn replace_indexes_only_the_last_of_equal_keys() {
         assert_eq!(by_key.by_index("value", value).unwrap().len(), 1);
         assert_eq!(indexer.by_index("value", value).unwrap().len(), 1);
     }
-    // The last one counts, also if it is the one that can't be indexed.
+    // The last object of a key counts, even if it cannot be indexed.
     let bad = [thing("a", "4"), thing("a", "bad")].into();
     assert!(matches!(
         indexer.replace(bad, "8"),

@@ -1,5 +1,5 @@
-//! Key functions, transforms, index functions and version functions that panic, in every operation of
-//! `Indexer` and `ThreadSafeStore`: it fails, nothing has changed, and everything goes on.
+//! Key, transform, index and version functions that panic in each operation of `Indexer` and
+//! `ThreadSafeStore`. The operation fails, and the store is unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use k8s_informer::store::{
 };
 use k8s_informer::{Deleted, Indexer};
 
-/// A key, and which of the functions panics on it.
+/// A key, and the name of the function that panics on this object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Thing(u32, &'static str);
 
@@ -65,7 +65,7 @@ fn thread_safe_store() -> ThreadSafeStore<Thing> {
     store
 }
 
-/// Both stores read alike.
+/// Checks the contents of an `Indexer` or a `ThreadSafeStore`.
 macro_rules! check {
     ($store:expr, $keys:expr, $version:expr) => {{
         let store = &$store;
@@ -109,7 +109,7 @@ macro_rules! check {
     }};
 }
 
-/// The functions that see an object on its way into an indexer.
+/// The functions that run on each object written to an indexer.
 const WRITING: [&str; 4] = ["key", "transform", "first", "second"];
 
 #[test]
@@ -226,7 +226,8 @@ fn an_index_that_panics_on_the_object_asked_about_is_an_error() {
     check!(store, [1, 2], "7");
 }
 
-/// More objects than are filed at a time, the bad one among the last: what has been filed is taken back.
+/// More objects than one indexing chunk, with the bad object in the last one: the new indices are
+/// removed again.
 #[test]
 fn indexers_that_panic_on_what_is_stored_are_not_added() {
     const MANY: u32 = 10_000;

@@ -1,4 +1,5 @@
-//! The stores from outside: the essence of client-go's tests, and what is ours.
+//! Tests of the stores through their public API. They port the essence of client-go's tests, and
+//! test what this crate adds.
 
 mod expiration_cache;
 mod indexer;

@@ -1,4 +1,4 @@
-//! What the smaller stores are tested with: things, and their key function.
+//! Test objects of the smaller stores, and their key function.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! `UndeltaStore` from outside: client-go's undelta_store_test, and what is ours.
+//! `UndeltaStore` through its public API. Ports client-go's undelta_store_test, and tests what this
+//! crate adds.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -170,7 +171,7 @@ fn s10_push_function_panic_is_logged_and_write_stands() {
     );
 }
 
-/// In client-go the older of two lists may be pushed last.
+/// In client-go, the older of two lists may be pushed last.
 #[test]
 fn s10_the_last_push_is_what_the_store_has() {
     let pushing = AtomicBool::new(false);
@@ -219,7 +220,7 @@ fn s10_writes_beside_a_push_leave_theirs_to_it() {
         move || store.add(thing("a", 1)).unwrap()
     });
     assert_eq!(pushed.recv_timeout(SOON).unwrap(), [("a", 1)]);
-    // They return while the push is under way, and reads go on.
+    // These writes return while the push is in progress, and reads continue.
     store.add(thing("b", 1)).unwrap();
     store.add(thing("c", 1)).unwrap();
     assert_eq!(store.list().len(), 3);
@@ -234,7 +235,7 @@ fn s10_writes_beside_a_push_leave_theirs_to_it() {
     assert_eq!(pushed.try_iter().count(), 0, "one push stands for both");
 }
 
-/// A push function and drops that use the store: they would hang if a lock were held.
+/// The push function and destructors use the store. They would hang if a lock were held.
 #[test]
 fn s10_user_code_runs_under_no_lock_and_may_write() {
     struct Nosy(u32, Arc<OnceLock<Arc<UndeltaStore<Self>>>>);
@@ -262,7 +263,7 @@ fn s10_user_code_runs_under_no_lock_and_may_write() {
         let push = {
             let cell = Arc::clone(&cell);
             move |nosies: Vec<Arc<Nosy>>| {
-                // Sees to it that there are three.
+                // Adds objects until there are three.
                 let len = nosies.len() as u32;
                 if (1..3).contains(&len) {
                     cell.get()

@@ -1,5 +1,3 @@
-//! The delaying queue.
-
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -69,7 +67,7 @@ fn q11_items_come_in_the_order_of_their_times() {
     assert_eq!(order, ["a", "b", "c", "d", "e"]);
 }
 
-/// Here nobody asks the queue but who already waits for it.
+/// Only a waiting worker calls the queue, so its own thread must deliver the items.
 #[test]
 fn q11_the_thread_wakes_who_waits() {
     in_time(|| {
@@ -81,10 +79,10 @@ fn q11_the_thread_wakes_who_waits() {
         });
         queue.add_after("b", millis(20));
         assert!(clock.until_waits(1, PATIENCE));
-        // An earlier one ends the wait for the first.
+        // An earlier item ends the wait for the first.
         queue.add_after("a", millis(10));
         assert!(clock.until_waits(2, PATIENCE));
-        // A later one does not.
+        // A later item does not.
         queue.add_after("c", millis(30));
         for waits in [3, 4] {
             clock.advance(millis(10));
@@ -96,7 +94,7 @@ fn q11_the_thread_wakes_who_waits() {
     });
 }
 
-/// No heartbeat.
+/// There is no heartbeat, unlike in client-go.
 #[test]
 fn q11_the_thread_sleeps_until_something_is_due() {
     let (queue, clock) = delaying();
@@ -160,7 +158,7 @@ fn q14_a_shutdown_after_a_drain_ends_it() {
     });
 }
 
-/// A clock that says when nobody has it any more.
+/// A clock that shares a reference count, which shows when all clones are gone.
 struct Held(FakeClock, #[allow(dead_code)] Arc<()>);
 
 impl Clock for Held {
@@ -192,7 +190,7 @@ fn q14_the_thread_ends_with_either_shutdown_and_with_the_queue() {
             }
             end(&queue);
             drop(queue);
-            // The thread had its share of it too.
+            // The thread has dropped its clone as well.
             assert_eq!(Arc::strong_count(&held), 1);
         }
     });
@@ -218,7 +216,7 @@ fn it_works_by_the_machines_clock() {
     });
 }
 
-/// A clock at its end.
+/// A clock at the last representable time.
 struct AtItsEnd(Instant);
 
 impl AtItsEnd {
@@ -261,7 +259,8 @@ fn when_no_later_time_can_be_told_a_delayed_item_comes_at_once() {
             };
             let queue = queue.build_delaying().unwrap();
             thread::scope(|scope| {
-                // It waits before the item comes, so that the queue's own thread has to bring it.
+                // The worker usually waits before the item is added, so that the queue's thread
+                // must deliver it.
                 let taken = scope.spawn(|| queue.get());
                 queue.add_after("a", Duration::MAX);
                 assert_eq!(taken.join().unwrap(), Some("a"));

@@ -1,4 +1,4 @@
-//! Rate limiters. More, to the nanosecond, in `tests/client_go_traces`.
+//! Rate limiters. `tests/client_go_traces` compares them with client-go to the nanosecond.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +51,7 @@ fn q16_no_number_of_failures_is_too_many() {
 
 #[test]
 fn q16_a_wait_that_is_just_too_long_is_the_most() {
-    // 2^62 ns, 2^63 ns.
+    // The second wait would be 2^63 ns.
     let limiter = ItemExponentialFailureRateLimiter::new(Duration::from_nanos(1 << 62), NEVER);
     assert_eq!(
         waits(&limiter, "a", 2),
@@ -74,7 +74,7 @@ fn q16_the_defaults() {
         waits(&limiter, "a", 60).last(),
         Some(&Duration::from_secs(1000))
     );
-    // 63 of the hundred are taken.
+    // The bucket has used 63 of its 100 tokens.
     let all: Vec<_> = (0..39)
         .map(|item: usize| limiter.when(&["b", "c"][item % 2]))
         .collect();

@@ -1,5 +1,3 @@
-//! What a queue tells of itself.
-
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -221,7 +219,7 @@ fn metrics_that_panic_or_hold_the_queue_hurt_nobody() {
             panic!("added")
         }
         fn unfinished_work(&self, _: Duration) {
-            // The last one who had it: on the queue's own thread.
+            // Drops the last reference to the queue on the queue's own thread.
             drop(self.0.lock().unwrap().take());
         }
     }

@@ -1,4 +1,5 @@
-//! Work queues from outside: a test for each rule of client-go's, and what is ours.
+//! Tests of the work queues through their public API: one test for each rule of client-go, and
+//! tests of what this crate adds.
 
 mod delaying;
 mod limiters;

@@ -1,5 +1,3 @@
-//! `parallelize_until`.
-
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex};
@@ -9,7 +7,7 @@ use k8s_informer::workqueue::parallelize_until;
 
 use super::support::in_time;
 
-/// How often each piece was done.
+/// Returns how often each piece was processed.
 fn counts(workers: usize, pieces: usize, chunk_size: usize) -> Vec<usize> {
     let counts: Vec<AtomicUsize> = (0..pieces).map(|_| AtomicUsize::new(0)).collect();
     parallelize_until(&Stop::new(), workers, pieces, chunk_size, |piece| {

@@ -1,5 +1,3 @@
-//! The plain queue.
-
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -9,7 +7,7 @@ use k8s_informer::workqueue::WorkQueue;
 
 use super::support::*;
 
-/// All that waits, without a word about it being done.
+/// Takes all waiting items without marking them as done.
 fn all(queue: &WorkQueue<&'static str>) -> Vec<&'static str> {
     (0..queue.len()).map(|_| queue.get().unwrap()).collect()
 }
@@ -140,7 +138,7 @@ fn q6_shutdown_hands_out_waiting_and_dirty_items() {
     assert_eq!(queue.get(), None);
 }
 
-/// The drain of a queue on a thread of its own; it has begun.
+/// Starts to drain the queue on another thread, and waits until the shutdown has begun.
 fn drain(queue: &Arc<WorkQueue<&'static str>>) -> mpsc::Receiver<bool> {
     let (sender, drained) = mpsc::channel();
     let draining = Arc::clone(queue);
@@ -197,7 +195,8 @@ fn q7_a_shutdown_ends_every_drain() {
     ["a", "b"].into_iter().for_each(|item| queue.add(item));
     let item = queue.take().unwrap();
     let drains = [drain(&queue), drain(&queue)];
-    // The threads may not have come to their wait; they must not come to a later one either.
+    // The drains may still be on their way to the wait. They must not wait after the shutdown
+    // either.
     let ended = drains.map(|drained| {
         loop {
             queue.shut_down();

@@ -1,5 +1,3 @@
-//! The rate limiting queue.
-
 use std::sync::Arc;
 use std::time::Duration;
 

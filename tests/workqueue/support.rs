@@ -1,5 +1,3 @@
-//! What the tests have in common.
-
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -14,7 +12,7 @@ pub(crate) fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// Runs what would hang if a lock were held, or a wake-up lost.
+/// Runs a test that would hang if a lock were held or a wake-up were lost.
 pub(crate) fn in_time(test: impl FnOnce() + Send + 'static) {
     let (done, finished) = mpsc::channel();
     let thread = thread::spawn(move || {
@@ -28,7 +26,7 @@ pub(crate) fn in_time(test: impl FnOnce() + Send + 'static) {
     in_time.unwrap();
 }
 
-/// A queue that delays, and its clock.
+/// A delaying queue and its clock.
 pub(crate) fn delaying<T>() -> (DelayingQueue<T>, FakeClock)
 where
     T: Clone + Eq + std::hash::Hash + Send + 'static,
@@ -43,7 +41,7 @@ where
     )
 }
 
-/// First come, first served, and writes down what was touched.
+/// A first-in, first-out order that records the touched items.
 pub(crate) struct Recording {
     waiting: VecDeque<&'static str>,
     touches: Touches,

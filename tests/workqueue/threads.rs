@@ -1,5 +1,3 @@
-//! Many threads at once.
-
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,11 +10,11 @@ use super::support::*;
 
 const ITEMS: usize = 20;
 
-/// Says so if an item is processed by two at once.
+/// Panics if two workers process an item at once.
 #[derive(Default)]
 struct Processed {
     running: Vec<AtomicBool>,
-    /// The last version of each item that a processing has seen.
+    /// The newest version of each item when it was last processed.
     seen: Vec<AtomicUsize>,
     newest: Vec<AtomicUsize>,
 }
@@ -54,7 +52,7 @@ impl Processed {
     }
 }
 
-/// client-go's `TestBasic`, and more: every change is seen by a processing that begins after it.
+/// client-go's `TestBasic`. It also checks that a processing starts after each change.
 #[test]
 fn q5_no_item_by_two_workers_at_once_and_no_change_is_missed() {
     in_time(|| {
@@ -105,7 +103,8 @@ fn q5_no_item_by_two_workers_at_once_and_no_change_is_missed() {
     });
 }
 
-/// A worker that a new item has woken may be stopped at that moment: then another one gets the item.
+/// A worker may be stopped at the moment when a new item wakes it. Then another worker gets the
+/// item.
 #[test]
 fn a_stopped_worker_leaves_no_item_behind() {
     in_time(|| {
@@ -158,7 +157,7 @@ fn a_worker_that_panics_loses_no_item() {
                 }
             })
         };
-        // 0, 3, 6 and 9 each end a worker; the others are through when they are asked.
+        // The items 0, 3, 6 and 9 each end a worker.
         let ended = (0..4).filter(|_| {
             let worker = work();
             worker.join().is_err()

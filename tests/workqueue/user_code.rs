@@ -1,4 +1,4 @@
-//! Items, orders, limiters and clocks that panic, or use the queue when they must not be under its lock.
+//! Items, orders, limiters and clocks that panic or call the queue.
 
 use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
@@ -15,7 +15,7 @@ use k8s_informer::workqueue::{DelayingQueue, Order, RateLimiter, RateLimitingQue
 
 use super::support::*;
 
-/// Without the panic hook: logs stay readable.
+/// Panics without the panic hook, which keeps the test output readable.
 fn boom() -> ! {
     resume_unwind(Box::new("boom"))
 }
@@ -70,7 +70,7 @@ fn an_item_that_panics_costs_only_its_own_call() {
     });
 }
 
-/// Panics when it is asked for what it is told to.
+/// An order whose `touch` panics. `push` and `pop` panic while the flag is set.
 struct BadOrder(VecDeque<&'static str>, Arc<AtomicBool>);
 
 impl Order<&'static str> for BadOrder {
@@ -111,7 +111,7 @@ fn an_order_that_panics_costs_only_that_call() {
         set(false);
         assert_eq!((queue.len(), queue.get()), (1, Some("a")));
 
-        // What can't be queued again is lost, and comes with its next change.
+        // An item that cannot be queued again is lost until its next change.
         queue.add("a");
         set(true);
         assert!(panics(|| queue.done(&"a")));
@@ -125,7 +125,7 @@ fn an_order_that_panics_costs_only_that_call() {
         set(false);
         assert_eq!(queue.len(), 0);
 
-        // What is delayed is nobody's who happens to call.
+        // A delayed item does not fail the call that finds it due.
         queue.add_after("c", millis(1));
         set(true);
         clock.advance(millis(1));
@@ -138,7 +138,7 @@ fn an_order_that_panics_costs_only_that_call() {
     });
 }
 
-/// A worker whose order panics passes the item's wake-up on.
+/// A worker whose order panics wakes another worker for the item.
 #[test]
 fn a_worker_that_an_order_ends_leaves_the_item_to_another() {
     struct Once(VecDeque<u32>, bool);
@@ -166,7 +166,7 @@ fn a_worker_that_an_order_ends_leaves_the_item_to_another() {
             });
             queue.add(1);
             let ended = workers.map(|worker| {
-                // The one that panics ends, and so must the other.
+                // One worker panics, and the other must still return.
                 worker.join().ok()
             });
             assert!(
@@ -252,7 +252,7 @@ fn a_clock_that_panics_leaves_no_thread_and_no_lock() {
         bad.store(true, Ordering::SeqCst);
         assert!(panics(|| queue.add("c")) && panics(|| queue.len()));
         drop(item);
-        // It ends the thread; what is due comes all the same.
+        // The panic ends the queue's thread, but the due item is still delivered.
         clock.advance(millis(10));
         bad.store(false, Ordering::SeqCst);
         assert_eq!(queue.get(), Some("a"));
@@ -261,7 +261,7 @@ fn a_clock_that_panics_leaves_no_thread_and_no_lock() {
     });
 }
 
-/// Uses the queue when it is dropped.
+/// Calls the queue when dropped.
 #[derive(Clone)]
 struct Noisy(u32, Weak<DelayingQueue<Self>>);
 

@@ -1,4 +1,4 @@
-//! What is compared: each case runs in a process of its own and reports what it has cost.
+//! The cases that are compared. Each case runs in its own process and reports its cost.
 
 use std::error::Error;
 use std::fmt;
@@ -31,10 +31,10 @@ pub(crate) struct Case {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Program {
     KubeRs,
-    /// On a runtime with a thread for each processor.
+    /// A runtime with one thread per processor.
     KubeRsMultiThread,
     Ours,
-    /// One handler, called on the thread that keeps the cache.
+    /// One handler, called on the thread that updates the cache.
     OursInline,
     /// A loop around a socket that decodes each object and drops it.
     Bare,
@@ -42,7 +42,7 @@ pub(crate) enum Program {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ObjectType {
-    /// k8s-openapi's.
+    /// The type of k8s-openapi.
     Pod,
     /// A struct with metadata, node and phase.
     Custom,
@@ -51,7 +51,7 @@ pub(crate) enum ObjectType {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListMethod {
-    /// In kube-rs's pages of 500, in ours as large as the crate's default.
+    /// In pages of 500 in kube-rs, and in pages of the crate's default size in ours.
     List,
     WatchList,
 }
@@ -59,12 +59,12 @@ pub(crate) enum ListMethod {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ManagedFields {
     Kept,
-    /// kube-rs decodes them and drops them; ours does not decode them.
+    /// kube-rs decodes them and then drops them. This crate does not decode them.
     Dropped,
 }
 
 impl Case {
-    /// kube-rs in the same configuration.
+    /// Returns the kube-rs case with the same configuration.
     pub(crate) fn reference(self) -> Self {
         Self {
             program: Program::KubeRs,
@@ -76,7 +76,7 @@ impl Case {
         }
     }
 
-    /// Everything: kube-rs first, so that the others can be compared with it.
+    /// Returns all cases. A kube-rs case precedes the cases that are compared with it.
     pub(crate) fn all() -> Vec<Self> {
         use ListMethod::{List, WatchList};
         use ManagedFields::{Dropped, Kept};
@@ -133,7 +133,7 @@ impl Case {
         }
     }
 
-    /// As the example `measure` does it, with the crate's defaults otherwise.
+    /// Runs an informer like the example `measure`, otherwise with the defaults of the crate.
     fn ours(self, task: Task<'_>) -> Result<Report, Box<dyn Error>> {
         let settings = Settings {
             events: Some(task.events as u64),
@@ -162,9 +162,9 @@ impl Case {
         types::measure(r#type, "pods", run)
     }
 
-    /// Read from a socket, skip what is skipped, decode the rest, drop it.
+    /// Reads from a socket, cuts out skipped fields, decodes the rest and drops it.
     fn bare<T: DeserializeOwned>(self, task: Task<'_>) -> Result<Report, Box<dyn Error>> {
-        // The version of the replay server's first list.
+        // The version of the first list of the replay server.
         let target = format!("/api/v1/pods?watch=true&resourceVersion={}", VERSIONS[0]);
         let mut watch = Bare::open(task.url, &target)?;
         let mut decoder = Decoder::new(self.managed_fields == ManagedFields::Dropped);
@@ -221,12 +221,12 @@ impl fmt::Display for Case {
 
 #[derive(Clone, Copy)]
 pub(crate) struct Task<'a> {
-    /// The server.
+    /// The URL of the server.
     pub(crate) url: &'a str,
-    /// It ends with so many.
+    /// The number of events after which the task ends.
     pub(crate) events: usize,
     pub(crate) handlers: usize,
-    /// Whether handlers look when objects were sent.
+    /// Whether handlers read the send time of objects.
     pub(crate) latency: bool,
 }
 

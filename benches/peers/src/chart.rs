@@ -1,4 +1,4 @@
-//! Bars as SVG, readable on light and on dark backgrounds.
+//! Bar charts as SVG, readable on light and dark backgrounds.
 
 use std::error::Error;
 use std::path::Path;
@@ -12,14 +12,14 @@ use crate::table::{event_cpu, kilobytes_an_object, median};
 
 const WIDTH: u32 = 760;
 const ROW: i32 = 30;
-/// Above the first bar, for the title.
+/// The space above the first bar, for the title.
 const TOP: i32 = 44;
-/// Left of the bars, for the names.
+/// The space left of the bars, for the names.
 const LEFT: i32 = 220;
-/// Right of the longest bar, for its figure.
+/// The space right of the longest bar, for its figure.
 const RIGHT: i32 = 80;
 
-/// In the middle between black and white.
+/// Halfway between black and white.
 const TEXT: RGBColor = RGBColor(125, 133, 144);
 const OURS: RGBColor = RGBColor(47, 129, 247);
 const KUBE_RS: RGBColor = RGBColor(145, 152, 161);

@@ -1,5 +1,5 @@
-//! What an informer of Pods costs with kube-rs and with this crate: each case in a process of its own, in turn,
-//! against the same server that sends the same bytes.
+//! The cost of an informer of Pods with kube-rs and with this crate. Each case runs in its own
+//! process, in turn, against one server that sends the same bytes.
 //!
 //! ```text
 //! cargo run --release --manifest-path benches/peers/Cargo.toml
@@ -10,7 +10,7 @@ mod chart;
 mod peer;
 mod table;
 
-/// What is shared with the parent's benches. Not everything is used here.
+/// Shared with the benches of the crate. Not everything is used here.
 #[allow(dead_code)]
 #[path = "../../common"]
 mod common {
@@ -19,7 +19,7 @@ mod common {
     pub(crate) mod replay;
 }
 
-/// What is shared with the example of that name.
+/// Shared with the example `measure`.
 #[allow(dead_code)]
 #[path = "../../../examples/measure/src"]
 mod measure {
@@ -54,9 +54,9 @@ usage: peers [options]
   --charts FOLDER   where the part `table` writes cpu.svg and memory.svg
   --list            the names of the cases";
 
-/// Events a second in the part `paced`.
+/// The events per second in the part `paced`.
 const RATES: [usize; 3] = [10, 100, 1000];
-/// How long events come at each rate.
+/// The duration of each rate.
 const PACED_SECONDS: usize = 5;
 
 struct Settings {
@@ -93,7 +93,8 @@ fn start() -> Result<(), Box<dyn Error>> {
     let mut arguments = lexopt::Parser::from_env();
     while let Some(argument) = arguments.next()? {
         match argument {
-            // A child: its case, the server, how many events and handlers, and whether it looks when events were sent.
+            // A child process. The values are the case, the URL of the server, the numbers of
+            // events and handlers, and whether handlers read the send time of events.
             Long("case") => {
                 let name = arguments.value()?.string()?;
                 let case = Case::all()
@@ -131,7 +132,7 @@ fn start() -> Result<(), Box<dyn Error>> {
                 println!("{USAGE}");
                 return Ok(());
             }
-            // What `cargo bench` would pass on.
+            // `cargo bench` passes this argument.
             Long("bench") => {}
             other => return Err(format!("{}\n{USAGE}", other.unexpected()).into()),
         }
@@ -151,7 +152,7 @@ fn compare(settings: &Settings) -> Result<(), Box<dyn Error>> {
         .copied()
         .filter(|case| is_named(case) || is_reference(case))
         .collect();
-    // One way to list is enough for what follows a list.
+    // After the list, all list methods are the same, so one is enough.
     let few: Vec<Case> = cases
         .iter()
         .copied()
@@ -163,7 +164,7 @@ fn compare(settings: &Settings) -> Result<(), Box<dyn Error>> {
                 && case.managed_fields == ManagedFields::Dropped
         })
         .collect();
-    // Inline there is one handler.
+    // An inline case has only one handler.
     let shared: Vec<Case> = few
         .iter()
         .copied()
@@ -254,14 +255,14 @@ fn describe_machine(settings: &Settings) {
     );
 }
 
-/// What follows the first list.
+/// The load after the first list.
 #[derive(Clone, Copy)]
 struct Load {
     events: usize,
-    /// Events a second, 0 for as fast as they are read.
+    /// The events per second. 0 means as fast as they are read.
     rate: usize,
     handlers: usize,
-    /// Whether all of them are of one object.
+    /// Whether all events are of one object.
     is_hot: bool,
 }
 
@@ -271,7 +272,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// The cases in turn, so that what changes on the machine meets all of them.
+    /// Runs the cases in turn, so that changes of the machine affect all of them.
     fn measure(
         &mut self,
         cases: &[Case],
@@ -288,7 +289,7 @@ impl Bench {
         Ok(reports)
     }
 
-    /// Runs one case in a process of its own. Once it has synced, events follow.
+    /// Runs one case in its own process. The events start after the sync.
     fn once(&mut self, case: Case, load: Load) -> Result<Report, Box<dyn Error>> {
         let Load {
             events,
@@ -324,5 +325,5 @@ impl Bench {
     }
 }
 
-/// What a child says when the events may come.
+/// The line that a child prints when it waits for events.
 const SYNCED: &str = "synced";

@@ -1,5 +1,6 @@
-//! kube-rs as its users write it: a watcher with its default configuration (LIST in pages of 500, then WATCH) and
-//! its default backoff, reflected into a store, and a stream of every object that something happened to.
+//! kube-rs as its users write it: a watcher with the default configuration (LIST in pages of 500,
+//! then WATCH) and the default backoff. It is reflected into a store, and a stream has every
+//! changed object.
 
 use std::error::Error;
 use std::sync::{Arc, Mutex};
@@ -20,7 +21,7 @@ use crate::measure::meter::Reading;
 use crate::measure::report::Report;
 
 struct EventLog {
-    /// What comes before is the initial list.
+    /// Objects before the sync belong to the initial list.
     synced: bool,
     first_object: Option<Instant>,
     events: usize,
@@ -98,7 +99,8 @@ where
                 }
             }
         };
-        // Both ends are of one type, so that there is one way through here: what is not asked for is one jump.
+        // `modify` is always part of the stream, so that both configurations have the same type. It
+        // costs one branch.
         let stream = watcher(api, config)
             .default_backoff()
             .modify(move |object| {
@@ -112,7 +114,7 @@ where
             pin_mut!(stream);
             while let Some(object) = stream.next().await {
                 match object {
-                    // One stream; handlers are calls, one after the other.
+                    // There is one stream. Its handlers are sequential calls.
                     Ok(object) => (0..handlers).for_each(|_| handler(&object)),
                     Err(error) => eprintln!("kube-rs: {error}"),
                 }

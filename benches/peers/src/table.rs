@@ -25,7 +25,7 @@ fn wakeups(report: &Report) -> f64 {
     report.wakeups as f64 / report.events.max(1) as f64
 }
 
-/// First list and events, as a table of Markdown.
+/// Prints the first list and the events as a Markdown table.
 pub(crate) fn print_all(all: &Reports) {
     println!(
         "\n| | sync CPU s | ratio | sync s | first object ms | kB a Pod | ratio | peak / steady | CPU us an event | ratio | \
@@ -57,7 +57,7 @@ pub(crate) fn print_all(all: &Reports) {
     }
 }
 
-/// Events alone.
+/// Prints only the events.
 pub(crate) fn print_events(title: &str, all: &Reports) {
     println!(
         "\n| {title} | CPU us an event | ratio | wake-ups an event | p50 us | p99 us |\n|---|--:|--:|--:|--:|--:|"
@@ -111,7 +111,7 @@ impl Row<'_> {
         }
     }
 
-    /// A loop around a socket lists nothing.
+    /// The bare loop does not list, so its cell is empty.
     fn of_list(&self, figure: Figure, decimals: usize) -> String {
         match self.case.is_bare() {
             true => String::new(),

@@ -1,12 +1,12 @@
-//! What an informer costs with other allocators and compiler profiles: one program, built once for each variant, run in
-//! turn against the same server. Linux only.
+//! The cost of an informer with other allocators and compiler profiles. The program is built once
+//! for each variant. The variants run in turn against the same server. It runs only on Linux.
 //!
 //! ```text
 //! cargo run --release --manifest-path benches/tuning/Cargo.toml                # builds all variants; 25 minutes
 //! cargo run --release --manifest-path benches/tuning/Cargo.toml -- 3 mimalloc  # 3 runs of one variant and of the first
 //! ```
 
-/// Shared with the parent's benches. Not everything is used here.
+/// Shared with the benches of the crate. Not everything is used here.
 #[allow(dead_code)]
 #[path = "../../common"]
 mod common {
@@ -14,7 +14,7 @@ mod common {
     pub(crate) mod replay;
 }
 
-/// Shared with the example of that name.
+/// Shared with the example `measure`.
 #[allow(dead_code)]
 #[path = "../../../examples/measure/src"]
 mod measure {
@@ -53,12 +53,12 @@ const PODS: usize = 10_000;
 const EVENTS: u64 = 30_000;
 const TYPES: [&str; 2] = ["k8s-openapi", "own"];
 
-/// The line of a child that waits for events.
+/// The line that a child prints when it waits for events.
 const SYNCED: &str = "synced";
 
 struct Variant {
     name: &'static str,
-    /// Arguments of `cargo build`.
+    /// The arguments of `cargo build`.
     build: &'static [&'static str],
     environment: &'static [(&'static str, &'static str)],
 }
@@ -147,7 +147,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Builds a variant, and returns a copy of the program that the next variant does not overwrite.
+/// Builds a variant. Returns a copy of the program that the next build does not overwrite.
 fn build(variant: &Variant) -> Result<PathBuf, Box<dyn Error>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let output = Command::new("cargo")
@@ -176,7 +176,8 @@ fn build(variant: &Variant) -> Result<PathBuf, Box<dyn Error>> {
     Ok(copy)
 }
 
-/// Runs the variants in turn, so that a change of the machine meets all of them, and prints a table of Markdown.
+/// Runs the variants in turn, so that changes of the machine affect all of them. Prints a Markdown
+/// table.
 fn compare(
     object: &str,
     programs: &[(&Variant, PathBuf)],
@@ -242,7 +243,7 @@ fn median(reports: &[Report], figure: impl Fn(&Report) -> f64) -> f64 {
     figures[figures.len() / 2]
 }
 
-/// Measures one informer, in the process that was started for it.
+/// Measures one informer in this child process.
 fn case(object: &str, url: &str) -> Result<(), Box<dyn Error>> {
     let settings = Settings {
         events: Some(EVENTS),

@@ -1,12 +1,12 @@
-//! The controller: every Namespace of a team has a ConfigMap that says so.
+//! The controller: maintains a ConfigMap with the team's name in every Namespace of a team.
 //!
-//! It is built as all controllers are. Handlers put keys into a queue, and do nothing else. Workers take the
-//! keys out, compare what is wanted with what is there, both read from caches, and write what differs. What
-//! has happened doesn't matter to them, only how things stand: so nothing is lost if they come late, or are
-//! started anew.
+//! It has the usual structure of a controller. Handlers only put keys into a queue. Workers take
+//! keys from the queue, compare the desired state with the actual state, and write the difference.
+//! They read both states from caches. A worker depends only on the current state and not on past
+//! events, so a delay or a restart loses nothing.
 //!
-//! It needs `list` and `watch` on namespaces and configmaps, and `create`, `patch` and `delete` on
-//! configmaps.
+//! The controller needs `list` and `watch` on namespaces and configmaps, and `create`, `patch` and
+//! `delete` on configmaps.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -25,23 +25,26 @@ use k8s_informer::{
 use serde::Deserialize;
 use serde_json::json;
 
-/// Namespaces with this label belong to a team, which its value names.
+/// The label that marks the Namespace of a team. Its value is the name of the team.
 pub(crate) const TEAM: &str = "example.com/team";
 
-/// What the ConfigMaps are called.
+/// The name of the ConfigMaps.
 pub(crate) const NAME: &str = "team";
 
-/// The label that ours have. Somebody else's of the same name are left alone: we don't even see them.
+/// The label of the ConfigMaps that this controller manages. The informer selects by this label, so
+/// it ignores other ConfigMaps with the same name.
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 const MANAGER: &str = "team-controller";
 
-/// How often everything is looked at once more: what was given up, and what no event has told.
+/// How often every key is reconciled again. This retries keys that were given up and repairs
+/// changes that no event reported.
 const RESYNC: Duration = Duration::from_secs(10 * 60);
 
-/// How long a worker waits for the cache to have what it has written.
+/// How long a worker waits until the cache contains its own write.
 const CATCH_UP: Duration = Duration::from_secs(5);
 
-/// Of a ConfigMap what the controller looks at. What is not decoded costs no memory.
+/// The parts of a ConfigMap that the controller needs. Other fields are not decoded and take no
+/// memory.
 #[derive(Deserialize)]
 struct TeamMap {
     metadata: ObjectMeta,
@@ -54,17 +57,17 @@ struct TeamData {
 }
 impl_object!(TeamMap, "v1", "ConfigMap", "configmaps", Namespaced);
 
-/// The keys are names of Namespaces: whatever has happened, to a Namespace or to its ConfigMap, it is the
-/// Namespace that is looked at.
+/// The keys are names of Namespaces: a change of a Namespace or of its ConfigMap reconciles the
+/// Namespace.
 type Queue = RateLimitingQueue<Key>;
 
 type Report = dyn Fn(&str, &Outcome) + Send + Sync;
 
 pub(crate) struct Options {
     pub(crate) workers: usize,
-    /// How often a failure is followed by another try. Then it is given up until something changes.
+    /// The number of retries after a failure. Then the key is given up until something changes.
     pub(crate) max_retries: usize,
-    /// How long what has begun may take after the stop.
+    /// How long work in progress can take after the stop.
     pub(crate) grace: Duration,
     pub(crate) reflector: ReflectorOptions,
 }
@@ -80,11 +83,11 @@ impl Default for Options {
     }
 }
 
-/// What has become of a key.
+/// The outcome of reconciling a key.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
     Done(Action),
-    /// It failed, and is tried again.
+    /// It failed and will be retried.
     Retry(k8s_informer::Error),
     /// It failed too often.
     GivenUp(k8s_informer::Error),
@@ -92,7 +95,7 @@ pub(crate) enum Outcome {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// All was as it is to be.
+    /// The actual state was already the desired state.
     Nothing,
     Created,
     Repaired,
@@ -108,12 +111,13 @@ pub(crate) struct TeamController {
     workers: usize,
     max_retries: usize,
     grace: Duration,
-    /// Is told of every key what has become of it. A real one would count, or make Kubernetes events.
+    /// Receives the outcome for each key. A real controller would update metrics or record
+    /// Kubernetes events.
     report: Box<Report>,
 }
 
 impl TeamController {
-    /// Puts everything together; nothing runs yet.
+    /// Creates the informers and the queue. Nothing runs before [`TeamController::run`].
     pub(crate) fn new(
         client: Client,
         options: Options,
@@ -129,8 +133,8 @@ impl TeamController {
             .reflector_options(reflector)
             .resync(RESYNC)
             .build();
-        // The server selects, so that nothing comes over the wire and into the caches that isn't ours. Of
-        // Namespaces the metadata is enough.
+        // The server selects, so only relevant objects are transferred and cached. Metadata is
+        // enough for Namespaces.
         let ours = InformerScope::all().label_selector(TEAM.parse()?);
         let namespaces = factory.informer_of(
             Source::metadata(GroupVersionResource::new("", "v1", "namespaces")).scope(ours.clone()),
@@ -157,8 +161,9 @@ impl TeamController {
         })
     }
 
-    /// Runs until `stop` is given, and then ends in order: no new keys, those that wait are done, then the
-    /// informers stop. When it returns no thread is left. It runs once.
+    /// Runs until `stop` is signalled and then shuts down in order: the queue accepts no new keys,
+    /// the workers finish the waiting keys, and the informers stop. No thread is left when it
+    /// returns. Call it at most once.
     pub(crate) fn run(&self, stop: &Stop) -> Result<(), Box<dyn Error>> {
         let result = self.work_until(stop);
         self.queue.shut_down();
@@ -167,10 +172,12 @@ impl TeamController {
     }
 
     fn work_until(&self, stop: &Stop) -> Result<(), Box<dyn Error>> {
-        // Not by `stop`: what has begun by then needs caches and the server for a moment longer.
+        // A separate signal from `stop`: work in progress needs the caches and the server until it
+        // is done.
         let calls = Stop::new();
         self.factory.start(&calls)?;
-        // Not before: what is not in the caches yet would be created, or deleted.
+        // Reconcile only after the sync: with an incomplete cache a worker would create or delete
+        // by mistake.
         match self.factory.wait_for_cache_sync(stop) {
             Err(error) if error.is_stopped() => return Ok(()),
             synced => synced?,
@@ -190,10 +197,10 @@ impl TeamController {
         })
     }
 
-    /// A worker: each key once for however many events, no key by two workers at a time, and what fails later
-    /// again.
+    /// Runs a worker. The queue combines all events of a key and never gives one key to two workers
+    /// at the same time. Failed keys are retried later.
     fn work(&self, calls: &Stop) {
-        // `None` when the queue is shut down and empty.
+        // `None` means that the queue is shut down and empty.
         while let Some(namespace) = self.queue.take() {
             let outcome = match self.reconcile(&namespace, calls) {
                 Ok(action) => {
@@ -213,8 +220,9 @@ impl TeamController {
         }
     }
 
-    /// Makes a Namespace's ConfigMap what it is to be. It reads nothing but caches, which may be behind: so
-    /// every write says on what it relies, and fails if that has changed.
+    /// Makes the ConfigMap of a Namespace match the desired state. It reads only from caches, which
+    /// may be out of date. Every write therefore names the state that it relies on, and fails if
+    /// that state has changed.
     fn reconcile(&self, namespace: &str, calls: &Stop) -> Result<Action, k8s_informer::Error> {
         let maps = self.client.api::<TeamMap>(Some(namespace));
         let wanted = self.namespaces.get_by_key(namespace);
@@ -222,7 +230,7 @@ impl TeamController {
             .as_ref()
             .is_some_and(|namespace| namespace.metadata.is_being_deleted())
         {
-            return Ok(Action::Nothing); // What is in it goes with it.
+            return Ok(Action::Nothing); // The ConfigMap is deleted with its Namespace.
         }
         let team = wanted.as_ref().and_then(|namespace| namespace.label(TEAM));
         let found = self.maps.lister().get(namespace, NAME);
@@ -240,8 +248,8 @@ impl TeamController {
                 match maps.create(&map, calls) {
                     Ok(map) => (map, Action::Created),
                     Err(error) if error.is_namespace_terminating() => return Ok(Action::Nothing),
-                    // Also that there is one: somebody else's, as the cache has none, which is for people to
-                    // sort out.
+                    // This includes "already exists". The cache has no such ConfigMap, so another
+                    // owner created it, and a person must resolve the conflict.
                     Err(error) => return Err(error),
                 }
             }
@@ -261,22 +269,23 @@ impl TeamController {
                 };
             }
         };
-        // Nobody else has this key until this returns: so the next one to look at it sees what was done here.
-        // If the watch is later than that it comes to a conflict, and another try.
+        // No other worker has this key until this function returns, so the next reconcile sees this
+        // write. If the watch needs longer, the next write fails with a conflict and is retried.
         let _ = self.maps.wait_for_object(&written, CATCH_UP, calls);
         Ok(action)
     }
 }
 
-/// Has an informer put a key into the queue for all that it tells.
+/// Puts a key into the queue for each notification of an informer.
 fn enqueue<T: Object>(
     informer: &SharedIndexInformer<T>,
     queue: &Arc<Queue>,
     namespace: fn(&Notification<T>) -> &str,
 ) -> Result<(), InformerError> {
     let queue = Arc::clone(queue);
-    // Every event, not `HandlerBuffer::Coalescing`: that does not tell of what came and went, which a worker
-    // may have seen in the cache. The queue has each key once anyway.
+    // `HandlerBuffer::Coalescing` would omit objects that were added and deleted in quick
+    // succession, although a worker may have seen them in the cache. So the handler receives every
+    // event; the queue removes duplicate keys.
     informer.add_event_handler(|handler| {
         handler.on_event(move |event| queue.add(namespace(event).into()))
     })?;

@@ -1,4 +1,5 @@
-//! The controller at work on an API server inside of this program, with everything that can come between.
+//! Runs the controller against an API server inside this program, with concurrent changes and
+//! failed requests.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 use crate::controller::{Action, NAME, Options, Outcome, TEAM, TeamController};
 use crate::print;
 
-/// Much longer than anything takes.
+/// Much longer than any step takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const NAMESPACES: &str = "/api/v1/namespaces";
@@ -25,7 +26,7 @@ pub(crate) fn run(options: Options) -> Result<(), Box<dyn Error>> {
     let (sender, reports) = mpsc::channel();
     let controller = TeamController::new(client, options, move |namespace, outcome| {
         print(namespace, outcome);
-        // Nobody listens any more once the demo ends.
+        // The receiver is dropped when the demo ends.
         let _ = sender.send((namespace.to_owned(), kind(outcome)));
     })?;
 
@@ -45,7 +46,7 @@ pub(crate) fn run(options: Options) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What happened, and to how many keys.
+/// The number of keys per outcome.
 type Counts = BTreeMap<&'static str, usize>;
 
 fn kind(outcome: &Outcome) -> &'static str {
@@ -125,7 +126,7 @@ fn play(stage: &Stage<'_>) -> Result<Counts, Box<dyn Error>> {
     Ok(counts)
 }
 
-/// Where it happens.
+/// The server of the demo, and the outcomes that the controller reports.
 struct Stage<'a> {
     server: &'a ApiServer,
     reports: &'a mpsc::Receiver<(String, &'static str)>,
@@ -147,7 +148,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Waits until this has become of a Namespace, and counts what happens meanwhile.
+    /// Waits until the outcome of `namespace` is `what`. Counts all outcomes in the meantime.
     fn expect(
         &self,
         namespace: &str,

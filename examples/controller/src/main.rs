@@ -1,13 +1,15 @@
-//! A controller, with nothing but this crate: every Namespace of a team gets a ConfigMap that says so.
+//! A controller, with only this crate: every Namespace of a team gets a ConfigMap with the team's
+//! name.
 //!
 //! ```text
 //! cargo run -p controller              on an API server inside of this program; ends by itself
 //! cargo run -p controller -- --live    on the cluster of your kubeconfig, until Ctrl-C
-//!     --workers N                             how many Namespaces are looked at at a time; 2 unless set
+//!     --workers N                      how many Namespaces are looked at at a time; 2 unless set
 //! ```
 //!
-//! On a cluster, `kubectl label namespace NAME example.com/team=sky` gives it something to do; it touches
-//! nothing but ConfigMaps called `team` that it has made itself. `controller.rs` is what to read.
+//! On a cluster, `kubectl label namespace NAME example.com/team=sky` creates work for the
+//! controller. It touches only ConfigMaps with the name `team` that it created. Start reading in
+//! `controller.rs`.
 
 mod controller;
 mod demo;
@@ -23,7 +25,7 @@ use crate::controller::{Action, Options, Outcome, TeamController};
 const USAGE: &str = "usage: controller [--live] [--workers N]";
 
 fn main() -> ExitCode {
-    // What the informer reports goes to standard error; `RUST_LOG=k8s_informer=debug` shows more.
+    // The informer logs to standard error; set `RUST_LOG=k8s_informer=debug` for more.
     env_logger::Builder::from_env(Env::default().default_filter_or("k8s_informer=info")).init();
     match run() {
         Ok(()) => ExitCode::SUCCESS,
@@ -57,7 +59,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// On the kubeconfig's cluster, until Ctrl-C.
+/// Runs on the cluster of your kubeconfig until Ctrl-C.
 fn live(options: Options) -> Result<(), Box<dyn Error>> {
     let stop = Stop::on_signals()?;
     let client = Client::try_default()?;
@@ -71,7 +73,7 @@ fn live(options: Options) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One line of what has become of a key.
+/// Prints the outcome of a key as one line.
 fn print(namespace: &str, outcome: &Outcome) {
     match outcome {
         Outcome::Done(Action::Nothing) => {}

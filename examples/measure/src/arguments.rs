@@ -49,7 +49,7 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// `None` if only help was wanted.
+    /// Returns `None` after printing the help.
     pub(crate) fn parse(mut arguments: lexopt::Parser) -> Result<Option<Self>, Box<dyn Error>> {
         use lexopt::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A handler that does next to nothing: it counts, and notes how long events took.
+//! A handler with minimal work: it counts events and records their latency.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,18 +9,19 @@ use k8s_informer::{Deleted, Stop};
 
 use super::latency::Samples;
 
-/// What has been told since the initial list, and when it is enough.
+/// The events of one handler since the initial list, and the limit that ends the measurement.
 pub(crate) struct Count {
     log: Mutex<EventLog>,
     limit: u64,
-    /// How many handlers have not been told enough; each of them has a count of its own.
+    /// The number of handlers that have not reached their limit. The counts of all handlers share
+    /// it.
     others: Arc<AtomicUsize>,
-    /// Happens with the last of them.
+    /// Stopped when the last handler reaches its limit.
     enough: Stop,
 }
 
 pub(crate) struct EventLog {
-    /// When the first object came, of the initial list or later.
+    /// The time of the first object, in the initial list or later.
     pub(crate) first_object: Option<Instant>,
     pub(crate) events: u64,
     first: Option<Instant>,
@@ -29,7 +30,7 @@ pub(crate) struct EventLog {
 }
 
 impl EventLog {
-    /// From the first to the last event.
+    /// Returns the time from the first to the last event.
     pub(crate) fn elapsed(&self) -> Duration {
         self.first
             .zip(self.last)
@@ -38,7 +39,8 @@ impl EventLog {
 }
 
 impl Count {
-    /// So many, each of which waits for `limit` events; `enough` is stopped once all have come.
+    /// Returns one count per handler, each with the given limit. `enough` is stopped when all
+    /// handlers have reached it. Without a limit it is never stopped.
     pub(crate) fn several(handlers: usize, limit: Option<u64>, enough: &Stop) -> Vec<Arc<Self>> {
         let others = Arc::new(AtomicUsize::new(handlers));
         let limit = limit.unwrap_or(u64::MAX);
@@ -68,12 +70,12 @@ impl Count {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An object of the initial list has come.
+    /// Records an object of the initial list.
     fn initial(&self) {
         self.log().first_object.get_or_insert_with(Instant::now);
     }
 
-    /// An event has come, whose object was sent then.
+    /// Records an event. `sent_at` is the send time of its object, or 0 if unknown.
     fn event(&self, sent_at: u64) {
         let mut log = self.log();
         if log.events == self.limit {
@@ -96,7 +98,7 @@ impl Count {
 
 pub(crate) struct Counting<T> {
     pub(crate) count: Arc<Count>,
-    /// When an object was sent; 0 if it does not say.
+    /// Returns the send time of an object, or 0 if unknown.
     pub(crate) sent_at: fn(&T) -> u64,
 }
 
@@ -116,7 +118,7 @@ impl<T: Send + Sync> ResourceEventHandler<T> for Counting<T> {
     fn on_delete(&mut self, gone: &Deleted<T>) {
         self.count.event(match gone {
             Deleted::Final(object) => (self.sent_at)(object),
-            // What is known of it is older than its deletion.
+            // The last known state is older than the deletion.
             Deleted::FinalStateUnknown { .. } => 0,
         });
     }

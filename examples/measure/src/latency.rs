@@ -1,24 +1,25 @@
-//! How long events took from the server to the handler, where objects say when they were sent.
+//! The latency of events from the server to the handler, for objects that carry their send time.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::report::Latency;
 
-/// The annotation of an object that says when it was sent: nanoseconds since 1970, in decimal digits. None,
-/// or nothing but zeros, says nothing.
+/// The annotation with the send time of an object: nanoseconds since 1970, in decimal digits. The
+/// time is unknown if the annotation is missing or contains only zeros.
 pub(crate) const SENT_AT: &str = "example.com/sent-at";
 
-/// So many of the latest samples are kept: 4 MiB.
+/// The number of samples that are kept, always the latest. They take 4 MiB.
 const KEPT: usize = 1 << 20;
 
-/// Microseconds of each event, collected on the way and sorted at the end.
+/// The latency of each event in microseconds. The samples are sorted only at the end.
 pub(crate) struct Samples {
     micros: Vec<u32>,
     seen: usize,
 }
 
 impl Samples {
-    /// Room for all that are expected: nothing is allocated, nor even touched, before they come.
+    /// Reserves capacity for the expected samples. The memory is not touched, so not resident,
+    /// before the samples arrive.
     pub(crate) fn with_capacity(expected: usize) -> Self {
         Self {
             micros: Vec::with_capacity(expected.min(KEPT)),
@@ -26,7 +27,7 @@ impl Samples {
         }
     }
 
-    /// An event has come whose object says that it was sent at that time.
+    /// Adds the latency of an event whose object was sent at `sent_at`. Ignores 0.
     pub(crate) fn add(&mut self, sent_at: u64) {
         if sent_at == 0 {
             return;
@@ -46,7 +47,7 @@ impl Samples {
         self.seen += 1;
     }
 
-    /// `None` if no object said when it was sent.
+    /// Returns `None` without samples.
     pub(crate) fn summary(&mut self) -> Option<Latency> {
         self.micros.sort_unstable();
         let sorted = &self.micros;
@@ -61,13 +62,13 @@ impl Samples {
     }
 }
 
-/// The smallest sample that is not below so many in a hundred of them.
+/// Returns the smallest sample that at least `percent` % of the samples do not exceed.
 fn percentile(sorted: &[u32], percent: usize) -> f64 {
     let rank = (sorted.len() * percent).div_ceil(100);
     f64::from(sorted[rank.max(1) - 1])
 }
 
-/// When an object was sent, by what its annotation says; 0 if that is no time.
+/// Parses a send time. Returns 0 if `annotation` is not a number.
 pub(crate) fn parse(annotation: &str) -> u64 {
     annotation.parse().unwrap_or(0)
 }

@@ -1,16 +1,16 @@
-//! What does an informer of this resource cost? Time, processor and memory until it has synced, and for each
-//! event from then on: what a controller's requests and limits can be planned with. Linux only, since it
-//! reads `/proc`.
+//! Measures the cost of an informer for one resource: time, CPU and memory until it has synced, and
+//! for each event afterwards. Use the figures to plan the requests and limits of a controller. It
+//! runs only on Linux, because it reads `/proc`.
 //!
 //! ```text
 //! cargo run --release -p measure                                Pods of your cluster, until Ctrl-C
 //! cargo run --release -p measure -- --type own --seconds 60     the same as a struct with few fields
 //! cargo run --release -p measure -- deploy --type dynamic       any resource by its name
-//!     --help                                                           everything else
+//!     --help                                                    everything else
 //! ```
 //!
-//! What is measured is all that this process takes: a table, and one line of JSON. Debug builds cost many
-//! times as much.
+//! The figures include everything that this process uses. The output is a table and one line of
+//! JSON. Debug builds cost many times as much.
 
 mod arguments;
 mod count;
@@ -37,7 +37,7 @@ use self::run::{Audience, Run};
 use self::table::Table;
 
 fn main() -> ExitCode {
-    // What the informer reports goes to standard error; `RUST_LOG=k8s_informer=debug` shows more.
+    // The informer logs to standard error; set `RUST_LOG=k8s_informer=debug` for more.
     env_logger::Builder::from_env(Env::default().default_filter_or("k8s_informer=info")).init();
     match run() {
         Ok(()) => ExitCode::SUCCESS,
@@ -84,7 +84,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Progress goes to standard error.
+/// Displays progress on standard error.
 struct Screen {
     json: bool,
     bar: ProgressBar,

@@ -1,21 +1,21 @@
-//! What this process has used so far. Linux only: it reads `/proc`.
+//! The resource usage of this process. It runs only on Linux, because it reads `/proc`.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// A reading of the meters.
+/// The resource usage at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
     pub(crate) at: Instant,
-    /// Processor time of all threads that are alive.
+    /// The CPU time of all live threads.
     pub(crate) cpu: Duration,
-    /// Bytes of memory that belong to this process alone; what an allocator holds back counts, as it does
-    /// for whoever pays for it.
+    /// The anonymous memory of this process in bytes. It includes memory that the allocator keeps
+    /// after objects are freed.
     pub(crate) resident: u64,
-    /// The most of them there have been.
+    /// The peak of `resident`.
     pub(crate) peak: u64,
     pub(crate) threads: usize,
-    /// How often a thread was woken up.
+    /// The number of times that a thread was woken up.
     pub(crate) wakeups: u64,
 }
 
@@ -33,7 +33,7 @@ impl Reading {
         };
         for thread in fs::read_dir("/proc/self/task").expect("Linux").flatten() {
             let file = |name| fs::read_to_string(thread.path().join(name));
-            // It may have ended by now.
+            // The thread may have ended since the directory was read.
             let (Ok(schedule), Ok(status)) = (file("schedstat"), file("status")) else {
                 continue;
             };

@@ -1,4 +1,4 @@
-//! A struct of one's own with what its user needs of a Pod, the cheapest cache there is.
+//! A custom struct with only the needed fields of a Pod. This is the cheapest cache.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use super::latency::parse;
 
 /// Metadata, node and phase of a Pod.
 #[derive(Deserialize)]
-#[allow(dead_code)] // It is held, as a cache does, and not read.
+#[allow(dead_code)] // A cache only holds the fields.
 pub(crate) struct Pod {
     metadata: Metadata,
     #[serde(default)]
@@ -36,13 +36,13 @@ struct Status {
 impl_object!(Pod, "v1", "Pod", "pods", Namespaced);
 
 impl Pod {
-    /// When it was sent; 0 if it does not say.
+    /// Returns the send time, or 0 if unknown.
     pub(crate) fn sent_at(&self) -> u64 {
         self.metadata.sent_at
     }
 }
 
-/// The crate's metadata, and of the annotations a single one: none of the others is allocated.
+/// The metadata of the crate and the send time. No other annotation is allocated.
 struct Metadata {
     meta: ObjectMeta,
     sent_at: u64,
@@ -70,7 +70,7 @@ impl Object for Metadata {
     }
 }
 
-/// `ObjectMeta` reads the map as if it had no annotations, which are read on the way.
+/// Lets `ObjectMeta` read the map without its annotations. They are read separately on the way.
 impl<'de> Deserialize<'de> for Metadata {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Whole;
@@ -125,9 +125,9 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for WithoutAnnotations<'_, A> {
     }
 }
 
-/// The key of the annotations, or what a seed makes of another one.
+/// Reads either the key `annotations` or another key with a seed.
 struct NextKey<'a, K> {
-    /// It is there until another key comes.
+    /// `Some` until another key consumes it.
     seed: &'a mut Option<K>,
 }
 
@@ -170,7 +170,7 @@ struct Annotations {
     sent_at: u64,
 }
 
-/// Reads a time from its text, which is not copied.
+/// Parses a time from text without copying it.
 fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     struct Text;
     impl Visitor<'_> for Text {

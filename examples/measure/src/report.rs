@@ -1,49 +1,49 @@
-//! What has been measured: a table for people, a line of JSON for programs.
+//! The result of a measurement, printed as a table and as one line of JSON.
 
 use serde::{Deserialize, Serialize};
 
-/// Seconds, bytes, microseconds: as the names say.
+/// The figures. The suffixes of the names are the units.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub(crate) struct Report {
-    /// What was decoded: `k8s-openapi`, `own`, `dynamic`, `metadata`.
+    /// The type of the decoded objects: `k8s-openapi`, `own`, `dynamic` or `metadata`.
     pub(crate) r#type: String,
     pub(crate) resource: String,
-    /// How many the cache held once it had synced.
+    /// The number of objects in the cache after the sync.
     pub(crate) objects: usize,
-    /// How many pages of a list it took; none where they came by a watch.
+    /// The number of pages of the initial list. 0 if it arrived by a watch.
     pub(crate) lists: u64,
-    /// Objects that could not be decoded, until the end.
+    /// The number of objects, until the end, that could not be decoded.
     pub(crate) unreadable: u64,
     pub(crate) handlers: usize,
-    /// From the start until a handler gets its first object.
+    /// The time from the start until a handler receives its first object.
     pub(crate) first_object_seconds: f64,
     pub(crate) sync_seconds: f64,
     pub(crate) sync_cpu_seconds: f64,
-    /// Before anything was started.
+    /// The memory before anything is started.
     pub(crate) resident_before_bytes: u64,
-    /// Once it had synced.
+    /// The memory after the sync.
     pub(crate) resident_bytes: u64,
-    /// The most until then.
+    /// The peak memory until the sync.
     pub(crate) peak_bytes: u64,
     pub(crate) threads: usize,
-    /// Notifications of each handler after that.
+    /// The number of notifications per handler after the sync.
     pub(crate) events: u64,
-    /// From the first to the last of them.
+    /// The time from the first to the last notification after the sync.
     pub(crate) events_seconds: f64,
-    /// From the sync to the end, as that of wake-ups.
+    /// The CPU time from the sync to the end. `wakeups` covers the same time.
     pub(crate) events_cpu_seconds: f64,
     pub(crate) wakeups: u64,
-    /// From the sync to the end.
+    /// The time from the sync to the end.
     pub(crate) waited_seconds: f64,
-    /// From the send stamp to the handler, where objects carry one.
+    /// The latency from the send time to the handler, if objects carry a send time.
     pub(crate) latency: Option<Latency>,
-    /// At the end.
+    /// The memory at the end.
     pub(crate) resident_after_bytes: u64,
     pub(crate) peak_after_bytes: u64,
 }
 
-/// Microseconds.
+/// Percentiles in microseconds.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Latency {
     pub(crate) samples: usize,

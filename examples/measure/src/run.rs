@@ -1,4 +1,4 @@
-//! One informer, from before its client is made until enough has happened.
+//! One measurement of an informer, from before the client is created until the last awaited event.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -13,27 +13,28 @@ use super::count::{Count, Counting};
 use super::meter::Reading;
 use super::report::Report;
 
-/// How often progress is told, and how soon it is seen that there is none.
+/// The interval at which progress is reported and a failing first list is detected.
 const FRAME: Duration = Duration::from_millis(100);
 
-/// After so many failures in a row, and before anything has come, it is no use.
+/// The number of consecutive failures after which the measurement is given up, if nothing has
+/// arrived yet.
 const FAILURES: u64 = 3;
 
-/// What is measured.
+/// The settings of a measurement.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) scope: InformerScope,
     pub(crate) listing: Listing,
     pub(crate) keep_managed_fields: bool,
-    /// Whether handlers look when objects were sent.
+    /// Whether handlers read the send time of objects.
     pub(crate) latency: bool,
     /// The number of handlers.
     pub(crate) handlers: usize,
-    /// Whether there is one handler only, called inline on the thread that keeps the cache.
+    /// Whether there is a single handler that runs inline, on the thread that updates the cache.
     pub(crate) inline: bool,
-    /// How many events after the sync are waited for, each handler told of them; `None` for no end.
+    /// The number of events after the sync that each handler waits for. `None` means no limit.
     pub(crate) events: Option<u64>,
-    /// For how long they are waited for; `None` for no end.
+    /// How long to wait for these events. `None` means no limit.
     pub(crate) time: Option<Duration>,
 }
 
@@ -52,33 +53,35 @@ impl Default for Settings {
     }
 }
 
-/// How the informer gets to know what is there.
+/// How the informer gets the initial objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listing {
-    /// By a watch that begins with it; by LIST where the server has no such thing.
+    /// By a watch that starts with the initial objects. Falls back to LIST if the server does not
+    /// support it.
     WatchList,
-    /// By LIST in pages of so many, or of as many as the crate takes.
+    /// By LIST in pages of this size. `None` means the default page size of the crate.
     List(Option<u32>),
 }
 
-/// Who is told how it goes on.
+/// Receives the progress of a measurement.
 pub(crate) trait Audience {
     fn progress(&mut self, status: &ReflectorStatus);
-    /// The report has everything but the events.
+    /// Called after the sync. The figures of the events are not set yet.
     fn synced(&mut self, report: &Report);
 }
 
-/// A measurement that is about to begin.
+/// A measurement that is ready to start.
 pub(crate) struct Run<'a> {
     pub(crate) config: Config,
     pub(crate) settings: &'a Settings,
-    /// Ends it early.
+    /// Ends the measurement early.
     pub(crate) stop: &'a Stop,
     pub(crate) audience: &'a mut dyn Audience,
 }
 
 impl Run<'_> {
-    /// Measures an informer of this source. `sent_at` returns when an object was sent, or 0.
+    /// Measures an informer of the source. `sent_at` returns the send time of an object, or 0 if
+    /// unknown.
     pub(crate) fn measure<T: Object + DeserializeOwned>(
         self,
         source: impl FnOnce(&Client) -> Result<Source<T>, k8s_informer::Error>,
@@ -152,7 +155,7 @@ impl Run<'_> {
                 return Err(status.to_string().into());
             }
         }
-        // Everything that is there has been told, too.
+        // Also wait until the handlers have received all initial objects.
         for registration in &registrations {
             registration.synced().wait_or_stop(stop);
         }

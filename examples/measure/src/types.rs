@@ -1,4 +1,4 @@
-//! What objects can be decoded to.
+//! The types that objects can be decoded to.
 
 use std::error::Error;
 
@@ -16,7 +16,7 @@ use super::run::Run;
 
 pub(crate) const TYPES: [&str; 4] = ["k8s-openapi", "own", "dynamic", "metadata"];
 
-/// Measures an informer of this resource whose objects are decoded to this type, one of [`TYPES`].
+/// Measures an informer for `resource` with objects of the given type, one of [`TYPES`].
 pub(crate) fn measure(
     r#type: &str,
     resource: &str,
@@ -62,7 +62,7 @@ macro_rules! types_of_k8s_openapi {
             Err(format!("{resource}: of k8s-openapi only {all}; other resources have the other types").into())
         }
 
-        /// No server has to be asked where these are.
+        /// Returns the resource of a built-in type, which needs no discovery request.
         fn known(resource: &str) -> Option<GroupVersionResource> {
             $(if resource == <$type as Resource>::PLURAL {
                 return Some(<$type>::group_version_resource());
@@ -72,7 +72,7 @@ macro_rules! types_of_k8s_openapi {
     };
 }
 
-// A few: each of them is one more informer to compile.
+// Only a few types, because each of them is one more informer to compile.
 types_of_k8s_openapi!(Pod, Node, Service, ConfigMap, Secret, Deployment);
 
 fn sent_at<T: Metadata<Ty = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta>>(

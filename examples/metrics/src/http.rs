@@ -1,4 +1,4 @@
-//! As much HTTP as a scrape needs: a listener, one request on each connection.
+//! A minimal HTTP server for scrapes. It serves one request per connection.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use k8s_informer::Stop;
 
-/// For how long a client may keep the others waiting: they are served one after the other.
+/// The longest time that one client can delay the next. Clients are served one at a time.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// No head of a scrape is larger.
+/// The maximum number of bytes of a request head. No scrape needs more.
 const MOST: u64 = 16 << 10;
 
-/// Answers `GET /metrics` with this text until `stop` is given.
+/// Serves `text` at `GET /metrics` until `stop` is signalled.
 pub(crate) fn serve(listener: &TcpListener, stop: &Stop, text: impl Fn() -> String) {
     let address = listener.local_addr();
-    // What wakes a thread that waits for a connection is a connection.
+    // A connection from this program wakes the thread that blocks in `accept`.
     let _wakes = stop.on_stop(move || {
         if let Ok(address) = address {
             let _ = TcpStream::connect(address);
@@ -29,7 +29,8 @@ pub(crate) fn serve(listener: &TcpListener, stop: &Stop, text: impl Fn() -> Stri
             Ok(()) => {}
             Err(error) => {
                 eprintln!("metrics: a scrape failed: {error}");
-                // Where there are no more files to open, the next one fails at once, too.
+                // The next call could fail immediately as well, for example without a free file
+                // descriptor.
                 stop.wait_timeout(Duration::from_millis(50));
             }
         }
@@ -41,7 +42,7 @@ fn reply(mut connection: TcpStream, text: &impl Fn() -> String) -> io::Result<()
     connection.set_write_timeout(Some(PATIENCE))?;
     let mut lines = BufReader::new(connection.try_clone()?).take(MOST).lines();
     let request = lines.next().transpose()?.unwrap_or_default();
-    // The rest of the head, so that the connection isn't reset for what was not read of it.
+    // Read the rest of the head. Unread data would reset the connection.
     for line in lines {
         if line?.is_empty() {
             break;
@@ -65,7 +66,7 @@ fn reply(mut connection: TcpStream, text: &impl Fn() -> String) -> io::Result<()
     )
 }
 
-/// The body of what is there.
+/// Returns the body of a GET request. Fails unless the status is 200.
 pub(crate) fn get(address: SocketAddr, path: &str) -> io::Result<String> {
     let mut connection = TcpStream::connect(address)?;
     write!(

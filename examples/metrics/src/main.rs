@@ -1,12 +1,12 @@
-//! Publishes how an informer and its client stand, for Prometheus, with nothing but this crate and the
+//! Publishes metrics of an informer and its client for Prometheus, with only this crate and the
 //! standard library.
 //!
 //! ```text
 //! cargo run -p metrics                    on an API server inside of this program: lets Pods come,
-//!                                                change and go, scrapes itself once, and prints what it got
+//!                                         change and go, scrapes itself once, and prints what it got
 //! cargo run -p metrics -- --port 9090     the same, and serves http://127.0.0.1:9090/metrics until Ctrl-C
-//!     --live                                     on the cluster of your kubeconfig, whose Pods it leaves alone
-//!     --once                                     scrapes itself once and ends, with a port, too
+//!     --live                              on the cluster of your kubeconfig, whose Pods it leaves alone
+//!     --once                              scrapes itself once and ends, with a port, too
 //! ```
 
 mod http;
@@ -34,17 +34,17 @@ const USAGE: &str = "usage: metrics [--live] [--port PORT] [--once]";
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
-/// The label `name` of all that is published.
+/// The label `name` of all metrics of the informer.
 const NAME: &str = "metrics-example";
 
-/// How long the first list may take.
+/// The longest wait for the first list.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// So that there is something new for each scrape.
+/// The pause between changes, so that each scrape shows something new.
 const PACE: Duration = Duration::from_millis(300);
 
 fn main() -> ExitCode {
-    // What the informer reports goes to standard error; `RUST_LOG=k8s_informer=debug` shows more.
+    // The informer logs to standard error; set `RUST_LOG=k8s_informer=debug` for more.
     env_logger::Builder::from_env(Env::default().default_filter_or("k8s_informer=info")).init();
     match Options::from_arguments().and_then(|options| options.map_or(Ok(()), run)) {
         Ok(()) => ExitCode::SUCCESS,
@@ -58,12 +58,12 @@ fn main() -> ExitCode {
 struct Options {
     live: bool,
     once: bool,
-    /// 0 for any that is free.
+    /// 0 means any free port.
     port: u16,
 }
 
 impl Options {
-    /// `None` if only help is wanted.
+    /// Returns `None` after printing the help.
     fn from_arguments() -> Result<Option<Self>, Box<dyn Error>> {
         let (mut live, mut once, mut port) = (false, false, None);
         let mut arguments = std::env::args().skip(1);
@@ -98,11 +98,11 @@ fn run(options: Options) -> Result<(), Box<dyn Error>> {
         Some(server) => Config::new(server.url()),
         None => Config::try_default()?,
     };
-    // Who is told of each request.
+    // Receives the metrics of each request.
     let rest_client = Arc::new(RestClient::default());
     let client = Client::new(config.metrics(rest_client.clone()))?;
 
-    // Who is told how the queue and the cache of each informer stand.
+    // Receives the metrics of the queue and the cache of each informer.
     let exporter = Arc::new(Exporter::default());
     let factory = SharedInformerFactory::builder(client);
     let factory = factory
@@ -113,7 +113,7 @@ fn run(options: Options) -> Result<(), Box<dyn Error>> {
     let (told, changes) = mpsc::channel();
     let handler = pods.add_event_handler(|handler| {
         let count = move || {
-            // Nobody listens any more once the churn has ended.
+            // The receiver is dropped when the demo ends.
             let _ = told.send(());
         };
         let (added, updated, deleted) = (count.clone(), count.clone(), count);
@@ -122,7 +122,7 @@ fn run(options: Options) -> Result<(), Box<dyn Error>> {
             .on_update(move |_, _| updated())
             .on_delete(move |_| deleted())
     })?;
-    // The rest is read when somebody asks.
+    // The metrics of reflectors and handlers are read at each scrape.
     exporter.read_reflector(&resource, NAME, {
         let pods = pods.clone();
         move || pods.status()
@@ -165,7 +165,8 @@ fn run(options: Options) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Lets Pods come, change and go; after each change `go_on` waits, and says whether there is another.
+/// Creates, changes and deletes Pods. Calls `go_on` after each change; it waits and returns whether
+/// to continue.
 fn churn(server: &ApiServer, go_on: impl Fn() -> bool) -> Result<(), Box<dyn Error>> {
     for n in 0..4 {
         let pod = format!("{PODS}/web-{n}");

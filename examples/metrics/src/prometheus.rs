@@ -1,8 +1,8 @@
-//! A metrics provider, and its figures in Prometheus' text format 0.0.4.
+//! A metrics provider that exports its figures in version 0.0.4 of the text format of Prometheus.
 //!
-//! Names, labels, help texts and buckets are those of Kubernetes' own components
-//! (`component-base/metrics/prometheus`) where they have them; those of the reflector are client-go's old
-//! ones.
+//! Names, labels, help texts and buckets are those of the components of Kubernetes
+//! (`component-base/metrics/prometheus`), if they exist there. The reflector metrics have the names
+//! of former client-go versions.
 
 use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -14,12 +14,12 @@ use k8s_informer::metrics::{InformerMetrics, InformerNameAndResource, MetricsPro
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::{ReflectorState, ReflectorStatus};
 
-/// In seconds.
+/// The upper bounds of the buckets, in seconds.
 const BUCKETS: &[f64] = &[
     0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 ];
 
-/// Is told by informers, reads reflectors and handlers, and says how it all stands.
+/// Collects the metrics of informers, reflectors and handlers.
 #[derive(Default)]
 pub(crate) struct Exporter {
     informers: Mutex<Vec<(InformerNameAndResource, Arc<Figures>)>>,
@@ -40,7 +40,7 @@ impl MetricsProvider for Exporter {
     }
 }
 
-/// What one informer has told.
+/// The metrics of one informer.
 struct Figures {
     queued_items: AtomicUsize,
     store_resource_version: AtomicU64,
@@ -75,7 +75,7 @@ impl InformerMetrics for Figures {
 #[derive(Clone)]
 pub(crate) struct Histogram {
     buckets: &'static [f64],
-    /// As many as there are buckets, each without those before it.
+    /// The count of each bucket, without the buckets before it.
     counts: Vec<u64>,
     count: u64,
     sum: f64,
@@ -102,7 +102,7 @@ impl Histogram {
 }
 
 impl Exporter {
-    /// From now on the status of this informer is published.
+    /// Publishes the status of an informer until its reflector has stopped.
     pub(crate) fn read_reflector(
         &self,
         resource: &GroupVersionResource,
@@ -112,7 +112,7 @@ impl Exporter {
         lock(&self.reflectors).push((labels(name, resource), Box::new(status)));
     }
 
-    /// From now on the stats of this handler are published, as long as it is called.
+    /// Publishes the statistics of a handler until the handler has ended.
     pub(crate) fn read_handler(
         &self,
         resource: &GroupVersionResource,
@@ -127,7 +127,7 @@ impl Exporter {
         lock(&self.handlers).push((labels, handler));
     }
 
-    /// Everything, as it is now.
+    /// Returns the current values of all metrics.
     pub(crate) fn text(&self) -> String {
         let mut text = Text::default();
         self.tell_informers(&mut text);
@@ -139,7 +139,7 @@ impl Exporter {
     fn tell_informers(&self, text: &mut Text) {
         let informers: Vec<(String, Arc<Figures>)> = {
             let mut informers = lock(&self.informers);
-            // Of those that have ended nothing is left.
+            // Remove informers that have ended.
             informers.retain(|(informer, _)| informer.is_reserved());
             let told = informers.iter();
             told.map(|(id, figures)| {
@@ -219,7 +219,7 @@ impl Exporter {
             "Last resource version seen for the reflectors, its 15 least significant digits.",
             |status| last_digits(&status.resource_version),
         );
-        // What client-go has no name for.
+        // The metrics below have no counterpart in client-go.
         family(
             "reflector_unreadable_items_total",
             "counter",
@@ -255,7 +255,7 @@ impl Exporter {
             "Number of pending notifications in the processor listener ring buffer.",
             |stats| stats.waiting as u64,
         );
-        // What client-go has no name for.
+        // The metrics below have no counterpart in client-go.
         family(
             "informer_notifications_total",
             "counter",
@@ -277,7 +277,7 @@ impl Exporter {
     }
 }
 
-/// The text format.
+/// Builds the text format.
 #[derive(Default)]
 pub(crate) struct Text(String);
 
@@ -348,7 +348,7 @@ impl Text {
     }
 }
 
-/// What tells one informer's series from another's.
+/// Returns the labels that identify the series of one informer.
 fn labels(name: &str, resource: &GroupVersionResource) -> String {
     let labels = [
         ("name", name),
@@ -369,13 +369,14 @@ pub(crate) fn label(name: &str, value: &str) -> String {
     )
 }
 
-/// As many as a float holds exactly; `None` for what is no number.
+/// Returns the last 15 digits, which a float represents exactly, or `None` if `version` is not a
+/// number.
 fn last_digits(version: &str) -> Option<u64> {
     let digits = version.get(version.len().saturating_sub(15)..)?;
     digits.parse().ok()
 }
 
-/// What a scrape shows of a thread that panicked is what there is.
+/// Locks `mutex`. After a panic of another thread, a scrape shows the values as they are.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

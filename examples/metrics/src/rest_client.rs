@@ -1,4 +1,4 @@
-//! What a client tells of its requests, under the names of Kubernetes' own components
+//! The request metrics of a client. The names are those of the components of Kubernetes
 //! (`component-base/metrics/prometheus/restclient`).
 
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ const BYTES: &[f64] = &[
     16_777_216.,
 ];
 
-/// In seconds: from ten minutes to four years.
+/// The upper bounds of the buckets in seconds, from ten minutes to four years.
 const AGES: &[f64] = &[
     600.,
     1800.,
@@ -42,11 +42,11 @@ const AGES: &[f64] = &[
     124_416_000.,
 ];
 
-/// By labels.
+/// The values by label set.
 type Counters = Mutex<BTreeMap<String, u64>>;
 type Histograms = Mutex<BTreeMap<String, Histogram>>;
 
-/// Everything that one client has told, or several together.
+/// The metrics of one client, or of several that share this value.
 #[derive(Default)]
 pub(crate) struct RestClient {
     requests: Counters,
@@ -151,7 +151,7 @@ fn observe<const N: usize>(
 }
 
 impl RestClient {
-    /// Everything, as it is now.
+    /// Returns the current values of all metrics.
     pub(crate) fn text(&self) -> String {
         let mut text = Text::default();
         for (name, help, counters) in [

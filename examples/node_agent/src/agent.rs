@@ -1,4 +1,4 @@
-//! The agent: it reports the Pods on one node and their changes.
+//! The agent: reports the Pods on one node and their changes.
 
 use k8s_informer::informer::{InformerError, InformerScope, Observation};
 use k8s_informer::{Client, Object, ObjectMeta, impl_object, observe};
@@ -25,10 +25,10 @@ impl Pod {
     }
 }
 
-/// Returns `name` if a node can have it. `option` names its source in the error.
+/// Returns `name` if it is a valid node name. The error names `option` as the source of the value.
 ///
-/// An empty name would select every Pod that is not scheduled yet. A comma or an equals sign would change the field
-/// selector.
+/// An empty name would select every unscheduled Pod. A comma or an equals sign would change the
+/// field selector.
 pub(crate) fn node_name(option: &str, name: &str) -> Result<String, String> {
     let is_label = |label: &str| {
         let is_allowed =
@@ -46,9 +46,11 @@ pub(crate) fn node_name(option: &str, name: &str) -> Result<String, String> {
     ))
 }
 
-/// Calls `report` with a line for each Pod on the node and for each change, until the observation is dropped.
+/// Calls `report` with one line for each Pod on the node and for each change. It stops when the
+/// returned observation is dropped.
 ///
-/// The field selector makes the server send only the Pods of this node. The cost is that of a node, not of the cluster.
+/// The server applies the field selector and sends only the Pods of this node. The cost depends on
+/// the size of the node, not of the cluster.
 pub(crate) fn watch_node(
     client: Client,
     node: &str,

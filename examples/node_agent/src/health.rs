@@ -1,4 +1,5 @@
-//! Kubernetes' probes: `/healthz` says whether a restart is needed, `/readyz` whether the cache can be used.
+//! The probes of Kubernetes: `/healthz` reports whether a restart is needed, `/readyz` whether the
+//! cache is ready for use.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -10,13 +11,14 @@ use k8s_informer::informer::Observation;
 use k8s_informer::{Object, Stop};
 use serde::de::DeserializeOwned;
 
-/// How long one client may keep the next one waiting: clients are served one after the other.
+/// The longest time that one client can delay the next. Clients are served one at a time.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The longest request head. The kubelet sends about 150 bytes.
+/// The maximum size of a request head. The kubelet sends about 150 bytes.
 const MAX_HEAD: usize = 8 << 10;
 
-/// Listens on every address of this machine or Pod, IPv6 and IPv4: the kubelet connects to the Pod's address.
+/// Listens on all IPv6 and IPv4 addresses of this machine or Pod. The kubelet connects to the
+/// address of the Pod.
 pub(crate) fn listen(port: u16) -> io::Result<TcpListener> {
     let addresses: [SocketAddr; 2] = [
         (Ipv6Addr::UNSPECIFIED, port).into(),
@@ -25,11 +27,12 @@ pub(crate) fn listen(port: u16) -> io::Result<TcpListener> {
     TcpListener::bind(&addresses[..])
 }
 
-/// The answers to the probes.
+/// Computes the responses to the probes.
 pub(crate) struct Health {
-    /// After this time without a delivered event, while events wait, the handler counts as stuck.
+    /// A handler is stuck if events wait and none is delivered for this time.
     stuck_after: Duration,
-    /// How many events had been delivered when the first of them was seen waiting, and when that was.
+    /// The number of delivered events when events were first seen waiting, and the time of that
+    /// probe.
     waiting: Mutex<Option<(u64, Instant)>>,
 }
 
@@ -41,15 +44,17 @@ impl Health {
         }
     }
 
-    /// The HTTP status and the body for a path.
+    /// Returns the HTTP status and the body for `path`.
     ///
-    /// `/healthz` fails only for faults that a restart can mend: the informer has ended although the program runs, or
-    /// a handler is stuck. An API server that is down, rejects the credentials or sends objects that can't be decoded
-    /// stays so after a restart. The informer retries on its own, and the cache remains readable meanwhile; a restart
-    /// would lose it, and would add a list per node to the load of a server that may be overloaded.
+    /// `/healthz` fails only for faults that a restart can repair: the informer has ended while the
+    /// program runs, or a handler is stuck. A restart does not help if the API server is down,
+    /// rejects the credentials or sends objects that cannot be decoded. In these cases the informer
+    /// retries on its own, and the cache stays readable. A restart would lose the cache. It would
+    /// also cost one more list per node on a server that may already be overloaded.
     ///
-    /// `/readyz` succeeds once the handlers have seen the first list and every object in it could be decoded. It does
-    /// not fail while the server is away: a cache that is a little behind is what informers are for.
+    /// `/readyz` succeeds once the handlers have received the initial list and every object in it
+    /// was decoded. It does not fail while the server is unreachable: an informer still serves its
+    /// cache, which may be slightly out of date.
     pub(crate) fn reply<T: Object + DeserializeOwned>(
         &self,
         path: &str,
@@ -73,7 +78,8 @@ impl Health {
         }
     }
 
-    /// Compares with the probe before. A handler that is in a call while nothing waits may take its time.
+    /// Compares the counters with the previous probe. A handler in a long call is not stuck while
+    /// no event waits for it.
     fn is_stuck(&self, stats: HandlerStats) -> bool {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         match *waiting {
@@ -87,14 +93,15 @@ impl Health {
     }
 }
 
-/// Serves GET requests until `stop` is given; `reply` returns the status and the body for a path.
+/// Serves GET requests until `stop` is signalled. `reply` returns the status and the body for a
+/// path.
 pub(crate) fn serve(
     listener: &TcpListener,
     stop: &Stop,
     reply: impl Fn(&str) -> (&'static str, String),
 ) -> io::Result<()> {
     let port = listener.local_addr()?.port();
-    // `accept` has no timeout. A connection wakes it up.
+    // `accept` has no timeout, so a connection from this program wakes it up on stop.
     let _wake = stop.on_stop(move || {
         let addresses: [SocketAddr; 2] = [
             (Ipv4Addr::LOCALHOST, port).into(),
@@ -107,7 +114,8 @@ pub(crate) fn serve(
             .accept()
             .map(|(connection, _)| respond(connection, &reply));
         if served.is_err() {
-            // For example no free file descriptor: the next call would fail at once.
+            // The next call could fail immediately as well, for example without a free file
+            // descriptor.
             stop.wait_timeout(Duration::from_millis(50));
         }
     }

@@ -1,5 +1,6 @@
-//! An agent that runs on every node and watches the Pods on that node, as log collectors, CNI plugins and security
-//! agents do. `daemonset.yaml` has everything that it needs on the cluster, and no rights beyond that.
+//! An agent that runs on every node and watches the Pods on that node, like log collectors, CNI
+//! plugins and security agents. `daemonset.yaml` contains everything that the agent needs on the
+//! cluster, with minimal permissions.
 //!
 //! ```text
 //! cargo run -p node_agent              on an API server inside this program; ends on its own
@@ -29,11 +30,11 @@ use self::health::Health;
 
 const USAGE: &str = "usage: node_agent [--live] [--node NAME] [--health-port PORT]";
 
-/// Much longer than any call of the handlers takes, which only print.
+/// Much longer than any handler call of this agent: the handlers only print.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
-    // The informer logs to standard error; `RUST_LOG=k8s_informer=debug` shows more.
+    // The informer logs to standard error; set `RUST_LOG=k8s_informer=debug` for more.
     env_logger::Builder::from_env(Env::default().default_filter_or("k8s_informer=info")).init();
     match run() {
         Ok(()) => ExitCode::SUCCESS,
@@ -91,7 +92,7 @@ fn live(node: &str, port: u16) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Two nodes; the agent runs on the first.
+/// Runs the agent on the first of two nodes.
 fn demo() -> Result<(), Box<dyn Error>> {
     const PODS: &str = "/api/v1/namespaces/default/pods";
     let server = ApiServer::start()?;
@@ -125,7 +126,7 @@ fn demo() -> Result<(), Box<dyn Error>> {
         println!("{line}");
     }
 
-    // What the kubelet would read.
+    // Send the request of a kubelet probe.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let (address, health, stop) = (
         listener.local_addr()?,

@@ -1,5 +1,5 @@
-//! The whole job on an API server inside of this program: a cluster where Pods come, change and go, and an
-//! informer that watches it.
+//! Runs an informer for Pods against an API server inside this program. The demo creates, changes
+//! and deletes Pods while the informer watches.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -15,20 +15,21 @@ use serde_json::json;
 
 use crate::pod::{Pod, head, row};
 
-/// So that one can watch it happen.
+/// The pause between changes, so that you can watch them happen.
 const PACE: Duration = Duration::from_millis(150);
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
 pub(crate) fn run() -> Result<(), Box<dyn Error>> {
-    // A cluster. With a real one: Client::try_default().
+    // The test server acts as the cluster. For a real cluster, use Client::try_default().
     let server = ApiServer::start()?;
     let client = Client::new(Config::new(server.url()))?;
     println!("An API server inside of this program: {}\n", server.url());
     let stop = Stop::new();
     create(&client, "early-0", "worker-1", &stop)?;
 
-    // An informer: a cache with an index, and two handlers, each on a thread of its own.
+    // An informer is a cache, here with one index, that notifies handlers. Each of the two handlers
+    // runs on its own thread.
     let factory = SharedInformerFactory::builder(client.clone()).build();
     let pods = factory.informer::<Pod>();
     pods.add_index("node", |pod| {
@@ -49,12 +50,12 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     let (counted, counts) = mpsc::channel();
     pods.add_handler(Tally(counted))?;
 
-    // From here on it runs: it lists, watches, fills the cache and calls the handlers.
+    // Now the informer runs: it lists, watches, fills the cache and calls the handlers.
     factory.start(&stop)?;
     factory.wait_for_cache_sync(&stop)?;
     println!("  synced with {} Pod\n", pods.lister().list().len());
 
-    // Pods come, change and go, over HTTP as anybody's would.
+    // Create, change and delete Pods with ordinary HTTP requests.
     println!("  {}", head());
     for (n, node) in ["worker-1", "worker-2", "worker-1", "worker-3"]
         .into_iter()
@@ -73,7 +74,7 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
         thread::sleep(PACE);
     }
 
-    // One add was there before, and everything since has been told: 5 + 4 + 2.
+    // 11 events: 5 adds (one of them for the initial Pod), 4 updates and 2 deletes.
     let mut told = BTreeMap::new();
     for what in counts.iter().take(11) {
         *told.entry(what).or_insert(0) += 1;
@@ -92,18 +93,18 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     names.sort_unstable();
     println!("On worker-1, by the index: {}\n", names.join(", "));
 
-    // Stops what it started, and waits until every thread has ended.
+    // Stops the informers that it started, and blocks until all their threads have ended.
     factory.shutdown();
     println!("Stopped; every thread has ended.");
     Ok(())
 }
 
-/// A handler as a type of its own: says of each event what it was.
+/// A custom handler type that sends the kind of each event.
 struct Tally(mpsc::Sender<&'static str>);
 
 impl Tally {
     fn count(&self, what: &'static str) {
-        // Nobody counts any more once the demo ends.
+        // The receiver is dropped when the demo ends.
         let _ = self.0.send(what);
     }
 }

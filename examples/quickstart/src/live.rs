@@ -1,4 +1,4 @@
-//! The Pods of a real cluster, as a table that follows their changes.
+//! Shows the Pods of a real cluster as a table that follows their changes.
 
 use std::env;
 use std::error::Error;
@@ -13,7 +13,7 @@ use k8s_informer::{Client, Object, SharedIndexInformer, SharedInformerFactory, S
 use crate::pod::{Pod, TITLES, cells, head, row};
 use crate::screen::{View, draw};
 
-/// How often the screen is drawn at most.
+/// The minimum time between two redraws of the screen.
 const FRAME: Duration = Duration::from_millis(100);
 
 /// Whether standard output is a terminal that can be redrawn.
@@ -24,7 +24,7 @@ pub(crate) fn has_screen() -> bool {
 pub(crate) fn run(namespace: Option<String>) -> Result<(), Box<dyn Error>> {
     let stop = Stop::on_signals()?;
     let client = Client::try_default()?;
-    // The key first: a long address must not push it off the screen.
+    // The key comes first: a long address must not push it off the screen.
     let title = format!("Ctrl-C ends this. Server: {}", client.server());
     let scope = namespace
         .as_ref()
@@ -55,7 +55,7 @@ pub(crate) fn run(namespace: Option<String>) -> Result<(), Box<dyn Error>> {
     })?;
     factory.start(&stop)?;
 
-    // Ctrl-C is how this program ends, before the first list as well as after it: not an error.
+    // Ctrl-C ends this program normally, also before the first list. It is not an error.
     let show = if has_screen() { table } else { lines };
     let shown = show([&title, &scope], &pods, &changes, &stop);
     factory.shutdown();
@@ -64,7 +64,8 @@ pub(crate) fn run(namespace: Option<String>) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Draws the cache until `stop` is given. The status shows the progress of the first list, or why it fails.
+/// Draws the cache until `stop` is signalled. The status line shows the progress of the first list,
+/// or why it fails.
 fn table(
     [title, scope]: [&str; 2],
     pods: &SharedIndexInformer<Pod>,
@@ -76,7 +77,7 @@ fn table(
         let (height, width) = terminal.size_checked().unwrap_or((24, 80));
         (usize::from(height), usize::from(width))
     };
-    // Scrolls away what the terminal shows, instead of overwriting it.
+    // Scrolls the current content of the terminal away instead of overwriting it.
     out.write_all("\n".repeat(size().0).as_bytes())?;
     let (mut all, mut recent, mut screen) = (Vec::new(), String::new(), String::new());
     loop {
@@ -93,7 +94,7 @@ fn table(
             ),
         };
         let status = match pods.status() {
-            // The error alone: on a small screen there is no room for anything before it.
+            // Show only the error: a small screen has no space for more.
             ReflectorStatus {
                 state: ReflectorState::BackingOff,
                 last_error: Some(error),
@@ -110,7 +111,7 @@ fn table(
             recent: &recent,
             titles: TITLES,
         };
-        // The terminal may have been resized since the last time.
+        // The terminal may have been resized since the last redraw.
         let (height, width) = size();
         let next = draw(&view, all.iter().map(|pod| cells(pod)), height, width);
         if next != screen {
@@ -124,7 +125,7 @@ fn table(
     }
 }
 
-/// Without a terminal: one line for each change.
+/// Prints one line per change. This is the output when standard output is not a terminal.
 fn lines(
     [title, scope]: [&str; 2],
     pods: &SharedIndexInformer<Pod>,

@@ -1,4 +1,4 @@
-//! A first informer, with nothing but this crate.
+//! A first informer, with only this crate.
 //!
 //! ```text
 //! cargo run -p quickstart              on an API server inside this program; ends on its own
@@ -45,8 +45,9 @@ fn run() -> Result<(), Box<dyn Error>> {
             other => return Err(format!("{}\n{USAGE}", other.unexpected()).into()),
         }
     }
-    // The informer logs to standard error; `RUST_LOG=k8s_informer=debug` shows more. On the screen of `--live` the
-    // lines would end up in the table, which shows the state and the last error itself.
+    // The informer logs to standard error; set `RUST_LOG=k8s_informer=debug` for more. With
+    // `--live` on a terminal, log lines would appear in the middle of the table. The table shows
+    // the state and the last error, so the log is off.
     let is_drawn_over = live && live::has_screen() && io::stderr().is_terminal();
     let filter = if is_drawn_over {
         "off"

@@ -1,4 +1,5 @@
-//! The object type of the quickstart. It has only the fields that are shown: other fields take no memory.
+//! The object type of the quickstart. It has only the fields that are displayed. Other fields are
+//! not decoded and take no memory.
 
 use k8s_informer::{Object, ObjectMeta, impl_object};
 use serde::Deserialize;
@@ -41,7 +42,8 @@ impl Pod {
 /// The titles of the columns.
 pub(crate) const TITLES: [&str; 5] = ["NAMESPACE", "NAME", "PHASE", "NODE", "VERSION"];
 
-/// One row of the table. A terminal must not interpret what an object contains, so control characters are escaped.
+/// Returns the cells of one table row. Control characters from the object are escaped, because the
+/// terminal would interpret them.
 pub(crate) fn cells(pod: &Pod) -> [String; 5] {
     let node = pod.node().unwrap_or("-");
     [
@@ -54,12 +56,12 @@ pub(crate) fn cells(pod: &Pod) -> [String; 5] {
     .map(|cell| cell.escape_debug().to_string())
 }
 
-/// The titles as a line of text.
+/// Returns the titles as one line of text.
 pub(crate) fn head() -> String {
     line(TITLES)
 }
 
-/// One row as a line of text.
+/// Returns a table row as one line of text.
 pub(crate) fn row(pod: &Pod) -> String {
     line(cells(pod).each_ref().map(String::as_str))
 }

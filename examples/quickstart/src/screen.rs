@@ -1,32 +1,34 @@
-//! The screen of `--live`: everything that fits into the terminal, as one text to write.
+//! The screen of `--live`: lays out everything that fits into the terminal as one string.
 
-/// Narrower columns than this are not worth shrinking.
+/// The width at which columns stop shrinking.
 const MIN_COLUMN: usize = 4;
 
-/// What is shown beside the rows of the table.
+/// The parts of the screen around the table rows.
 pub(crate) struct View<'a, const COLUMNS: usize> {
-    /// Always shown, one line each, most important first.
+    /// The header lines, most important first. They are always displayed.
     pub(crate) header: &'a [String],
-    /// Wrapped. It takes up to a quarter of the screen, or all that is left if there are no rows.
+    /// The status, wrapped to at most a quarter of the screen. Without rows it can take the rest of
+    /// the screen.
     pub(crate) status: &'a str,
-    /// The last change, empty before the first.
+    /// The last change. Empty before the first change.
     pub(crate) recent: &'a str,
     /// The titles of the columns.
     pub(crate) titles: [&'a str; COLUMNS],
 }
 
-/// Redraws a terminal of this size.
+/// Returns the text that redraws a terminal of the given size.
 ///
-/// Each line overwrites the line before it and erases only what is left of that one, so nothing flickers. The text
-/// leaves every mode of the terminal as it was, and the cursor behind the last line: a program that ends at any time
-/// leaves a usable terminal. Control characters in the input are dropped.
+/// Each line overwrites the old line and erases only its remainder, so nothing flickers. The text
+/// restores every terminal mode and leaves the cursor after the last line. The terminal therefore
+/// stays usable if the program ends at any time. Control characters in the input are dropped.
 pub(crate) fn draw<const COLUMNS: usize>(
     view: &View<'_, COLUMNS>,
     rows: impl ExactSizeIterator<Item = [String; COLUMNS]>,
     height: usize,
     width: usize,
 ) -> String {
-    // Erasing "to the end of the line" from the last column would erase the last character.
+    // Leave the last column empty: "erase to the end of the line" there would erase the last
+    // character.
     let width = width.saturating_sub(1);
     let mut lines: Vec<_> = view.header.iter().map(|line| fit(line, width)).collect();
     let room = if rows.len() == 0 {
@@ -45,14 +47,16 @@ pub(crate) fn draw<const COLUMNS: usize>(
         width,
     ));
     lines.truncate(height);
-    // The terminal counts wide characters twice; it must cut such lines and not wrap them.
+    // A wide character takes two columns, so a line can still be longer than the screen. Auto-wrap
+    // is off while drawing, so the terminal cuts the line.
     format!(
         "\x1b[?7l\x1b[H{}\x1b[K\x1b[J\x1b[?7h",
         lines.join("\x1b[K\n")
     )
 }
 
-/// The table in so many lines: the titles, the rows that fit, and the number of rows that do not.
+/// Lays out the table in at most `height` lines: the titles, the rows that fit, and the number of
+/// omitted rows.
 fn table<const COLUMNS: usize>(
     titles: [&str; COLUMNS],
     rows: impl ExactSizeIterator<Item = [String; COLUMNS]>,
@@ -99,12 +103,13 @@ fn table<const COLUMNS: usize>(
     lines
 }
 
-/// One line of at most this width.
+/// Cuts `text` to one line of at most `width` characters.
 fn fit(text: &str, width: usize) -> String {
     wrap(text, width, 1).remove(0)
 }
 
-/// At least one line, at most so many. An ellipsis ends the last one if there is more text.
+/// Wraps `text` into at least one and at most `height` lines. The last line ends with an ellipsis
+/// if text is left over.
 fn wrap(text: &str, width: usize, height: usize) -> Vec<String> {
     let text: Vec<_> = text
         .chars()

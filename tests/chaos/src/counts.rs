@@ -1,4 +1,4 @@
-//! How often what happened.
+//! Counters by name.
 
 use std::collections::BTreeMap;
 use std::fmt;

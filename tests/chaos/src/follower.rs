@@ -1,4 +1,5 @@
-//! A handler that keeps a copy of the objects from its events alone, and checks each event against it.
+//! A handler that keeps a copy of the objects from its events alone and checks each event against
+//! it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -12,11 +13,11 @@ use k8s_informer::{Deleted, Object};
 
 use crate::random::Random;
 
-/// How many events a report can quote.
+/// The number of events kept for reports.
 const KEPT_EVENTS: usize = 20_000;
 
-/// What is compared of an object. Its token is another one after each write: after a restore two states may
-/// have the same UID and resourceVersion.
+/// The compared parts of an object. Each write has a different token: after a restore, two states
+/// may have the same UID and resourceVersion.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct State {
     pub(crate) uid: String,
@@ -54,22 +55,21 @@ impl fmt::Debug for State {
     }
 }
 
-/// Objects by key.
 pub(crate) type View = BTreeMap<String, State>;
 
-/// What a filtering handler lets pass.
+/// The filter of filtering handlers.
 pub(crate) fn passes<T: Object>(object: &T) -> bool {
     object.label("colour") == Some("red")
 }
 
-/// Clones share what they know.
+/// A handler. Clones share their state.
 #[derive(Clone)]
 pub(crate) struct Follower {
     start: Instant,
-    /// How long a call takes at most.
+    /// The maximum time that a call takes.
     slow: Duration,
     random: Arc<Random>,
-    /// Whether versions may go back: etcd was restored, and not all is settled.
+    /// Whether versions may go back: etcd was restored, and the informers have not settled yet.
     restored: Arc<AtomicBool>,
     known: Arc<Mutex<Known>>,
 }
@@ -77,10 +77,10 @@ pub(crate) struct Follower {
 #[derive(Default)]
 pub(crate) struct Known {
     pub(crate) view: View,
-    /// Invariants that were broken. A panic would be caught by the informer.
+    /// Broken invariants. The informer would catch a panic.
     pub(crate) broken: Vec<String>,
     pub(crate) count: u64,
-    /// The last version of each key, of those that are gone as well.
+    /// The last version of each key, including deleted keys.
     versions: BTreeMap<String, u64>,
     events: VecDeque<String>,
 }
@@ -143,7 +143,7 @@ impl Follower {
 }
 
 impl Known {
-    /// Etcd was restored: versions ascend from those that the handler holds now.
+    /// Called after a restore of etcd: versions must now ascend from those that the handler holds.
     pub(crate) fn forget_versions(&mut self) {
         self.versions = self
             .view
@@ -152,7 +152,7 @@ impl Known {
             .collect();
     }
 
-    /// What happened to an object.
+    /// Returns the last events of an object.
     pub(crate) fn history(&self, key: &str) -> Vec<&str> {
         let key = format!(" {key} ");
         let events: Vec<&str> = self
@@ -209,7 +209,7 @@ impl<T: Object> ResourceEventHandler<T> for Follower {
 }
 
 impl Follower {
-    /// An object is gone. `last` is the state that the handler was given last, if the event says it.
+    /// Records a delete. `last` is the state that was delivered last, if the event contains it.
     fn deleted<T: Object>(&mut self, gone: &Deleted<T>, last: Option<State>) {
         let key = gone.key().to_string();
         let state = gone.object().map(|object| State::of(&**object));

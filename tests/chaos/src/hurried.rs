@@ -10,13 +10,12 @@ use k8s_informer::reflector::{Body, ListOptions, ListerWatcher, ListerWatcherSou
 use k8s_informer::time::Clock;
 use k8s_informer::{Client, Error, Stop};
 
-/// How many times faster.
+/// The factor by which time passes faster.
 const SPEED: u32 = 40;
 
-/// How long one read waits. The reflector sets its own timeout after the request was made.
+/// The timeout of one read. The reflector sets its own timeout after it made the request.
 const SLICE: Duration = Duration::from_millis(25);
 
-/// A clock on which time passes faster.
 pub(crate) struct HurriedClock(Instant);
 
 impl HurriedClock {
@@ -35,7 +34,7 @@ impl Clock for HurriedClock {
     }
 }
 
-/// A client whose watches time out by that clock.
+/// A client whose watches time out by [`HurriedClock`].
 pub(crate) struct Hurried(pub(crate) Client);
 
 impl ListerWatcherSource for Hurried {

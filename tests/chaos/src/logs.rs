@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use log::{LevelFilter, Log, Metadata, Record};
 
-/// How many lines are kept of an informer.
+/// The number of lines kept for each informer.
 const KEPT: usize = 40;
 
 struct Logs {
@@ -25,7 +25,7 @@ pub(crate) fn install(start: Instant) {
     log::set_max_level(LevelFilter::Debug);
 }
 
-/// The last lines of an informer, which its name begins.
+/// Returns the last lines of the informer `name`.
 pub(crate) fn of(name: &str) -> Vec<String> {
     let Some(logs) = LOGS.get() else {
         return Vec::new();
@@ -34,7 +34,6 @@ pub(crate) fn of(name: &str) -> Vec<String> {
     lines.get(name).into_iter().flatten().cloned().collect()
 }
 
-/// Forgets an informer that has ended.
 pub(crate) fn forget(name: &str) {
     if let Some(logs) = LOGS.get() {
         logs.lines

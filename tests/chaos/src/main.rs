@@ -1,23 +1,33 @@
-//! Informers of every configuration against a real API server while everything breaks.
+//! Runs informers of every configuration against a real API server while everything breaks.
 //!
-//! The program starts an etcd and a kube-apiserver from `$KUBEBUILDER_ASSETS`, a dozen informers behind fault
-//! proxies, and writers without one. It works in rounds. In each round the writers create, update, delete and
-//! recreate ConfigMaps and objects of a CustomResource; connections are cut, reset, stalled, half-open, late and
-//! garbled; requests are answered with 410, 429, 500 and 503; handlers come and go; and the server has an
-//! accident: kill -9 of the API server or of etcd, a compaction, a restore of etcd's data from a backup. After the
-//! round, the faults end and every cache, every index and the view of every handler are compared with a fresh
-//! LIST. Then some informers are replaced by others of a new configuration.
+//! The program starts etcd and kube-apiserver from `$KUBEBUILDER_ASSETS`, a dozen informers behind
+//! fault proxies, and writers without a proxy. It works in rounds. During a round:
 //!
-//! A handler's view is what its events alone make it. Each event is checked against it: an add only of an object
-//! that the handler does not hold, an update or a delete only of one that it holds, the old object of an update is
-//! the one given last, and the versions of an object ascend, except after a restore.
+//! - The writers create, update, delete and recreate ConfigMaps and objects of a CustomResource.
+//! - The proxies cut, reset, stall, half-close, delay and garble connections.
+//! - Requests are answered with 410, 429, 500 and 503.
+//! - Handlers are added and removed.
+//! - The server has an accident: `kill -9` of the API server or of etcd, a compaction, or a restore
+//!   of etcd's data from a backup.
 //!
-//! Restores come in two forms, since a restore is noticed only by an informer whose version the server does not
-//! have. *Seen*: the writers wait until every informer has listed. *Unseen*: no connection comes through until
-//! the server has passed all versions that were lost, and has been started again, so that it answers 410.
+//! After the round, the faults end. Every cache, every index and the view of every handler are
+//! compared with a fresh LIST. Then some informers are replaced by informers with a new
+//! configuration.
 //!
-//! For half of the informers time passes forty times faster, so that what they do after minutes of silence
-//! happens, too.
+//! A handler builds its view from its events alone and checks each event against it:
+//!
+//! - An add is delivered only for an object that the handler does not hold.
+//! - An update or a delete is delivered only for an object that the handler holds.
+//! - The old object of an update is the object that was delivered last.
+//! - The versions of an object ascend, except after a restore.
+//!
+//! Restores come in two forms, because an informer notices a restore only if the server does not
+//! have the informer's version. *Seen*: the writers wait until every informer has listed. *Unseen*:
+//! the proxies let no connection through until the server has passed all lost versions and has
+//! restarted, so that it answers 410.
+//!
+//! For half of the informers time passes forty times faster. They also run the code paths that need
+//! minutes of silence.
 //!
 //! ```sh
 //! export KUBEBUILDER_ASSETS=… # the folder with etcd and kube-apiserver
@@ -26,18 +36,19 @@
 //!
 //! | option | default | |
 //! |---|---|---|
-//! | `--seed N` | by chance | of configurations, writes and faults; threads still race, so a run does not repeat exactly |
-//! | `--writes N` | 2400 | ends after so many confirmed writes |
-//! | `--round N` | 800 | writes of a round |
-//! | `--seconds N` | none | ends after the round in which so much time has passed |
-//! | `--informers N` | 12 | at the same time |
-//! | `--settle N` | 60 | seconds that the informers may take to be as the server after a round |
+//! | `--seed N` | random | seeds configurations, writes and faults; threads still race, so a run does not repeat exactly |
+//! | `--writes N` | 2400 | ends after `N` confirmed writes |
+//! | `--round N` | 800 | writes per round |
+//! | `--seconds N` | none | ends after the round in which `N` seconds have passed |
+//! | `--informers N` | 12 | informers that run at the same time |
+//! | `--settle N` | 60 | seconds until the informers must match the server after a round |
 //! | `--only KIND` | all in turn | one kind of accident: `none`, `kill-api`, `kill-etcd`, `compaction`, `restore-seen`, `restore-unseen` |
 //! | `--without KIND` | | all other kinds of accidents |
 //!
-//! It prints its seed, a line for each round, what differed with the events and the last log lines of the informer,
-//! and counts of writes and faults by kind. It ends with 1 if anything differed. Without the binaries it prints a
-//! line, and ends with 0.
+//! The program prints its seed and a line for each round. For each difference it prints the events
+//! and the last log lines of the informer. At the end it prints counts of writes and faults by
+//! kind. It exits with 1 if anything differed. Without the binaries it prints a line and exits with
+//! 0.
 
 mod counts;
 mod follower;
@@ -70,31 +81,32 @@ use crate::server::Server;
 use crate::subject::{Difference, Setting, Subject};
 use crate::world::World;
 
-/// How long they may take to notice that etcd was restored, while nothing is written.
+/// The maximum time until all informers notice that etcd was restored, while nothing is written.
 const NOTICE: Duration = Duration::from_secs(90);
 
-/// So many revisions at least are lost by a restore: the server's own writes must not make up for them.
+/// The minimum number of revisions that a restore loses. The server's own writes must not make up
+/// for them.
 const LOST: u64 = 100;
 
-/// How long the writers may get nowhere.
+/// The maximum time without a confirmed write.
 const STUCK: Duration = Duration::from_secs(120);
 
-/// Longer than any stop takes.
+/// No stop may take longer.
 const STOP: Duration = Duration::from_secs(3);
 
 const WRITERS: usize = 6;
 
-/// What happens to the server in a round.
+/// An accident of the server during a round.
 #[derive(Clone, Copy, Debug)]
 enum Accident {
     None,
     ApiServerKilled,
     EtcdKilled,
-    /// Etcd forgets all but the present, and the API server does, too, being killed.
+    /// Etcd drops its history, and the API server is killed so that it loses its watch cache.
     Compaction,
     /// The informers see the older state.
     RestoreSeen,
-    /// The informers see the server when it has passed what was lost.
+    /// The informers see the server only after it has passed the lost versions.
     RestoreUnseen,
 }
 
@@ -198,11 +210,11 @@ struct Chaos {
     tls: Arc<ClientConfig>,
     setting: Arc<Setting>,
     subjects: Vec<Arc<dyn Subject>>,
-    /// How many informers there have been.
+    /// The number of informers started so far.
     numbers: usize,
     faults: Arc<Counts>,
     events: u64,
-    /// How many informers differed, or broke an invariant, by round.
+    /// One line for each informer that failed a check.
     findings: Vec<String>,
 }
 
@@ -245,7 +257,7 @@ impl Chaos {
         println!("{:8.1} {what}", self.setting.start.elapsed().as_secs_f64());
     }
 
-    /// Another informer.
+    /// Starts another informer.
     fn subject(&mut self) -> Arc<dyn Subject> {
         let Self {
             random,
@@ -284,7 +296,7 @@ impl Chaos {
             if self.world.written() >= self.options.writes || late {
                 return;
             }
-            // Each once, in an order by chance, and again.
+            // Each accident runs once in random order before any repeats.
             if accidents.is_empty() {
                 accidents.clone_from(&self.options.accidents);
             }
@@ -311,7 +323,7 @@ impl Chaos {
                 }
                 drop(disturber);
                 self.restore(accident);
-                // Later writes would cover what went wrong.
+                // Later writes would hide errors.
                 found = self.settle(round, accident);
                 self.subjects
                     .iter()
@@ -357,7 +369,7 @@ impl Chaos {
         }
     }
 
-    /// What happens while the writers go on.
+    /// Runs an accident while the writers continue.
     fn strike(&mut self, accident: Accident) {
         let pause = Duration::from_millis(self.random.size(10) as u64);
         match accident {
@@ -389,7 +401,7 @@ impl Chaos {
         }
         self.server.restore();
         if unseen {
-            // No informer has a version that the server has after its second start.
+            // After the second start, no informer has a version that the server can continue from.
             self.world.gate(false);
             while self.server.revision() + 20 < lost {
                 self.write_until(self.world.written() + 1);
@@ -410,9 +422,10 @@ impl Chaos {
         self.world.quiet(false);
     }
 
-    /// Waits until no informer is at a version that the server does not have. Those for which time passes faster
-    /// have to notice how silent the server is. The watches of the others are cut soon after they were opened:
-    /// a watch that ends at once is a sign.
+    /// Waits until no informer is at a version that the server does not have.
+    ///
+    /// Informers on the faster clock must notice the silent server themselves. The watches of the
+    /// others are cut soon after they open: a watch that ends at once makes them notice.
     fn wait_until_noticed(&mut self, lost: u64) {
         let began = Instant::now();
         loop {
@@ -440,7 +453,7 @@ impl Chaos {
             }
             for subject in ahead.into_iter().filter(|subject| !subject.notices_alone()) {
                 let watches = |status: &ReflectorStatus| status.state == ReflectorState::Watching;
-                // A list at such a version takes the server three seconds.
+                // A list at a version that the server does not have takes the server three seconds.
                 if subject.statuses().iter().all(watches) {
                     subject.proxy().cut();
                 }
@@ -449,8 +462,8 @@ impl Chaos {
         }
     }
 
-    /// Ends the faults and compares, until all is as on the server or time is up. Reports what differs; says
-    /// which informers do.
+    /// Ends the faults and compares until all informers match the server or the time is up. Reports
+    /// the differences and returns the informers that differ.
     fn settle(&mut self, round: usize, accident: Accident) -> BTreeSet<usize> {
         for subject in &self.subjects {
             subject.proxy().heal();
@@ -459,7 +472,8 @@ impl Chaos {
         let mut pending: BTreeSet<usize> = (0..self.subjects.len()).collect();
         let mut last: BTreeMap<usize, Vec<Difference>> = BTreeMap::new();
         while !pending.is_empty() && began.elapsed() < self.options.settle {
-            // No watch is silent: a list after a silence would repair what went wrong.
+            // Markers keep every watch busy: a relist after a silence would repair errors and hide
+            // them.
             self.world.mark();
             thread::sleep(Duration::from_millis(200));
             let truth = self.world.truth();
@@ -502,7 +516,7 @@ impl Chaos {
         found
     }
 
-    /// Stops those that differ and some others, and starts as many new ones.
+    /// Replaces the informers that differ, and some others, with new ones.
     fn replace(&mut self, found: &BTreeSet<usize>) {
         for at in 0..self.subjects.len() {
             if !found.contains(&at) && !self.random.one_in(4) {
@@ -557,7 +571,7 @@ impl Chaos {
     }
 }
 
-/// Whether one of an informer's reflectors is at a version that the server does not have yet.
+/// Whether one of the informer's reflectors is at a version that the server does not have yet.
 fn is_ahead(subject: &dyn Subject, now: u64) -> bool {
     let versions = subject
         .statuses()
@@ -575,7 +589,7 @@ struct Disturber {
 }
 
 impl Disturber {
-    /// Of a thousand connections to come, `level` are disturbed.
+    /// Disturbs `level` of 1000 new connections.
     fn start(subjects: &[Arc<dyn Subject>], level: usize, random: Random) -> Self {
         for subject in subjects {
             subject.proxy().disturb(level);
@@ -645,7 +659,7 @@ fn report(subject: &dyn Subject, differences: &[Difference], broken: &[String]) 
         .for_each(|line| println!("      {line}"));
 }
 
-/// Trusts the authority that the server has made.
+/// Returns a TLS configuration that trusts the server's CA.
 fn tls(server: &Server) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     let certificates =

@@ -1,5 +1,5 @@
-//! A proxy between an informer and the server that disturbs connections: bytes on their way, and, where it
-//! terminates TLS, requests and answers.
+//! A proxy between an informer and the server that disturbs connections. It changes bytes in
+//! transit and, if it terminates TLS, also requests and responses.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -15,26 +15,24 @@ use socket2::SockRef;
 use crate::counts::Counts;
 use crate::random::Random;
 
-/// What happens to a connection. A number is how many bytes of the server come through before.
+/// A fault of one connection. A number is the count of server bytes that the proxy forwards first.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
-    /// The connection is closed.
     Cut(usize),
-    /// The connection is reset.
     Reset(usize),
-    /// Nothing comes through any more, either way, and both ends stay open.
+    /// No more bytes are forwarded in either direction. Both connections stay open.
     Stall(usize),
-    /// The server's end is closed, the client's stays open.
+    /// The connection to the server is closed. The connection to the client stays open.
     HalfOpen(usize),
-    /// Two bytes become others, which no JSON has.
+    /// Two bytes are replaced by bytes that are invalid in JSON.
     Garble(usize),
-    /// The answer begins late.
+    /// The response starts late.
     Delay(Duration),
-    /// The bytes come a few at a time.
+    /// The bytes arrive a few at a time.
     Drip,
-    /// An answer without a length ends early, and in order.
+    /// A response without a length ends early with a clean close.
     Truncate(usize),
-    /// The proxy answers in place of the server.
+    /// The proxy responds in place of the server.
     Answer(&'static str, &'static str),
 }
 
@@ -53,7 +51,7 @@ impl Fault {
         }
     }
 
-    /// Without those that only a proxy can cause that understands HTTP.
+    /// Returns a fault that does not require the proxy to understand HTTP.
     fn of_tcp(random: &Random) -> Self {
         let at = random.size(19);
         match random.below(8) {
@@ -120,19 +118,19 @@ pub(crate) struct Proxy {
 
 struct Shared {
     server: SocketAddr,
-    /// For a proxy that terminates TLS.
+    /// Set if the proxy terminates TLS.
     tls: Option<Arc<ClientConfig>>,
     random: Random,
     counts: Arc<Counts>,
-    /// How many of a thousand connections have a fault.
+    /// How many of 1000 connections have a fault.
     level: AtomicUsize,
-    /// No connection comes through.
+    /// Whether all connections are refused.
     down: AtomicBool,
     closing: AtomicBool,
     links: Mutex<Vec<Arc<Link>>>,
 }
 
-/// The two connections of one client.
+/// A connection from a client and its connection to the server.
 struct Link {
     client: TcpStream,
     server: TcpStream,
@@ -141,8 +139,8 @@ struct Link {
 }
 
 impl Proxy {
-    /// In front of the server on this port of this machine. With a configuration for TLS the proxy is an HTTP
-    /// server, else it hands on bytes.
+    /// Starts a proxy in front of the server on local port `port`. With `tls` the proxy is an HTTP
+    /// server, without it forwards bytes.
     pub(crate) fn start(
         port: u16,
         tls: Option<Arc<ClientConfig>>,
@@ -183,12 +181,12 @@ impl Proxy {
         format!("{scheme}://{}", self.address)
     }
 
-    /// Disturbs so many of a thousand connections to come.
+    /// Disturbs `level` of 1000 new connections.
     pub(crate) fn disturb(&self, level: usize) {
         self.shared.level.store(level, SeqCst);
     }
 
-    /// Does something to all connections that there are.
+    /// Stalls, resets or cuts all open connections.
     pub(crate) fn disturb_open_connections(&self) {
         let links = self.shared.links().clone();
         if links.is_empty() {
@@ -203,7 +201,7 @@ impl Proxy {
         links.iter().for_each(|link| act(link));
     }
 
-    /// Lets nothing through any more, or everything again.
+    /// Blocks all connections, or lets them through again.
     pub(crate) fn set_down(&self, down: bool) {
         self.shared.down.store(down, SeqCst);
         if down {
@@ -211,7 +209,7 @@ impl Proxy {
         }
     }
 
-    /// Ends all faults. A connection through which nothing comes is closed: the informer may not notice for
+    /// Ends all faults. Closes stalled connections: without that, an informer might not notice for
     /// minutes.
     pub(crate) fn heal(&self) {
         self.disturb(0);
@@ -223,7 +221,7 @@ impl Proxy {
         }
     }
 
-    /// Closes all connections that there are.
+    /// Closes all open connections.
     pub(crate) fn cut(&self) {
         self.shared.links().iter().for_each(|link| link.close());
     }
@@ -232,7 +230,7 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.shared.closing.store(true, SeqCst);
-        // Wakes the thread that accepts.
+        // Unblocks the accepting thread.
         let _ = TcpStream::connect(self.address);
         self.cut();
     }
@@ -254,7 +252,7 @@ impl Shared {
         };
     }
 
-    /// Which fault a connection has, if any.
+    /// Returns the fault of a new connection, if any.
     fn fault(&self, fault: impl FnOnce(&Random) -> Fault) -> Option<Fault> {
         let disturbed = self.random.below(1000) < self.level.load(SeqCst);
         let fault = disturbed.then(|| fault(&self.random));
@@ -274,7 +272,7 @@ impl Shared {
             ended: AtomicBool::default(),
         });
         self.links().push(Arc::clone(&link));
-        // It may have been missed.
+        // `cut` may have run before the link was registered.
         if self.down.load(SeqCst) || self.closing.load(SeqCst) {
             link.close();
         }
@@ -307,7 +305,7 @@ impl Shared {
         Ok(())
     }
 
-    /// One request on a connection of its own.
+    /// Forwards one request and its response, then closes the connection.
     fn reply(&self, client: TcpStream, tls: &Arc<ClientConfig>) -> io::Result<()> {
         let mut head = Vec::new();
         let mut buffer = vec![0; 16 << 10];
@@ -327,7 +325,7 @@ impl Shared {
         if let Some(Fault::Answer(_, reply)) = fault {
             return (&client).write_all(reply.as_bytes());
         }
-        // An answer of HTTP/1.0 has neither chunks nor a length.
+        // An HTTP/1.0 response has neither chunks nor a length.
         let head = match fault {
             Some(Fault::Truncate(_)) => head.replacen(" HTTP/1.1\r\n", " HTTP/1.0\r\n", 1),
             _ => head.replacen("\r\n", "\r\nConnection: close\r\n", 1),
@@ -341,7 +339,7 @@ impl Shared {
             .and_then(|()| server.flush());
         if sent.is_ok() {
             let up = Arc::clone(&link);
-            // The client sends nothing more: what comes is its end.
+            // The client sends nothing more, so this read returns only when the client closes.
             thread::spawn(move || {
                 let _ = (&up.client).read(&mut [0]);
                 up.close();
@@ -354,7 +352,7 @@ impl Shared {
 }
 
 impl Link {
-    /// Hands on what the server sends.
+    /// Forwards bytes from the server to the client.
     fn carry(&self, from: &mut dyn Read, fault: Option<Fault>) {
         let mut buffer = vec![0; 16 << 10];
         let mut carried = 0;
@@ -412,7 +410,7 @@ impl Link {
                 Some(Fault::HalfOpen(_)) => {
                     self.stalled.store(true, SeqCst);
                     let _ = self.server.shutdown(Shutdown::Both);
-                    // Until the client gives up, or the faults end.
+                    // Waits until the client closes the connection or the faults end.
                     while (&self.client).read(&mut [0]).is_ok_and(|length| length > 0) {}
                     return;
                 }
@@ -434,7 +432,7 @@ impl Link {
         if self.ended.swap(true, SeqCst) {
             return;
         }
-        // The reset is sent when the last handle is closed; a FIN before it would be an end in order.
+        // The reset is sent when the last handle closes. A FIN before it would be a clean end.
         let _ = SockRef::from(&self.client).set_linger(Some(Duration::ZERO));
         let _ = self.client.shutdown(Shutdown::Read);
         let _ = self.server.shutdown(Shutdown::Both);

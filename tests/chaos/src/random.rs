@@ -1,4 +1,4 @@
-//! Chance from a seed.
+//! Random numbers from a seed.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -19,17 +19,17 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Another generator, independent of this one.
+    /// Returns a new, independent generator.
     pub(crate) fn fork(&self) -> Self {
         Self::new(self.next())
     }
 
-    /// Less than `limit`.
+    /// Returns a number less than `limit`.
     pub(crate) fn below(&self, limit: usize) -> usize {
         (self.next() % limit.max(1) as u64) as usize
     }
 
-    /// True once in so many times.
+    /// Returns true once in `times` calls on average.
     pub(crate) fn one_in(&self, times: usize) -> bool {
         self.below(times) == 0
     }
@@ -38,7 +38,7 @@ impl Random {
         from[self.below(from.len())]
     }
 
-    /// Less than two to the power of `bits`, small numbers as often as large ones.
+    /// Returns a number less than 2^`bits`. Small and large magnitudes are equally likely.
     pub(crate) fn size(&self, bits: u32) -> usize {
         self.below(1 << self.below(bits as usize + 1))
     }

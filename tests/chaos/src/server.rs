@@ -1,4 +1,4 @@
-//! An etcd and a kube-apiserver of our own, which can be killed, compacted and restored.
+//! A local etcd and kube-apiserver that can be killed, compacted and restored.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -27,7 +27,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Where both binaries are, if they are anywhere.
+    /// Returns the folder with both binaries, or `None`.
     pub(crate) fn assets() -> Option<PathBuf> {
         let folder = PathBuf::from(std::env::var_os("KUBEBUILDER_ASSETS")?);
         ["etcd", "kube-apiserver"]
@@ -36,7 +36,6 @@ impl Server {
             .then_some(folder)
     }
 
-    /// Starts both.
     pub(crate) fn start(assets: PathBuf) -> Self {
         let folder =
             std::env::temp_dir().join(format!("k8s-informer-chaos-{}", std::process::id()));
@@ -82,17 +81,17 @@ impl Server {
         self.port
     }
 
-    /// The certificate of the server and of the authority that signed it, which the server makes itself.
+    /// The server creates this file itself. It holds the certificates of the server and of its CA.
     pub(crate) fn certificates(&self) -> PathBuf {
         self.folder.join("apiserver.crt")
     }
 
-    /// How to reach the server at this URL, itself or a proxy.
+    /// Returns the configuration for the server itself or for a proxy at `url`.
     pub(crate) fn config(&self, url: String) -> Config {
         Config::new(url).ca_file(self.certificates()).token(TOKEN)
     }
 
-    /// A client without a proxy.
+    /// Returns a client that does not use a proxy.
     pub(crate) fn client(&self) -> Client {
         let config = self.config(format!("https://127.0.0.1:{}", self.port));
         Client::new(config.response_timeout(Duration::from_secs(10))).expect("a client")
@@ -106,7 +105,8 @@ impl Server {
         self.etcd = None;
     }
 
-    /// Starts what does not run, with the data that it had, and waits until it is ready.
+    /// Starts each process that is not running, with its previous data, and waits until the API
+    /// server is ready.
     pub(crate) fn up(&mut self) {
         if self.etcd.is_none() {
             let program = self.assets.join("etcd");
@@ -125,7 +125,7 @@ impl Server {
         }
         if self.api.is_none() {
             self.api = Some(self.serve());
-            // It makes its certificates when it first starts, and writes the key last.
+            // On its first start it creates its certificates. The key is written last.
             wait_for("kube-apiserver", &self.folder, || {
                 self.folder.join("apiserver.key").exists()
             });
@@ -162,7 +162,7 @@ impl Server {
         Process::start(&self.assets.join("kube-apiserver"), &arguments, &log)
     }
 
-    /// Keeps a copy of etcd's data; says at which revision. Etcd is killed for it.
+    /// Copies etcd's data and returns the revision of the copy. Kills and restarts etcd.
     pub(crate) fn backup(&mut self) -> u64 {
         let revision = self.revision();
         self.kill_etcd();
@@ -171,7 +171,7 @@ impl Server {
         revision
     }
 
-    /// Puts the copy in the place of etcd's data. Both are killed for it.
+    /// Replaces etcd's data with the copy. Kills and restarts both processes.
     pub(crate) fn restore(&mut self) {
         self.kill_api();
         self.kill_etcd();
@@ -190,7 +190,7 @@ impl Server {
         assert!(status.success(), "etcd's data could not be copied");
     }
 
-    /// Etcd's revision, which is the newest resourceVersion.
+    /// Returns etcd's revision, which is the newest resourceVersion.
     pub(crate) fn revision(&self) -> u64 {
         let reply = self
             .etcd("/v3/kv/range", &json!({ "key": "AA==" }))
@@ -201,7 +201,7 @@ impl Server {
             .unwrap_or_default()
     }
 
-    /// Has etcd forget what was before this revision.
+    /// Makes etcd drop all history before `revision`.
     pub(crate) fn compact(&self, revision: u64) {
         self.etcd(
             "/v3/kv/compaction",
@@ -209,7 +209,7 @@ impl Server {
         );
     }
 
-    /// A request to etcd's JSON gateway.
+    /// Sends a request to etcd's JSON gateway.
     fn etcd(&self, path: &str, body: &Value) -> Option<Value> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.etcd_port)).ok()?;
         stream
@@ -248,7 +248,8 @@ fn wait_for(what: &str, logs: &Path, mut ready: impl FnMut() -> bool) {
     }
 }
 
-/// Below the ports that the system gives to connections, so that none is taken while its server is down.
+/// Returns ports below the ephemeral range, so that no connection takes one while its server is
+/// down.
 fn free_ports() -> [u16; 3] {
     let start = 18_000 + (std::process::id() % 500 * 8) as u16;
     let mut free =
@@ -256,8 +257,8 @@ fn free_ports() -> [u16; 3] {
     [(); 3].map(|()| free.next().expect("a free port"))
 }
 
-/// A server that is killed when this is dropped, and when this process ends, however it does: a shell waits
-/// for the end of a pipe, and kills its child then.
+/// A server that is killed when this value is dropped or when this process ends for any reason: a
+/// shell waits until its stdin pipe closes and then kills its child.
 struct Process(Child);
 
 impl Process {
@@ -287,7 +288,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Waiting closes the pipe first.
+        // `wait` closes the pipe first.
         let _ = self.0.wait();
     }
 }

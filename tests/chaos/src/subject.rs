@@ -1,4 +1,5 @@
-//! An informer of some configuration behind its proxy, with its handlers, and what must be true of them.
+//! An informer with a random configuration behind its own proxy, its handlers, and the invariants
+//! that must hold.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -27,7 +28,7 @@ use crate::proxy::Proxy;
 use crate::random::Random;
 use crate::world::{NAMESPACES, Resource, Truth, is_marker};
 
-/// How many keys a report has.
+/// The maximum number of keys in a report.
 const REPORTED: usize = 12;
 
 #[derive(Deserialize)]
@@ -47,14 +48,14 @@ enum Form {
     Metadata,
 }
 
-/// Which objects an informer is about.
+/// The objects that an informer selects.
 #[derive(Clone, Debug)]
 enum Scope {
     All,
     Namespaces(BTreeSet<&'static str>),
-    /// By label.
+    /// Selected by label.
     Colour(&'static str),
-    /// By field.
+    /// Selected by field.
     Field(&'static str),
     /// One of two shards.
     Shard(u32),
@@ -101,7 +102,7 @@ fn shard(index: u32) -> Shard {
     Shard::new(index, 2).expect("a shard")
 }
 
-/// How an informer is configured.
+/// The configuration of an informer.
 #[derive(Clone, Debug)]
 struct Plan {
     resource: Resource,
@@ -110,21 +111,23 @@ struct Plan {
     queue: InformerQueue,
     watch_list: bool,
     page_size: Option<u32>,
-    /// The proxy is an HTTP server; else there is TLS up to the server.
+    /// Whether the proxy terminates TLS and serves HTTP. Otherwise TLS ends at the server.
     http: bool,
-    /// Time passes faster.
+    /// Whether time passes faster.
     hurried: bool,
     watch_idle_timeout: bool,
     reuse_unchanged: bool,
     recreation_as_delete_and_add: bool,
     resync: bool,
     skip: bool,
-    /// How long the process loop takes for an object, in microseconds.
+    /// How long the index function takes for an object, in microseconds. It slows down the process
+    /// loop.
     slow_index: u64,
 }
 
 impl Plan {
-    /// The queue, and how it lists, go by the number: a dozen in a row have each combination.
+    /// `number` selects the queue and the way of listing. Twelve consecutive numbers cover all
+    /// their combinations.
     fn new(number: usize, random: &Random) -> Self {
         let queues = [
             InformerQueue::DeltaFifo,
@@ -140,7 +143,7 @@ impl Plan {
             },
             form: match random.below(4) {
                 0 | 1 => Form::Dynamic,
-                // `Hurried` requests whole objects.
+                // `Hurried` always requests whole objects.
                 2 if !hurried => Form::Metadata,
                 _ => Form::Own,
             },
@@ -237,37 +240,36 @@ impl fmt::Display for Plan {
     }
 }
 
-/// What subjects have in common.
+/// State that all subjects share.
 pub(crate) struct Setting {
     pub(crate) start: Instant,
     pub(crate) restored: Arc<AtomicBool>,
 }
 
-/// An informer whose type does not matter.
+/// An informer of any object type.
 pub(crate) trait Subject: Send + Sync {
     fn name(&self) -> &str;
     fn plan(&self) -> String;
     fn proxy(&self) -> &Proxy;
-    /// Whether its connections are left alone while it watches from a version that the server does not have yet.
+    /// Whether the informer notices a restore even if its connections stay open.
     fn notices_alone(&self) -> bool;
     fn statuses(&self) -> Vec<ReflectorStatus>;
-    /// Adds a handler, and may remove another one.
+    /// Adds a handler, and may remove one.
     fn change_handlers(&self, random: &Random);
-    /// How many events its handlers have got.
+    /// Returns the number of events that its handlers received.
     fn events(&self) -> u64;
-    /// What differs from the truth, by what was compared.
+    /// Compares the cache, the indexes and the handlers with `truth` and returns the differences.
     fn differences(&self, truth: &Truth) -> Vec<Difference>;
-    /// After a restore, versions ascend from those that the handlers hold now.
+    /// Called after a restore: versions must now ascend from those that the handlers hold.
     fn forget_versions(&self);
-    /// Invariants that were broken since the last call.
+    /// Returns the invariants that were broken since the last call.
     fn broken(&self) -> Vec<String>;
-    /// Stops it; says how long that took.
+    /// Stops the informer and returns how long that took.
     fn stop(&self) -> Duration;
 }
 
-/// What differs.
 pub(crate) struct Difference {
-    /// Cache, handler, or index.
+    /// The cache, a handler or an index.
     pub(crate) what: String,
     pub(crate) lines: Vec<String>,
 }
@@ -289,8 +291,9 @@ struct Handler {
     registration: HandlerRegistration,
 }
 
-/// Starts an informer of a random configuration. `proxy` makes a proxy that terminates TLS or does not, `client` a
-/// client behind it, with a clock if it is not to use the real one.
+/// Starts an informer with a random configuration. `proxy` creates a proxy; its argument is whether
+/// the proxy terminates TLS. `client` creates a client behind that proxy, with a clock unless it
+/// uses the real one.
 pub(crate) fn start(
     number: usize,
     random: &Random,
@@ -340,7 +343,7 @@ pub(crate) fn start(
     }
 }
 
-/// Either of two sources.
+/// A plain client or a [`Hurried`] one.
 struct BoxedSource(Box<dyn ListerWatcherSource>);
 
 impl ListerWatcherSource for BoxedSource {
@@ -401,7 +404,7 @@ impl<T: Object + DeserializeOwned> Informer<T> {
 
     fn add_handler(&self, random: &Random) {
         let (coalesces, filters) = (random.one_in(2), random.one_in(2));
-        // A handler that gets every event must keep up.
+        // A handler without coalescing receives every event and must keep up.
         let most = if coalesces {
             random.pick(&[1, 10, 40])
         } else {
@@ -529,7 +532,7 @@ impl<T: Object + DeserializeOwned> Subject for Informer<T> {
                 .or_default()
                 .insert(key.clone(), state.clone());
         }
-        // An index of a cache that differs does, too.
+        // If the cache differs, its indexes differ as well.
         let indices: &[&str] = if cache_differs {
             &[]
         } else {
@@ -591,7 +594,7 @@ impl<T: Object + DeserializeOwned> Subject for Informer<T> {
     }
 }
 
-/// What differs between two views, markers aside.
+/// Describes the keys at which two views differ. Ignores markers.
 fn compare(found: &View, expected: &View, history: &dyn Fn(&str) -> Vec<String>) -> Vec<String> {
     let keys: BTreeSet<&String> = found.keys().chain(expected.keys()).collect();
     let differing: Vec<_> = keys

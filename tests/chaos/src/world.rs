@@ -1,4 +1,4 @@
-//! What is written to the server, and what it has.
+//! Writes objects to the server and reads back its state.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -16,10 +16,10 @@ use crate::random::Random;
 
 pub(crate) const NAMESPACES: [&str; 3] = ["chaos-a", "chaos-b", "chaos-c"];
 
-/// Changed all the time, and never deleted.
+/// ConfigMaps that change all the time and are never deleted.
 const BEATS: [&str; 3] = ["beat-0", "beat-1", "beat-2"];
 
-/// What the settling writes, so that no watch is silent: not compared.
+/// Objects written while the informers settle, so that no watch is silent. They are not compared.
 const MARKERS: [&str; 2] = ["marker-0", "marker-1"];
 
 pub(crate) fn is_marker(key: &str) -> bool {
@@ -28,9 +28,7 @@ pub(crate) fn is_marker(key: &str) -> bool {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resource {
-    /// ConfigMaps.
     Maps,
-    /// A CustomResource.
     Widgets,
 }
 
@@ -48,7 +46,7 @@ impl Resource {
             .expect("a path")
     }
 
-    /// An object, or a merge patch for one.
+    /// Returns an object that also serves as a merge patch.
     fn body(self, name: &str, token: u64, colour: &str, size: usize) -> Value {
         let metadata =
             json!({ "name": name, "labels": { "token": format!("t{token}"), "colour": colour } });
@@ -65,7 +63,7 @@ impl Resource {
     }
 }
 
-/// What the server has.
+/// The objects on the server, from a fresh LIST.
 pub(crate) struct Truth {
     maps: View,
     widgets: View,
@@ -84,7 +82,7 @@ impl Truth {
     }
 }
 
-/// Writes to the server, and reads from it, without a proxy. Clones are the same.
+/// Writes to the server and reads from it without a proxy. Clones share their state.
 #[derive(Clone)]
 pub(crate) struct World {
     client: Client,
@@ -93,16 +91,16 @@ pub(crate) struct World {
 
 #[derive(Default)]
 struct Shared {
-    /// Writes that the server has confirmed, by kind and in all.
+    /// Writes that the server confirmed, by kind.
     counts: Counts,
     written: AtomicU64,
-    /// Makes each write another one.
+    /// Makes each write differ from all others.
     token: AtomicU64,
     gate: Mutex<Gate>,
-    /// Notified when the gate opens and when a write ends.
+    /// Notified when the gate opens or closes and when a write ends.
     changed: Condvar,
     over: AtomicBool,
-    /// Nothing is written but beats.
+    /// Whether the writers write beats only.
     quiet: AtomicBool,
 }
 
@@ -113,7 +111,7 @@ struct Gate {
 }
 
 impl World {
-    /// Creates what writes need.
+    /// Creates the CustomResourceDefinition and the namespaces.
     pub(crate) fn create(client: Client) -> Self {
         let crd = json!({
             "apiVersion": "apiextensions.k8s.io/v1",
@@ -146,7 +144,7 @@ impl World {
                 .send(Request::post("/api/v1/namespaces").json(&body))
                 .expect("a namespace");
         }
-        // A kind takes a moment to be served.
+        // A new CustomResource is not served at once.
         while world.try_list(Resource::Widgets).is_err() {
             thread::sleep(Duration::from_millis(100));
         }
@@ -160,7 +158,7 @@ impl World {
             .json()
     }
 
-    /// Starts threads that write whenever the gate is open.
+    /// Starts threads that write while the gate is open.
     pub(crate) fn start_writers(&self, count: usize, random: &Random) {
         for _ in 0..count {
             let (world, random) = (self.clone(), random.fork());
@@ -205,7 +203,7 @@ impl World {
         self.shared.changed.notify_all();
     }
 
-    /// Opens the gate, or closes it and waits until no write is under way.
+    /// Opens the gate, or closes it and blocks until no write is in flight.
     pub(crate) fn gate(&self, closed: bool) {
         let mut gate = self
             .shared
@@ -223,25 +221,25 @@ impl World {
         }
     }
 
-    /// Ends the writers.
+    /// Stops the writers.
     pub(crate) fn end(&self) {
         self.shared.over.store(true, SeqCst);
         self.gate(true);
     }
 
-    /// Has nothing written but beats, or everything again: two histories then often give one version to two
-    /// states of one object.
+    /// Restricts the writers to beats, or lifts the restriction. If only beats are written around a
+    /// restore, the two histories often give the same version to two states of one object.
     pub(crate) fn quiet(&self, quiet: bool) {
         self.shared.quiet.store(quiet, SeqCst);
     }
 
-    /// Writes a beat, though the gate is closed.
+    /// Writes a beat even if the gate is closed.
     pub(crate) fn beat(&self, random: &Random) {
         let (quiet, _) = (self.shared.quiet.swap(true, SeqCst), self.write(random));
         self.shared.quiet.store(quiet, SeqCst);
     }
 
-    /// How many writes the server has confirmed.
+    /// Returns the number of writes that the server confirmed.
     pub(crate) fn written(&self) -> u64 {
         self.shared.written.load(SeqCst)
     }
@@ -254,7 +252,7 @@ impl World {
         self.shared.token.fetch_add(1, SeqCst)
     }
 
-    /// One change of one object, or what it takes to make it possible.
+    /// Changes one random object. Creates the object if it does not exist yet.
     fn write(&self, random: &Random) -> Result<(), Error> {
         let beats = random.one_in(if self.shared.quiet.load(SeqCst) { 1 } else { 6 });
         let resource = if !beats && random.one_in(4) {
@@ -267,7 +265,7 @@ impl World {
         } else {
             random.pick(&NAMESPACES)
         }));
-        // Some change all the time, and some hardly ever.
+        // A mix of objects that change all the time and objects that rarely change.
         let name = if beats {
             random.pick(&BEATS).to_owned()
         } else {
@@ -326,7 +324,7 @@ impl World {
         Ok(())
     }
 
-    /// Writes to a marker in every scope.
+    /// Writes the markers in every namespace.
     pub(crate) fn mark(&self) {
         for resource in [Resource::Maps, Resource::Widgets] {
             for collection in NAMESPACES.map(|namespace| resource.path(Some(namespace))) {
@@ -341,7 +339,7 @@ impl World {
         }
     }
 
-    /// A fresh LIST of everything, straight from the server.
+    /// Returns a fresh LIST of everything, directly from the server.
     pub(crate) fn truth(&self) -> Truth {
         loop {
             if let (Ok(maps), Ok(widgets)) = (

@@ -1,4 +1,4 @@
-//! A connection serves one request after the other, unless something is wrong with it.
+//! A connection is reused for later requests, unless something is wrong with it.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -75,7 +75,7 @@ fn it_is_used_again_after_lists_watches_writes_and_failures() {
 fn connection_with_unread_or_large_body_is_not_reused() {
     let server = Server::start(|_| Reply::Write(reply("200 OK", "", "{\"a\": 1}")));
     let client = client(&server);
-    // What is left of it would be the next answer.
+    // The unread rest would be taken for the next response.
     drop(client.request(&Request::get("/"), &Stop::new()).unwrap());
     get(&client);
     assert_eq!(server.accepted(), 2);
@@ -117,7 +117,7 @@ fn connection_closed_while_idle_costs_no_request() {
             .bytes()
             .unwrap();
         server.request();
-        // What closes it is on its way before the next request is.
+        // The server closes the connection before the next request.
         assert_eq!(server.next(), Seen::Closed);
     }
     assert_eq!(server.accepted(), 4);
@@ -129,7 +129,7 @@ fn concurrent_requests_get_own_connections_then_share() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let accepted = Arc::new(AtomicUsize::new(0));
-    // No first answer before all first requests are there.
+    // No response is sent before all first requests have arrived.
     let all = Arc::new(Barrier::new(THREADS));
     thread::spawn({
         let (accepted, all) = (accepted.clone(), all.clone());

@@ -1,4 +1,4 @@
-//! With the feature `gzip`: lists come compressed, and nothing else does.
+//! With the feature `gzip`, lists are compressed. Other responses are not.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -24,7 +24,6 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// 200 with this body, which says to be compressed.
 fn compressed(body: &[u8]) -> Vec<u8> {
     let mut bytes = format!(
         "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Encoding: gzip\r\nContent-Length: {}\r\n\r\n",
@@ -35,7 +34,6 @@ fn compressed(body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The same in chunks of this size.
 fn chunked(body: &[u8], size: usize) -> Vec<u8> {
     let mut bytes =
         b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
@@ -108,7 +106,7 @@ fn lists_ask_for_it_and_nothing_else_does() {
 fn list_is_equal_with_and_without_gzip_reuses_connection() {
     let text = format!("{LIST}{}", " ".repeat(100_000));
     let (body, whole) = (gzip(text.as_bytes()), text.clone());
-    // Two members make one body.
+    // Two gzip members form one body.
     let (first, second) = text.split_at(50);
     let members = [gzip(first.as_bytes()), gzip(second.as_bytes())].concat();
     for (what, bytes) in [
@@ -175,7 +173,7 @@ fn what_is_cut_short_or_damaged_is_an_error_that_says_so() {
             "{what}: {error:?}"
         );
     }
-    // One whose connection ends is that.
+    // A truncated body is a connection error.
     let bytes = compressed(&body);
     let server = Server::start(move |_| Reply::WriteAndClose(bytes[..bytes.len() - 20].to_vec()));
     let error = list(&client(&server)).unwrap_err();
@@ -201,7 +199,7 @@ fn a_failure_may_come_compressed_too() {
         error.is_forbidden() && error.to_string().contains("no pods for you"),
         "{error:?}"
     );
-    // Not asked for, it is a failure without a reason.
+    // This request does not accept gzip, so the compressed `Status` is not read.
     let error = client(&server)
         .request(&Request::get("/"), &Stop::new())
         .unwrap_err();
@@ -233,7 +231,7 @@ fn what_did_not_ask_for_it_refuses_it() {
 fn a_silent_body_times_out_and_can_be_read_on() {
     let body = gzip(LIST.as_bytes());
     let head = chunked(&body[..20], 20);
-    // Without its end.
+    // Removes the final chunk.
     let head = head[..head.len() - 5].to_vec();
     let server = Server::start(move |_| Reply::WriteAndHang(head.clone()));
     let config = Config::new(server.url()).response_timeout(Duration::from_millis(50));
@@ -302,7 +300,7 @@ fn bomb_of_many_objects_ends_at_the_body_limit() {
 
 #[test]
 fn a_bomb_is_an_object_that_is_too_large() {
-    // One string of a gigabyte is a megabyte of gzip; this one is written a piece at a time.
+    // A string of a gigabyte compresses to a megabyte. It is written in pieces.
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder
         .write_all(br#"{"kind":"PodList","metadata":{"resourceVersion":"7"},"items":[{"a":""#)
@@ -314,7 +312,7 @@ fn a_bomb_is_an_object_that_is_too_large() {
     assert!(bytes.len() < 4 << 20, "{}", bytes.len());
     let server = Server::start(move |_| Reply::Write(bytes.clone()));
 
-    /// How much was decompressed of each list.
+    /// Sends the decompressed size of each list.
     struct Sizes(Sender<u64>);
     impl ClientMetrics for Sizes {
         fn response_size(&self, _: &str, _: &str, bytes: u64) {

@@ -83,7 +83,7 @@ fn a_body_without_a_length_is_read_up_to_the_limit() {
         error.is_decode() && error.to_string().ends_with("larger than 4 bytes"),
         "{error}"
     );
-    // As a stream it has none.
+    // A stream has no limit.
     let response = client.request(&Request::get("/"), &Stop::new()).unwrap();
     let mut text = [0; BODY.len()];
     response.into_body().read_exact(&mut text).unwrap();
@@ -142,7 +142,7 @@ fn api_list_above_the_body_limit_is_refused() {
             assert!(error.to_string().ends_with(&expected), "{error}");
         }
     }
-    // The limit is that of one page.
+    // The limit applies to each page.
     let mut tokens = 0..;
     let next =
         Mutex::new(move || PAGE.replace("\"x\"", &format!("\"{}\"", tokens.next().unwrap() % 10)));
@@ -156,7 +156,7 @@ fn api_list_above_the_body_limit_is_refused() {
     assert_eq!(sizes, [1, 1, 1]);
 }
 
-/// Answers each request with this, and then with blanks for ever, so that no read is silent for long.
+/// Answers each request with `first`, then with blanks forever, so that no read is silent for long.
 fn dripping(first: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -166,7 +166,7 @@ fn dripping(first: &'static str) -> String {
                 read_request(&mut stream)?;
                 stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?;
                 stream.write_all(format!("{:x}\r\n{first}\r\n", first.len()).as_bytes())?;
-                // The pause between two drops.
+                // The pause between two blanks.
                 stream.set_read_timeout(Some(Duration::from_millis(5)))?;
                 loop {
                     stream.write_all(b"1\r\n \r\n")?;
@@ -243,7 +243,7 @@ fn body_that_drips_ends_at_the_response_timeout() {
             "json",
             Box::new(move |_| get()?.json::<serde_json::Value>().map(drop)),
         ),
-        // Ten times as long, as it can be of any size.
+        // An informer's list can have any size, so its time limit is ten times as long.
         (
             "informer",
             Box::new(move |stop| {

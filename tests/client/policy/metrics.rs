@@ -13,7 +13,7 @@ use k8s_informer::{Client, Config, Stop};
 
 use crate::client::server::{Reply, SOON, Server, reply};
 
-/// What was told, a line each, without the host that all of them have.
+/// The recorded metrics, one line each, without the host.
 #[derive(Default)]
 struct RecordedMetrics {
     lines: Mutex<Vec<String>>,
@@ -85,7 +85,7 @@ fn request_metrics_are_recorded_when_sent_and_when_read() {
     clock.advance(Duration::from_secs(3));
     response.bytes().unwrap();
     assert_eq!(recorded.take(), ["POST 3s", "POST got 8"]);
-    // Given up before anything of it was read, and after some of it was.
+    // Dropped before anything is read, and after a part is read.
     drop(client.request(&Request::get("/"), &Stop::new()).unwrap());
     assert_eq!(recorded.take(), ["GET sent 0", "GET 200", "GET 0ns"]);
     let mut body = client

@@ -1,4 +1,4 @@
-//! How a client behaves beside what it is asked to do.
+//! The policies of a client, from reused connections to retries and warnings.
 
 mod connections;
 #[cfg(feature = "gzip")]
@@ -17,13 +17,13 @@ use k8s_informer::{Client, Config};
 use crate::client::server::{SOON, Server};
 use crate::log_capture;
 
-/// One whose waits are the test's.
+/// A client with a fake clock.
 fn client_by(clock: &FakeClock, server: &Server) -> Client {
     let config = Config::new(server.url()).clock(Arc::new(clock.clone()));
     Client::new(config.response_timeout(SOON)).unwrap()
 }
 
-/// The lines that are about this server; to be called before anything is logged, too.
+/// Returns the log lines about this server. Call it once before anything is logged.
 fn logged(server: &Server) -> Vec<String> {
     logged_of(&format!("{}/", server.address))
 }
@@ -41,7 +41,7 @@ fn credentials_without_tls_are_not_sent_in_silence() {
         logged_of(&format!("{server}/ are sent WITHOUT TLS")).len()
     };
     let token = |server: &str| Config::new(server).token("s3cret");
-    // Without a scheme it is http, where nothing of TLS is configured.
+    // A URL without a scheme is http if no TLS option is set.
     assert_eq!(
         warnings(token("plain.test:6443"), "http://plain.test:6443"),
         1

@@ -50,7 +50,7 @@ fn after_a_burst_requests_wait_for_their_turn() {
         move || get(&client)
     });
     assert!(clock.until_waits(1, SOON));
-    // A clone has the same limit, and comes after whoever came before.
+    // A clone shares the limit and waits behind earlier requests.
     let another = thread::spawn({
         let client = client.clone();
         move || get(&client)
@@ -74,7 +74,6 @@ fn after_a_burst_requests_wait_for_their_turn() {
         logged(&server),
         [line("DEBUG", "500ms"), line("INFO", "1.1s")]
     );
-    // The bucket fills again.
     clock.advance(Duration::from_secs(60));
     for _ in 0..3 {
         get(&client);
@@ -144,7 +143,7 @@ fn lists_watches_and_what_is_sent_again_count() {
     pods.watch(&ListOptions::default(), &Stop::new()).unwrap();
     client.request(&Request::post("/"), &Stop::new()).unwrap();
     let waiting = thread::spawn(move || get(&client));
-    // The first is that of Retry-After: none.
+    // The first wait is that of `Retry-After: 0`.
     assert!(clock.until_waits(2, SOON), "{:?}", clock.waits());
     assert_eq!(clock.waits(), [0, 1].map(Duration::from_secs));
     clock.advance(Duration::from_secs(1));

@@ -11,7 +11,6 @@ use crate::client::server::{Reply, SOON, Server, reply};
 
 const BUSY: &str = "429 Too Many Requests";
 
-/// One that gives this answer so many times, and then 200.
 fn busy(times: usize, status: &'static str, headers: &'static str, body: &'static str) -> Server {
     let count = AtomicUsize::new(0);
     Server::start(move |_| match count.fetch_add(1, Ordering::SeqCst) {
@@ -20,7 +19,7 @@ fn busy(times: usize, status: &'static str, headers: &'static str, body: &'stati
     })
 }
 
-/// Makes a request whose waits end as soon as they have begun; how long they were to be.
+/// Sends a request with a clock that ends each wait at once. Returns the requested waits.
 fn send(server: &Server, request: Request) -> (Result<(), Error>, Vec<Duration>) {
     let clock = FakeClock::new();
     let client = client_by(&clock, server);
@@ -178,7 +177,7 @@ fn a_stop_ends_the_wait() {
     let error = waiting.join().unwrap();
     assert!(error.is_stopped(), "{error:?}");
     server.request();
-    // And by the machine's clock.
+    // The same with the real clock.
     let server = busy(usize::MAX, BUSY, "Retry-After: 60\r\n", "");
     let client = k8s_informer::Client::new(Config::new(server.url())).unwrap();
     let stop = Stop::new();

@@ -18,7 +18,6 @@ fn get(client: &Client, path: &str) {
         .unwrap();
 }
 
-/// Everything that the handler of a client is given.
 fn noting(server: &Server) -> (Client, Arc<Mutex<Vec<Warning>>>) {
     let noted = Arc::new(Mutex::new(Vec::new()));
     let notes = Arc::clone(&noted);

@@ -1,5 +1,5 @@
-//! What is between the process loop and its queue: the loop pops when there is something and it may, so that
-//! it is known whether it waits.
+//! A gate between the process loop and its queue. The loop pops only if an item is available and
+//! the gate is open, so the test can see whether the loop waits.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use k8s_informer::{Deleted, Done, Stop};
 use super::source::Item;
 use super::world::{Gate, State, World};
 
-/// How much waits in the queue.
+/// Records the length of the queue.
 pub(super) struct Depth(pub(super) World);
 
 impl InformerMetrics for Depth {
@@ -23,15 +23,15 @@ impl InformerMetrics for Depth {
 pub(super) struct Gated {
     pub(super) world: World,
     pub(super) queue: Arc<dyn Queue<Item>>,
-    /// Whether bookmarks wait in it.
+    /// Whether bookmarks wait in the queue.
     pub(super) keeps_bookmarks: bool,
 }
 
 impl Gated {
-    /// Waits until there is something and it may be taken, or all is over.
+    /// Blocks until an item may be popped or the queue is closed.
     fn pass<P>(&self) -> Result<(), PopError<P>> {
         self.world.change(|state| state.waits_to_pop = true);
-        // Not until the stop: the queue is closed then, a moment later.
+        // Do not stop waiting at the informer's stop: the queue closes a moment after it.
         self.world
             .wait_until(&Stop::new(), State::may_pop, |state| {
                 state.waits_to_pop = false;
@@ -99,8 +99,8 @@ impl ReflectorStore<Item> for Gated {
 
     fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
         self.queue.bookmark(resource_version)?;
-        // The metrics don't count it when it is queued (R22). Nothing is popped meanwhile: the process loop
-        // has settled before the source says anything.
+        // The metrics do not count a queued bookmark (R22). No pop runs concurrently: the process
+        // loop has settled before the source sends anything.
         self.world
             .change(|state| state.queued += usize::from(self.keeps_bookmarks));
         Ok(())

@@ -1,4 +1,4 @@
-//! Handlers that write down what they are told, and can be made to hang.
+//! Handlers that record their notifications and can be blocked.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::source::Item;
 use super::world::{State, World};
 use crate::client_go_traces::object::text;
 
-/// What a trace says of a handler, as the informer is given it.
+/// Creates the handler that a trace configures.
 pub(super) fn handler(world: &World, config: &Value) -> impl ResourceEventHandler<Item> + use<> {
     let id = text(&config["id"]).to_owned();
     let recorder = Recorder {
@@ -79,7 +79,7 @@ impl ResourceEventHandler<Item> for Recorder {
     }
 }
 
-/// Counts the calls that have returned, whatever a filter makes of them.
+/// Counts the calls that have returned, including filtered ones.
 struct Counted<H> {
     world: World,
     id: String,
@@ -116,8 +116,8 @@ impl<H: ResourceEventHandler<Item>> ResourceEventHandler<Item> for Counted<H> {
     }
 }
 
-/// Puts into an order what client-go leaves to chance: neighbouring tombstones, the initial adds of a late
-/// handler, and what a resync tells.
+/// Sorts events whose order client-go leaves open: adjacent tombstones, the initial adds of a late
+/// handler, and the updates of a resync.
 pub(super) fn sorted(mut events: Vec<Value>, late: bool, resyncs: bool) -> Vec<Value> {
     let kind = |event: &Value| match () {
         () if event["tombstone"].is_object() => Some("tombstone"),

@@ -1,8 +1,9 @@
-//! A whole `SharedIndexInformer`, fed by a source that does what the script says, in virtual time.
+//! A whole `SharedIndexInformer` with a scripted source, in virtual time.
 //!
-//! After each step all of its threads have settled: the reflector waits for the source or for the time, the
-//! process loop for the queue or for the gate before it, each handler has been called for everything that was
-//! handed to it, or hangs because it was told to. [`World`] knows, and nothing polls.
+//! After each step all of its threads have settled. The reflector waits for the source or for the
+//! time, and the process loop waits for the queue or for its gate. Each handler has either
+//! processed all its notifications or is blocked by the script. [`World`] tracks this without
+//! polling.
 
 mod gate;
 mod handlers;
@@ -30,10 +31,10 @@ use crate::client_go_traces::Replay;
 use crate::client_go_traces::object::{keys, sorted, text};
 use crate::client_go_traces::reflector_wire::class;
 
-/// A handler that has to be synced is so in this time, which is real.
+/// The maximum time until a handler is synced, in real time.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Any back-off of the reflector is over by then.
+/// Longer than any back-off of the reflector.
 const BACKED_OFF: Duration = Duration::from_millis(120_100);
 
 pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
@@ -97,12 +98,12 @@ struct Subject {
     world: World,
     informer: SharedIndexInformer<Item>,
     running: Option<JoinHandle<()>>,
-    /// The informer's own resync period.
+    /// The resync period of the informer.
     period: Duration,
     /// Whether anything in the trace has a resync period.
     resyncs: bool,
     store_rv: bool,
-    /// The trace does not say any more what time it is.
+    /// Whether the trace no longer records the time.
     timeless: bool,
 }
 
@@ -145,7 +146,7 @@ impl Replay for Subject {
                 Ok(())
             }
             "hold" => {
-                // Who is in a pop already gets one more.
+                // A pop that already waits in the gate may still pass.
                 self.world.change(|state| {
                     if state.gate == Gate::Open {
                         state.gate = Gate::Closed {
@@ -261,7 +262,7 @@ impl Subject {
             let told = state.handlers.get_mut(id).unwrap();
             (told.registration, told.wakes) = (Some(registration), Some(wakes));
         });
-        // Before the start the shortest period becomes the informer's (I9).
+        // Before the start, the informer uses the shortest period (I9).
         if let Some(period) = options
             .resync_period
             .filter(|period| !period.is_zero() && self.running.is_none())
@@ -277,14 +278,15 @@ impl Subject {
         }
     }
 
-    /// On the watch.
+    /// Sends a frame on the watch.
     fn say(&self, frame: &str) {
         self.world
             .change(|state| state.bytes.extend(frame.as_bytes()));
         self.world.settle();
     }
 
-    /// Answers the LIST that waits: with the failures first, each of which takes its time.
+    /// Answers the pending LIST: first with each failure, followed by its back-off, then with the
+    /// list.
     fn reply(&self, step: &Value) {
         for class in step["fail"].as_array().into_iter().flatten() {
             self.fail(text(class));
@@ -313,7 +315,7 @@ impl Subject {
     fn relist(&self, step: &Value) {
         let answered = self.world.elapsed() + BACKED_OFF;
         match text(&step["how"]) {
-            // One that was not that short before is opened again first.
+            // The reflector reopens a watch that was not short, so end the next one as well.
             "short" => {
                 while self.world.look(|state| state.reflector) == Reflector::Watches {
                     self.world.change(|state| state.watch_ends = true);
@@ -326,7 +328,7 @@ impl Subject {
         self.reply(step);
     }
 
-    /// How long the reflector waits after each failure.
+    /// Returns how long the reflector waits after each failure.
     fn fail_lists(&mut self, step: &Value) -> Vec<Duration> {
         self.timeless = true;
         let delays = (0..step["n"].as_u64().unwrap()).map(|_| {
@@ -389,7 +391,7 @@ impl Subject {
         let handlers: serde_json::Map<_, _> = told
             .into_iter()
             .map(|(id, events, is_through, registration)| {
-                // It becomes so a moment after the callback has returned.
+                // A handler becomes synced shortly after its callback has returned.
                 let wanted = want["handlers"][&id]["synced"] == true;
                 let due = is_through && informer_synced && !registration.ended().is_done();
                 let synced = match wanted || due {
@@ -427,7 +429,7 @@ impl Drop for Subject {
                 .for_each(|told| told.blocked = false);
         });
         let ended = self.running.take().map(JoinHandle::join);
-        // They and the world keep each other.
+        // The handlers and the world reference each other. This breaks the cycle.
         let told = self
             .world
             .change(|state| std::mem::take(&mut state.handlers));
@@ -440,7 +442,7 @@ impl Drop for Subject {
     }
 }
 
-/// Each wait has a jitter: up to twice as long.
+/// Rounds each wait to its nominal value. Jitter makes a wait up to twice as long.
 fn nominal(delays: &[Duration], wanted: &Value) -> Value {
     let wanted = wanted
         .as_array()

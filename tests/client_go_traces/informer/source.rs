@@ -1,4 +1,4 @@
-//! Where the objects come from: LIST is answered when the script says so, and a watch says what it says.
+//! A scripted source of objects: the script decides when a LIST is answered and what a watch sends.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use super::world::{Reflector, State, World};
 use crate::client_go_traces::object::{Obj, text};
 
-/// An object as the suites write it, decoded from what a server sends.
+/// An object of the suites, decoded from a server's JSON.
 #[derive(Clone)]
 pub(super) struct Item(pub(super) Obj);
 
@@ -65,7 +65,7 @@ impl Object for Item {
     }
 }
 
-/// An object of a trace as a server sends it.
+/// Converts an object of a trace to a server's JSON.
 fn sent(object: &Value) -> Value {
     let mut sent = json!({"apiVersion": "traces/v1", "kind": "Object", "val": object["val"]});
     if object["unkeyable"] != true {
@@ -106,12 +106,12 @@ pub(super) fn event(event: &Value) -> String {
     )
 }
 
-/// A watch says that it is over.
+/// Returns an ERROR event, which ends a watch.
 pub(super) fn error_event(class: &str) -> String {
     format!("{}\n", json!({"type": "ERROR", "object": status(class)}))
 }
 
-/// A LIST fails.
+/// Returns the error of a failed LIST.
 pub(super) fn error(class: &str) -> Error {
     Error::from_status(status(class))
 }
@@ -206,7 +206,7 @@ impl Read for Watch {
     }
 }
 
-/// `mark` or `fail:X`.
+/// Parses `mark` or `fail:X`.
 pub(super) fn transform(name: &Value) -> Option<Transform<Item>> {
     let name = name.as_str()?;
     Some(match name.strip_prefix("fail:").map(str::to_owned) {
@@ -219,7 +219,7 @@ pub(super) fn transform(name: &Value) -> Option<Transform<Item>> {
     })
 }
 
-/// `ns`, `label:K` or `words`.
+/// Parses `ns`, `label:K` or `words`.
 fn index_func(name: &str) -> IndexFunc<Item> {
     match name.strip_prefix("label:").map(str::to_owned) {
         Some(label) => IndexFunc::new(move |item: &Item| {

@@ -1,5 +1,5 @@
-//! What the threads of an informer are doing: whether all of them have settled, and the time, which moves
-//! only when they have.
+//! The state of an informer's threads and the virtual time, which advances only when all threads
+//! have settled.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex};
@@ -12,20 +12,21 @@ use k8s_informer::time::Clock;
 use k8s_informer::{Error, Stop};
 use serde_json::Value;
 
-/// All threads settle in so long, in real time.
+/// The maximum time until all threads settle, in real time.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Everything that a thread of the informer can wait for, and what it has told. Clones are the same.
+/// The state on which the informer's threads block and in which they record results. Clones share
+/// it.
 #[derive(Clone)]
 pub(super) struct World(Arc<Shared>);
 
 struct Shared {
     start: Instant,
-    /// Ends the informer.
+    /// Stops the informer.
     stop: Stop,
-    /// Innermost: nothing of the informer's is called under it but what only reads.
+    /// The innermost lock. Code that holds it calls only read-only methods of the informer.
     state: Mutex<State>,
-    /// Woken by every change of `state`.
+    /// Notified on every change of `state`.
     changed: Condvar,
 }
 
@@ -33,7 +34,7 @@ struct Shared {
 pub(super) struct State {
     now: Duration,
     sleepers: Vec<Sleeper>,
-    /// `run` was called and has not returned.
+    /// Whether `run` was called and has not returned.
     pub(super) running: bool,
     pub(super) stopped: bool,
     /// Whether a thread resyncs while the reflector watches.
@@ -41,9 +42,9 @@ pub(super) struct State {
 
     pub(super) reflector: Reflector,
     pub(super) reflector_thread: Option<ThreadId>,
-    /// What the LIST that waits is answered with.
+    /// The response to the pending LIST.
     pub(super) reply: Option<Result<Vec<u8>, Error>>,
-    /// What the watch has to say, and whether it ends then.
+    /// The bytes that the watch sends next. If `watch_ends`, the watch then ends.
     pub(super) bytes: VecDeque<u8>,
     pub(super) watch_ends: bool,
     pub(super) requests: Vec<Value>,
@@ -51,23 +52,23 @@ pub(super) struct State {
 
     pub(super) gate: Gate,
     pub(super) queued: usize,
-    /// The process loop wants to pop and may not, or there is nothing.
+    /// Whether the process loop waits in the gate.
     pub(super) waits_to_pop: bool,
     pub(super) closed: bool,
 
     pub(super) handlers: BTreeMap<String, HandlerState>,
 }
 
-/// What the reflector's thread does.
+/// The state of the reflector's thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) enum Reflector {
     #[default]
     Busy,
-    /// It waits for the answer to a LIST ...
+    /// The thread waits for the response to a LIST.
     Lists,
-    /// ... for bytes of a watch ...
+    /// The thread waits for bytes of a watch.
     Watches,
-    /// ... for the time after which it tries again.
+    /// The thread waits for the end of its back-off.
     BacksOff,
 }
 
@@ -76,28 +77,27 @@ struct Sleeper {
     until: Duration,
 }
 
-/// What lets the process loop pop.
+/// Decides whether the process loop may pop.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) enum Gate {
     #[default]
     Open,
-    /// So many pops are let through.
+    /// Only this number of pops may pass.
     Closed { passes: usize },
 }
 
-/// One handler.
 #[derive(Default)]
 pub(super) struct HandlerState {
     pub(super) events: Vec<Value>,
-    /// The next callback hangs ...
+    /// Whether the next callback blocks.
     pub(super) blocked: bool,
-    /// ... and here it does, as long as it is.
+    /// Whether a callback is blocked now.
     pub(super) hangs: bool,
-    /// How many calls have returned.
+    /// The number of calls that have returned.
     pub(super) returned: u64,
-    /// It gets nothing any more.
+    /// Whether the handler is removed and receives no more notifications.
     pub(super) removed: bool,
-    /// It came after the others.
+    /// Whether the handler was added after the others.
     pub(super) late: bool,
     pub(super) registration: Option<HandlerRegistration>,
     pub(super) wakes: Option<Subscription>,
@@ -113,7 +113,7 @@ impl HandlerState {
         }
     }
 
-    /// Whether it has been called for everything that was handed to it.
+    /// Whether the handler has processed every notification that it received.
     pub(super) fn is_through(&self) -> bool {
         self.registration
             .as_ref()
@@ -122,19 +122,18 @@ impl HandlerState {
 }
 
 impl State {
-    /// Whether the process loop may pop.
     pub(super) fn may_pop(&self) -> bool {
         self.closed || self.queued > 0 && self.gate != Gate::Closed { passes: 0 }
     }
 
-    /// Whether nobody does anything any more unless time passes or the script goes on.
+    /// Whether all threads are idle until time passes or the script continues.
     fn is_settled(&self) -> bool {
         let mut handlers = self.handlers.values();
         if !self.running {
             return handlers.all(|told| told.is_settled(false));
         }
         if self.stopped {
-            // A callback that hangs is what keeps it from returning.
+            // Only a blocked callback may keep a stopped informer from returning.
             return self
                 .handlers
                 .values()
@@ -194,7 +193,7 @@ impl World {
         }))
     }
 
-    /// What ends the informer.
+    /// Returns the handle that stops the informer.
     pub(super) fn stop(&self) -> Stop {
         self.0.stop.clone()
     }
@@ -203,15 +202,15 @@ impl World {
         look(&self.0.state.lock().unwrap())
     }
 
-    /// Changes something, and wakes whoever waits for it.
+    /// Changes the state and wakes all waiting threads.
     pub(super) fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
         let changed = change(&mut self.0.state.lock().unwrap());
         self.0.changed.notify_all();
         changed
     }
 
-    /// Blocks the thread of the informer's that calls it until something is so, or `stop` is given; then it
-    /// changes something.
+    /// Blocks a thread of the informer until `is_so` returns true or `stop` is signalled. Then
+    /// calls `then`.
     pub(super) fn wait_until<R>(
         &self,
         stop: &Stop,
@@ -219,7 +218,8 @@ impl World {
         then: impl FnOnce(&mut State) -> R,
     ) -> R {
         let world = self.clone();
-        // Under the lock, so that the wake-up can't fall between a look at the stop and the wait.
+        // The callback takes the lock, so the wake-up cannot fall between the check of `stop` and
+        // the wait.
         let _wakes = stop.on_stop(move || world.change(|_| ()));
         let mut state = self.0.state.lock().unwrap();
         while !is_so(&state) && !stop.is_stopped() {
@@ -251,7 +251,7 @@ impl World {
         self.look(|state| state.now)
     }
 
-    /// Lets time pass until then; what is due meanwhile happens at its time, in order.
+    /// Advances the time to `target`. Timers that become due fire at their times, in order.
     pub(super) fn advance_to(&self, target: Duration) {
         while let Some(due) = self.next_due().filter(|due| *due <= target) {
             self.change(|state| state.now = due);
@@ -261,7 +261,7 @@ impl World {
         self.settle();
     }
 
-    /// When the next timer fires.
+    /// Returns the time at which the next timer fires.
     pub(super) fn next_due(&self) -> Option<Duration> {
         self.look(|state| state.sleepers.iter().map(|sleeper| sleeper.until).min())
     }

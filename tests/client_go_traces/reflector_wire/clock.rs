@@ -1,4 +1,4 @@
-//! Virtual time: it moves when a script says so, or when the reflector waits.
+//! Virtual time. It advances when a script advances it or when the reflector waits.
 
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::thread::{self, ThreadId};
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use k8s_informer::Stop;
 use k8s_informer::time::Clock;
 
-/// A thread that is expected to do something has so long, in real time.
+/// The maximum time until a thread acts, in real time.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Clones are the same clock.
+/// A virtual clock. Clones share their state.
 #[derive(Clone)]
 pub(super) struct VirtualClock(Arc<Shared>);
 
@@ -21,25 +21,25 @@ struct Shared {
     on_wait: OnceLock<Box<OnWait>>,
 }
 
-/// What a wait of the reflector's own thread does in place of waiting; answers whether the time has passed.
+/// Replaces a wait of the reflector's own thread. Returns whether the time has passed.
 type OnWait = dyn Fn(Duration, &Stop) -> bool + Send + Sync;
 
 #[derive(Default)]
 struct State {
     now: Duration,
-    /// The thread that makes the requests. Any other that waits is the one of the resyncs.
+    /// The thread that makes the requests. Any other waiting thread is the resync thread.
     reflector: Option<ThreadId>,
     resync: Resync,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum Resync {
-    /// There are none.
+    /// There are no resyncs.
     #[default]
     Off,
-    /// Their thread is about to wait, or is resyncing.
+    /// The resync thread is resyncing or about to wait.
     Busy,
-    /// It waits until then.
+    /// The resync thread waits until this time.
     Waiting(Duration),
 }
 
@@ -53,7 +53,7 @@ impl VirtualClock {
         }))
     }
 
-    /// To be set before anybody waits.
+    /// Sets the replacement of waits. Call it before any thread waits.
     pub(super) fn on_wait(
         &self,
         on_wait: impl Fn(Duration, &Stop) -> bool + Send + Sync + 'static,
@@ -61,7 +61,7 @@ impl VirtualClock {
         let _ = self.0.on_wait.set(Box::new(on_wait));
     }
 
-    /// The calling thread is the reflector's own.
+    /// Marks the calling thread as the reflector's own.
     pub(super) fn is_reflector(&self) {
         self.0.state.lock().unwrap().reflector = Some(thread::current().id());
     }
@@ -70,18 +70,19 @@ impl VirtualClock {
         self.0.state.lock().unwrap().now
     }
 
-    /// A thread is about to start that resyncs.
+    /// Call it before the resync thread starts.
     pub(super) fn resyncs_begin(&self) {
         self.0.state.lock().unwrap().resync = Resync::Busy;
     }
 
-    /// It ends by itself.
+    /// Call it when the resync thread ends on its own.
     pub(super) fn resyncs_end(&self) {
         self.0.state.lock().unwrap().resync = Resync::Off;
         self.0.changed.notify_all();
     }
 
-    /// Lets time pass. Resyncs that are due meanwhile happen at their times; `stop` ends it early.
+    /// Advances the time. Resyncs that become due run at their times. Returns early when `stop` is
+    /// signalled.
     pub(super) fn advance(&self, by: Duration, stop: &Stop) {
         let until = self.elapsed() + by;
         while let Some(due) = self
@@ -94,7 +95,8 @@ impl VirtualClock {
         state.now = state.now.max(until);
     }
 
-    /// Lets time pass until the next resync has happened, if there are any.
+    /// Advances the time to the next resync and waits until it has run. Returns whether there was
+    /// one.
     pub(super) fn advance_to_resync(&self, stop: &Stop) -> bool {
         let due = self.next_resync();
         due.inspect(|due| self.resync_at(*due, stop)).is_some()
@@ -106,7 +108,7 @@ impl VirtualClock {
         if self.settle(|resync| resync != Resync::Waiting(due) && resync != Resync::Busy)
             == Resync::Off
         {
-            // It failed: the watch is about to be stopped.
+            // The resync failed, so the watch is about to be stopped.
             stop.wait_timeout(PATIENCE);
         }
     }

@@ -1,16 +1,16 @@
-//! Where a trace leaves the road: the first step that depends on a rule in DEVIATIONS.md.
+//! Finds the first step of a trace that depends on a rule in DEVIATIONS.md.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-/// The rules that steps depend on although they do not name them.
+/// Returns the rules that steps depend on but do not name.
 pub(super) fn own(steps: &[Value]) -> Vec<Option<&'static str>> {
     let mut before = Before::default();
     steps.iter().map(|step| before.rule(step)).collect()
 }
 
-/// How many steps there are before the first one that differs on purpose.
+/// Returns the number of steps before the first one that deliberately differs.
 pub(super) fn cut(
     steps: &[Value],
     own: &[Option<&'static str>],
@@ -31,18 +31,18 @@ pub(super) fn cut(
         .unwrap_or(steps.len())
 }
 
-/// What the steps so far have brought.
+/// The relevant results of the previous steps.
 #[derive(Default)]
 struct Before {
-    /// A watch-list was refused as something that the server does not know.
+    /// The server rejected a watch-list as unsupported.
     refused: bool,
-    /// The last version can't be had: the most recent one is asked for.
+    /// The last version is unavailable, so the most recent version is requested.
     unavailable: bool,
-    /// How many watches in a row were over within a second.
+    /// The number of consecutive watches that ended within a second.
     short_watches: u32,
-    /// A list or a watch at a version was refused as a bad request.
+    /// A list or a watch at a version was rejected as a bad request.
     version_refused: bool,
-    /// A watch-list failed, and the server said how long to wait.
+    /// A watch-list failed with a Retry-After.
     told_to_wait: bool,
 }
 
@@ -96,20 +96,20 @@ impl Before {
                 .is_some_and(|it| it > 0)
         });
         match () {
-            // Who was told that there is no watch-list does not ask for one again soon.
+            // A rejected watch-list is not requested again soon.
             () if is_watch_list && refused => Some("L6"),
-            // Who asked for the most recent one in vain lists.
+            // If a watch-list at the most recent version fails, the reflector lists.
             () if is_watch_list && at_once && is_most_recent && unavailable => Some("WL8"),
-            // A store that refuses the snapshot ends the stream, and the handler is told.
+            // A store that rejects the snapshot ends the stream, and the error handler is notified.
             () if is_snapshot_refused => Some("WL6"),
             () if is_list && at_once && told_to_wait => Some("W3"),
-            // A version that was refused is not asked for again.
+            // A rejected version is not requested again.
             () if version_refused => Some("L8"),
-            // Not every short watch is opened again at once.
+            // Not every short watch is reopened at once.
             () if !is_list && at_once && short_watches > 5 => Some("W4"),
-            // A page at a version is asked for with a match.
+            // A page at a version is requested with a `resourceVersionMatch`.
             () if is_list && is_page_at_a_version => Some("L9"),
-            // Also a nameless item that has a namespace.
+            // Also an item without a name but with a namespace.
             () if has_nameless_item(response) => Some("W9"),
             () => None,
         }
@@ -125,7 +125,7 @@ fn is_over_within_a_second(response: &Value) -> bool {
     delays.sum::<u64>() < 1000
 }
 
-/// The `Status` that a request failed with, or its stream ended.
+/// Returns the `Status` of a failed request or of a stream that ended with an error.
 fn failure(response: &Value) -> Option<Value> {
     if response["status"]
         .as_u64()

@@ -1,7 +1,7 @@
-//! What a client does with `Content-Encoding: gzip`: RFC 1951 and 1952, for the few bodies of the traces
-//! that are packed. And base64, which is how the traces hold them.
+//! A minimal decoder for gzip (RFC 1951 and 1952) and base64. The traces contain a few compressed
+//! bodies and store them as base64.
 
-/// The content of a gzip file without optional fields, if it is one. Its checksum is not looked at.
+/// Returns the content of a gzip file without optional fields, or `None`. Ignores the checksum.
 pub(super) fn unpack(packed: &[u8]) -> Option<Vec<u8>> {
     let mut bits = Bits {
         bytes: packed.strip_prefix(&[0x1f, 0x8b, 8, 0])?.get(6..)?,
@@ -52,7 +52,7 @@ impl Bits<'_> {
     }
 }
 
-/// A canonical Huffman code: how many codes there are of each length, and the symbols in the order of theirs.
+/// A canonical Huffman code: the number of codes of each length, and the symbols in code order.
 struct Huffman {
     counts: [usize; 16],
     symbols: Vec<usize>,
@@ -178,7 +178,7 @@ pub(super) fn base64(encoded: &str) -> Vec<u8> {
 
 #[test]
 fn what_was_packed_comes_out() {
-    // `printf 'hello hello hello\n' | gzip -n`; and a stored block.
+    // The output of `printf 'hello hello hello\n' | gzip -n`, and below a stored block.
     let packed = base64("H4sIAAAAAAAAA8tIzcnJV8hAkFwAO3yK3xIAAAA=");
     assert_eq!(
         unpack(&packed).as_deref(),

@@ -13,10 +13,10 @@ use super::options;
 use super::script::Script;
 use crate::client_go_traces::object::text;
 
-/// What is wanted has so long to arrive, in real time.
+/// The maximum time until expected results arrive, in real time.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Answers what the handler was told after all that was wanted.
+/// Returns the notifications that the handler received beyond the expected ones.
 pub(super) fn run(config: &Value, script: &Arc<Script>) -> Vec<Value> {
     let clock: Arc<dyn Clock> = Arc::new(script.clock.clone());
     let reflector = options(config, clock, &script.recorder);
@@ -82,12 +82,12 @@ pub(super) fn run(config: &Value, script: &Arc<Script>) -> Vec<Value> {
     received.take(0)
 }
 
-/// What the handler has been told.
+/// The notifications that the handler received.
 #[derive(Default)]
 struct ReceivedEvents {
-    /// Innermost.
+    /// The innermost lock.
     events: Mutex<Vec<Value>>,
-    /// Woken by each event; `take` waits for it.
+    /// Notified on each event; `take` waits for it.
     changed: Condvar,
 }
 
@@ -97,7 +97,7 @@ impl ReceivedEvents {
         self.changed.notify_all();
     }
 
-    /// What there is when there are so many, or none come any more.
+    /// Returns all events once there are at least `count`, or after a timeout.
     fn take(&self, count: usize) -> Vec<Value> {
         let events = self.events.lock().unwrap();
         let waited = self
@@ -133,7 +133,7 @@ fn written(object: &DynamicObject) -> Value {
     )
 }
 
-/// Of a watch-list all events have no order among keys, elsewhere neighbouring tombstones have none.
+/// Sorts events without a defined order: all events of a watch-list, otherwise adjacent tombstones.
 fn sorted(mut events: Vec<Value>, is_watch_list: bool) -> Vec<Value> {
     let key = |event: &Value| match event["tombstone"]["key"].as_str() {
         Some(key) => key.to_owned(),

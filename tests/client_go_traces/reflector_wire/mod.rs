@@ -1,5 +1,5 @@
-//! A whole reflector against the script of a server: in virtual time and without sockets here, and over TCP
-//! in `sockets`.
+//! A whole reflector against a scripted server. This module runs in virtual time and without
+//! sockets; `sockets` runs over TCP.
 
 mod clock;
 mod deviations;
@@ -37,7 +37,7 @@ pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
     })
 }
 
-/// One run covers a whole trace; its steps only hand out what was observed.
+/// One run covers a whole trace. The steps only return what the run observed.
 struct Subject {
     config: Value,
     deviations: Vec<Option<&'static str>>,
@@ -79,8 +79,8 @@ impl Replay for Subject {
     }
 }
 
-/// What is compared of a want. Neither the log is, nor the header `accept`, nor how often a store is told the
-/// last version, for which there is no call here.
+/// Returns the compared part of `want`. The log and the header `accept` are not compared. Neither
+/// are the calls that give a store the last version, because this crate has no such call.
 fn checked(want: &Value) -> Value {
     let mut want = want.clone();
     for (of, field) in [("", "notes"), ("/request", "accept")] {
@@ -94,7 +94,7 @@ fn checked(want: &Value) -> Value {
     want
 }
 
-/// Answers what the store was told after the end.
+/// Returns the store calls that the run made after the last step.
 fn run_reflector(config: &Value, script: &Arc<Script>) -> Vec<Value> {
     let options = options(config, Arc::new(script.clock.clone()), &script.recorder);
     if !options.resync_period.is_zero() {
@@ -120,7 +120,7 @@ fn run_reflector(config: &Value, script: &Arc<Script>) -> Vec<Value> {
         .unwrap_or_default()
 }
 
-/// What a trace configures.
+/// Returns the options that a trace configures.
 fn options(config: &Value, clock: Arc<dyn Clock>, recorder: &Arc<Recorder>) -> ReflectorOptions {
     let millis = |field: &str| config[field].as_u64().map(Duration::from_millis);
     let mut options = ReflectorOptions::default();

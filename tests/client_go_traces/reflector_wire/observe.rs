@@ -1,4 +1,4 @@
-//! What a reflector does, in the words of the traces.
+//! Records what a reflector does, in the format of the traces.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
@@ -11,18 +11,18 @@ use serde_json::{Map, Value, json};
 
 use crate::client_go_traces::object::text;
 
-/// A store that writes its calls down, fails where a trace says so, and also keeps what the error handler was
-/// given. Nothing else is called under its lock.
+/// A store that records its calls and fails where a trace requires it. It also records the errors
+/// given to the error handler. No other code runs under its lock.
 pub(super) struct Recorder {
     failing: Vec<(String, u64)>,
     state: Mutex<State>,
-    /// Woken by each call and each error; `wait_for` waits for it.
+    /// Notified on each call and each error; `wait_for` waits for it.
     changed: Condvar,
-    /// Told of a `replace` that succeeded, and of a `resync` that failed.
+    /// Called after a successful `replace` and after a failed `resync`.
     on_phase: OnceLock<Box<dyn Fn(Phase) + Send + Sync>>,
 }
 
-/// What resyncs depend on.
+/// Events that start and end resyncs.
 pub(super) enum Phase {
     Listed,
     ResyncFailed,
@@ -33,7 +33,7 @@ struct State {
     counts: BTreeMap<&'static str, u64>,
     store: Vec<Value>,
     errors: Vec<&'static str>,
-    /// Whether the list that comes is the snapshot of a watch-list.
+    /// Whether the next list is the snapshot of a watch-list.
     unordered: bool,
 }
 
@@ -61,12 +61,12 @@ impl Recorder {
         self.changed.notify_all();
     }
 
-    /// A request is made.
+    /// Called for each request.
     pub(super) fn requested(&self, is_watch_list: bool) {
         self.state.lock().unwrap().unordered = is_watch_list;
     }
 
-    /// What happened since the last call.
+    /// Returns everything recorded since the last call.
     pub(super) fn take(&self) -> Map<String, Value> {
         let mut state = self.state.lock().unwrap();
         let (store, errors) = (
@@ -79,7 +79,8 @@ impl Recorder {
         ])
     }
 
-    /// Waits until the next [`take`](Self::take) has as much to answer as is wanted, or until `timeout`.
+    /// Blocks until the next [`take`](Self::take) returns at least as many entries as `want`, or
+    /// until `timeout`.
     #[cfg_attr(
         not(feature = "client"),
         expect(dead_code, reason = "only sockets need it")
@@ -136,7 +137,7 @@ impl Recorder {
     }
 }
 
-/// `key` and `rv` of an object; a key that is empty is not there.
+/// Returns the `key` and `rv` of an object. Omits an empty key.
 fn key_and_version(object: &DynamicObject) -> Value {
     let mut written = json!({"rv": object.resource_version()});
     let key = meta_namespace_key(object);
@@ -188,8 +189,8 @@ impl ReflectorStore<DynamicObject> for Recorder {
     }
 }
 
-/// A request as a trace writes it: `query` is percent-encoded, `waited` is how long the reflector had waited
-/// for it, `None` if it is the first.
+/// Returns a request in the format of a trace. `query` is percent-encoded. `waited` is how long the
+/// reflector waited before the request, `None` for the first request.
 pub(super) fn request(config: &Value, path: &str, query: &str, waited: Option<Duration>) -> Value {
     let query: Map<String, Value> = query
         .split('&')
@@ -214,7 +215,7 @@ pub(super) fn request(config: &Value, path: &str, query: &str, waited: Option<Du
     written
 }
 
-/// The path that the requests of a trace ask for.
+/// Returns the path that the requests of a trace use.
 pub(super) fn path(config: &Value) -> String {
     match text(&config["namespace"]) {
         "" => "/api/v1/configmaps".to_owned(),
@@ -222,8 +223,8 @@ pub(super) fn path(config: &Value) -> String {
     }
 }
 
-/// Waits are the back-off of the trace, of an informer the default one, or a longer Retry-After: whole
-/// seconds (W3).
+/// Describes a wait. A back-off is the trace's back-off (the default one for an informer), or a
+/// longer Retry-After in whole seconds (W3).
 pub(super) fn after(config: &Value, waited: Option<Duration>) -> String {
     let backoff = config["backoff_ms"].as_u64().map(Duration::from_millis);
     let Some(waited) = waited else {
@@ -240,7 +241,8 @@ pub(super) fn after(config: &Value, waited: Option<Duration>) -> String {
     }
 }
 
-/// W1: between the shortest time, which is never under 5 minutes, and twice that.
+/// Replaces a random watch timeout with `T`. It lies between the minimum, which is at least 5
+/// minutes, and twice the minimum (W1).
 fn masked(config: &Value, name: &str, value: String) -> String {
     let shortest = config["min_watch_timeout_s"]
         .as_u64()
@@ -268,7 +270,7 @@ fn percent_decoded(text: &str) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
-/// The class of an error. Some have none but in their words.
+/// Returns the class of an error. Some errors are classified only by their message.
 pub(crate) fn class(error: &Error) -> &'static str {
     let says = |words| error.to_string().contains(words);
     let is_status = |code, reason| {
@@ -288,7 +290,7 @@ pub(crate) fn class(error: &Error) -> &'static str {
         () if says("unable to sync list result") => "store",
         () if (201..300).contains(&code) => "unexpected_status",
         () if error.is_gone() => "expired",
-        // Also where L12 overlooks it.
+        // Also errors with this message that L12 does not recognize.
         () if error.is_too_large_resource_version() || says("Too large resource version") => {
             "too_large_rv"
         }

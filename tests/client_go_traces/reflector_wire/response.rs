@@ -1,4 +1,4 @@
-//! The responses of a script: as bytes on a connection, and as what a client makes of those.
+//! The scripted responses, as bytes on a connection and as a client returns them.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,17 +10,17 @@ use serde_json::{Value, json};
 use super::gzip;
 use crate::client_go_traces::object::text;
 
-/// How much a response's short chunk announces beyond what it has.
+/// How many more bytes the size line of a short chunk announces than the chunk has.
 const MISSING: usize = 64;
 
-/// The chunks of a whole body that is sent in chunks.
+/// The chunk size of a complete body that is sent in chunks.
 const CHUNK: usize = 100;
 
-/// What becomes of one request.
+/// The outcome of one request.
 pub(super) enum Response {
-    /// There is nobody to connect to.
+    /// The connection is refused.
     Refused,
-    /// The connection ends before an answer, so.
+    /// The connection ends in this way before a response.
     Dropped(End),
     Answered(Answer),
 }
@@ -29,28 +29,27 @@ pub(super) struct Answer {
     pub(super) status: u16,
     headers: Vec<(String, String)>,
     chunked: bool,
-    /// What the head promises, if it does.
+    /// The `Content-Length`, if the head has one.
     length: Option<usize>,
     pub(super) parts: VecDeque<Part>,
     pub(super) end: End,
 }
 
-/// A piece of a body: framed, or, of [`Answer::received`], as a reader gets it.
+/// A piece of a body. It includes the framing, except in the result of [`Answer::received`].
 pub(super) enum Part {
     Bytes(Vec<u8>),
     Pause(Duration),
 }
 
-/// How a response ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum End {
-    /// As it should.
+    /// A regular end.
     Close,
-    /// The connection is closed.
+    /// The connection is closed early.
     Cut,
     /// The connection is reset.
     Reset,
-    /// Not at all.
+    /// The connection stays open.
     Hold,
 }
 
@@ -130,7 +129,7 @@ impl Answer {
         }
     }
 
-    /// The status line and the headers.
+    /// Returns the status line and the headers.
     #[cfg_attr(
         not(feature = "client"),
         expect(dead_code, reason = "only sockets need it")
@@ -157,8 +156,7 @@ impl Answer {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// The body without its framing, as a client hands it on. An end that the framing does not announce is a
-    /// cut.
+    /// Removes the framing of the body. An end without a final chunk becomes a cut.
     fn unframed(mut self) -> (VecDeque<Part>, End) {
         if !self.chunked {
             return (self.parts, self.end);
@@ -173,7 +171,7 @@ impl Answer {
         (self.parts, if ends_well { self.end } else { End::Cut })
     }
 
-    /// The bytes of the body, as a client hands them on, and how they end.
+    /// Returns the unframed bytes of the body and the end.
     fn bytes(self) -> (Vec<u8>, End) {
         let (parts, end) = self.unframed();
         let bytes = parts.into_iter().map(|part| match part {
@@ -183,8 +181,9 @@ impl Answer {
         (bytes.flatten().collect(), end)
     }
 
-    /// What a client makes of the response: of one that is no answer, an error. The crate's own does not ask
-    /// for compressed bodies; here they are unpacked, for what stands in them.
+    /// Returns what a client makes of the response: its body or an error. The crate's client does
+    /// not request compressed bodies; this method unpacks them so that their content can be
+    /// compared.
     pub(super) fn received(self, is_watch: bool) -> Result<(VecDeque<Part>, End), Error> {
         let media_type = self
             .header("Content-Type")
@@ -213,7 +212,7 @@ impl Answer {
         Ok((VecDeque::from([Part::Bytes(bytes)]), end))
     }
 
-    /// The body's `Status`, or one that says the same.
+    /// Returns the `Status` in the body, or an equivalent one.
     fn failure(self) -> Error {
         let (code, retry_after) = (
             self.status,
@@ -236,7 +235,7 @@ impl Answer {
 }
 
 impl End {
-    /// What the reader of a body gets at the end.
+    /// Returns what a read of the body returns at the end.
     pub(super) fn read(self) -> io::Result<usize> {
         match self {
             Self::Close => Ok(0),
@@ -270,15 +269,15 @@ fn chunk_of(bytes: &[u8], announced: usize) -> Vec<u8> {
     [format!("{announced:x}\r\n").as_bytes(), bytes, b"\r\n"].concat()
 }
 
-/// Takes the framing of chunks off.
+/// Removes the framing of chunks.
 #[derive(Default)]
 struct Chunked {
-    /// The line that says how long the next chunk is, as far as it has come.
+    /// The size line of the next chunk, as far as received.
     size_line: Vec<u8>,
-    /// What is to come of a chunk, with the line end behind it.
+    /// The number of bytes left in the chunk, including the line end after it.
     left: usize,
     is_at_its_end: bool,
-    /// What came is no chunk: nothing that follows counts.
+    /// Whether invalid framing was received. All bytes after it are ignored.
     is_broken: bool,
 }
 
@@ -334,7 +333,7 @@ fn what_is_framed_comes_out_as_it_was() {
 
     let stream = json!([{"line": "a"}, {"pause_ms": 1}, {"raw": "b"}, {"short": "c"}]);
     let response = json!({"status": 200, "stream": stream, "end": "close"});
-    // The last chunk stands where the rest of the short one should.
+    // The final chunk follows where the rest of the short chunk is missing.
     assert_eq!(body(&response), "a\nbc0\r\n\r\n");
     let Response::Answered(reply) = Response::parse(&response) else {
         panic!()

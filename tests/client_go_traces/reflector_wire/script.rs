@@ -1,5 +1,5 @@
-//! A script, carried out on the reflector's own thread: whatever the reflector calls, the script decides
-//! there what comes of it. So nothing depends on how fast this machine is.
+//! Runs a script on the reflector's own thread. The script decides the result inside each call that
+//! the reflector makes, so the test does not depend on the speed of the machine.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -16,20 +16,21 @@ use super::observe::{self, Recorder};
 use super::response::{End, Part, Response};
 use crate::client_go_traces::object::text;
 
-/// A stream that is held open is given up after this many resyncs that change nothing.
+/// The number of resyncs without a change after which the script stops waiting on a held stream.
 const RESYNCS: usize = 10;
 
 pub(super) struct Script {
     config: Value,
     steps: Vec<Value>,
-    /// The steps before this one are carried out.
+    /// The script runs only the steps before this one.
     until: usize,
     pub(super) clock: VirtualClock,
     pub(super) recorder: Arc<Recorder>,
     pub(super) stop: Stop,
-    /// Asked when all that a step brought has arrived: what else is to be seen, given what is wanted.
+    /// Returns further observations after all effects of a step have arrived. Its argument is the
+    /// expected result.
     look: OnceLock<Box<Look>>,
-    /// Innermost.
+    /// The innermost lock.
     run: Mutex<Run>,
 }
 
@@ -37,15 +38,15 @@ type Look = dyn Fn(&Value) -> Map<String, Value> + Send + Sync;
 
 #[derive(Default)]
 struct Run {
-    /// What has been observed of the steps so far.
+    /// The observations of the steps so far.
     answers: Vec<Value>,
     /// The request that is being answered.
     current: Option<Current>,
-    /// When the last response ended.
+    /// The time at which the last response ended.
     ended_at: Duration,
-    /// How long the reflector has waited since the last request; `None` before the first.
+    /// How long the reflector has waited since the last request. `None` before the first request.
     waited: Option<Duration>,
-    /// The request that came when the script was over.
+    /// A request that arrived after the end of the script.
     further: Option<Value>,
     stopped_at: Option<Duration>,
 }
@@ -57,7 +58,7 @@ struct Current {
 }
 
 impl Current {
-    /// The server holds it open, and the client has not hung up.
+    /// Whether the server holds the response open and the client has not closed it.
     fn is_open(&self) -> bool {
         self.is_held && !self.hung_up.load(Ordering::Relaxed)
     }
@@ -101,7 +102,7 @@ impl Script {
         )
     }
 
-    /// What was observed, step by step: to be asked when everything has been stopped.
+    /// Returns the observations of each step. Call it after everything has stopped.
     pub(super) fn answers(&self) -> Vec<Value> {
         self.step_is_over();
         let mut run = self.run.lock().unwrap();
@@ -185,7 +186,8 @@ impl Script {
         }
     }
 
-    /// A request has arrived: the step that answers it, and how long the reflector has waited.
+    /// Called for each request. Returns the step that answers it and how long the reflector has
+    /// waited.
     fn arrived(&self) -> (Option<Value>, Option<Duration>) {
         self.clock.is_reflector();
         self.step_is_over();
@@ -203,7 +205,7 @@ impl Script {
         self.steps[..self.until].get(run.answers.len())
     }
 
-    /// All that came of the last request is there.
+    /// Records the observations of the last request. All its effects have arrived.
     fn step_is_over(&self) {
         let (current, step) = {
             let mut run = self.run.lock().unwrap();
@@ -237,7 +239,7 @@ impl Script {
         self.stop.stop();
     }
 
-    /// When the next step stops the reflector, if it does so by time.
+    /// Returns the time at which the next step stops the reflector, if that step has a time.
     fn stops_at(&self) -> Option<Duration> {
         let run = self.run.lock().unwrap();
         let next =
@@ -261,7 +263,7 @@ impl Script {
         !stop.is_stopped()
     }
 
-    /// The reflector waits for bytes, and none will come.
+    /// Called when the reflector waits for bytes that never arrive.
     fn quiet(&self, stop: &Stop) {
         let next = {
             let run = self.run.lock().unwrap();
@@ -273,7 +275,7 @@ impl Script {
             self.clock
                 .advance(at.saturating_sub(self.clock.elapsed()), stop);
         } else if next.is_none_or(|op| op == "respond") {
-            // Only a resync that fails can end the watch.
+            // Only a failing resync can end the watch.
             let mut resyncs = 0..RESYNCS;
             while !stop.is_stopped()
                 && resyncs.next().is_some()
@@ -287,11 +289,10 @@ impl Script {
     }
 }
 
-/// The body of a response.
 struct Reader {
     parts: VecDeque<Part>,
     end: End,
-    /// Of the request.
+    /// The stop signal of the request.
     stop: Stop,
     hung_up: Arc<AtomicBool>,
     script: Arc<Script>,

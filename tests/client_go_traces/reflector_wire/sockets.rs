@@ -1,8 +1,9 @@
-//! A part of the scripts over TCP, with the crate's client: what is known of its bytes is compared there.
+//! Replays a part of the scripts over TCP with the crate's client and compares the results.
 //!
-//! No time passes: the waits of the reflector return at once. So traces in which a server pauses are left
-//! out, but where it only lets arrive what was sent before it resets the connection; and those in which it
-//! can't be reached, in which there are resyncs, and in which the reflector is stopped by time.
+//! No time passes: the waits of the reflector return at once. Traces that need time are left out:
+//! pauses of the server (except before a reset, where a pause only lets the sent bytes arrive),
+//! resyncs, and stops by time. Traces with a refused connection or a whole informer are left out as
+//! well.
 
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
@@ -25,10 +26,10 @@ use super::response::{End, Part, Response};
 use super::{checked, deviations, options};
 use crate::client_go_traces::object::text;
 
-/// What is to happen has so long, in real time.
+/// The maximum time that a test waits for an event, in real time.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How much of the suite is at least replayed here, in percent of its steps.
+/// The minimum percentage of the suite's steps that must be replayed here.
 const FLOOR: f64 = 40.0;
 
 const THREADS: usize = 4;
@@ -114,12 +115,12 @@ fn is_for_sockets(trace: &Value) -> bool {
         })
 }
 
-/// Compares one trace; how many steps of it.
+/// Compares one trace and returns the number of compared steps.
 fn replay(trace: &Value, listed: &BTreeSet<String>) -> Result<usize, String> {
     let (config, steps) = (&trace["config"], trace["steps"].as_array().unwrap());
     let mut own = deviations::own(steps);
     for (step, own) in steps.iter().zip(&mut own) {
-        // The client neither follows redirects nor takes what is compressed.
+        // The client neither follows redirects nor accepts compressed bodies.
         let (response, headers) = (&step["response"], &step["response"]["headers"]);
         let is_packed = headers["Content-Encoding"] == "gzip" && response["body_b64"].is_string();
         if own.is_none() && (is_packed || headers["Location"].is_string()) {
@@ -147,20 +148,20 @@ struct Server {
     recorder: Arc<Recorder>,
     clock: Immediate,
     arrived: Receiver<TcpStream>,
-    /// What was observed, step by step.
+    /// The observations of each step.
     answers: Vec<Value>,
     current: Option<Current>,
 }
 
-/// The request that has been answered last.
+/// The last answered request.
 struct Current {
     request: Value,
     want: Value,
-    /// Left open.
+    /// The connection, if it stays open.
     held: Option<TcpStream>,
 }
 
-/// Carries out the steps before `until`, and stops the reflector; what was observed, step by step.
+/// Runs the steps before `until` and stops the reflector. Returns the observations of each step.
 fn run(config: &Value, steps: &[Value], until: usize) -> Vec<Value> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -210,7 +211,8 @@ fn run(config: &Value, steps: &[Value], until: usize) -> Vec<Value> {
 }
 
 impl Server {
-    /// Answers the requests; the one that is too many, if the last step wants one.
+    /// Answers the requests. Returns the request after the last response, if the last step expects
+    /// one.
     fn serve(
         &mut self,
         steps: &[Value],
@@ -247,8 +249,8 @@ impl Server {
         Some(request)
     }
 
-    /// The next request. A connection of which not all was read is reset when it is closed: so the last byte
-    /// may be left.
+    /// Reads the next request. Closing a connection with unread bytes resets it, so the last byte
+    /// can be left unread.
     fn request(&self, to_the_last_byte: bool) -> Option<(TcpStream, Value)> {
         let mut connection = self.arrived.recv_timeout(PATIENCE).ok()?;
         connection.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -273,7 +275,7 @@ impl Server {
         ))
     }
 
-    /// Sends a response; the connection, if it is left open.
+    /// Sends a response. Returns the connection if it stays open.
     fn respond(
         &self,
         response: &Response,
@@ -283,7 +285,7 @@ impl Server {
         let Response::Answered(reply) = response else {
             return None;
         };
-        // Who has heard enough may have hung up meanwhile.
+        // The client may already have closed the connection.
         let _ = connection.write_all(&reply.head());
         for part in &reply.parts {
             if let Part::Bytes(bytes) = part {
@@ -291,13 +293,13 @@ impl Server {
             }
         }
         if reply.end == End::Reset {
-            // A reset would overtake what has not been read.
+            // A reset would overtake unread bytes.
             self.recorder.wait_for(want, PATIENCE);
         }
         (reply.end == End::Hold).then_some(connection)
     }
 
-    /// All that came of the last request is there.
+    /// Records the observations of the last request. All its effects have arrived.
     fn step_is_over(&mut self, version: &dyn Fn() -> String) {
         let Some(Current {
             request,
@@ -311,7 +313,7 @@ impl Server {
         reply.insert("request".to_owned(), request);
         reply.insert("last_rv".to_owned(), json!(version()));
         if want["hung_up"] == true {
-            // With a reset, if it had not read everything.
+            // If the client had not read everything, its close is a reset.
             let hung_up = held.is_some_and(|mut held| match held.read(&mut [0]) {
                 Ok(read) => read == 0,
                 Err(error) => error.kind() == ErrorKind::ConnectionReset,
@@ -322,11 +324,11 @@ impl Server {
     }
 }
 
-/// A clock on which waits return at once.
+/// A clock whose waits return at once.
 #[derive(Clone)]
 struct Immediate {
     start: Instant,
-    /// All the waits so far, and those since the last request; `None` before the first.
+    /// The sum of all waits, and the sum since the last request (`None` before the first request).
     waits: Arc<Mutex<(Duration, Option<Duration>)>>,
 }
 
@@ -340,7 +342,7 @@ impl Default for Immediate {
 }
 
 impl Immediate {
-    /// How long the reflector has waited since the last call.
+    /// Returns how long the reflector has waited since the last call.
     fn waited(&self) -> Option<Duration> {
         self.waits.lock().unwrap().1.replace(Duration::ZERO)
     }

@@ -1,4 +1,4 @@
-//! What waits for a slow handler, how it is counted, and how its end is waited for (SP).
+//! The buffer of a slow handler: its statistics, and waits for its end (SP).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -30,7 +30,7 @@ fn add(
     informer.add_handler_with_options(handler, options).unwrap()
 }
 
-/// Waits at a door with each add, and tells of everything.
+/// Blocks at a door on each add, and forwards all notifications.
 struct Slow<R>(Door, R);
 
 impl<R: ResourceEventHandler<DynamicObject>> ResourceEventHandler<DynamicObject> for Slow<R> {
@@ -88,14 +88,14 @@ fn blocked_coalescing_handler_queues_two_per_object_at_most() {
         handler.stats().waiting == 12 && handler.stats().merged > 4000
     });
     let stats = handler.stats();
-    // o0 is in the hands of the handler: of its first deletion it has to be told.
+    // `o0` is already with the handler, so its first deletion must be delivered.
     assert!(stats.most_waiting <= 21, "{stats:?}");
     door.open();
     let told = slows.until(&format!("add end@{version}"));
     assert_eq!(told.len(), 1 + 9 + 2, "{told:?}");
     assert_eq!(told[0], "add o0@1 initial");
     assert!(handler.synced().wait_timeout(SOON));
-    // A call counts when it has returned.
+    // A call counts as delivered after it has returned.
     until("delivered", || handler.stats().delivered == 13);
     assert_eq!(handler.stats().merged, 10 + 4000 + 80 + 1 - 13);
     running.end().unwrap();
@@ -105,7 +105,8 @@ fn labelled(name: &str, version: &str, app: &str) -> serde_json::Value {
     json!({ "metadata": { "name": name, "resourceVersion": version, "labels": { "app": app } } })
 }
 
-/// While the handler is busy with `a`, `a` stops passing the filter, `b` starts to, and both are deleted.
+/// While the handler is busy with `a`, `a` stops passing the filter, `b` starts to pass it, and
+/// both are deleted.
 #[test]
 fn h1_filter_behind_coalescing_passes_merged_deletion() {
     let feed = Feed::new("merged deletion");
@@ -259,7 +260,7 @@ fn sp15_handler_shutdown_waits_for_running_call() {
     );
     let _running = run_synced(&informer);
     door.until_come(1);
-    // A removal does not wait.
+    // A removal does not block.
     let (inner, removed) = (informer.clone(), handler.clone());
     soon("remove", move || inner.remove_event_handler(&removed));
     assert!(!handler.ended().is_done());
@@ -358,8 +359,8 @@ fn sp15_a_handler_may_shut_another_one_down() {
     assert_eq!(answers.recv_timeout(SOON), Ok((true, true)));
 }
 
-/// The last of the initial list comes to nothing while the handler is busy, and whoever waits for its sync
-/// adds a handler, for which the process loop has to be idle: that one must not be waiting for him.
+/// While the handler is busy, the last initial object is merged away. The callback of `synced` then
+/// adds a handler, which requires an idle process loop. The loop must not wait for that callback.
 #[test]
 fn sp11_whoever_waits_for_a_merging_handler_may_add_others() {
     let (blue, green) = (Feed::new("sp11 blue"), Feed::new("sp11 green"));
@@ -396,7 +397,7 @@ fn sp11_whoever_waits_for_a_merging_handler_may_add_others() {
     let told = others.take(3);
     assert_eq!(told[2], "delete short@12", "{told:?}");
     until("merged", || handler.stats().merged == 2);
-    // Now the handler is synced as soon as anybody counts.
+    // The next check of the handler's counter marks it as synced.
     door.open();
     asked.until_come(1);
     for n in 0..10 {
@@ -415,7 +416,7 @@ fn sp11_whoever_waits_for_a_merging_handler_may_add_others() {
     running.end().unwrap();
 }
 
-/// A queue whose pops wait for a gate. It counts what is added, and the items of each batch.
+/// A queue whose pops wait for a gate. It counts the added objects and the items of each batch.
 struct Gated {
     queue: Arc<dyn Queue<DynamicObject>>,
     gate: Arc<Gate>,
@@ -496,7 +497,7 @@ fn sp8_waiting_events_are_handed_over_in_batches() {
     let (handler, events) = record(&informer);
     let running = run_synced(&informer);
     assert_eq!(events.next(), "add a@1 initial");
-    // The pop that waits already takes one event.
+    // The pop that is already waiting takes one event.
     until("the next pop waits", || {
         gate.passed.load(Ordering::SeqCst) == 2
     });
@@ -515,7 +516,7 @@ fn sp8_waiting_events_are_handed_over_in_batches() {
     }
     running.end().unwrap();
     let batches = gate.batches.lock();
-    // A `DeltaFifo` hands out 64 together, a `RealFifo` all.
+    // A `DeltaFifo` returns at most 64 items at once, a `RealFifo` returns all.
     assert!(
         batches.len() <= 4 && batches.iter().sum::<usize>() == 72,
         "{batches:?}"

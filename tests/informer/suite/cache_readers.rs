@@ -1,4 +1,4 @@
-//! What those rely on who, when they are told of something, look into the cache: it is ahead of them.
+//! Handlers that read the cache: the cache is never behind their notifications.
 
 use std::sync::Arc;
 use std::thread;
@@ -10,7 +10,7 @@ use k8s_informer::{DynamicObject, Stop};
 use super::informer;
 use crate::informer::support::{Door, Feed, SOON, object, run_synced, until};
 
-/// Also of what came and went meanwhile: it may have been in the cache just when it was looked at.
+/// This includes short-lived states, because a reader may have seen them in the cache.
 #[test]
 fn every_event_handler_gets_all_states_seen_in_cache() {
     let feed = Feed::new("things");
@@ -42,7 +42,7 @@ fn every_event_handler_gets_all_states_seen_in_cache() {
     assert_eq!(told, vec![("a".to_owned(), false); 4]);
 }
 
-/// A clock that the handler of a mutation cache, and nobody else, waits at the door for.
+/// A clock that blocks only the handler of a mutation cache.
 struct DoorClock(Door);
 
 impl Clock for DoorClock {

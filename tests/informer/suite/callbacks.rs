@@ -1,4 +1,4 @@
-//! What a callback may do to the informer that calls it: everything.
+//! A callback may do anything with the informer that calls it.
 
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::informer::support::{
     Door, Feed, SOON, logged, logging, object, options, record, recorder, run, run_synced, until,
 };
 
-/// Where a callback finds the registration that it was given.
+/// The registration of a handler, for the handler's own callback.
 type Slot = Arc<Mutex<Option<HandlerRegistration>>>;
 
 #[test]
@@ -37,7 +37,7 @@ fn sp5_self_removal_during_stop_does_not_hang() {
     let running = run_synced(&informer);
     door.until_come(1);
     running.stop.stop();
-    // Now it waits for the callback.
+    // The stop now waits for the callback.
     until("stopped", || informer.is_stopped());
     door.open();
     assert_eq!(removals.recv_timeout(SOON), Ok(true));
@@ -189,7 +189,7 @@ fn a_callback_may_ask_the_informer_anything() {
 
 #[test]
 fn who_waits_for_a_sync_may_do_anything_too() {
-    // Once with an empty list, once not: the sync then happens on different threads.
+    // With an empty list and with objects: the sync happens on different threads.
     for objects in [&[][..], &[("a", "1"), ("b", "1")]] {
         let feed = Feed::new("waits");
         let informer = informer(&feed);
@@ -241,7 +241,7 @@ fn panicking_stop_callback_does_not_block_others() {
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
     let (stop, (ended, ends)) = (Stop::new(), mpsc::channel());
-    // Registered before the informer's own.
+    // Registered before the informer's own stop callback.
     let _bad = stop.on_stop(|| panic!("while stopping"));
     std::thread::spawn({
         let (informer, stop) = (informer.clone(), stop.clone());
@@ -279,7 +279,7 @@ fn sync_callback_may_call_anything_if_queue_presynced() {
     running.end().unwrap();
 }
 
-/// A clock that panics on the threads of handlers.
+/// A clock that panics on handler threads.
 struct Panics(FakeClock);
 
 impl Clock for Panics {

@@ -1,4 +1,4 @@
-//! The controller and informers with one handler (C, P).
+//! The controller, and informers with one handler (C, P).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -36,7 +36,7 @@ fn queue() -> Arc<dyn Queue<DynamicObject>> {
     Arc::new(RealFifo::builder(Accessor::object(), mode).build())
 }
 
-/// An informer with one handler, on the queue that it is about.
+/// An informer with one handler, on the queue under test.
 fn unshared(
     feed: &Feed,
     handler: impl ResourceEventHandler<DynamicObject> + 'static,
@@ -57,7 +57,7 @@ fn run_controller(
     (controller, Running::new(move |stop| running.run(stop)))
 }
 
-/// Waits until the reflector has handed over what came up to this version.
+/// Waits until the reflector has queued everything up to `version`.
 fn until_version(controller: &Controller<DynamicObject>, version: &str) {
     let deadline = Instant::now() + SOON;
     while controller.last_sync_resource_version() != version {
@@ -261,7 +261,7 @@ fn c11_a_handler_that_is_not_shared_keeps_the_queue_waiting() {
     let (store, controller) = unshared(&feed, handler);
     let (controller, running) = run_controller(controller);
     door.until_come(1);
-    // P7: a whole list is in the store before anything of it is told.
+    // In atomic mode, the whole list is in the store before any object is delivered (P7).
     assert_eq!(
         store.len(),
         if queue_kind() == InformerQueue::RealFifoAtomic {
@@ -294,7 +294,7 @@ fn c11_a_panic_of_such_a_handler_costs_this_one_call() {
     let (store, controller) = unshared(&feed, handler);
     let (controller, running) = run_controller(controller);
     door.until_come(1);
-    // Both changes of "second" wait together when it is its turn: they are one item.
+    // Both changes of `second` are queued while `first` is processed.
     feed.event("ADDED", "second", "11");
     feed.event("MODIFIED", "second", "12");
     feed.event("BOOKMARK", "", "13");
@@ -449,7 +449,7 @@ fn p3_a_deletion_is_told_after_the_store_knows_it() {
     feed.event("DELETED", "unknown", "11");
     feed.event("DELETED", "a", "12");
     if one_by_one() {
-        // It does not look what the store has.
+        // A `RealFifo` does not look the object up in the store.
         assert_eq!(lefts.recv_timeout(SOON).unwrap().0, "unknown");
     }
     assert_eq!(lefts.recv_timeout(SOON), Ok(("a".to_owned(), 0)));
@@ -470,8 +470,8 @@ fn p8_only_what_comes_before_the_sync_is_of_the_initial_list() {
     );
 }
 
-/// What can't be decoded without a panic if its name is "bomb", and not be asked for its version without one
-/// if it is "mine".
+/// An object whose decoding panics if its name is `bomb`, and whose resource version panics if its
+/// name is `mine`.
 struct Explosive(DynamicObject);
 
 impl<'de> Deserialize<'de> for Explosive {
@@ -503,7 +503,7 @@ impl Object for Explosive {
 
 type Explosives = SharedIndexInformer<Explosive>;
 
-/// The names of what is added come by the channel.
+/// Runs an informer that sends the names of added objects to the channel.
 fn explosives(
     feed: &Feed,
 ) -> (
@@ -512,7 +512,7 @@ fn explosives(
     mpsc::Receiver<String>,
 ) {
     let mut options = informer_options(options(&FakeClock::new()));
-    // With a resync period, so that the thread of the resyncs has to be ended, too.
+    // A resync period starts the resync thread, which must end as well.
     options.reflector.resync_period = SOON;
     let informer = Explosives::new(Arc::new(feed.clone()), options);
     let (seen, names) = mpsc::channel();
@@ -542,7 +542,7 @@ fn an_object_whose_decoding_panics_costs_only_itself() {
         "{:?}",
         informer.status()
     );
-    // The status follows the cache at some distance.
+    // The status is updated after the cache.
     until("told", || informer.status().resource_version == "12");
     let status = informer.status();
     assert_eq!(
@@ -557,7 +557,7 @@ fn an_object_whose_decoding_panics_costs_only_itself() {
         "{error}"
     );
 
-    // As one of a list.
+    // The same object in a list.
     feed.expire();
     feed.list(
         "20",

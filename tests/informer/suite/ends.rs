@@ -1,5 +1,5 @@
-//! How an informer is set up, and how it ends: alone, with its factory, and with somebody stuck in a
-//! callback.
+//! How an informer is configured, and how it ends: alone, with its factory, and with a thread stuck
+//! in a callback.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,7 @@ use crate::informer::support::{
 
 const INSTANT: Duration = Duration::from_millis(10);
 
-/// The same feed for whatever is asked.
+/// Returns the same feed for every resource and namespace.
 #[derive(Clone)]
 struct FeedSource(Feed);
 
@@ -127,7 +127,7 @@ fn failing_transform_is_reported_by_key_without_stall() {
     logged(&["bad", "can't be changed"]);
     logged(&["worse", "panicked: can't be looked at"]);
     assert!(informer.status().unreadable >= 2, "{:?}", informer.status());
-    // Once it can be changed it is there, and a deletion goes through in any case.
+    // The object appears once its transform succeeds. A deletion is always delivered.
     feed.event("MODIFIED", "worse", "30");
     assert_eq!(events.next(), "add worse@30");
     feed.event("DELETED", "worse", "31");
@@ -154,7 +154,7 @@ fn a_recreation_can_be_told_as_a_deletion_and_an_add() {
     feed.expire();
     feed.list_of("20", &[with("y", "15")]);
     assert_eq!(events.take(2), ["gone a@11", "add a@15"]);
-    // One without a UID can't be told from the other.
+    // An object without a UID counts as the same object.
     feed.event("MODIFIED", "a", "21");
     feed.event_of("MODIFIED", with("z", "22"));
     feed.event_of("ADDED", with("w", "23"));
@@ -178,7 +178,7 @@ fn i3_reflector_and_process_loop_end_before_the_handlers() {
     door.until_come(1);
     running.stop.stop();
     until("stopped", || informer.is_stopped());
-    // The handler is still in its call, everything else has ended.
+    // The handler is still in its call. Everything else has ended.
     assert_eq!(
         informer.status().state,
         k8s_informer::reflector::ReflectorState::Stopped
@@ -237,14 +237,15 @@ fn fa6_callback_stopping_informer_then_factory_never_waits() {
         .recv_timeout(SOON)
         .expect("nobody waits for himself");
     assert_eq!(response, (false, false, Err(ShutdownError::FromWithin)));
-    // It is forgotten, and has not ended: a shutdown from outside waits for it as long as it may.
+    // The factory has forgotten the informer, which has not ended. A shutdown from outside waits
+    // for it until the timeout.
     until_only_these_are_stuck(&factory, &["handler-1 run"]);
     door.open();
     soon("shutdown", move || factory.shutdown_timeout(SOON)).unwrap();
     assert!(pods.ended().is_done());
 }
 
-/// Waits until a factory that is shut down has only these threads left, and says so.
+/// Waits until a factory that is shut down reports exactly these threads as stuck.
 fn until_only_these_are_stuck(factory: &SharedInformerFactory, threads: &[&str]) {
     until("the others have ended", || {
         let inner = factory.clone();
@@ -262,7 +263,7 @@ fn until_only_these_are_stuck(factory: &SharedInformerFactory, threads: &[&str])
     });
 }
 
-/// Shuts a factory down in which a thread is stuck at a door, and looks whether its name is told.
+/// Blocks a thread of a factory at a door, and checks that the shutdown error names the thread.
 fn name_who_is_stuck(
     name: &'static str,
     thread: &str,
@@ -413,7 +414,7 @@ fn fa1_an_informer_of_your_own_making_counts_as_the_factorys() {
     let count = Arc::clone(&asked);
     let made = factory.informer_for::<Pod>(|source, mut options| {
         *count.lock() += 1;
-        // It may use the factory.
+        // The closure may use the factory.
         inner.dynamic(GroupVersionResource::new("", "v1", "nodes"));
         assert_eq!(options.queue, queue_kind());
         options.recreation_as_delete_and_add = true;
@@ -443,7 +444,8 @@ fn fa2_the_resync_period_of_one_resource_overrides_the_factorys() {
         .resync_of(nodes.clone(), 7 * SECOND)
         .build();
     let (pods, nodes) = (factory.dynamic(pods()), factory.dynamic(nodes));
-    // The shortest that a handler gets after the start is the informer's: it tells what that is.
+    // A handler that is added after the start gets at least the informer's period, and so reveals
+    // it.
     factory.start(&Stop::new()).unwrap();
     feed.list("10", &[("a", "1")]);
     feed.list("10", &[("a", "1")]);
@@ -580,8 +582,8 @@ fn nth(at: usize) -> GroupVersionResource {
     GroupVersionResource::new("", "v1", format!("things{at}"))
 }
 
-/// Runs `work` in a callback of each of these informers, once all are in their callbacks. Returns the results
-/// by informer.
+/// Adds a handler to each informer that runs `work` once all callbacks have started. The returned
+/// function collects the results by informer.
 fn in_callbacks<R: Debug + Send + 'static>(
     informers: &[Informer],
     work: impl Fn(usize) -> R + Clone + Send + 'static,
@@ -703,7 +705,7 @@ fn sp15_handlers_that_shut_each_other_down_end() {
     running.end().unwrap();
 }
 
-/// Uses the factory when it goes.
+/// Calls the factory when dropped.
 struct Asks(SharedInformerFactory, mpsc::Sender<bool>);
 
 impl Drop for Asks {
@@ -730,7 +732,7 @@ fn fa1_an_informer_that_came_too_late_is_dropped_under_no_lock() {
                 })
             });
             handler.unwrap();
-            // There is one before this one is done.
+            // Another informer exists before this one is returned.
             first = Some(inner.informer::<Pod>());
             informer
         });

@@ -23,10 +23,10 @@ use crate::informer::support::{
     Door, Feed, Informer, SOON, options, record, recorder, soon, status, until,
 };
 
-/// A resource, and the namespace.
+/// The resource and the namespace of a `lister_watcher` call.
 type Asked = (String, Option<String>);
 
-/// A feed for each resource, and what it was asked for.
+/// One feed per resource, and the recorded calls.
 #[derive(Clone, Default)]
 struct Source {
     feeds: Arc<Mutex<HashMap<String, Feed>>>,
@@ -73,7 +73,8 @@ fn fa1_all_who_ask_for_a_kind_get_the_same_informer() {
     let factory = builder(&source).namespace("here").build();
     let (one, two) = (factory.informer::<Pod>(), factory.informer::<Pod>());
     assert!(Arc::ptr_eq(one.indexer(), two.indexer()));
-    // The same resource as another type is another informer (client-go has a factory of its own for that).
+    // Another type of the same resource has another informer. client-go has a separate factory for
+    // dynamic objects.
     let dynamic = factory.dynamic(gvr("pods"));
     assert!(Arc::ptr_eq(
         dynamic.indexer(),
@@ -107,7 +108,7 @@ fn fa3_start_starts_what_has_not_been_started_and_does_not_wait() {
         source.feed(resource).list("10", &[("a", "1")]);
     }
     factory.wait_for_cache_sync(&Stop::new()).unwrap();
-    // Each has the stop that it was started with.
+    // Each informer has the stop that it was started with.
     first.stop();
     until("stopped", || pods.is_stopped());
     assert!(!nodes.is_stopped());
@@ -128,7 +129,7 @@ fn fa3_nothing_starts_after_a_shutdown() {
         error.to_string(),
         "factory: informers were not started because it has stopped already"
     );
-    // FA5: one that was never started is not affected.
+    // An informer that was never started is not affected (FA5).
     assert!(!pods.is_stopped());
     pods.add_handler(recorder().0).unwrap();
 }
@@ -193,7 +194,7 @@ fn fa4_wt3_stopped_wait_names_unsynced_informers_and_why() {
     );
     assert!(text.contains("you can't list them"), "{text}");
 
-    // A shutdown ends a wait, too.
+    // A shutdown also ends a wait.
     let waiter = std::thread::spawn({
         let factory = Arc::new(factory);
         let waits = Arc::clone(&factory);
@@ -214,7 +215,7 @@ fn fa4_wait_names_informers_that_decode_nothing() {
         factory.dynamic(gvr(resource));
     }
     factory.start(&Stop::new()).unwrap();
-    // Of the same type, but without names.
+    // Objects of the right type, but without names.
     let nameless = |version: &str| serde_json::json!({"metadata": {"resourceVersion": version}});
     source
         .feed("pods")
@@ -284,7 +285,7 @@ fn fa5_shutdown_stops_what_it_started_and_waits_for_it() {
     assert!(factory.shutdown(), "once more does no harm");
 }
 
-/// A factory with one informer, in whose callback somebody is.
+/// A factory with one informer, whose callback is blocked at the door.
 fn busy() -> (Arc<SharedInformerFactory>, Informer, Door) {
     let source = Source::default();
     let factory = builder(&source).build();
@@ -308,7 +309,8 @@ fn fa5_shutdown_returns_when_all_threads_have_ended() {
         std::thread::spawn(move || done.send((factory.shutdown(), pods.is_stopped())).unwrap());
     }
     until("stopped", || pods.is_stopped());
-    // A callback is running, so none of them may have returned. This can't be seen too early, only missed.
+    // No shutdown may return while the callback runs. The short wait can miss an error, but cannot
+    // report a false one.
     assert!(dones.recv_timeout(Duration::from_millis(200)).is_err());
     door.open();
     for _ in 0..4 {
@@ -330,7 +332,7 @@ fn fa5_callback_shutting_factory_down_does_not_deadlock() {
     source.feed("pods").list("10", &[("a", "1")]);
     factory.start(&Stop::new()).unwrap();
     assert_eq!(shuts.recv_timeout(SOON), Ok(false));
-    // From outside it can be waited for.
+    // From outside, a shutdown waits for the threads.
     assert!(soon("shutdown", move || factory.shutdown()));
     assert!(pods.is_stopped() && nodes.is_stopped());
 }
@@ -441,7 +443,7 @@ fn fa7_a_client_is_a_source_of_typed_and_dynamic_informers() {
 
 #[test]
 fn w3_refused_watch_connection_is_retried_without_list() {
-    // That it began with: a watch-list, or a LIST.
+    // The initial objects come from a watch-list or from a LIST.
     for (watch_list, lists) in [(true, 0), (false, 1)] {
         let mut options = options(&FakeClock::new());
         options.watch_list = watch_list;
@@ -461,7 +463,7 @@ fn watch_without_connections(options: ReflectorOptions, lists: u64) {
     let (_handler, events) = record(&informer);
     factory.start(&Stop::new()).unwrap();
     factory.wait_for_cache_sync(&Stop::new()).unwrap();
-    // So that there is a version to go on from that the server still knows.
+    // Gives the watch a version that the server still has in its history.
     server
         .create(maps, json!({ "metadata": { "name": "a" } }))
         .unwrap();
@@ -478,11 +480,12 @@ fn watch_without_connections(options: ReflectorOptions, lists: u64) {
             server.requests()
         );
     };
-    // Not refused, but closed before an answer.
+    // The server closes the connections before it responds.
     server.fail_next(Fault::close().on(Verb::Watch).times(3));
     server.close_watches();
     watches(5);
-    // And refused. The watch that ends so has had an event: one without would be a very short one (W5).
+    // The server refuses the connections. The watch that ends here has delivered an event; without
+    // one, it would be a very short watch (W5).
     server
         .create(maps, json!({ "metadata": { "name": "b" } }))
         .unwrap();

@@ -1,4 +1,4 @@
-//! The fake source of objects (FS), and informers on it.
+//! `FakeControllerSource` (FS), and informers that use it.
 
 use std::io::{BufRead, BufReader, Read};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn after(version: &str) -> ListOptions {
     options
 }
 
-/// The next events of a watch, as `ADDED a@3`.
+/// Returns the next `count` events of a watch, formatted as `ADDED a@3`.
 fn events(watch: Result<Body, Error>, count: usize) -> Vec<String> {
     let lines = BufReader::new(watch.unwrap()).lines().take(count);
     lines
@@ -62,7 +62,7 @@ fn fs1_every_change_has_the_next_version_and_is_remembered() {
         source.delete(thing("a"))["metadata"]["resourceVersion"],
         "3"
     );
-    // What is no object at all does no harm.
+    // A value that is not an object is harmless.
     source.add(json!(7));
     assert_eq!(source.resource_version(), 4);
     let told = events(source.watch(&after("0"), &Stop::new()), 3);
@@ -88,7 +88,7 @@ fn fs2_a_watch_goes_on_from_a_version_that_is_remembered() {
         source.watch(&after("3"), &stop).is_ok(),
         "nothing was missed"
     );
-    // A stop ends a watch on which nothing happens.
+    // A stop ends an idle watch.
     let mut watch = source.watch(&after("3"), &stop).unwrap();
     stop.stop();
     assert!(watch.read(&mut [0; 8]).is_err());
@@ -157,7 +157,7 @@ fn p8_fs4_a_relist_after_a_reset_tells_what_the_watch_missed() {
     let (_handler, told) = record(&informer);
     let running = run_synced(&informer);
     assert_eq!(told.take(2), ["add a@1 initial", "add b@2 initial"]);
-    // Told by the watch: so it is open.
+    // This update comes from the watch, so the watch is open.
     source.modify(thing("a"));
     assert_eq!(told.next(), "update a@1-3");
     source.modify_drop_watch(thing("a"));

@@ -1,4 +1,4 @@
-//! What a handler is told, in which order, and what it costs the others (SP, T).
+//! Delivery to handlers: order, initial lists, removal, and slow or panicking handlers (SP, T).
 
 use std::sync::{Arc, mpsc};
 
@@ -75,7 +75,7 @@ fn sp7_sp8_slow_handler_gets_everything_in_order() {
     let (_quick, quick) = record(&informer);
     let _running = run_synced(&informer);
     door.until_come(1);
-    // More than twice the room that the ring has at first.
+    // More than twice the initial capacity of the ring.
     for version in 11..=3010 {
         feed.event("MODIFIED", "a", &version.to_string());
     }
@@ -110,7 +110,7 @@ fn sp7_ring_doubles_when_full_and_halves_at_a_quarter() {
             (None, 4, true)
         );
     }
-    // One in, one out, at any level: it does not grow and shrink all the time.
+    // One in, one out: the capacity stays constant.
     for n in 0..17 {
         ring.write(n);
     }
@@ -154,7 +154,7 @@ fn sp9_blocked_handler_blocks_neither_others_nor_queue() {
     }
     assert_eq!(events.until("add o1999@2099").len(), 2000);
     assert_eq!(informer.indexer().len(), 2001);
-    // Nor do they keep anybody from being added, and removed.
+    // Handlers can still be added and removed.
     let (late, lates) = record(&informer);
     assert!(late.synced().wait_timeout(SOON));
     assert_eq!(lates.rest().len(), 2001);
@@ -191,7 +191,7 @@ fn sp10_sp11_t1_handler_syncs_after_initial_list() {
     assert!(!slow.has_synced());
     second.open();
     assert!(slow.synced().wait_timeout(SOON));
-    // It stays so: later changes are not of the initial list.
+    // The handler stays synced: later changes are not part of the initial list.
     feed.event("ADDED", "c", "11");
     running.end().unwrap();
     assert!(slow.has_synced());
@@ -243,7 +243,7 @@ fn sp12_what_waits_for_a_handler_that_is_removed_is_dropped() {
         assert!(event.starts_with("add "));
         called += 1;
     }
-    // The call that was under way, and at most one that had been handed over.
+    // The call in progress, and at most one notification that was already handed over.
     assert!(called <= 2, "{called} calls");
 }
 
@@ -323,7 +323,7 @@ fn h4_a_handler_has_the_name_that_it_is_given_or_a_number() {
     assert_eq!(record(&informer).0.name(), "handler-2");
 }
 
-/// A handler whose destructor does something.
+/// A handler whose destructor runs a closure.
 struct OnDrop<F: FnMut() + Send>(F);
 
 impl<F: FnMut() + Send> ResourceEventHandler<DynamicObject> for OnDrop<F> {}
@@ -379,7 +379,7 @@ fn a_destructor_of_a_handler_that_panics_hurts_nobody() {
     logged(&["ERROR", "being dropped, panicked: at the end"]);
 }
 
-/// An object whose destructor panics if it is the one called "bomb".
+/// An object whose destructor panics if its version is `bomb`.
 struct Fragile {
     metadata: DynamicObject,
 }
@@ -421,7 +421,7 @@ fn a_destructor_of_an_object_that_panics_ends_no_thread() {
         let informer = informer.clone();
         move |stop| informer.run(stop)
     });
-    // The bomb goes off on whatever thread lets go of it last.
+    // The bomb goes off on the thread that releases it last.
     for round in 0..50 {
         let version = format!("{round}");
         feed.event("MODIFIED", "a", &version);
@@ -430,6 +430,6 @@ fn a_destructor_of_an_object_that_panics_ends_no_thread() {
         assert_eq!(versions.recv_timeout(SOON), Ok("bomb".to_owned()));
     }
     running.end().unwrap();
-    // The cache has the last one; this test lets go of it with a catch.
+    // The cache holds the last bomb.
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(informer)));
 }

@@ -1,6 +1,6 @@
-//! What an informer does, whichever queue it has. The suite is compiled once; it runs on a `DeltaFifo`, and
-//! `suite_passes_on_other_queues` runs it on each of the others in a process of its own. To run one test on another
-//! queue: `TEST_QUEUE=RealFifoAtomic cargo test --test client some_test`.
+//! Tests of an informer that hold for every queue. The suite is compiled once and runs on a
+//! `DeltaFifo`. `suite_passes_on_other_queues` runs it on each other queue in a child process. To
+//! run one test on another queue: `TEST_QUEUE=RealFifoAtomic cargo test --test client some_test`.
 
 mod buffers;
 mod cache_readers;
@@ -26,10 +26,10 @@ use k8s_informer::informer::{InformerQueue, SharedIndexInformerOptions};
 use k8s_informer::reflector::ReflectorOptions;
 use k8s_informer::testing::FakeClock;
 
-/// The name of the queue that this process tests.
+/// The environment variable that names the queue under test.
 const VARIABLE: &str = "TEST_QUEUE";
 
-/// The queue that this process tests.
+/// The queue under test.
 pub(crate) fn queue_kind() -> InformerQueue {
     let Ok(name) = env::var(VARIABLE) else {
         return InformerQueue::DeltaFifo;
@@ -46,12 +46,12 @@ const OTHERS: [InformerQueue; 2] = [
     InformerQueue::RealFifoInOrder,
 ];
 
-/// Whether the reflector waits while something is processed (R19).
+/// Whether the reflector blocks while an item is processed (R19).
 pub(crate) fn locked() -> bool {
     matches!(queue_kind(), InformerQueue::RealFifoInOrder)
 }
 
-/// Whether each change is an item of its own, not those of an object together.
+/// Whether each change is a separate item. Otherwise the changes of an object form one item.
 pub(crate) fn one_by_one() -> bool {
     !matches!(queue_kind(), InformerQueue::DeltaFifo)
 }
@@ -66,7 +66,7 @@ pub(crate) fn informer_with(feed: &Feed, reflector: ReflectorOptions) -> Informe
     SharedIndexInformer::new(Arc::new(feed.clone()), informer_options(reflector))
 }
 
-/// On the queue that it is about.
+/// Informer options with the queue under test.
 pub(crate) fn informer_options<T>(reflector: ReflectorOptions) -> SharedIndexInformerOptions<T> {
     SharedIndexInformerOptions {
         reflector,

@@ -1,4 +1,4 @@
-//! Several namespaces as one informer: what happens in one leaves the others alone.
+//! One informer over several namespaces: they do not affect each other.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -97,7 +97,7 @@ fn a_relist_of_one_namespace_deletes_nothing_of_another() {
     assert_eq!(events.next(), "gone blue/c@15");
     two.green.event_of("MODIFIED", object("green", "a", "101"));
     assert_eq!(events.next(), "update a@2-101");
-    // The least of their versions: nothing older is missing.
+    // The lowest version of both: nothing older is missing.
     until("both", || two.informer.last_sync_resource_version() == "30");
     until("told", || {
         two.informer.statuses()[1].1.resource_version == "101"
@@ -140,7 +140,7 @@ fn it_has_synced_when_all_namespaces_have_and_so_has_a_handler() {
         "{status:?}"
     );
     assert_eq!(two.informer.last_sync_resource_version(), "");
-    // Not told as part of an initial list: that of its namespace is over.
+    // Not part of an initial list: the list of this namespace is complete.
     two.blue.event_of("ADDED", object("blue", "b", "11"));
     assert_eq!([events.next(), lates.next()], ["add b@11", "add b@11"]);
     two.green.list_of("100", &[object("green", "c", "2")]);
@@ -208,7 +208,7 @@ fn sp2_late_handler_and_resync_cover_all_namespaces_once() {
         sorted(&events, 3),
         ["add a@1 initial", "add a@2 initial", "add b@1 initial"]
     );
-    // Each namespace has resyncs of its own, and each is told as often as the period says.
+    // Each namespace resyncs on its own. A handler sees each object once per period.
     for tick in 1..=3 {
         assert!(two.clock.until_waits(2 * tick, SOON));
         two.clock.advance(SECOND);
@@ -241,7 +241,7 @@ fn scope_of_two_namespaces_needs_no_rights_to_others() {
             .create(&maps(namespace), json!({ "metadata": { "name": "a" } }))
             .unwrap();
     }
-    // Who asks for all of them is refused.
+    // Requests for all namespaces are forbidden.
     let all = |fault: Fault| fault.when(|request| request.path() == "/api/v1/configmaps");
     server.fail_next(all(Fault::status(403)).always());
     let client = Client::new(Config::new(server.url())).unwrap();
@@ -276,7 +276,7 @@ fn scope_of_two_namespaces_needs_no_rights_to_others() {
     namespaces.sort();
     assert_eq!(namespaces, ["blue", "green"]);
 
-    // History is forgotten for both, and the blue ones are forbidden meanwhile.
+    // Both watches expire, and requests for `blue` are forbidden at first.
     server.fail_next(
         Fault::status(403)
             .on(Verb::Watch)
@@ -334,7 +334,7 @@ fn object_of_foreign_namespace_is_reported_and_skipped() {
     let error = blue().last_error.unwrap().to_string();
     assert!(error.contains("not in the namespace blue"), "{error}");
 
-    // As events; also one whose object is another's, and can't be read.
+    // Events with objects of another namespace, including one that cannot be decoded.
     for kind in ["ADDED", "MODIFIED", "DELETED"] {
         two.blue.event_of(kind, object("green", "a", "11"));
     }
@@ -344,7 +344,7 @@ fn object_of_foreign_namespace_is_reported_and_skipped() {
     assert_eq!(events.next(), "update a@1-12");
     assert_eq!(two.keys(), ["blue/a", "green/a"]);
 
-    // And a list again tells nothing twice.
+    // A relist delivers no object of another namespace, and repeats nothing.
     two.blue.expire();
     two.blue.list_of(
         "20",

@@ -1,4 +1,4 @@
-//! Handlers that pass on what they are told: into a channel, or to another handler (H).
+//! Handlers that pass their notifications on to a channel or to another handler (H).
 
 use std::sync::{Arc, mpsc};
 
@@ -27,7 +27,7 @@ fn receive(channel: &Channel) -> String {
     events.next()
 }
 
-/// Waits for the end of a channel in which there is nothing any more.
+/// Waits until the empty channel is disconnected.
 fn ends(channel: &Channel) {
     let error = channel.recv_timeout(SOON).map(drop);
     assert_eq!(
@@ -54,7 +54,7 @@ fn full_channel_leaves_the_rest_in_the_buffer() {
             feed.event("ADDED", &format!("o{n}"), &format!("{}", 100 + n));
         }
         others.until("add o99@199");
-        // 102 events: some in the channel, one in the hand of the handler.
+        // 102 notifications: `capacity` of them are in the channel, and the handler holds one.
         until("full", || channel.len() == capacity);
         until("delivered", || handler.stats().delivered == capacity as u64);
         until("the rest waits", || {
@@ -95,7 +95,7 @@ fn a_receiver_that_is_dropped_keeps_nobody_waiting() {
     running.end().unwrap();
 }
 
-/// A handler that waits for room, as itself and behind a filter.
+/// Two handlers that block on a full channel: a plain one, and one behind a filter.
 fn waiting(feed: &Feed) -> [(Box<dyn ResourceEventHandler<DynamicObject>>, Channel); 2] {
     feed.list("10", &[("a", "1"), ("b", "1")]);
     let ((plain, one), (inner, other)) = (ChannelHandler::new(0), ChannelHandler::new(0));
@@ -144,7 +144,7 @@ fn what_a_channel_has_no_room_for_is_merged_if_asked_for() {
     let handler = informer.add_handler_with_options(handler, options).unwrap();
     let (_other, others) = record(&informer);
     let _running = run_synced(&informer);
-    // The first is in the hand of the handler.
+    // The handler holds the first notification.
     until("handed over", || handler.stats().waiting == 1);
     for version in 11..=100 {
         feed.event("MODIFIED", "a", &version.to_string());
@@ -191,7 +191,7 @@ fn a_channel_of_an_informer_that_is_not_shared_ends_with_it() {
     }
 }
 
-/// Notes what it is called for.
+/// Records the calls that it gets.
 struct Notes(mpsc::Sender<String>);
 
 impl ResourceEventHandler<DynamicObject> for Notes {
@@ -268,7 +268,8 @@ fn labelled(name: &str, version: &str, app: &str) -> Arc<DynamicObject> {
     )
 }
 
-/// A handler for what has the label "web", what it is told, and what its filter is asked for.
+/// A handler filtered by the label `app=web`, its notifications, and the versions that its filter
+/// checks.
 fn web() -> (
     FilteringHandler<DynamicObject, Recorder>,
     Events,
@@ -343,7 +344,7 @@ fn h1_filter_decides_on_state_before_merged_deletion() {
         ("web", "db", vec!["delete a@2", "gone a@2"]),
         ("db", "web", vec![]),
     ] {
-        // Through a channel, a box and another filter, and back from events.
+        // The deletions pass through a channel, another filter and a box.
         let (mut channel, merged) = ChannelHandler::new(2);
         channel.on_delete_after(
             &labelled("a", "1", before),
@@ -374,7 +375,7 @@ fn h1_filter_decides_on_state_before_merged_deletion() {
     }
 }
 
-/// The last update of an object can be its deletion, as when a finalizer goes.
+/// The last update of an object can be its deletion, for example when a finalizer is removed.
 #[test]
 fn h1_filter_decides_deletion_by_the_delivered_state() {
     let feed = Feed::new("final state");

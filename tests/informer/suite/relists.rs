@@ -1,4 +1,4 @@
-//! What comes out of a queue: changes, lists, resyncs and bookmarks (P).
+//! Notifications from queue items: changes, lists, resyncs and bookmarks (P).
 
 use std::sync::{Arc, mpsc};
 
@@ -55,9 +55,9 @@ fn p7_relist_deletes_come_first_unless_queue_is_by_object() {
     feed.list("20", &[("c", "15"), ("b", "16")]);
     let told = events.take(3);
     match queue_kind() {
-        // D7.
+        // Deletions come after additions (D7).
         InformerQueue::DeltaFifo => assert_eq!(told, ["add c@15", "update b@2-16", "gone a@1"]),
-        // R5, and P6: from the list that is in the cache already.
+        // Deletions come before additions (R5, P7).
         _ => assert_eq!(told, ["gone a@1", "add c@15", "update b@2-16"]),
     }
 }
@@ -156,7 +156,7 @@ fn p9_one_bad_object_of_a_list_costs_only_itself() {
     assert!(handler.synced().wait_timeout(SOON));
     assert_eq!(events.rest(), ["add good@1 initial", "add best@1 initial"]);
     logged(&["ERROR", "p9 objects", "an event was lost"]);
-    // Nor is a relist that has it any worse, and what it has not is gone.
+    // A relist with the bad object updates the others, and deletes the missing ones.
     feed.expire();
     feed.list("20", &[("good", "15"), ("bad", "15")]);
     let mut told = events.take(2);
@@ -167,7 +167,7 @@ fn p9_one_bad_object_of_a_list_costs_only_itself() {
 
 #[test]
 fn p11_i12_a_handler_never_knows_more_or_less_than_it_was_told() {
-    // Many changes that wait together, so that a queue with batches makes some.
+    // Many changes wait together, so that a queue with batches forms some.
     let feed = Feed::new("p11");
     feed.list("10", &[("first", "1")]);
     let informer = informer(&feed);
@@ -225,7 +225,7 @@ fn i17_what_changed_without_a_new_version_counts_as_a_resync() {
     let (_never, never) = record_every(&informer, std::time::Duration::ZERO);
     let _running = run_synced(&informer);
     assert!(clock.until_waits(1, SOON));
-    // After the first tick who takes part in no resync is not told of it.
+    // After the first tick, a handler without resyncs gets no update for an unchanged version.
     clock.advance(SECOND);
     assert!(clock.until_waits(2, SOON));
     feed.event_of(

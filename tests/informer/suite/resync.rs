@@ -1,4 +1,4 @@
-//! Resyncs, on a clock that the test turns (I9, I10, I16, SP1, SP2, W13).
+//! Resyncs, driven by a fake clock (I9, I10, I16, SP1, SP2, W13).
 
 use std::time::Duration;
 
@@ -48,14 +48,14 @@ impl Resyncing {
         );
     }
 
-    /// Lets one period pass, and what follows from it happen.
+    /// Advances the clock by one period, and waits until the resync is done.
     fn tick(&mut self, period: Duration) {
         assert_eq!(self.clock.waits().last(), Some(&period));
         self.clock.advance(period);
         self.until_waiting();
     }
 
-    /// Sends something that every handler is told: whatever else they were told came before.
+    /// Adds a mark object. The returned function takes a handler's notifications up to the mark.
     fn mark(&self, version: u32) -> impl Fn(&Events) -> Vec<String> + use<> {
         self.feed
             .event("ADDED", &format!("mark{version}"), &version.to_string());
@@ -78,7 +78,7 @@ fn w13_sp2_i10_each_handler_is_resynced_in_its_own_period() {
     let mut resyncs = [const { Vec::new() }; 4];
     for tick in 1..=6 {
         it.tick(10 * SECOND);
-        // "a" only: marks go as soon as they have been told.
+        // Only `a`: each mark is deleted after it has been delivered.
         let told = it.mark(100 + 2 * tick);
         for (events, resyncs) in handlers.into_iter().zip(&mut resyncs) {
             let told: Vec<_> = told(events)
@@ -112,7 +112,7 @@ fn i9_shorter_handler_resync_sets_informer_before_start() {
     let mut it = Resyncing::new("shorter", 60 * SECOND);
     let (_slow, slow) = record_every(&it.informer, 90 * SECOND);
     let (_quick, quick) = record_every(&it.informer, 30 * SECOND);
-    // Asks for nothing: the informer's period as it was made, not as it became.
+    // Gets the informer's configured period, not the shorter one that `quick` sets.
     let (_default, default) = record(&it.informer);
     it.start(&[("a", "1")]);
     let mut counts = [0; 3];
@@ -174,7 +174,7 @@ fn i16_sp1_unchanged_relist_objects_reach_resyncing_only() {
     let (_resyncs, resyncs) = record(&it.informer);
     let (_never, never) = record_every(&it.informer, Duration::ZERO);
     it.start(&[("a", "1"), ("b", "1")]);
-    // Before the first tick everybody counts as being in one.
+    // Before the first tick, every handler counts as resyncing.
     it.feed.expire();
     it.feed.list("20", &[("a", "1"), ("b", "15")]);
     for events in [&resyncs, &never] {
@@ -190,7 +190,7 @@ fn i16_sp1_unchanged_relist_objects_reach_resyncing_only() {
             ]
         );
     }
-    // The back-off of the relist, and the resyncs of the next watch.
+    // The back-off of the relist, then the resync period of the next watch.
     it.until_waiting();
     it.until_waiting();
     it.tick(10 * SECOND);

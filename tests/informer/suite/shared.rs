@@ -1,4 +1,4 @@
-//! The life of a shared informer (I).
+//! The lifecycle of a shared informer (I).
 
 use std::sync::mpsc;
 use std::thread;
@@ -77,7 +77,7 @@ fn i4_sp12_what_waits_for_a_handler_at_the_stop_is_dropped() {
     door.open();
     running.ended().unwrap();
     let calls = calls.try_iter().count();
-    // The one that was under way, and at most one more that had been handed over.
+    // The call in progress, and at most one notification that was already handed over.
     assert!(calls <= 2, "{calls} calls");
 }
 
@@ -190,7 +190,7 @@ fn i12_handler_added_after_start_gets_all_events() {
     let feed = Feed::new("i12 early");
     let informer = informer(&feed);
     let _running = run(&informer);
-    // The reflector asks, so the informer is started.
+    // The first request of the reflector shows that the informer has started.
     until("asked", || !feed.requests().is_empty());
     let (handler, events) = record(&informer);
     assert!(!handler.has_synced());
@@ -258,7 +258,7 @@ fn i14_another_informers_handler_is_left_alone() {
 #[test]
 fn i14_handler_of_old_informer_is_unknown_to_successor() {
     let feed = Feed::new("i14 successors");
-    // The allocator likes to give the same place again.
+    // The allocator tends to reuse addresses.
     for _ in 0..50 {
         let foreign = record(&informer(&feed)).0;
         let informer = informer(&feed);
@@ -419,7 +419,8 @@ fn i15_handler_is_added_between_changes_not_within_one() {
     let informer = informer(&feed);
     let door = Door::new();
     let at = door.clone();
-    // In the middle of a change: it is in the cache as soon as this has returned, and not yet told.
+    // Blocks in the middle of a change: the object is in the cache once this returns, and is
+    // delivered later.
     let index = move |object: &DynamicObject| {
         if object.name() == "slow" {
             at.pass();

@@ -1,5 +1,5 @@
-//! Many handlers that come and go while much happens: client-go's TestSharedInformer_HandlerAbuse and I12 as
-//! a property.
+//! Many handlers are added and removed while objects change: client-go's
+//! `TestSharedInformer_HandlerAbuse`, and I12 as a property.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::informer::support::{Feed, SOON, record, run_synced, until};
 
 const OBJECTS: usize = 40;
 
-/// What a handler makes of what it is told, and the first thing that does not follow from what was before.
+/// The state that follows from a handler's notifications, and the first inconsistency.
 #[derive(Default)]
 struct Seen {
     versions: HashMap<String, String>,
@@ -64,7 +64,7 @@ impl ResourceEventHandler<DynamicObject> for Follows {
     }
 
     fn on_delete(&mut self, object: &Deleted<DynamicObject>) {
-        // The last state is in the cache's words: client-go's tombstones say so too.
+        // The version is not compared: a deletion may carry another one than the last notification.
         let mut seen = self.0.lock();
         seen.calls += 1;
         if seen.versions.remove(object.name()).is_none() && seen.wrong.is_none() {
@@ -129,7 +129,7 @@ fn handlers_added_and_removed_at_random_get_all_in_order() {
         } else {
             feed.event("ADDED", &name, &version);
         }
-        // Handlers are added in the middle of it.
+        // Waits for new handlers, so that handlers are added between the changes.
         if let Some(hundreds) = version.strip_suffix("00") {
             let enough = hundreds.parse().unwrap();
             until("handlers have come", || {
@@ -139,7 +139,7 @@ fn handlers_added_and_removed_at_random_get_all_in_order() {
     }
     let (_last, last) = record(&informer);
     feed.event("ADDED", "end", "6001");
-    // A handler may come before or after the end.
+    // `end` may be in the initial list of this handler.
     while !last.next().starts_with("add end@6001") {}
     over.store(true, Ordering::Relaxed);
     let mut want: HashMap<_, _> = alive
@@ -152,7 +152,7 @@ fn handlers_added_and_removed_at_random_get_all_in_order() {
         .flat_map(|abuser| abuser.join().unwrap());
     let mut kept: Vec<_> = kept.map(|(_, follows)| follows).collect();
     kept.push(early);
-    // Whatever was on its way to the others when it had come to the last one comes before this.
+    // Marks the end: all changes still on their way to other handlers come before this one.
     feed.event("MODIFIED", "end", "6002");
     want.insert("end".to_owned(), "6002".to_owned());
     last.until("update end@6001-6002");
@@ -181,7 +181,7 @@ fn handlers_follow_server_through_broken_watches_and_lists() {
     }
     let client = Client::new(Config::new(server.url())).unwrap();
     let mut options = crate::informer::support::options(&k8s_informer::testing::FakeClock::new());
-    // Watches that end at once are opened at intervals.
+    // The real clock, because the reflector waits between watches that end at once.
     options.clock = k8s_informer::reflector::ReflectorOptions::default().clock;
     options.page_size = Some(3);
     let factory = SharedInformerFactory::builder(client)

@@ -92,7 +92,8 @@ fn m3_without_the_index_there_is_an_error() {
     assert!(cache.get_by_key("a").unwrap().is_none());
 }
 
-/// Random writes: an index has what reads by key answer, and reads by key answer the newest there is.
+/// Random writes: an index returns the same objects as reads by key, and these are never older than
+/// the store.
 #[test]
 fn m3_an_index_answers_what_reads_by_key_answer() {
     const NAMES: [&str; 4] = ["a", "b", "c", "d"];
@@ -117,7 +118,7 @@ fn m3_an_index_answers_what_reads_by_key_answer() {
             4 => subject.cache.on_delete(&Deleted::Final(object)).unwrap(),
             _ => subject.clock.advance(Duration::from_secs(below(100))),
         }
-        // By index first: reads by key forget what the store has caught up with.
+        // Index reads come first: reads by key remove mutations that the store has caught up with.
         let found = ["x", "y"].map(|value| subject.by_value(value));
         let answers: Vec<_> = NAMES.iter().filter_map(|name| subject.get(name)).collect();
         for (value, found) in ["x", "y"].into_iter().zip(found) {

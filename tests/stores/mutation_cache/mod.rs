@@ -1,4 +1,5 @@
-//! `MutationCache` from outside: client-go's mutation_cache_test as of 1.37, and what is ours.
+//! `MutationCache` through its public API. Ports the mutation_cache_test of client-go 1.37, and
+//! tests what this crate adds.
 
 mod by_index;
 mod user_code;
@@ -74,7 +75,7 @@ fn accessor() -> Accessor<Thing> {
     .with_resource_version(|thing| Some(thing.resource_version()))
 }
 
-/// By value; fails on `bad`, panics on `worse`.
+/// Indexes by value. Fails on `bad`, and panics on `worse`.
 fn by_value() -> IndexFunc<Thing> {
     IndexFunc::fallible(|thing: &Thing| match thing.value {
         "bad" => Err("a bad value"),
@@ -222,7 +223,7 @@ fn m1_a_version_that_is_no_number_is_refused() {
         error,
         r#"the resourceVersion "abc" of a is not a whole number"#
     );
-    // The store is what counts where nothing can be compared.
+    // If versions cannot be compared, the store's object counts.
     subject.indexer.update(thing("a", "abc")).unwrap();
     assert_eq!(subject.by_value("x"), [("a".to_owned(), "abc".to_owned())]);
     assert_eq!(subject.version("a").unwrap(), "abc");
@@ -331,8 +332,8 @@ fn m2_object_not_yet_in_store_is_there_for_every_read() {
     );
 }
 
-/// A writer, an informer that follows it, and readers: nobody sees an older object than before, and the
-/// writer always sees what he wrote.
+/// A writer, an informer that follows it, and readers. No reader gets an older object than before,
+/// and the writer always reads its own writes.
 #[test]
 fn m2_who_writes_reads_what_he_wrote() {
     const ROUNDS: u64 = 300;
@@ -361,7 +362,7 @@ fn m2_who_writes_reads_what_he_wrote() {
                     last = now;
                 }
             });
-            // In here, so that it hangs up whatever happens.
+            // Owned by the scope, so that the channel disconnects even if an assertion fails.
             let sender = sender;
             for write in 1..=WRITES {
                 let object = thing("a", write);
@@ -396,7 +397,7 @@ fn m4_what_the_store_has_caught_up_with_is_forgotten() {
 #[test]
 fn m4_a_deletion_forgets_the_object_and_what_comes_late_of_it() {
     let subject = with_adds();
-    // By its UID, though the mutation is newer than what the deletion knows.
+    // Deleted by UID, although the mutation is newer than the deletion.
     subject.cache.mutation(with_uid("a", 9, "u1")).unwrap();
     subject
         .cache
@@ -416,7 +417,7 @@ fn m4_a_deletion_forgets_the_object_and_what_comes_late_of_it() {
     }
     subject.cache.mutation(with_uid("a", 8, "u2")).unwrap();
     assert_eq!(subject.version("a").unwrap(), "8", "created anew");
-    // By its version, though it is another object.
+    // Deleted by version, although the UID differs.
     subject
         .cache
         .on_delete(&Deleted::Final(with_uid("a", 8, "u3")))

@@ -1,4 +1,5 @@
-//! What users bring along: objects without a key, functions that fail, panic, or use the cache themselves.
+//! User code around the cache: objects without a key, and functions that fail, panic or use the
+//! cache.
 
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
@@ -54,7 +55,7 @@ fn what_has_no_key_changes_nothing() {
 
 type GetByKey = dyn Fn(&str) -> Result<Option<Arc<Thing>>, StoreError> + Send + Sync;
 
-/// A store of which only this is asked.
+/// A store that supports only lookups by key.
 struct Asked(Box<GetByKey>);
 
 impl ReflectorStore<Thing> for Asked {
@@ -117,8 +118,8 @@ fn a_store_that_fails_or_panics_costs_this_one_read() {
     assert_eq!(cache.get_by_key("fine").unwrap(), Some(thing("fine", 1)));
 }
 
-/// The store is asked, answers what it had, and catches up before the answer arrives: by then the mutation is
-/// forgotten, but who wrote it reads it all the same.
+/// The store returns its old object and catches up before the read ends. The mutation is forgotten
+/// by then, but the read still returns it.
 #[test]
 fn m2_nothing_falls_between_the_mutations_and_the_store() {
     let cell = Arc::new(OnceLock::<Arc<MutationCache<Thing>>>::new());
@@ -135,8 +136,8 @@ fn m2_nothing_falls_between_the_mutations_and_the_store() {
     assert_eq!(cache.get_by_key("a").unwrap(), Some(thing("a", 2)));
 }
 
-/// A newer mutation comes while the store is asked, and has caught up with the older one: it is not forgotten
-/// with that.
+/// A newer mutation arrives during a read that finds the older one in the store. The newer one
+/// stays.
 #[test]
 fn m2_a_mutation_that_comes_during_a_read_stays() {
     let cell = Arc::new(OnceLock::<Arc<MutationCache<Thing>>>::new());
@@ -158,7 +159,8 @@ fn m2_a_mutation_that_comes_during_a_read_stays() {
     assert_eq!(cache.get_by_key("a").unwrap(), Some(thing("a", 3)));
 }
 
-/// The store catches up while a mutation of an object that it had not is looked at.
+/// The store catches up while the index function runs on a mutation of an object that the store
+/// lacked.
 #[test]
 fn m3_nothing_falls_between_the_mutations_and_the_index() {
     for (value, found) in [("x", vec![valued("a", 3, "x")]), ("y", vec![])] {
@@ -184,8 +186,8 @@ fn m3_nothing_falls_between_the_mutations_and_the_index() {
     }
 }
 
-/// Key functions, accessors, index functions and drops that use the cache: they would hang if a lock were
-/// held.
+/// Key functions, accessors, index functions and destructors use the cache. They would hang if a
+/// lock were held.
 #[test]
 fn user_code_runs_under_no_lock() {
     struct Nosy(String, Arc<OnceLock<Arc<MutationCache<Self>>>>);

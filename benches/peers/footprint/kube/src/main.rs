@@ -1,4 +1,4 @@
-//! Says what happens to Pods: the least that a program with an informer is. Compare `../ours`.
+//! A minimal program with an informer. It prints the changes of Pods. Compare `../ours`.
 
 use std::error::Error;
 
@@ -45,7 +45,7 @@ fn node(pod: &Pod) -> &str {
     spec.and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
 }
 
-/// As kube-rs has it for a struct of one's own: an object of a type that is named at run time.
+/// The kube-rs form of a custom struct: an object of a type that is named at run time.
 #[cfg(not(feature = "openapi"))]
 mod own {
     use kube::core::{NotUsed, Object};

@@ -1,4 +1,4 @@
-//! Says what happens to Pods: the least that a program with an informer is. Compare `../kube`.
+//! A minimal program with an informer. It prints the changes of Pods. Compare `../kube`.
 
 use std::error::Error;
 
