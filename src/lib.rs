@@ -241,6 +241,9 @@ pub use selector::Selector;
 pub use stop::{Done, Stop};
 pub use store::{Indexer, Lister};
 
+#[cfg(doc)]
+pub mod guide;
+
 /// Deliberate differences from client-go, with reasons and tests.
 #[doc = include_str!("../DEVIATIONS.md")]
 #[cfg(doc)]
