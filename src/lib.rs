@@ -77,7 +77,9 @@
 //!   follows client-go.
 //! - [Crate features](#crate-features) lists the Cargo features.
 //!
-//! [`coming_from`] maps the names of client-go, kube and microbean to the names of this crate.
+//! The [`guide`] has a page for each topic, from [getting started](guide::getting_started) to
+//! [operations](guide::operations) and [tuning](guide::tuning). [`coming_from`] maps the names of
+//! client-go, kube and microbean to the names of this crate.
 //!
 //! # Layers
 //!
@@ -129,8 +131,8 @@
 //!   take effect with the next request.
 //! - **Metrics.** A [`MetricsProvider`] creates the metrics of each informer, under an
 //!   [`InformerName`].
-//! - **Logs.** Messages go to the `log` facade and never contain the content of objects. The README
-//!   lists the levels.
+//! - **Logs.** Messages go to the `log` facade and never contain the content of objects.
+//!   [Operations](guide::operations) lists the levels.
 //!
 //! # Differences from client-go
 //!
