@@ -311,7 +311,8 @@ impl World {
         if is_last {
             n = 0;
         }
-        // A Pod that can be deleted always exists. If no Pod can be added, one is changed instead.
+        // In practice there is always a Pod to delete. If no Pod can be added, one is changed
+        // instead.
         let wanted = kind != "ADDED";
         let found = (n..pods.len())
             .chain(1..n)

@@ -35,7 +35,7 @@
 //!
 //! server.delete("/api/v1/namespaces/default/pods/web-0")?;
 //! assert_eq!(gone.recv()?, "web-0");
-//! assert!(pods.lister().list().is_empty(), "the cache is as new as what a handler is told");
+//! assert!(pods.lister().list().is_empty(), "the cache is at least as new as the last notification");
 //! factory.shutdown();
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -53,7 +53,7 @@
 //! - A [`Lister`] reads the cache: by name, by namespace, by label selector, and by your own
 //!   indexes.
 //! - A [handler](handler::ResourceEventHandler) receives a notification for each change. Each
-//!   handler runs on its own thread, so a slow handler does not delay the others.
+//!   handler has its own threads, so a slow handler does not delay the others.
 //! - A [`Stop`] is a signal that ends informers, requests and waits immediately. It has the role of
 //!   Go's `stopCh`.
 //! - A [`Client`] connects to the API server. [`Client::try_default`] finds the cluster as kubectl

@@ -25,7 +25,8 @@ thread_local! {
     static CURRENT: RefCell<Vec<Owner>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A wait of a thread, owned by `waiter`, for the end of the threads of `targets`.
+/// A thread that waits until all threads of `targets` have ended. `waiter` holds the owners of the
+/// waiting thread.
 struct Wait {
     id: u64,
     waiter: Vec<Owner>,

@@ -1,5 +1,5 @@
-//! Loggers and clocks may call the code that calls them without a deadlock. A logger that ships
-//! logs does this.
+//! A logger or a clock may call back into the code that calls it, and there is no deadlock. For
+//! example, a logger may send each record with the same client.
 
 #![allow(clippy::unwrap_used)]
 

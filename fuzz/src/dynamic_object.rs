@@ -52,7 +52,7 @@ fn check(bytes: &[u8]) {
     let mut again = named.clone();
     again.set_type_meta("other", "Other");
     assert_eq!(again.json(), named.json());
-    // Convert through a tree, and through a format other than JSON text.
+    // Convert from a map, and to and from `serde_json::Value` (not JSON text).
     assert_eq!(DynamicObject::new(&tree).ok().as_ref(), Some(&named));
     let value = Value::Object(tree);
     assert_eq!(serde_json::to_value(&named).ok().as_ref(), Some(&value));

@@ -170,7 +170,8 @@ fn check<T: Shown>(body: &[u8], sizes: &[u8], options: Options) {
     }
     match plain(body) {
         Some(value) => check_good::<T>(body, &value, known, outcome, options),
-        // Invalid JSON removes nothing. Objects that are kept undecoded are not checked.
+        // Invalid JSON removes no object. With `reuse`, unchanged objects are not parsed, so their
+        // invalid JSON is not detected.
         None if !options.reuse && serde_json::from_slice::<IgnoredAny>(body).is_err() => {
             for key in known.keys() {
                 assert!(outcome.cache.contains_key(key), "{key} is lost");

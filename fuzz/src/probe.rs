@@ -40,7 +40,8 @@ impl Drop for Probe {
     }
 }
 
-/// Takes the lock of the structure under test. Everything that the structure calls must call this.
+/// Takes and releases the lock of the structure under test. All user code that the structure runs
+/// calls this, so the target hangs if the structure runs it under its lock.
 pub fn touch() {
     TOUCH.with(|probe| {
         if let Some(touch) = &*probe.borrow() {

@@ -1,9 +1,9 @@
-//! Comparison of blocks of 64 bytes at once.
+//! Compares 64 bytes in one step.
 //!
-//! The result for a block is a `u64` with one bit for each byte. Bit `k` of its byte `j` belongs to
-//! byte `8 * k + j` of the block. Only comparisons and ORs are needed to build this order; the
-//! compiler vectorizes them to sixteen bytes at once on any x86-64. Neighbours in the block are in
-//! neighbouring bytes of the result.
+//! The result is a `u64` with one bit for each byte of the block. Block byte `8 * k + j` has bit `k`
+//! of result byte `j`: for example, block byte 9 has bit 1 of result byte 1. The compiler builds
+//! this order with a few vector operations of sixteen bytes on any x86-64. The next byte of the
+//! block is in the next byte of the result; after byte 7 comes byte 0, one bit higher.
 
 pub(super) const BLOCK: usize = 64;
 

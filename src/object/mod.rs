@@ -114,7 +114,7 @@ pub trait Object: Send + Sync + 'static {
     /// Returns `metadata.uid`.
     fn uid(&self) -> &str;
 
-    /// Returns `metadata.resourceVersion`. Treat it as opaque: compare it only for equality.
+    /// Returns `metadata.resourceVersion`. In your own code, compare it only for equality.
     fn resource_version(&self) -> &str;
 
     /// Returns the value of the label `key` in `metadata.labels`.

@@ -84,7 +84,8 @@ impl VersionTracker {
         }
     }
 
-    /// Receives the version of a list, after its objects. An empty version counts as well.
+    /// Records the version of a list. Call this after `object` was called for its objects. An empty
+    /// version is recorded too.
     pub(super) fn list(&mut self, version: ResourceVersion) {
         self.receive(version);
         (self.list_end, self.list_failed) = (self.next, false);

@@ -11,8 +11,8 @@ use crate::wire::{Decoder, ListMeta, Unreadable};
 /// the store keeps its objects (WL3, WL7).
 pub(super) struct InitialList<T> {
     objects: InitialObjects<Arc<T>>,
-    /// Items of the current page that lack a kind, with their numbers. The page names the kind
-    /// after them.
+    /// Items without a kind, with their positions in the list. They wait here because the `kind` of
+    /// the page comes after its `items` in the JSON.
     unnamed: InitialObjects<(usize, T)>,
     /// The number of objects of other shards.
     other_shard: usize,

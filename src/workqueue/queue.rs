@@ -169,7 +169,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueue<T> {
     ///
     /// let queue = WorkQueue::new();
     /// queue.add("a");
-    /// assert!(!queue.shut_down_with_drain_timeout(Duration::from_millis(1)), "nobody takes it");
+    /// assert!(!queue.shut_down_with_drain_timeout(Duration::from_millis(1)), "no worker takes the item");
     /// assert!(queue.shutting_down());
     /// ```
     pub fn shut_down_with_drain_timeout(&self, timeout: Duration) -> bool {

@@ -15,7 +15,8 @@ use crate::differential::model::{key, version};
 use crate::differential::random::Random;
 use crate::differential::world::{PATIENCE, World};
 
-/// How long a step waits for the informer to catch up. The informer may take longer.
+/// The maximum time that a step waits for the informer. If the informer is slower, the round goes
+/// on without an error.
 const A_MOMENT: Duration = Duration::from_millis(50);
 
 /// The number of rounds that had each kind of step or fault.

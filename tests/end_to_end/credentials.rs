@@ -187,7 +187,8 @@ fn a_plugins_token_expires_while_a_watch_runs() {
         let client = Client::new(account.config().exec(plugin.config())).unwrap();
         let (factory, maps) = informer(cluster, &client, &namespace.name);
         let follower = synced(&factory, &maps);
-        // The token was already expired, so it was used for one request.
+        // The first token is already expired when the plugin returns it, so the client runs the
+        // plugin again for the next request.
         let second = account.token();
         plugin.hand_out(&json!({"token": second.text, "expirationTimestamp": FUTURE}));
         account.revoke(&first);

@@ -106,7 +106,7 @@ fn one_object_that_can_not_be_decoded_costs_only_itself() {
         let told = status(&maps, |told| told.unreadable >= 3);
         assert!(!told.complete, "{told:?}");
 
-        // In a deletion event, which still deletes the object.
+        // An unreadable object in a deletion event: the object is deleted anyway.
         namespace.delete("b");
         follower.wait("the deletion", |known| known.events.len() == 6);
         let known = follower.known();

@@ -23,7 +23,8 @@ fn errors(bodies: Vec<Answer>, set: impl Fn(&mut ReflectorOptions)) -> Vec<Error
     errors_of(bodies.into_iter().map(|body| vec![body]).collect(), set)
 }
 
-/// The same for lists of several responses.
+/// Like [`errors`], but each relist receives several responses (pages). Returns one error for each
+/// relist.
 fn errors_of(lists: Vec<Vec<Answer>>, set: impl Fn(&mut ReflectorOptions)) -> Vec<Error> {
     let first = [
         Answer::body(list("4", "", &objects())),

@@ -242,7 +242,7 @@ fn three_shards(server: &ApiServer, watch_list: bool) -> Vec<Option<bool>> {
         factory.start(&stop).unwrap();
         factory.wait_for_cache_sync(&stop).unwrap();
     }
-    // The shards hold for later changes as well.
+    // Changes after the initial list are also divided between the shards.
     for number in 30..60 {
         server
             .create(

@@ -234,8 +234,8 @@ impl Transport for TcpTransport {
 
     fn is_open(&mut self) -> bool {
         self.buffers.release();
-        // ureq also calls this before it takes a connection out of the pool. A call that requires a
-        // new connection rejects all of them.
+        // ureq also calls `is_open` for each pooled connection before it reuses it. If the current
+        // request needs a new connection, return false for all pooled ones.
         !Call::current().is_some_and(|call| call.is_fresh()) && self.is_idle().unwrap_or(false)
     }
 }

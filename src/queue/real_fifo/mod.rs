@@ -204,7 +204,8 @@ impl<T> RealFifo<T> {
         Ok((self.accessor.key(&object).ok(), object))
     }
 
-    /// Runs the user code that a change needs.
+    /// Prepares a change before the lock is taken: runs the key function and the transform, and
+    /// reads the resource version.
     fn prepare_change(&self, change: Change<T>) -> Result<Prepared<T>, Rejected<T>> {
         let is_deletion = matches!(change, Change::Delete(_));
         let (object, (delta, change)): (_, Wrap<T>) = match change {

@@ -44,7 +44,8 @@ fn heap_of_one_at_a_time() -> Arc<Heap<Item>> {
     }))
 }
 
-/// Each written item is popped, deleted, replaced or still in the heap, exactly once.
+/// Concurrent writers keep the heap sorted. No item appears twice, and the newest item of each key
+/// is popped, deleted or still in the heap.
 #[test]
 fn writers_that_compare_keep_the_order() {
     check(|| {

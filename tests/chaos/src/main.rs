@@ -323,7 +323,8 @@ impl Chaos {
                 }
                 drop(disturber);
                 self.restore(accident);
-                // Later writes would hide errors.
+                // Compare now, before any further write, because later writes could hide
+                // differences.
                 found = self.settle(round, accident);
                 self.subjects
                     .iter()
@@ -401,7 +402,8 @@ impl Chaos {
         }
         self.server.restore();
         if unseen {
-            // After the second start, no informer has a version that the server can continue from.
+            // Write past the lost versions, then restart the API server. It then has no watch
+            // history from which an informer could continue.
             self.world.gate(false);
             while self.server.revision() + 20 < lost {
                 self.write_until(self.world.written() + 1);

@@ -421,7 +421,7 @@ fn a_destructor_of_an_object_that_panics_ends_no_thread() {
         let informer = informer.clone();
         move |stop| informer.run(stop)
     });
-    // The bomb goes off on the thread that releases it last.
+    // The destructor of the object `bomb` panics on the thread that drops its last reference.
     for round in 0..50 {
         let version = format!("{round}");
         feed.event("MODIFIED", "a", &version);

@@ -419,8 +419,8 @@ fn i15_handler_is_added_between_changes_not_within_one() {
     let informer = informer(&feed);
     let door = Door::new();
     let at = door.clone();
-    // Blocks in the middle of a change: the object is in the cache once this returns, and is
-    // delivered later.
+    // This index function blocks in the middle of a change. After it returns, the object is stored
+    // in the cache and then delivered.
     let index = move |object: &DynamicObject| {
         if object.name() == "slow" {
             at.pass();

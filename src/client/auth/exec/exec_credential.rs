@@ -155,8 +155,8 @@ fn expiry(text: &str) -> Result<Option<SystemTime>, &'static str> {
     const ZERO: &str = "0001-01-01T00:00:00Z";
     match text.parse::<jiff::Timestamp>() {
         Ok(_) if text == ZERO => Ok(None),
-        // Times before 1970 become 1970, because some systems can't represent them. Both have
-        // expired.
+        // Times before 1970 become 1970, because some systems can't represent them. Such a
+        // credential has expired either way.
         Ok(time) => Ok(Some(time.max(jiff::Timestamp::UNIX_EPOCH).into())),
         Err(_) => Err("returned an expirationTimestamp that is not a time of RFC 3339"),
     }

@@ -467,10 +467,11 @@ impl Acceptor {
             .name("api-server".to_owned())
             .spawn(move || {
                 while !stop.load(Ordering::Acquire) {
-                    // Both fail if the process runs out of files or threads. The pause lets other
-                    // threads release some.
+                    // `accept` fails without free file descriptors, and `start` without free
+                    // threads. The pause after an error lets other threads release some.
                     let served = listener.accept().and_then(|(stream, _)| {
-                        // `stop` connects only to wake this thread.
+                        // This connection may be from `Acceptor::stop`, which connects only to wake
+                        // this thread.
                         if stop.load(Ordering::Acquire) {
                             Ok(())
                         } else {
