@@ -129,6 +129,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let is_named = |(at, variant): &(usize, &Variant)| {
         *at == 0 || names.is_empty() || names.contains(&variant.name)
     };
+    // Before this program is overwritten by a build.
+    let mut server = Replay::spawn(PODS);
     let mut programs: Vec<(&Variant, PathBuf)> = Vec::new();
     for (_, variant) in VARIANTS.iter().enumerate().filter(is_named) {
         eprintln!("building {}", variant.name);
@@ -142,7 +144,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         programs.push((variant, program));
     }
     for object in TYPES {
-        compare(object, &programs, runs)?;
+        compare(object, &programs, &mut server, runs)?;
     }
     Ok(())
 }
@@ -181,14 +183,14 @@ fn build(variant: &Variant) -> Result<PathBuf, Box<dyn Error>> {
 fn compare(
     object: &str,
     programs: &[(&Variant, PathBuf)],
+    server: &mut Replay,
     runs: usize,
 ) -> Result<(), Box<dyn Error>> {
-    let mut server = Replay::spawn(PODS);
     let mut reports = vec![Vec::new(); programs.len()];
     for run in 1..=runs {
         for ((variant, program), reports) in programs.iter().zip(&mut reports) {
             eprintln!("{object}, run {run} of {runs}: {}", variant.name);
-            reports.push(once(object, variant, program, &mut server)?);
+            reports.push(once(object, variant, program, server)?);
         }
     }
     println!(
