@@ -63,7 +63,7 @@ impl Hands for DeltaFifo<Named> {
     }
 }
 
-/// In order, so that a list has one change per object.
+/// A `RealFifo` in order, which queues one change per object of a list.
 impl Hands for RealFifo<Named> {
     fn new(known: Option<Arc<Indexer<Named>>>) -> Self {
         let known = known.unwrap_or_else(|| Arc::new(Indexer::new(accessor(), Indexers::new())));
@@ -101,7 +101,7 @@ impl Hands for Fifo<Named> {
     }
 }
 
-/// Ordered by key, which differs from the order of arrival.
+/// A heap ordered by key, which differs from the order of arrival.
 impl Hands for Heap<Named> {
     fn new(_: Option<Arc<Indexer<Named>>>) -> Self {
         Self::new(accessor(), |a, b| a.key.cmp(&b.key))

@@ -176,8 +176,8 @@ fn memory(types: &[&str], count: usize, test: bool) {
         for way in WAYS {
             let [after, peak, relisted, relist_peak, lists, _] = case("memory", r#type, way, count);
             let [_, _, decoded, decoded_peak, ..] = case("expired", r#type, way, count);
-            // Both figures include unused memory where tables grew between objects. Use the smaller
-            // one.
+            // `cache` and `after` both include unused memory where tables grew between objects. Use
+            // the smaller of the two.
             let cache = cache.min(after);
             let row = |after: f64, peak: f64| {
                 let over = peak - cache;

@@ -1,7 +1,7 @@
 //! Checks that memory does not grow. An informer of 5,000 Pods as a custom struct runs in its own
 //! process with at most 64 MiB of writable memory, including stacks. It receives half a million
-//! events. Its watch expires twenty times, and each time it lists everything again. The server is
-//! the parent process. It runs only on Linux, because it reads `/proc`.
+//! events. Its watch expires twenty times, and each time the informer lists everything again. The
+//! server is the parent process. It runs only on Linux, because it reads `/proc`.
 //!
 //! ```text
 //! cargo bench --bench soak                 # two minutes
@@ -289,7 +289,7 @@ impl World {
         }
     }
 
-    /// Makes a random change. `frame` is its watch event.
+    /// Makes a random change and writes its watch event to `frame`.
     fn step(&mut self, is_last: bool) {
         self.version += 1;
         let Self {

@@ -110,8 +110,8 @@ impl ReadBuffer {
         }
     }
 
-    /// Returns the free space, at least one byte. Unconsumed bytes move to the front. If they need
-    /// it, the buffer exceeds its maximum size.
+    /// Returns the free space, at least one byte. Unconsumed bytes move to the front. If they take
+    /// the whole maximum size, the buffer grows beyond it.
     pub(crate) fn free(&mut self) -> &mut [u8] {
         let unconsumed = self.len();
         let mut size = self.size;

@@ -54,7 +54,7 @@ impl DecodeError {
     }
 }
 
-/// Omits the text of a custom deserializer.
+/// Shows the message, but hides the text of a custom deserializer.
 impl Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message(match self.fault.is_custom {
@@ -64,13 +64,14 @@ impl Display for DecodeError {
     }
 }
 
-/// The nesting depth that is safe on any thread. The wrapper takes more stack per level than
-/// serde_json alone.
+/// The nesting depth that the wrapper can decode safely on any thread. The wrapper takes more stack
+/// per level than serde_json alone.
 const LEVELS: usize = stack::SHALLOW / 2;
 
 /// Decodes JSON that contains invalid UTF-8. This succeeds only if `T` ignores the invalid values.
 ///
-/// This case is rare, so it shares the code of [`explain`]. Each type is then compiled once less.
+/// Invalid UTF-8 is rare, so this function uses the slower wrapper, which is compiled for
+/// [`explain`] anyway. This avoids compiling another deserializer for each type.
 pub(crate) fn from_slice<'de, T: Deserialize<'de> + Send>(
     json: &'de [u8],
 ) -> Result<T, serde_json::Error> {
@@ -130,7 +131,7 @@ pub(crate) fn explained<'de, T: Deserialize<'de>>(
     json: &'de [u8],
     error: serde_json::Error,
 ) -> serde_json::Error {
-    // serde_json parses the position out of the text.
+    // The result has the position as well, because serde_json parses it out of the text.
     if error.is_data() {
         Error::custom(explain::<T>(json, &error))
     } else {

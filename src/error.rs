@@ -331,8 +331,8 @@ impl Error {
     }
 
     /// Whether the same request can succeed later: connection errors, timeouts, 429, 500, 502, 503
-    /// and 504. Errors of [credentials](Self::is_credentials) are not included, because their
-    /// outcome is unknown. Informers retry them as well.
+    /// and 504. Errors of [credentials](Self::is_credentials) are not included, because it is
+    /// unknown whether a retry can succeed. Informers retry after these errors as well.
     pub fn is_retryable(&self) -> bool {
         self.is_connection()
             || self.is_timeout()

@@ -18,10 +18,11 @@ pub(crate) fn is_comparable(version: &str) -> bool {
         && version.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// A resource version in two words. The usual ones need no allocation.
+/// A resource version that takes two machine words. Most versions are numbers and need no
+/// allocation.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum ResourceVersion {
-    /// A comparable version of at most 19 digits, which always fit.
+    /// A comparable version of at most 19 digits, which always fit into a `u64`.
     Number(u64),
     Text(Arc<str>),
 }
@@ -32,7 +33,7 @@ impl ResourceVersion {
         !matches!(self, Self::Text(text) if matches!(&**text, "" | "0"))
     }
 
-    /// Returns `None` if one of the versions is not comparable.
+    /// Compares two versions. Returns `None` if one of them is not comparable.
     pub(crate) fn compare(&self, other: &Self) -> Option<Ordering> {
         match (self, other) {
             (Self::Number(a), Self::Number(b)) => Some(a.cmp(b)),

@@ -14,16 +14,16 @@ pub(crate) trait Shrink: Default {
     /// Shrinks the capacity, but not below `least`.
     fn shrink_capacity(&mut self, least: usize);
 
-    /// Frees an empty collection whose capacity is above [`KEEP`]. A draining collection is not
-    /// reallocated.
+    /// Frees an empty collection whose capacity is above [`KEEP`]. A collection that still has
+    /// items is not reallocated.
     fn shrink_when_empty(&mut self) {
         if matches!(self.len_and_capacity(), (0, capacity) if capacity > KEEP) {
             *self = Self::default();
         }
     }
 
-    /// Halves the capacity if at most a quarter of it is in use. With a threshold of one half, the
-    /// next item could make the collection grow again.
+    /// Halves the capacity if at most a quarter of it is in use. The threshold is not one half,
+    /// because the next item could then make the collection grow again.
     fn shrink_when_sparse(&mut self, least: usize) {
         let (len, capacity) = self.len_and_capacity();
         if capacity > least && len <= capacity / 4 {

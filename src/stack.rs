@@ -56,7 +56,7 @@ pub(crate) fn no_thread(error: &io::Error) -> serde_json::Error {
     serde::de::Error::custom(no_thread_text(error))
 }
 
-/// Returns the text of that error.
+/// Returns the text of the error that [`no_thread`] creates.
 pub(crate) fn no_thread_text(error: &io::Error) -> String {
     format!("it is nested deeply, and there is no thread to decode it on: {error}")
 }

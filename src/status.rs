@@ -137,7 +137,7 @@ impl fmt::Debug for StatusDetails {
     }
 }
 
-/// Shows only the first causes.
+/// Formats only the first causes, because a server can send any number of them.
 struct Causes<'a>(&'a [StatusCause]);
 
 impl fmt::Debug for Causes<'_> {

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`Stop`] | ends informers, requests and waits immediately; has children | `stopCh`, `context.Context` |
 //! | [`Done`] | is set once; threads wait for it | `DoneChecker`, `InformerSynced` |
-//! | [`Subscription`] | a registered callback of either, until it is dropped | |
+//! | [`Subscription`] | a callback of a `Stop` or a `Done`; unregistered when the subscription is dropped | |
 //!
 //! ```
 //! use k8s_informer::Stop;
@@ -25,10 +25,10 @@ use crate::panic;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Mutex};
 
-/// The action on a [`Done`] that is set.
+/// The action to perform when a [`Done`] is set.
 enum Callback {
     Run(Box<dyn FnOnce() + Send>),
-    /// Sets the signal of a child of a [`Stop`].
+    /// Sets the signal of a child [`Stop`].
     Child(Weak<Shared>),
 }
 
@@ -144,7 +144,7 @@ impl Done {
         true
     }
 
-    /// Blocks until the signal is set, or until `stop` is. Returns whether this signal is set.
+    /// Blocks until the signal or `stop` is set. Returns whether this signal is set.
     pub fn wait_or_stop(&self, stop: &Stop) -> bool {
         self.wait_until(None, stop)
     }
@@ -287,7 +287,7 @@ impl Stop {
     ///
     /// # Errors
     ///
-    /// If the system refuses to register the signal handlers, or cannot start a thread.
+    /// Fails if the system refuses to register the signal handlers or cannot start a thread.
     #[cfg(feature = "signals")]
     pub fn on_signals() -> std::io::Result<Self> {
         use signal_hook::consts::{SIGINT, SIGTERM};
@@ -332,7 +332,8 @@ impl Stop {
         self.done.wait_timeout(timeout)
     }
 
-    /// Creates a child signal. It is set when this signal is set, and it can be set alone.
+    /// Creates a child signal. It is set when this signal is set, and it can be set without this
+    /// signal.
     pub fn child(&self) -> Self {
         let done = Done::new("stop");
         let parent = match self

@@ -1,5 +1,5 @@
 //! Formats text from other systems for messages: on one line, without control characters, and with
-//! a limited length. Also percent-encoding.
+//! a limited length. Also contains a function for percent-encoding.
 
 use std::fmt::{self, Write};
 

@@ -35,7 +35,7 @@ struct Wait {
 
 /// The waits in progress. They reveal cycles, so that two threads never wait for each other. While
 /// this lock is held, no other lock is taken and no user code runs. Waits of threads without owners
-/// are not recorded, because no thread waits for these.
+/// are not recorded, because no recorded wait has such a thread as its target.
 static WAITS: std::sync::Mutex<Vec<Wait>> = std::sync::Mutex::new(Vec::new());
 
 fn waits() -> std::sync::MutexGuard<'static, Vec<Wait>> {
@@ -67,7 +67,7 @@ impl Owner {
     /// if the current thread is one of these threads, or if one of them waits for it, directly or
     /// indirectly.
     pub(crate) fn wait_for<R>(targets: &[Self], wait: impl FnOnce() -> R) -> Option<R> {
-        /// Removes the wait, even if it panics.
+        /// Removes the entry from `WAITS`, even if `wait` panics.
         struct Ended(u64);
         impl Drop for Ended {
             fn drop(&mut self) {
@@ -189,9 +189,9 @@ pub struct StackSizes {
     /// The stack size of the threads that call handlers. The default, `None`, is the 2 MiB of the
     /// standard library, or `RUST_MIN_STACK`.
     pub handlers: Option<usize>,
-    /// The stack size of the other threads: the process loop, unless it runs on the caller's
-    /// thread, the thread that feeds each handler, and resyncs. Index functions run on these
-    /// threads. The default is that of [`handlers`](Self::handlers).
+    /// The stack size of the other threads: the process loop (unless it runs on the caller's
+    /// thread), the thread that feeds each handler, and the resync thread. Index functions run on
+    /// these threads. The default is that of [`handlers`](Self::handlers).
     ///
     /// A destructor of an object can run on any of the threads.
     pub others: Option<usize>,
@@ -231,13 +231,13 @@ pub(crate) fn named(name: String, stack: Option<usize>) -> Builder {
 #[derive(Debug)]
 pub(crate) struct Threads {
     owner: Owner,
-    /// Held while a caller joins the threads, so that concurrent callers do not return earlier.
-    /// Taken before `handles`.
+    /// Held while a caller joins the threads, so that a concurrent caller does not return before
+    /// the threads have ended. In the lock order it comes before `handles`.
     joining: Mutex<()>,
     /// The threads that have not been joined. No other lock is taken and no thread is joined under
     /// this lock.
     handles: Mutex<Vec<JoinHandle<()>>>,
-    /// The names of the running threads, including one that is being joined. Innermost.
+    /// The names of the running threads, including one that is being joined. An innermost lock.
     running: Arc<Mutex<Vec<String>>>,
 }
 

@@ -59,7 +59,7 @@ fn metadata_is_found_at_any_position_and_spelling() {
         (r#"{"metadata":{"labels":{}}}"#, "||/|@|"),
         (r#"{"metadata":null}"#, "||/|@|"),
         ("{}", "||/|@|"),
-        // As in a tree, the last duplicate counts.
+        // As in a `serde_json` tree, the last of several duplicate keys counts.
         (
             r#"{"metadata":{"name":"a","labels":{"x":"1","a":"2","x":"3"}}}"#,
             "||/a|@|a=2,x=3",
@@ -67,7 +67,7 @@ fn metadata_is_found_at_any_position_and_spelling() {
     ] {
         let object = dynamic(json);
         assert_eq!(known(&object), expected, "{json}");
-        // The object keeps its text.
+        // The object keeps its original JSON text.
         assert_eq!(object.json(), json.trim());
         let tree: Value = serde_json::from_str(json).unwrap();
         assert_eq!(Value::Object(object.to_map().unwrap()), tree);
@@ -261,7 +261,7 @@ fn nesting_of_more_than_127_levels_is_rejected() {
     assert_eq!(object.name(), "a");
     assert!(object.read::<Value>("/spec").unwrap().is_some());
     assert!(object.to_map().is_ok());
-    // Many brackets side by side are not nested.
+    // Many brackets side by side are not nested, so they do not exceed the nesting limit.
     let flat = format!(r#"{{"spec":[{}[]],"metadata":{{}}}}"#, "[],".repeat(500));
     assert!(dynamic(&flat).to_map().is_ok());
     for levels in [127, 128, 200_000] {

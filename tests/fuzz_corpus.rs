@@ -1,5 +1,6 @@
 //! Runs the bodies of the fuzz targets without a fuzzer, on their corpora and on reproducible
-//! random bytes. This needs only a stable compiler, and finds regressions of earlier findings.
+//! random bytes. This needs only a stable compiler, and fails if a bug that a fuzzer has found
+//! returns.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use targets::{Body, TARGETS};
 
-// In the package `fuzz`, this file is the root of a library with public items.
+// The package `fuzz` uses `fuzz/src/lib.rs` as a library, which needs public items.
 #[allow(unreachable_pub)]
 #[path = "../fuzz/src/lib.rs"]
 mod targets;
@@ -19,7 +20,7 @@ mod targets;
 /// The number of random inputs of each kind for each target.
 const RANDOM: u64 = 300;
 
-/// The time after which an input counts as hanging. A run takes milliseconds.
+/// The time after which an input counts as hanging. A normal run takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn fuzz() -> PathBuf {

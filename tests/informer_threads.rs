@@ -60,7 +60,8 @@ impl Alone {
         }
     }
 
-    /// Returns the threads started since, except those of tests that wait for their turn.
+    /// Returns the threads started since [`Alone::new`], except those of tests that wait for their
+    /// turn.
     fn new_threads(&self) -> Vec<String> {
         let mut before = self.before.clone();
         let is_test = |name: &str| TESTS.iter().any(|test| test.starts_with(name));
@@ -76,7 +77,8 @@ impl Alone {
     }
 }
 
-/// The tests of this file. The threads of the test harness have these names, cut to 15 characters.
+/// The tests of this file. Each test runs on a thread of the test harness with the name of the
+/// test, cut to 15 characters.
 const TESTS: &[&str] = &[
     "an_informer_leaves_no_thread_behind",
     "a_late_or_removed_handler_leaves_no_thread_behind",
@@ -180,7 +182,7 @@ fn a_late_or_removed_handler_leaves_no_thread_behind() {
         informer.remove_event_handler(handler);
     }
     let deadline = Instant::now() + SOON;
-    // `runs`, the reflector, and two threads of the remaining handler.
+    // Four threads remain: `runs`, the reflector, and two threads of the remaining handler.
     while alone.new_threads().len() > 4 {
         assert!(Instant::now() < deadline, "{:?}", alone.new_threads());
         thread::yield_now();
@@ -368,7 +370,7 @@ fn a_stop_is_quick_in_every_phase() {
             );
         }
     }
-    // With many notifications for slow handlers.
+    // A stop is also quick while many notifications wait for slow handlers.
     let names: Vec<String> = (0..3000).map(|n| format!("o{n}")).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     let informer = informer(

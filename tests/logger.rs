@@ -367,7 +367,7 @@ fn logger_may_add_handler_after_inline_observer_panicked() {
         .inline()
         .start()
         .unwrap();
-    // Not dropped on a failure, because the drop would hang as well.
+    // If the test fails, the observation is not dropped, because the drop would hang as well.
     let observation = ManuallyDrop::new(observation);
     observed.set(observation.informer().clone()).unwrap();
     logged.recv_timeout(SOON).expect("it hangs");

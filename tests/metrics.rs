@@ -53,7 +53,7 @@ const QUEUES: [InformerQueue; 3] = [
 struct Noted {
     asked: Mutex<Vec<InformerNameAndResource>>,
     recorded: Arc<RecordedMetrics>,
-    /// The response to requests for metrics.
+    /// How the provider responds when it is asked for metrics.
     response: Answers,
 }
 
@@ -265,7 +265,7 @@ fn id3_release_ends_metrics_and_shutdown_releases_name() {
     assert!(noted.asked.lock().unwrap()[0].is_reserved());
     name.release();
     assert!(!noted.asked.lock().unwrap()[0].is_reserved());
-    // A report in progress during the release may still arrive, but no later one.
+    // A report that is in progress during the release may still arrive. Later reports must not.
     create(&server, "default", "b");
     seen.recv_timeout(SOON).unwrap();
     let before = noted.recorded.versions.lock().unwrap().len();
@@ -325,7 +325,7 @@ fn id3_an_informer_that_has_ended_makes_room_for_the_next() {
         .map(|id| id.is_reserved())
         .collect();
     assert_eq!(reserved, [false, true]);
-    // This informer has never run.
+    // `second` never runs.
     assert!(factory.stop_informer(&second));
     drop(second);
     factory.dynamic(pods());
@@ -801,7 +801,8 @@ fn the_example_serves_what_a_client_tells() {
     );
 }
 
-/// Stops the informer even if a test fails, because the scope joins its thread.
+/// Stops the informer even if the test fails, because the scope waits for the thread of the
+/// informer.
 struct Stopping(Stop);
 
 impl Drop for Stopping {

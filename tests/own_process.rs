@@ -1,4 +1,4 @@
-//! Runs a test in its own process, without its own binary.
+//! Runs a test in its own process. The test needs no binary of its own.
 
 use std::process::Command;
 

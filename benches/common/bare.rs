@@ -20,8 +20,8 @@ pub(crate) struct Bare {
     buffer: Vec<u8>,
     /// The unprocessed bytes in `buffer`.
     read: Range<usize>,
-    /// The number of bytes of the current chunk that follow, and the position of its bytes in
-    /// `buffer`.
+    /// The number of bytes of the current chunk after `piece`. `piece` is the position in `buffer`
+    /// of the bytes of the chunk that were read.
     left: usize,
     piece: Range<usize>,
     /// The beginning of a frame that continues outside `buffer`.
@@ -165,7 +165,7 @@ impl Decoder {
     }
 }
 
-/// Whether this is the bookmark that ends the initial events of a watch.
+/// Whether the frame is the bookmark that ends the initial events of a watch.
 pub(crate) fn ends_initial_events(frame: &[u8]) -> bool {
     frame.starts_with(br#"{"type":"BOOKMARK""#)
 }

@@ -10,7 +10,7 @@ use k8s_informer::reflector::Body;
 /// changed.
 pub(crate) const VERSIONS: [&str; 2] = ["2000000", "3000000"];
 
-/// One Pod in this number changes.
+/// One out of this many Pods changes between the two lists.
 pub(crate) const CHANGED: usize = 100;
 
 /// The items of a list. Each has 5 to 7 kB, two fifths of which are managedFields.
@@ -120,7 +120,8 @@ impl Pods {
             range: 0..self.count,
             head: String::new(),
             before: [ADDED; 2],
-            // `ADDED` includes the opening brace.
+            // Skip the opening brace of each item, because `ADDED` ends in the middle of the
+            // object.
             skipped: 1,
             after: b"}\n",
             tail: format!(

@@ -24,7 +24,8 @@ const WRITE: usize = 256 * 1024;
 /// The chunk size of a list, as in kube-apiserver.
 const CHUNK: usize = 64 * 1024;
 
-/// A sleep ends about this late, so the rest of a wait is spent spinning.
+/// A sleep ends about this much too late. A wait therefore sleeps less by this time and spins for
+/// the rest.
 const SLACK: Duration = Duration::from_micros(50);
 
 /// A handle to the server process. Dropping it ends the process.
@@ -58,13 +59,13 @@ impl Replay {
         }
     }
 
-    /// Sends `events` events at `rate` events per second. A rate of 0 is as fast as they are read.
-    /// Paced events carry the time at which they are sent.
+    /// Sends `events` events at `rate` events per second. A rate of 0 sends them as fast as the
+    /// client reads them. Paced events carry the time at which they are sent.
     pub(crate) fn go(&mut self, events: usize, rate: usize) {
         self.command(&format!("go {events} {rate}"));
     }
 
-    /// Sends `events` events of one object as fast as they are read.
+    /// Sends `events` events of one object as fast as the client reads them.
     pub(crate) fn go_hot(&mut self, events: usize) {
         self.command(&format!("hot {events}"));
     }
@@ -93,7 +94,8 @@ impl Drop for Replay {
     }
 }
 
-/// Serves until standard input ends, if this process is a server process. Returns whether it is.
+/// If this process is a server process, serves until standard input ends. Returns whether this
+/// process is a server process.
 pub(crate) fn serve_if_asked() -> bool {
     let mut arguments = std::env::args().skip(1);
     if arguments.next().as_deref() != Some(ARGUMENT) {
@@ -165,7 +167,7 @@ struct State {
     /// The first paced entry, the number of entries per second, and the start time.
     pace: (usize, usize, Instant),
     random: u64,
-    /// The Pods that exist, and those that do not.
+    /// `live` has the Pods that exist, `gone` those that do not.
     live: Vec<u32>,
     gone: Vec<u32>,
     incarnations: Vec<u32>,
@@ -244,7 +246,7 @@ impl Server {
             Pod {
                 json,
                 version: behind(r#""resourceVersion":""#),
-                // The leading comma skips the UID of the owner, which comes later.
+                // This finds the UID of the Pod, which comes before the UID of its owner.
                 uid: behind(r#","uid":""#),
                 sent_at: behind(r#""example.com/sent-at":""#),
             }
@@ -402,7 +404,8 @@ impl Server {
         Ok(())
     }
 
-    /// Serves a watch. It starts with all Pods if `version` is missing or 0, or if `bookmark` is set.
+    /// Serves a watch. The watch starts with all Pods if `version` is missing or 0, or if
+    /// `bookmark` is set.
     fn watch(
         &self,
         output: &mut Output,

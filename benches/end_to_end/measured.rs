@@ -27,7 +27,7 @@ pub(crate) enum Who {
     Informer,
     /// Decodes the events after the first list and drops them.
     Bare,
-    /// Decodes, and keeps the newest state of each object. This is the minimum work of a cache.
+    /// Decodes the objects and keeps the newest state of each. This is the minimum work of a cache.
     Keeping,
 }
 
@@ -107,7 +107,8 @@ impl<'a> Case<'a> {
     }
 }
 
-/// Runs the measurement, if this process is a measured process. Returns whether it is.
+/// If this process is a measured process, runs the measurement. Returns whether this process is a
+/// measured process.
 pub(crate) fn run_if_asked() -> bool {
     let mut arguments = std::env::args().skip(1);
     if arguments.next().as_deref() != Some(ARGUMENT) {

@@ -148,7 +148,8 @@ impl Harness {
             self.model.write(&write)
         );
         self.check();
-        // Not a separate operation, because that would change the meaning of the corpus inputs.
+        // A bookmark follows each resync. It is not a separate operation, because a new operation
+        // would change the meaning of the corpus inputs.
         if let Write::Resync = write {
             self.queue.bookmark(self.model.bookmark()).unwrap();
             self.check();

@@ -34,7 +34,7 @@ fn check(bytes: &[u8]) {
         (Err(_), Err(_)) => return,
     };
     assert!(object.json().trim() == object.json());
-    // A value that is not decoded yet is invalid.
+    // The JSON has no tree, because a value that the object has not decoded yet is invalid.
     let Ok(mut tree) = tree else {
         let mut same = object.clone();
         assert!(same.edit(|_| ()).is_err());

@@ -33,11 +33,11 @@ enum Write {
 struct Model {
     order: Vec<&'static str>,
     objects: BTreeMap<&'static str, Item>,
-    /// The number of slots of the first replace that no pop has passed. They are the first slots
+    /// The number of slots of the first replace that are still in the queue, always at its front
     /// (F3, F5).
     initial: usize,
-    /// The number of these slots that the current pop has taken (F8). `superseded` is whether the
-    /// taken key was written since.
+    /// The number of slots of the first replace that the current pop has taken (F8). `superseded`
+    /// is whether the popped key was written during the pop.
     initial_in_flight: usize,
     superseded: bool,
     in_flight: Option<&'static str>,
@@ -138,7 +138,7 @@ impl Model {
     }
 
     /// Finishes a pop. `again` is the object to requeue, and whether it belongs to the initial
-    /// list. It moves to the end of the queue, or of the initial list.
+    /// list. The object moves to the end of the queue, or to the end of the initial list.
     fn finish_pop(&mut self, again: Option<(Item, bool)>) {
         self.in_flight = None;
         let again = again.filter(|_| !self.superseded);

@@ -1,6 +1,6 @@
 //! The objects that queues and stores hold in the targets, and the user functions for them. Each
-//! function has a plain form for the models, and a user form. The user form fails, panics, and
-//! takes the lock of the structure under test.
+//! function has a plain form for the models, and a user form for the structure under test. The user
+//! form also takes the lock of the structure, and it can fail or panic.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub struct Item {
     /// A unique number. See [`Press`].
     #[arbitrary(default)]
     pub serial: u32,
-    /// The number of times that it passed the transform.
+    /// The number of times that the object was transformed.
     #[arbitrary(default)]
     pub transformed: u8,
 }
@@ -75,9 +75,9 @@ impl Failure {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     Key,
-    /// With the key.
+    /// The transform has failed. The value is the key.
     Transform(String),
-    /// With the index and the key.
+    /// An index function has failed. The values are the index and the key.
     Index(String, String),
     /// An object in the queue has lost its key.
     Lost,

@@ -9,8 +9,8 @@
 //!
 //! A corpus has about 30 inputs of less than 1 kB. Let libfuzzer run for minutes. From its inputs,
 //! repeatedly take the one that adds the most features: `-set_cover_merge=1 -merge_control_file=F`
-//! writes the features of each input to F. Then add inputs on which a model fails while a line of
-//! the crate is broken.
+//! writes the features of each input to F. Then break lines of the crate on purpose, one at a time,
+//! and add inputs that reveal the defect.
 
 mod delta_fifo_model;
 mod item;
@@ -44,7 +44,8 @@ pub mod undelta_store;
 pub mod watch_frames;
 pub mod workqueue;
 
-/// The crate is also tested without a client. These two targets are empty then.
+/// In tests of the crate without a client, the targets `exec_credential` and `kubeconfig` are
+/// empty.
 #[cfg(not(feature = "kubeconfig"))]
 pub mod exec_credential {
     pub fn run(_: &[u8]) {}

@@ -41,7 +41,7 @@ impl Drop for Probe {
 }
 
 /// Takes and releases the lock of the structure under test. All user code that the structure runs
-/// calls this, so the target hangs if the structure runs it under its lock.
+/// calls this function. The target therefore hangs if the structure runs user code under its lock.
 pub fn touch() {
     TOUCH.with(|probe| {
         if let Some(touch) = &*probe.borrow() {
@@ -50,7 +50,7 @@ pub fn touch() {
     });
 }
 
-/// A fake clock. A clock is user code as well.
+/// A fake clock that calls [`touch`], because a clock is user code as well.
 #[derive(Clone)]
 pub struct TouchyClock(pub FakeClock);
 

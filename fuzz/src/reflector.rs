@@ -147,7 +147,7 @@ impl Store {
                         })?;
                     }
                     Delta::Bookmark(version) => self.cache.bookmark(version)?,
-                    // A resync. These tests never trigger one.
+                    // Only a resync is left, which these tests never trigger.
                     _ => {}
                 }
             }
@@ -377,7 +377,8 @@ impl Run {
             token: options.continue_token.clone(),
             limit: options.limit,
         };
-        // Without this rule, a limited list at a version returns exactly that version.
+        // The reflector must send `resourceVersionMatch` with a limited list at a version. Without
+        // it, the server would return exactly that version.
         let at_a_version = options
             .resource_version
             .as_deref()

@@ -56,7 +56,7 @@ pub struct Answer {
     /// A failure instead of this response.
     #[arbitrary(with = |bytes: &mut Unstructured| sometimes(bytes, 3))]
     pub failure: Option<Failure>,
-    /// On a watch, the frames after the changes since its version.
+    /// The last frames of a watch, after those for the changes since the version of the watch.
     #[arbitrary(with = few)]
     pub live: Vec<Live>,
     /// The index of the object that has the fault `spoil`.
@@ -254,7 +254,7 @@ fn sometimes<'a, A: Arbitrary<'a>>(
     }
 }
 
-/// An object at one time.
+/// The state of an object at one time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Thing {
     pub key: String,

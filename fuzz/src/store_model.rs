@@ -130,7 +130,7 @@ macro_rules! reads {
 reads!(Indexer, get_by_key);
 reads!(ThreadSafeStore, get);
 
-/// A change in a transaction: the key and the new item.
+/// A change in a transaction: the key and the new item, or `None` to remove the item.
 pub type Put = (&'static str, Option<Item>);
 
 #[derive(Default)]

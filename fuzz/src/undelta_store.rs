@@ -46,7 +46,7 @@ fn correction(items: &[Item]) -> Option<Item> {
     })
 }
 
-/// Whether the push function panics after that write.
+/// Whether the push function panics after it has written the [`correction`].
 fn panics(items: &[Item]) -> bool {
     items
         .iter()

@@ -24,7 +24,7 @@ struct Options {
     typed: bool,
     expected_kind: bool,
     small_limit: bool,
-    /// Whether the stream is a watch-list. It follows another watch-list.
+    /// Whether the stream is a watch-list that follows another watch-list.
     initial: bool,
     raw: bool,
 }
@@ -198,7 +198,7 @@ fn reflected<T: Shown>(stream: &[u8], sizes: &[u8], given: Options) -> Outcome {
 
 fn check<T: Shown>(stream: &[u8], sizes: &[u8], options: Options) {
     let outcome = reflected::<T>(stream, sizes, options);
-    // Unchanged objects are not parsed, except to find where they end. If a frame is invalid, that
+    // Unchanged objects are not parsed, except to find where they end. The end of an invalid frame
     // is ambiguous: a complete line counts as one frame, but a line in pieces can end at an earlier
     // brace.
     let is_open = options.initial && frames(stream).any(|frame| frame.is_err());

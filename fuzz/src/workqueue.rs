@@ -121,7 +121,7 @@ impl Order<Held> for Recording {
     }
 }
 
-/// The call panics.
+/// The error of a call that panics.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Panics;
 
@@ -144,7 +144,7 @@ struct Model {
     shutting_down: bool,
 }
 
-/// Whether looking up the item panics, or cloning it when it is new.
+/// Fails if looking up the item panics, or if the item is new and cloning it panics.
 fn known_and_kept(name: Name, known: bool) -> Call {
     match name {
         Name::HashPanics => Err(Panics),
@@ -199,7 +199,7 @@ impl Model {
         Some(name)
     }
 
-    /// Finishes a processing. `None` means any.
+    /// Finishes the given processing of an item, or whichever is current if `processing` is `None`.
     fn done(&mut self, name: Name, processing: Option<usize>) -> Call {
         known_and_kept(name, true)?;
         let same = |current: &usize| processing.is_none_or(|processing| processing == *current);
@@ -244,7 +244,8 @@ impl Model {
         Ok(())
     }
 
-    /// A delayed item that panics is lost.
+    /// Advances the clock and adds the items that are due. An item that panics when it is added is
+    /// lost.
     fn advance(&mut self, by: u64) {
         self.now += by;
         let mut due: Vec<_> = self

@@ -17,8 +17,9 @@ pub(super) struct Connections {
     /// `None` for a server without TLS.
     tls: Option<TlsSettings>,
     proxy: Option<Proxy>,
-    /// A request keeps the agent that it started with, and so its connection. Innermost lock, not
-    /// held while files are read, an agent is created, or a message is logged.
+    /// The current agent. If it is replaced, requests in progress keep the old agent and its
+    /// connections. Innermost lock, not held while files are read, an agent is created, or a
+    /// message is logged.
     current: Mutex<Current>,
 }
 
@@ -59,7 +60,8 @@ impl Connections {
             ProxyChoice::Direct => None,
         };
         let proxy = match (proxy, &tls) {
-            // The proxy of a TLS server is secured with every new agent, because the authorities
+            // Without TLS to the server, the agent is never replaced, so the proxy gets its TLS
+            // settings here. Otherwise it gets them with every new agent, because the authorities
             // may change.
             (Some(proxy), None) => {
                 let ca = config.ca.as_ref().map(PemSource::read).transpose()?;
@@ -145,7 +147,7 @@ impl Connections {
         let new = agent(Some(tls), Some(&pems), self.proxy.as_ref())?;
         let mut current = self.current.lock();
         if current.pems.as_ref() == Some(&pems) {
-            // Another thread has replaced it in the meantime.
+            // Another thread has replaced the agent in the meantime.
             return Ok(current.agent());
         }
         let old = std::mem::replace(&mut current.agent, new);
@@ -153,7 +155,7 @@ impl Connections {
         current.pems = Some(pems);
         let made = current.agent();
         drop(current);
-        // Closes its idle connections, without the lock.
+        // Closes the idle connections of the old agent, after the lock is released.
         drop(old);
         log::debug!("certificates have changed: new connections are made with the new ones");
         Ok(made)

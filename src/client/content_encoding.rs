@@ -32,7 +32,8 @@ pub(super) struct Gunzip {
 
 #[cfg(feature = "gzip")]
 impl Gunzip {
-    /// Prevents a few bytes from becoming gigabytes.
+    /// Counts the decompressed bytes. Returns an error if they exceed both `limit` and `RATIO`
+    /// times the compressed size, because a few compressed bytes can become gigabytes.
     fn check(&mut self, length: usize) -> io::Result<usize> {
         self.unpacked = self.unpacked.saturating_add(length as u64);
         let packed = self.decoder.get_ref().bytes;
@@ -101,7 +102,8 @@ fn damaged(message: impl Into<String>) -> io::Error {
     io::Error::other(Error::decode(message))
 }
 
-/// Separates a failed read from damaged data. The decoder can continue after a failed read.
+/// Keeps the error of a failed read, so that it is not taken for damaged data. The decoder can
+/// continue after a failed read.
 #[cfg(feature = "gzip")]
 pub(super) struct CountingReader {
     reader: ureq::BodyReader<'static>,

@@ -26,7 +26,7 @@ pub(super) fn from_response(code: u16, headers: &HeaderMap, body: impl Read) -> 
         .map(Duration::from_secs);
 
     let mut bytes = Vec::new();
-    // A truncated body is still useful.
+    // If reading fails, the part of the body that has arrived is still useful.
     let _ = body.take(BODY_LIMIT).read_to_end(&mut bytes);
     let status = match status_in(&bytes) {
         Some(mut status) => {

@@ -62,7 +62,8 @@ impl Inner {
                 }
                 continue;
             }
-            // The server specifies the delay before the next attempt.
+            // Retry a 429 or 5xx only if the server sent a retry delay, and only if that delay does
+            // not exceed the time limit of the request.
             let wait = error
                 .retry_after()
                 .filter(|wait| attempt.response_timeout.is_none_or(|most| *wait <= most));
@@ -100,7 +101,7 @@ struct Attempt<'a> {
 }
 
 impl<'a> Attempt<'a> {
-    /// Blocks while a credential plugin runs.
+    /// Creates an attempt with the current credentials. Blocks while a credential plugin runs.
     fn new(
         client: &'a Inner,
         request: &'a Request,
@@ -112,7 +113,7 @@ impl<'a> Attempt<'a> {
         let certificate = identity.certificate().transpose();
         let agent =
             certificate.and_then(|certificate| client.connections.agent(certificate.as_ref()));
-        // A certificate that can't be used is not tried again.
+        // Reject the credentials, so that an unusable certificate is not tried again.
         let (agent, generation) = agent.inspect_err(|_| client.auth.reject(&identity))?;
         Ok(Self {
             client,

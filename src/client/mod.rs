@@ -82,9 +82,10 @@ use crate::stop::Stop;
 /// authorities) for every request. A changed file takes effect with the next request; requests in
 /// progress are not affected.
 ///
-/// This crate never logs secrets. The library below it does: at level `trace`, the log target
-/// `ureq_proto` contains every byte that is sent and received, including tokens and bodies. If you
-/// enable `trace` globally, set this target to `debug`. Otherwise the first request logs a warning.
+/// This crate never logs secrets, but its HTTP library does: at level `trace`, the log target
+/// `ureq_proto` of that library contains every byte that is sent and received, including tokens and
+/// bodies. If you enable `trace` globally, set this target to `debug`. Otherwise the first request
+/// logs a warning.
 ///
 /// ```no_run
 /// use k8s_informer::{Client, Stop};
@@ -103,7 +104,7 @@ pub struct Client {
 
 struct Inner {
     connections: Connections,
-    /// Without a trailing slash.
+    /// The URL of the server, without a trailing slash.
     server: String,
     default_namespace: String,
     auth: Auth,
@@ -169,7 +170,8 @@ impl Client {
         &self.inner.server
     }
 
-    /// Returns the namespace of the kubeconfig's context or of the pod. The default is `default`.
+    /// Returns the namespace of the [`Config`]: the one set in code, that of the kubeconfig's
+    /// context, or that of the pod. If there is none, returns `default`.
     pub fn default_namespace(&self) -> &str {
         &self.inner.default_namespace
     }
@@ -192,8 +194,8 @@ impl Client {
     /// # Errors
     ///
     /// Returns the error of the server if the status is not 2xx, or the reason why there is no
-    /// response. See [`Error`]. A path with a segment `.` or `..`, also if percent-encoded, is
-    /// rejected without sending it, because proxies would resolve it to another path.
+    /// response. See [`Error`]. A request whose path has a segment `.` or `..`, also if
+    /// percent-encoded, is not sent and returns an error, because proxies would change the path.
     pub fn request(&self, request: &Request, stop: &Stop) -> Result<Response, Error> {
         let context: Arc<str> =
             format!("{} {}{}", request.method, self.inner.server, request.path).into();

@@ -48,7 +48,7 @@ pub(super) enum Purpose {
 }
 
 impl Request {
-    /// The default number of retries that the server requests: 10, as in client-go.
+    /// The default of [`retries`](Self::retries): 10, as in client-go.
     pub const DEFAULT_RETRIES: u32 = 10;
 
     fn new(method: Method, path: impl Into<String>) -> Self {
@@ -156,9 +156,9 @@ impl Request {
         self
     }
 
-    /// Sets the time limit for sending the request, then for waiting for the head of the response,
-    /// and then for reading the body as a whole; `None` for no limit. The default is the client's
-    /// [`response_timeout`](crate::Config::response_timeout).
+    /// Sets the time limit for each of three phases: sending the request, waiting for the head of
+    /// the response, and reading the body as a whole. `None` means no limit. The default is the
+    /// client's [`response_timeout`](crate::Config::response_timeout).
     pub fn response_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.response_timeout = Some(timeout.into());
         self

@@ -8,7 +8,8 @@ use crate::reflector::{Body, ListerWatcher, ListerWatcherSource};
 use crate::stop::Stop;
 use crate::wire::ListOptions;
 
-/// Requests only the metadata. Servers that do not support this return the whole object.
+/// The `Accept` header that requests only the metadata of an object. Servers that do not support it
+/// return the whole object.
 pub(super) const PARTIAL: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json";
 pub(super) const PARTIAL_LIST: &str =
@@ -73,7 +74,7 @@ impl ResourceListerWatcher {
         })
     }
 
-    /// `check` validates the head of a 2xx response.
+    /// Sends a GET. `check` validates the head of a 2xx response.
     fn get(
         &self,
         verb: &str,

@@ -95,7 +95,7 @@ impl Response {
         Ok(bytes)
     }
 
-    /// Reads the body to its end without a size limit, and drops it.
+    /// Reads the body to its end without a size limit, and discards the data.
     pub(super) fn discard(self) -> Result<(), Error> {
         Self {
             body_limit: u64::MAX,
@@ -105,8 +105,8 @@ impl Response {
     }
 
     /// Passes the body to `each` in pieces. Returns an error as soon as the body is too large or
-    /// takes too long as a whole. The time without new data is not enough as a limit: a body that
-    /// arrives byte by byte never reaches it.
+    /// takes too long as a whole. A limit for the time without new data is not enough, because a
+    /// body that arrives byte by byte never exceeds it.
     pub(super) fn read_whole(
         mut self,
         mut each: impl FnMut(&[u8]) -> Result<(), Error>,
@@ -190,13 +190,14 @@ impl fmt::Debug for Response {
 
 /// A response body on its connection. Its IO errors wrap an [`Error`].
 pub(super) struct Incoming {
-    /// The reader, and the call through which the stop reaches the connection. `None` after the end
-    /// of the body, which returns the connection to the pool, or after an error, which closes it.
+    /// The reader, and the call that lets the stop shut down the connection. `None` after the end
+    /// of the body (the connection is back in the pool) and after an error (the connection is
+    /// closed).
     pub(super) open: Option<(DecodedBody, Running)>,
     pub(super) stop: Stop,
     /// The request, for messages.
     pub(super) context: Arc<str>,
-    /// The default limit for the wait of one read. `None` means no limit.
+    /// The default time limit for one read. `None` means no limit.
     pub(super) idle_timeout: Option<Duration>,
     /// The deadline for the whole body.
     pub(super) deadline: Option<Instant>,
@@ -236,8 +237,8 @@ impl TimedRead for Incoming {
         let silence = silence.and_then(|timeout| now.checked_add(timeout));
         running.deadline().set(shorter(silence, self.deadline));
         match reader.read(buffer).map_err(from_io) {
-            // Includes the end of the body: a body that ends with its connection looks complete
-            // after a shutdown.
+            // After a stop, `Ok(0)` is an error as well: the stop shuts down the connection, and a
+            // body without a length then looks complete.
             Ok(0) | Err(_) if self.stop.is_stopped() => Err(self.fail(Error::stopped())),
             Ok(length) => {
                 self.metrics.received(length);

@@ -165,7 +165,7 @@ impl<T: Object> Controller<T> {
     ///
     /// # Errors
     ///
-    /// Fails if the controller ran before, or if the system has no thread for the reflector.
+    /// Fails if the controller ran before, or if the system cannot start the reflector's thread.
     pub fn run(&self, stop: &Stop) -> Result<(), InformerError> {
         let process = self.process.lock().take();
         let mut process = process.ok_or_else(|| InformerError::AlreadyStarted {
@@ -198,7 +198,8 @@ impl<T: Object> Controller<T> {
         })
     }
 
-    /// Drops the callbacks of a controller that will never run. They may refer to their owner.
+    /// Drops the callbacks of a controller that will never run. A callback may refer to the
+    /// informer that owns the controller; this reference cycle would leak both.
     pub(super) fn give_up(&self) {
         let process = self.process.lock().take();
         drop(process);
@@ -229,8 +230,8 @@ impl<T: Object> Controller<T> {
         self.reflector.last_sync_resource_version()
     }
 
-    /// Returns the names of the threads that have not ended. `process` names the thread of the
-    /// process loop.
+    /// Returns the names of the threads that have not ended. The thread of the process loop is
+    /// listed as `process` followed by the word "process".
     pub(super) fn running_threads(&self, process: &str) -> impl Iterator<Item = String> {
         let processes = self
             .processing
@@ -249,7 +250,8 @@ impl<T: Object> Controller<T> {
 
     fn process_loop(&self, process: &mut ProcessLoop<T>, stop: &Stop) {
         while !stop.is_stopped() {
-            // The queue may be user code, and so are the destructors of popped objects.
+            // Catch panics: the queue may be user code, and the destructors of popped objects are
+            // user code as well.
             let processed = panic::catch(|| self.process_next(process));
             match processed {
                 Ok(Ok(())) => {}

@@ -14,8 +14,8 @@ pub(super) struct ErrorListeners {
 struct State {
     listeners: Vec<(u64, Arc<OnError>)>,
     next: u64,
-    /// For each source, whether its last failure was a first list that will fail in the same way
-    /// again.
+    /// For each source, whether its last failure was a failed first list that will fail in the same
+    /// way again.
     refused: Vec<bool>,
 }
 
@@ -90,7 +90,7 @@ impl Drop for ErrorSubscription {
             let position = state.listeners.iter().position(|(id, _)| *id == self.id);
             position.map(|at| state.listeners.remove(at))
         };
-        // Not under the lock: its destructor is user code.
+        // Drop the listener after the unlock: its destructor is user code.
         drop(listener);
     }
 }

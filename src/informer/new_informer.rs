@@ -166,8 +166,8 @@ pub fn new_indexer_informer<T: Object + DeserializeOwned>(
             }
             Ok(
                 part.process(deltas, is_in_initial_list, &mut |notification, _| {
-                    // Caught here and not by the queue, so that the object's next change still
-                    // reaches the store.
+                    // Catch a panic here and not in the queue, so that the object's next change
+                    // still reaches the store.
                     if let Err(panic) = panic::catch(|| notification.event.deliver(&mut *handler)) {
                         log::error!("{name}: the handler {panic}; the next event follows");
                     }

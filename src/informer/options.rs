@@ -50,12 +50,12 @@ pub struct SharedIndexInformerOptions<T> {
     pub recreation_as_delete_and_add: bool,
     /// Receives metrics of the queue and the cache.
     ///
-    /// In a factory, a [`MetricsProvider`](crate::metrics::MetricsProvider) creates one for each
-    /// informer. For an informer without a factory, create it with
+    /// In a factory, a [`MetricsProvider`](crate::metrics::MetricsProvider) creates the metrics of
+    /// each informer. For an informer without a factory, create them with
     /// [`InformerNameAndResource::metrics`](crate::metrics::InformerNameAndResource::metrics).
     pub metrics: Option<Arc<dyn InformerMetrics>>,
     /// Wraps the queue, for example to delay, count or observe the changes. With several
-    /// namespaces, it is called for each queue.
+    /// namespaces, the function is called for the queue of each namespace.
     ///
     /// The wrapper must forward all methods, including
     /// [`staging`](crate::store::ReflectorStore::staging). If it does not forward

@@ -53,7 +53,7 @@ impl<T: Object> IndexerPart<T> {
             go_on = go_on && notify(notification, is_sync);
             go_on
         };
-        // A rejected delta must not affect the ones after it.
+        // Continue after an error: a rejected delta must not affect the deltas after it.
         let mut failed = None;
         for delta in deltas.iter() {
             if let Err(error) = self.process_one(deltas, delta, is_in_initial_list, notify) {
@@ -209,7 +209,7 @@ impl<T: Object> IndexerPart<T> {
             match self.cache.accessor().key(object) {
                 Ok(key) if !self.has(&key) => failed = Some(self.not_in_it(&key).into()),
                 Ok(key) => {
-                    // Of several objects with one key the last counts, as in the store.
+                    // If several objects have the same key, the last one counts, as in the store.
                     match listed.get(&key) {
                         Some(at) => keyed[*at] = (key, Arc::clone(object)),
                         None => {
@@ -275,8 +275,8 @@ impl<T: Object> IndexerPart<T> {
         if self.prefix.is_none() {
             let mut kept = keyed.to_vec();
             self.cache.keep_in_gaps(&mut kept, gaps);
-            // It rejects the whole list for a single bad object. In this case, write the objects
-            // individually below.
+            // `replace_keyed` rejects the whole list for a single bad object. If it does, the code
+            // below writes the objects individually.
             if self.cache.replace_keyed(kept, resource_version).is_ok() {
                 return Vec::new();
             }
@@ -346,7 +346,8 @@ impl<T: Object> IndexerPart<T> {
         )
     }
 
-    /// Returns the key under which a change was queued. Fails if it is not in this part.
+    /// Returns the key under which a change was queued. Fails if the key does not belong to this
+    /// part.
     fn key(&self, deltas: &Deltas<T>, delta: &Delta<T>) -> Result<Key, StoreError> {
         let key = match (deltas.key(), delta) {
             (Some(key), _) => Key::clone(key),
@@ -363,8 +364,8 @@ impl<T: Object> IndexerPart<T> {
         }
     }
 
-    /// Returns the accessor for the queue of this part. It rejects the keys of other namespaces, so
-    /// these objects are reported and left out.
+    /// Returns the accessor for the queue of this part. The accessor rejects the keys of other
+    /// namespaces, so objects of other namespaces are reported as unreadable and left out.
     pub(super) fn accessor(self: &Arc<Self>) -> Accessor<T> {
         let accessor = Accessor::object();
         if self.prefix.is_none() {

@@ -5,7 +5,7 @@ use crate::panic;
 use crate::reflector::Reclaim;
 use crate::sync::Mutex;
 
-/// The maximum number of notifications that wait for the reflector thread.
+/// The maximum number of notifications that wait for the reflector thread to free them.
 const MOST: usize = 1024;
 
 /// Returns delivered objects to the reflector thread, which frees them.
@@ -50,7 +50,7 @@ impl<T> ReclaimQueue<T> {
                 return;
             }
         }
-        // Not under the lock.
+        // Drop the notification after the unlock: the object's destructor is user code.
         drop(delivered);
     }
 }

@@ -34,10 +34,10 @@ pub struct HandlerOptions {
     pub name: String,
     /// The resync period of the handler. `None` for the informer's period; zero for no resyncs.
     ///
-    /// A period below one second becomes one second. If the informer has not started, a shorter
-    /// period than the informer's becomes the informer's period. After the start, the handler gets
-    /// the informer's period instead. If the informer has no resync period, the handler has no
-    /// resyncs.
+    /// A period below one second becomes one second. If the period is shorter than the informer's,
+    /// the result depends on the start of the informer: before it, the informer adopts the shorter
+    /// period; after it, the handler gets the informer's period. If the informer has no resync
+    /// period, the handler has no resyncs.
     pub resync_period: Option<Duration>,
     /// The buffer of notifications that wait while the handler runs. Unbounded by default.
     pub buffer: HandlerBuffer,
@@ -51,7 +51,7 @@ pub struct HandlerOptions {
 #[doc(alias = "ResourceEventHandlerRegistration")]
 pub struct HandlerRegistration {
     pub(super) id: u64,
-    /// The informer of the handler. Other informers reject the registration.
+    /// The informer of the handler. Other informers ignore the registration.
     pub(super) informer: Owner,
     pub(super) handler: Arc<Handler>,
 }

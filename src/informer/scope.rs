@@ -54,8 +54,8 @@ impl InformerScope {
     #[must_use]
     pub fn label_selector(mut self, selector: Selector) -> Self {
         self.label_selector = match selector == Selector::nothing() {
-            // This selector has no text form. Use one that the server accepts and no object
-            // matches.
+            // `Selector::nothing` has no text form. Send a selector that the server accepts and no
+            // object matches.
             true => "nothing,!nothing".to_owned(),
             false => selector.to_string(),
         };
@@ -131,7 +131,7 @@ impl InformerScope {
         self.shard.as_ref()
     }
 
-    /// Returns the selected namespaces, sorted. Empty for all.
+    /// Returns the selected namespaces, sorted. Returns an empty slice for all namespaces.
     pub(crate) fn namespaces(&self) -> &[String] {
         &self.namespaces
     }

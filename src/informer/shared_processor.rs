@@ -11,7 +11,8 @@ use crate::threads::{Owner, Threads};
 /// Distributes notifications to all handlers. client-go's `sharedProcessor`.
 pub(super) struct SharedProcessor<T> {
     /// Locked for reading while a notification is distributed, which never waits for a handler. No
-    /// callback runs under this lock. It comes after the informer's `block_deltas`.
+    /// callback runs under this lock. In the lock order it comes after the informer's
+    /// `block_deltas`.
     listeners: RwLock<Listeners<T>>,
     threads: Threads,
     reclaim: Arc<ReclaimQueue<T>>,
@@ -59,7 +60,8 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
         Ok(())
     }
 
-    /// Starts the threads of all handlers. Do not distribute before this.
+    /// Starts the threads of all handlers. Call this before the first
+    /// [`distribute`](Self::distribute).
     pub(super) fn start(&self) -> std::io::Result<()> {
         let mut listeners = self.listeners.write();
         listeners.started = true;
@@ -89,9 +91,9 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
         self.threads.join();
     }
 
-    /// Adds a notification for all handlers. With `sync_of`, it belongs to a resync of that
-    /// reflector and only goes to the handlers that take part. The handlers receive it with the
-    /// next [`flush`](Self::flush) at the latest.
+    /// Adds a notification for all handlers. `sync_of` is `Some` if the notification belongs to a
+    /// resync of that reflector; it then goes only to the handlers that take part in the resync.
+    /// The handlers receive it with the next [`flush`](Self::flush) at the latest.
     pub(super) fn distribute(&self, notification: KeyedNotification<T>, sync_of: Option<usize>) {
         {
             let listeners = self.listeners.read();
@@ -126,8 +128,8 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
 
     /// Marks the initial list as completely distributed.
     pub(super) fn set_upstream_synced(&self) {
-        // Not under the lock: this runs callbacks that wait for a handler's sync, and they may
-        // remove the handler.
+        // Signal the handlers after the unlock: this runs the callbacks of their `synced`, which
+        // may remove a handler.
         let handlers: Vec<Arc<Handler>> = self
             .listeners
             .read()

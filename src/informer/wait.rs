@@ -51,7 +51,8 @@ fn wait<'a>(
     Err(SyncError::new(unsynced, SyncEnd::of(stop, timeout, false)))
 }
 
-/// Options for a wait for a sync. By default, the wait has no timeout and continues on errors.
+/// Options for waiting until informers have synced. By default, the wait has no timeout and
+/// continues on errors.
 ///
 /// A `Duration` and `None` convert to `SyncOptions`.
 ///
@@ -123,8 +124,8 @@ impl From<Option<Duration>> for SyncOptions {
     }
 }
 
-/// The error of a wait for caches to sync. Either the wait ended first, or the caches have synced
-/// and could not decode any object. client-go's `SyncResult`.
+/// The error of waiting until caches have synced. Either the wait ended before all caches had
+/// synced, or all have synced but a list had no decodable object. client-go's `SyncResult`.
 ///
 /// `Display` and `Debug` name the informers and their last errors.
 #[derive(Clone)]
@@ -139,7 +140,7 @@ pub struct SyncError {
 /// The reason why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SyncEnd {
-    /// The caches have synced, but objects could not be decoded.
+    /// The caches have synced, but no object of a list could be decoded.
     Synced,
     /// The `stop` of the wait was set.
     Stopped,
@@ -177,8 +178,8 @@ impl fmt::Display for SyncEnd {
     }
 }
 
-/// An informer that has not synced or could not decode its first list. With several namespaces, one
-/// of its namespaces.
+/// An informer that has not synced or could not decode its first list. If the informer has several
+/// namespaces, this is one of them.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Unsynced {

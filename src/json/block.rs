@@ -1,9 +1,9 @@
 //! Compares 64 bytes in one step.
 //!
-//! The result is a `u64` with one bit for each byte of the block. Block byte `8 * k + j` has bit `k`
-//! of result byte `j`: for example, block byte 9 has bit 1 of result byte 1. The compiler builds
-//! this order with a few vector operations of sixteen bytes on any x86-64. The next byte of the
-//! block is in the next byte of the result; after byte 7 comes byte 0, one bit higher.
+//! The result is a `u64` with one bit for each byte of the block. Block byte `8 * k + j` has bit
+//! `k` of result byte `j`: for example, block byte 9 has bit 1 of result byte 1. The compiler
+//! builds this order with a few vector operations of sixteen bytes on any x86-64. The next byte of
+//! the block is in the next byte of the result; after byte 7 comes byte 0, one bit higher.
 
 pub(super) const BLOCK: usize = 64;
 
@@ -40,15 +40,16 @@ pub(super) fn escaped(backslashes: u64, before: bool) -> (u64, bool) {
 }
 
 /// Returns the bytes inside strings with these quotes. A string includes its opening quote but not
-/// its closing quote. `before` is whether the block starts inside a string. Also returns whether it
-/// ends inside one.
+/// its closing quote. `before` is whether the block starts inside a string. Also returns whether
+/// the block ends inside a string.
 #[inline]
 pub(super) fn toggled(lanes: u64, before: bool) -> (u64, bool) {
-    // Within each group of eight bytes.
+    // First, the strings within each group of eight bytes, as if each group started outside a
+    // string.
     let mut odd = lanes ^ lanes << 8;
     odd ^= odd << 16;
     odd ^= odd << 32;
-    // From the previous groups.
+    // Then, whether each group starts inside a string, which depends on the groups before it.
     let mut eights = odd >> 56 << 1 | u64::from(before);
     eights ^= eights << 1;
     eights ^= eights << 2;

@@ -5,11 +5,13 @@ use super::pointer::{Path, Step};
 /// none of them, or else a copy of the rest in `scratch`. Bytes that cannot be parsed are returned
 /// unchanged.
 ///
-/// If a key is repeated, each field with this key is cut where a path ends. But a path is only
-/// followed into the first of them, so that the search can end early.
+/// If a key is repeated and a path ends at it, every field with this key is cut. If the path
+/// continues below the key, it is followed only into the first field, so that the search can end
+/// early.
 pub(crate) fn cut_fields<'a>(paths: &[Path], json: &'a [u8], scratch: &'a mut Vec<u8>) -> &'a [u8] {
     scratch.clear();
-    // Most paths lead into one value at a time.
+    // The search adds an entry whenever a path leads into a value. Twice the paths is usually
+    // enough, because most paths lead into one value at a time.
     let mut followed = Vec::with_capacity(2 * paths.len());
     followed.extend(paths.iter().map(Vec::as_slice));
     let mut cutter = Cutter {

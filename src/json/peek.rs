@@ -46,7 +46,7 @@ impl<'a> Peek<'a> {
     /// API servers write the namespace before UID and resource version, so it is found as well.
     pub(crate) fn identity(object: &'a [u8]) -> Self {
         let mut peek = Self::default();
-        // `None` may also mean that the identity is complete.
+        // `None` is not an error here: it may also mean that the identity is complete.
         let _ = peek.read(object, true);
         peek
     }

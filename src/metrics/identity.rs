@@ -10,7 +10,7 @@ use crate::panic::catch;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
-/// The names in use in this process. Innermost.
+/// The names in use in this process. An innermost lock.
 static NAMES: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
 
 /// The name under which informers publish metrics. Each name can exist only once in a process, so
@@ -44,7 +44,7 @@ pub struct InformerName {
 
 struct Named {
     name: Arc<str>,
-    /// `None` after the release. Taken before the lock of `NAMES`.
+    /// `None` after the release. In the lock order it comes before `NAMES`.
     reserved: Mutex<Option<Reservations>>,
 }
 
@@ -56,7 +56,7 @@ impl InformerName {
     ///
     /// # Errors
     ///
-    /// If the name is empty or in use.
+    /// Fails if the name is empty or in use.
     pub fn new(name: impl Into<String>) -> Result<Self, InformerNameError> {
         let name = name.into();
         if name.is_empty() {
@@ -82,9 +82,9 @@ impl InformerName {
     /// Returns the identity of an informer for this resource.
     ///
     /// The first informer to register a resource reserves it until that informer ends. For later
-    /// ones this method logs an error, and they run without metrics. After the
-    /// [release](Self::release) of the name, new informers have no metrics either, but no error is
-    /// logged.
+    /// informers of the resource, this method logs an error, and they run without metrics. After
+    /// the [release](Self::release) of the name, new informers have no metrics either, but no error
+    /// is logged.
     pub fn with_resource(&self, resource: GroupVersionResource) -> InformerNameAndResource {
         let mut problems = Vec::new();
         let informer = self.reserve(resource, &mut problems);

@@ -8,8 +8,8 @@ use crate::sync::Mutex;
 pub(crate) struct Meter<M: ?Sized> {
     metrics: Option<Arc<M>>,
     /// Held while a level is read and reported, so that the last report is the current level.
-    /// Without it, two writers could report in the wrong order. Taken before the lock of the
-    /// measured object, never while that lock is held.
+    /// Without it, two writers could report in the wrong order. In the lock order it comes before
+    /// the lock of the measured object.
     order: Mutex<()>,
 }
 
@@ -43,7 +43,7 @@ impl<M: ?Sized> Meter<M> {
     }
 }
 
-/// Calls metrics. They are user code.
+/// Calls a method of the metrics, which is user code. A panic is caught and logged.
 pub(crate) fn call(record: impl FnOnce()) {
     report(catch(record));
 }
@@ -62,7 +62,8 @@ impl<M: ?Sized> fmt::Debug for Meter<M> {
     }
 }
 
-/// Converts a resource version to a metric: its last 15 digits, 0 if it is empty (X13).
+/// Converts a resource version to a metric: its last 15 digits, or 0 if it is empty (X13). Returns
+/// `None` if one of these characters is not a digit.
 pub(crate) fn resource_version_metric(resource_version: &str) -> Option<u64> {
     if resource_version.is_empty() {
         return Some(0);

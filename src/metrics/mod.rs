@@ -32,9 +32,9 @@ pub(crate) use meter::{Meter, call, resource_version_metric};
 pub(crate) use shares::shares;
 pub use work_queue::WorkQueueMetrics;
 
-/// Receives the metrics of an informer's queue and store. A [`MetricsProvider`] creates it for each
-/// informer, or you pass it to a single queue, store or informer. In client-go, each method is a
-/// separate metric.
+/// Receives the metrics of an informer's queue and store. A [`MetricsProvider`] creates an
+/// `InformerMetrics` for each informer, or you pass one to a single queue, store or informer. In
+/// client-go, each method is a separate metric.
 ///
 /// Every method has a default that does nothing. The threads that write and process call these
 /// methods, so they must be fast. A lock of the metrics is held during a call, so a method must not

@@ -29,7 +29,7 @@ pub(crate) fn shares(
 struct Shares {
     metrics: Arc<dyn InformerMetrics>,
     /// The length of each queue. Held while the total is reported, so that the last report is the
-    /// current total. Taken after the lock of the queue's meter.
+    /// current total. In the lock order it comes after the lock of the queue's meter.
     waiting: Mutex<Vec<usize>>,
 }
 

@@ -25,8 +25,8 @@ use crate::stack;
 /// nesting of at most 127 levels. An object that contains one of these fields twice is rejected. If
 /// any other key occurs several times, its last value counts.
 ///
-/// A [`Compact`](super::Compact) is a dynamic object with a static type. A custom struct with only
-/// the fields that you need uses less memory; see [`impl_object!`](crate::impl_object).
+/// A [`Compact`](super::Compact) wraps a dynamic object and adds a static type. A custom struct
+/// with only the fields that you need uses less memory; see [`impl_object!`](crate::impl_object).
 ///
 /// Two objects are equal if they have the same fields. `Debug` shows only the namespace, name,
 /// version and size, because the other fields may be secret.
@@ -331,8 +331,8 @@ impl Object for DynamicObject {
             (self.json, self.outline) = (json.into_boxed_str(), outline);
             return;
         }
-        // The fields are present but empty, the object has no fields, or a located field has
-        // escapes. Writes the object again.
+        // Otherwise write the object again: the fields are present but empty, the object has no
+        // fields, or a located field has escapes.
         let mut json = format!("{{{text}");
         let mut cursor = Cursor::new(self.json.as_bytes());
         cursor.enter(b'{');
@@ -403,7 +403,8 @@ impl<'de> Deserialize<'de> for DynamicObject {
             }
         }
 
-        // Marks the errors of this type, which contain no values. Error messages may quote them.
+        // This name marks the errors of this type. They contain no values, so error messages may
+        // quote them.
         deserializer.deserialize_newtype_struct(DYNAMIC_OBJECT, Marked)
     }
 }

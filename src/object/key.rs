@@ -117,7 +117,7 @@ impl FromStr for ObjectName {
     }
 }
 
-/// An object has no key, or a key cannot be split.
+/// The error for an object without a key, or for a key that cannot be split.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyError {
     message: Arc<str>,

@@ -40,7 +40,8 @@ pub struct ObjectMeta {
     pub labels: StringMap,
 }
 
-/// Kubernetes omits an absent field or writes it as `null`.
+/// Decodes `null` as the default value, because Kubernetes omits an absent field or writes it as
+/// `null`.
 pub(super) fn null_is_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     d: D,
 ) -> Result<T, D::Error> {

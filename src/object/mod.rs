@@ -120,10 +120,11 @@ pub trait Object: Send + Sync + 'static {
     /// Returns the value of the label `key` in `metadata.labels`.
     fn label(&self, key: &str) -> Option<&str>;
 
-    /// Sets `apiVersion` and `kind` to those of the list that contains this object.
+    /// Sets `apiVersion` and `kind`, which are derived from the list that contains this object: the
+    /// items of a `PodList` have the kind `Pod`.
     ///
-    /// API servers omit both fields from the items of a list of built-in objects. If a list has
-    /// them, this method is called for each item before any other code sees the item. Either
+    /// API servers omit both fields from the items of a list of built-in objects. If a list has a
+    /// kind, this method is called for each item before any other code sees the item. Either
     /// argument may be empty.
     ///
     /// The default implementation does nothing, which is right for types that keep neither field. A

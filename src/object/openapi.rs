@@ -52,8 +52,8 @@ where
     const SCOPE: Scope = <T::Scope as ScopeOf>::SCOPE;
 }
 
-/// Converts the scopes of k8s-openapi, which are types, to values. Subresources have no such scope
-/// and are not resources in this crate.
+/// Converts the scopes of k8s-openapi, which are types, to values. The scope of subresources does
+/// not implement this trait, because subresources are not resources in this crate.
 #[expect(unnameable_types, reason = "sealed: the scopes are k8s-openapi's")]
 pub trait ScopeOf {
     const SCOPE: Scope;

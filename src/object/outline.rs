@@ -33,16 +33,16 @@ pub(super) enum Field {
     ResourceVersion,
 }
 
-/// The byte range of a field in the JSON. It starts at 0 only if the field is absent, because the
-/// opening brace of the object is there.
+/// The byte range of a field in the JSON. `start` is 0 only if the field is absent, because
+/// position 0 is the opening brace of the object.
 #[derive(Clone, Copy, Default)]
 struct Span {
     start: u32,
     end: u32,
 }
 
-/// The decoded fields, used if one of them contains escapes. Kubernetes does not allow escapes in
-/// names, for example. Decoding also produces the error for an invalid object.
+/// The decoded fields, used if one of them contains escapes. This is rare: Kubernetes names, for
+/// example, need no escapes. Decoding also produces the error for an invalid object.
 #[derive(Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Decoded {
@@ -156,8 +156,8 @@ impl Outline {
         Some(())
     }
 
-    /// Returns the outline after `text` is inserted after the opening brace of the JSON. `None` if
-    /// the text cannot be inserted.
+    /// Returns the outline of the JSON with `text` inserted after its opening brace. `None` if the
+    /// text cannot be inserted.
     pub(super) fn with_type_meta(&self, json: &str, text: &str) -> Option<Self> {
         let has = |field: Field| self.fields[field as usize].is_present();
         if self.decoded.is_some()
@@ -213,8 +213,8 @@ fn labels(object: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// Moves the cursor past the labels. Returns `None` unless they are strings without escapes, under
-/// different keys.
+/// Moves the cursor past the labels. Returns `None` unless they are `null`, or strings without
+/// escapes under different keys.
 fn check_labels(json: &str, cursor: &mut Cursor<'_>) -> Option<()> {
     let start = cursor.position();
     if !cursor.enter(b'{') {

@@ -301,7 +301,7 @@ impl Builder {
         let mut text = self.text;
         if self.unsorted {
             let mut entries: Vec<_> = StringMapIter { rest: &text }.collect();
-            // The sort is stable, so the last entry of a key remains its last.
+            // The sort is stable, so the last entry of a key stays behind the others.
             entries.sort_by_key(|(key, _)| *key);
             let mut sorted = String::with_capacity(text.len());
             let mut entries = entries.into_iter().peekable();
@@ -357,7 +357,8 @@ impl<'de> Deserialize<'de> for StringMap {
     }
 }
 
-/// Deserializes a string to the end of a text, without a separate allocation. Returns its range.
+/// Deserializes a string and appends it to a text with [`push`], without a separate allocation.
+/// Returns the range of the string.
 struct Append<'a>(&'a mut String);
 
 impl<'de> DeserializeSeed<'de> for Append<'_> {

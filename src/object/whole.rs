@@ -67,8 +67,8 @@ pub trait WholeObject: Object + DeserializeOwned + Serialize {}
 
 impl WholeObject for DynamicObject {}
 
-/// Types generated from the Kubernetes schema implement `DeepMerge`. Structs written by hand rarely
-/// do.
+/// Covers the types that implement `DeepMerge`: those generated from the Kubernetes schema do, and
+/// structs written by hand rarely do.
 #[cfg(feature = "k8s-openapi")]
 #[diagnostic::do_not_recommend]
 impl<T> WholeObject for T where

@@ -55,8 +55,8 @@ pub struct Fifo<T> {
     /// Guards all mutable state. While it is held, no user code runs and `synced` is not set.
     state: Mutex<State<T>>,
     /// Pops wait here for an item and for the end of another pop's processing. A new key or the end
-    /// of processing wakes one of them. `close` wakes all, and so does the end of processing after
-    /// it.
+    /// of processing wakes one of them. `close` wakes all of them, and so does each end of
+    /// processing after `close`.
     changed: Condvar,
 }
 
@@ -139,7 +139,8 @@ impl<T> Fifo<T> {
         let mut state = self.state.lock();
         loop {
             match &state.in_flight {
-                // It would wait for itself. The panic becomes the error of the outer pop.
+                // A pop inside a callback would wait for itself. The panic becomes the error of the
+                // outer pop.
                 Some(in_flight) if in_flight.thread == this => {
                     drop(state);
                     panic!("a process callback must not pop from its queue");
@@ -156,7 +157,7 @@ impl<T> Fifo<T> {
                         return Some(popped);
                     }
                     if state.initial_in_flight > 0 {
-                        // The queue had only deleted keys, which count as processed now.
+                        // `next` found only deleted keys. They count as processed now.
                         state.settle();
                         self.unlock(state);
                         state = self.state.lock();
@@ -198,8 +199,8 @@ impl<T> Fifo<T> {
         if state.closed {
             self.changed.notify_all();
         } else if !state.order.is_empty() {
-            // Even if only deleted keys are left: until a pop has skipped them, the queue may not
-            // have synced.
+            // Also wake a pop if only deleted keys are left: until a pop has skipped them, the
+            // queue may not have synced.
             self.changed.notify_one();
         }
         self.unlock(state);
@@ -226,7 +227,7 @@ impl<T> Fifo<T> {
         let present = if state.items.contains_key(&key) {
             Some(object)
         } else {
-            // There is no older object to return.
+            // `put` returns `None`, because no object with this key is waiting.
             let _ = self.put(&mut state, key, object);
             None
         };
@@ -234,7 +235,8 @@ impl<T> Fifo<T> {
         Ok(present)
     }
 
-    /// Returns the replaced object. The caller drops it after it has released the lock.
+    /// Queues an object and returns the waiting object that it replaces. The caller must drop the
+    /// returned object after it has released the lock.
     #[must_use]
     fn put(&self, state: &mut State<T>, key: Key, object: Arc<T>) -> Option<Arc<T>> {
         state.supersede(&key);
@@ -257,7 +259,7 @@ impl<T> Fifo<T> {
     }
 
     /// Whether all objects of the first replace have been processed or skipped. If another write
-    /// came before it, the queue is synced at once.
+    /// came before the first replace, the queue is synced at once.
     pub fn has_synced(&self) -> bool {
         self.synced.is_done()
     }
@@ -348,7 +350,7 @@ impl<T> State<T> {
         None
     }
 
-    /// Counts the keys that a pop has taken as processed.
+    /// Marks the keys of the initial list that pops have removed from `order` as processed.
     fn settle(&mut self) {
         self.initial_population -= std::mem::take(&mut self.initial_in_flight);
     }

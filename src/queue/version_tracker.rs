@@ -77,15 +77,16 @@ impl VersionTracker {
         }
     }
 
-    /// Receives the version of any other event. `None` changes nothing.
+    /// Receives the version of an event, for example of a deletion or a bookmark. `None` changes
+    /// nothing.
     pub(super) fn event(&mut self, version: Option<ResourceVersion>) {
         if let Some(version) = version {
             self.receive(version);
         }
     }
 
-    /// Records the version of a list. Call this after `object` was called for its objects. An empty
-    /// version is recorded too.
+    /// Records the version of a list. Call this after [`begin`](Self::begin) was called for the
+    /// changes that the list causes. An empty version is recorded too.
     pub(super) fn list(&mut self, version: ResourceVersion) {
         self.receive(version);
         (self.list_end, self.list_failed) = (self.next, false);

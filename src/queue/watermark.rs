@@ -154,8 +154,8 @@ impl Watermark {
         }
         let _stopped = stop.on_stop({
             let shared = Arc::clone(&self.shared);
-            // Under the lock, so that no waiter misses the notification between its check and its
-            // wait.
+            // Notify under the lock, so that no waiter misses the notification between its check
+            // and its wait.
             move || {
                 let _reached = shared.reached.lock();
                 shared.changed.notify_all();

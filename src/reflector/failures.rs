@@ -14,8 +14,9 @@ const UNREADABLE: usize = 1000;
 /// Chooses the log level of failures, so that repeated failures do not flood the log.
 ///
 /// A new failure is logged as a warning. Its repetitions are debug messages, and their number is
-/// logged after the recovery. An unreadable object is logged as a warning once, until a list is
-/// complete. All other failures are debug messages.
+/// logged after the recovery. An unreadable object is logged as a warning once, and again only
+/// after a complete list. Expired versions and rejected watch-lists are debug messages, because a
+/// list follows. Failures beyond the limits above are debug messages as well.
 #[derive(Default)]
 pub(super) struct Failures {
     /// The failures since the last recovery, by their text.

@@ -8,7 +8,7 @@ use crate::store::{Gaps, ReflectorStore, StagedList, StoreError};
 use crate::wire::{Decoder, ListMeta, Unreadable};
 
 /// Collects the objects of a list, or the initial events of a watch-list. Until they are complete,
-/// the store keeps its objects (WL3, WL7).
+/// the store keeps its previous objects (WL3, WL7).
 pub(super) struct InitialList<T> {
     objects: InitialObjects<Arc<T>>,
     /// Items without a kind, with their positions in the list. They wait here because the `kind` of
@@ -18,7 +18,8 @@ pub(super) struct InitialList<T> {
     other_shard: usize,
     /// The objects that could not be read.
     gaps: Gaps,
-    /// The objects whose last state could not be read. `objects` has an older state of them.
+    /// The objects whose last state could not be read. `objects` or `unnamed` has an older state of
+    /// them.
     outdated: Gaps,
     undecoded: Undecoded,
     /// The number of list items so far.
@@ -56,7 +57,7 @@ impl<T: Object> InitialList<T> {
         self.received() + self.unreadable_items
     }
 
-    /// Counts a list item and returns its number.
+    /// Counts a list item and returns its position in the list, starting at 0.
     pub(super) fn next_item(&mut self) -> usize {
         self.items += 1;
         self.items - 1
@@ -106,7 +107,7 @@ impl<T: Object> InitialList<T> {
         }
     }
 
-    /// Like [`leave_gap`](Self::leave_gap), for a list item.
+    /// Like [`leave_gap`](Self::leave_gap), but for a list item, which is also counted.
     pub(super) fn leave_gap_of_item(&mut self, key: Option<Key>) {
         self.unreadable_items += 1;
         self.leave_gap(key);
@@ -197,7 +198,8 @@ pub(super) fn stored_key<T>(unreadable: &Unreadable, store: &dyn ReflectorStore<
     let (namespace, name) = unreadable.identity()?;
     match store.staging() {
         Some(staging) => staging.key_of_name(namespace, name),
-        // Custom stores usually use this key.
+        // The key function of a custom store is unknown. Assume `namespace/name`, which most stores
+        // use.
         None => unreadable.namespaced_key(),
     }
 }

@@ -64,7 +64,8 @@ pub trait ListerWatcher: Send + Sync {
     /// Whether a WATCH may also request the initial objects
     /// ([`send_initial_events`](ListOptions::send_initial_events)).
     ///
-    /// If so, the reflector sends no LIST to a server that supports this. The default is `false`.
+    /// If so, the reflector sends no LIST to a server that supports watch-lists. The default is
+    /// `false`.
     fn supports_watch_list(&self) -> bool {
         false
     }
@@ -75,7 +76,7 @@ pub trait ListerWatcher: Send + Sync {
     }
 }
 
-/// The source of the lister-watchers of a factory's informers, for example a client.
+/// Creates the lister-watchers for the informers of a factory. A client is such a source.
 ///
 /// ```
 /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};

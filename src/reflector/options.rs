@@ -115,8 +115,9 @@ pub struct ReflectorOptions {
     /// - The server was unavailable.
     /// - The reflector waited for more than a second, in which a server can restart.
     ///
-    /// It keeps objects again once the cache holds a list that was decoded in full. A relist that
-    /// decodes every object holds two generations of all objects until the cache has the new one.
+    /// The reflector keeps objects again once the cache holds a list that was decoded in full. A
+    /// relist that decodes every object holds two generations of all objects until the cache has
+    /// the new one.
     pub reuse_unchanged: bool,
     /// Limits for the size of the data that a server sends.
     pub limits: DecodeLimits,
@@ -316,10 +317,10 @@ pub struct ReflectorStatus {
     pub shard_applied: Option<bool>,
     /// Whether every object could be read, so that the cache matches the server.
     ///
-    /// It becomes `false` when an object cannot be decoded, and `true` when a list arrives in which
-    /// every object can be. Meanwhile the reflector relists automatically, up to five times for
-    /// each missed object. Before each relist it waits for the
-    /// [back-off](ReflectorOptions::backoff), and at least a second.
+    /// It becomes `false` when an object cannot be decoded, and `true` when every object of a list
+    /// can be decoded. Meanwhile the reflector relists automatically, up to five times for each
+    /// missed object. Before each relist it waits for the [back-off](ReflectorOptions::backoff),
+    /// and at least a second.
     pub complete: bool,
     /// The total number of objects in lists and events that could not be decoded, keyed or
     /// transformed. Each is logged, and its cached copy remains.
@@ -384,7 +385,7 @@ impl fmt::Display for ReflectorStatus {
             write!(f, "; failures {}", self.failures)?;
         }
         if let Some(error) = &self.last_error {
-            // The error of a lister-watcher may have several lines.
+            // Write the error on one line: the error of a lister-watcher may have several lines.
             let when = self
                 .last_error_at
                 .map(|at| format!(" {}", age(at)))

@@ -26,11 +26,12 @@ use crate::wire::{Decode, ListOptions};
 const PERMANENT: &str =
     "; this is permanent until the request, the credentials or the cluster change; retrying";
 
-/// Lists and watch-lists that take longer are logged.
+/// Lists and watch-lists that take longer than this are logged.
 const LONG: Duration = Duration::from_secs(10);
 
-/// Receives each failure. The flag is true if the first list failed and will fail again in the same
-/// way.
+/// The callback for failures, except expired versions and rejected watch-lists, after which a list
+/// follows. The flag is true if no list has reached the store yet and the request will fail again
+/// in the same way.
 pub(crate) type OnFailure = Arc<dyn Fn(&Error, bool) + Send + Sync>;
 
 /// Keeps a store equal to the server: it lists, watches from there on, and lists again when the
@@ -116,7 +117,8 @@ impl<T: Object> Reflector<T> {
     }
 
     /// Returns the resource version of the last list, event or bookmark. It is empty before the
-    /// first one. If a queue is between the reflector and a store, the store may be older.
+    /// first one. If a queue is between the reflector and a store, the store may still have an
+    /// older version.
     pub fn last_sync_resource_version(&self) -> String {
         self.status.lock().resource_version.clone()
     }
@@ -165,7 +167,8 @@ impl<T: Object> Reflector<T> {
                     }
                 }
                 let phase_stop = resync.as_ref().map_or(stop, |resync| &resync.stop);
-                // All user code runs in this closure: decoding, accessors, the store, the clock.
+                // The user code of a step runs in this closure: decoding, accessors, the store, the
+                // clock.
                 let step = || {
                     self.log_if_long(&session.protocol, &mut listing);
                     session.step(phase_stop);
@@ -176,13 +179,14 @@ impl<T: Object> Reflector<T> {
                     session.abort_cycle(error, reading);
                 }
                 if let Some(phase) = resync.take_if(|resync| resync.stop.is_stopped()) {
-                    // In this order, because stopping `stop` also stops the phase.
+                    // Check `resync.stop` before `stop`. Stopping `stop` also stops `resync.stop`,
+                    // so if `stop` is not stopped now, the phase ended on its own.
                     if !stop.is_stopped() {
                         session.abort_cycle(resync_failed(&phase.failure()), None);
                     }
                     phase.end();
                 }
-                // Also after a stop, so that the status shows what has reached the store.
+                // Publish even after a stop, so that the status shows what has reached the store.
                 self.publish(&mut session);
             }
             if let Some(resync) = resync {
@@ -193,7 +197,7 @@ impl<T: Object> Reflector<T> {
     }
 
     /// Logs the duration of a list or watch-list that has ended, if it took longer than [`LONG`].
-    /// `listing` holds the one of the last step, and its start.
+    /// `listing` holds the list or watch-list of the previous step and the time at which it began.
     fn log_if_long(&self, protocol: &Protocol, listing: &mut Option<(&'static str, Instant)>) {
         let what = protocol.listing();
         if listing.map(|(what, _)| what) == what {
@@ -229,9 +233,9 @@ impl<T: Object> Reflector<T> {
         self.status.lock().state = ReflectorState::BackingOff;
     }
 
-    /// Publishes the outcome of a list before the store has the list. A program that waits for the
-    /// sync may read the status right after it. If the store rejects the list,
-    /// [`publish`](Self::publish) reverts the status.
+    /// Publishes the outcome of a list before the store receives the list, because a program that
+    /// waits for the sync may read the status immediately after the sync. If the store rejects the
+    /// list, [`publish`](Self::publish) reverts the status.
     fn announce(
         &self,
         session: &Session<'_, T>,
@@ -256,7 +260,8 @@ impl<T: Object> Reflector<T> {
         }
     }
 
-    /// Returns the error with what was being read, unless the error contains it already.
+    /// Returns the error of a report with what was being read, for example a list of pods. The
+    /// error of a failed request contains this already.
     fn in_context(&self, report: &Report) -> Error {
         let error = report.error.clone();
         match report.reading {
@@ -429,7 +434,7 @@ impl Resync<'_> {
         }
     }
 
-    /// Returns why the phase was stopped without a stop from outside: a resync failed, or the
+    /// Returns why the phase was stopped although the reflector was not: a resync failed, or the
     /// lister-watcher stopped the `Stop` that it received.
     fn failure(&self) -> StoreError {
         let failed = self.failed.lock().take();

@@ -55,8 +55,8 @@ impl Undecoded {
         self.first.get_or_insert_with(|| error.clone());
     }
 
-    /// Returns the error for a list without decodable objects. A single object is no reason for it,
-    /// because that object itself may be malformed.
+    /// Returns the error for a list without decodable objects. Returns `None` if the list has only
+    /// one object, because that object itself may be malformed.
     pub(super) fn into_list(self, type_name: &'static str) -> Option<UndecodableList> {
         let Self { objects, first } = self;
         first

@@ -114,7 +114,7 @@ fn every_wait_ends() {
     });
 }
 
-/// Either signal ends a wait for both and leaves no callback behind.
+/// A wait for two signals ends when either signal is set, and leaves no callback behind.
 #[test]
 fn either_ends_a_wait_for_either() {
     check(|| {

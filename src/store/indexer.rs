@@ -135,7 +135,8 @@ impl<T> Indexer<T> {
     }
 
     /// Applies several changes in order, at one point in time. A read that returns one point in
-    /// time, as nearly all do, sees all of them or none. See [`ThreadSafeStore`].
+    /// time sees all of them or none. [`ThreadSafeStore`] documents which reads return one point in
+    /// time.
     ///
     /// # Errors
     ///
@@ -283,8 +284,8 @@ impl<T> Indexer<T> {
         self.store.get_indexers()
     }
 
-    /// Returns the resource version of the last write. It may be older than the one before. It is
-    /// empty before the first write.
+    /// Returns the resource version of the last write. It may be older than the version of an
+    /// earlier write. It is empty before the first write.
     pub fn last_store_sync_resource_version(&self) -> String {
         self.store.last_store_sync_resource_version()
     }

@@ -224,10 +224,10 @@ pub trait ReflectorStore<T>: Send + Sync {
 /// elsewhere. The queue uses it to find objects that are missing from a list, and to deliver all
 /// objects again at a resync.
 ///
-/// A queue calls it while no other thread can write or pop; [`DeltaFifo`](crate::queue::DeltaFifo)
-/// calls it under its lock. The calling thread is the one that deletes, replaces, resyncs or pops.
-/// The methods must return at once and must not call the queue. The queue catches a panic and
-/// returns it as an error.
+/// A queue calls it on the thread that deletes, replaces, resyncs or pops, while no other thread
+/// can write or pop. [`DeltaFifo`](crate::queue::DeltaFifo) calls it under its lock. Only
+/// [`Staging::cached`] looks up objects without these restrictions. The methods must return at once
+/// and must not call the queue. The queue catches a panic and returns it as an error.
 ///
 /// ```
 /// use k8s_informer::object::{Accessor, Key};
@@ -318,7 +318,7 @@ pub trait Store<T>: ReflectorStore<T> + KnownObjects<T> {
 
     /// Applies several changes in order, at one point in time. A read that returns one point in
     /// time sees all of them or none. [`ThreadSafeStore`] documents which reads of an [`Indexer`]
-    /// do.
+    /// return one point in time.
     ///
     /// # Errors
     ///

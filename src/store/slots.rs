@@ -26,7 +26,7 @@ pub(super) struct Slots<T> {
     /// Pages of `PAGE` slots. Only the last page may have fewer.
     pages: Vec<Vec<Option<Slot<T>>>>,
     free: Vec<u32>,
-    /// Few enough to be searched one by one.
+    /// The indices with their ids. A store has so few of them that a linear search is fast.
     indices: Vec<(u32, Index)>,
     /// The number of keys inserted so far. It gives slots their age.
     inserted: u64,
@@ -35,7 +35,8 @@ pub(super) struct Slots<T> {
 pub(super) struct Slot<T> {
     pub(super) key: Key,
     pub(super) object: Arc<T>,
-    /// Sorted. The strings are shared with the indices.
+    /// The index values of the object as (index id, value), sorted. The strings are shared with the
+    /// indices.
     values: Box<[(u32, Arc<str>)]>,
     /// The value of `inserted` after the key was inserted. A list skips slots that were born after
     /// it began.
@@ -103,8 +104,8 @@ impl<T> Slots<T> {
             .flatten()
     }
 
-    /// Inserts an object and returns the one that it replaced. The caller drops that after it
-    /// releases its lock.
+    /// Inserts an object and returns the one that it replaced. The caller must drop the returned
+    /// object after it releases its lock.
     pub(super) fn put(&mut self, key: Key, object: Arc<T>, computed: Computed) -> Option<Arc<T>> {
         let next = self.free.last().copied().unwrap_or_else(|| {
             // Four billion objects do not fit in memory.
@@ -250,7 +251,7 @@ impl<T> Slots<T> {
         Ok(())
     }
 
-    /// Indexes an object in some indices, if it is still the stored one.
+    /// Indexes an object in the indices `ids`, if it is still the stored object.
     pub(super) fn file_in(&mut self, key: &str, object: &Arc<T>, ids: &[u32], computed: Computed) {
         let Some(&at) = self.by_key.get(key) else {
             return;

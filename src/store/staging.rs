@@ -64,8 +64,9 @@ pub trait Staging<T>: Send + Sync {
     }
 
     /// Replaces the whole content, like
-    /// [`ReflectorStore::replace`](super::ReflectorStore::replace). The objects are prepared or
-    /// already stored. Stored objects that are in the gaps of the list stay as they are.
+    /// [`ReflectorStore::replace`](super::ReflectorStore::replace). Each object of the list comes
+    /// from [`prepare`](Self::prepare) or [`cached`](Self::cached). Stored objects that are in the
+    /// gaps of the list stay as they are.
     ///
     /// # Errors
     ///
@@ -138,7 +139,7 @@ impl Gaps {
         self.any || self.keys.contains(key)
     }
 
-    /// Whether the store is known to have none of these objects.
+    /// Whether the store is known to have none of the unreadable objects.
     pub(crate) fn are_empty_in<T>(&self, staging: &dyn Staging<T>) -> bool {
         !self.any && self.keys.iter().all(|key| staging.cached(key).is_none())
     }

@@ -189,8 +189,8 @@ impl<T: Send + Sync> Store<T> for UndeltaStore<T> {
         self.store.get(object)
     }
 
-    /// Returns the resource version of the last write. It may be older than the one before. It is
-    /// empty before the first write.
+    /// Returns the resource version of the last write. It may be older than the version of an
+    /// earlier write. It is empty before the first write.
     fn last_store_sync_resource_version(&self) -> String {
         self.store.last_store_sync_resource_version()
     }

@@ -1,9 +1,9 @@
 //! The only source of blocking and racing primitives: locks, condvars, channels, atomics and
 //! threads.
 //!
-//! In interleaving tests (the package `tests/shuttle`, built with `cfg(shuttle)`), they are
-//! replaced so that a scheduler chooses the next thread at each call. These tests are in the
-//! modules named `shuttle_tests`.
+//! In interleaving tests (the package `tests/shuttle`, built with `cfg(shuttle)`), these primitives
+//! are replaced by others, so that a scheduler chooses the next thread at each call. These tests
+//! are in the modules named `shuttle_tests`.
 
 #[cfg(test)]
 #[cfg(shuttle)]

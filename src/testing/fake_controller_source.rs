@@ -13,8 +13,8 @@ use crate::sync::{Condvar, Mutex};
 use crate::wire::ListOptions;
 
 /// An in-memory source of objects of one kind, without a server. A test changes the objects, and an
-/// informer lists and watches them. Watches can miss changes on request. client-go's
-/// `FakeControllerSource`.
+/// informer lists and watches them. Watches can miss changes on request. It corresponds to
+/// client-go's `FakeControllerSource`.
 ///
 /// Each change gets the next resourceVersion, starting at 1. The source keeps all changes for
 /// watches that start at an older version. It ignores selectors and page limits. Clones share the
@@ -72,7 +72,7 @@ struct State {
 
 struct Change {
     version: u64,
-    /// Whether watches that were open at that time do not receive it.
+    /// Whether the watches that were open at the time of the change do not receive it.
     dropped: bool,
     frame: String,
 }
@@ -247,8 +247,8 @@ struct Watch {
     shared: Arc<Shared>,
     /// The version of the last change that was read.
     after: u64,
-    /// The newest version when the watch began. Older changes are delivered even if they were
-    /// dropped.
+    /// The newest version when the watch began. Changes up to it are delivered even if they are
+    /// marked as `dropped`.
     opened: u64,
     /// The number of resets when the watch began.
     resets: u64,

@@ -88,9 +88,10 @@
 //! | a token that expires | [`ApiServer::set_tokens`] |
 //!
 //! Each fault strikes one request: the first that matches its [`on`](Fault::on),
-//! [`resource`](Fault::resource) and [`when`](Fault::when) conditions. Use [`times`](Fault::times)
-//! or [`always`](Fault::always) to strike more. Faults injected in a row therefore form a script,
-//! one per request:
+//! [`resource`](Fault::resource) and [`when`](Fault::when) conditions. Faults injected in a row
+//! therefore form a script, one fault per request. To strike more requests with one fault, use
+//! [`times`](Fault::times) or [`always`](Fault::always). In this script, each of three watches gets
+//! its own fault:
 //!
 //! ```
 //! use k8s_informer::testing::{ApiServer, Fault, Verb};
@@ -131,11 +132,11 @@
 //! - Only a few defaults: the phase of a pod, the type of a Secret, the phase, finalizers and name
 //!   label of a namespace, and some fields of a CustomResourceDefinition.
 //! - No admission and no garbage collection. The propagation policy of a deletion has no effect.
-//! - Server-side apply accepts only JSON and replaces lists as a whole. Only managers that apply
-//!   own fields (`managedFields`): fields that were created, updated or patched have no owner.
-//! - You can create an object without a Namespace object, but not in a namespace that is being
-//!   deleted. As with a standalone kube-apiserver, nothing empties a namespace that is being
-//!   deleted or removes its finalizer.
+//! - Server-side apply accepts only JSON and replaces lists as a whole. Only applied fields have an
+//!   owner (`managedFields`). Fields that were created, updated or patched have none.
+//! - You can create an object in a namespace that has no Namespace object, but not in a namespace
+//!   that is being deleted. As with a standalone kube-apiserver, nothing empties a namespace that
+//!   is being deleted or removes its finalizer.
 //! - A request for a future resource version is answered at once. kube-apiserver waits up to 3
 //!   seconds for the version.
 

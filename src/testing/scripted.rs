@@ -250,7 +250,7 @@ impl Read for ScriptedBody {
         if length > 0 {
             return Ok(length);
         }
-        // A reader that reads again has processed the data before.
+        // The data was returned by earlier reads. A reader that reads again has processed it.
         if !std::mem::replace(&mut self.whole, true) {
             self.script.shared.state.lock().read += 1;
             self.script.shared.changed.notify_all();

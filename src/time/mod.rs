@@ -101,7 +101,7 @@ impl Backoff {
     }
 }
 
-/// Returns the maximum duration where `mul_f64` would panic.
+/// Multiplies a duration. Returns the maximum duration in cases where `mul_f64` would panic.
 fn times(wait: Duration, factor: f64) -> Duration {
     Duration::try_from_secs_f64(wait.as_secs_f64() * factor).unwrap_or(Duration::MAX)
 }

@@ -11,7 +11,7 @@ const NEVER: Duration = Duration::from_nanos(i64::MAX as u64);
 pub(crate) struct TokenBucket {
     per_second: f64,
     burst: usize,
-    /// Innermost.
+    /// An innermost lock.
     level: Mutex<Level>,
 }
 
@@ -50,7 +50,7 @@ impl TokenBucket {
         }
         let now = clock.now();
         let mut level = self.level.lock();
-        // Another thread may have read a later time and locked first.
+        // The time must not go back: another thread may have read a later time and locked first.
         let at = level.at.map_or(now, |at| at.max(now));
         let passed = level.at.map_or(Duration::ZERO, |before| at - before);
         let tokens = (level.tokens + self.tokens_in(passed)).min(self.burst as f64) - 1.0;

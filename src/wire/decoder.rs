@@ -69,8 +69,8 @@ pub(crate) struct Decoder<T> {
 struct Expected {
     kind: GroupVersionKind,
     api_version: String,
-    /// The first bytes of such an object from an API server. They are compared first, because they
-    /// nearly always match.
+    /// The first bytes of an object of this kind, as API servers write it. They are compared first,
+    /// because they nearly always match and the kind then needs no parsing.
     beginnings: [Vec<u8>; 2],
 }
 
@@ -111,7 +111,7 @@ pub(crate) enum Decoded<T> {
 /// The result of decoding a list item.
 pub(crate) enum DecodedItem<T> {
     Object(T),
-    /// An object without a kind, before the list has named its own kind.
+    /// An object without a kind, in a list that has not sent its own kind before the items.
     Unnamed(T),
     /// The caller already has the object in this version.
     Unchanged(Key, Arc<T>),
@@ -189,7 +189,7 @@ impl<T> Decoder<T> {
     where
         T: Send,
     {
-        // serde accepts an array for a struct, field by field.
+        // Reject an array here, because serde accepts an array for a struct, field by field.
         if bytes.trim_ascii_start().first() != Some(&b'{') {
             return Err(Error::decode("it is no JSON object"));
         }
@@ -203,8 +203,8 @@ impl<T> Decoder<T> {
         };
         let cut = self.options.skip.cut(bytes, self.buffer.bytes());
         let decoded = match decode(cut) {
-            // A skipped field may be required. If it is not, the error for the whole object has the
-            // right position.
+            // Decode the whole object: the type may require a skipped field. If decoding fails
+            // again, the error has the right position.
             Err(_) | Ok(Err(_)) if cut.len() < bytes.len() => decode(bytes),
             decoded => decoded,
         };
@@ -262,7 +262,8 @@ impl<T: Object> Decoder<T> {
         self.object(bytes)
             .map_err(|error| match Peek::whole(bytes) {
                 Ok(peek) => Unreadable::undecoded(&peek, error),
-                // Invalid JSON may contain parts of several objects.
+                // Invalid JSON may contain parts of several objects, so the name that `identity`
+                // finds may belong to another object.
                 Err(_) => Unreadable {
                     is_identified: false,
                     ..Unreadable::undecoded(&Peek::identity(bytes), error)
@@ -332,7 +333,8 @@ impl<T: Object> Decoder<T> {
                 Err(error) => failed = Some((event.object, error)),
             }
         }
-        // Another field may follow the object, or the frame is broken.
+        // Parse the whole frame: another field may follow the object, the object may begin in
+        // another form, or the frame may be broken.
         let event = Event::parse_slowly(frame).map_err(|error| bad_frame(frame, &error))?;
         let peek = Peek::whole(event.object).map_err(|error| bad_frame(frame, &error))?;
         if let Err(error) = self.check_kind(&peek) {
@@ -387,8 +389,8 @@ impl<T: Object> Decoder<T> {
         if !value.is_empty() {
             return Ok(!shard.contains(value));
         }
-        // The field is missing or not in its usual place. Objects that are nameless or invalid are
-        // reported when they are decoded.
+        // The field is missing or not in its usual place, so search the whole object. Nameless and
+        // invalid objects count as objects of this shard: decoding them reports the error.
         let Ok(peek) = Peek::whole(object) else {
             return Ok(false);
         };
@@ -433,8 +435,8 @@ impl<T: Object> Decoder<T> {
     }
 }
 
-/// Whether the object has a kind. Custom resources have one; their lists may name the kind only
-/// after the items.
+/// Whether the object has an `apiVersion` or a `kind`. Custom resources have both, but their lists
+/// may send the kind only after the items.
 fn says_kind(object: &[u8]) -> bool {
     let begins = |with: &[u8]| {
         object

@@ -55,7 +55,7 @@ impl<'a> Event<'a> {
             #[serde(borrow)]
             object: &'a RawValue,
         }
-        // serde accepts an array for a struct, field by field.
+        // Reject an array here, because serde accepts an array for a struct, field by field.
         if frame.trim_ascii_start().first() == Some(&b'[') {
             return Err(serde_json::Error::custom(
                 "invalid type: array, expected an event",
@@ -79,8 +79,8 @@ pub(crate) fn has_several(line: &[u8]) -> bool {
     values.next().is_some_and(|first| first.is_ok()) && values.byte_offset() < line.len()
 }
 
-/// Whether another event may follow the object at the beginning of these bytes. An event contains
-/// the key `object`.
+/// Whether another event may follow the object at the beginning of these bytes. Without the key
+/// `object`, which every event contains, no other event follows.
 pub(crate) fn may_have_several(bytes: &[u8]) -> bool {
     memmem::find(bytes, b"\"object\"").is_some() && !is_one_value(bytes)
 }

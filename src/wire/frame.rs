@@ -8,14 +8,15 @@ use crate::json::Scanner;
 ///
 /// API servers write one frame per line. A line that is completely in the input is returned in
 /// place, without being scanned. A line that continues after the input is buffered until it ends.
-/// The splitter looks for the closing brace only where a frame may end without its line, or where
+/// The splitter looks for the closing brace only if a frame may end before its line does, or if
 /// several frames share a line.
 ///
-/// A frame ends with its line, whatever it contains. A broken frame therefore does not affect other
-/// frames. Only a frame whose first line is a single opening brace may span several lines.
+/// A frame may span several lines only if its first line is a single opening brace. Any other frame
+/// ends with its line at the latest, so a broken frame does not affect later frames.
 #[derive(Debug, Default)]
 pub(crate) struct FrameSplitter {
-    /// A line whose end has not arrived. It has not been scanned, unless `in_line` is set.
+    /// A line whose end has not arrived. The splitter has not searched it for frames, unless
+    /// `in_line` is set.
     line: AdaptiveBuffer,
     /// The number of bytes of `line` that have been split. Set while the line is being split.
     in_line: Option<usize>,
@@ -179,8 +180,9 @@ impl FrameSplitter {
         }
     }
 
-    /// Whether to wait for the rest of the line: it does not end where a frame may end, and it is
-    /// not too large. A frame that is complete within the line waits with it.
+    /// Whether to wait for the rest of the line: the buffered bytes do not end where a frame may
+    /// end, and they are within the limit. Frames that are complete within these bytes wait as
+    /// well.
     fn line_may_wait(&self) -> bool {
         self.line.first() == Some(&b'{')
             && self
@@ -190,9 +192,9 @@ impl FrameSplitter {
             && self.line.len() <= self.limit
     }
 
-    /// Finds the next frame in `bytes`. Returns the number of consumed bytes, and the length of the
-    /// whole line after them that is the frame. The length is 0 if the frame is in `partial`, and
-    /// `None` if all bytes have been consumed without a frame.
+    /// Finds the next frame in `bytes`. Returns the number of consumed bytes and a length. If the
+    /// frame is a whole line, it follows the consumed bytes and has this length. The length is 0 if
+    /// the frame is in `partial`, and `None` if all bytes have been consumed without a frame.
     fn split(&mut self, bytes: &[u8]) -> Result<(usize, Option<usize>), SplitError> {
         let mut at = 0;
         if self.partial.is_empty() {
@@ -200,7 +202,7 @@ impl FrameSplitter {
             if at == bytes.len() {
                 return Ok((at, None));
             }
-            // A line over the limit may contain several frames.
+            // A line over the limit is not returned whole, because it may contain several frames.
             if !std::mem::take(&mut self.shares_line)
                 && let Some(line) = whole_line(&bytes[at..])
                 && line.len() <= self.limit

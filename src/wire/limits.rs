@@ -55,7 +55,7 @@ impl DecodeLimits {
 
     /// Fails if an object is nested deeper than allowed.
     pub(crate) fn check_nesting(&self, object: &[u8]) -> Result<(), SplitError> {
-        // serde_json checks the default limit.
+        // serde_json checks the default limit, so only a lower limit is checked here.
         let limit = self.nesting;
         if limit < MAX_NESTING && nesting(object) > limit {
             Err(SplitError::TooDeep { limit })

@@ -25,8 +25,8 @@ pub(crate) struct ListSplitter {
     partial: Vec<u8>,
     /// Whether `partial` holds the item that was returned last.
     returned_partial: bool,
-    /// Where in `rest` the last string of the outermost object begins, while it may still be the
-    /// key `"items"`.
+    /// The position in `rest` at which the last string of the outermost object begins, as long as
+    /// this string may be the key `"items"`.
     key: Option<usize>,
     /// The metadata that the list sent before its items.
     head: ListMeta,
@@ -98,7 +98,8 @@ fn selector_or_none<'de, D: Deserializer<'de>>(
         .map(|ShardInfo { selector }| selector))
 }
 
-/// serde would also accept an array for the struct, field by field.
+/// Deserializes an object or `null`. Rejects an array, which serde would accept for the struct,
+/// field by field.
 fn object_or_null<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Metadata>, D::Error> {
@@ -148,7 +149,8 @@ impl ListMeta {
         }
     }
 
-    /// Whether the remaining item count is negative on the last page.
+    /// Whether this is the last page and its remaining item count is negative. Only earlier pages
+    /// may have a negative count.
     fn has_invalid_count(&self) -> bool {
         let count = self
             .metadata
@@ -269,7 +271,7 @@ impl ListSplitter {
         match self.rest.trim_ascii_start() {
             [b'<', ..] => return Err(SplitError::Markup),
             [b'{', ..] => {}
-            // serde would also accept an array for the struct.
+            // Reject anything else, because serde would accept an array for the struct.
             _ => return Err(malformed),
         }
         let meta = serde_json::from_slice(&self.rest).ok();
@@ -336,7 +338,7 @@ impl ListSplitter {
                 self.head = self.head_so_far();
                 return Some(1);
             }
-            // This is `null`. Anything else fails when `rest` is parsed.
+            // The value must be `null`. Anything else fails when `rest` is parsed.
             (State::Before, b'n') => self.state = State::Around,
             (State::Before, _) => return None,
             (State::First | State::Behind, b']') => {

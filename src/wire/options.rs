@@ -3,7 +3,7 @@ use std::time::Duration;
 use crate::text::{UNRESERVED, percent_encoded};
 
 /// How long a watch may stay silent after the time at which the server should have ended it. After
-/// that, the connection is dead.
+/// that, the connection counts as dead.
 pub(crate) const WATCH_SLACK: Duration = Duration::from_secs(30);
 
 /// The options of a LIST or WATCH request: `metav1.ListOptions`.
@@ -56,9 +56,9 @@ pub struct ListOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ResourceVersionMatch {
-    /// That state or a newer one.
+    /// The state at the resource version, or a newer one.
     NotOlderThan,
-    /// Exactly that state.
+    /// Exactly the state at the resource version.
     Exact,
 }
 

@@ -5,8 +5,8 @@ const WITHOUT_PROGRESS: u32 = 100;
 /// Detects a list whose pages never end, because a continue token repeats or because page after
 /// page contains nothing new.
 ///
-/// It keeps only one token, whatever the length of the list (Brent's algorithm). It detects a cycle
-/// of N pages before one of them arrives for the third time.
+/// It keeps only one token, whatever the length of the list (Brent's algorithm). If a cycle of N
+/// pages begins after M other pages, it is detected within about `3 * max(M, N)` pages.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PageCheck {
     /// The token of an earlier page, and the number of that page.
@@ -21,7 +21,7 @@ pub(crate) struct PageCheck {
 }
 
 impl PageCheck {
-    /// Starts at a page that was requested with this token.
+    /// Creates a check whose first page was requested with this token.
     #[cfg(feature = "client")]
     pub(crate) fn after(token: Option<&str>) -> Self {
         Self {

@@ -58,7 +58,8 @@ impl Shard {
         }
         let begin = |index: u64| (u128::from(index) << 64) / u128::from(count);
         let (first, end) = (begin(index.into()), begin(u64::from(index) + 1));
-        // Both are below 2^64, and no shard is empty.
+        // `first` and `end - 1` are below 2^64. No shard is empty, so `end - 1` is not below
+        // `first`.
         Ok(Self {
             by: Field::Uid,
             first: first as u64,
@@ -154,7 +155,7 @@ mod tests {
     #[test]
     fn sh1_shards_are_equal_and_cover_the_range_without_gaps() {
         for count in (1..=100).chain([127, 128, 1000, 65_535, 65_536, u32::MAX]) {
-            // For large counts, only the first, the last and some other shards.
+            // For large counts, the test checks only the first, the last and some other shards.
             let indices = match count {
                 ..=1000 => (0..count).collect::<Vec<_>>(),
                 _ => [0, 1, count / 3, count / 3 + 1, count - 2, count - 1].to_vec(),

@@ -24,8 +24,8 @@ impl<T: Clone + Eq + Hash> Delayed<T> {
         }
     }
 
-    /// Inserts an item. If it is already delayed, the earlier due time counts (Q11). Returns a
-    /// value that is not needed, so that the caller drops it without the lock.
+    /// Inserts an item. If it is already delayed, the earlier due time counts (Q11), and the item
+    /// is returned, so that the caller drops it without the lock.
     #[must_use]
     pub(super) fn insert(&mut self, item: T, at: Instant) -> Option<T> {
         let due = (at, self.next);

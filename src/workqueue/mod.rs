@@ -93,10 +93,10 @@
 //! - **A resync** ([`resync`]) delivers every object again. It picks up dropped keys and changes
 //!   that cause no event, such as those outside the cluster. No change of an object is missed
 //!   without it, so a resync can be infrequent.
-//! - **Shutdown** takes two [`Stop`]s. The one that ends the program only shuts down the queue:
-//!   call [`shut_down_with_drain_timeout`] while the caches and the server are still usable. If the
-//!   drain times out, the other [`Stop`] cancels the calls that workers are in. Then join the
-//!   worker threads and call [`shutdown`] on the factory.
+//! - **Shutdown** needs two [`Stop`]s. When the first one ends the program, only shut down the
+//!   queue: call [`shut_down_with_drain_timeout`] while the caches and the server are still usable.
+//!   If the drain times out, use the second [`Stop`] to cancel the calls that workers are in. Then
+//!   join the worker threads and call [`shutdown`] on the factory.
 //! - **A panic** in a worker ends its thread and finishes its key. Catch panics around code that
 //!   may panic.
 //!
@@ -125,8 +125,8 @@
 //! | `reconcile.TerminalError` | [`forget`], and log the error |
 //! | `MaxConcurrentReconciles` | the number of threads that call [`take`](WorkQueue::take) |
 //! | `For`, `EnqueueRequestForObject` | [`on_event`](crate::handler::HandlerFuncs::on_event) and [`Notification::key`] |
-//! | `Owns`, `EnqueueRequestForOwner` | the same, with the key of the [`FullObjectMeta::controller`] |
-//! | `Watches`, `EnqueueRequestsFromMapFunc` | the same, with keys that you compute |
+//! | `Owns`, `EnqueueRequestForOwner` | [`on_event`](crate::handler::HandlerFuncs::on_event) and the key of the [`FullObjectMeta::controller`] |
+//! | `Watches`, `EnqueueRequestsFromMapFunc` | [`on_event`](crate::handler::HandlerFuncs::on_event) and keys that you compute |
 //! | `WithEventFilter`, predicates | [`FilteringHandler`](crate::handler::FilteringHandler); for server-side selection, an [`InformerScope`](crate::informer::InformerScope) |
 //! | `mgr.GetClient()`, reading; `IndexField` | [`Lister`]; [`add_index`](crate::SharedIndexInformer::add_index) |
 //! | `mgr.GetClient()`, writing; `Status()` | [`Client::api`](crate::Client::api); [`Api::status`](crate::client::api::Api::status) |

@@ -8,9 +8,9 @@ use crate::sync::{Mutex, catch_unwind, thread};
 /// Runs `work` for the numbers from 0 to `pieces - 1` on at most `workers` threads, until all
 /// pieces are done or `stop` is triggered. client-go's `ParallelizeUntil` with `WithChunkSize`.
 ///
-/// A worker takes `chunk_size` pieces at a time, or one if it is 0. Larger chunks are better for
-/// many small pieces. Workers check `stop` before each piece and finish a piece that has begun. If
-/// `workers` is 0, nothing is done.
+/// A worker takes `chunk_size` pieces at a time, or one piece if `chunk_size` is 0. Larger chunks
+/// are better for many small pieces. Workers check `stop` before each piece and finish a piece that
+/// has begun. If `workers` is 0, nothing is done.
 ///
 /// Blocks until all workers have ended. The calling thread is one of the workers. If the system
 /// cannot start more threads, there are fewer workers, but the work is still done.

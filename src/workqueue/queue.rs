@@ -70,15 +70,15 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueue<T> {
     ///
     /// If the item already waits, it stays in the queue once, and the order may
     /// [move](super::Order::touch) it. If the item is being processed, it is queued again when that
-    /// ends. Does nothing if the queue is shut down.
+    /// processing ends. Does nothing if the queue is shut down.
     pub fn add(&self, item: T) {
         self.shared.add(item);
     }
 
     /// Blocks until an item is available and takes it.
     ///
-    /// Returns `None` once the queue is shut down and no item waits; workers end then. Dropping the
-    /// [`WorkItem`] finishes the item.
+    /// Returns `None` once the queue is shut down and no item waits. A worker should then end.
+    /// Dropping the [`WorkItem`] finishes the item.
     pub fn take(&self) -> Option<WorkItem<'_, T>> {
         self.guard(self.shared.get(|| false))
     }
@@ -126,7 +126,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueue<T> {
     /// Waiting items are still returned, and so are items that were added while they were being
     /// processed. Then [`take`](Self::take) returns `None`.
     ///
-    /// Blocks until the queue's own thread, if any, has ended, unless this is the calling thread.
+    /// Blocks until the queue's own thread, if any, has ended, unless it is called on that thread.
     /// It does not wait for workers. It releases every blocked
     /// [`shut_down_with_drain`](Self::shut_down_with_drain).
     pub fn shut_down(&self) {
@@ -160,8 +160,8 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueue<T> {
     /// Like [`shut_down_with_drain`](Self::shut_down_with_drain), but returns `false` after
     /// `timeout`.
     ///
-    /// The timeout uses the system clock. After it, workers may go on with the remaining items,
-    /// unless you stop them. client-go has no counterpart.
+    /// The timeout uses the system clock. After the timeout, workers may go on with the remaining
+    /// items, unless you stop them. client-go has no counterpart.
     ///
     /// ```
     /// use k8s_informer::workqueue::WorkQueue;
@@ -193,7 +193,8 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueue<T> {
     }
 
     fn join(&self) {
-        // User code in the metrics can call `shut_down` or drop the queue on its own thread.
+        // User code in the metrics can call `shut_down` or drop the queue on the queue's own
+        // thread, which cannot join itself.
         if !self.owner.is_current() {
             self.threads.join();
         }
@@ -263,7 +264,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> Deref for WorkItem<'_, T> {
 
 impl<T: Clone + Eq + Hash + Send + 'static> Drop for WorkItem<'_, T> {
     fn drop(&mut self) {
-        // A second panic while unwinding would abort the process.
+        // Catch panics, because a second panic while unwinding would abort the process.
         if let Err(panic) = catch(|| self.shared.done(&self.item, Some(self.ticket))) {
             drop(catch(|| {
                 log::error!(

@@ -33,7 +33,7 @@ pub(super) struct Shared<T> {
     /// Signals that an item is available. Each queued item wakes one waiter, and a shutdown wakes
     /// all. A waiter that leaves without an item wakes the next one.
     items: Condvar,
-    /// Waited on by drains. All are woken when the last processing ends, and by `shut_down`.
+    /// Drains wait on this. All are woken when the last processing ends, and by a shutdown.
     drained: Condvar,
 }
 
@@ -163,7 +163,8 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
                 state.add(item, None, Some(now), after);
                 return (false, None);
             }
-            // If even a century exceeds the range of `Instant`, queue it immediately.
+            // A delay that exceeds the range of `Instant` becomes a century. If even a century
+            // exceeds it, the item is due immediately.
             let due = [delay, CENTURY]
                 .into_iter()
                 .find_map(|delay| now.checked_add(delay))
@@ -257,8 +258,8 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
         }
     }
 
-    /// Blocks until all items are processed, a release, or the deadline. Returns whether all are
-    /// processed.
+    /// Blocks until all items are processed, a shutdown releases the drains, or the deadline
+    /// passes. Returns whether all items are processed.
     pub(super) fn drain(&self, deadline: Option<Instant>) -> bool {
         let releases = self.shut_down(false);
         let mut state = self.state.lock();
@@ -284,7 +285,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
         self.state.lock()
     }
 
-    /// Runs the timer thread: queues delayed items when they are due, and measures.
+    /// Runs the timer thread: queues delayed items when they are due, and measures unfinished work.
     pub(super) fn keep_time(&self) {
         let mut now = self.clock.now();
         let mut refresh = self

@@ -84,7 +84,7 @@ fn a_stopped_worker_passes_the_item_on() {
             let (queue, stop) = (Arc::clone(&queue), stop.clone());
             move || usize::from(queue.take_or_stop(&stop).is_some())
         });
-        // This worker ends only with an item.
+        // This worker ends only when it gets an item.
         let other = thread::spawn({
             let queue = Arc::clone(&queue);
             move || usize::from(queue.take().is_some())
@@ -102,7 +102,7 @@ fn a_stopped_worker_passes_the_item_on() {
     });
 }
 
-/// Two drains, with a worker that processes one item twice.
+/// Two drains wait while one item is processed twice.
 #[test]
 fn q7_every_drain_returns() {
     check(|| {
@@ -117,7 +117,8 @@ fn q7_every_drain_returns() {
         });
         let worker = worker(&queue);
         queue.done(&item);
-        // The other worker may have ended before "a" was queued again.
+        // Take the remaining items here as well, because the other worker may have ended before "a"
+        // was queued again.
         while queue.take().is_some() {}
         assert_eq!(join_all(drains), [true, true]);
         worker.join().unwrap();
@@ -125,7 +126,7 @@ fn q7_every_drain_returns() {
     });
 }
 
-/// No worker processes the waiting item.
+/// The drain waits for an item that no worker processes, until `shut_down` releases it.
 #[test]
 fn q7_a_shutdown_at_any_point_ends_a_drain() {
     check(|| {

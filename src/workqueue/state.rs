@@ -11,8 +11,8 @@ use crate::shrink::Shrink;
 use crate::stop::Stop;
 use crate::sync::catch_unwind;
 
-/// The state of a work queue, without locks, threads or clocks. `now` is `None` if the queue has no
-/// use for the time.
+/// The state of a work queue, without locks, threads or clocks. The caller passes the time as
+/// `now`, which is `None` if the queue has neither delays nor metrics.
 ///
 /// client-go keeps a set of dirty items and a set of items in processing. Here one entry per item
 /// covers both: an item without an entry is in neither set (Q1).
@@ -124,7 +124,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
         }
     }
 
-    /// Adds an item (Q2). If `copy` is given, it saves a clone.
+    /// Adds an item (Q2). `copy` is an equal item, if the caller has one; it saves a clone.
     ///
     /// Everything that can panic runs before the first change.
     pub(super) fn add(
@@ -151,8 +151,9 @@ impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
             }
             None => {
                 let copy = copy.unwrap_or_else(|| item.clone());
-                // A lookup in an empty map does not call `hash`; `entry` does. It also hashes only
-                // once.
+                // `entry` calls `hash`, which may panic, before `push` changes the order. The
+                // lookup above does not call it if the map is empty. `insert` does not call it
+                // again.
                 let hash_map::Entry::Vacant(vacant) = self.items.entry(item) else {
                     return;
                 };
@@ -170,7 +171,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
     /// Queues the delayed items that are due (Q11).
     pub(super) fn promote(&mut self, now: Instant, after: &mut After<T>) {
         while let Some((item, copy)) = self.delayed.pop(now) {
-            // The current call may concern another item, so it must not panic.
+            // Catch a panic of this item, because the current call may concern another item.
             if let Err(panic) = panic::catch(|| self.add(item, copy, Some(now), after)) {
                 after.panics.push(panic);
             }
@@ -254,7 +255,8 @@ impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
         ended
     }
 
-    /// Returns the delayed items, which are dropped (Q13).
+    /// Shuts the state down. Returns the delayed items, which the caller drops without the lock
+    /// (Q13).
     #[must_use]
     pub(super) fn shut_down(&mut self) -> Delayed<T> {
         self.shutting_down = true;

@@ -43,7 +43,7 @@ fn configmaps() -> GroupVersionResource {
     GroupVersionResource::new("", "v1", "configmaps")
 }
 
-/// Returns the request line, these headers and the body of the next request.
+/// Returns the request line, the headers named in `headers` and the body of the next request.
 fn seen(server: &Server, headers: &[&str]) -> Vec<String> {
     let request = server.request();
     let (head, body) = request.split_once("\r\n\r\n").unwrap();
@@ -235,7 +235,8 @@ fn metadata_request_offers_both_forms_accepts_whole_objects() {
         .metadata_lister_watcher(&configmaps(), None)
         .watch(&ListOptions::default(), &stop)
         .unwrap();
-    // The connection of an unread body closes, so the events arrive in any order.
+    // The client closes the connection of a body that was not read. `Seen::Closed` can come between
+    // the requests, so skip it.
     let mut requests = Vec::new();
     while requests.len() < 2 {
         if let Seen::Request(request) = server.next() {

@@ -133,7 +133,7 @@ fn what_is_not_there_is_not_found() {
     // The body is plain text, not a `Status`.
     let error = get("/no/such/path");
     assert!(error.is_not_found(), "{error:?}");
-    // The server redirects to the clean path.
+    // The server redirects this path to `/api/v1/namespaces`.
     println!("{}", get("/api/v1/../v1/namespaces"));
 }
 

@@ -128,7 +128,7 @@ fn names_are_found_as_kubectl_finds_them() {
         ("ev", Some("events.v1")),
         ("events.events.k8s.io", Some("events.v1.events.k8s.io")),
         ("ev.events.k8s.io", Some("events.v1.events.k8s.io")),
-        // The preferred version, unless the name contains a version.
+        // The resource of the preferred version, unless the name contains a version.
         ("hpa", Some("horizontalpodautoscalers.v2.autoscaling")),
         (
             "hpa.v1.autoscaling",
@@ -413,7 +413,7 @@ fn a_group_that_is_stale_hides_no_other() {
         ("example.com", &["v2", "v1"]),
     ]);
     apis["items"][0]["versions"][0]["freshness"] = "Stale".into();
-    // The version that the group would prefer.
+    // While it is fresh, the group prefers this version.
     apis["items"][1]["versions"][0]["freshness"] = "Stale".into();
     let discovery = discovery(&only(apis));
 

@@ -13,14 +13,15 @@ use k8s_informer::{Client, Config, Error, Stop};
 use super::folder::Folder;
 use super::server::{SOON, Server};
 
-/// Generous for a loaded machine. Usually far below a millisecond.
+/// The longest time that something immediate may take. This is generous for a loaded machine; it
+/// usually takes far less than a millisecond.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
 const TOKEN: &str =
     r#"echo '{"apiVersion":"client.authentication.k8s.io/v1","status":{"token":"s3cret"}}'"#;
 
-/// A script that runs in the folder. The shell gets it as text, because a file that was just
-/// written may be busy.
+/// A script that runs in the folder. The shell gets the script as text: a file that was just
+/// written may be busy and cannot be executed then.
 fn script(folder: &Folder, text: &str) -> ExecConfig {
     let text = format!("cd '{}'; {text}", folder.0.display());
     ExecConfig::new("sh")
@@ -155,7 +156,7 @@ fn plugin_failure_is_reported_without_its_output() {
     );
 }
 
-/// The resources of each run are released soon.
+/// The pipe and the thread of a run are released soon after the run fails or is stopped.
 #[cfg(target_os = "linux")]
 #[test]
 fn plugin_whose_child_holds_its_output_leaks_nothing() {
@@ -170,7 +171,7 @@ fn plugin_whose_child_holds_its_output_leaks_nothing() {
             "{error}"
         );
     }
-    // The same for a stopped run.
+    // A stopped run also leaks nothing.
     let (stop, runs) = (Stop::new(), || {
         fs::read_to_string(folder.0.join("pids")).unwrap_or_default()
     });

@@ -29,8 +29,8 @@ fn list(address: SocketAddr, response_timeout: Duration) -> Result<u64, Error> {
     Ok(io::copy(&mut body.take(1 << 20), &mut io::sink())?)
 }
 
-/// Answers one request with `first`, then with `rest` until the client closes. Sends the bytes
-/// written of `rest`.
+/// Answers one request with `first`, then with `rest` repeatedly until the client closes. The
+/// receiver gets the number of bytes that the server wrote after `first`.
 fn hostile(first: &str, rest: &str) -> (SocketAddr, Receiver<usize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -242,7 +242,7 @@ fn files_are_where_each_kubeconfig_says() {
         base64("kind", "client-key"),
     );
 
-    // minikube names files by absolute paths, or relative to the kubeconfig.
+    // minikube writes file paths that are absolute, or relative to the kubeconfig.
     let home = folder.0.display().to_string();
     let text = fs::read_to_string(shape("minikube")).unwrap();
     let path = write(".kube/config", &text.replace("/home/jane", &home));

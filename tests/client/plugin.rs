@@ -61,7 +61,7 @@ fn a_token_is_used_until_it_expires_or_the_server_refuses_it() {
     get(&client).unwrap();
     get(&client).unwrap();
     assert_eq!(plugin.runs(), 7);
-    // If this run fails, its error is returned.
+    // If the additional run after a 401 fails, its error is returned.
     let handed_out = plugin.credential_file();
     let server = Server::start(move |_| {
         let _ = fs::remove_file(&handed_out);

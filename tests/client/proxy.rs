@@ -137,7 +137,8 @@ fn tls_proxy_is_verified_by_name_gets_no_client_certificate() {
     };
     assert_eq!(through(authority.server("127.0.0.1")).0.unwrap(), b"{}");
     for tls in [
-        // The name of the server is not valid for its proxy.
+        // A certificate for the name of the server, a certificate of an unknown authority, and a
+        // proxy that requires a client certificate.
         authority.server("kube.example"),
         stranger.server("127.0.0.1"),
         authority.server_for("127.0.0.1", &authority),
@@ -150,7 +151,7 @@ fn tls_proxy_is_verified_by_name_gets_no_client_certificate() {
             "{error}"
         );
     }
-    // A proxy that does not speak TLS.
+    // An https URL for a proxy that does not speak TLS: the error is retryable.
     let proxy = Tunnels::new(Kind::Connect);
     let config = config
         .proxy_url(format!("https://{}", proxy.address))
@@ -387,11 +388,13 @@ fn proxy_from_environment_yields_to_configuration() {
         let config = Config::new("http://kube.invalid:6443");
         get(config.clone()).unwrap();
         get(config.proxy_url(explicit.into_string().unwrap())).unwrap();
-        // No proxy for loopback, nor for the address in `NO_PROXY`, which is also on this machine.
+        // Both requests avoid the proxy. The first goes to a loopback address, the second to
+        // 0.0.0.0, which is in `NO_PROXY` and also reaches this machine.
         let server = std::env::var("TEST_PROXY_SERVER").unwrap();
         get(Config::new(&server)).unwrap();
         get(Config::new(server.replace("127.0.0.1", "0.0.0.0"))).unwrap();
-        // The port in `NO_PROXY` differs, so only `no_proxy` avoids the proxy.
+        // `NO_PROXY` has another port, so only the request with `no_proxy` avoids the proxy. The
+        // last request uses the proxy.
         let other = std::env::var("TEST_PROXY_OTHER")
             .unwrap()
             .replace("127.0.0.1", "0.0.0.0");
@@ -442,7 +445,8 @@ fn a_stop_ends_every_phase_of_a_way_through_a_proxy() {
             || full.wait_for_connect(),
         );
     }
-    // The proxy reads and stays silent: after CONNECT, the SOCKS hello and the TLS hello.
+    // The proxy reads the first message (CONNECT request, SOCKS hello or TLS hello) and stays
+    // silent.
     for scheme in ["http", "socks5", "https"] {
         let mute = Server::mute();
         stopped_in(
@@ -455,7 +459,8 @@ fn a_stop_ends_every_phase_of_a_way_through_a_proxy() {
     }
     let authority = Authority::new();
     for kind in all_kinds(&authority) {
-        // In the tunnel: the TLS handshake, the response head, a watch.
+        // The server at the end of the tunnel stays silent: in the TLS handshake, before the
+        // response head, or in the middle of the body.
         let mute = Server::mute();
         let proxy = Tunnels::new(kind).to(mute.address);
         let url = with_user(&proxy, "me:s3cret");
@@ -481,7 +486,8 @@ fn a_pooled_tunnel_that_the_server_gave_up_costs_a_get_nothing() {
         let proxy = Tunnels::new(kind);
         let count = AtomicUsize::new(0);
         let server = Server::start(move |_| match count.fetch_add(1, Ordering::SeqCst) {
-            // The client cannot notice this before it sends.
+            // The server closes the connection at the second request. The client cannot notice this
+            // before it sends.
             1 => Reply::WriteAndClose(Vec::new()),
             _ => ok(""),
         });
@@ -492,7 +498,8 @@ fn a_pooled_tunnel_that_the_server_gave_up_costs_a_get_nothing() {
             request(Request::get("/")).unwrap();
         }
         assert_eq!((server.accepted(), proxy.opened().len()), (2, 2));
-        // If the proxy closes, the client notices it before it sends, or retries the GET.
+        // When the proxy closes the tunnels, the client notices that before it sends the next GET,
+        // or it retries the GET.
         proxy.cut();
         request(Request::get("/")).unwrap();
         assert_eq!((server.accepted(), proxy.opened().len()), (3, 3));
@@ -514,7 +521,8 @@ fn what_is_wrong_behind_the_proxy_says_that_there_is_one() {
         proxy.url()
     );
     assert!(error.to_string().contains(&expected), "{error}");
-    // A proxy without a way to the server closes the tunnel. A silent server causes a timeout.
+    // A proxy that cannot connect to the server closes the tunnel. A silent server causes a
+    // timeout.
     let server = Server::start(ok);
     let config = Config::new(server.https())
         .insecure_skip_tls_verify(true)

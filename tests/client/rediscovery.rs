@@ -70,7 +70,7 @@ fn missing_name_triggers_rediscovery_at_limited_rate() {
         "Widget"
     );
     assert_eq!(asked(), 2);
-    // A known name causes no discovery. An unknown name causes one only once in a while.
+    // A known name causes no discovery. Unknown names cause at most one discovery in a while.
     for _ in 0..10 {
         client.discover("gadgets", &stop).unwrap();
         assert!(
@@ -231,7 +231,8 @@ fn a_stop_ends_only_its_own_wait() {
     second.stop();
     assert!(waiting.join().unwrap().unwrap_err().is_stopped());
     assert!(!asking.is_finished() && !going_on.is_finished());
-    // If the discovery that a call waits for is stopped, the call runs its own.
+    // The third call waits for the discovery of the first call. When the first call is stopped, the
+    // third call runs its own discovery.
     hangs.store(false, Ordering::SeqCst);
     first.stop();
     assert!(asking.join().unwrap().unwrap_err().is_stopped());

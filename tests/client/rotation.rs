@@ -52,8 +52,8 @@ fn an_authority_that_changes_counts_from_the_next_connection_on() {
     fs::write(&file, &new.pem).unwrap();
     get(&client).unwrap();
     get(&client).unwrap();
-    // One connection each for the old authority (taken over by the watch), for both, and for the
-    // new one.
+    // Three connections: one opened with the old authority (the watch keeps it), one with both
+    // authorities, and one with the new authority.
     assert_eq!(
         server.accepted(),
         3,
@@ -97,7 +97,8 @@ fn rotated_client_certificate_is_used_by_next_request() {
 
     let (chain, key) = new.client(&PKCS_ECDSA_P256_SHA256);
     server.set_tls(authority.server_for("127.0.0.1", &new));
-    // While the two files do not fit, the old pair is used on its open connection.
+    // While the new certificate does not fit the key, the client keeps the old pair and its open
+    // connection.
     fs::write(&files.0, &chain).unwrap();
     get(&client).unwrap();
     fs::remove_file(&files.1).unwrap();
@@ -112,8 +113,8 @@ fn rotated_client_certificate_is_used_by_next_request() {
     );
 }
 
-/// Like volumes of a kubelet: certificate, key and token are links into `..data`, which is a link
-/// that is replaced in one step.
+/// The files are laid out like a volume of a kubelet: certificate, key and token are links into
+/// `..data`. `..data` is itself a link, which is replaced in one step.
 #[cfg(unix)]
 #[test]
 fn what_changes_in_one_step_is_used_together() {
@@ -174,7 +175,7 @@ fn after_a_401_a_token_that_has_changed_is_tried_once() {
         Reply::Write(reply("401 Unauthorized", "", "{}"))
     });
     let client = Client::new(Config::new(server.url()).token_file(&file)).unwrap();
-    // A POST is also sent again: a request with an unknown token had no effect.
+    // The client also sends a POST again, because a request with a rejected token had no effect.
     let request = Request::post("/things").body("the body");
     client
         .request(&request, &Stop::new())
@@ -191,8 +192,8 @@ fn after_a_401_a_token_that_has_changed_is_tried_once() {
     assert_eq!(server.accepted(), 1);
 }
 
-/// As in client-go's plugins, only the status code counts. The component that rejects a token may
-/// not use the reasons of the API.
+/// Only the status code 401 counts, as in client-go's plugins. The component that rejects a token
+/// may not use the reasons of the API.
 #[test]
 fn a_401_is_one_whatever_its_reason() {
     for reason in ["Unknown", "Expired"] {
@@ -224,7 +225,7 @@ fn after_a_401_a_certificate_that_has_changed_is_tried_once() {
         folder.write("tls.key", &key),
     );
     let (chain, key) = new.client(&PKCS_ECDSA_P256_SHA256);
-    // The server accepts both certificates. It rotates the files at the first request.
+    // The server accepts both certificates. At the first request, it replaces the client's files.
     let (rotated, times) = (files.clone(), AtomicUsize::new(0));
     let server = Server::with_tls(Some(authority.server("127.0.0.1")), move |_| {
         if times.fetch_add(1, Ordering::SeqCst) > 0 {
@@ -259,7 +260,7 @@ fn a_401_is_an_error_when_there_is_nothing_else_to_try() {
     }
     assert_eq!(count.load(Ordering::SeqCst), 2);
 
-    // A token that changes each time is tried once per request.
+    // The token changes with each request. The client sends a request again only once.
     let file = folder.write("token", "0");
     let (rotated, counter) = (file.clone(), count.clone());
     let server = Server::start(move |_| {
@@ -272,7 +273,8 @@ fn a_401_is_an_error_when_there_is_nothing_else_to_try() {
     assert_eq!(count.load(Ordering::SeqCst), 4);
 }
 
-/// A read of a pipe would block, and no stop could end it. An endless file would fill the memory.
+/// A pipe or an endless file in place of a credential file is an error. A read of the pipe would
+/// block, and no stop could end it. The endless file would fill the memory.
 #[cfg(unix)]
 #[test]
 fn what_is_no_file_or_too_large_is_not_read() {

@@ -105,7 +105,8 @@ fn a_head_may_be_so_large_and_no_larger_whatever_comes_with_it() {
         let mut size = asked_size(request);
         let mut bytes = Vec::new();
         if request.contains("interim") {
-            // These responses grow the input buffer, which may then hold a larger head.
+            // The interim responses grow the input buffer, which may then hold a head that is too
+            // large.
             bytes = "HTTP/1.1 103 Early Hints\r\n\r\n"
                 .repeat(10_000)
                 .into_bytes();

@@ -1,5 +1,5 @@
-//! The states of an informer that a stop can hit, each with a server that keeps the informer in it.
-//! The bench `stop` also uses them.
+//! The states of an informer that a stop can hit. For each state, a server keeps the informer in
+//! it. The bench `stop` also uses these states.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -44,13 +44,14 @@ pub(crate) enum State {
     SilentTunnelledWatch,
     /// Events of a thousand objects arrive as fast as they are read.
     BusyWatch,
-    /// The same for one object. Its changes accumulate in the queue and are processed together.
+    /// Events of one object arrive as fast as they are read. The changes of this object accumulate
+    /// in the queue and are processed together.
     HotKey,
     /// The server fails. The informer waits before it tries again.
     BackOff,
-    /// A handler of a shared informer is slow. Its notifications wait.
+    /// A handler of a shared informer is slow. The notifications for it wait.
     SlowHandler,
-    /// The handler of an unshared informer is slow. Its queue waits.
+    /// The handler of an unshared informer is slow. The items of the queue wait.
     BusyQueue,
 }
 

@@ -10,7 +10,8 @@ use k8s_informer::{Client, Config, Error, Stop};
 
 use super::server::{FullBacklog, Reply, SOON, Seen, Server, first_chunk, reply};
 
-/// Generous for a loaded machine. Usually far below a millisecond.
+/// The longest time from a stop to its effect. This is generous for a loaded machine; it usually
+/// takes far less than a millisecond.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
 /// Starts a request, waits for `phase` and stops the request.
@@ -77,7 +78,7 @@ fn connecting_takes_only_so_long() {
         .request(&Request::get("/"), &Stop::new())
         .unwrap_err();
     assert!(error.is_timeout(), "{error:?}");
-    // The TLS handshake counts.
+    // The connect timeout includes the TLS handshake.
     let mute = Server::mute();
     let config = Config::new(mute.https())
         .insecure_skip_tls_verify(true)
@@ -118,7 +119,7 @@ fn sending_a_body_that_nobody_reads() {
         let stop = &stop;
         let sender = scope.spawn(move || client.request(&request, stop));
         let (_peer, _) = listener.accept().unwrap();
-        // Waits until the buffers in between are most likely full.
+        // Waits until the socket buffers are most likely full.
         stop.wait_timeout(Duration::from_millis(100));
         let start = Instant::now();
         stop.stop();
@@ -143,7 +144,8 @@ fn reading_the_body() {
 
 #[test]
 fn reading_a_body_that_ends_with_its_connection() {
-    // The body ends with its connection, so a closed connection makes it look complete.
+    // The body ends with its connection. Therefore the body looks complete when the stop closes the
+    // connection, but the read must still fail.
     let server = Server::start(|_| Reply::WriteAndHang(b"HTTP/1.1 200 OK\r\n\r\n{".to_vec()));
     stopped_in(Config::new(server.url()), || drop(server.request()));
 }

@@ -26,7 +26,8 @@ fn left() -> (usize, usize) {
     )
 }
 
-/// A joined thread stays in the list for a moment.
+/// Waits until the process has exactly the `expected` threads and sockets. A joined thread stays in
+/// the list of `/proc` for a moment.
 fn wait_until_left(expected: (usize, usize)) {
     let deadline = Instant::now() + SOON;
     while left() != expected {
@@ -41,7 +42,7 @@ fn wait_until_left(expected: (usize, usize)) {
 
 #[test]
 fn a_thousand_stops_at_any_moment_leave_no_thread_and_no_socket() {
-    // Other tests have threads and sockets.
+    // The test runs in its own process, because other tests also have threads and sockets.
     let test = "a_thousand_stops_at_any_moment_leave_no_thread_and_no_socket";
     if !own_process::is_alone(module_path!(), test) {
         return;
@@ -51,7 +52,7 @@ fn a_thousand_stops_at_any_moment_leave_no_thread_and_no_socket() {
     let mut stops = 0;
     for (index, state) in State::ALL.into_iter().enumerate() {
         let scene = Scene::new(state);
-        // Spreads the stops as evenly as possible.
+        // Spreads the stops over the states as evenly as possible.
         let until = STOPS * (index + 1) / State::ALL.len();
         let count = until - stops;
         let worst = moments(&mut random)

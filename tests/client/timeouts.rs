@@ -214,7 +214,8 @@ fn silence_ends_list_after_response_timeout_watch_never() {
         .lister_watcher(&pods, None)
         .list(&ListOptions::default(), &Stop::new())
         .unwrap();
-    // Two timeouts of the list. With the same limit, the watch would time out meanwhile.
+    // Wait for two timeouts of the list. The watch is silent meanwhile, and would time out if the
+    // limit of the list applied to it.
     for _ in 0..2 {
         let error = io::copy(&mut list, &mut io::sink()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
@@ -227,7 +228,7 @@ fn silence_ends_list_after_response_timeout_watch_never() {
 
 #[test]
 fn the_body_of_a_failure_takes_no_longer_than_an_answer_may() {
-    // A byte now and then: each read succeeds, but the body never ends.
+    // The server sends a byte now and then: each read succeeds, but the body never ends.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     thread::spawn(move || -> io::Result<()> {

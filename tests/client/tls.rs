@@ -144,8 +144,8 @@ fn another_authority() {
         error.contains("no authority that is trusted here has signed the server's certificate"),
         "{error}"
     );
-    // Above, both authorities have the same name, as often in two clusters. This one has another
-    // name.
+    // The two authorities above have the same name, which is common when there are two clusters.
+    // This authority has another name.
     let stranger = KeyPair::generate().unwrap();
     let stranger = CertificateParams::new(vec!["stranger".to_owned()])
         .unwrap()
@@ -237,8 +237,8 @@ fn client_certificates_in_every_kind_of_key() {
 
 #[test]
 fn a_certificate_that_only_the_server_understands_is_left_to_it() {
-    // A certificate of X.509 version 1, the default of openssl, and bytes that are not a
-    // certificate.
+    // The client certificate is of X.509 version 1 (the default of openssl), or its bytes are not a
+    // certificate. The client does not check it.
     let v1 = include_str!("keys/ec.x509v1.crt");
     let ec = include_str!("keys/ec.pkcs8.pem");
     let odd = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
@@ -250,7 +250,8 @@ fn a_certificate_that_only_the_server_understands_is_left_to_it() {
 
 #[test]
 fn plain_http_where_tls_is_expected_and_the_other_way_round() {
-    // The server cannot find the end of the TLS hello, so it does not read all bytes.
+    // The server speaks plain HTTP and cannot find the end of a TLS hello. It answers after the
+    // first bytes.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
     std::thread::spawn(move || {

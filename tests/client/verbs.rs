@@ -205,7 +205,7 @@ fn what_is_no_list_of_such_objects_is_no_answer() {
             );
         }
     }
-    // A list that breaks off.
+    // The connection closes in the middle of a list.
     let server =
         Server::start(|_| Reply::WriteAndClose(first_chunk(r#"{"kind":"CountedList","items":["#)));
     let error = counteds(&server).list(&all(), &Stop::new()).unwrap_err();
@@ -665,7 +665,8 @@ fn the_log_of_a_pod_is_read_as_it_is_written() {
     );
     assert_eq!(lines.next().unwrap().unwrap(), "one");
     assert_eq!(lines.next().unwrap().unwrap(), "two");
-    // A silent container does not time out like other responses. Only the stop ends the wait.
+    // When the container is silent, the log does not time out like other responses. Only the stop
+    // ends the wait.
     let (read, told) = channel();
     let reading = thread::spawn(move || {
         read.send(lines.next().unwrap().map_err(Error::from))
@@ -679,7 +680,7 @@ fn the_log_of_a_pod_is_read_as_it_is_written() {
     assert!(told.recv_timeout(SOON).unwrap().unwrap_err().is_stopped());
     reading.join().unwrap();
 
-    // The same with a plain request.
+    // A plain request without an idle timeout can also follow a log.
     let (pods, stop) = (client.api::<Pod>(Some("n")), Stop::new());
     let request = Request::get(pods.path("a", "log").unwrap())
         .query("follow", "true")

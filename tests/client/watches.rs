@@ -142,7 +142,7 @@ fn an_error_event_or_a_broken_frame_is_the_end_of_a_watch() {
         assert!(events.next().is_none() && events.next().is_none());
         assert_eq!(events.resource_version(), "7");
     }
-    // A broken connection, and a response that is not a watch.
+    // The watch fails with a broken connection and with a response that is not a watch.
     let server = Server::start(|_| {
         Reply::WriteAndClose(first_chunk(&event("ADDED", &counted("a", "7", 1))))
     });

@@ -38,8 +38,8 @@ struct Subject {
 }
 
 impl Replay for Subject {
-    /// The traces name the quirk if an answer lacks the requested value, but not if the store has a
-    /// newer object.
+    /// The traces name the quirk M3 if an answer lacks the requested value. This method finds the
+    /// other case: the store has a newer object.
     fn deviates(&self, step: &Value) -> Option<&'static str> {
         let mut answered = step["want"]["objs"].as_array().into_iter().flatten();
         let ahead = step["op"] == "by_index" && answered.any(|want| ahead(&self.indexer, want));
@@ -55,7 +55,7 @@ impl Replay for Subject {
         match op {
             // A tombstone is not an object, so there is no call. It would never be returned anyway.
             "mutation" if step["tombstone"].is_object() => json!({}),
-            // client-go logs why it ignores an object.
+            // Ignore the error, because client-go only logs why it ignores an object.
             "mutation" => {
                 let _ignored = cache.mutation(obj(&step["obj"]));
                 json!({})

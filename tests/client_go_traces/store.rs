@@ -96,7 +96,7 @@ pub(crate) fn added(result: Result<(), AddIndexersError>) -> Value {
     }
 }
 
-/// Does not sort: the values must already be sorted.
+/// Returns the texts as JSON. Does not sort them: they must already be sorted.
 pub(crate) fn written(texts: Vec<std::sync::Arc<str>>) -> Value {
     json!(texts.iter().map(|text| &**text).collect::<Vec<_>>())
 }

@@ -116,7 +116,7 @@ struct Subject {
     touches: Arc<Mutex<Vec<String>>>,
     /// The drains that have not returned. Each receiver reports the end of its drain.
     drains: Vec<(thread::JoinHandle<()>, mpsc::Receiver<()>)>,
-    /// Whether a shutdown since then must release the drains (Q7).
+    /// Whether the queue was shut down after the drains began, which must release them (Q7).
     is_released: bool,
 }
 
@@ -132,8 +132,7 @@ impl Subject {
             end.recv_timeout(time) == Err(mpsc::RecvTimeoutError::Timeout)
         };
         self.drains.retain(|(_, end)| {
-            // A thread that began its drain after the shutdown was not released by it. Shut down
-            // again.
+            // A shutdown does not release a thread that begins its drain later, so shut down again.
             if is_released && waits(end, LATE) {
                 queue.plain().shut_down();
             }

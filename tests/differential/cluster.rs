@@ -191,8 +191,8 @@ fn marker() -> Value {
     })
 }
 
-/// Returns random content of an object except its name. A patch with it replaces all of that
-/// content.
+/// Returns random content of an object except its name. A patch with this content replaces all
+/// earlier random content.
 fn content(config: &Config, random: &mut Random) -> Value {
     let mut moods = vec![(80, None)];
     if config.rejecting_index {

@@ -26,8 +26,8 @@ impl<T: CacheForm> World<T> {
         done.unwrap_or_else(|| Err(format!("after {PATIENCE:?}: {difference}")))
     }
 
-    /// Writes a marker for each reflector and checks that `wait_for_object` returns once it is
-    /// cached.
+    /// Writes a marker for each reflector and checks that `wait_for_object` returns once the marker
+    /// is cached.
     pub(crate) fn mark(&mut self) -> Result<(), String> {
         let sources = self.config.scope.sources();
         let mut markers = Vec::new();

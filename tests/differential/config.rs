@@ -9,7 +9,7 @@ use crate::differential::random::Random;
 
 pub(crate) const NAMESPACES: [&str; 3] = ["a", "b", "c"];
 
-/// The default of `DIFFERENTIAL_WITHOUT`: cases that informers do not survive yet.
+/// The default of `DIFFERENTIAL_WITHOUT`: cases in which informers still differ from the model.
 const LEFT_OUT: &str = "restore found by silence,events twice,unknown deletions";
 
 /// Whether the step, fault or configuration named `what` is left out.

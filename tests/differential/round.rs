@@ -272,8 +272,8 @@ impl<T: CacheForm> World<T> {
             self.converge()?;
         } else {
             happened.push("restore found by expiry");
-            // Controllers repeat the lost writes. The same versions of the same objects then often
-            // have different contents.
+            // Repeat the lost writes, as controllers do after a restore. The same versions of the
+            // same objects then often have different contents.
             let (again, at_once) = (random.percent(60), random.percent(50));
             if again && at_once {
                 self.write_again(&lost, random);

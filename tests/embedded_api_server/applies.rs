@@ -200,7 +200,7 @@ fn status_and_the_rest_are_applied_apart() {
             .map(|entry| entry["subresource"].as_str())
             .collect();
         assert_eq!(doors, [None, Some("status")]);
-        // Each path leaves the fields that were applied through the other one.
+        // Applying to the object leaves the fields that were applied to its status, and vice versa.
         let again = apply_to(client, &path, "fieldManager=m", &body.to_string()).json();
         assert_eq!(again, changed);
     }

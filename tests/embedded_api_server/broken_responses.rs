@@ -78,7 +78,7 @@ fn reset_before_or_within_answer_is_client_error() {
         server.fail_next(Fault::reset().after_bytes(9));
         let (body, end) = body(&server);
         assert_eq!(end, Some(ErrorKind::ConnectionReset));
-        // The system of the client may drop data that was not read yet.
+        // The operating system of the client may drop data that the client has not read yet.
         assert!(body.len() < 20, "{body}");
         assert!(server.wait_for_connections(0, PATIENCE));
     }
@@ -171,8 +171,8 @@ fn whatever_a_fault_waits_for_ends_when_the_server_goes() {
         })
         .collect();
     clients.push(Client::watch(&server, &format!("{CONFIGMAPS}?watch=true")));
-    // This client has already sent its next request, so nothing waits for the end of its
-    // connection.
+    // This client has already sent its next request, so the server no longer waits for the client
+    // to close the connection. Dropping the server must still end the stall.
     clients[0].send("GET", CONFIGMAPS, &[], "");
     let start = Instant::now();
     drop(server);
@@ -192,8 +192,8 @@ fn garbage_takes_the_place_of_an_answer_or_a_place_in_it() {
         ("HTTP/1.1 200 OK\r\nContent-Len\0".to_owned(), None)
     );
 
-    // The framing stays valid, with a length and with chunks. Only the reader of the body can
-    // notice the garbage.
+    // Garbage in the body keeps the framing valid, both with a length and with chunks. Only the
+    // reader of the body can notice the garbage.
     for bytes in [10, 5000] {
         let server = server_with(bytes);
         let mut client = Client::connect(&server);

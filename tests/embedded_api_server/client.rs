@@ -218,7 +218,7 @@ impl Client {
         (String::from_utf8_lossy(&bytes).into_owned(), end)
     }
 
-    /// Sends a request and leaves the response to be read.
+    /// Connects and sends a request. The caller reads the response.
     pub(crate) fn ask(server: &ApiServer, path_and_query: &str) -> Self {
         let mut client = Self::connect(server);
         client.send("GET", path_and_query, &[], "");

@@ -259,7 +259,7 @@ fn a_backup_has_what_was_served() {
     assert_eq!(status(&server, WIDGETS), 404);
     server.restore(&with_it).unwrap();
     assert_eq!(status(&server, &format!("{WIDGETS}/a")), 200);
-    // A server that never had this definition.
+    // The backup can also be restored to a server that never had this definition.
     let other = ApiServer::start().unwrap();
     other.restore(&with_it).unwrap();
     assert_eq!(status(&other, &format!("{WIDGETS}/a")), 200);

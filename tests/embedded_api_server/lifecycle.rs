@@ -47,8 +47,8 @@ fn paused_server_refuses_resumed_server_keeps_state() {
     }
 }
 
-/// All threads share the condition of the fault. When its last reference is gone, the threads are
-/// gone.
+/// All threads of the server share the condition of the fault, which holds a reference to `alive`.
+/// When only the test's reference is left, all threads have ended.
 #[test]
 fn dropping_ends_every_thread_at_once_whatever_it_is_doing() {
     let server = ApiServer::start().unwrap();

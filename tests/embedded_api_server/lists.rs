@@ -172,7 +172,8 @@ fn version_with_limit_is_exact_unless_not_older_than() {
     assert_eq!(list("0&limit=1&resourceVersionMatch=NotOlderThan"), (1, 3));
 }
 
-/// Like a restart of kube-apiserver: the watch cache is empty, and etcd keeps its history.
+/// `forget_events` acts like a restart of kube-apiserver: the watch cache is empty, and etcd keeps
+/// its history.
 #[test]
 fn old_version_after_forget_events_lists_but_does_not_watch() {
     let server = ApiServer::start().unwrap();

@@ -50,7 +50,7 @@ fn watch_ends_before_pipelined_request_is_answered() {
     server.close_watches();
     client.assert_end();
     assert_eq!(client.response().body, b"ok");
-    // With another pipelined request, the server can still be stopped.
+    // A server with a pipelined request behind an open watch can still be stopped.
     client.write(format!("{watch}GET /livez HTTP/1.1\r\n\r\n").as_bytes());
     assert!(server.wait_for_watches(1, PATIENCE));
     drop(server);
@@ -176,7 +176,7 @@ fn nonsense_is_refused_and_harms_nobody() {
         ""
     );
 
-    // Valid bodies and patches that do not fit any object.
+    // Bodies that are not valid objects or patches. POST and PUT reject them.
     let mut client = Client::connect(&server);
     server
         .create(CONFIGMAPS, json!({ "metadata": { "name": "a" } }))

@@ -83,7 +83,8 @@ fn replay_with(server: &ApiServer, name: &str, token: Option<&str>) {
         *value = format!("Bearer {}", token.unwrap());
     }
     let is_watch = recording.path.contains("watch=true") && recording.start.contains("200");
-    // The recorded watches ran for seconds. Here, every event is already available.
+    // The recorded watches ran for seconds. Here, every event is already available, so one second
+    // is enough.
     let seconds = recording
         .path
         .find("timeoutSeconds=")

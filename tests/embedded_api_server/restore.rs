@@ -92,8 +92,8 @@ fn who_has_seen_a_version_that_is_lost_is_told_so() {
         );
         assert_eq!(body["details"]["retryAfterSeconds"], 1);
     }
-    // A watch from a newer version is silent until the server passes it. It misses the changes
-    // before it.
+    // A watch from a newer version is silent until the server passes that version. The watch misses
+    // all changes up to that version.
     let mut ahead = Client::watch(
         &server,
         &format!("{CONFIGMAPS}?watch=true&resourceVersion=9"),

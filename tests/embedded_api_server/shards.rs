@@ -31,7 +31,7 @@ fn shard(index: u32) -> Shard {
     Shard::new(index, 3).unwrap()
 }
 
-/// The query for a shard, after `more`.
+/// The query of a request for this shard. It begins with `more`.
 fn of(shard: &Shard, more: &str) -> String {
     let mut options = ListOptions::default();
     options.shard_selector = shard.selector();

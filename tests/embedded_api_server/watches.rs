@@ -319,7 +319,7 @@ fn watch_behind_history_is_ended_without_gap() {
     const CHANGES: u64 = 48;
     let server = ApiServer::builder().history(2).start().unwrap();
     let mut watch = Client::watch(&server, &format!("{CONFIGMAPS}?watch=true"));
-    // More than all buffers hold, while the client does not read.
+    // Write more than all buffers hold, while the client does not read.
     for _ in 0..CHANGES {
         let data = json!({ "x": "y".repeat(1 << 20) });
         server

@@ -66,8 +66,8 @@ fn who_may_nothing_is_told_so_and_keeps_trying() {
             !maps.has_synced() && !status.listed && status.resource_version.is_empty(),
             "{status:?}"
         );
-        // Both requests in each cycle: a server that does not support watch-lists may also answer
-        // "forbidden".
+        // A server that does not support watch-lists may also answer "forbidden", so each cycle
+        // tries a watch-list and then a LIST.
         assert_eq!(
             status.watches == 0,
             cluster.list_method == ListMethod::List,
@@ -75,7 +75,8 @@ fn who_may_nothing_is_told_so_and_keeps_trying() {
         );
         assert!(maps.lister().list().is_empty());
 
-        // A waiting caller gets the missing informer and the reason.
+        // The error of `wait_for_cache_sync` names the informer that has not synced, and the
+        // reason.
         let unsynced = std::thread::scope(|scope| {
             let waiter = scope.spawn(|| factory.wait_for_cache_sync(&stop));
             wait_until("it is between two tries", || {

@@ -70,7 +70,7 @@ impl<'a> Account<'a> {
         })
     }
 
-    /// Returns a configuration for the server without credentials.
+    /// Returns a configuration without credentials for the server.
     pub(crate) fn config(&self) -> Config {
         Config::from_kubeconfig(&self.kubeconfig, None)
             .unwrap()

@@ -21,7 +21,7 @@ use crate::support::{Follower, cached, shut_down, wait_until};
 const OBJECTS: usize = 1000;
 const NAMESPACES: usize = 5;
 const WRITERS: usize = 4;
-/// The first objects. Only the outage deletes them.
+/// The number of objects that only the outage deletes. They are the first objects.
 const VICTIMS: usize = 25;
 const GROUPS: usize = 10;
 /// The maximum time that a follower may take, even on a busy machine.
@@ -72,8 +72,9 @@ fn follow(cluster: &Cluster, with_outage: bool) {
         })
         .unwrap();
 
-    // Followers on three informers from the start, on the first informer in the middle of the run,
-    // and on the second at the end.
+    // Three followers are added at the start, one to each informer. The fourth is added to the
+    // first informer in the middle of the run, and the fifth to the second informer after the
+    // deletions of the outage.
     let followers: [Follower; 5] = Default::default();
     typed.add_handler(followers[0].clone()).unwrap();
     own.add_handler(followers[1].clone()).unwrap();

@@ -31,7 +31,7 @@ pub(crate) enum ListMethod {
     List,
 }
 
-/// For tests that apply to both methods.
+/// For tests that run with both list methods.
 pub(crate) const BOTH: &[ListMethod] = &[ListMethod::WatchList, ListMethod::List];
 /// For tests of watch-lists.
 pub(crate) const WATCH_LIST: &[ListMethod] = &[ListMethod::WatchList];
@@ -95,8 +95,8 @@ pub(crate) fn on_the_embedded_server(
     });
 }
 
-/// Runs a test against the embedded server, unless `REAL_SERVERS_ONLY` is set: CI runs that part in
-/// another job.
+/// Runs a test against the embedded server, unless `REAL_SERVERS_ONLY` is set: CI tests the
+/// embedded server in another job.
 fn run_on_embedded(list_methods: &[ListMethod], test: &impl Fn(&Cluster)) {
     if !skips_embedded() {
         run(list_methods, Cluster::embedded, test);
@@ -123,7 +123,7 @@ fn run(list_methods: &[ListMethod], cluster: impl Fn() -> Cluster, test: &impl F
     }
 }
 
-/// Runs a test against servers without watch-lists, with options that request one.
+/// Runs a test against servers without watch-lists, with options that request a watch-list.
 pub(crate) fn on_every_cluster_without_watch_lists(test: impl Fn(&Cluster)) {
     if !skips_embedded() {
         Cluster::start_embedded(ApiServer::builder().watch_list(false)).run(&test);
@@ -446,7 +446,7 @@ impl Cluster {
                 for path in paths {
                     server.delete(path).unwrap();
                 }
-                // Like a kube-apiserver that has just started.
+                // A kube-apiserver that has just started has no watch events of the past either.
                 server.forget_events();
             }
             Kind::Local(local) => local::lock(local).at_other_address(|client| {
@@ -462,7 +462,7 @@ impl Cluster {
         }
     }
 
-    /// Drops all older states.
+    /// Compacts the server: drops all states before the current one.
     pub(crate) fn compact(&self) {
         match &self.kind {
             Kind::Embedded { server, .. } => server.compact(),
@@ -521,8 +521,8 @@ impl Cluster {
         let host = authority(self.url()).rsplit_once(':').unwrap().0;
         let text = fs::read_to_string(kubeconfig).unwrap();
         let text = text.replace(authority(self.url()), &proxy.address().to_string());
-        // In the folder of the original, because its paths are relative. But never write into the
-        // folder of an existing cluster's kubeconfig.
+        // Write the copy into the folder of the original, because the paths in a kubeconfig are
+        // relative. But never write into the folder of an existing cluster's kubeconfig.
         let folder = Folder::new();
         let path = match &self.kind {
             Kind::Existing => folder.path().join("kubeconfig"),
@@ -626,7 +626,7 @@ impl Drop for Namespace<'_> {
         let Self { cluster, name } = &*self;
         let clean = || {
             for resource in ["configmaps", "pods"] {
-                // Otherwise a Pod would wait for a kubelet.
+                // Delete without a grace period, because otherwise a Pod would wait for a kubelet.
                 let at_once = json!({ "gracePeriodSeconds": 0 });
                 cluster.try_send(Request::delete(self.path(resource)).json(&at_once)?)?;
             }
@@ -636,7 +636,8 @@ impl Drop for Namespace<'_> {
             leaving["spec"]["finalizers"] = json!([]);
             let finalize =
                 Request::put(format!("/api/v1/namespaces/{name}/finalize")).json(&leaving)?;
-            // If there is a controller, it may have been faster.
+            // Ignore the result: if there is a controller, it may have removed the finalizers
+            // first.
             let _ = cluster.try_send(finalize);
             Ok::<_, Error>(())
         };

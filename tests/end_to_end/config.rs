@@ -24,7 +24,7 @@ fn shown(cluster: &Cluster, config: Config) -> Error {
     });
     println!("  {error}");
     assert!(!maps.has_synced());
-    // If the server is unreachable, the same request is retried, without a LIST.
+    // If the server is unreachable, the reflector retries the watch-list and sends no LIST.
     let is_watch =
         cluster.list_method == ListMethod::WatchList && error.is_connection() && !error.is_tls();
     let verb = if is_watch { "watch" } else { "list" };
@@ -69,7 +69,7 @@ fn another_authority_or_none_at_all() {
                 assert!(refused.is_unauthorized(), "{refused:?}");
                 error
             }
-            // The embedded server has no TLS, which is another mistake.
+            // The embedded server has no TLS, so HTTPS fails before the CA matters.
             Some(address) => shown(
                 cluster,
                 Config::new(format!("https://{address}")).ca_pem(stranger.pem()),

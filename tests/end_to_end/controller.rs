@@ -19,7 +19,8 @@ use crate::support::{PATIENCE, wait_until};
 #[path = "../../examples/controller/src/controller.rs"]
 mod example;
 
-/// These tests do not depend on how objects are listed.
+/// Runs a test with one list method only, because these tests do not depend on how objects are
+/// listed.
 const ONCE: &[ListMethod] = LIST;
 
 /// The outcomes of all keys.
@@ -91,7 +92,7 @@ fn with_controller(cluster: &Cluster, options: Options, test: impl FnOnce(&Repor
     });
 }
 
-/// Stops the controller even if the test fails.
+/// Stops the controller on drop, also if the test fails.
 struct Ends<'a>(&'a Stop);
 
 impl Drop for Ends<'_> {
@@ -212,7 +213,8 @@ fn a_namespace_that_goes_is_nobodys_business() {
             let map = format!("{}/{NAME}", namespace.path("configmaps"));
             for path in [path, map] {
                 let seen = reports.0.lock().unwrap().len();
-                // A cluster with controllers may have been faster.
+                // Ignore the result: in a cluster with controllers, the deletion of the Namespace
+                // may already have deleted the ConfigMap.
                 let _ = cluster.try_send(Request::delete(path));
                 wait_until("it has looked", || {
                     (reports.0.lock().unwrap().len() > seen).then_some(())

@@ -85,7 +85,8 @@ fn an_authority_in_a_file_is_rotated_while_a_watch_runs() {
         if cluster.url().starts_with("http://") {
             return println!("skipped: {} has no TLS", cluster.url());
         }
-        // Inline data becomes a file that the configuration names.
+        // The client reads its CA from a file that this test replaces. `ca` is the server's real
+        // CA.
         let ca = data(cluster, "/clusters/0/cluster/certificate-authority").unwrap();
         let key = KeyPair::generate().unwrap();
         let stranger = CertificateParams::new(vec!["stranger".to_owned()])
@@ -200,7 +201,8 @@ fn a_plugins_token_expires_while_a_watch_runs() {
         api.get("one", &stop).unwrap();
         assert_eq!(plugin.runs(), runs, "this one is kept");
 
-        // The server revokes a token before it expires. Only the plugin notices.
+        // The server revokes the second token before it expires. The client runs the plugin again,
+        // and the informer sees no failure.
         let third = account.token();
         plugin.hand_out(&json!({"token": third.text, "expirationTimestamp": FUTURE}));
         account.revoke(&second);
@@ -244,8 +246,7 @@ fn failing_plugin_is_reported_and_informer_recovers() {
         let follower = synced(&factory, &maps);
         namespace.create("one", json!({}));
         follower.wait_for_events(&["+one"]);
-        // The credential is already expired, and then the plugin fails again. The open watch
-        // continues.
+        // The open watch continues, although its credential has expired and the plugin fails again.
         fs::remove_file(plugin.credential_file()).unwrap();
         namespace.create("two", json!({}));
         follower.wait_for_events(&["+one", "+two"]);

@@ -20,7 +20,7 @@ fn start(cluster: &Cluster) -> (SharedInformerFactory, SharedIndexInformer<Confi
     (factory, maps, stop)
 }
 
-/// Returns the next error that matches.
+/// Waits until the last error in the informer's status matches `like`, and returns it.
 #[track_caller]
 fn error_like(maps: &SharedIndexInformer<ConfigMap>, like: impl Fn(&Error) -> bool) -> Error {
     let error = wait_until("the error is shown", || {
@@ -44,7 +44,8 @@ fn first_list_fails(cluster: &Cluster, server: &ApiServer, fault: Fault) -> Erro
         .filter(|request| request.verb() == Verb::List)
         .count();
     assert_eq!((lists, server.pending_faults()), (3, 0));
-    // The client replaces a closed pooled connection itself, so two requests may count as one list.
+    // If a pooled connection turns out to be closed, the client repeats the request itself, so two
+    // requests may count as one list.
     assert!((2..=3).contains(&status.lists), "{status:?}");
     shut_down(&factory, "after a failed list");
     let error = status.last_error.unwrap();
@@ -159,7 +160,7 @@ fn garbage_line_in_watch_costs_only_the_connection() {
             "the watch goes on from where it was"
         );
 
-        // An event with an object of the wrong shape, and a truncated event.
+        // Neither an event with an object of the wrong shape nor a truncated event leads to a list.
         server.write_to_watches("{\"type\":\"ADDED\",\"object\":{\"metadata\":[7]}}\n");
         server.create(path, object("c")).unwrap();
         follower.wait_for_events(&["+a", "+b", "+c"]);
@@ -173,7 +174,7 @@ fn garbage_line_in_watch_costs_only_the_connection() {
     });
 }
 
-/// One outage for all cases, because it takes seconds on a real server.
+/// All cases share one outage, because an outage takes seconds on a real server.
 #[test]
 fn absent_server_is_retried_without_blocking_others() {
     on_every_cluster_of_our_own(BOTH, |cluster| {

@@ -54,16 +54,17 @@ fn after_a_compaction_what_was_missed_is_made_up_for() {
         );
         assert_eq!(known.versions, cluster.versions(&namespace));
         assert_eq!(cached(&maps), known.versions);
-        // The deletions came from a list. The last error before it depends on the restart.
+        // A relist delivered the deletions. The last error is not compared, because it depends on
+        // the restart.
         let status = maps.status();
         assert!(status.relists >= 1 && status.complete, "{status:?}");
         shut_down(&factory, "after a compaction");
     });
 }
 
-/// After a restart, the kube-apiserver rejects the watch, but etcd still has the state at its
-/// version. A page at exactly that version would bring the old state back, and the next watch would
-/// be rejected again.
+/// After a restart, the kube-apiserver rejects a watch from the informer's version, but etcd still
+/// has the state at that version. Pages at exactly that version would contain the old state, and
+/// the next watch would be rejected again.
 #[test]
 fn l9_pages_after_a_restart_show_the_present_state() {
     on_every_cluster_of_our_own(LIST, |cluster| {
@@ -128,7 +129,7 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// The state that the informer saw never existed after the restore. The server assigns the same
+/// After the restore, the server does not have the state that the informer saw. It assigns the same
 /// versions to other objects.
 #[test]
 fn a_server_that_was_restored_has_its_way() {

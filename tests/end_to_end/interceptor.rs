@@ -51,13 +51,14 @@ impl Interceptor {
         }
     }
 
-    /// The watch expires instead of the first event of the object "trigger".
+    /// Creates an interceptor that replaces the first event of the object "trigger" by the expiry
+    /// of the watch.
     pub(crate) fn expiring(client: Client) -> Self {
         Self::losing(client, "")
     }
 
-    /// Like [`expiring`](Self::expiring). Before that, the deletion of the object `name` and all
-    /// its later events are lost.
+    /// Like [`expiring`](Self::expiring). In addition, until the watch expires, the deletion of the
+    /// object `name` and all later events of that object are lost.
     pub(crate) fn losing(client: Client, name: &str) -> Self {
         let (expired, lost) = (AtomicBool::new(false), AtomicBool::new(false));
         let name = format!(r#""name":"{name}""#);
@@ -81,8 +82,8 @@ impl Interceptor {
         })
     }
 
-    /// Sets the idle timeout of watches. Each timeout counts as the full time that the reader was
-    /// willing to wait.
+    /// Sets the idle timeout of watches. The reflector takes each idle timeout for the end of its
+    /// own, longer read timeout.
     pub(crate) fn silence(self, silence: Duration) -> Self {
         Self {
             silence: Some(silence),
@@ -179,7 +180,7 @@ struct Lines {
     edit: Box<dyn Fn(usize, String) -> String + Send>,
 }
 
-/// The idle timeout of the request replaces any other limit.
+/// Ignores the timeout of a read, because the request has an idle timeout instead.
 impl TimedRead for Lines {
     fn read_within(&mut self, buffer: &mut [u8], _: Option<Duration>) -> io::Result<usize> {
         self.read(buffer)

@@ -120,7 +120,7 @@ fn fa6_one_informer_ends_and_the_others_go_on() {
             (names(&maps), follower.known().events.len()),
             (vec!["a".into(), "b".into()], 2)
         );
-        // A new request returns a new informer.
+        // After the shutdown of an informer, the factory returns a new one.
         let again = factory.informer::<ConfigMap>();
         assert!(!Arc::ptr_eq(again.indexer(), maps.indexer()));
         let follower = synced(&factory, &again);
@@ -167,7 +167,7 @@ fn a_shutdown_with_a_limit_names_the_callback_that_keeps_it() {
             (names(&maps) == ["a", "b"]).then_some(())
         });
 
-        // On a busy machine other threads may need longer.
+        // On a busy machine, the other threads may need longer than `MOMENT` to end.
         let error = wait_until("nothing else is left", || {
             let error = factory.shutdown_timeout(MOMENT).unwrap_err();
             let ShutdownError::TimedOut { stuck, .. } = &error else {
@@ -338,14 +338,16 @@ fn fail_in_transform(cluster: &Cluster, queue: InformerQueue) {
         namespace.create(name, json!({}));
     }
     namespace.patch("never", &json!({ "data": { "round": "bad" } }));
-    // A first list may return any state, so wait until all of them include the last change.
+    // The first list of an informer may return an older state, so wait until such a list includes
+    // the last change.
     wait_until("lists of any state have the last one", || {
         let request = Request::get(namespace.path("configmaps")).query("resourceVersion", "0");
         let list = cluster.send(request);
         let is_bad = |map: &Value| map["data"]["round"] == "bad";
         list["items"].as_array()?.iter().any(is_bad).then_some(())
     });
-    // Relists would report the other objects again and change the last error.
+    // A long back-off prevents relists, which would report the other objects again and change the
+    // last error.
     let mut options = cluster.options();
     options.backoff = Backoff::new(Duration::from_secs(600), 1.0, Duration::from_secs(600), 0.0);
     let factory = cluster

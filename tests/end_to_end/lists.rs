@@ -129,7 +129,7 @@ fn a_list_is_all_of_it_or_a_page_for_every_kind_of_type() {
         assert_eq!(first.read("/data/round").unwrap(), Some("0".to_owned()));
         assert_eq!((first.api_version(), first.kind()), ("v1", "ConfigMap"));
 
-        // All namespaces, and kinds without a namespace.
+        // Lists in all namespaces, and lists of kinds without a namespace.
         let everywhere = client.api::<ConfigMap>(None);
         assert_eq!(
             names(
@@ -210,7 +210,7 @@ fn pages_show_the_state_that_the_first_one_was_of() {
                 .all(|map| map.read("/data/round").unwrap() == Some("0".to_owned()))
         );
 
-        // Also at a past version.
+        // Pages at a past version contain the same objects.
         options.resource_version = Some(version);
         options.resource_version_match = Some(ResourceVersionMatch::Exact);
         let past: Vec<_> = api
@@ -324,7 +324,7 @@ fn a_watch_tells_what_happens_after_a_list() {
             next(&mut api.watch(&options, &stop).unwrap(), 3),
             ["+a", "~a", "-a"]
         );
-        // In all namespaces.
+        // A watch of all namespaces selects in the same way.
         options.label_selector = format!("app,app!={}", namespace.name);
         let mut everywhere = client
             .api::<ConfigMap>(None)
@@ -361,7 +361,7 @@ fn a_watch_without_a_version_begins_with_what_is_there() {
             api.get("a", &stop).unwrap().resource_version()
         );
 
-        // As a watch-list, with a bookmark after the initial events.
+        // The same watch as a watch-list receives a bookmark after the initial events.
         options.send_initial_events = true;
         options.allow_watch_bookmarks = true;
         options.resource_version_match = Some(ResourceVersionMatch::NotOlderThan);
@@ -415,7 +415,8 @@ fn a_watch_ends_with_its_time_an_error_or_the_stop() {
         let error = events.next().unwrap().unwrap_err();
         assert!(error.is_timeout() && events.next().is_none(), "{error:?}");
 
-        // A compacted version. The response or the first event reports it.
+        // A watch from version 1 fails if the server has compacted that version. The response or
+        // the first event reports it.
         let mut old = from("1");
         old.timeout_seconds = Some(1);
         let gone: Result<Vec<_>, Error> = api

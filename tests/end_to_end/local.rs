@@ -246,8 +246,8 @@ pub(crate) fn lock(local: &Mutex<Local>) -> MutexGuard<'_, Local> {
 }
 
 /// A server that ends with this process, however the process ends. A shell waits until its stdin
-/// pipe closes, which the system does at the latest, and then kills its child. The child's id
-/// cannot be reused before the shell has waited for it.
+/// pipe closes and then kills its child. If nothing else closes the pipe, the system does so when
+/// this process ends. The child's id cannot be reused before the shell has waited for it.
 struct Keeper(Child);
 
 impl Keeper {
@@ -286,7 +286,7 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        // `wait` closes the pipe first.
+        // `wait` closes the shell's stdin pipe first, so the shell kills the server and ends.
         let _ = self.0.wait();
     }
 }

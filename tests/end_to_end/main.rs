@@ -4,7 +4,7 @@
 //! The embedded server is always tested. A real kube-apiserver is tested if the environment names
 //! one with the variables of envtest: `USE_EXISTING_CLUSTER=true` with a `KUBECONFIG`, or
 //! `KUBEBUILDER_ASSETS` with the binaries of etcd and kube-apiserver, which the tests then start.
-//! If both are set, only tests that kill their server start one.
+//! If both are set, only the tests that kill their server use the binaries.
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
 

@@ -198,7 +198,7 @@ fn metadata_is_selected_as_objects_are() {
         let one = factory.informer_of(
             Source::metadata(configmaps()).scope(here.field_selector("metadata.name=b")),
         );
-        // A kind without a namespace.
+        // The third informer is of a kind without a namespace.
         let itself =
             InformerScope::all().field_selector(format!("metadata.name={}", namespace.name));
         let itself = factory.informer_of(

@@ -136,7 +136,8 @@ fn a_relist_of_one_namespace_is_about_that_one() {
             "{:?}",
             known.events
         );
-        // The relist notifies about every object of its namespace and about nothing in the other.
+        // The relist of one namespace notifies about every object in it, and about no object of the
+        // other namespace.
         assert_eq!(known.echoes, 1);
         assert_eq!(known.versions, truth(cluster, &[&blue, &green]));
         assert_eq!(
@@ -310,7 +311,8 @@ fn a_wait_for_an_object_is_a_wait_for_its_namespace() {
             let written = api
                 .create(&json!({ "metadata": { "name": name } }), &stop)
                 .unwrap();
-            // A bookmark that advances the other namespace arrives only once a minute.
+            // `wait_for_object` must not wait for the other namespace, whose version advances only
+            // by a bookmark once a minute.
             maps.wait_for_object(&written, PATIENCE / 3, &stop).unwrap();
             assert!(maps.lister().get(&blue.name, &name).is_some());
             if cluster.embedded_server().is_some() {
@@ -321,7 +323,7 @@ fn a_wait_for_an_object_is_a_wait_for_its_namespace() {
                 assert!(matches!(error, WaitError::Timeout { .. }), "{error}");
             }
         }
-        // A wait for all namespaces needs an event in each.
+        // `wait_for_resource_version` waits for all namespaces, so each of them needs an event.
         let other = green.create("last", json!({}));
         let version = other["metadata"]["resourceVersion"].as_str().unwrap();
         let last = api

@@ -156,7 +156,8 @@ fn connections_end_anywhere(cluster: &Cluster, name: &str, kind: fn(usize) -> Di
     let scene = Scene::new(cluster, options);
     scene.sync();
     scene.agree();
-    // After the handshake and the first objects, at twelve positions within an event.
+    // The next twelve connections fail after the handshake and the first objects, each at a
+    // different position within an event.
     scene.proxy.plan((0..12).map(|n| kind(30_000 + 211 * n)));
     scene.proxy.reset();
     let start = Instant::now();
@@ -168,8 +169,8 @@ fn connections_end_anywhere(cluster: &Cluster, name: &str, kind: fn(usize) -> Di
             "{} are left",
             scene.proxy.planned()
         );
-        // Large events end a connection soon. Only few objects are large, so that the initial
-        // objects fit before the disturbance.
+        // With large events, a connection reaches its disturbance soon. Only three objects are
+        // large, so that the initial objects arrive before the disturbance.
         scene.namespace.patch(
             &format!("map-{}", round % 3),
             &json!({ "data": { "round": format!("{round:02000}") } }),
@@ -190,7 +191,7 @@ fn w15_garbage_line_costs_a_watch_repeated_costs_a_list() {
         let namespace = cluster.namespace("garbage");
         namespace.create("a", json!({}));
         let interceptor = Interceptor::new(cluster.client(), |_, _, line| {
-            // Replaces an event. A list then delivers the object.
+            // Replaces the ADDED event of the object "garbled". A list then delivers that object.
             let is = |name: &str| line.contains(&format!(r#""{name}""#)) && line.contains("ADDED");
             if is("garbled") {
                 "{\"type\": s3cret}\n".to_owned()
@@ -216,7 +217,8 @@ fn w15_garbage_line_costs_a_watch_repeated_costs_a_list() {
             (maps.status().state == ReflectorState::Watching).then_some(())
         });
         let expected: &[Asked] = match cluster.list_method {
-            // The new watch-list contains the same line, so only a LIST works.
+            // The new watch-list contains an ADDED event of the same object, which is replaced as
+            // well, so only a LIST works.
             ListMethod::WatchList => &[
                 Asked::WatchList,
                 Asked::Watch,

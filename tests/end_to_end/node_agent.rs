@@ -187,8 +187,8 @@ fn an_agent_sees_the_pods_of_its_node_as_its_service_account() {
                 .unwrap(),
         );
         let name = &namespace.name;
-        // In order for each Pod. A queue that groups the changes of an object does not order
-        // objects.
+        // Only the lines of one Pod are in order, because a queue that groups the changes of an
+        // object does not order different objects.
         let mut received: Vec<_> = (0..4)
             .map(|_| lines.recv_timeout(PATIENCE).unwrap())
             .collect();

@@ -1,5 +1,6 @@
 //! A network between client and server that can be disturbed. It does not interpret TLS or HTTP, so
-//! it works in front of real servers and the embedded one. It can also act as a proxy to any server.
+//! it works in front of real servers and the embedded one. It can also act as an HTTP or SOCKS
+//! proxy to any server.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -359,8 +360,8 @@ pub(crate) fn authority(url: &str) -> &str {
     rest.split('/').next().unwrap()
 }
 
-/// Named like the threads of the embedded server, which [`threads`](crate::support::threads) does
-/// not count.
+/// Starts a thread that is named like those of the embedded server, because
+/// [`threads`](crate::support::threads) does not count these.
 fn named(work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
     thread::Builder::new()
         .name("api-server proxy".to_owned())

@@ -11,8 +11,8 @@ use serde_json::json;
 use crate::cluster::{Cluster, Namespace};
 use crate::proxy::Proxy;
 
-/// The account's token on the embedded server. That server grants all rights or none, so faults
-/// reject the other requests.
+/// The account's token on the embedded server. That server grants a token all rights or none, so
+/// faults reject the requests that the account may not make.
 pub(crate) const READER: &str = "embedded-reader";
 
 pub(crate) struct Reader<'a> {
@@ -88,7 +88,7 @@ impl<'a> Reader<'a> {
         let rule =
             json!({ "apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"] });
         let role = json!({ "metadata": { "name": "reader" }, "rules": [rule] });
-        // The role exists if the rights were granted before.
+        // Ignore the result: the role already exists if the rights were granted before.
         let _ = self
             .cluster
             .try_send(Request::post(roles(&namespace.name)).json(&role).unwrap());

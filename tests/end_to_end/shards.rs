@@ -63,7 +63,8 @@ fn told(followers: &[Follower]) -> Versions {
 fn assert_applied<T: Object>(cluster: &Cluster, informers: &[SharedIndexInformer<T>]) {
     let expected = match (cluster.picks_shards(), cluster.list_method) {
         (true, ListMethod::List) => Some(true),
-        // With a watch-list, the server does not report it, and no object contradicts it.
+        // A watch-list does not report whether the server filters, and a server that filters sends
+        // no object of another shard.
         (true, ListMethod::WatchList) => None,
         (false, _) => Some(false),
     };
@@ -116,8 +117,9 @@ fn sh4_three_shards_hold_each_object_once() {
         for n in OBJECTS..OBJECTS + 10 {
             namespace.create(&name(n), json!({}));
         }
-        // The new object has the same name but another UID. It may belong to another shard, whose
-        // watch may be faster than the first one.
+        // Wait for the deletion before the object is created again. The new object has another UID
+        // and may belong to another shard, whose watch may be faster than the watch with the
+        // deletion.
         let recreated = format!("{}/{}", namespace.name, name(0));
         wait_until("its deletion has come", || {
             (!told(&followers).contains_key(&recreated)).then_some(())
@@ -174,7 +176,8 @@ fn sh4_three_shards_hold_each_object_once_after_relists() {
         for n in 0..10 {
             namespace.delete(&name(n));
         }
-        // First through the watches, then through lists.
+        // The watches deliver the new object but no deletions. The relists below deliver the
+        // deletions.
         namespace.create("new", json!({}));
         wait_until("the watches go on", || {
             told(&followers)

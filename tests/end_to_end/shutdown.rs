@@ -62,8 +62,8 @@ fn in_a_back_off() {
     });
 }
 
-/// From the first object of a list, through the end of the list, to the events of a watch. More
-/// events are always in flight.
+/// Stops the informer after any number of received objects, from the first object of a list to the
+/// events of a watch. More events are always in flight.
 #[test]
 fn after_any_number_of_events() {
     on_every_cluster(BOTH, |cluster| {
@@ -139,7 +139,7 @@ fn from_within_a_handler() {
     });
 }
 
-/// In every part of a response at which a server can leave its client waiting.
+/// Stops the informer in every part of a response at which a server can leave its client waiting.
 #[test]
 fn while_a_server_says_nothing() {
     let lists: &[(&str, &[u8])] = &[
@@ -184,7 +184,7 @@ fn while_a_server_says_nothing() {
                     assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
                     stream.write_all(bytes).unwrap();
                     hanging.send(()).unwrap();
-                    // Until the client closes the connection.
+                    // Keep the connection open until the client closes it.
                     let _ = stream.read(&mut [0]);
                 });
                 factory.start(&Stop::new()).unwrap();

@@ -36,7 +36,7 @@ pub(crate) fn wait_until<R>(what: &str, mut look: impl FnMut() -> Option<R>) -> 
     }
 }
 
-/// Options with short waits that still back off exponentially with jitter.
+/// Returns options with short waits that still back off exponentially with jitter.
 pub(crate) fn quick() -> ReflectorOptions {
     let mut options = ReflectorOptions::default();
     options.backoff = Backoff::new(

@@ -66,7 +66,7 @@ fn one_object_that_can_not_be_decoded_costs_only_itself() {
         factory.wait_for_cache_sync(&Stop::new()).unwrap();
         registration.synced().wait();
 
-        // In the initial list.
+        // The initial list contains the unreadable object "bad".
         assert_eq!(
             (follower.known().initial, maps.lister().list().len()),
             (2, 2)
@@ -84,14 +84,14 @@ fn one_object_that_can_not_be_decoded_costs_only_itself() {
                     .contains(&format!("{}/bad: ", namespace.name))
         );
         assert!(!error.to_string().contains("s3cret"), "{error}");
-        // In an event: the cached object stays.
+        // "b" becomes unreadable in an event: the cached object stays.
         set_round(&namespace, "b", "s3cret");
         set_round(&namespace, "a", "1");
         follower.wait("the next event", |known| known.events.len() == 3);
         assert_eq!(follower.known().events[2], "~a");
         assert_eq!(maps.lister().list().len(), 2);
         status(&maps, |told| told.unreadable >= 2);
-        // The object becomes readable.
+        // "bad" becomes readable.
         set_round(&namespace, "bad", "2");
         follower.wait("it is seen for the first time", |known| {
             known.events.len() == 4
@@ -113,8 +113,8 @@ fn one_object_that_can_not_be_decoded_costs_only_itself() {
         assert_eq!((known.events[5].as_str(), known.unknown.len()), ("-b", 1));
         assert_eq!(known.problems, [""; 0]);
         assert_eq!(known.versions, cluster.versions(&namespace));
-        // The next relist finds no unreadable object. These bodies have no read timeouts, so only
-        // an event can start it.
+        // The next relist finds no unreadable object. The bodies of the interceptor have no read
+        // timeouts, so only an event can start that relist.
         let mut round = 1;
         wait_until("nothing is missing", || {
             round += 1; // A patch without a change causes no event.

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::cluster::{ListMethod, Namespace, on_every_cluster};
 use crate::support::PATIENCE;
 
-/// These tests do not depend on how informers list.
+/// Runs a test with one list method only, because these tests do not depend on how informers list.
 pub(crate) const ONCE: &[ListMethod] = &[ListMethod::List];
 
 /// A type that reads only the name of a ConfigMap.
@@ -175,7 +175,7 @@ fn fields_that_nobody_knows_are_dropped_or_refused() {
                 .unwrap_err()
                 .is_bad_request()
         );
-        // The warnings of the server.
+        // The response contains the server's warnings.
         let request = Request::post(namespace.path("configmaps"))
             .json(&body("told"))
             .unwrap();
@@ -311,7 +311,8 @@ fn a_collection_is_deleted_as_far_as_it_is_selected() {
         api.delete_collection(&none, &two, &stop).unwrap();
         assert!(left().is_empty());
 
-        // Never across namespaces, and never where the server cannot delete a collection.
+        // A collection cannot be deleted across namespaces: the server does not support that
+        // request.
         client
             .api::<ConfigMap>(None)
             .delete_collection(&none, &all(), &stop)
@@ -473,7 +474,7 @@ fn a_pod_is_evicted_unless_its_budget_says_no() {
             "{error}"
         );
 
-        // Without a budget.
+        // No budget covers the Pod.
         let one = create("one", "Running");
         pods.dry_run().evict("one", &none, &stop).unwrap();
         assert_eq!(pods.get("one", &stop).unwrap(), one);
@@ -484,8 +485,8 @@ fn a_pod_is_evicted_unless_its_budget_says_no() {
             .unwrap();
         assert!(pods.get("one", &stop).unwrap_err().is_not_found());
 
-        // With a budget that no controller has processed yet, one that allows no disruption, and
-        // one that allows one.
+        // A budget covers the Pods. No controller has processed it yet, then it allows no
+        // disruption, and then it allows one.
         let budget = json!({"metadata": {"name": "web"}, "spec": {"selector": {"matchLabels": {"app": "web"}}}});
         budgets.create(&budget, &stop).unwrap();
         create("two", "Running");
@@ -498,7 +499,8 @@ fn a_pod_is_evicted_unless_its_budget_says_no() {
         let error = pods.evict("two", &none, &stop).unwrap_err();
         assert!(error.is_too_many_requests(), "{error:?}");
         assert_eq!(error.retry_after(), Some(Duration::from_secs(10)));
-        // The client would retry up to ten times, each after ten seconds.
+        // `evict` must not retry, because up to ten retries after ten seconds each would exceed
+        // this limit.
         assert!(begin.elapsed() < PATIENCE, "it is the caller's at once");
         let allow = |count: u32| {
             let status = json!({
@@ -522,7 +524,7 @@ fn a_pod_is_evicted_unless_its_budget_says_no() {
             causes[0].message,
             "The disruption budget web needs 2 healthy pods and has 2 currently"
         );
-        // A Pod that is not ready does not count.
+        // Pods that are not ready can be evicted although the budget allows no disruption.
         pods.evict("sick", &none, &stop).unwrap();
         pods.evict("waiting", &none, &stop).unwrap();
         assert!(pods.get("waiting", &stop).unwrap_err().is_not_found());
@@ -539,7 +541,7 @@ fn a_pod_is_evicted_unless_its_budget_says_no() {
             "{error:?}"
         );
         budgets.delete_collection(&none, &all(), &stop).unwrap();
-        // Without the typed method.
+        // An eviction also works as a subresource, without the method `evict`.
         let eviction =
             json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "three"}});
         let response = pods

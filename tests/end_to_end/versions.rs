@@ -66,7 +66,8 @@ fn write_and_look(writer: usize, api: &Api<ConfigMap>, maps: &SharedIndexInforme
         } else {
             maps.wait_for_object(&response, PATIENCE, &stop).unwrap();
         }
-        // Not only this write but also all earlier ones, including deletions.
+        // The cache contains not only this write but all earlier writes of this writer, including
+        // deletions.
         let mine = format!("{namespace}/map-{writer}-");
         let cached = cached(maps)
             .into_iter()
@@ -90,7 +91,7 @@ fn after_a_wait_for_its_version_a_write_is_in_the_cache() {
                 .namespace(&namespace.name)
                 .build();
             let maps = factory.informer::<ConfigMap>();
-            // A slow index, so that changes of many keys queue up.
+            // A slow index function makes changes of many keys queue up.
             maps.add_index("slow", |_| {
                 thread::park_timeout(Duration::from_micros(500));
                 Vec::new()
@@ -134,7 +135,7 @@ fn waits_end_where_there_is_no_answer() {
                     reached: reached.to_owned(),
                 })
             };
-            // Before the start.
+            // The informer has not started yet.
             assert_eq!(
                 (maps.store_resource_version().as_str(), wait(version)),
                 ("", timeout(""))
@@ -149,7 +150,7 @@ fn waits_end_where_there_is_no_answer() {
                 };
                 assert_eq!(wait(none), Err(error), "{queue:?}");
             }
-            // More digits than fit into an integer.
+            // A version with more digits than fit into an integer is comparable.
             let Err(WaitError::Timeout { reached }) = wait(&"9".repeat(40)) else {
                 panic!("{queue:?}")
             };

@@ -154,7 +154,8 @@ fn wl12_missing_bookmark_falls_back_to_list() {
             Asked::WatchList if line.contains(r#""type":"BOOKMARK""#) => String::new(),
             _ => line,
         });
-        // The reflector counts this as the full ten seconds that it waits for the bookmark.
+        // The reflector waits for the bookmark in reads of ten seconds each. It counts each idle
+        // timeout of the request as one such read.
         let interceptor = interceptor.silence(Duration::from_millis(100));
         let factory = through(interceptor.clone(), cluster, &namespace);
         let maps = factory.informer::<ConfigMap>();
@@ -210,7 +211,7 @@ fn incompressible(seed: usize) -> String {
 }
 
 const MANY: usize = 60;
-/// After any handshake and before the end of the initial objects.
+/// A number of server bytes that ends after any handshake and before the last initial object.
 const MIDDLE: usize = 60_000;
 
 #[test]
@@ -253,8 +254,8 @@ fn wl9_broken_initial_events_are_retried_then_listed() {
                 ListMethod::List => times + 1,
             };
             match end {
-                // Garbage within an event costs only the event. Otherwise it costs the connection
-                // or the watch-list.
+                // Garbage within an event costs only that event. At any other position it costs the
+                // connection or the watch-list.
                 Disturbance::Garbage(..) => {
                     assert!(status.lists <= times + 1, "{times}: {status:?}");
                 }
@@ -263,7 +264,7 @@ fn wl9_broken_initial_events_are_retried_then_listed() {
                 Disturbance::Reset(_) if cluster.list_method == ListMethod::WatchList => {
                     assert!(status.lists <= times, "{times}: {status:?}");
                 }
-                // The third broken watch-list in a row is the last one.
+                // After the third broken watch-list in a row, the reflector lists.
                 _ => assert_eq!(status.lists, lists, "{end:?} {times}: {status:?}"),
             }
             shut_down(&factory, "after connections that broke off");
@@ -380,7 +381,7 @@ fn wl8_what_a_failure_of_the_first_watch_list_leads_to() {
                 "event 3 at the start",
             ),
             (garbage("7\n").after_events(0), 1, 2, "event 1"),
-            // An invalid object in a complete event costs only itself.
+            // An invalid object in a complete event costs only that event.
             (
                 garbage("{\"type\":\"ADDED\",\"object\":{\"metadata\":[7]}}\n").after_events(1),
                 0,

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::cluster::{BOTH, ListMethod, Namespace, on_every_cluster};
 use crate::support::{Follower, PATIENCE, wait_until};
 
-/// These tests do not depend on how informers list.
+/// Runs a test with one list method only, because these tests do not depend on how informers list.
 const ONCE: &[ListMethod] = &[ListMethod::List];
 
 /// A type with a single field of a ConfigMap.
@@ -230,7 +230,7 @@ fn every_kind_of_type_can_be_written() {
             .unwrap();
         assert!(dynamic.get("own", &stop).unwrap_err().is_not_found());
 
-        // Without a namespace.
+        // A Namespace is an object without a namespace.
         let spaces = client.api::<CoreNamespace>(None);
         let space = spaces.get(&namespace.name, &stop).unwrap();
         assert_eq!(
@@ -578,7 +578,8 @@ fn changes_of_many_are_all_kept() {
             for _ in 0..WRITERS {
                 scope.spawn(|| {
                     for _ in 0..ROUNDS {
-                        // Other writers may win more often than one call of `modify` retries.
+                        // Call `modify` again after a conflict: other writers may win more often
+                        // than one call retries.
                         let deadline = std::time::Instant::now() + PATIENCE;
                         while let Err(error) = maps.modify("count", add_one, &stop) {
                             assert!(error.is_conflict(), "{error}");

@@ -1,5 +1,5 @@
-//! Responses to a LIST that are not a valid list. Each fails its request, and the cache is
-//! unaffected.
+//! Responses to a LIST that are not a valid list. Each of them fails its request and leaves the
+//! cache unchanged.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Invalid events. Each costs itself or its connection, and the cache is unaffected.
+//! Invalid events. Each costs only itself or its connection and leaves the rest of the cache
+//! unchanged.
 
 use k8s_informer::DynamicObject;
 use k8s_informer::informer::InformerQueue;
@@ -174,7 +175,7 @@ fn an_event_that_is_cut_anywhere_is_none() {
     let cuts = 0..frame.len();
     let mut answers = vec![Answer::body(list("4", "", &objects()))];
     for cut in cuts {
-        // With an event before the cut, this does not count as a very short watch.
+        // A watch with an event before the cut does not count as a very short watch.
         let body = [&event("MODIFIED", &object("a", "7"))[..], &frame[..cut]].concat();
         answers.push(if cut % 2 == 0 {
             Answer::body(body)

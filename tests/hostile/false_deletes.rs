@@ -12,7 +12,7 @@ use crate::hostile::objects::{
 };
 use crate::hostile::support::{Informed, QUEUES, SENDINGS, Sending};
 
-/// A relist with a broken "b", without "c" and with a new "d", and then a valid relist.
+/// Sends a relist with a broken "b", without "c" and with a new "d", and then a valid relist.
 fn a_broken_object_is_not_taken_for_deleted<T: Object + DeserializeOwned>(cases: &[Case]) {
     let mut wrong = Vec::new();
     for (broken, what, bytes) in cases {
@@ -82,7 +82,7 @@ fn sorted(mut words: Vec<String>) -> Vec<String> {
 #[test]
 fn a_broken_pod_is_not_taken_for_deleted() {
     let cases = [broken_for_any_type(), broken_for_typed(), broken_for_pods()].concat();
-    // A type does not decode unknown fields, however deep they are.
+    // Skip the deep cases, because `Pod` does not decode unknown fields, however deep they are.
     let cases: Vec<_> = cases
         .into_iter()
         .filter(|(_, what, _)| !what.contains("deep"))

@@ -79,7 +79,7 @@ fn relist_after_expiry_decodes_everything() {
         let store = Arc::new(Indexer::<Note>::for_objects());
         reflect(&sending.script(&states, b""), store.clone());
         assert_eq!(text(&store), "second", "{sending:?}, a plain store");
-        // A `Fifo` has no cached objects to reuse.
+        // A `Fifo` has no cached objects to reuse, so it always decodes everything.
         let fifo = Arc::new(Fifo::new(Accessor::object()));
         reflect(&sending.script(&states, b""), fifo.clone());
         assert_eq!(
@@ -171,7 +171,7 @@ fn relist_after_an_unreadable_item_decodes_it_again() {
 
 #[test]
 fn relist_after_a_rejected_state_decodes_it_again() {
-    // An index function rejects the second state, so the cache keeps the first one.
+    // An index function rejects the second state of "a", so the cache keeps the first one.
     let states: [State; 3] = [
         ("9", vec![note("9", "first")]),
         ("4", vec![note("4", "second"), named("b", "4", "\"\"")]),
@@ -228,7 +228,7 @@ impl Running {
         }
     }
 
-    /// Waits until the cache has the end of the script.
+    /// Waits until the cache has the last event of the script. Asserts the text of "a".
     fn until_text(&self, expected: &str) {
         let cache = self.informer.indexer();
         until(|| cache.get_by_key("last").is_some());
@@ -246,8 +246,8 @@ impl Drop for Running {
     }
 }
 
-/// An informer that receives these states without a sign of another history. Each list waits until
-/// the cache has as many objects as the previous state.
+/// Starts an informer that receives these states without a sign of another history: each watch ends
+/// with [`FORBIDDEN`]. Each list waits until the cache has as many objects as the previous state.
 fn relisted(
     sending: Sending,
     queue: InformerQueue,
@@ -324,7 +324,7 @@ impl Read for Silence {
     }
 }
 
-/// Splits a body after its object.
+/// Splits a body after the object with the text "third".
 fn split(body: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
     let end = body
         .windows(8)
@@ -339,7 +339,7 @@ fn split(body: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
 #[test]
 fn relist_before_the_one_before_is_processed_decodes_again() {
     // The third list arrives while the second one, of another history, is being processed. The
-    // cache still has the first state, with the version of the third one.
+    // cache then still has the first state, which has the same version as the third state.
     for sending in [Sending::List, Sending::WatchList] {
         for queue in QUEUES {
             let gate = Arc::new(Gate::default());
@@ -427,8 +427,8 @@ fn stopped() -> Stop {
 
 #[test]
 fn relist_decodes_everything_until_a_full_list_is_processed() {
-    // The list after the expiry is not processed, because nothing is popped. The next list has no
-    // sign of another history.
+    // Nothing is popped from the queue, so no list is ever processed. The third list is decoded
+    // even if the last watch ended without a sign of another history.
     for (ends, expected) in [([EXPIRED, FORBIDDEN], 3), ([FORBIDDEN, EXPIRED], 3)] {
         let body = |end: &str| Answer::body(end);
         let lists = ["first", "second", "third"]

@@ -20,7 +20,8 @@ fn objects() -> Vec<Vec<u8>> {
 #[test]
 fn json_duplicate_field_of_derived_type_costs_the_object() {
     for (sending, queue) in SENDINGS.into_iter().zip(QUEUES) {
-        // In a list and in a change, the cached copy stays. A deletion still deletes.
+        // If the unreadable object is in a list or a change, the cached copy stays. If it is in a
+        // deletion, the object is deleted anyway.
         let listed = sending.script(&[("6", vec![object("a", "1"), twice()])], b"");
         let relisted = sending.script(
             &[("4", objects()), ("6", vec![object("a", "1"), twice()])],
@@ -67,7 +68,7 @@ fn last_counts<T: Object + DeserializeOwned>(of: impl Fn(&T) -> (Option<u64>, Op
             );
             assert!(informed.status().complete);
             let object = informed.informer.lister().get("ns", "b").unwrap();
-            // client-go would merge the two and keep "one".
+            // client-go would merge the two values and keep "one".
             let (replicas, node) = of(&object);
             assert!(
                 replicas.is_none_or(|replicas| replicas == 2) && node.is_none(),

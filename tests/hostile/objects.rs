@@ -24,7 +24,8 @@ pub(crate) fn object(name: &str, version: &str) -> Vec<u8> {
     with(name, version, "", "")
 }
 
-/// The same with more fields in the metadata and beside it. Each text begins with a comma.
+/// Like [`object`], but with more fields in the metadata and beside it. Each text begins with a
+/// comma.
 pub(crate) fn with(name: &str, version: &str, metadata: &str, beside: &str) -> Vec<u8> {
     format!(
         r#"{{"metadata":{{"name":"{name}","namespace":"ns","uid":"u-{name}","resourceVersion":"{version}"{metadata}}}{beside}}}"#
@@ -35,13 +36,13 @@ pub(crate) fn with(name: &str, version: &str, metadata: &str, beside: &str) -> V
 /// The part of an object that is broken.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Broken {
-    /// Its structure. Its key is readable.
+    /// The structure. The key is readable.
     Form,
-    /// Its key, which is missing or ambiguous.
+    /// The key, which is missing or ambiguous.
     Key,
-    /// Its UTF-8. In a list, the next item can still be found.
+    /// The UTF-8 encoding. In a list, the next item can still be found.
     Text,
-    /// Its JSON, so that the end of the object cannot be found.
+    /// The JSON syntax. The end of the object cannot be found.
     Json,
 }
 

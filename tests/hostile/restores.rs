@@ -1,5 +1,6 @@
 //! Informers of a server whose etcd is restored now and then, while objects change, processing is
-//! slow and watches break. After its next list, the cache equals the state of the server.
+//! slow and watches break. After the informer's next list, its cache equals the state of the
+//! server.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -100,7 +101,8 @@ impl Round {
     fn change(&mut self, step: usize) {
         let name = format!("m{}", self.random.below(OBJECTS));
         let path = format!("{MAPS}/{name}");
-        // Impossible changes are ignored.
+        // A change may be impossible, for example a delete of a missing object. The error is
+        // ignored.
         match self.random.below(6) {
             0 => drop(self.server.delete(&path)),
             1 => drop(
@@ -114,7 +116,8 @@ impl Round {
         }
     }
 
-    /// Restores the server like an etcd: no API server runs meanwhile, so a request is refused.
+    /// Restores the server like an etcd: no API server runs during the restore, so the informer
+    /// sees a refused request.
     fn restore(&self, backup: &Backup) {
         let requests = || {
             let status = self.informer.status();
@@ -122,11 +125,11 @@ impl Round {
         };
         self.server.pause();
         if self.queue == InformerQueue::RealFifoInOrder {
-            // This queue blocks its reflector while it processes.
+            // While this queue processes an item, its reflector sends no request.
             self.gate.set(false);
         }
         let before = requests();
-        // The first request may have started before the pause.
+        // One of the two requests may have started before the pause.
         until(|| requests() >= before + 2);
         self.server.restore(backup).unwrap();
         self.server.resume().unwrap();
@@ -149,7 +152,8 @@ impl Round {
                 self.cached()
             );
             if waited > strikes * Duration::from_secs(1) {
-                // The failed watch had already ended. A 403 is not a sign of a restore.
+                // The watch that got `code` had already ended, so fail the next one. A 403 is not a
+                // sign of a restore.
                 self.server.fail_watches(&Fault::status(403));
                 strikes += 1;
             }
@@ -251,7 +255,8 @@ fn restored_server_is_noticed_by_its_silence() {
         until(|| informer.indexer().len() == 2);
 
         server.restore(&backup).unwrap();
-        // The new version equals that of "lost", so a watch from there shows no difference.
+        // The new version of "kept" equals that of "lost", so a watch from there shows no
+        // difference.
         let path = format!("{MAPS}/kept");
         let changed = server
             .patch(&path, json!({ "data": { "step": "1" } }))

@@ -60,7 +60,7 @@ struct Choosy {
 impl_object!(Choosy, "v1", "Choosy", "choosies", Namespaced);
 
 fn bad_objects() -> Vec<Vec<u8>> {
-    // Each version is different, so none equals the cached one.
+    // Each object has a different version, so none counts as unchanged.
     let version = AtomicU32::new(5);
     let b = |metadata: &str, beside: &str| {
         with(

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use crate::hostile::objects::Small;
 use crate::hostile::support::{Informed, QUEUES, SENDINGS, Sending, event};
 
-/// One of two shards. Objects without a UID are in it, such as the last event of the scripts.
+/// One of two shards. It contains objects without a UID, such as the last event of the scripts.
 fn mine() -> Shard {
     Shard::new(1, 2).unwrap()
 }
@@ -29,7 +29,8 @@ fn object(name: &str, version: &str, is_mine: bool) -> Vec<u8> {
     with(name, version, is_mine, "", "")
 }
 
-/// The same with more fields in the metadata and beside it. Each text begins with a comma.
+/// Like [`object`], but with more fields in the metadata and beside it. Each text begins with a
+/// comma.
 fn with(name: &str, version: &str, is_mine: bool, metadata: &str, beside: &str) -> Vec<u8> {
     let uid = uid(name, is_mine);
     format!(
@@ -85,7 +86,8 @@ fn what_is_broken_in_another_shard_costs_nothing() {
     }
 }
 
-/// A relist without "c", in which the UID or the namespace of "b" is unreadable.
+/// Sends a relist without "c" in which the UID or the namespace of "b" is unreadable. Asserts that
+/// "b" stays in the cache.
 fn is_not_taken_for_anothers<T: Object + DeserializeOwned>(shard: &Shard, garbled: &[u8]) {
     for sending in SENDINGS {
         for queue in QUEUES {
@@ -165,7 +167,7 @@ fn object_after_one_of_other_shard_is_kept() {
     let other = String::from_utf8(event("MODIFIED", &object("other", "5", false))).unwrap();
     let mine = String::from_utf8(event("ADDED", &object("a", "6", true))).unwrap();
     let cases = [
-        // Two events on one line, and events with an extra field.
+        // One watch delivers everything: two events on one line, and events with an extra field.
         (other.trim_end().to_owned() + &mine, 1),
         (
             other.replacen(r#"{"type""#, r#"{"x":[1],"type""#, 1) + &mine,

@@ -52,7 +52,7 @@ impl Sending {
         self.script_between(EXPIRED, states, events)
     }
 
-    /// The same, with `between` as the end of each watch except the last one.
+    /// Like [`Sending::script`], with `between` as the end of each watch except the last one.
     pub(crate) fn script_between(
         self,
         between: &str,
@@ -221,7 +221,7 @@ impl Clock for NoWaits {
     }
 }
 
-/// Waits end at once. No time passes, so missing objects are not listed again.
+/// Options whose waits end at once. No time passes, so missing objects are not listed again.
 pub(crate) fn options() -> ReflectorOptions {
     let mut options = ReflectorOptions::default();
     options.backoff = Backoff::new(Duration::ZERO, 1.0, Duration::ZERO, 0.0);
@@ -238,8 +238,8 @@ impl<T: Object + DeserializeOwned> Informed<T> {
         Self::run_patiently(script, queue, 0, set)
     }
 
-    /// Delays each request after the first one until at least `cached` objects are cached and the
-    /// first list has been processed. Zero means no delay.
+    /// Runs an informer. Each request after the first one waits until at least `cached` objects are
+    /// cached and the first list has been processed. Zero means no wait.
     pub(crate) fn run_patiently(
         script: ScriptedListerWatcher,
         queue: InformerQueue,
@@ -267,7 +267,7 @@ impl<T: Object + DeserializeOwned> Informed<T> {
         this
     }
 
-    /// Runs over a lister-watcher that forwards requests to `script`.
+    /// Runs an informer over a lister-watcher that forwards requests to `script`.
     pub(crate) fn run_on(
         lister_watcher: Arc<dyn ListerWatcher>,
         script: ScriptedListerWatcher,
@@ -320,7 +320,7 @@ impl<T: Object + DeserializeOwned> Informed<T> {
             );
         }
         drop(changes);
-        // The handler may be faster than the status of the reflector.
+        // The handler may get the last event before the reflector updates its version.
         until(|| self.informer.last_sync_resource_version() == "999");
     }
 

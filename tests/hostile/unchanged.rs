@@ -59,8 +59,8 @@ fn identified(namespace: &str, name: &str, uid: &str, version: &str) -> Vec<u8> 
     )
 }
 
-/// The objects that are still the first instance, the number of decoded objects, and the objects
-/// with an update.
+/// What happened to the objects of a script: which ones a relist kept without decoding, how many
+/// were decoded, and which ones got an update notification.
 #[derive(Debug, PartialEq)]
 struct Outcome {
     kept: BTreeSet<String>,
@@ -229,8 +229,8 @@ fn what_came_by_events_is_kept_too() {
                 .resource_version(),
             "5"
         );
-        // A `RealFifo` takes objects only from the cache. If the object or the first list is still
-        // in the queue, the object is decoded again.
+        // A `RealFifo` reuses only objects from the cache. If the object or the first list is still
+        // in its queue, the object is decoded again.
         let decoded = DECODED.lock()[&namespace];
         assert!(
             decoded == 1 || queue != InformerQueue::DeltaFifo,

@@ -222,7 +222,8 @@ fn failing_transform_keeps_cached_copy_and_still_deletes() {
                 };
                 let store = Arc::new(Indexer::for_objects().with_transform(transform.clone()));
                 let status = reflect(&sending.script(&states(), &events), store.clone());
-                // An indexer does not transform deleted objects.
+                // An indexer does not transform deleted objects, so a failing transform does not
+                // affect a deletion.
                 let modified = events.starts_with(br#"{"type":"MODIFIED"#);
                 check(status, if modified { 2 } else { 1 }, cached(&store));
 
@@ -294,7 +295,7 @@ fn broken_object_with_custom_key_deletes_nothing() {
             assert_eq!((status.complete, status.unreadable), (false, 1));
         }
     }
-    // The same with a queue.
+    // A queue also deletes nothing.
     let store = Arc::new(Indexer::new(Accessor::new(by_label), Indexers::new()));
     let queue = DeltaFifo::builder(Accessor::new(by_label))
         .known_objects(store.clone())

@@ -62,8 +62,8 @@ fn l8_rejected_version_falls_back_to_most_recent() {
                 ]
             );
 
-            // The same with a watch list. When the server rejects it, a list follows in the same
-            // cycle.
+            // The informer also recovers if it uses watch lists. When the server rejects the watch
+            // list, a list follows in the same cycle.
             let answers = [
                 Answer::body([initial_events("4", &[object("a", "1")]), change].concat()),
                 refused(500, "InternalError"),
@@ -77,7 +77,7 @@ fn l8_rejected_version_falls_back_to_most_recent() {
             assert_eq!(informed.cache(), ["ns/a@5"]);
         }
     }
-    // The same for a rejected version that is a valid number.
+    // The informer also recovers if the server rejects a version that is a valid number.
     let answers = [
         Answer::body(list("4", "", &[object("a", "1")])),
         refused(400, "BadRequest"),

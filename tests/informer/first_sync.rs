@@ -95,7 +95,7 @@ fn fail_fast_wait_ends_with_the_first_refusal() {
         let of_the_factory = factory
             .wait_for_cache_sync_with(&stop, fail_fast())
             .unwrap_err();
-        // The failure has already happened.
+        // The informer has already been refused, so this wait fails at once.
         let of_the_informer = pods.wait_for_sync(&stop, fail_fast()).unwrap_err();
         for error in [of_the_factory, of_the_informer] {
             assert!(
@@ -116,7 +116,7 @@ fn fail_fast_wait_ends_with_the_first_refusal() {
 #[test]
 fn fail_fast_wait_goes_on_while_errors_may_heal() {
     let (server, client) = server();
-    // Three cycles, each with a watch-list and a list.
+    // Six failures are three cycles, each with a watch-list and a list.
     server.fail_next(Fault::status(503).times(6));
     let pods = SharedInformerFactory::builder(client)
         .build()
@@ -201,7 +201,7 @@ fn stopped_wait_is_told_apart_from_a_failed_one() {
     assert_eq!(kind(&error), (true, false, false), "{error}");
     let error = pods.wait_for_sync(&stop, fail_fast()).unwrap_err();
     assert_eq!(kind(&error), (true, false, false), "{error}");
-    // This stop is not set, but the informer has ended.
+    // The stop of this wait is not set, but the informer has ended.
     let error = pods.wait_for_sync(&Stop::new(), SOON).unwrap_err();
     assert_eq!(kind(&error), (false, false, false), "{error}");
     assert!(
@@ -233,7 +233,7 @@ fn observation_reports_errors_to_its_callback() {
     for _ in 0..2 {
         assert!(errors.recv_timeout(SOON).unwrap().is_forbidden());
     }
-    // The error callback ends with its observation.
+    // Dropping the observation also drops its error callback, so the channel closes.
     drop(first);
     assert!(errors.iter().all(|error| error.is_forbidden()));
     drop(second);

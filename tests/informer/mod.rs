@@ -32,15 +32,15 @@ fn tests_of(file: &Path) -> Vec<String> {
         .collect()
 }
 
-/// A rule without a test here has a row in `DEVIATIONS.md`.
+/// Rules without a test here have a row in `DEVIATIONS.md`.
 #[test]
 fn each_rule_is_named_by_a_test() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut names = Vec::new();
     tests(&root.join("tests/informer"), &mut names);
     tests(&root.join("src/informer"), &mut names);
-    // These tests are in a separate file. They register informer names, which are unique in a
-    // process.
+    // The tests of metrics are in a separate file, because they register informer names, which are
+    // unique in a process.
     names.extend(tests_of(&root.join("tests/metrics.rs")));
     let parts: BTreeSet<_> = names.iter().flat_map(|name| name.split('_')).collect();
     let deviations = fs::read_to_string(root.join("DEVIATIONS.md")).unwrap();

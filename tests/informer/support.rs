@@ -387,7 +387,7 @@ impl Door {
     }
 }
 
-/// Opens the door if the test panics, so that blocked callbacks can return.
+/// When the test panics, the door opens, so that blocked callbacks can return.
 impl Drop for Door {
     fn drop(&mut self) {
         if thread::panicking() {

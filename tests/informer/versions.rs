@@ -200,9 +200,9 @@ fn a_stop_makes_no_version_reached_that_the_cache_has_not() {
     let stops = stop.clone();
     let index = informer.add_index("stops", move |object: &DynamicObject| {
         match object.resource_version() {
-            // Both changes of `b` are queued behind this object ...
+            // While this object is processed, both changes of `b` (12 and 13) are queued.
             "1" => until("13", || reflector.last_sync_resource_version() == "13"),
-            // ... and the informer stops between them.
+            // The informer stops between the two changes of `b`.
             "12" => stops.stop(),
             _ => {}
         }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::informer::support::{SOON, until};
 use crate::informer::versions::{QUEUES, run};
 
-/// A queue whose lists return only after the consumer has read the status.
+/// A queue whose `replace_staged` returns only after the consumer has read the status.
 struct Held {
     queue: Arc<dyn Queue<DynamicObject>>,
     status: Arc<OnceLock<ReflectorStatus>>,
@@ -238,7 +238,7 @@ fn w15_later_list_that_decodes_heals_the_wait() {
     let gone = json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"});
     let expired = json!({"type": "ERROR", "object": gone}).to_string() + "\n";
     let broken = || list(&[broken("a"), broken("b")]);
-    // An empty list has nothing to decode, so it ends the error as well.
+    // An empty list has nothing to decode, so it also clears the error.
     for healed in [list(&[named("a"), self::broken("b")]), list(&[])] {
         let answers = [
             broken(),

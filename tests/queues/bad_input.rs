@@ -201,7 +201,7 @@ fn a_callback_that_panics_leaves_a_queue_that_works() {
     }
 }
 
-/// A panic payload is a user's object as well.
+/// A panic payload is a user's object as well: its destructor may panic.
 #[test]
 fn panic_payload_that_panics_leaves_queue_working() {
     struct Bomb;

@@ -276,8 +276,8 @@ fn d3_all_keys_of_a_batch_count_as_known() {
     }
     let process_batch = &mut |batch: &[Deltas<Thing>], _: bool| {
         assert_eq!(batch.len(), 4);
-        // Deletes `a` again, which is being deleted, and `b`. The list lacks `c`. The store has
-        // neither `b` nor `c`.
+        // `a` is already being deleted. Delete `a` again, and delete `b`, which the store does not
+        // have. The list lacks `c`, which the store does not have either.
         queue.delete(gone("a", 3))?;
         queue.delete(gone("b", 2))?;
         queue.replace(vec![thing("d", 2)], "9")?;

@@ -403,7 +403,7 @@ fn a_pop_in_process_is_an_error_and_no_deadlock() {
     });
 }
 
-/// The known objects are always empty: only the key in flight gives the queue its information.
+/// The known objects are always empty, so the queue knows the object only from the key in flight.
 #[test]
 fn d3_d6_d9_the_key_in_flight_is_known() {
     let in_flight = |last: fn(&DeltaFifo<Thing>), then: fn(&DeltaFifo<Thing>)| {

@@ -229,7 +229,7 @@ fn d3_a_deletion_that_succeeds_needs_no_second() {
         .unwrap();
     assert!(queue.is_empty(), "{:?}", queue.list());
 
-    // A deletion that fails after the object is gone needs no second one either.
+    // If a deletion fails after the object is gone, the repeated deletion is not needed either.
     store.add(thing("a", 1)).unwrap();
     queue.delete(gone("a", 2)).unwrap();
     let failed = queue.pop(&mut |_, _| {

@@ -239,7 +239,7 @@ fn f4_resync_does_nothing() {
     assert_eq!(drain(&queue), [("b", 1)]);
 }
 
-/// client-go's table.
+/// The cases are those of the table in client-go's test.
 #[test]
 fn f5_synced() {
     let pop: Action = |queue| _ = pop(queue);
@@ -381,7 +381,7 @@ fn f7_close_wakes_every_pop_and_leaves_what_is_queued() {
     });
 }
 
-/// A close also ends the pops that wait for the processing of another one.
+/// A close also ends the pops that wait while another pop processes its item.
 #[test]
 fn f7_close_during_processing_ends_the_pops_that_wait() {
     in_time(|| {

@@ -52,8 +52,8 @@ fn objects_that_use_the_queue_when_they_are_dropped() {
         assert!(echoed());
         assert!(queue.add_if_not_present(noisy("")).is_err());
         assert!(echoed());
-        // The pop holds the object until it has requeued it. Then it also drops an object that was
-        // superseded.
+        // The pop holds the object until it has requeued that object. If a newer object was added
+        // meanwhile, the pop then drops the old one.
         drop(queue.pop(&mut |_, _| Err(Requeue::new().into())).unwrap());
         assert!(!echoed());
         let popped = queue.pop(&mut |_, _| {

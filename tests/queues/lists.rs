@@ -1,5 +1,5 @@
 //! A list that arrives at an empty `DeltaFifo` is kept as a whole until another write or a lookup.
-//! The result must be the same as without this.
+//! The results must be the same as if each object were queued separately.
 
 use std::sync::Arc;
 use std::thread;
@@ -100,7 +100,8 @@ fn shown(result: Result<(), StoreError>) -> String {
     format!("{:?}", result.map_err(|error| error.to_string()))
 }
 
-/// Performs the operations on a queue that holds its first or a later list. Returns every
+/// Performs the operations on a queue that holds its first list (`is_first`) or a later one. With
+/// `looked_up`, a lookup before each operation makes the queue split the list. Returns every
 /// observable state, and the final contents of the store.
 fn seen(is_first: bool, happens: &[usize], looked_up: bool) -> Vec<String> {
     let store = Arc::new(Indexer::new(accessor(), Indexers::new()));

@@ -84,7 +84,7 @@ fn an_item_that_says_itself_what_it_is_is_that() {
             "{before}{after}"
         );
     }
-    // A generic `List` names no kind.
+    // The kind `List` does not contain the kind of its items.
     let store = indexer();
     let script = [list(
         r#""kind":"List","apiVersion":"v1","#,

@@ -77,8 +77,8 @@ fn run(server: &Server, requests: usize) -> (Vec<String>, Vec<u64>, ReflectorSta
     )
 }
 
-/// Scripts a list with a broken object and five relists of it, each with a silent watch, and then
-/// `watches`.
+/// Scripts a list with a broken object, five relists with the same broken object, and then
+/// `watches`. Each list is followed by a silent watch.
 fn after_five_relists(watches: impl IntoIterator<Item = Answer>) -> Server {
     let lists = (10..16).flat_map(|version| {
         [

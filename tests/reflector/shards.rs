@@ -206,7 +206,8 @@ fn sh2_missing_uid_or_namespace_is_sharded_as_empty() {
 
 #[test]
 fn sh2_nameless_object_is_not_attributed_to_other_shard() {
-    // As these objects have no UID either, they would belong to the other shard.
+    // These objects have neither a name nor a UID. By its missing UID, each would belong to the
+    // other shard.
     for nameless in [
         "{}",
         r#"{"metadata":null}"#,
@@ -280,8 +281,8 @@ fn sh2_w10_skipped_object_counts_as_event_with_version() {
     assert_eq!(it.calls(5), ["replace [] at 4", "bookmark 5", "bookmark 6"]);
     assert!(it.waited().is_empty() && it.status().last_error.is_none());
 
-    // The same holds for a watch-list, but the versions of its unordered ADDED events do not count
-    // (WL5).
+    // In a watch-list, the version of a skipped event counts as well, except for the unordered
+    // ADDED events (WL5).
     let it = watch_list([
         Answer::body(foreign("ADDED", "9") + &foreign("MODIFIED", "12") + &initial_events_end("")),
         Answer::open(""),

@@ -20,7 +20,7 @@ use super::things::*;
 const TTL: Duration = Duration::from_secs(10);
 const A_MOMENT: Duration = Duration::from_nanos(1);
 
-/// Adds a resource version, which is empty for the value 0.
+/// Returns an accessor with a resource version, which is empty for the value 0.
 fn versioned() -> Accessor<Thing> {
     accessor().with_resource_version(|thing| Some(if thing.1 == 0 { "" } else { "rv" }))
 }
@@ -149,8 +149,8 @@ fn e3_reads_remove_expired_list_keys_does_not() {
     assert_eq!(left(), arcs(&["new"]));
 }
 
-/// client-go's `ExpirationCache` protects new objects with a lock. This one removes an entry only
-/// if it is still the expired one.
+/// client-go's `ExpirationCache` protects new objects with a lock. The cache of this crate removes
+/// an entry only if it is still the expired one.
 #[test]
 fn e3_an_object_that_is_written_while_the_old_one_expires_stays() {
     let cell = Arc::new(OnceLock::<Arc<ExpirationCache<Thing>>>::new());

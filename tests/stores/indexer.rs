@@ -653,8 +653,8 @@ fn user_code_runs_under_no_lock() {
         .expect("a lock is held, or an assertion failed");
 }
 
-/// More than a chunk of objects, which are written and replaced during the reads. Permanent objects
-/// are listed once, and no key twice.
+/// The store has more than a chunk of objects, and they are written and replaced during the reads.
+/// Permanent objects are listed once, and no key twice.
 #[test]
 fn x1_list_during_writes_and_replaces() {
     const MANY: u32 = 10_000;
@@ -784,7 +784,8 @@ fn x1_keys_are_one_allocation() {
     );
 }
 
-/// More values than are copied at once. New values make the index move the others during the copy.
+/// The index has more values than are copied at once. New values make the index move the others
+/// during the copy.
 #[test]
 fn x11_values_that_stay_are_listed_once_while_others_come() {
     let store = ThreadSafeStore::new(

@@ -226,8 +226,8 @@ fn an_index_that_panics_on_the_object_asked_about_is_an_error() {
     check!(store, [1, 2], "7");
 }
 
-/// More objects than one indexing chunk, with the bad object in the last one: the new indices are
-/// removed again.
+/// The store has more objects than one indexing chunk, and the bad object is in the last chunk. The
+/// new indices are removed again.
 #[test]
 fn indexers_that_panic_on_what_is_stored_are_not_added() {
     const MANY: u32 = 10_000;

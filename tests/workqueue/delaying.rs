@@ -67,7 +67,8 @@ fn q11_items_come_in_the_order_of_their_times() {
     assert_eq!(order, ["a", "b", "c", "d", "e"]);
 }
 
-/// Only a waiting worker calls the queue, so its own thread must deliver the items.
+/// Items become due while the only worker waits in `get`, so the queue's own thread must deliver
+/// them.
 #[test]
 fn q11_the_thread_wakes_who_waits() {
     in_time(|| {
@@ -79,10 +80,10 @@ fn q11_the_thread_wakes_who_waits() {
         });
         queue.add_after("b", millis(20));
         assert!(clock.until_waits(1, PATIENCE));
-        // An earlier item ends the wait for the first.
+        // An item that is due earlier ends the thread's wait for `b`.
         queue.add_after("a", millis(10));
         assert!(clock.until_waits(2, PATIENCE));
-        // A later item does not.
+        // An item that is due later does not end the wait.
         queue.add_after("c", millis(30));
         for waits in [3, 4] {
             clock.advance(millis(10));
@@ -94,7 +95,7 @@ fn q11_the_thread_wakes_who_waits() {
     });
 }
 
-/// There is no heartbeat, unlike in client-go.
+/// Unlike in client-go, the thread has no heartbeat.
 #[test]
 fn q11_the_thread_sleeps_until_something_is_due() {
     let (queue, clock) = delaying();

@@ -195,8 +195,7 @@ fn q7_a_shutdown_ends_every_drain() {
     ["a", "b"].into_iter().for_each(|item| queue.add(item));
     let item = queue.take().unwrap();
     let drains = [drain(&queue), drain(&queue)];
-    // The drains may still be on their way to the wait. They must not wait after the shutdown
-    // either.
+    // The drains may not have begun to wait yet. Shut down again until each drain has ended.
     let ended = drains.map(|drained| {
         loop {
             queue.shut_down();

@@ -10,7 +10,7 @@ use super::support::*;
 
 const ITEMS: usize = 20;
 
-/// Panics if two workers process an item at once.
+/// Panics if two workers process an item at the same time.
 #[derive(Default)]
 struct Processed {
     running: Vec<AtomicBool>,

@@ -125,7 +125,7 @@ fn an_order_that_panics_costs_only_that_call() {
         set(false);
         assert_eq!(queue.len(), 0);
 
-        // A delayed item does not fail the call that finds it due.
+        // If the order panics on a delayed item, the call that finds the item due does not panic.
         queue.add_after("c", millis(1));
         set(true);
         clock.advance(millis(1));

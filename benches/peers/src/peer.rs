@@ -1,6 +1,6 @@
 //! kube-rs as its users write it: a watcher with the default configuration (LIST in pages of 500,
-//! then WATCH) and the default backoff. It is reflected into a store, and a stream has every
-//! changed object.
+//! then WATCH) and the default backoff. The watcher is reflected into a store, and every changed
+//! object appears in a stream.
 
 use std::error::Error;
 use std::sync::{Arc, Mutex};

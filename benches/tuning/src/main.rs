@@ -129,7 +129,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let is_named = |(at, variant): &(usize, &Variant)| {
         *at == 0 || names.is_empty() || names.contains(&variant.name)
     };
-    // Before this program is overwritten by a build.
+    // Start the server before a build overwrites this program, because the server runs the same
+    // program.
     let mut server = Replay::spawn(PODS);
     let mut programs: Vec<(&Variant, PathBuf)> = Vec::new();
     for (_, variant) in VARIANTS.iter().enumerate().filter(is_named) {

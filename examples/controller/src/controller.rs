@@ -65,7 +65,8 @@ type Report = dyn Fn(&str, &Outcome) + Send + Sync;
 
 pub(crate) struct Options {
     pub(crate) workers: usize,
-    /// The number of retries after a failure. Then the key is given up until something changes.
+    /// The number of retries after a failure. After these retries, the key is given up until its
+    /// Namespace or ConfigMap changes, or until the resync.
     pub(crate) max_retries: usize,
     /// How long work in progress can take after the stop.
     pub(crate) grace: Duration,
@@ -248,8 +249,9 @@ impl TeamController {
                 match maps.create(&map, calls) {
                     Ok(map) => (map, Action::Created),
                     Err(error) if error.is_namespace_terminating() => return Ok(Action::Nothing),
-                    // This includes "already exists". The cache has no such ConfigMap, so another
-                    // owner created it, and a person must resolve the conflict.
+                    // One of these errors is "already exists". The cache has only ConfigMaps of
+                    // this controller, so another owner created this one, and a person must resolve
+                    // the conflict.
                     Err(error) => return Err(error),
                 }
             }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::controller::{Action, NAME, Options, Outcome, TEAM, TeamController};
 use crate::print;
 
-/// Much longer than any step takes.
+/// The timeout of each step. It is much longer than any step takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const NAMESPACES: &str = "/api/v1/namespaces";

@@ -118,7 +118,7 @@ impl<T: Send + Sync> ResourceEventHandler<T> for Counting<T> {
     fn on_delete(&mut self, gone: &Deleted<T>) {
         self.count.event(match gone {
             Deleted::Final(object) => (self.sent_at)(object),
-            // The last known state is older than the deletion.
+            // The send time of the last known state is not that of the deletion.
             Deleted::FinalStateUnknown { .. } => 0,
         });
     }

@@ -18,8 +18,8 @@ pub(crate) struct Samples {
 }
 
 impl Samples {
-    /// Reserves capacity for the expected samples. The memory is not touched, so not resident,
-    /// before the samples arrive.
+    /// Reserves capacity for the expected samples. The memory becomes resident only when the
+    /// samples arrive.
     pub(crate) fn with_capacity(expected: usize) -> Self {
         Self {
             micros: Vec::with_capacity(expected.min(KEPT)),

@@ -70,7 +70,8 @@ impl Object for Metadata {
     }
 }
 
-/// Lets `ObjectMeta` read the map without its annotations. They are read separately on the way.
+/// `ObjectMeta` reads the map without the annotations. The annotations are read separately, in the
+/// same pass.
 impl<'de> Deserialize<'de> for Metadata {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Whole;
@@ -125,7 +126,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for WithoutAnnotations<'_, A> {
     }
 }
 
-/// Reads either the key `annotations` or another key with a seed.
+/// Reads the next key: recognizes `annotations`, and passes any other key to `seed`.
 struct NextKey<'a, K> {
     /// `Some` until another key consumes it.
     seed: &'a mut Option<K>,

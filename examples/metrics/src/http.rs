@@ -29,8 +29,8 @@ pub(crate) fn serve(listener: &TcpListener, stop: &Stop, text: impl Fn() -> Stri
             Ok(()) => {}
             Err(error) => {
                 eprintln!("metrics: a scrape failed: {error}");
-                // The next call could fail immediately as well, for example without a free file
-                // descriptor.
+                // Pause, because the next `accept` could fail immediately as well, for example
+                // without a free file descriptor.
                 stop.wait_timeout(Duration::from_millis(50));
             }
         }
@@ -42,7 +42,7 @@ fn reply(mut connection: TcpStream, text: &impl Fn() -> String) -> io::Result<()
     connection.set_write_timeout(Some(PATIENCE))?;
     let mut lines = BufReader::new(connection.try_clone()?).take(MOST).lines();
     let request = lines.next().transpose()?.unwrap_or_default();
-    // Read the rest of the head. Unread data would reset the connection.
+    // Read the rest of the head. Closing a connection with unread data would reset it.
     for line in lines {
         if line?.is_empty() {
             break;

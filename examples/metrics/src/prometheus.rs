@@ -75,7 +75,7 @@ impl InformerMetrics for Figures {
 #[derive(Clone)]
 pub(crate) struct Histogram {
     buckets: &'static [f64],
-    /// The count of each bucket, without the buckets before it.
+    /// The count of each bucket alone. It does not include the smaller buckets.
     counts: Vec<u64>,
     count: u64,
     sum: f64,
@@ -369,8 +369,8 @@ pub(crate) fn label(name: &str, value: &str) -> String {
     )
 }
 
-/// Returns the last 15 digits, which a float represents exactly, or `None` if `version` is not a
-/// number.
+/// Returns the last 15 digits of `version`, which a float represents exactly, or `None` if
+/// `version` is not a number.
 fn last_digits(version: &str) -> Option<u64> {
     let digits = version.get(version.len().saturating_sub(15)..)?;
     digits.parse().ok()

@@ -114,8 +114,8 @@ pub(crate) fn serve(
             .accept()
             .map(|(connection, _)| respond(connection, &reply));
         if served.is_err() {
-            // The next call could fail immediately as well, for example without a free file
-            // descriptor.
+            // Pause, because the next `accept` could fail immediately as well, for example without
+            // a free file descriptor.
             stop.wait_timeout(Duration::from_millis(50));
         }
     }

@@ -93,7 +93,7 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     names.sort_unstable();
     println!("On worker-1, by the index: {}\n", names.join(", "));
 
-    // Stops the informers that it started, and blocks until all their threads have ended.
+    // Stop the informers of the factory and block until all their threads have ended.
     factory.shutdown();
     println!("Stopped; every thread has ended.");
     Ok(())

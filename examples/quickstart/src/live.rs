@@ -24,7 +24,7 @@ pub(crate) fn has_screen() -> bool {
 pub(crate) fn run(namespace: Option<String>) -> Result<(), Box<dyn Error>> {
     let stop = Stop::on_signals()?;
     let client = Client::try_default()?;
-    // The key comes first: a long address must not push it off the screen.
+    // "Ctrl-C" comes first: a long server address must not push it off the screen.
     let title = format!("Ctrl-C ends this. Server: {}", client.server());
     let scope = namespace
         .as_ref()

@@ -30,7 +30,7 @@ pub struct DeleteOptions {
     /// Deletes the object only if it has this UID. A newer object with the same name is not
     /// deleted.
     pub uid: Option<String>,
-    /// Deletes the object only if it has this resource version: only if it is unchanged.
+    /// Deletes the object only if it has this resource version, that is, only if it is unchanged.
     pub resource_version: Option<String>,
     /// The policy for the objects that the deleted object owns.
     pub propagation_policy: Option<PropagationPolicy>,
@@ -62,11 +62,11 @@ impl DeleteOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PropagationPolicy {
-    /// They are kept, without an owner.
+    /// The owned objects are kept, without an owner.
     Orphan,
-    /// The garbage collector deletes them after the owner.
+    /// The garbage collector deletes the owned objects after the owner.
     Background,
-    /// The garbage collector deletes them before the owner.
+    /// The garbage collector deletes the owned objects before the owner.
     Foreground,
 }
 
@@ -187,7 +187,8 @@ impl<T> Api<T> {
         })
     }
 
-    /// Serializes the options. If a deletion has a body, servers ignore a dry run in the query.
+    /// Serializes the options. A dry run is added to this body, because servers ignore a dry run in
+    /// the query if a deletion has a body.
     pub(super) fn deletion(&self, options: &DeleteOptions) -> Result<Value, Error> {
         let mut body =
             serde_json::to_value(options).map_err(|_| refused("the options can't be written"))?;
@@ -197,7 +198,7 @@ impl<T> Api<T> {
         Ok(body)
     }
 
-    /// Sends a request and ignores the body of the response. Depending on the kind, this is the
+    /// Sends a request and ignores the body of the response. Depending on the kind, the body is the
     /// object, a list or a `Status`.
     pub(super) fn done(&self, request: Request, stop: &Stop) -> Result<(), Error> {
         // Read to the end, so that the connection can be reused.

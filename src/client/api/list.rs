@@ -53,7 +53,7 @@ impl<T> IntoIterator for ObjectList<T> {
 }
 
 impl<T> Api<T> {
-    /// Returns the lister-watcher; for all namespaces if none is set.
+    /// Returns the lister-watcher for the namespace, or for all namespaces if none is set.
     pub(super) fn lister_watcher(&self) -> Result<ResourceListerWatcher, Error> {
         self.check_namespace()?;
         let client = self.client.clone();
@@ -168,9 +168,10 @@ impl<T: Object + DeserializeOwned> Api<T> {
         }
     }
 
-    /// Returns a decoder for the objects; the same kind of decoder that a reflector uses.
+    /// Returns a decoder for the objects. Reflectors use the same decoder.
     pub(super) fn decoder(&self) -> Decoder<T> {
-        // A subresource such as `Scale` has its own versions, so the server may send an older one.
+        // Do not expect a kind if a subresource such as `Scale` belongs to another group: its
+        // versions are independent of the resource, so the server may send an older version.
         let expected_kind = self
             .kind
             .clone()

@@ -111,8 +111,8 @@ use crate::stop::Stop;
 pub struct Api<T> {
     client: Client,
     resource: GroupVersionResource,
-    /// The kind of the objects: set in bodies that have none, expected in responses. `None` if any
-    /// kind is accepted.
+    /// The kind of the objects. It is added to bodies without a kind, and the objects in responses
+    /// must have it. `None` if any kind is accepted.
     kind: Option<GroupVersionKind>,
     /// Whether the kind is namespaced. `None` if unknown, as for dynamic and metadata clients.
     scope: Option<Scope>,
@@ -352,8 +352,8 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
         stop: &Stop,
     ) -> Result<Fetched<T>, Error> {
         let body = self.body(object);
-        // Cloned: the closure consumes `body`, so that `about` also covers the error of an invalid
-        // body.
+        // Clone the name, because the closure consumes `body`. The closure and not this line
+        // returns the error of an invalid body, so that `about` adds its context.
         let name = body
             .as_ref()
             .ok()
@@ -391,7 +391,7 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
         })
     }
 
-    /// Replaces an object with a changed version that this client fetched before. The client-go
+    /// Replaces an object: writes back a [`Fetched`] object that you have changed. The client-go
     /// counterpart is `Update`.
     ///
     /// The request contains the resource version of the object. If the object has changed since it

@@ -121,7 +121,7 @@ impl<B: Serialize> Patch<B> {
         }
     }
 
-    /// Adds the patch to a request. `whole` adds the kind to the body of an apply.
+    /// Adds the patch to a request. For an apply, `whole` serializes the body and adds the kind.
     pub(super) fn request(
         &self,
         request: Request,
@@ -144,7 +144,7 @@ impl<B: Serialize> Patch<B> {
                 if *force {
                     request = request.query("force", "true");
                 }
-                // JSON is valid YAML.
+                // The body is JSON, which is valid YAML.
                 (request, "application/apply-patch+yaml")
             }
         };

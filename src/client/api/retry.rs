@@ -9,7 +9,7 @@ const TRIES: u32 = 5;
 const WAIT: Duration = Duration::from_millis(10);
 const JITTER: f64 = 0.1;
 
-/// Calls `attempt` until it succeeds, and repeats it after a [conflict](Error::is_conflict).
+/// Calls `attempt`, and calls it again after each [conflict](Error::is_conflict).
 ///
 /// There are up to 5 attempts, with a delay of about 10 ms between them. Each attempt must read the
 /// object again before changing it. For the most common case, use

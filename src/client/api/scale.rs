@@ -63,5 +63,6 @@ impl Object for Scale {
     }
 }
 
-/// A server reads only the replicas and, from the metadata, the object and its version.
+/// A `Scale` has all fields that a replace needs: the server reads only the number of replicas and,
+/// from the metadata, the identity and the resource version of the object.
 impl WholeObject for Scale {}

@@ -170,7 +170,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
 /// ```
 #[must_use = "a watch tells nothing unless its events are read"]
 pub struct WatchEvents<T> {
-    /// `None` after the end.
+    /// The response body. `None` after the end of the watch.
     body: Option<Body>,
     frames: FrameSplitter,
     decoder: Decoder<T>,
@@ -189,7 +189,7 @@ pub struct WatchEvents<T> {
 
 enum Pending<T> {
     Event(WatchEvent<T>),
-    /// The version and the error of an event whose object cannot be decoded.
+    /// The kind, resource version and error of an event whose object cannot be decoded.
     Unreadable(EventKind, String, Error),
     /// The error that ends the watch.
     Failed(Error),
@@ -332,8 +332,8 @@ impl<T: Object> WatchEvents<T> {
     }
 }
 
-/// Decodes one frame into `pending`. Returns whether the frame contains several events and must be
-/// split. After an error, no frame can follow.
+/// Decodes one frame into `pending`. Returns `true` if the frame contains several events; the
+/// caller must then split it. An error ends the watch.
 fn take<T: Object>(
     decoder: &mut Decoder<T>,
     frame: &[u8],
@@ -361,10 +361,10 @@ fn take<T: Object>(
             EventKind::Deleted => WatchEvent::Deleted(object),
             _ => WatchEvent::Modified(object),
         }),
-        // The version of an object of another kind does not count (W9).
+        // The watch must not resume from the version of an object of another kind (W9).
         Decoded::OtherKind(other) => unreadable(kind, String::new(), &other),
         Decoded::Unreadable(object) => unreadable(kind, object.resource_version.clone(), &object),
-        // Unreachable: there is no store and no shard.
+        // Unreachable: this decoder has no store to compare with and no shard selector.
         Decoded::Unchanged(..) | Decoded::OtherShard { .. } => return Ok(false),
     });
     Ok(false)

@@ -43,8 +43,8 @@ impl ValidIdToken {
     }
 }
 
-/// Returns the expiry from the claims, the second of the three parts. The signature is not
-/// verified, which is the server's responsibility.
+/// Returns the expiry from the claims, which are the second of the three parts of a token. The
+/// signature is not verified here; the server does that.
 fn expiry(token: &str) -> Result<Option<SystemTime>, &'static str> {
     #[derive(Deserialize)]
     struct Claims {

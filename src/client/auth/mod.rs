@@ -62,7 +62,7 @@ impl Identity {
         self.credential.as_ref()?.certificate.as_ref()
     }
 
-    /// Whether both send the same credentials to the server.
+    /// Whether this identity and `other` send the same credentials to the server.
     pub(super) fn is_as_good_as(&self, other: &Self) -> bool {
         self.header == other.header && self.pair() == other.pair()
     }
@@ -113,7 +113,7 @@ impl Auth {
     }
 
     /// Marks the credentials as rejected. A plugin then runs again for the next request, unless it
-    /// has done so since.
+    /// has already returned other credentials.
     pub(super) fn reject(&self, identity: &Identity) {
         if let (AuthMethod::Exec(plugin), Some(credential)) = (&self.method, &identity.credential) {
             plugin.reject(credential);

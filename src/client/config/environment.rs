@@ -3,8 +3,8 @@ use std::path::PathBuf;
 
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// The variables and paths that this process reads at startup. They are a value so that tests need
-/// not change the real environment.
+/// The variables and paths that this process reads at startup. They are fields of a struct, so that
+/// tests need not change the real environment.
 pub(super) struct Environment {
     pub(super) kubeconfig: Option<OsString>,
     pub(super) home: Option<PathBuf>,
@@ -15,7 +15,7 @@ pub(super) struct Environment {
 }
 
 impl Environment {
-    /// The name of the files from that variable in messages.
+    /// The name that messages use for the files listed in `$KUBECONFIG`.
     pub(super) const KUBECONFIG: &str = "$KUBECONFIG";
 
     pub(super) fn of_this_process() -> Self {

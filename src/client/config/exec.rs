@@ -8,8 +8,8 @@ use serde_json::Value;
 
 /// A credential plugin: a program that prints a token or a client certificate.
 ///
-/// Examples are `aws eks get-token`, `gke-gcloud-auth-plugin` and `kubelogin`. client-go's
-/// `clientcmdapi.ExecConfig`, the `exec` section of a user in a kubeconfig.
+/// Examples are `aws eks get-token`, `gke-gcloud-auth-plugin` and `kubelogin`. In a kubeconfig,
+/// this is the `exec` section of a user. The client-go counterpart is `clientcmdapi.ExecConfig`.
 ///
 /// The plugin runs when a request needs a credential and there is none, when the current credential
 /// has expired, and after the server has responded with 401. Concurrent requests that need a
@@ -44,12 +44,12 @@ pub struct ExecConfig {
     pub(in crate::client) provide_cluster_info: bool,
     pub(in crate::client) cluster_config: Option<Value>,
     pub(in crate::client) install_hint: String,
-    /// The value that was set, if any.
+    /// `None` if no value was set. `Some(None)` means no limit.
     pub(in crate::client) time_limit: Option<Option<Duration>>,
 }
 
 /// Whether a credential plugin may prompt the user, that is, whether it inherits the standard input
-/// of this process. client-go's `ExecInteractiveMode`.
+/// of this process. The client-go counterpart is `ExecInteractiveMode`.
 ///
 /// ```
 /// use k8s_informer::client::InteractiveMode;

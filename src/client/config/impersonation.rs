@@ -1,5 +1,5 @@
-/// The user to act as: kubectl's `--as`, `--as-uid`, `--as-group` and `--as-user-extra`.
-/// client-go's `rest.ImpersonationConfig`.
+/// The user to act as: kubectl's `--as`, `--as-uid`, `--as-group` and `--as-user-extra`. The
+/// client-go counterpart is `rest.ImpersonationConfig`.
 ///
 /// The server checks whether the authenticated user may `impersonate` this user and each of the
 /// groups. It does not look up the groups of the impersonated user. Only the groups given here

@@ -11,8 +11,8 @@ use super::kubeconfig::{Files, Kubeconfig, Overrides, Problem};
 use crate::client::credential_data::{PemSource, config_error, read_trimmed};
 use crate::error::Error;
 
-/// Loads the files and resolves the context. Falls back to the service account if no file names a
-/// cluster.
+/// Loads the kubeconfig files and resolves the context. Falls back to the service account if no
+/// file names a cluster.
 #[cfg(feature = "kubeconfig")]
 pub(super) fn infer(
     environment: &Environment,
@@ -137,7 +137,8 @@ pub(super) fn in_cluster(environment: &Environment) -> Result<Config, String> {
     Ok(config)
 }
 
-/// The namespace of the pod, if this process runs in one. client-go's `inClusterClientConfig`.
+/// The namespace of the pod, if this process runs in one. The client-go counterpart is
+/// `inClusterClientConfig`.
 #[cfg(feature = "kubeconfig")]
 fn namespace_of_pod(environment: &Environment) -> Option<String> {
     let set = |value: &Option<String>| value.as_deref().is_some_and(|value| !value.is_empty());
@@ -278,7 +279,7 @@ mod tests {
         environment.kubeconfig =
             Some(std::env::join_paths([Path::new(""), &missing, &other]).unwrap());
         assert_eq!(inferred(&environment).unwrap().server.0, "other");
-        // Empty counts as not set.
+        // An empty `$KUBECONFIG` counts as not set.
         environment.kubeconfig = Some("".into());
         assert_eq!(inferred(&environment).unwrap().server.0, "home");
         // If `$KUBECONFIG` is set, the file in the home directory is not read.

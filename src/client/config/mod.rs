@@ -29,7 +29,7 @@ pub(super) use server_url::{ServerUrl, server_url};
 ///
 /// Build it in code, or load it from a kubeconfig or from the service account of a pod.
 /// [`Client::new`](crate::Client::new) validates it and reads the files that it names. The `Debug`
-/// output contains no secrets. client-go's `rest.Config`.
+/// output contains no secrets. The client-go counterpart is `rest.Config`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -86,8 +86,8 @@ pub(super) struct IdToken {
 }
 
 impl Config {
-    /// The default time limit for opening a connection: 10 s. That is enough to send a lost SYN
-    /// three times.
+    /// The default time limit for opening a connection: 10 s. That is enough for three
+    /// retransmissions of a lost SYN.
     pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
     /// The default time limit for a response to begin: 90 s. The API server itself times out a
@@ -293,8 +293,8 @@ impl Config {
         self
     }
 
-    /// Connects through this proxy and ignores the proxy variables of the environment. A
-    /// kubeconfig's `proxy-url`.
+    /// Connects through this proxy and ignores the proxy variables of the environment. In a
+    /// kubeconfig, this is `proxy-url`.
     ///
     /// The URL is `http://`, `https://` or `socks5://host:port`. Put `user:password@` before the
     /// host if the proxy requires it. `socks5h://` is the same as `socks5://`: the proxy resolves
@@ -326,7 +326,7 @@ impl Config {
         self
     }
 
-    /// Disables compressed responses: a kubeconfig's `disable-compression`.
+    /// Disables compressed responses. In a kubeconfig, this is `disable-compression`.
     ///
     /// By default, lists are requested compressed if the feature `gzip` is on. Without this
     /// feature, nothing is requested compressed.
@@ -393,8 +393,8 @@ impl Config {
         self
     }
 
-    /// Passes the warnings of the server to this function instead of logging them. client-go's
-    /// `WarningHandler`.
+    /// Passes the warnings of the server to this function instead of logging them. The client-go
+    /// counterpart is `WarningHandler`.
     ///
     /// By default, the client logs the text of each warning with code 299 once, at `warn`. It
     /// remembers the 256 latest texts. An older text is logged again if the server repeats it.
@@ -425,8 +425,8 @@ impl Config {
         self
     }
 
-    /// Limits the client to `qps` requests per second, with bursts of up to `burst` requests.
-    /// client-go's `QPS` and `Burst`.
+    /// Limits the client to `qps` requests per second, with bursts of up to `burst` requests. The
+    /// client-go counterparts are `QPS` and `Burst`.
     ///
     /// Requests above the limit wait; their [`Stop`](crate::Stop) ends the wait. Both values must
     /// be above 0.

@@ -68,7 +68,7 @@ pub(in crate::client) fn server_url(config: &Config) -> Result<Uri, Error> {
 impl Config {
     /// Whether all traffic stays on this machine.
     pub(in crate::client) fn stays_on_this_machine(&self) -> bool {
-        // The proxy resolves this address on its own machine.
+        // With a proxy, `localhost` or a loopback address means the machine of the proxy.
         if matches!(self.proxy, ProxyChoice::Url(_)) {
             return false;
         }
@@ -85,7 +85,8 @@ impl Config {
     }
 }
 
-/// [`Uri`] treats an invalid port as missing, and the client would connect to the default port.
+/// Returns whether the URL has a valid port or none. [`Uri`] treats an invalid port as missing, and
+/// the client would connect to the default port.
 fn has_port_or_none(uri: &Uri) -> bool {
     let authority = uri.authority().map_or("", |authority| authority.as_str());
     let behind = authority

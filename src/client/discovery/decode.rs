@@ -437,7 +437,7 @@ fn subresource(
     if !is_name(&name) || !is_name(&kind.kind) {
         return None;
     }
-    // Group and version are empty if they are those of the resource.
+    // The server omits group and version if they are the same as those of the resource.
     let own = kind.group.is_empty() && kind.version.is_empty();
     let (group, version) = if own {
         (group, version)

@@ -239,8 +239,8 @@ impl Discovery {
     /// Returns similar names, such as `deployments.apps`, the most similar one first.
     fn near(&self, asked: &str) -> Vec<String> {
         let asked = asked.to_lowercase();
-        // Fewer changes are allowed in shorter names: with one other letter, a short name is
-        // another name.
+        // Fewer changes are allowed in shorter names, because a few changes turn a short name into
+        // an unrelated one.
         let allowed = match asked.chars().count() {
             0..=3 => 1,
             4..=7 => 2,

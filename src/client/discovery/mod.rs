@@ -79,7 +79,8 @@ impl State {
     }
 }
 
-/// Ends a flight when dropped, also after a panic: caches a result, and wakes the waiting threads.
+/// Ends a flight when dropped, also after a panic: caches its result if it succeeded, and wakes the
+/// waiting threads.
 struct Landing<'a> {
     cache: &'a Cache,
     flight: Arc<Flight>,
@@ -182,7 +183,7 @@ impl Client {
             Ok(found) => return Ok(found.clone()),
             Err(error) => error,
         };
-        // The result was fetched during this call, so another fetch is useless.
+        // If the result was fetched during this call, another fetch is useless.
         if number > begun
             || !self
                 .inner

@@ -10,10 +10,11 @@ use crate::stop::Stop;
 use crate::sync::Mutex;
 use crate::time::{Clock, TokenBucket};
 
-/// Longer waits are logged at `debug`. client-go's `longThrottleLatency`.
+/// Longer waits are logged at `debug`. The client-go counterpart is `longThrottleLatency`.
 const LONG: Duration = Duration::from_millis(50);
 
-/// Longer waits are logged at `info`, if a record is due. client-go's `extraLongThrottleLatency`.
+/// Longer waits are logged at `info`, at most one every `OFTEN_ENOUGH`. The client-go counterpart
+/// is `extraLongThrottleLatency`.
 const VERY_LONG: Duration = Duration::from_secs(1);
 
 /// The minimum time between two `info` records, as in client-go's `globalThrottledLogger`.

@@ -120,8 +120,8 @@ impl Logged {
     }
 }
 
-/// Parses one header. Stops at the first warning that is unreadable. apimachinery's
-/// `ParseWarningHeaders`.
+/// Parses one header. Stops at the first warning that is unreadable. The counterpart is
+/// apimachinery's `ParseWarningHeaders`.
 fn parse(header: &[u8]) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let mut rest = header;
@@ -133,7 +133,7 @@ fn parse(header: &[u8]) -> Vec<Warning> {
 }
 
 /// Parses the first warning: `code agent "text"`, then an optional quoted date. Returns the warning
-/// and the text after its comma. apimachinery's `ParseWarningHeader`.
+/// and the text after its comma. The counterpart is apimachinery's `ParseWarningHeader`.
 fn first(header: &[u8]) -> Option<(Warning, &[u8])> {
     let mut parts = header.trim_ascii().splitn(3, |byte| *byte == b' ');
     let (code, agent, rest) = (parts.next()?, parts.next()?, parts.next()?);

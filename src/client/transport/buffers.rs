@@ -5,14 +5,15 @@ use ureq::unversioned::transport::Buffers;
 use super::BUFFER;
 use crate::adaptive_buffer::ReadBuffer;
 
-/// The maximum size of the input. A large input needs few system calls for a burst.
+/// The maximum size of the input buffer. With a large input buffer, a burst of data needs few
+/// system calls.
 pub(super) const LARGEST: usize = 128 * 1024;
 
 /// The buffers of one connection.
 ///
 /// Most connections are watches, and most watches are silent most of the time. Such connections
-/// have a small input and no output. A connection in the pool has neither. ureq's own `LazyBuffers`
-/// keep one size after the first use.
+/// have a small input buffer and no output buffer. A connection in the pool has no buffers. ureq's
+/// own `LazyBuffers` keep one size after the first use.
 pub(super) struct ConnectionBuffers {
     input: ReadBuffer,
     /// Whether the last use of the input consumed any bytes.
@@ -59,9 +60,10 @@ impl Buffers for ConnectionBuffers {
 
     /// Returns an empty slice if the unconsumed bytes reach the maximum size of a response head.
     ///
-    /// A larger input could hold a larger head, but the input is small when a response begins.
+    /// A single read into a large input buffer could still exceed that size. This can't happen for
+    /// a head, because the input buffer is small when a response begins.
     fn input_append_buf(&mut self) -> &mut [u8] {
-        // The whole request has been sent before its response is read.
+        // Free the output, because the whole request has been sent before its response is read.
         self.output = Vec::new();
         if self.input.len() >= BUFFER {
             return &mut [];
@@ -78,7 +80,8 @@ impl Buffers for ConnectionBuffers {
         self.input.consume(amount);
     }
 
-    /// The first slice is for chunked request bodies and must not be empty then.
+    /// The first slice is temporary space for the encoding of chunked request bodies, for which it
+    /// must not be empty.
     fn tmp_and_output(&mut self) -> (&mut [u8], &mut [u8]) {
         self.allocate_output();
         (self.input.free(), &mut self.output)

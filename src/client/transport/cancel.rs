@@ -24,8 +24,7 @@ pub(in crate::client) struct Socket {
     /// The id of the call that uses the socket.
     ///
     /// Locked while the socket is shut down, so that the end of one call can't affect the next call
-    /// on the same connection. Locked after `Call::sockets` or alone. No thread waits while it
-    /// holds this lock.
+    /// on the same connection. Innermost lock. No thread waits while it holds this lock.
     owner: Mutex<u64>,
 }
 
@@ -78,19 +77,21 @@ impl Call {
         self.fresh
     }
 
-    /// From now on, the stop of this call shuts the socket down. If the stop was given before, the
-    /// socket is shut down immediately.
+    /// Makes this call the owner of the socket: the stop of the call now shuts the socket down. If
+    /// the call is already stopped, the socket is shut down immediately.
     pub(in crate::client) fn adopt(&self, socket: &Arc<Socket>) {
         *socket.owner.lock() = self.id;
         self.sockets.lock().push(Arc::downgrade(socket));
         // A stop is marked as given before its callbacks run. So either the callback finds the
-        // socket, or this check finds the mark.
+        // socket and shuts it down, or this check finds the mark.
         if self.stop.is_stopped() {
             socket.shut_down_if_owned_by(self.id);
         }
     }
 
-    /// The same for a socket that may come from the pool. Called for every write.
+    /// Like [`adopt`](Self::adopt), but does nothing if this call has already adopted the socket.
+    /// Otherwise the socket comes from the pool, and the call is marked as
+    /// [`reused`](Running::reused). Called for every write.
     pub(in crate::client) fn adopt_if_new(&self, socket: &Arc<Socket>) {
         if *socket.owner.lock() != self.id {
             self.reused.store(true, Ordering::Relaxed);

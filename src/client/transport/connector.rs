@@ -85,7 +85,8 @@ impl Connector for ServerConnector {
         match (handshake(tls, route, details, BUFFER), &self.proxy) {
             (Ok(transport), _) => Ok(Some(Either::B(Box::new(transport)))),
             (Err(error), None) => Err(error),
-            // Some proxies terminate TLS and present their own certificate.
+            // Name the proxy in the error, because some proxies terminate TLS and present their own
+            // certificate.
             (Err(error), Some(proxy)) => Err(proxy.tunnel_error(error)),
         }
     }

@@ -31,7 +31,8 @@ pub(in crate::client) fn from_ureq(error: ureq::Error) -> Error {
             BUFFER / 1024
         )),
         ureq::Error::TlsRequired => ErrorKind::Tls("not set up".to_owned()),
-        // The messages of these errors could quote request or response data.
+        // The messages of the original errors are omitted, because they could quote request or
+        // response data.
         ureq::Error::Protocol(_) => ErrorKind::Connection(
             "what the server sent is not HTTP/1.1, or what was sent is too large".to_owned(),
         ),
@@ -43,7 +44,8 @@ pub(in crate::client) fn from_ureq(error: ureq::Error) -> Error {
     Error::new(kind)
 }
 
-/// ureq, rustls and our proxies wrap their errors in IO errors.
+/// Converts an IO error. ureq, rustls and our proxies wrap their errors in IO errors, so a wrapped
+/// error is unwrapped first.
 pub(in crate::client) fn from_io(error: io::Error) -> Error {
     let error = match error.downcast::<Error>() {
         Ok(ours) => return ours,
@@ -54,7 +56,7 @@ pub(in crate::client) fn from_io(error: io::Error) -> Error {
             return Error::new(ErrorKind::Tls(explain(error)));
         }
         if inner.is::<ureq::Error>() {
-            // ureq unwraps its own errors.
+            // This conversion returns the ureq error that is wrapped in the IO error.
             match ureq::Error::from(error) {
                 ureq::Error::Io(error) => return Error::connection(error.to_string()),
                 error => return from_ureq(error),

@@ -4,11 +4,12 @@
 /// 10 KiB.
 pub(in crate::client) const BUFFER: usize = 32 * 1024;
 
-/// The initial size of the input.
+/// The initial size of the input buffer for HTTP: plain bytes, or decrypted bytes under TLS.
 pub(super) const SMALL_INPUT: usize = 8 * 1024;
 
 /// The size of a write under TLS: one record with its header and tag.
 pub(super) const RECORD_BUFFER: usize = 17 * 1024;
 
-/// The initial size of the input under TLS, which is the size that rustls reads at once.
+/// The initial size of the input buffer for encrypted bytes, which is the size that rustls reads at
+/// once.
 pub(super) const RECORD_INPUT: usize = 4 * 1024;

@@ -111,8 +111,8 @@ fn connect(
         Type::STREAM,
         Some(Protocol::TCP),
     )?;
-    // Writes with the standard library's stream do not raise SIGPIPE. socket2 does not guarantee
-    // that.
+    // Use the standard library's stream, because its writes do not raise SIGPIPE. socket2 does not
+    // guarantee that.
     let socket = Socket::new(TcpStream::from(socket));
     if let Some(call) = call {
         // Registered before it connects: a shutdown ends a blocked connect, and a later connect

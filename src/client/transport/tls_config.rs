@@ -101,7 +101,7 @@ fn identity(
         pem::Error::NoItemsFound => {
             config_error(format!("{key}: holds no private key in PEM form"))
         }
-        // The message of this error would quote the data.
+        // The message of the original error is omitted, because it would quote the data.
         _ => config_error(format!("{key}: is not valid PEM")),
     })?;
     let parsed = provider
@@ -130,7 +130,7 @@ fn identity(
 ///
 /// The certificate must match this host and be signed by an authority of the system or the
 /// configured one. The client certificate and `tls-server-name` apply only to the server.
-/// insecure-skip-tls-verify applies to both.
+/// insecure-skip-tls-verify applies to the proxy and the server.
 pub(in crate::client) fn proxy_tls(
     host: &str,
     insecure: bool,
@@ -208,7 +208,7 @@ fn authorities(pem: &Pem) -> Result<RootCertStore, Error> {
     Ok(roots)
 }
 
-/// Loads the bundle of the system from the paths that OpenSSL and Go use.
+/// Loads the system's bundle of certificate authorities from the paths that OpenSSL and Go use.
 fn system_authorities() -> Result<RootCertStore, Error> {
     const BUNDLES: [&str; 6] = [
         "/etc/ssl/certs/ca-certificates.crt",

@@ -57,8 +57,8 @@ impl SharedInformerFactory {
         let (informer, Run { stop, ended }) = (Arc::clone(&entry.informer), run.clone());
         let factory = Arc::downgrade(&self.factory);
         let work = move || {
-            // A failed run never syncs: set `stop` so that waits return. An informer that is
-            // already running elsewhere may still sync.
+            // A failed run never syncs: set `stop` so that waits return. If the informer already
+            // runs elsewhere, `stop` is not set, because the informer may still sync.
             match panic::catch(|| informer.run(&stop)) {
                 Ok(Ok(())) => {}
                 Ok(Err(error @ InformerError::AlreadyStarted { .. })) => log::error!("{error}"),
@@ -71,8 +71,8 @@ impl SharedInformerFactory {
                     stop.stop();
                 }
             }
-            // Drop the informer before `ended` is set. After a wait, its cache and an observer's
-            // closures are gone.
+            // Drop the informer before `ended` is set, so that its cache and an observer's closures
+            // are gone when a wait for `ended` returns.
             let forget = || {
                 let owner = informer.owner();
                 drop(informer);
@@ -230,8 +230,9 @@ impl SharedInformerFactory {
     /// An informer that was not started is only removed. An informer of another factory is left
     /// alone.
     ///
-    /// If you call this method from one of the informer's callbacks, or from a callback that one of
-    /// these waits for, it stops the informer, logs a warning and returns `false` without waiting.
+    /// If you call this method from one of the informer's callbacks, or from another callback that
+    /// one of them waits for, it stops the informer, logs a warning and returns `false` without
+    /// waiting.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
@@ -271,7 +272,7 @@ impl SharedInformerFactory {
                 self.start_one(entry, &Stop::new())
             }
             Some(_) => Ok(()),
-            // `stop_informer` has removed it since it was requested.
+            // `stop_informer` has removed the informer since the observation requested it.
             None => Err(InformerError::Stopped {
                 name: "informer".into(),
                 what: "it is not observed",
@@ -334,8 +335,8 @@ impl SharedInformerFactory {
     /// Stops every informer that the factory started, and waits until all their threads have ended,
     /// including running callbacks. The factory cannot start informers afterwards.
     ///
-    /// If you call this method from a callback of one of the factory's informers, or from a
-    /// callback that one of these waits for, it stops the informers, logs a warning and returns
+    /// If you call this method from a callback of one of the factory's informers, or from another
+    /// callback that such a callback waits for, it stops the informers, logs a warning and returns
     /// `false` without waiting.
     pub fn shutdown(&self) -> bool {
         let owners = self.stop_all();
@@ -373,8 +374,8 @@ impl SharedInformerFactory {
     ///
     /// # Errors
     ///
-    /// Returns a [`ShutdownError`] if it did not wait until all threads had ended. All informers
-    /// stop in any case. You can call the method again.
+    /// Returns a [`ShutdownError`] if the method returns before all threads have ended. All
+    /// informers stop in any case. You can call the method again.
     pub fn shutdown_timeout(&self, timeout: Duration) -> Result<(), ShutdownError> {
         let deadline = Instant::now().checked_add(timeout);
         let owners = self.stop_all();
@@ -452,7 +453,8 @@ impl Factory {
                 .extract_if(.., |entry| which(entry))
                 .collect()
         };
-        // Not under the lock: this may drop handlers, and their destructors are user code.
+        // Drop the entries after the unlock: this may drop handlers, and their destructors are user
+        // code.
         drop(forgotten);
     }
 }
@@ -491,14 +493,14 @@ pub enum ShutdownError {
         after: Duration,
         /// The names of the threads that are still running.
         ///
-        /// The reflectors and process loops of an informer end before its handlers. If one of them
-        /// is still running, the list has these threads only: they are in user code such as a
-        /// transform or an index function. Otherwise the list has the handlers that are in a
-        /// callback.
+        /// The reflectors and process loops of an informer end before its handlers. If a reflector
+        /// or process loop is still running, the list has only the reflectors and process loops of
+        /// this informer: they are in user code such as a transform or an index function. Otherwise
+        /// the list has the handlers that are in a callback.
         stuck: Vec<String>,
     },
-    /// The shutdown was called from a callback of one of the informers, or from a callback that one
-    /// of these waits for. Waiting would have blocked forever.
+    /// The shutdown was called from a callback of one of the informers, or from another callback
+    /// that such a callback waits for. Waiting would have blocked forever.
     FromWithin,
 }
 

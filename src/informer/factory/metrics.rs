@@ -9,9 +9,9 @@ use crate::sync::Mutex;
 pub(super) struct FactoryMetrics {
     name: InformerName,
     provider: Arc<dyn MetricsProvider>,
-    /// The metrics in use. If two threads create the same informer at once and one of the two is
-    /// dropped, both get the same metrics. Otherwise the remaining one could be the one without.
-    /// The provider is called under this lock.
+    /// The metrics in use. Two threads can create the same informer at once, and one of these
+    /// informers is then dropped. Both informers get the same metrics, so that the remaining one
+    /// has metrics in any case. The provider is called under this lock.
     given: Mutex<HashMap<Identity, Weak<ReservedMetrics>>>,
 }
 
@@ -28,7 +28,7 @@ impl FactoryMetrics {
     pub(super) fn of(&self, informer: &Identity) -> Option<Arc<dyn InformerMetrics>> {
         let mut problems = Vec::new();
         let metrics = self.find(informer, &mut problems);
-        // Not under the lock: a logger is user code and may request an informer from the factory.
+        // Log after the unlock: a logger is user code and may request an informer from the factory.
         problems.iter().for_each(|problem| log::error!("{problem}"));
         metrics
     }

@@ -109,7 +109,7 @@ impl Informers {
     }
 }
 
-/// Two requests for an informer with equal identities get the same informer.
+/// Identifies an informer of the factory. Requests with equal identities get the same informer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Identity {
     type_id: TypeId,
@@ -144,8 +144,8 @@ impl Identity {
 
 struct Entry {
     informer: Arc<dyn AnyInformer>,
-    /// Whether the informer was requested other than for an observation. Then it stays when the
-    /// last observation ends.
+    /// Whether the informer was requested by anything except an observation. If so, the informer
+    /// stays when the last observation ends.
     is_asked_for: bool,
     /// The number of observations.
     observations: usize,
@@ -300,7 +300,7 @@ impl SharedInformerFactory {
         } {
             return informer;
         }
-        // Not under the lock: `new` may be user code, which may request another informer.
+        // Call `new` after the unlock: it may be user code, which may request another informer.
         let informer = new(factory, factory.options(&identity, source.kind.clone()));
         let there = {
             let mut informers = factory.informers.lock();
@@ -311,8 +311,9 @@ impl SharedInformerFactory {
                 run: None,
             }))
         };
-        // If another thread was faster, this informer is dropped here, with all that user code put
-        // into it. Not under the lock.
+        // If another thread has already inserted its informer, `informer` is dropped here. This
+        // happens after the unlock, because `informer` may own user values, whose destructors run
+        // here.
         there.unwrap_or(informer)
     }
 }

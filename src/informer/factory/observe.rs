@@ -21,11 +21,12 @@ use crate::stop::{Done, Stop};
 use crate::store::Lister;
 
 /// Observes the objects of a type. Set closures for added, modified and deleted objects, and call
-/// [`start`](Observe::start). It creates and runs an informer, which ends with the returned
+/// [`start`](Observe::start). `start` creates and runs an informer, which ends with the returned
 /// [`Observation`].
 ///
-/// Each call has its own connection and cache. To share them between observers, or to observe
-/// [sources](Source) other than a type, use [`SharedInformerFactory::observe`].
+/// Each observation created by this function has its own connection and cache. To share them
+/// between observations, or to observe [sources](Source) other than a type, use
+/// [`SharedInformerFactory::observe`].
 ///
 /// ```
 /// use k8s_informer::testing::ApiServer;
@@ -221,8 +222,8 @@ impl<T: Object + DeserializeOwned> Observe<T> {
     ///
     /// # Errors
     ///
-    /// The factory was shut down, the system has no threads left, or a name in the scope or the
-    /// resource cannot be part of a request ([`InformerError::InvalidScope`]).
+    /// Fails if the factory was shut down, if the system has no threads left, or if a name in the
+    /// scope or the resource cannot be part of a request ([`InformerError::InvalidScope`]).
     pub fn start(self) -> Result<Observation<T>, InformerError> {
         static EXCLUSIVE: AtomicU64 = AtomicU64::new(1);
         let Self {
@@ -250,7 +251,7 @@ impl<T: Object + DeserializeOwned> Observe<T> {
         let informer = factory.informer_or(&source, exclusive, true, |factory, options| {
             factory.make(&source, options, inline)
         });
-        // From here on, dropping the observation undoes all steps after a failure.
+        // From here on, a failure drops `observation`, which undoes all previous steps.
         let errors = on_error.map(|on_error| informer.on_error(move |error| on_error(error)));
         let mut observation = Observation {
             factory,
@@ -313,7 +314,7 @@ impl<T: Object + DeserializeOwned> Observation<T> {
 
     /// Blocks until the closures have been called for all objects of the initial list.
     ///
-    /// The wait also ends when `stop` is set, when the informer ends, or as `options` require: a
+    /// The wait also ends when `stop` is set or when the informer ends. For `options`, pass a
     /// timeout, `None`, or [`SyncOptions`]. Do not call this method from one of the closures.
     ///
     /// # Errors

@@ -14,9 +14,9 @@ use crate::stop::Stop;
 /// A deletion passes if the filter accepts the state that was delivered before, whatever the final
 /// state is. A handler that has received an object therefore also receives its deletion.
 ///
-/// For an update, the filter is called with the new object first, then with the old one. It must
-/// always return the same result for the same object. Otherwise, the handler can receive deletions
-/// of objects that it never received.
+/// For an update, the filter is called with the new object first, then with the old one. The filter
+/// must always return the same result for the same object. Otherwise, the handler can receive
+/// deletions of objects that it never received.
 ///
 /// ```
 /// use k8s_informer::testing::ScriptedListerWatcher;

@@ -58,7 +58,7 @@ pub use notification::Notification;
 /// ```
 pub trait ResourceEventHandler<T>: Send {
     /// Called once, on the handler's thread, before all other methods. `removed` is set when the
-    /// handler is removed or its informer stops. A handler may block; it must then end its wait
+    /// handler is removed or its informer stops. The other methods may block, but they must return
     /// when `removed` is set.
     fn begin(&mut self, removed: &Stop) {
         let _ = removed;

@@ -42,9 +42,9 @@ pub enum Notification<T> {
     Deleted {
         /// The last state of the object, or a tombstone.
         gone: Deleted<T>,
-        /// The state that was delivered before, if it differs from the state in `gone`. They differ
-        /// because a DELETED event carries the final state, and because a coalescing buffer merges
-        /// undelivered updates into the deletion.
+        /// The state that was delivered before, if it differs from the state in `gone`. The states
+        /// can differ because a DELETED event carries the final state, and because a coalescing
+        /// buffer merges undelivered updates into the deletion.
         last_delivered: Option<Arc<T>>,
     },
 }

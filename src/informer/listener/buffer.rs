@@ -30,22 +30,22 @@ pub enum HandlerBuffer {
     /// | added | deleted | nothing: the handler never received the object |
     /// | modified a to b | modified b to c | modified a to c |
     /// | modified a to b | deleted | deleted, with a as the [state delivered last](crate::Notification::Deleted) |
-    /// | deleted | added | both |
+    /// | deleted | added | deleted, added |
     /// | deleted, added | deleted | deleted, the first one |
     ///
-    /// A merged notification keeps its position in the buffer. An add of the initial list stays one
-    /// when it is merged. If it is canceled, it counts as delivered, so the handler still becomes
-    /// synced.
+    /// A merged notification keeps its position in the buffer. An add of the initial list remains
+    /// an add of the initial list when it is merged. If it is canceled, it counts as delivered, so
+    /// the handler still becomes synced.
     ///
     /// A handler that depends only on the last state of each object reaches the same result with
-    /// both variants. With this variant, a handler must not count events. Neither the handler nor
-    /// code that it triggers may read the cache: the cache is ahead, so it can contain an object
-    /// whose add and deletion are then canceled. No notification would report that the object is
-    /// gone.
+    /// `Unbounded` and `Coalescing`. With `Coalescing`, a handler must not count events. Neither
+    /// the handler nor code that it triggers may read the cache: the cache is ahead, so it can
+    /// contain an object whose add and deletion are then canceled. No notification would report
+    /// that the object is gone.
     ///
     /// Handlers of a controller, which add keys to a
-    /// [queue](crate::workqueue#writing-a-controller), need every event. They are fast, and the
-    /// queue holds each key only once.
+    /// [queue](crate::workqueue#writing-a-controller), need every event. They do not need this
+    /// buffer: they are fast, and the queue holds each key only once.
     Coalescing,
 }
 

@@ -169,7 +169,8 @@ fn merge<T>(
                 object: new,
                 is_in_initial_list,
             },
-            // Neither state is delivered. Together they form an event that can be dropped.
+            // Neither `old` nor `object` is delivered. One event holds both, so that the caller can
+            // drop them.
             Modified { old, new: object },
         ),
         (
@@ -213,7 +214,8 @@ fn merge<T>(
                 is_in_initial_list: false,
             },
         ),
-        // A filter decides by the state that the handler received last.
+        // The deletion keeps the state that the handler received last, because a filtering handler
+        // decides by this state.
         (
             Modified { old, new: between },
             Deleted {
@@ -255,8 +257,9 @@ fn merge<T>(
         }
         (older @ Deleted { .. }, newer @ Deleted { .. }) => (older, newer),
         (older @ Deleted { .. }, newer @ Added { .. }) => return Became::Both(older, newer),
-        // The object is new to the handler. Only an add can follow a deletion, so an object never
-        // has three events.
+        // After the deletion, the object is new to the handler, so the update becomes an add. Only
+        // an add is ever placed after a deletion, and every later event merges with this add, so an
+        // object never has three events.
         (older @ Deleted { .. }, Modified { old, new }) => {
             dropped.push(Added {
                 object: old,

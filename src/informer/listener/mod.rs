@@ -29,7 +29,7 @@ pub use stats::HandlerStats;
 /// A slow call is logged only if more than this number of events wait when it begins (SP14).
 const MANY: usize = 1024;
 
-/// The duration from which such a call counts as slow.
+/// A call of a handler counts as slow if it takes longer than this.
 const SLOW: Duration = Duration::from_millis(100);
 
 /// The maximum number of events in one batch between threads.
@@ -52,11 +52,12 @@ pub(super) struct ProcessorListener<T> {
     pub(super) id: u64,
     pub(super) handler: Arc<Handler>,
     add: Sender<Vec<KeyedNotification<T>>>,
-    /// The events that have been added but not sent. Locked during a send, to preserve the order.
+    /// The events that have been added but not sent to the pop thread. Locked during a send, to
+    /// preserve the order.
     added: Mutex<Vec<KeyedNotification<T>>>,
-    /// The initial state of the threads. Taken when they start.
+    /// The initial state of the threads. `None` after they have started.
     idle: Mutex<Option<Idle<T>>>,
-    /// The schedule of resyncs. Innermost.
+    /// The schedule of resyncs. An innermost lock.
     resync: Mutex<Resync>,
 }
 
@@ -72,7 +73,7 @@ pub(super) struct Handler {
     removed: Stop,
     /// Set after the last call of the handler.
     ended: Done,
-    /// The owner of the run thread, in addition to the informer.
+    /// An owner of the run thread alone. The informer is a second owner of this thread.
     owner: Owner,
 }
 
@@ -89,7 +90,8 @@ impl Handler {
         }
     }
 
-    /// Set when the handler has processed its whole initial list; it stays set (SP11).
+    /// Returns the signal that is set when the handler has processed its whole initial list. It
+    /// stays set (SP11).
     pub(super) fn synced(&self) -> &Done {
         self.tracker.synced()
     }
@@ -99,7 +101,7 @@ impl Handler {
         self.tracker.set_upstream_synced();
     }
 
-    /// Set after the last call of the handler.
+    /// Returns the signal that is set after the last call of the handler.
     pub(super) fn ended(&self) -> &Done {
         &self.ended
     }
@@ -270,8 +272,8 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
     fn send(&self, added: &mut Vec<KeyedNotification<T>>) {
         // The next batch will be about as large.
         let next = Vec::with_capacity(added.len());
-        // This fails only if the threads could not be started, and then no handler can receive the
-        // batch.
+        // The send fails only if the threads could not be started, and then no handler can receive
+        // the batch.
         let _ = self.add.send(std::mem::replace(added, next));
     }
 
@@ -336,9 +338,9 @@ impl<T> Drop for ProcessorListener<T> {
 
 /// A batch from the pop thread to the run thread.
 struct Delivery<T> {
-    /// The number of canceled adds of the initial list. They are counted on the run thread:
-    /// counting the last one runs the callbacks of `synced`, and these must not block the pop
-    /// thread.
+    /// The number of adds of the initial list that the buffer has dropped, for example because the
+    /// object was deleted. The run thread counts them as processed: counting the last one runs the
+    /// callbacks of `synced`, which must not block the pop thread.
     dropped_initial_adds: usize,
     events: Vec<KeyedNotification<T>>,
 }
@@ -416,7 +418,8 @@ fn run<T>(
     } in nexts
     {
         let mut events = events.into_iter();
-        // These come before the first event, because a callback of `synced` may remove the handler.
+        // Count the dropped adds before the first event is delivered: counting may run a callback
+        // of `synced`, which may remove the handler.
         if !handler.removed.is_stopped() {
             (0..dropped_initial_adds).for_each(|_| tracker.finished());
         }
@@ -425,7 +428,7 @@ fn run<T>(
         {
             let is_in_initial_list = told.event.is_in_initial_list();
             let waiting = counters.begin();
-            // The clock is user code as well.
+            // Catch panics of the clock, which is user code as well.
             let now = || panic::catch(|| clock.now()).ok();
             let began = (waiting > MANY).then(now).flatten();
             let callee = &mut *callee;
@@ -446,19 +449,19 @@ fn run<T>(
                     took.as_millis()
                 );
             }
-            // Also after a panic, so that one bad object does not keep the handler unsynced forever
-            // (SP13).
+            // Count the add even if the handler panicked, so that one bad object does not keep the
+            // handler unsynced forever (SP13).
             if is_in_initial_list {
                 tracker.finished();
             }
         }
-        // The pop thread may not have noticed the removal yet.
+        // Do not receive another batch: the pop thread may not have noticed the removal yet.
         if handler.removed.is_stopped() {
             drop_each(events, handler);
             break;
         }
     }
-    // The destructor is user code as well.
+    // Catch panics: the handler's destructor is user code as well.
     if let Err(panic) = panic::catch(|| drop(callee)) {
         log::error!("{handler}, being dropped, {panic}");
     }

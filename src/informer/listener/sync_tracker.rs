@@ -6,7 +6,8 @@ use crate::sync::Mutex;
 #[derive(Debug)]
 pub(super) struct SyncTracker {
     synced: Done,
-    /// Set without the lock of `state`, which is innermost.
+    /// Set while `state` is unlocked, because setting it runs callbacks. `state` is an innermost
+    /// lock.
     state: Mutex<State>,
 }
 
@@ -25,7 +26,7 @@ impl SyncTracker {
         }
     }
 
-    /// Set when the handler is synced; it stays set (SP11).
+    /// Returns the signal that is set when the handler is synced. It stays set (SP11).
     pub(super) fn synced(&self) -> &Done {
         &self.synced
     }

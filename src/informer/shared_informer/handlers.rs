@@ -91,7 +91,7 @@ impl<T: Object> SharedIndexInformer<T> {
             name.into()
         };
         let clock = Arc::clone(&lifecycle.lock().options.reflector.clock);
-        // The clock is user code: not under the lock.
+        // Call the clock after the unlock, because it is user code.
         let now = clock.now();
 
         let mut lifecycle = lifecycle.lock();
@@ -133,8 +133,8 @@ impl<T: Object> SharedIndexInformer<T> {
                 .add_listener(listener, initial)
                 .map_err(|error| thread_error(&name, error))?;
         }
-        // After the sync, the initial list of this handler is already on its way. Otherwise
-        // [`Shared::set_synced`] marks the handler when the queues have synced.
+        // If the informer has synced, the whole initial list of this handler has been added above.
+        // Otherwise [`Shared::set_synced`] marks the handler when the queues have synced.
         if self.shared.synced.is_done() {
             handler.set_upstream_synced();
         }
@@ -205,9 +205,10 @@ impl<T: Object> SharedIndexInformer<T> {
         false
     }
 
-    /// Returns the resync period for a handler that requested `asked`, at least one second. If the
-    /// period is shorter than the informer's, the result depends on the start: before it, the
-    /// informer adopts the shorter period; after it, the handler gets the informer's period (I9).
+    /// Returns the resync period for a handler that requested `asked`: zero for no resyncs,
+    /// otherwise at least one second. If the period is shorter than the informer's, the result
+    /// depends on the start of the informer: before it, the informer adopts the shorter period;
+    /// after it, the handler gets the informer's period (I9).
     fn resync_period(
         &self,
         lifecycle: &mut Lifecycle<T>,

@@ -104,8 +104,8 @@ struct Shared<T> {
     /// Set when the run has returned.
     ended: Done,
     next_handler: AtomicU64,
-    /// The resync period of handlers that request none, even if the informer's own period changes
-    /// (I9).
+    /// The resync period of handlers that request no period. It stays the same if the informer
+    /// adopts the shorter period of a handler (I9).
     default_resync_period: Duration,
     /// The owner of the informer's threads. It also identifies the informer's handlers.
     owner: Owner,
@@ -113,7 +113,7 @@ struct Shared<T> {
 
 /// The part of an informer that one reflector lists and watches.
 pub(in crate::informer) struct Part {
-    /// `None` for the whole source.
+    /// The namespace of this part. `None` if the part is the whole source.
     pub(in crate::informer) namespace: Option<String>,
     /// The only namespace that the lister-watcher lists, if that is known and `namespace` is
     /// `None`.
@@ -151,7 +151,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
     /// The namespaces share one cache and the same handlers. Each has its own reflector and queue,
     /// so a list, a resource version or a failure affects one namespace only. The informer has
     /// synced when all namespaces have. A namespace that is named twice counts once. An empty name
-    /// selects all namespaces, and the other ones are ignored.
+    /// selects all namespaces; the other names are then ignored.
     ///
     /// If a lister-watcher returns an object of another namespace, the object is reported as
     /// unreadable and left out.
@@ -263,7 +263,7 @@ impl Part {
         }
     }
 
-    /// Returns the name of this part of the informer.
+    /// Returns the name of this part: the name of the informer, with the namespace if there is one.
     fn name<T>(&self, options: &SharedIndexInformerOptions<T>) -> String {
         match (options.reflector.name.as_str(), &self.namespace) {
             ("", _) | (_, None) => {
@@ -338,7 +338,7 @@ impl<T: Object> SharedIndexInformer<T> {
         }
         let replaced = set(&mut lifecycle.options);
         drop(lifecycle);
-        // Not under the lock: its destructor is user code.
+        // Drop the replaced value after the unlock: its destructor is user code.
         drop(replaced);
         Ok(())
     }

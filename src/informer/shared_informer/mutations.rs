@@ -64,8 +64,8 @@ impl<T: Object> SharedIndexInformer<T> {
         let options = HandlerOptions {
             name: format!("mutation cache of {}", self.name()),
             resync_period: Some(Duration::ZERO),
-            // A coalescing buffer would drop an add with its delete, but the delete ends a
-            // mutation.
+            // Every notification is needed: a coalescing buffer would drop an add together with the
+            // delete that follows, but only the delete ends the mutation of the object.
             buffer: HandlerBuffer::Unbounded,
         };
         let own = Arc::default();
@@ -93,8 +93,8 @@ struct Overtakes<T> {
 impl<T: Object> Overtakes<T> {
     fn update_cache(&self, update: impl FnOnce(&MutationCache<T>) -> Result<(), StoreError>) {
         if let Some(cache) = self.cache.upgrade() {
-            // Harmless: an object whose version cannot be compared counts as newer than any
-            // mutation in every case.
+            // The error is harmless, so a debug message is enough: an object whose version cannot
+            // be compared counts as newer than any mutation.
             if let Err(error) = update(&cache) {
                 log::debug!("mutation cache: not told: {error}");
             }

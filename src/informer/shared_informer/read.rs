@@ -76,9 +76,9 @@ impl<T: Object> SharedIndexInformer<T> {
 
     /// Blocks until the informer [has synced](Self::has_synced).
     ///
-    /// The wait also ends when `stop` is set, when the informer ends, or as `options` require: a
+    /// The wait also ends when `stop` is set or when the informer ends. For `options`, pass a
     /// timeout, `None`, or [`SyncOptions`]. The method also waits if the informer was not started;
-    /// the error then reports that it was not started.
+    /// if it is still not started at the end of the wait, the error reports this state.
     ///
     /// ```
     /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
@@ -106,7 +106,8 @@ impl<T: Object> SharedIndexInformer<T> {
         self.wait_for(self.synced(), stop, options.into())
     }
 
-    /// Blocks until `synced` is set, which belongs to the informer or to one of its handlers.
+    /// Waits like [`wait_for_sync`](Self::wait_for_sync), but for `synced`, a signal of the
+    /// informer or of one of its handlers.
     pub(in crate::informer) fn wait_for(
         &self,
         synced: &Done,
@@ -138,7 +139,8 @@ impl<T: Object> SharedIndexInformer<T> {
             .subscribe(move |error, _| on_error(error))
     }
 
-    /// Sets `stop` when a first list fails permanently, or at once if the last attempt did.
+    /// Sets `stop` when a first list fails permanently, or immediately if the last attempt has
+    /// already failed permanently.
     pub(in crate::informer) fn stop_on_refusal(&self, stop: &Stop) -> ErrorSubscription {
         let stop_if = |refused: bool, stop: &Stop| {
             if refused {
@@ -172,8 +174,8 @@ impl<T: Object> SharedIndexInformer<T> {
         .collect()
     }
 
-    /// Returns what has not synced: the informer, or, of several namespaces, the ones without a
-    /// list.
+    /// Returns what has not synced: the informer itself or, with several namespaces, each namespace
+    /// without a list.
     pub(in crate::informer) fn unsynced(&self) -> Vec<Unsynced> {
         let controllers = self.controllers();
         if controllers.len() > 1 {
@@ -192,8 +194,8 @@ impl<T: Object> SharedIndexInformer<T> {
         vec![Unsynced::new(self.name(), self.status().last_error)]
     }
 
-    /// Returns a signal that is set by `stop`, or when the run has returned. The latter requires
-    /// that the subscription is kept.
+    /// Returns a signal that is set when `stop` is set or when the run has returned. Keep the
+    /// subscription: without it, the end of the run does not set the signal.
     pub(super) fn stop_or_end(&self, stop: &Stop) -> (Stop, Subscription) {
         let either = stop.child();
         let ends = either.clone();
@@ -203,8 +205,8 @@ impl<T: Object> SharedIndexInformer<T> {
     /// Returns the resource version that the reflector has seen last. The cache may be behind it.
     /// The version is empty before the first list.
     ///
-    /// With several namespaces, it is the lowest of their versions. It is empty until each
-    /// namespace has one, and if the versions cannot be compared.
+    /// With several namespaces, the result is the lowest of their versions. It is empty while a
+    /// namespace has no version, and if the versions cannot be compared.
     pub fn last_sync_resource_version(&self) -> String {
         let mut versions = self
             .controllers()
@@ -261,8 +263,9 @@ impl<T: Object> SharedIndexInformer<T> {
             .unwrap_or_default()
     }
 
-    /// Returns the names of the threads that have not ended after a stop. These are reflectors and
-    /// process loops, or handlers once the former have ended.
+    /// Returns the names of the threads that have not ended after a stop. While reflectors or
+    /// process loops are running, only their threads are returned; after that, the threads of
+    /// handlers.
     pub(crate) fn running_threads(&self) -> Vec<String> {
         if self.is_stopped() {
             return self.shared.processor.running_threads();

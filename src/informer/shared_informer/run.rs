@@ -40,7 +40,8 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             }
             let _ends = Ends(&self.shared);
             let controllers = self.start(lifecycle)?;
-            // Not under `lifecycle`: if a queue has already synced, the callbacks run here.
+            // Subscribe after `lifecycle` has been unlocked: if a queue has already synced, the
+            // callbacks run here.
             let _synced = self.until_synced(controllers);
             if let Some(inline) = &self.shared.inline
                 && let Err(panic) = panic::catch(|| inline.lock().begin(stop))
@@ -127,7 +128,8 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
                 clock: Arc::clone(&reflector.clock),
             },
         );
-        // From the inner queue, so that a wrapper does not have to forward `processed`.
+        // Get the watermark from the inner queue, so that a wrapper does not have to forward
+        // `processed`.
         let watermark = queue.processed().unwrap_or_default();
         let queue = match &lifecycle.options.wrap_queue {
             Some(wrap) => wrap(queue),

@@ -118,7 +118,7 @@ impl<T: Object> SharedIndexInformer<T> {
             });
         }
         self.wait_for_version(version, Some(namespace), timeout, stop)?;
-        // A change can be processed without being stored.
+        // Check the cache as well: a change can be processed without being stored.
         let key = meta_namespace_key(object);
         let cached = indexer.get_by_key(&key);
         let cached = cached
@@ -134,8 +134,8 @@ impl<T: Object> SharedIndexInformer<T> {
         Ok(())
     }
 
-    /// Waits for the parts that may contain this namespace, or for all parts. Also waits for the
-    /// informer to start. Stops waiting when the informer ends.
+    /// Waits for the parts that may contain this namespace, or for all parts if `namespace` is
+    /// `None`. Also waits for the informer to start. Stops waiting when the informer ends.
     fn wait_for_version(
         &self,
         version: &str,

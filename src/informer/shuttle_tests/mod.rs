@@ -58,8 +58,8 @@ impl Object for Thing {
     }
 }
 
-/// The state that a handler derives from its events: names and versions. Panics at an event that
-/// contradicts it.
+/// The state that a handler derives from its events: names and versions. Its methods panic at an
+/// event that contradicts the state.
 #[derive(Debug, Default)]
 struct View {
     there: BTreeMap<String, usize>,

@@ -1,4 +1,5 @@
-//! The path from the queue to the cache. An item in flight counts as known.
+//! The path from the queue to the cache. An item in flight (popped, but not yet processed) counts
+//! as known.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -32,7 +33,7 @@ enum Kind {
 }
 
 impl Cache {
-    /// `requeue` is how often, at most, items are put back instead of being processed.
+    /// `requeue` is the maximum number of times that items are put back instead of being processed.
     fn new(kind: Kind, requeue: usize) -> Self {
         let store = Arc::new(Indexer::new(Accessor::object(), Indexers::new()));
         let known: Arc<Indexer<Thing>> = Arc::clone(&store);
@@ -144,8 +145,8 @@ fn is_closed<P>(error: &PopError<P>) -> bool {
 struct Server {
     objects: BTreeMap<&'static str, usize>,
     version: usize,
-    /// Whether it deletes objects that did not exist. Only a [`DeltaFifo`](crate::queue::DeltaFifo)
-    /// filters these out.
+    /// Whether the server also sends deletions of objects that did not exist. Only a
+    /// [`DeltaFifo`](crate::queue::DeltaFifo) filters out such deletions.
     unknown: bool,
 }
 
@@ -238,7 +239,7 @@ fn p5_p6_real_fifo_atomic_no_deletion_is_lost_or_told_twice() {
 }
 
 /// Two deletions and a list without the object run concurrently, for an object that is known or in
-/// flight. One deletion is delivered.
+/// flight. Exactly one deletion is delivered.
 #[test]
 fn d3_of_several_deletions_one_is_told() {
     check(|| {

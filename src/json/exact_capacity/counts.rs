@@ -82,7 +82,7 @@ impl<'a> Counts<'a> {
         }
         let Counted { arrays, next, .. } = &mut *counted;
         let rest = &arrays[*next..];
-        // Earlier arrays will not be requested.
+        // Skip the arrays before `start`, which will not be requested any more.
         *next += rest
             .iter()
             .position(|array| array.start >= start)

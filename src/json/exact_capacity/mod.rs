@@ -52,7 +52,7 @@ impl<'c, X> Exact<'c, X> {
     }
 }
 
-/// Forwards methods. Those of a deserializer receive a wrapped visitor.
+/// Forwards methods to `inner`. The methods of a deserializer pass a wrapped visitor.
 macro_rules! forward {
     (deserialize: $($method:ident $(($($argument:ident: $type:ty),*))?)*) => {$(
         #[inline]

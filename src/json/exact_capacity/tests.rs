@@ -160,7 +160,7 @@ fn unclosed_brackets_do_not_become_memory() {
             same::<Loose>(closed.as_bytes());
         }
     }
-    // Many skipped arrays, then many that are decoded.
+    // The inputs have many arrays in skipped fields, many decoded arrays, or both.
     let read = r#"{"names":["a"]},"#.repeat(100_000);
     for skipped in ["[],".repeat(100_000), "[".repeat(200)] {
         let json = format!(r#"{{"x":[{{"y":[{skipped}"#);

@@ -58,8 +58,8 @@ impl Scanner {
         let (escaped, ends_escaped) = escaped(backslashes, self.escaped);
         let quotes = lanes(block, |byte| byte == b'"') & !escaped;
         let (strings, in_string) = toggled(quotes, self.in_string);
-        // Valid JSON has backslashes only in strings. Elsewhere they escape nothing, which only
-        // `step` handles.
+        // Valid JSON has backslashes only in strings. Elsewhere a backslash escapes nothing, and
+        // only `step` handles that.
         if backslashes & !strings != 0 {
             return self.end_by_byte(block);
         }
@@ -78,7 +78,7 @@ impl Scanner {
         self.close(in_order(opening), in_order(closing))
     }
 
-    /// Returns the position after the bracket that ends the value, if it is one of these.
+    /// Returns the position after the bracket that ends the value, if the block contains it.
     fn close(&mut self, opening: u64, closing: u64) -> Option<usize> {
         let mut brackets = opening | closing;
         while brackets != 0 {

@@ -51,7 +51,8 @@ fn every_other_backslash_of_a_run_escapes() {
     }
 }
 
-/// Also checks chunks of random sizes.
+/// Compares the scan by blocks with the scan by bytes, for whole inputs and for chunks of random
+/// sizes.
 #[test]
 fn blocks_end_a_value_where_single_bytes_do() {
     let mut random = Random::seeded(2);

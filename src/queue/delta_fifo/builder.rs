@@ -68,8 +68,8 @@ impl<T> DeltaFifoBuilder<T> {
         self
     }
 
-    /// Sets the clock that measures processing times for the metrics. If more than ten items wait,
-    /// the queue also logs slow processing. By default this is the real clock.
+    /// Sets the clock that measures processing times for the metrics and the log. The queue logs
+    /// slow processing if more than ten items wait. By default this is the real clock.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self

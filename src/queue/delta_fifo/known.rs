@@ -16,13 +16,13 @@ pub(super) enum Known {
     No,
 }
 
-/// A copy of the known objects. Declare it before taking the lock, so that it is dropped after the
-/// lock is released.
+/// A copy of the known objects. Declare the variable before taking the lock, so that it is dropped
+/// after the lock is released.
 pub(super) struct Everything<T> {
     /// The state after everything in flight has been processed. An object is `None` if its lookup
     /// failed.
     pub(super) objects: Vec<(Key, Option<Arc<T>>)>,
-    /// Objects whose deletion is in flight. They remain only if that fails.
+    /// Objects whose deletion is in flight. They remain only if that deletion fails.
     pub(super) being_deleted: Vec<(Key, Arc<T>)>,
     problems: Problems,
 }
@@ -90,8 +90,8 @@ impl<T> DeltaFifo<T> {
             .map_or(Ok(false), |known| ask(|| !known.list_keys().is_empty()))
     }
 
-    /// Reads all known objects except the skipped ones, and those in flight last. If the known
-    /// objects panic, `everything` keeps the objects that were read before.
+    /// Reads all known objects except those that `skip` selects. The objects in flight come last.
+    /// If the known objects panic, `everything` keeps the objects that were read before.
     pub(super) fn known(
         &self,
         state: &State<T>,

@@ -276,9 +276,9 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
         self.write(Change::Delete(gone))
     }
 
-    /// Queues [`Delta::Replaced`] for each object, in the order of the list. The delta is `Sync`
-    /// unless [`DeltaFifoBuilder::emit_replaced`] is set. Then queues tombstones for the keys that
-    /// are queued, in flight or known, but not in the list.
+    /// Queues a delta for each object, in the order of the list: [`Delta::Sync`], or
+    /// [`Delta::Replaced`] if [`DeltaFifoBuilder::emit_replaced`] is set. After the objects, it
+    /// queues tombstones for the keys that are queued, in flight or known, but not in the list.
     ///
     /// # Errors
     ///
@@ -483,7 +483,8 @@ impl<T> DeltaFifo<T> {
         let mut state = self.state.lock();
         loop {
             match &state.in_flight {
-                // It would wait for itself. The panic becomes the error of the outer pop.
+                // A pop inside a callback would wait for itself. The panic becomes the error of the
+                // outer pop.
                 Some(in_flight) if in_flight.thread == this => {
                     drop(state);
                     panic!("a process callback must not pop from its queue");
@@ -522,8 +523,8 @@ impl<T> DeltaFifo<T> {
         for (at, (deltas, taken)) in batch.deltas.iter().zip(&in_flight.keys).enumerate() {
             let key = &taken.key;
             let (again, failed) = (processed.again(at), processed.failed(at));
-            // Requeued items go behind the rest of the initial list. `initial_population` still
-            // counts the remaining items of this batch, which are not in `order`.
+            // Requeued items of the initial list go to the end of that list. `initial_population`
+            // still counts the remaining items of this batch, which are not in `order`.
             let remaining = batch.deltas.len() - at;
             if again {
                 let place = batch
@@ -540,8 +541,8 @@ impl<T> DeltaFifo<T> {
             let Some((gone, since)) = &taken.deferred_deletion else {
                 continue;
             };
-            // The first deletion failed. The deferred one is delivered if the consumer still has
-            // the object.
+            // Deliver the deferred deletion only if the deletion in flight failed and the consumer
+            // may still have the object.
             let known = self.known_objects.as_ref().filter(|_| failed);
             let known = known.map(|known| ask(|| known.lookup(key)));
             if matches!(known, None | Some(Ok(Ok(None)))) {

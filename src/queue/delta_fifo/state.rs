@@ -28,8 +28,8 @@ pub(super) struct InFlightKey<T> {
 pub(super) struct Batch<T> {
     pub(super) deltas: Vec<Deltas<T>>,
     pub(super) is_in_initial_list: bool,
-    /// Whether `initial_population` counts the keys. Decided when they are taken: a first list that
-    /// arrives later does not count them.
+    /// Whether `initial_population` counts the keys. The value is set when the keys are taken,
+    /// because a first list that arrives later does not count them.
     pub(super) is_initial: bool,
     /// The number of keys that remain in the queue.
     pub(super) depth: usize,
@@ -68,8 +68,8 @@ impl<T> State<T> {
         }
     }
 
-    /// Stores a deletion of a key whose deletion is in flight, until that one succeeds or fails.
-    /// Two deferred deletions are [merged](merge_deletions).
+    /// Stores a deletion of a key whose deletion is in flight, until the deletion in flight
+    /// succeeds or fails. Two deferred deletions are [merged](merge_deletions).
     pub(super) fn defer_deletion(
         &mut self,
         key: &Key,

@@ -31,7 +31,8 @@ impl<T> DeltaFifo<T> {
         Ok((key, object))
     }
 
-    /// Runs the user code that a change needs.
+    /// Prepares a change before the lock is taken: runs the key function, reads the resource
+    /// version and transforms an added or updated object.
     fn prepare_change(&self, change: Change<T>) -> Result<Prepared<T>, Rejected<T>> {
         let (key, version) = match &change {
             Change::Add(object) | Change::Update(object) => (
@@ -97,8 +98,9 @@ impl<T> DeltaFifo<T> {
             let put;
             (state, put) = self.put(state, change, &mut dropped);
             if put.is_err() {
-                // The rejected change is a deletion. If there is a transform, it is the last one.
-                // Otherwise all later changes are still intact and go back into `changes`.
+                // The rejected change is a deletion. With a transform, a deletion is always the
+                // last change of `prepared`. Without a transform, the later changes are still
+                // unmodified and go back into `changes`.
                 let later = std::mem::replace(&mut result, put).err();
                 let later = later.and_then(|rejected| rejected.change);
                 let unused = prepared.drain(..).map(|prepared| prepared.change);
@@ -127,7 +129,8 @@ impl<T> DeltaFifo<T> {
                 result
             }
             Err(rejected) => {
-                // A write that fails also populates (D2). A deletion without a key does not.
+                // A failed add or update also counts as a write (D2). A deletion without a key does
+                // not.
                 state.populated |= populates;
                 Err(rejected)
             }
@@ -229,7 +232,8 @@ impl<T> DeltaFifo<T> {
         resource_version: &str,
     ) -> Result<(), StoreError> {
         let keys = || -> HashSet<Key> { objects.iter().map(|(key, _)| Key::clone(key)).collect() };
-        // On a relist, the set is built without the lock. It is always dropped without it.
+        // On a relist, the set of keys is built before the lock is taken. In any case, it is
+        // dropped after the lock is released.
         let is_relist = self.state.lock().populated;
         let mut listed = is_relist.then(keys);
         let (mut known, mut dropped) = (Everything::default(), Vec::new());

@@ -24,8 +24,8 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 /// (The standard library's `BinaryHeap` returns the greatest first.) The comparison returns an
 /// [`Ordering`], as for a sort. Among equal objects, the first one written comes first; client-go
 /// leaves their order open. An object that is equal to the one it replaces keeps its position. Any
-/// other comes after its equals. If the comparison is inconsistent, the order is unspecified, but
-/// everything else works.
+/// other object comes after the objects that are equal to it. If the comparison is inconsistent,
+/// the order is unspecified, but everything else works.
 ///
 /// **Threads.** Any number of threads may write, delete and pop. A [`pop`](Self::pop) blocks while
 /// the heap is empty. An object with a new key wakes one pop. [`close`](Self::close) and several
@@ -34,9 +34,9 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 /// **Locks.** One lock guards the heap. Key functions and comparisons run without it, and objects
 /// are dropped without it. Only writes compare. While a write compares, other writes, deletions and
 /// pops wait for it; reads and `close` do not. So a comparison may read its heap. It must not
-/// write, delete or pop: that panics, and the write that compares is rejected. It must also not wait
-/// for another thread that does. If a comparison panics, nothing has changed: the write is rejected
-/// and returns its object.
+/// write, delete or pop: that panics, and the write that compares is rejected. It must also not
+/// wait for another thread that does. If a comparison panics, nothing has changed: the write is
+/// rejected and returns its object.
 ///
 /// ```
 /// use k8s_informer::object::{Accessor, KeyError};
@@ -62,8 +62,9 @@ pub struct Heap<T> {
     /// Pops wait here for an object. A write that added one key wakes one of them, a write that
     /// added several wakes all. `close` wakes all.
     filled: Condvar,
-    /// Writes, deletions and pops wait here while a write compares. Its end wakes one of them. A
-    /// write then starts to compare; the others wake the next waiter.
+    /// Writes, deletions and pops wait here while a write compares. The end of that write wakes one
+    /// waiter. If the waiter is a write, it starts to compare; a deletion or a pop wakes the next
+    /// waiter.
     settled: Condvar,
 }
 
@@ -71,7 +72,8 @@ type Compare<T> = dyn Fn(&T, &T) -> Ordering + Send + Sync;
 
 struct State<T> {
     order: Order<T>,
-    /// The thread of the write that compares. Until its end, no other thread changes `order`.
+    /// The thread of the write that compares. Until that write ends, no other thread changes
+    /// `order`.
     comparing: Option<ThreadId>,
     closed: bool,
 }
@@ -315,7 +317,8 @@ impl<T> Heap<T> {
     fn wait<'a>(&'a self, mut state: MutexGuard<'a, State<T>>) -> MutexGuard<'a, State<T>> {
         while let Some(thread) = state.comparing {
             if thread == thread::current().id() {
-                // It would wait for itself. The panic becomes the error of the write.
+                // A comparison that writes or pops would wait for its own end. The panic becomes
+                // the error of the write that compares.
                 drop(state);
                 panic!("a comparison must not write to its heap, nor pop");
             }
@@ -333,7 +336,8 @@ struct Comparing<'a, T> {
 }
 
 impl<T> Comparing<'_, T> {
-    /// Returns the replaced object. The caller drops it after `self`.
+    /// Inserts an object, or replaces the object with the same key and returns the older one. The
+    /// caller must drop the older object after `self`, because its destructor may use the heap.
     fn put(&mut self, key: Key, object: Arc<T>) -> Result<Option<Arc<T>>, Refused<Arc<T>>> {
         let refuse = |value, reason| Err(Refused { value, reason });
         let state = self.heap.state.lock();
@@ -371,8 +375,8 @@ impl<T> Comparing<'_, T> {
         }
     }
 
-    /// Returns the slot after which the object belongs, or `None` if it comes first. The object
-    /// that it replaces still has its slot.
+    /// Returns the slot after which the object belongs, or `None` if it comes first. An object that
+    /// is being replaced is still in its slot.
     fn place(&self, object: &T, older: Option<&(usize, Arc<T>)>) -> Option<usize> {
         let Heap { compare, state, .. } = self.heap;
         if let Some((slot, older)) = older

@@ -15,9 +15,9 @@ const AFTER: usize = 1;
 /// The waiting objects in order, without locks and user code.
 ///
 /// This is a treap: a search tree that random weights keep balanced. Unlike a binary heap, it
-/// compares only to find the position of a new object, and that search changes nothing. So only a
-/// write can meet a comparison that panics, and nothing has changed then. Objects are in numbered
-/// slots. A removal moves the last slot into the gap.
+/// compares only to find the position of a new object, and that search changes nothing. A
+/// comparison can therefore panic only in a write, before anything has changed. Objects are in
+/// numbered slots. A removal moves the last slot into the gap.
 pub(super) struct Order<T> {
     by_key: HashMap<Key, usize>,
     nodes: Vec<Node<T>>,
@@ -71,8 +71,8 @@ impl<T> Order<T> {
         self.found(self.root)
     }
 
-    /// Returns the child of `slot` where a search continues: the objects before it, or those after
-    /// it.
+    /// Returns the child of `slot` where a search continues. If `before` is set, this is the root
+    /// of the objects before `slot`, otherwise of those after it.
     pub(super) fn below(&self, slot: usize, before: bool) -> Option<(usize, Arc<T>)> {
         self.found(self.nodes[slot].children[if before { BEFORE } else { AFTER }])
     }

@@ -39,8 +39,8 @@ use crate::time::{Clock, RealClock};
 pub enum RealFifoMode<T> {
     /// A list or a resync is queued as one change.
     Atomic {
-        /// Whether writers need not wait while a callback runs. While 2000 or more changes are left
-        /// in the queue, they always wait.
+        /// Whether writers may write while a callback runs. If 2000 or more changes are left in the
+        /// queue, they always wait for the callback.
         unlock_while_processing: bool,
         /// Whether bookmarks are queued.
         bookmarks: bool,
@@ -130,8 +130,8 @@ impl<T> RealFifoBuilder<T> {
         self
     }
 
-    /// Sets the clock that measures processing times for the metrics. If more than ten items wait,
-    /// the queue also logs slow processing. By default this is the real clock.
+    /// Sets the clock that measures processing times for the metrics and the log. The queue logs
+    /// slow processing if more than ten items wait. By default this is the real clock.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self

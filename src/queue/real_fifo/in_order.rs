@@ -23,8 +23,8 @@ impl<T> RealFifo<T> {
         for object in &objects {
             listed.insert(self.accessor.key(object)?);
         }
-        // Prepared before writers have to wait. If an object fails, the objects before it are still
-        // queued.
+        // The objects are prepared before writers have to wait. If an object fails, the objects
+        // before it are still queued.
         let mut whole = Ok(resource_version);
         let mut replaced = Vec::with_capacity(objects.len());
         for object in objects {
@@ -85,7 +85,8 @@ impl<T> RealFifo<T> {
         })
     }
 
-    /// Queues the known objects that have nothing queued (R9). They have already been transformed.
+    /// Queues the known objects that have nothing queued (R9). The transform does not run, because
+    /// the known objects have already been transformed.
     pub(super) fn resync_each(&self, known: &dyn KnownObjects<T>) -> Result<(), StoreError> {
         let result = self.exclusively(|| {
             let queued: HashSet<Key> = self
@@ -148,7 +149,8 @@ impl<T> RealFifo<T> {
         let own = loop {
             match &state.in_flight {
                 None => break true,
-                // Called from a process callback.
+                // A process callback made this call, so its pop is in flight and already excludes
+                // others.
                 Some(in_flight) if in_flight.thread == thread => break false,
                 Some(_) => self.landed.wait(&mut state),
             }

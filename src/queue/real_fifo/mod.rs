@@ -54,7 +54,8 @@ const BATCH: usize = if cfg!(all(test, shuttle)) { 2 } else { 1000 };
 /// The callback itself may always write.
 ///
 /// **User code.** Key functions and transforms run without any lock; a panic in them becomes an
-/// error. While the known objects are called, other threads can neither write nor pop.
+/// error. While a list or a resync calls the known objects, other threads can neither write nor
+/// pop.
 ///
 /// **Requeue.** If a callback returns [`Requeue`](super::Requeue), it receives the same item next:
 /// the item goes back to the head of the queue, because this queue guarantees the order.
@@ -94,8 +95,8 @@ pub struct RealFifo<T> {
     /// wakes one of them when both hold, and all of them once the queue is closed. `close` also
     /// wakes all of them.
     changed: Condvar,
-    /// Writers wait here for the end of an exclusive flight, and calls of the known objects for the
-    /// end of any flight. The end wakes all of them.
+    /// Writers wait here until an exclusive flight has ended. Lists and resyncs in `InOrder` mode
+    /// wait here until nothing is in flight. The end of a flight wakes all of them.
     landed: Condvar,
 }
 
@@ -128,7 +129,7 @@ struct Prepared<T> {
     version: Option<ResourceVersion>,
 }
 
-/// A pop that is processing, or a call of the known objects.
+/// A pop that is processing, or a list or resync that calls the known objects.
 struct InFlight {
     thread: ThreadId,
     /// Whether other threads must wait before they write.
@@ -242,8 +243,9 @@ impl<T> RealFifo<T> {
             Err(error) => return Err(Rejected::new(change(object), error)),
         };
         let version = version_tracker::version_of(&self.accessor, &object);
-        // Only a rejected deletion contains its object. This requires a second reference, so a
-        // transform that changes the object in place must clone it.
+        // If the transform fails, only the rejection of a deletion contains the object. This
+        // requires a second reference to the object, so a transform that changes the object in
+        // place must clone it.
         let kept = (is_deletion && self.transform.is_some()).then(|| Arc::clone(&object));
         match self.transformed(key, object) {
             Ok((key, object)) => Ok(Prepared {
@@ -397,8 +399,8 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
     ///
     /// Errors occur only in `InOrder` mode. Returns [`StoreError::Key`] if a known object has no
     /// key; the objects before it are queued. Also returns it if a queued object has lost its key
-    /// in the transform. Returns [`StoreError::Other`] if the known objects panic; what preceded
-    /// the panic is queued.
+    /// in the transform. Returns [`StoreError::Other`] if the known objects panic; the objects
+    /// before the panic are queued.
     fn resync(&self) -> Result<(), StoreError> {
         match &self.mode {
             RealFifoMode::Atomic { .. } => {
@@ -431,7 +433,8 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
             state.push(None, Delta::Bookmark(resource_version.into()));
         }
         state.versions.event(version);
-        // The depth does not count bookmarks, so it is not reported (R22).
+        // Use `publish`, which does not report the depth: client-go does not report it after a
+        // bookmark either (R22).
         self.publish(state);
         Ok(())
     }

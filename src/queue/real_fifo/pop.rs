@@ -14,8 +14,8 @@ use crate::sync::{MutexGuard, thread};
 /// The state of the queue when a pop removed its changes.
 struct Popped {
     is_in_initial_list: bool,
-    /// Whether `initial_population` counts the changes. Decided when they are taken: a first list
-    /// that arrives later does not count them (R13).
+    /// Whether `initial_population` counts the changes. The value is set when the changes are
+    /// taken, because a first list that arrives later does not count them (R13).
     is_initial: bool,
     /// The number of changes that remain in the queue.
     depth: usize,
@@ -29,7 +29,8 @@ impl<T> RealFifo<T> {
         let mut state = self.state.lock();
         loop {
             match &state.in_flight {
-                // It would wait for itself. The panic becomes the error of the outer pop.
+                // A pop inside a callback would wait for itself. The panic becomes the error of the
+                // outer pop.
                 Some(in_flight) if in_flight.thread == this => {
                     drop(state);
                     panic!("a process callback must not pop from its queue");
@@ -75,8 +76,8 @@ impl<T> RealFifo<T> {
         for (at, deltas) in batch.iter().enumerate().rev() {
             if processed.again(at) {
                 state.items.push_front(deltas.clone());
-                // The first list arrived during processing. It counts all items before it, so also
-                // the requeued one.
+                // If the first list arrived during processing, all items before it belong to the
+                // initial population. The requeued item is one of them.
                 let is_overtaken = !taken.is_initial && state.initial_population > 0;
                 state.initial_population += usize::from(is_overtaken);
             } else {

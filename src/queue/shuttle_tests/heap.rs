@@ -111,7 +111,8 @@ fn one_of_two_adds_what_was_not_there() {
     });
 }
 
-/// The thread that does not get the object must not block forever.
+/// A deletion and a pop compete for one object. The one that does not get the object must not block
+/// forever.
 #[test]
 fn a_deletion_or_a_pop_gets_it() {
     check(|| {

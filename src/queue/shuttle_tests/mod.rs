@@ -43,7 +43,7 @@ trait Subject: Send + Sync + 'static {
     fn close(&self);
 }
 
-/// Not a [`Queue`]: it returns objects.
+/// A `Fifo` is not a [`Queue`], because it pops objects instead of deltas.
 impl Subject for Fifo<Item> {
     fn add(&self, item: Item) -> bool {
         ReflectorStore::add(self, Arc::new(item)).unwrap();
@@ -63,7 +63,7 @@ impl Subject for Fifo<Item> {
     }
 }
 
-/// Not a [`Queue`]: it has no callback. A closed heap rejects items.
+/// A `Heap` is not a [`Queue`], because its pop has no callback. A closed heap rejects items.
 impl Subject for Heap<Item> {
     fn add(&self, item: Item) -> bool {
         self.add(Arc::new(item)).is_ok()
@@ -352,7 +352,7 @@ fn a_close_at_any_point_loses_nothing<Q: Subject>(queue: Arc<Q>, promise: Promis
     popped.assert_is(&added, promise);
 }
 
-/// As many pops as items, each on its own thread and only once.
+/// There are as many pops as items. Each pop is called once, on its own thread.
 fn every_pop_gets_an_item<Q: Subject>(queue: Arc<Q>, at_once: bool, promise: Promise) {
     const ITEMS: [Item; 3] = [("a", 1), ("b", 1), ("c", 1)];
     let popped = Arc::new(Popped::default());

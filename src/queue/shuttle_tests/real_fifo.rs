@@ -41,7 +41,7 @@ fn a_callback_may_add() {
     check(|| super::a_callback_may_add(real_fifo(), InOrder));
 }
 
-/// Afterwards all writers continue, although no other thread writes or pops.
+/// After the processing, all waiting writers continue, although no other thread writes or pops.
 #[test]
 fn r19_writers_wait_for_the_processing() {
     check(|| {

@@ -34,10 +34,11 @@ pub(super) struct ListRequest {
     /// The version of the store. Objects that have not changed since are not decoded, unless the
     /// list is older. `None` decodes all objects.
     reusable_version: Option<String>,
-    /// Whether the list is not older than `reusable_version`. `None` until its version is known.
+    /// Whether the list is not older than `reusable_version`. `None` until the list's version is
+    /// known.
     is_no_older: Option<bool>,
     pub(super) splitter: ListSplitter,
-    /// The complete page.
+    /// The metadata of a page whose body is complete, until [`page_end`](Self::page_end) takes it.
     pub(super) page: Option<ListMeta>,
 }
 
@@ -81,14 +82,15 @@ impl ListRequest {
         }
         if self.continue_token.is_none() {
             options.resource_version.clone_from(&self.resource_version);
-            // With a limit and without a match, the server returns exactly this version. It may
-            // still do so after it rejected a watch from this version.
+            // Accept newer versions as well. With a limit and without a match, the server returns
+            // exactly this version, and may do so even after it rejected a watch from this version.
             let is_at_a_version = !matches!(self.resource_version.as_deref(), None | Some("0"));
             if is_at_a_version && options.limit.is_some() {
                 options.resource_version_match = Some(ResourceVersionMatch::NotOlderThan);
             }
         }
-        // Also set if the whole list was requested, because the server may still return pages.
+        // Set the token even if the whole list was requested, because the server may still return
+        // pages.
         options.continue_token.clone_from(&self.continue_token);
         options
     }
@@ -115,8 +117,8 @@ impl ListRequest {
         self.pages > 1 && self.resource_version.as_deref() == Some("0")
     }
 
-    /// Whether a cached object with the same version as an item is the same object. Decided at the
-    /// first item, when the version of the list is known.
+    /// Whether a cached object with the same version as an item may be kept instead of decoding the
+    /// item. Decided at the first item, when the version of the list is known.
     pub(super) fn may_reuse(&self) -> bool {
         self.is_no_older.unwrap_or(false)
     }
@@ -150,7 +152,8 @@ impl ListRequest {
         }
         self.of_shard &= page.shard_selector() == Some(&self.shard_selector);
         let remaining = page.remaining_item_count();
-        // With a shard, the server counts the objects of all shards.
+        // Ignore the count if the server applied a shard, because it counts the objects of all
+        // shards.
         self.remaining = remaining.filter(|_| page.shard_selector().is_none());
         if let Some(token) = page.continue_token() {
             // Pages that only repeat keys are an error.
@@ -177,7 +180,8 @@ impl ListRequest {
             self.whole = true;
             return Retry::Whole;
         }
-        // The version may come from a garbled event. It must not make every list fail.
+        // Drop a version that the server does not accept. It may come from a garbled event, and
+        // would make every list fail.
         let is_at_a_version =
             was_first_page && !matches!(self.resource_version.as_deref(), None | Some("0"));
         let unacceptable = is_at_a_version && error.is_unacceptable_request();

@@ -21,7 +21,8 @@ use crate::object::Key;
 use crate::time::{Backoff, Random};
 use crate::wire::{ListOptions, Piece, ResourceVersionMatch, SplitError, WATCH_SLACK};
 
-/// A longer wait may hide that an API server was restarted with another etcd.
+/// The longest wait after which cached versions are still trusted. During a longer wait, an API
+/// server may restart with a restored etcd.
 const OUTAGE: Duration = Duration::from_secs(1);
 
 /// The upper bound of a `Retry-After`, so that a garbled one does not stop the reflector.
@@ -33,9 +34,9 @@ const RETRY_AFTER: Duration = Duration::from_secs(600);
 /// Drive it in a loop. Call [`poll`](Self::poll) and perform the [`Output`]:
 ///
 /// - After a request, call [`opened`](Self::opened). After a wait, call [`waited`](Self::waited).
-/// - On [`Output::Read`], read from the body and call [`read`](Self::read). Then poll with the
-///   bytes until it needs more. After a timeout, call [`read_timed_out`](Self::read_timed_out). At
-///   the end of the body, call [`ended`](Self::ended).
+/// - On [`Output::Read`], read from the body and call [`read`](Self::read). Then call `poll` with
+///   the bytes until it returns another [`Output::Read`]. After a timeout, call
+///   [`read_timed_out`](Self::read_timed_out). At the end of the body, call [`ended`](Self::ended).
 /// - On [`Output::Item`], store the item. On [`Output::Page`], call [`page_end`](Self::page_end).
 /// - On [`Output::Frame`], decode the frame. Call [`event`](Self::event),
 ///   [`bookmark`](Self::bookmark) or [`several_events`](Self::several_events). For an ERROR event
@@ -84,7 +85,7 @@ pub(super) struct Protocol {
     repair: Repair,
     /// Whether the last step was a wait.
     has_waited: bool,
-    /// The time of the last call.
+    /// The time that was passed to the last method call.
     now: Instant,
     reports: Vec<Report>,
 }
@@ -150,8 +151,8 @@ impl Protocol {
     /// bytes read from the body.
     pub(super) fn poll<'a>(&'a mut self, input: &'a [u8]) -> (usize, Output<'a>) {
         let mut consumed = 0;
-        // The position of the next piece of the body. The borrow checker requires it apart from the
-        // piece.
+        // The next piece of the body and its offset in `input`. `output` turns them into bytes,
+        // because the borrow checker rejects a slice of `self` that leaves this loop.
         let piece = loop {
             let split = match &mut self.phase {
                 Phase::ListBody(list) if list.is_page_complete() => Ok((0, None)),
@@ -175,7 +176,8 @@ impl Protocol {
         (consumed, self.output(input, piece))
     }
 
-    /// Changes the phase if the body has no data left or a relist is due. Returns whether it did.
+    /// Changes the phase if the body has no data left or a relist is due. Returns whether the phase
+    /// changed.
     fn take_step(&mut self) -> bool {
         if let Phase::WatchBody(watch) = &mut self.phase
             && !watch.initial_events_ended
@@ -227,8 +229,8 @@ impl Protocol {
                 resource_version: Some(self.version.clone()),
                 ..settings.watch_options(random)
             }),
-            // Never older than a version seen before. Before the first version, a consistent read
-            // (WL2).
+            // The objects must not be older than a version seen before. Before the first version,
+            // or if the last version is unavailable, the request is a consistent read (WL2).
             Phase::WatchList => Output::Watch(ListOptions {
                 resource_version: (!self.version_unavailable).then(|| self.version.clone()),
                 resource_version_match: Some(ResourceVersionMatch::NotOlderThan),
@@ -253,7 +255,8 @@ impl Protocol {
         matches!(&self.phase, Phase::WatchBody(watch) if !watch.is_initial && watch.events > 0)
     }
 
-    /// Whether a watch is open or next. Resyncs happen in this time (W13).
+    /// Whether a watch is open or is the next request. The resync thread starts in this state
+    /// (W13).
     pub(super) fn is_watching(&self) -> bool {
         match &self.phase {
             Phase::Watch | Phase::Wait(_, AfterWait::Watch) => true,
@@ -262,7 +265,7 @@ impl Protocol {
         }
     }
 
-    /// Whether the current or next request can become the watch of this cycle.
+    /// Whether the current or next request is a watch, or a watch-list that can become one.
     pub(super) fn is_streaming(&self) -> bool {
         self.is_watching() || matches!(self.phase, Phase::WatchList | Phase::WatchBody(_))
     }
@@ -353,8 +356,8 @@ impl Protocol {
             (Phase::WatchList, Ok(())) => {
                 let mut watch = self.watch_stream(timeout, started);
                 watch.is_initial = true;
-                // Reuse objects as for a list, if the version of the initial events can be compared
-                // with the last version once they are complete.
+                // As for a list, reuse objects only if versions can be compared: when the initial
+                // events are complete, their version is compared with the last version.
                 watch.may_reuse = self
                     .reusable_version()
                     .is_some_and(|since| is_no_older(&since, &since));
@@ -427,7 +430,7 @@ impl Protocol {
     }
 
     /// Begins a new cycle after a back-off, because a step could not be performed. `reading` is
-    /// that of the phase if reading failed.
+    /// "list" or "watch" if the step failed while reading a body.
     pub(super) fn abort_cycle(&mut self, error: Error, reading: Option<&'static str>) {
         let kind = ReportKind::Other;
         self.reports.push(Report {
@@ -483,11 +486,12 @@ impl Protocol {
     }
 
     /// Reports that the store has the objects of [`Output::Replace`]. `complete` is whether each of
-    /// them is in its last state. `keeps_older` is whether the store kept objects that could not be
-    /// read.
+    /// them was read in its last state. `keeps_older` is whether the store kept an older state of
+    /// an object that could not be read.
     pub(super) fn replaced(&mut self, complete: bool, keeps_older: bool) {
         let version = self.take_list_version();
-        // An unreadable object whose older state was kept may come from another history.
+        // Trust the versions in the store again, unless it kept the older state of an unreadable
+        // object: that state may come from another history.
         self.history_is_known |= !keeps_older;
         self.version = version;
         self.total_silence = Duration::ZERO;
@@ -539,12 +543,13 @@ impl Protocol {
         self.report(error, ReportKind::Object);
     }
 
-    /// Whether an object is missing. If so, [`recovered`](Self::recovered) must be called.
+    /// Whether an object is missing. If so, call [`recovered`](Self::recovered) once a later state
+    /// of that object is stored.
     pub(super) fn has_missed(&self) -> bool {
         self.repair.has_missed()
     }
 
-    /// Reports that a later state of this object was stored.
+    /// Reports that a later state of the object with this key was stored, or that it was deleted.
     pub(super) fn recovered(&mut self, key: &Key) {
         self.repair.recovered(key, self.now);
     }
@@ -562,7 +567,8 @@ impl Protocol {
     }
 
     fn begin_list(&mut self) {
-        // Never older than a version seen before, unless that version is unavailable (L8).
+        // The list must not be older than a version seen before, unless that version is unavailable
+        // (L8).
         let version = match self.version.as_str() {
             _ if self.version_unavailable => None,
             "" => Some("0".to_owned()),
@@ -590,15 +596,16 @@ impl Protocol {
         }
     }
 
-    /// Called when a request or a stream failed. Unless the server itself responded, another server
-    /// may have taken its place. etcd is restored while its API servers are down, so a lost
-    /// connection can be the only sign of a restore.
+    /// Stops trusting the versions in the store after a failed request or stream. They remain
+    /// trusted only if the server itself responded, with an error that is neither 410 Gone nor
+    /// retryable. etcd is restored while its API servers are down, so a lost connection can be the
+    /// only sign of a restore.
     fn doubt_history(&mut self, error: &Error) {
         self.history_is_known &=
             error.status().is_some() && !error.is_gone() && !error.is_retryable();
     }
 
-    /// The time to wait for bytes of a watch.
+    /// The time to wait for bytes of a watch. A wait ends at the latest when a relist is due.
     fn read_timeout(&self, watch: &WatchStream) -> Duration {
         let timeout = watch.read_timeout(self.expects_bookmarks());
         let relist = self
@@ -611,7 +618,7 @@ impl Protocol {
     /// Relists instead of watching if an object is missing and a relist is due.
     fn relist_if_due(&mut self) -> bool {
         let events = match &self.phase {
-            // After a wait for the watch, open the watch first.
+            // After a wait, open the watch first, even if a relist is due.
             Phase::Watch if self.has_waited => return false,
             Phase::Watch => 0,
             Phase::WatchBody(watch) if !watch.is_initial => watch.events,
@@ -627,8 +634,8 @@ impl Protocol {
         true
     }
 
-    /// Whether a silence without bookmarks indicates a failure. It does not if the user configured
-    /// the idle timeout.
+    /// Whether a silence without bookmarks indicates a failure. If the user configured the idle
+    /// timeout, only that timeout counts.
     fn expects_bookmarks(&self) -> bool {
         self.bookmarks_come && self.settings.watch_idle_timeout.is_none()
     }
@@ -642,7 +649,8 @@ impl Protocol {
         self.phase = Phase::Wait(wait, next);
     }
 
-    /// Adds a report. Call this before the phase changes, which determines what was being read.
+    /// Adds a report. Call this before changing the phase, because the phase determines what was
+    /// being read.
     pub(super) fn report(&mut self, error: Error, kind: ReportKind) {
         let reading = self.reading();
         self.reports.push(Report {

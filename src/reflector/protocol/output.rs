@@ -14,11 +14,11 @@ pub(in crate::reflector) enum Output<'a> {
     Read(Option<Duration>),
     /// Wait.
     Wait(Duration),
-    /// Store an item of the list. `head` is the metadata of the list that preceded its items.
+    /// Store an item of the list. `head` contains the list metadata that came before the items.
     Item {
         bytes: &'a [u8],
         head: &'a ListMeta,
-        /// Whether a cached object with the same version is the same object.
+        /// Whether a cached object with the same version may be kept instead of decoding this one.
         may_reuse: bool,
     },
     /// Finish the page.
@@ -26,7 +26,7 @@ pub(in crate::reflector) enum Output<'a> {
     /// Decode a frame of the watch.
     Frame {
         bytes: &'a [u8],
-        /// Whether a cached object with the same version is the same object.
+        /// Whether a cached object with the same version may be kept instead of decoding this one.
         may_reuse: bool,
     },
     /// Replace the objects of the store. The list, or the initial events of the watch-list, are
@@ -39,8 +39,8 @@ pub(in crate::reflector) enum Output<'a> {
 pub(in crate::reflector) struct Report {
     pub(in crate::reflector) error: Error,
     pub(in crate::reflector) kind: ReportKind,
-    /// What was being read: "list" or "watch". `None` for a failed request, whose error contains
-    /// it.
+    /// What was being read: "list" or "watch". `None` for a failed request, whose error already
+    /// names the request.
     pub(in crate::reflector) reading: Option<&'static str>,
 }
 

@@ -4,13 +4,15 @@ use std::time::{Duration, Instant};
 use crate::object::Key;
 use crate::time::Backoff;
 
-/// The number of relists after an object is missed. Missing another object starts them over.
+/// The maximum number of relists after an object is missed. The count starts again when another
+/// object is missed.
 const RELISTS: u32 = 5;
 
 /// The minimum wait before a relist, whatever the back-off.
 const SHORTEST: Duration = Duration::from_secs(1);
 
-/// The maximum number of missed objects that are remembered. Others do not cause further relists.
+/// The maximum number of missed objects that are remembered. Objects beyond this number cause no
+/// further relists.
 const OBJECTS: usize = 1000;
 
 /// Schedules relists while objects are missing because they could not be decoded or stored.
@@ -73,7 +75,7 @@ impl Repair {
         self.schedule(now);
     }
 
-    /// Returns whether a relist is due. If so, it counts as done.
+    /// Returns whether a relist is due. If so, the relist counts as done.
     pub(super) fn take_due(&mut self, now: Instant) -> bool {
         if self.due.take_if(|due| *due <= now).is_none() {
             return false;

@@ -11,7 +11,7 @@ pub(super) struct Settings {
     pub(super) watch_idle_timeout: Option<Duration>,
     pub(super) watch_list: bool,
     pub(super) reuse_unchanged: bool,
-    /// Empty for all objects.
+    /// The selector of the shard. Empty if all objects are selected.
     pub(super) shard_selector: String,
     pub(super) limits: DecodeLimits,
 }
@@ -24,7 +24,7 @@ impl Settings {
             min_watch_timeout: options
                 .min_watch_timeout
                 .max(ReflectorOptions::MIN_WATCH_TIMEOUT),
-            // A zero timeout would open watches without a pause.
+            // Treat zero as unset: a zero timeout would end each watch immediately.
             watch_idle_timeout: options
                 .watch_idle_timeout
                 .filter(|timeout| !timeout.is_zero()),

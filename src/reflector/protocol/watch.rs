@@ -7,7 +7,7 @@ use crate::wire::{EventKind, FrameSplitter, Piece, Shown, SplitError};
 
 /// The maximum silence of the server before the initial events of a watch-list are complete (WL10).
 pub(super) const WATCH_LIST_SILENCE: Duration = Duration::from_secs(30);
-/// The interval of the warnings during this silence.
+/// The interval of the warnings while a watch-list is silent.
 pub(super) const SILENCE_WARNING: Duration = Duration::from_secs(10);
 
 /// The maximum silence of a watch if the server is known to send bookmarks. API servers send one
@@ -46,9 +46,10 @@ pub(super) struct WatchStream {
     /// The version of the last initial event that was not ADDED, and finally that of the bookmark
     /// (WL5).
     pub(super) initial_version: String,
-    /// Whether a cached object with the version of an initial event is the same object.
+    /// Whether a cached object with the version of an initial event may be kept instead of decoding
+    /// the event's object.
     pub(super) may_reuse: bool,
-    /// The end of the body, while earlier frames are left.
+    /// How the body ended. Kept until the remaining frames have been handled.
     pub(super) ended: Option<Result<(), Error>>,
 }
 
@@ -115,8 +116,8 @@ impl WatchStream {
 }
 
 impl Protocol {
-    /// Reports a decoded event. `version` is the version of its object, or empty if it does not
-    /// count.
+    /// Reports a decoded event. `version` is the version of its object, or empty if it has no
+    /// usable version.
     ///
     /// An event without a version keeps the last version. client-go would lose it (W10).
     pub(in crate::reflector) fn event(&mut self, kind: EventKind, version: &str) {

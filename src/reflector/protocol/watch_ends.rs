@@ -162,9 +162,10 @@ impl Protocol {
         }
     }
 
-    /// Resumes the watch, unless watches have been silent for too long in total. In that case, the
-    /// connection is not the reason: a restored server has no events for a version in its future. A
-    /// list detects this. Each list without a following event doubles the time until the next one.
+    /// Resumes the watch, or relists if watches have been silent for too long in total. The
+    /// connection is then not the reason: a restored server has no events for a version in its
+    /// future, which only a list detects. Each such list without a following event doubles the time
+    /// until the next one.
     fn resume_unless_silent(&mut self) {
         let Phase::WatchBody(watch) = &self.phase else {
             return;
@@ -173,7 +174,7 @@ impl Protocol {
         let limit = match self.settings.watch_idle_timeout {
             Some(timeout) => timeout.max(BOOKMARK_INTERVAL),
             None if self.bookmarks_come => BOOKMARK_SILENCE,
-            // The maximum silence of a watch.
+            // The longest possible silence of one watch: its maximum duration and the slack.
             None => self
                 .settings
                 .min_watch_timeout
@@ -209,12 +210,14 @@ impl Protocol {
         };
     }
 
-    /// Decides what follows a watch-list that the server rejected or ended with an error (WL8).
+    /// Decides what follows a watch-list request that failed, or a watch-list that the server ended
+    /// with an error (WL8).
     pub(super) fn watch_list_failed(&mut self, error: Error) {
         self.doubt_history(&error);
         let retry_after = error.retry_after();
         if is_waited_out(&error) {
-            // A list would fail as well, unless only watch-lists break the connection.
+            // Try the watch-list again, because a list would fail as well. A list helps only if
+            // just the watch-lists break the connection, so count these errors.
             self.unfinished += u32::from(error.is_connection() && !error.is_connection_refused());
             self.report(error, ReportKind::Other);
             return match self.unfinished < WATCH_LIST_TRIES {

@@ -38,12 +38,12 @@ pub(super) struct Session<'r, T> {
     headroom: Headroom,
     /// The number of objects in the last list.
     pub(super) received: usize,
-    /// Whether every object could be read since the last list.
+    /// Whether every object in the last list and in the events since then could be read.
     pub(super) complete: bool,
     /// The total number of objects that could not be read.
     pub(super) unreadable: u64,
     /// Set if none of the objects in the first list could be decoded. Reset by a list with an
-    /// object that can be.
+    /// object that can be decoded.
     pub(super) undecodable: Option<UndecodableList>,
     /// Whether the server selects the objects of the shard. `None` while this is unknown.
     pub(super) shard_applied: Option<bool>,
@@ -119,7 +119,7 @@ impl<'r, T: Object> Session<'r, T> {
     /// Begins a new cycle after a back-off. Called when a step panicked or cannot be performed.
     pub(super) fn abort_cycle(&mut self, error: Error, reading: Option<&'static str>) {
         self.body = None;
-        // The next list contains these changes.
+        // Drop the pending changes: the next list contains them.
         self.changes.clear();
         self.initial = InitialList::default();
         self.protocol.abort_cycle(error, reading);
@@ -305,7 +305,8 @@ impl<'r, T: Object> Session<'r, T> {
                         self.initial.add_other_shard();
                     }
                 } else if self.protocol.versions_count() && !version.is_empty() {
-                    // The object is not stored, so the store is complete up to this version.
+                    // The object is not stored, so send only its version: the store is then
+                    // complete up to this version.
                     self.changes.push_back(Change::Bookmark(version.to_owned()));
                 }
             }
@@ -340,7 +341,8 @@ impl<'r, T: Object> Session<'r, T> {
         }
     }
 
-    /// Returns `""` for a version that is too long for a request, so that the last version remains.
+    /// Returns the version, or `""` if it is too long for a request. The protocol then keeps the
+    /// last version.
     fn checked_version<'v>(&mut self, version: &'v str) -> &'v str {
         match self.decoder.limits().check_resource_version(version) {
             Ok(()) => version,

@@ -30,15 +30,15 @@ impl<T> ExpirationCacheBuilder<T> {
     }
 
     /// Sets the age after which objects expire. An object of exactly this age has not expired. The
-    /// default is zero: objects never expire. It replaces a [`policy`](Self::policy). client-go's
-    /// `NewTTLStore`.
+    /// default is zero: objects never expire. This call replaces an earlier
+    /// [`policy`](Self::policy). client-go's `NewTTLStore`.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.expires = Expires::After(ttl);
         self
     }
 
-    /// Sets a policy that decides which objects have expired. It replaces a [`ttl`](Self::ttl).
-    /// client-go's `NewExpirationStore`.
+    /// Sets a policy that decides which objects have expired. This call replaces an earlier
+    /// [`ttl`](Self::ttl). client-go's `NewExpirationStore`.
     pub fn policy(mut self, policy: impl ExpirationPolicy<T> + 'static) -> Self {
         self.expires = Expires::By(Box::new(policy));
         self

@@ -48,7 +48,7 @@ impl<T> MutationCacheBuilder<T> {
     ///
     /// The store does not have an object that you created until the watch delivers it. If the
     /// object has been deleted in the meantime, the watch may never deliver it. Then the cache
-    /// returns it until it expires.
+    /// returns the object until the mutation expires.
     pub fn include_adds(mut self, include_adds: bool) -> Self {
         self.include_adds = include_adds;
         self

@@ -24,12 +24,13 @@ use crate::time::Clock;
 /// higher resource version.
 ///
 /// Also call [`on_add_or_update`](Self::on_add_or_update) and [`on_delete`](Self::on_delete) from a
-/// handler of the informer. Otherwise the cache returns the mutation of a deleted object until the
-/// mutation expires. The same is true for an object that was created and deleted too quickly for
-/// the watch.
+/// handler of the informer. Otherwise a cache with
+/// [`include_adds`](MutationCacheBuilder::include_adds) returns the mutation of a deleted object
+/// until the mutation expires. If an object was created and deleted too quickly for the watch, no
+/// handler is called, and the mutation also stays until it expires.
 ///
-/// **Guarantees.** It never returns an object with a lower resource version than the stored object.
-/// It does not guarantee that you read your own writes: the
+/// **Guarantees.** The cache never returns an object with a lower resource version than the stored
+/// object. It does not guarantee that you read your own writes: the
 /// [number](MutationCacheBuilder::max_size) and [age](MutationCacheBuilder::ttl) of mutations are
 /// limited. Without [`include_adds`](MutationCacheBuilder::include_adds), it does not return
 /// objects that are missing from the store, because they may not have arrived yet or may already be
@@ -37,8 +38,8 @@ use crate::time::Clock;
 ///
 /// **Resource versions** must be integers of up to 64 bits, like those of Kubernetes. An empty one
 /// counts as 0. A mutation with any other resource version is rejected; client-go panics when it
-/// compares it. A stored object with any other resource version counts as newer than every
-/// mutation.
+/// compares such a version. A stored object with any other resource version counts as newer than
+/// every mutation.
 ///
 /// **Blocking.** One lock guards the mutations. No user code runs and nothing is dropped while it
 /// is held, and the store is read without it. No call blocks for long or waits for a change. A read
@@ -76,8 +77,9 @@ pub struct MutationCache<T> {
     /// Guards the mutations. Innermost lock: no other lock is taken under it, and only `locked`
     /// takes it. No thread waits for a change.
     ///
-    /// Readers look here first and in the store second. If a mutation has been removed because the
-    /// store has caught up, the store then has the newer object.
+    /// A reader looks up the mutation first and the stored object second. If the mutation has been
+    /// removed because the store has caught up, the reader therefore finds the newer object in the
+    /// store.
     overlay: Mutex<Lru<Mutation<T>>>,
 }
 
@@ -108,7 +110,7 @@ impl<T: Object> MutationCache<T> {
     ///
     /// [`StoreError::Key`] if the object has no key, or [`StoreError::ResourceVersion`] if its
     /// resource version cannot be compared. Then the object is not recorded and earlier mutations
-    /// stay. Reads are only less fresh, because the watch still delivers the object.
+    /// stay. Reads return an older state until the watch delivers the object.
     pub fn mutation(&self, object: Arc<T>) -> Result<(), StoreError> {
         let key = self.accessor.key(&object)?;
         let mutation = self.read(&key, &object, Some(Arc::clone(&object)))?;
@@ -217,9 +219,9 @@ impl<T: Object> MutationCache<T> {
                 if has(key, object) != Some(true) {
                     continue;
                 }
-                // The store may have a newer state, without this value or with it since the lookup
-                // above. The mutation stays in the overlay: unlike `get_by_key`, this read does not
-                // remove it.
+                // The store may have a newer state of the object: one without this value, or one
+                // with this value that arrived after the lookup above. The mutation stays in the
+                // overlay: unlike `get_by_key`, this read does not remove it.
                 match indexer.get_by_key(key) {
                     Some(stored) if self.supersedes(key, &stored, mutation) => {
                         objects.extend((has(key, &stored) == Some(true)).then_some(stored));

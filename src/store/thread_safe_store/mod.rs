@@ -243,9 +243,10 @@ impl<T> ThreadSafeStore<T> {
     /// [`snapshot`](Self::snapshot), and a list that is one point in time see either all of them or
     /// none.
     ///
-    /// The resource version becomes that of the last applied change. The key of a bookmark is
-    /// ignored. A transaction that holds the lock for more than half a second per change, or for
-    /// more than five seconds in total, is logged.
+    /// The resource version becomes that of the last applied change. If that change has none, the
+    /// resource version does not change. The key of a bookmark is ignored. A transaction that holds
+    /// the lock for more than half a second per change, or for more than five seconds in total, is
+    /// logged.
     ///
     /// # Errors
     ///
@@ -297,7 +298,8 @@ impl<T> ThreadSafeStore<T> {
             Ok(computed.collect::<Vec<_>>())
         });
         let mut made = Vec::with_capacity(changes.len());
-        // Declared outside the block that holds the lock, so that they are dropped after it.
+        // Both vectors are declared outside the block that holds the lock, so that they are dropped
+        // after the lock is released.
         let mut replaced = Vec::with_capacity(changes.len());
         let mut removed = Vec::new();
         let began = Instant::now();
@@ -351,8 +353,8 @@ impl<T> ThreadSafeStore<T> {
         self.report_version();
     }
 
-    /// Returns the resource version of the last write. It may be older than the one before. It is
-    /// empty before the first write.
+    /// Returns the resource version of the last write. It may be older than the version of an
+    /// earlier write. It is empty before the first write.
     pub fn last_store_sync_resource_version(&self) -> String {
         self.state.read().resource_version.clone()
     }
@@ -382,7 +384,8 @@ impl<T> ThreadSafeStore<T> {
             }
             let outdated = std::mem::replace(&mut functions, Arc::clone(&state.functions));
             drop(state);
-            // These values may run user code when they are dropped.
+            // Drop the outdated values without the lock, because their destructors may be user
+            // code.
             drop((computed, outdated));
         }
     }

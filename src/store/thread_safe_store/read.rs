@@ -33,8 +33,8 @@ impl<T> ThreadSafeStore<T> {
         self.len() == 0
     }
 
-    /// Returns all objects in no particular order. The type documents what the list contains during
-    /// writes.
+    /// Returns all objects in no particular order. [`ThreadSafeStore`] documents what the list
+    /// contains during writes.
     pub fn list(&self) -> Vec<Arc<T>> {
         self.collect(|slot| Arc::clone(&slot.object))
     }
@@ -44,8 +44,8 @@ impl<T> ThreadSafeStore<T> {
         self.collect(|slot| (Arc::clone(&slot.key), Arc::clone(&slot.object)))
     }
 
-    /// Returns all keys in no particular order. The type documents what the list contains during
-    /// writes.
+    /// Returns all keys in no particular order. [`ThreadSafeStore`] documents what the list
+    /// contains during writes.
     pub fn list_keys(&self) -> Vec<Key> {
         self.collect(|slot| Arc::clone(&slot.key))
     }

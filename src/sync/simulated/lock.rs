@@ -87,8 +87,8 @@ impl Condvar {
     }
 }
 
-/// Stricter than parking_lot's: a second read lock on the same thread always deadlocks, and not
-/// only if a writer waits.
+/// A read-write lock that is stricter than parking_lot's: a second read lock on the same thread
+/// always deadlocks. With parking_lot, it deadlocks only if a writer waits.
 #[derive(Debug, Default)]
 pub(crate) struct RwLock<T>(shuttle::sync::RwLock<T>);
 

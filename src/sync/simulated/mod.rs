@@ -22,8 +22,8 @@ const SCHEDULES: usize = 1500;
 /// The number of PCT's chosen preemptions, plus one. Most bugs need one or two.
 const DEPTH: usize = 3;
 
-/// Runs `model` under random schedules, and under those of PCT, which preempts rarely and at
-/// unlikely moments.
+/// Runs `model` under random schedules, and under schedules of the PCT scheduler, which preempts
+/// rarely and at unlikely moments.
 ///
 /// Any panic or deadlock fails the test and prints the schedule.
 pub(crate) fn check(model: fn()) {

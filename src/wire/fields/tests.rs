@@ -157,7 +157,7 @@ fn bytes_that_are_not_understood_are_left_as_they_are() {
         assert!(is_uncut(&["/x"], object.as_bytes()), "{object}");
     }
     assert!(is_uncut(&["/x"], b"{\"x\":1,\xff}"));
-    // Deep enough to overflow the stack of a recursive parser.
+    // The nesting is deep enough to overflow the stack of a recursive parser.
     assert!(is_uncut(&["/x/*/x"], &br#"{"x":["#.repeat(500_000)));
     assert!(is_uncut(&["/a"], &b"[".repeat(1_000_000)));
 }
@@ -363,7 +363,7 @@ fn arbitrary_bytes_are_cut_like_a_tree_or_refused() {
             bytes[at] = b"{}[]\",:\\ n1\xff"[random.below(12)];
         }
         let cut = paths.cut(&bytes, &mut scratch);
-        // Skips objects with duplicate keys, which another test covers.
+        // Only objects without duplicate keys are checked here. Another test covers duplicate keys.
         if let Ok(tree) = serde_json::from_slice::<Value>(&bytes)
             && tree.to_string().matches(':').count()
                 == bytes.iter().filter(|byte| **byte == b':').count()

@@ -13,7 +13,8 @@ use k8s_informer::{Client, Error, Stop};
 /// The factor by which time passes faster.
 const SPEED: u32 = 40;
 
-/// The timeout of one read. The reflector sets its own timeout after it made the request.
+/// The idle timeout of the request. It is short, because the reflector sets its own timeout only at
+/// each read: [`Patient`] repeats the request's reads until that timeout has passed.
 const SLICE: Duration = Duration::from_millis(25);
 
 pub(crate) struct HurriedClock(Instant);

@@ -21,13 +21,13 @@
 //! - The old object of an update is the object that was delivered last.
 //! - The versions of an object ascend, except after a restore.
 //!
-//! Restores come in two forms, because an informer notices a restore only if the server does not
-//! have the informer's version. *Seen*: the writers wait until every informer has listed. *Unseen*:
-//! the proxies let no connection through until the server has passed all lost versions and has
-//! restarted, so that it answers 410.
+//! An informer notices a restore only if the server does not have the informer's version. So there
+//! are two kinds of restores. In a *seen* restore, the writers wait until every informer has listed
+//! the older state. In an *unseen* restore, the proxies let no connection through until the server
+//! has passed all lost versions and has restarted. It then answers 410 to the informers' watches.
 //!
-//! For half of the informers time passes forty times faster. They also run the code paths that need
-//! minutes of silence.
+//! For half of the informers, time passes forty times faster. These informers also run the code
+//! paths that need minutes of silence.
 //!
 //! ```sh
 //! export KUBEBUILDER_ASSETS=… # the folder with etcd and kube-apiserver
@@ -84,14 +84,14 @@ use crate::world::World;
 /// The maximum time until all informers notice that etcd was restored, while nothing is written.
 const NOTICE: Duration = Duration::from_secs(90);
 
-/// The minimum number of revisions that a restore loses. The server's own writes must not make up
-/// for them.
+/// The minimum number of revisions that a restore loses. The server's own writes alone must not
+/// reach the lost revisions again.
 const LOST: u64 = 100;
 
 /// The maximum time without a confirmed write.
 const STUCK: Duration = Duration::from_secs(120);
 
-/// No stop may take longer.
+/// The maximum time of a stop.
 const STOP: Duration = Duration::from_secs(3);
 
 const WRITERS: usize = 6;
@@ -104,9 +104,10 @@ enum Accident {
     EtcdKilled,
     /// Etcd drops its history, and the API server is killed so that it loses its watch cache.
     Compaction,
-    /// The informers see the older state.
+    /// Etcd is restored, and the informers see the older state.
     RestoreSeen,
-    /// The informers see the server only after it has passed the lost versions.
+    /// Etcd is restored, and the informers see the server only after it has passed the lost
+    /// versions.
     RestoreUnseen,
 }
 
@@ -426,8 +427,9 @@ impl Chaos {
 
     /// Waits until no informer is at a version that the server does not have.
     ///
-    /// Informers on the faster clock must notice the silent server themselves. The watches of the
-    /// others are cut soon after they open: a watch that ends at once makes them notice.
+    /// Informers on the faster clock must notice the silent server on their own. The watches of the
+    /// other informers are cut soon after they open, because an informer also notices if its watch
+    /// ends at once.
     fn wait_until_noticed(&mut self, lost: u64) {
         let began = Instant::now();
         loop {
@@ -455,7 +457,8 @@ impl Chaos {
             }
             for subject in ahead.into_iter().filter(|subject| !subject.notices_alone()) {
                 let watches = |status: &ReflectorStatus| status.state == ReflectorState::Watching;
-                // A list at a version that the server does not have takes the server three seconds.
+                // Do not cut a list: the server takes three seconds for a list at a version that it
+                // does not have.
                 if subject.statuses().iter().all(watches) {
                     subject.proxy().cut();
                 }
@@ -474,8 +477,8 @@ impl Chaos {
         let mut pending: BTreeSet<usize> = (0..self.subjects.len()).collect();
         let mut last: BTreeMap<usize, Vec<Difference>> = BTreeMap::new();
         while !pending.is_empty() && began.elapsed() < self.options.settle {
-            // Markers keep every watch busy: a relist after a silence would repair errors and hide
-            // them.
+            // Markers keep every watch busy. A silent watch would lead to a relist, which would
+            // repair errors and hide them.
             self.world.mark();
             thread::sleep(Duration::from_millis(200));
             let truth = self.world.truth();

@@ -139,8 +139,8 @@ struct Link {
 }
 
 impl Proxy {
-    /// Starts a proxy in front of the server on local port `port`. With `tls` the proxy is an HTTP
-    /// server, without it forwards bytes.
+    /// Starts a proxy in front of the server on local port `port`. With `tls`, the proxy terminates
+    /// TLS and serves HTTP. Without `tls`, it only forwards bytes.
     pub(crate) fn start(
         port: u16,
         tls: Option<Arc<ClientConfig>>,
@@ -325,7 +325,8 @@ impl Shared {
         if let Some(Fault::Answer(_, reply)) = fault {
             return (&client).write_all(reply.as_bytes());
         }
-        // An HTTP/1.0 response has neither chunks nor a length.
+        // Request HTTP/1.0 for a truncation, because such a response has neither chunks nor a
+        // length.
         let head = match fault {
             Some(Fault::Truncate(_)) => head.replacen(" HTTP/1.1\r\n", " HTTP/1.0\r\n", 1),
             _ => head.replacen("\r\n", "\r\nConnection: close\r\n", 1),

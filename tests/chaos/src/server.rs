@@ -12,7 +12,7 @@ use k8s_informer::client::Request;
 use k8s_informer::{Client, Config, Stop};
 use serde_json::{Value, json};
 
-/// A start takes five seconds on an idle machine.
+/// The maximum time of a start, which takes five seconds on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 const TOKEN: &str = "chaos";
@@ -27,7 +27,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Returns the folder with both binaries, or `None`.
+    /// Returns the folder with the binaries of etcd and kube-apiserver, or `None`.
     pub(crate) fn assets() -> Option<PathBuf> {
         let folder = PathBuf::from(std::env::var_os("KUBEBUILDER_ASSETS")?);
         ["etcd", "kube-apiserver"]
@@ -81,7 +81,8 @@ impl Server {
         self.port
     }
 
-    /// The server creates this file itself. It holds the certificates of the server and of its CA.
+    /// Returns the file with the certificates of the server and of its CA. The server creates this
+    /// file itself.
     pub(crate) fn certificates(&self) -> PathBuf {
         self.folder.join("apiserver.crt")
     }
@@ -125,7 +126,7 @@ impl Server {
         }
         if self.api.is_none() {
             self.api = Some(self.serve());
-            // On its first start it creates its certificates. The key is written last.
+            // On its first start, the API server creates its certificates. It writes the key last.
             wait_for("kube-apiserver", &self.folder, || {
                 self.folder.join("apiserver.key").exists()
             });
@@ -248,8 +249,8 @@ fn wait_for(what: &str, logs: &Path, mut ready: impl FnMut() -> bool) {
     }
 }
 
-/// Returns ports below the ephemeral range, so that no connection takes one while its server is
-/// down.
+/// Returns ports below the ephemeral range, so that no outgoing connection takes the port of a
+/// server that is down.
 fn free_ports() -> [u16; 3] {
     let start = 18_000 + (std::process::id() % 500 * 8) as u16;
     let mut free =
@@ -288,7 +289,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // `wait` closes the pipe first.
+        // `wait` closes the shell's stdin pipe first, so the shell kills its child and ends.
         let _ = self.0.wait();
     }
 }

@@ -126,8 +126,8 @@ struct Plan {
 }
 
 impl Plan {
-    /// `number` selects the queue and the way of listing. Twelve consecutive numbers cover all
-    /// their combinations.
+    /// Returns a random plan, except that `number` selects the queue and the way of listing. Twelve
+    /// consecutive numbers cover all combinations of these two.
     fn new(number: usize, random: &Random) -> Self {
         let queues = [
             InformerQueue::DeltaFifo,
@@ -292,8 +292,8 @@ struct Handler {
 }
 
 /// Starts an informer with a random configuration. `proxy` creates a proxy; its argument is whether
-/// the proxy terminates TLS. `client` creates a client behind that proxy, with a clock unless it
-/// uses the real one.
+/// the proxy terminates TLS. `client` creates a client behind that proxy. Its second argument is
+/// the faster clock, or `None` for real time.
 pub(crate) fn start(
     number: usize,
     random: &Random,

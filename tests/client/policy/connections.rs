@@ -75,7 +75,8 @@ fn it_is_used_again_after_lists_watches_writes_and_failures() {
 fn connection_with_unread_or_large_body_is_not_reused() {
     let server = Server::start(|_| Reply::Write(reply("200 OK", "", "{\"a\": 1}")));
     let client = client(&server);
-    // The unread rest would be taken for the next response.
+    // Drop the response unread. If its connection were reused, the client would take the unread
+    // rest for the next response.
     drop(client.request(&Request::get("/"), &Stop::new()).unwrap());
     get(&client);
     assert_eq!(server.accepted(), 2);

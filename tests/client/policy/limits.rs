@@ -166,7 +166,7 @@ fn dripping(first: &'static str) -> String {
                 read_request(&mut stream)?;
                 stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?;
                 stream.write_all(format!("{:x}\r\n{first}\r\n", first.len()).as_bytes())?;
-                // The pause between two blanks.
+                // The read below waits this long. That is the pause between two blanks.
                 stream.set_read_timeout(Some(Duration::from_millis(5)))?;
                 loop {
                     stream.write_all(b"1\r\n \r\n")?;

@@ -85,7 +85,7 @@ fn request_metrics_are_recorded_when_sent_and_when_read() {
     clock.advance(Duration::from_secs(3));
     response.bytes().unwrap();
     assert_eq!(recorded.take(), ["POST 3s", "POST got 8"]);
-    // Dropped before anything is read, and after a part is read.
+    // One response is dropped before anything is read, the other after a part is read.
     drop(client.request(&Request::get("/"), &Stop::new()).unwrap());
     assert_eq!(recorded.take(), ["GET sent 0", "GET 200", "GET 0ns"]);
     let mut body = client

@@ -143,7 +143,7 @@ fn lists_watches_and_what_is_sent_again_count() {
     pods.watch(&ListOptions::default(), &Stop::new()).unwrap();
     client.request(&Request::post("/"), &Stop::new()).unwrap();
     let waiting = thread::spawn(move || get(&client));
-    // The first wait is that of `Retry-After: 0`.
+    // The first wait (0 s) is for `Retry-After: 0`, the second (1 s) is for the rate limit.
     assert!(clock.until_waits(2, SOON), "{:?}", clock.waits());
     assert_eq!(clock.waits(), [0, 1].map(Duration::from_secs));
     clock.advance(Duration::from_secs(1));

@@ -177,7 +177,7 @@ fn a_stop_ends_the_wait() {
     let error = waiting.join().unwrap();
     assert!(error.is_stopped(), "{error:?}");
     server.request();
-    // The same with the real clock.
+    // With the real clock, a stop also ends the wait.
     let server = busy(usize::MAX, BUSY, "Retry-After: 60\r\n", "");
     let client = k8s_informer::Client::new(Config::new(server.url())).unwrap();
     let stop = Stop::new();

@@ -429,7 +429,7 @@ impl Drop for Subject {
                 .for_each(|told| told.blocked = false);
         });
         let ended = self.running.take().map(JoinHandle::join);
-        // The handlers and the world reference each other. This breaks the cycle.
+        // Drop the handlers, because the handlers and the world reference each other.
         let told = self
             .world
             .change(|state| std::mem::take(&mut state.handlers));

@@ -109,7 +109,7 @@ impl Before {
             () if !is_list && at_once && short_watches > 5 => Some("W4"),
             // A page at a version is requested with a `resourceVersionMatch`.
             () if is_list && is_page_at_a_version => Some("L9"),
-            // Also an item without a name but with a namespace.
+            // W9 includes items with a namespace but without a name.
             () if has_nameless_item(response) => Some("W9"),
             () => None,
         }

@@ -178,7 +178,8 @@ pub(super) fn base64(encoded: &str) -> Vec<u8> {
 
 #[test]
 fn what_was_packed_comes_out() {
-    // The output of `printf 'hello hello hello\n' | gzip -n`, and below a stored block.
+    // `packed` is the output of `printf 'hello hello hello\n' | gzip -n`. `stored` contains a
+    // stored block.
     let packed = base64("H4sIAAAAAAAAA8tIzcnJV8hAkFwAO3yK3xIAAAA=");
     assert_eq!(
         unpack(&packed).as_deref(),

@@ -333,7 +333,7 @@ fn what_is_framed_comes_out_as_it_was() {
 
     let stream = json!([{"line": "a"}, {"pause_ms": 1}, {"raw": "b"}, {"short": "c"}]);
     let response = json!({"status": 200, "stream": stream, "end": "close"});
-    // The final chunk follows where the rest of the short chunk is missing.
+    // The final chunk follows directly after the short chunk, which is not complete.
     assert_eq!(body(&response), "a\nbc0\r\n\r\n");
     let Response::Answered(reply) = Response::parse(&response) else {
         panic!()

@@ -275,7 +275,7 @@ impl Script {
             self.clock
                 .advance(at.saturating_sub(self.clock.elapsed()), stop);
         } else if next.is_none_or(|op| op == "respond") {
-            // Only a failing resync can end the watch.
+            // Only a failing resync can end the watch, so run resyncs until one fails.
             let mut resyncs = 0..RESYNCS;
             while !stop.is_stopped()
                 && resyncs.next().is_some()

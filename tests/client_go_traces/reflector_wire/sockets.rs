@@ -249,8 +249,8 @@ impl Server {
         Some(request)
     }
 
-    /// Reads the next request. Closing a connection with unread bytes resets it, so the last byte
-    /// can be left unread.
+    /// Reads the next request. Without `to_the_last_byte`, leaves its last byte unread, so that
+    /// closing the connection resets it.
     fn request(&self, to_the_last_byte: bool) -> Option<(TcpStream, Value)> {
         let mut connection = self.arrived.recv_timeout(PATIENCE).ok()?;
         connection.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -293,7 +293,8 @@ impl Server {
             }
         }
         if reply.end == End::Reset {
-            // A reset would overtake unread bytes.
+            // Wait until the reflector has read all bytes, because a reset would discard unread
+            // bytes.
             self.recorder.wait_for(want, PATIENCE);
         }
         (reply.end == End::Hold).then_some(connection)

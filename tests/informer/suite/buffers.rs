@@ -88,7 +88,8 @@ fn blocked_coalescing_handler_queues_two_per_object_at_most() {
         handler.stats().waiting == 12 && handler.stats().merged > 4000
     });
     let stats = handler.stats();
-    // `o0` is already with the handler, so its first deletion must be delivered.
+    // The handler is already processing the add of `o0`, so the first deletion of `o0` must be
+    // delivered.
     assert!(stats.most_waiting <= 21, "{stats:?}");
     door.open();
     let told = slows.until(&format!("add end@{version}"));
@@ -359,8 +360,9 @@ fn sp15_a_handler_may_shut_another_one_down() {
     assert_eq!(answers.recv_timeout(SOON), Ok((true, true)));
 }
 
-/// While the handler is busy, the last initial object is merged away. The callback of `synced` then
-/// adds a handler, which requires an idle process loop. The loop must not wait for that callback.
+/// While the handler is busy, the last initial object is merged away. The `synced` callback of the
+/// handler then adds another handler. Adding waits until the process loop is idle, so the process
+/// loop must not wait for the callback.
 #[test]
 fn sp11_whoever_waits_for_a_merging_handler_may_add_others() {
     let (blue, green) = (Feed::new("sp11 blue"), Feed::new("sp11 green"));
@@ -397,7 +399,7 @@ fn sp11_whoever_waits_for_a_merging_handler_may_add_others() {
     let told = others.take(3);
     assert_eq!(told[2], "delete short@12", "{told:?}");
     until("merged", || handler.stats().merged == 2);
-    // The next check of the handler's counter marks it as synced.
+    // When the handler continues, it checks its counter and is marked as synced.
     door.open();
     asked.until_come(1);
     for n in 0..10 {
@@ -497,7 +499,8 @@ fn sp8_waiting_events_are_handed_over_in_batches() {
     let (handler, events) = record(&informer);
     let running = run_synced(&informer);
     assert_eq!(events.next(), "add a@1 initial");
-    // The pop that is already waiting takes one event.
+    // The second pop has already passed the gate, so it still takes one event after the gate
+    // closes.
     until("the next pop waits", || {
         gate.passed.load(Ordering::SeqCst) == 2
     });

@@ -10,7 +10,7 @@ use k8s_informer::{DynamicObject, Stop};
 use super::informer;
 use crate::informer::support::{Door, Feed, SOON, object, run_synced, until};
 
-/// This includes short-lived states, because a reader may have seen them in the cache.
+/// A handler gets every state that a reader may have seen in the cache, even a short-lived one.
 #[test]
 fn every_event_handler_gets_all_states_seen_in_cache() {
     let feed = Feed::new("things");
@@ -42,7 +42,7 @@ fn every_event_handler_gets_all_states_seen_in_cache() {
     assert_eq!(told, vec![("a".to_owned(), false); 4]);
 }
 
-/// A clock that blocks only the handler of a mutation cache.
+/// A clock that blocks at the door, but only on the handler thread of a mutation cache.
 struct DoorClock(Door);
 
 impl Clock for DoorClock {

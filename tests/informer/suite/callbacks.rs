@@ -37,7 +37,7 @@ fn sp5_self_removal_during_stop_does_not_hang() {
     let running = run_synced(&informer);
     door.until_come(1);
     running.stop.stop();
-    // The stop now waits for the callback.
+    // The informer has stopped, but `run` waits for the callback.
     until("stopped", || informer.is_stopped());
     door.open();
     assert_eq!(removals.recv_timeout(SOON), Ok(true));
@@ -189,7 +189,7 @@ fn a_callback_may_ask_the_informer_anything() {
 
 #[test]
 fn who_waits_for_a_sync_may_do_anything_too() {
-    // With an empty list and with objects: the sync happens on different threads.
+    // With an empty list, the sync happens on another thread than with objects.
     for objects in [&[][..], &[("a", "1"), ("b", "1")]] {
         let feed = Feed::new("waits");
         let informer = informer(&feed);
@@ -241,7 +241,7 @@ fn panicking_stop_callback_does_not_block_others() {
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
     let (stop, (ended, ends)) = (Stop::new(), mpsc::channel());
-    // Registered before the informer's own stop callback.
+    // This callback is registered before the informer's own stop callback.
     let _bad = stop.on_stop(|| panic!("while stopping"));
     std::thread::spawn({
         let (informer, stop) = (informer.clone(), stop.clone());

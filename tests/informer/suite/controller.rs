@@ -449,7 +449,8 @@ fn p3_a_deletion_is_told_after_the_store_knows_it() {
     feed.event("DELETED", "unknown", "11");
     feed.event("DELETED", "a", "12");
     if one_by_one() {
-        // A `RealFifo` does not look the object up in the store.
+        // A `RealFifo` does not look the object up in the store, so it also delivers the deletion
+        // of an unknown object.
         assert_eq!(lefts.recv_timeout(SOON).unwrap().0, "unknown");
     }
     assert_eq!(lefts.recv_timeout(SOON), Ok(("a".to_owned(), 0)));
@@ -557,7 +558,7 @@ fn an_object_whose_decoding_panics_costs_only_itself() {
         "{error}"
     );
 
-    // The same object in a list.
+    // The object `bomb` in a list is skipped as well.
     feed.expire();
     feed.list(
         "20",

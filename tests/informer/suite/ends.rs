@@ -127,7 +127,7 @@ fn failing_transform_is_reported_by_key_without_stall() {
     logged(&["bad", "can't be changed"]);
     logged(&["worse", "panicked: can't be looked at"]);
     assert!(informer.status().unreadable >= 2, "{:?}", informer.status());
-    // The object appears once its transform succeeds. A deletion is always delivered.
+    // `worse` appears once its transform succeeds. A deletion is always delivered.
     feed.event("MODIFIED", "worse", "30");
     assert_eq!(events.next(), "add worse@30");
     feed.event("DELETED", "worse", "31");
@@ -154,7 +154,7 @@ fn a_recreation_can_be_told_as_a_deletion_and_an_add() {
     feed.expire();
     feed.list_of("20", &[with("y", "15")]);
     assert_eq!(events.take(2), ["gone a@11", "add a@15"]);
-    // An object without a UID counts as the same object.
+    // A state without a UID counts as the same object as the state before or after it.
     feed.event("MODIFIED", "a", "21");
     feed.event_of("MODIFIED", with("z", "22"));
     feed.event_of("ADDED", with("w", "23"));
@@ -178,7 +178,7 @@ fn i3_reflector_and_process_loop_end_before_the_handlers() {
     door.until_come(1);
     running.stop.stop();
     until("stopped", || informer.is_stopped());
-    // The handler is still in its call. Everything else has ended.
+    // The handler is still in its callback. Everything else has ended.
     assert_eq!(
         informer.status().state,
         k8s_informer::reflector::ReflectorState::Stopped
@@ -237,8 +237,8 @@ fn fa6_callback_stopping_informer_then_factory_never_waits() {
         .recv_timeout(SOON)
         .expect("nobody waits for himself");
     assert_eq!(response, (false, false, Err(ShutdownError::FromWithin)));
-    // The factory has forgotten the informer, which has not ended. A shutdown from outside waits
-    // for it until the timeout.
+    // `stop_informer` has removed the informer from the factory, but the informer has not ended. A
+    // shutdown from outside still waits for it until the timeout.
     until_only_these_are_stuck(&factory, &["handler-1 run"]);
     door.open();
     soon("shutdown", move || factory.shutdown_timeout(SOON)).unwrap();
@@ -444,8 +444,8 @@ fn fa2_the_resync_period_of_one_resource_overrides_the_factorys() {
         .resync_of(nodes.clone(), 7 * SECOND)
         .build();
     let (pods, nodes) = (factory.dynamic(pods()), factory.dynamic(nodes));
-    // A handler that is added after the start gets at least the informer's period, and so reveals
-    // it.
+    // The period of an informer cannot be read. A handler that is added after the start gets at
+    // least that period, so the waits of the clock reveal it.
     factory.start(&Stop::new()).unwrap();
     feed.list("10", &[("a", "1")]);
     feed.list("10", &[("a", "1")]);
@@ -732,7 +732,8 @@ fn fa1_an_informer_that_came_too_late_is_dropped_under_no_lock() {
                 })
             });
             handler.unwrap();
-            // Another informer exists before this one is returned.
+            // The factory creates another informer for Pods before the closure returns its own, so
+            // the factory drops the closure's informer.
             first = Some(inner.informer::<Pod>());
             informer
         });

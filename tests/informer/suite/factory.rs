@@ -129,7 +129,7 @@ fn fa3_nothing_starts_after_a_shutdown() {
         error.to_string(),
         "factory: informers were not started because it has stopped already"
     );
-    // An informer that was never started is not affected (FA5).
+    // The shutdown does not affect an informer that was never started (FA5).
     assert!(!pods.is_stopped());
     pods.add_handler(recorder().0).unwrap();
 }
@@ -309,8 +309,8 @@ fn fa5_shutdown_returns_when_all_threads_have_ended() {
         std::thread::spawn(move || done.send((factory.shutdown(), pods.is_stopped())).unwrap());
     }
     until("stopped", || pods.is_stopped());
-    // No shutdown may return while the callback runs. The short wait can miss an error, but cannot
-    // report a false one.
+    // No shutdown may return while the callback runs. The short wait may overlook a shutdown that
+    // returns too early, but it never fails without a reason.
     assert!(dones.recv_timeout(Duration::from_millis(200)).is_err());
     door.open();
     for _ in 0..4 {
@@ -332,7 +332,7 @@ fn fa5_callback_shutting_factory_down_does_not_deadlock() {
     source.feed("pods").list("10", &[("a", "1")]);
     factory.start(&Stop::new()).unwrap();
     assert_eq!(shuts.recv_timeout(SOON), Ok(false));
-    // From outside, a shutdown waits for the threads.
+    // A shutdown from outside a callback waits for the threads.
     assert!(soon("shutdown", move || factory.shutdown()));
     assert!(pods.is_stopped() && nodes.is_stopped());
 }
@@ -463,7 +463,7 @@ fn watch_without_connections(options: ReflectorOptions, lists: u64) {
     let (_handler, events) = record(&informer);
     factory.start(&Stop::new()).unwrap();
     factory.wait_for_cache_sync(&Stop::new()).unwrap();
-    // Gives the watch a version that the server still has in its history.
+    // A new object gives the watch a version that the server still has in its history.
     server
         .create(maps, json!({ "metadata": { "name": "a" } }))
         .unwrap();
@@ -484,8 +484,8 @@ fn watch_without_connections(options: ReflectorOptions, lists: u64) {
     server.fail_next(Fault::close().on(Verb::Watch).times(3));
     server.close_watches();
     watches(5);
-    // The server refuses the connections. The watch that ends here has delivered an event; without
-    // one, it would be a very short watch (W5).
+    // Now the server refuses the connections. The new object gives the open watch an event; a watch
+    // that ends without an event would be a very short watch (W5).
     server
         .create(maps, json!({ "metadata": { "name": "b" } }))
         .unwrap();

@@ -75,7 +75,7 @@ fn sp7_sp8_slow_handler_gets_everything_in_order() {
     let (_quick, quick) = record(&informer);
     let _running = run_synced(&informer);
     door.until_come(1);
-    // More than twice the initial capacity of the ring.
+    // Send more than twice as many events as the initial capacity of the ring.
     for version in 11..=3010 {
         feed.event("MODIFIED", "a", &version.to_string());
     }
@@ -110,7 +110,7 @@ fn sp7_ring_doubles_when_full_and_halves_at_a_quarter() {
             (None, 4, true)
         );
     }
-    // One in, one out: the capacity stays constant.
+    // When each write is followed by a read, the capacity stays constant.
     for n in 0..17 {
         ring.write(n);
     }
@@ -243,7 +243,8 @@ fn sp12_what_waits_for_a_handler_that_is_removed_is_dropped() {
         assert!(event.starts_with("add "));
         called += 1;
     }
-    // The call in progress, and at most one notification that was already handed over.
+    // At most two calls: the one in progress, and one for a notification that was already handed
+    // over.
     assert!(called <= 2, "{called} calls");
 }
 
@@ -421,7 +422,8 @@ fn a_destructor_of_an_object_that_panics_ends_no_thread() {
         let informer = informer.clone();
         move |stop| informer.run(stop)
     });
-    // The destructor of the object `bomb` panics on the thread that drops its last reference.
+    // The destructor of an object with the version `bomb` panics on the thread that drops its last
+    // reference.
     for round in 0..50 {
         let version = format!("{round}");
         feed.event("MODIFIED", "a", &version);
@@ -430,6 +432,6 @@ fn a_destructor_of_an_object_that_panics_ends_no_thread() {
         assert_eq!(versions.recv_timeout(SOON), Ok("bomb".to_owned()));
     }
     running.end().unwrap();
-    // The cache holds the last bomb.
+    // The cache holds the last object with the version `bomb`, so this drop may panic.
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(informer)));
 }

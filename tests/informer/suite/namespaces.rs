@@ -97,7 +97,7 @@ fn a_relist_of_one_namespace_deletes_nothing_of_another() {
     assert_eq!(events.next(), "gone blue/c@15");
     two.green.event_of("MODIFIED", object("green", "a", "101"));
     assert_eq!(events.next(), "update a@2-101");
-    // The lowest version of both: nothing older is missing.
+    // The version of the informer is the lowest version of its namespaces.
     until("both", || two.informer.last_sync_resource_version() == "30");
     until("told", || {
         two.informer.statuses()[1].1.resource_version == "101"
@@ -140,7 +140,7 @@ fn it_has_synced_when_all_namespaces_have_and_so_has_a_handler() {
         "{status:?}"
     );
     assert_eq!(two.informer.last_sync_resource_version(), "");
-    // Not part of an initial list: the list of this namespace is complete.
+    // `b` is not part of an initial list, because the list of its namespace is complete.
     two.blue.event_of("ADDED", object("blue", "b", "11"));
     assert_eq!([events.next(), lates.next()], ["add b@11", "add b@11"]);
     two.green.list_of("100", &[object("green", "c", "2")]);
@@ -208,7 +208,7 @@ fn sp2_late_handler_and_resync_cover_all_namespaces_once() {
         sorted(&events, 3),
         ["add a@1 initial", "add a@2 initial", "add b@1 initial"]
     );
-    // Each namespace resyncs on its own. A handler sees each object once per period.
+    // The namespaces resync separately, but a handler sees each object only once per period.
     for tick in 1..=3 {
         assert!(two.clock.until_waits(2 * tick, SOON));
         two.clock.advance(SECOND);

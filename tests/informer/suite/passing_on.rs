@@ -54,7 +54,8 @@ fn full_channel_leaves_the_rest_in_the_buffer() {
             feed.event("ADDED", &format!("o{n}"), &format!("{}", 100 + n));
         }
         others.until("add o99@199");
-        // 102 notifications: `capacity` of them are in the channel, and the handler holds one.
+        // There are 102 notifications: `capacity` of them are in the channel, the handler holds
+        // one, and the rest waits.
         until("full", || channel.len() == capacity);
         until("delivered", || handler.stats().delivered == capacity as u64);
         until("the rest waits", || {

@@ -167,7 +167,8 @@ fn p9_one_bad_object_of_a_list_costs_only_itself() {
 
 #[test]
 fn p11_i12_a_handler_never_knows_more_or_less_than_it_was_told() {
-    // Many changes wait together, so that a queue with batches forms some.
+    // Many changes wait while the index function blocks, so that a queue with batches returns
+    // several changes at once.
     let feed = Feed::new("p11");
     feed.list("10", &[("first", "1")]);
     let informer = informer(&feed);

@@ -78,7 +78,7 @@ fn w13_sp2_i10_each_handler_is_resynced_in_its_own_period() {
     let mut resyncs = [const { Vec::new() }; 4];
     for tick in 1..=6 {
         it.tick(10 * SECOND);
-        // Only `a`: each mark is deleted after it has been delivered.
+        // Only `a` is resynced, because each mark is deleted after it has been delivered.
         let told = it.mark(100 + 2 * tick);
         for (events, resyncs) in handlers.into_iter().zip(&mut resyncs) {
             let told: Vec<_> = told(events)
@@ -112,7 +112,7 @@ fn i9_shorter_handler_resync_sets_informer_before_start() {
     let mut it = Resyncing::new("shorter", 60 * SECOND);
     let (_slow, slow) = record_every(&it.informer, 90 * SECOND);
     let (_quick, quick) = record_every(&it.informer, 30 * SECOND);
-    // Gets the informer's configured period, not the shorter one that `quick` sets.
+    // This handler gets the informer's configured period, not the shorter one that `quick` sets.
     let (_default, default) = record(&it.informer);
     it.start(&[("a", "1")]);
     let mut counts = [0; 3];
@@ -190,7 +190,8 @@ fn i16_sp1_unchanged_relist_objects_reach_resyncing_only() {
             ]
         );
     }
-    // The back-off of the relist, then the resync period of the next watch.
+    // The first wait is the back-off of the relist, the second is the resync period of the next
+    // watch.
     it.until_waiting();
     it.until_waiting();
     it.tick(10 * SECOND);

@@ -77,7 +77,8 @@ fn i4_sp12_what_waits_for_a_handler_at_the_stop_is_dropped() {
     door.open();
     running.ended().unwrap();
     let calls = calls.try_iter().count();
-    // The call in progress, and at most one notification that was already handed over.
+    // At most two calls: the one in progress, and one for a notification that was already handed
+    // over.
     assert!(calls <= 2, "{calls} calls");
 }
 
@@ -258,7 +259,8 @@ fn i14_another_informers_handler_is_left_alone() {
 #[test]
 fn i14_handler_of_old_informer_is_unknown_to_successor() {
     let feed = Feed::new("i14 successors");
-    // The allocator tends to reuse addresses.
+    // The allocator tends to reuse addresses, so the new informer often has the address of the old
+    // one.
     for _ in 0..50 {
         let foreign = record(&informer(&feed)).0;
         let informer = informer(&feed);

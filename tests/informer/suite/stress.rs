@@ -17,7 +17,8 @@ use crate::informer::support::{Feed, SOON, record, run_synced, until};
 
 const OBJECTS: usize = 40;
 
-/// The state that follows from a handler's notifications, and the first inconsistency.
+/// The cache contents that follow from a handler's notifications, and the first inconsistent
+/// notification.
 #[derive(Default)]
 struct Seen {
     versions: HashMap<String, String>,
@@ -64,7 +65,8 @@ impl ResourceEventHandler<DynamicObject> for Follows {
     }
 
     fn on_delete(&mut self, object: &Deleted<DynamicObject>) {
-        // The version is not compared: a deletion may carry another one than the last notification.
+        // The version is not compared, because the deletion may carry another version than the last
+        // notification.
         let mut seen = self.0.lock();
         seen.calls += 1;
         if seen.versions.remove(object.name()).is_none() && seen.wrong.is_none() {
@@ -139,7 +141,7 @@ fn handlers_added_and_removed_at_random_get_all_in_order() {
     }
     let (_last, last) = record(&informer);
     feed.event("ADDED", "end", "6001");
-    // `end` may be in the initial list of this handler.
+    // If `end` is in the initial list of this handler, the notification has the suffix "initial".
     while !last.next().starts_with("add end@6001") {}
     over.store(true, Ordering::Relaxed);
     let mut want: HashMap<_, _> = alive
@@ -152,7 +154,7 @@ fn handlers_added_and_removed_at_random_get_all_in_order() {
         .flat_map(|abuser| abuser.join().unwrap());
     let mut kept: Vec<_> = kept.map(|(_, follows)| follows).collect();
     kept.push(early);
-    // Marks the end: all changes still on their way to other handlers come before this one.
+    // This event marks the end. Each handler gets all earlier changes before it.
     feed.event("MODIFIED", "end", "6002");
     want.insert("end".to_owned(), "6002".to_owned());
     last.until("update end@6001-6002");
@@ -181,7 +183,7 @@ fn handlers_follow_server_through_broken_watches_and_lists() {
     }
     let client = Client::new(Config::new(server.url())).unwrap();
     let mut options = crate::informer::support::options(&k8s_informer::testing::FakeClock::new());
-    // The real clock, because the reflector waits between watches that end at once.
+    // Use the real clock, because the reflector waits between watches that end at once.
     options.clock = k8s_informer::reflector::ReflectorOptions::default().clock;
     options.page_size = Some(3);
     let factory = SharedInformerFactory::builder(client)

@@ -332,8 +332,8 @@ fn m2_object_not_yet_in_store_is_there_for_every_read() {
     );
 }
 
-/// A writer, an informer that follows it, and readers. No reader gets an older object than before,
-/// and the writer always reads its own writes.
+/// A writer, an informer that follows the writer, and readers run concurrently. No reader gets an
+/// older object than before, and the writer always reads its own writes.
 #[test]
 fn m2_who_writes_reads_what_he_wrote() {
     const ROUNDS: u64 = 300;
@@ -362,7 +362,8 @@ fn m2_who_writes_reads_what_he_wrote() {
                     last = now;
                 }
             });
-            // Owned by the scope, so that the channel disconnects even if an assertion fails.
+            // The closure owns the sender, so that the channel disconnects even if an assertion
+            // fails.
             let sender = sender;
             for write in 1..=WRITES {
                 let object = thing("a", write);
@@ -397,7 +398,7 @@ fn m4_what_the_store_has_caught_up_with_is_forgotten() {
 #[test]
 fn m4_a_deletion_forgets_the_object_and_what_comes_late_of_it() {
     let subject = with_adds();
-    // Deleted by UID, although the mutation is newer than the deletion.
+    // The object is deleted by its UID, although the mutation is newer than the deletion.
     subject.cache.mutation(with_uid("a", 9, "u1")).unwrap();
     subject
         .cache
@@ -417,7 +418,7 @@ fn m4_a_deletion_forgets_the_object_and_what_comes_late_of_it() {
     }
     subject.cache.mutation(with_uid("a", 8, "u2")).unwrap();
     assert_eq!(subject.version("a").unwrap(), "8", "created anew");
-    // Deleted by version, although the UID differs.
+    // The object is deleted by its version, although the UID differs.
     subject
         .cache
         .on_delete(&Deleted::Final(with_uid("a", 8, "u3")))

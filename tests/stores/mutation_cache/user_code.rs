@@ -160,7 +160,7 @@ fn m2_a_mutation_that_comes_during_a_read_stays() {
 }
 
 /// The store catches up while the index function runs on a mutation of an object that the store
-/// lacked.
+/// lacked. The index then returns the store's newer object if that has the value.
 #[test]
 fn m3_nothing_falls_between_the_mutations_and_the_index() {
     for (value, found) in [("x", vec![valued("a", 3, "x")]), ("y", vec![])] {

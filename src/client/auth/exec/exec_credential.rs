@@ -131,7 +131,8 @@ fn yaml(output: &[u8]) -> Result<Object, String> {
     })
 }
 
-/// For the fuzz target: only [`parse`]. Returns the token, the chain with its key, and the expiry.
+/// An entry point for the fuzz target, which only calls [`parse`]. Returns the token, the chain
+/// with its key, and the expiry.
 #[doc(hidden)]
 pub fn exec_credential(output: &[u8], api_version: &str) -> Result<Shown, String> {
     let credential = parse(output, api_version)?;

@@ -7,9 +7,10 @@ use serde_json::Value;
 /// The environment variable with the encoded object.
 pub(super) const VARIABLE: &str = "KUBERNETES_EXEC_INFO";
 
-/// The data about the cluster for a plugin. client-go's `clientauthentication.Cluster` without its
-/// `Config`, which is the plugin's `cluster_config`. It has no `Debug`, because the URL of the
-/// proxy may contain a password.
+/// The data about the cluster for a plugin. The client-go counterpart is
+/// `clientauthentication.Cluster`. Its field `Config` is not part of this struct: it is the
+/// plugin's `cluster_config`. This struct has no `Debug`, because the URL of the proxy may contain
+/// a password.
 #[derive(Clone, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(in crate::client) struct ClusterInfo {

@@ -1,4 +1,5 @@
-//! Credentials from a credential plugin. client-go's `plugin/pkg/client/auth/exec`.
+//! Credentials from a credential plugin. The client-go counterpart is
+//! `plugin/pkg/client/auth/exec`.
 
 mod exec_credential;
 mod exec_info;
@@ -33,7 +34,7 @@ pub(in crate::client) struct Credential {
     pub(in crate::client) expires: Option<SystemTime>,
 }
 
-/// A credential plugin and its last credential. client-go's `Authenticator`.
+/// A credential plugin and its last credential. The client-go counterpart is `Authenticator`.
 pub(in crate::client) struct Plugin {
     config: ExecConfig,
     cluster: ClusterInfo,

@@ -138,7 +138,7 @@ fn missing(config: &ExecConfig) -> Error {
 }
 
 /// Escapes characters that could change the state of a terminal: a control character becomes its
-/// code point. clientcmd's `cleanANSIEscapeCodes`.
+/// code point. The clientcmd counterpart is `cleanANSIEscapeCodes`.
 fn printable(text: &str) -> String {
     let mut printable = String::with_capacity(text.len());
     for character in text.chars() {
@@ -176,7 +176,7 @@ fn find(command: &Path) -> Option<PathBuf> {
         .find(executable)
 }
 
-/// The system looks up the command.
+/// On other systems, the operating system looks up the command.
 #[cfg(not(unix))]
 fn find(command: &Path) -> Option<PathBuf> {
     Some(command.to_owned())

@@ -9,8 +9,8 @@ use crate::client::credential_data::Secret;
 const EXEC_EXTENSION: &str = "client.authentication.k8s.io/exec";
 
 impl Entry<Cluster> {
-    /// Sets the proxy and the compression. client-go's `validateClusterInfo` and the first half of
-    /// `ClientConfig`.
+    /// Sets the proxy and the compression. The client-go counterparts are `validateClusterInfo` and
+    /// the first half of `ClientConfig`.
     pub(super) fn connection(&self, config: &mut Config) -> Result<(), String> {
         if let Some(url) = filled(&self.value.proxy_url) {
             // Only the scheme is checked here. The rest of the URL is checked when the client is

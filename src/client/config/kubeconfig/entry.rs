@@ -74,7 +74,7 @@ impl<T> Entry<T> {
             ));
         }
         let what = format!("{field}-data of {owner} {:?}", self.name);
-        // A YAML block scalar contains line breaks.
+        // Remove line breaks, which a YAML block scalar contains.
         let data: Vec<u8> = data
             .bytes()
             .filter(|byte| !matches!(byte, b'\r' | b'\n'))

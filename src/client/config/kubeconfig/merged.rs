@@ -10,7 +10,8 @@ use crate::client::config::Config;
 use crate::client::credential_data::config_error;
 use crate::error::Error;
 
-/// The merged content of one or more kubeconfigs. client-go's `clientcmdapi.Config`.
+/// The merged content of one or more kubeconfigs. The client-go counterpart is
+/// `clientcmdapi.Config`.
 ///
 /// If several files define a context, a cluster or a user with the same name, the first definition
 /// is used. The first `current-context` is used as well.
@@ -41,7 +42,7 @@ pub struct Kubeconfig {
 
 /// The reason why a kubeconfig does not yield a configuration.
 pub(in crate::client::config) enum Problem {
-    /// It names no cluster. Another source may do so.
+    /// The kubeconfig names no cluster. Another source, such as the service account, may have one.
     Empty(String),
     Wrong(String),
 }
@@ -56,7 +57,7 @@ impl Kubeconfig {
     /// Parses one kubeconfig from memory.
     ///
     /// Relative paths in it are relative to `folder`. An empty `folder` means the working directory
-    /// of the process. client-go's `clientcmd.Load`.
+    /// of the process. The client-go counterpart is `clientcmd.Load`.
     ///
     /// # Errors
     ///
@@ -127,8 +128,8 @@ impl Kubeconfig {
         )
     }
 
-    /// Resolves the chosen context. The boolean is whether a namespace is set, by the overrides or
-    /// by the context. client-go's `DirectClientConfig.ClientConfig`.
+    /// Resolves the chosen context. The boolean is true if the overrides or the context set a
+    /// namespace. The client-go counterpart is `DirectClientConfig.ClientConfig`.
     pub(in crate::client::config) fn resolve(
         &self,
         overrides: &Overrides,

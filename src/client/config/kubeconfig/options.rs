@@ -9,7 +9,8 @@ use crate::client::credential_data::config_error;
 use crate::error::Error;
 
 /// Options for loading kubeconfigs: kubectl's `--kubeconfig`, `--context`, `--cluster`, `--user`,
-/// `--namespace` and `--server`. client-go's `ClientConfigLoadingRules` and `ConfigOverrides`.
+/// `--namespace` and `--server`. The client-go counterparts are `ClientConfigLoadingRules` and
+/// `ConfigOverrides`.
 ///
 /// For other settings of kubectl's command line, such as a token or impersonation, use the methods
 /// of the returned [`Config`].
@@ -51,14 +52,15 @@ impl KubeconfigOptions {
         Self::default()
     }
 
-    /// Reads this file instead: kubectl's `--kubeconfig`. The file must exist.
+    /// Reads this file instead of the default files, like kubectl's `--kubeconfig`. The file must
+    /// exist.
     pub fn path(mut self, path: impl Into<PathBuf>) -> Self {
         self.files = Files::One(path.into());
         self
     }
 
-    /// Reads and merges these files instead, as if they were listed in `$KUBECONFIG`. Files that do
-    /// not exist are skipped.
+    /// Reads and merges these files instead of the default files, as if they were listed in
+    /// `$KUBECONFIG`. Files that do not exist are skipped.
     pub fn paths<P: Into<PathBuf>>(mut self, paths: impl IntoIterator<Item = P>) -> Self {
         self.files = Files::Several(paths.into_iter().map(Into::into).collect());
         self
@@ -129,7 +131,7 @@ impl KubeconfigOptions {
     ///
     /// Relative paths in it are relative to `folder`. An empty `folder` means the working directory
     /// of the process. Files that were set with [`path`](Self::path) or [`paths`](Self::paths) are
-    /// not read, and there is no fallback to the service account. client-go's
+    /// not read, and there is no fallback to the service account. The client-go counterpart is
     /// `clientcmd.RESTConfigFromKubeConfig`.
     ///
     /// # Errors

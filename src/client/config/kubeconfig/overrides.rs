@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use crate::client::config::ServerUrl;
 use crate::client::config::environment::Environment;
 
-/// The kubeconfig files to read. client-go's `ClientConfigLoadingRules`.
+/// The kubeconfig files to read. The client-go counterpart is `ClientConfigLoadingRules`.
 #[derive(Clone, Debug, Default)]
 pub(in crate::client::config) enum Files {
     /// The default files: see [`Environment::kubeconfig_files`].
@@ -29,7 +29,7 @@ impl Files {
     }
 }
 
-/// Values that override those of the kubeconfigs. client-go's `ConfigOverrides`.
+/// Values that override those of the kubeconfigs. The client-go counterpart is `ConfigOverrides`.
 #[derive(Clone, Debug, Default)]
 pub(in crate::client::config) struct Overrides {
     pub(super) context: Option<String>,

@@ -37,7 +37,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<File>, String> {
         ));
     }
     let text = decode(bytes)?;
-    // A trailing document separator without a second document.
+    // Remove a trailing document separator that is not followed by a second document.
     let text = text.trim_end();
     let text = text.strip_suffix("\n---").unwrap_or(text);
     if text.trim().is_empty() {
@@ -46,8 +46,8 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<File>, String> {
     yaml(text)
 }
 
-/// Decodes UTF-8, with or without a byte order mark, or UTF-16 with one, which redirections in
-/// PowerShell write.
+/// Decodes UTF-8, with or without a byte order mark, and UTF-16 with a byte order mark.
+/// Redirections in PowerShell write UTF-16.
 fn decode(bytes: &[u8]) -> Result<Cow<'_, str>, String> {
     let units = |unit: fn([u8; 2]) -> u16| {
         let (units, odd) = bytes.as_chunks::<2>();

@@ -100,7 +100,7 @@ users:
         meant(options().context("b").namespace("o").server("https://x")),
         is("https://x", "token-of-b", "o")
     );
-    // Empty counts as not set.
+    // An empty override counts as not set.
     assert_eq!(
         meant(
             options()

@@ -7,7 +7,7 @@ use crate::client::credential_data::Secret;
 
 impl Entry<User> {
     /// Sets the credentials of the user. `cluster` is the cluster's data for the credential plugin.
-    /// client-go's `validateAuthInfo` and `getUserIdentificationPartialConfig`.
+    /// The client-go counterparts are `validateAuthInfo` and `getUserIdentificationPartialConfig`.
     pub(super) fn authenticate(
         &self,
         config: &mut Config,

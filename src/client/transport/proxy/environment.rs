@@ -128,7 +128,8 @@ fn cidr(entry: &str) -> Option<(IpAddr, u32)> {
 }
 
 fn contains(network: IpAddr, bits: u32, address: IpAddr) -> bool {
-    // A shift by all bits leaves no difference.
+    // With a prefix length of 0, the shift is too large and returns `None`. Every address then
+    // matches.
     match (network, address) {
         (IpAddr::V4(network), IpAddr::V4(address)) => {
             let differ = Ipv4Addr::to_bits(network) ^ Ipv4Addr::to_bits(address);

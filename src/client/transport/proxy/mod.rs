@@ -36,12 +36,12 @@ pub(in crate::client) struct Proxy {
 enum Scheme {
     Http,
     Https,
-    /// As in Go, the proxy resolves names for both schemes.
+    /// As in Go, the proxy resolves names for `socks5` as well as for `socks5h`.
     Socks5,
     Socks5h,
 }
 
-/// Bytes, because a percent escape in a URL can be any byte.
+/// A user name and a password. They are bytes, because a percent escape in a URL can be any byte.
 #[derive(Clone, PartialEq, Eq)]
 struct User {
     name: Vec<u8>,
@@ -49,9 +49,9 @@ struct User {
 }
 
 impl Proxy {
-    /// Adds the TLS settings of an `https` proxy. Its certificate must match its own name and be
-    /// signed by an authority of the system or the configured one. The client certificate is only
-    /// for the server.
+    /// Adds the TLS settings of an `https` proxy. The proxy's certificate must match the proxy's
+    /// host and be signed by an authority of the system or the configured one. The client
+    /// certificate is only for the server.
     pub(in crate::client) fn secured(
         &self,
         insecure: bool,
@@ -153,7 +153,7 @@ impl Proxy {
     }
 }
 
-/// `scheme://host:port`.
+/// Shows `scheme://host:port`, without the user and the password.
 impl fmt::Display for Proxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}://{}:{}", self.scheme.name(), self.host, self.port)

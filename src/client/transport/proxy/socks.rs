@@ -1,4 +1,4 @@
-//! SOCKS5: RFC 1928, with the user and password authentication of RFC 1929.
+//! SOCKS5: RFC 1928, with the user and password authentication of RFC 1929. The Go counterpart is
 //! `golang.org/x/net/internal/socks`.
 
 use std::io::{self, Read, Write};

@@ -1,6 +1,7 @@
 //! Tests of the merge rules of
 //! [`HandlerBuffer::Coalescing`](crate::handler::HandlerBuffer::Coalescing): each rule alone, and
-//! properties of random sequences of events and reads. Objects are versions.
+//! properties of random sequences of events and reads. In these tests, an object is only a version
+//! number.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, mpsc};

@@ -1,8 +1,8 @@
 //! CustomResourceDefinitions. A definition is served as soon as it is stored, and until it is
 //! removed.
 //!
-//! The controllers of a real server act a moment later. Here their work is done before any other
-//! request sees the store.
+//! In a real cluster, controllers process a definition shortly after the write. This server does it
+//! as part of the write, before any other request sees the store.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::testing::apiserver::model::definitions::{CLEANUP, GROUP, PLURAL, fina
 use crate::testing::apiserver::model::object::{Object, meta, set_meta};
 use crate::testing::apiserver::model::resources::Resources;
 
-/// Does the work after a write: accepts definitions, deletes the objects of deleted definitions,
+/// Processes all definitions after a write: accepts new ones, deletes the objects of deleted ones,
 /// and updates the served resources. Returns the resources that are not served anymore.
 pub(super) fn reconcile(store: &mut Store, resources: &Resources) -> Vec<usize> {
     let Some(definitions) = resources.find(GROUP, "v1", PLURAL) else {
@@ -82,8 +82,9 @@ fn accept(store: &mut Store, key: Key, definition: &Arc<Object>) {
     store.put(key, content);
 }
 
-/// Deletes the objects of a deleted definition, and the definition after they are gone. Returns
-/// whether it has no objects left. Finalizers of other clients delay both.
+/// Deletes the objects of a deleted definition, then the definition itself. Returns whether no
+/// objects are left. Finalizers of other clients can delay the removal of the objects, and of the
+/// definition.
 fn clean_up(
     store: &mut Store,
     resources: &Resources,

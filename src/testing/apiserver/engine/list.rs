@@ -56,7 +56,7 @@ impl Options {
     }
 
     /// Applies the rules of `ValidateListOptions` for watches, in the same order and with the same
-    /// messages. `watch_list` is the feature gate.
+    /// messages. `watch_list` is whether the feature gate WatchList is enabled.
     pub(crate) fn validate_watch(&self, watch_list: bool) -> Result<(), StatusError> {
         let mut causes = Vec::new();
         let wrong_match = self.version_match != "NotOlderThan";
@@ -228,7 +228,8 @@ pub(crate) fn list(
     if let Some(start) = start {
         items.retain(|(path, _)| name(path) >= start);
     }
-    // kube-apiserver ignores the shards in this count, so its result is too high.
+    // Count before the shards are applied, as in kube-apiserver. The count of a sharded list is
+    // therefore too high.
     let remaining = items.len();
     items.retain(|(_, object)| selection.matches(object.content()));
     let shards = selection.shards();
@@ -250,7 +251,8 @@ pub(crate) fn list(
                 .encode(),
             );
         }
-        // Counting would require a look at all objects, so kube-apiserver omits the count.
+        // With a label or field selector, kube-apiserver omits the count, because it would have to
+        // evaluate all objects.
         page.remaining = selection
             .is_all_of_its_shards()
             .then_some(remaining - limit);

@@ -17,9 +17,9 @@ use crate::testing::apiserver::model::resources::Resources;
 pub(crate) struct Shared {
     pub(crate) resources: Resources,
     pub(crate) settings: Settings,
-    /// Objects and watches. They share a lock so that a watch starts at exactly the version of its
-    /// initial objects. While it is held, no other lock is taken, nothing is written to a socket,
-    /// and no user code runs.
+    /// Objects and watches. They share one lock, so that a watch starts at exactly the version of
+    /// its initial objects. While the lock is held, no other lock is taken, nothing is written to a
+    /// socket, and no user code runs.
     pub(crate) state: Mutex<State>,
     /// Notified of changes, faults for open watches, and disconnected clients. Watches and delayed
     /// faults wait here, with `state`.
@@ -114,7 +114,8 @@ impl Shared {
             .fail(&ended, state.store.version(), &Fault::end_watch());
     }
 
-    /// Wakes the threads of disconnected clients from any wait.
+    /// Sets the `gone` flags of disconnected clients, and wakes the threads that wait for
+    /// `changed`.
     pub(crate) fn hang_up<'a>(&self, gone: impl IntoIterator<Item = &'a AtomicBool>) {
         let _state = self.state.lock();
         gone.into_iter()

@@ -121,7 +121,8 @@ impl Store {
         self.watch_floor = self.version;
     }
 
-    /// Restores the state of `then`. Generated identifiers still do not repeat.
+    /// Restores the state of `then`, except the random state. Generated identifiers therefore do
+    /// not repeat.
     pub(crate) fn restore(&mut self, then: &Self) {
         *self = Self {
             random: self.random,

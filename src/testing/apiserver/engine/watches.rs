@@ -15,7 +15,7 @@ pub(crate) struct Watches {
 pub(crate) struct Entry {
     pub(crate) request: RequestRecord,
     /// The faults to apply, each with the version after which it strikes. Changes up to this
-    /// version are sent before it.
+    /// version are sent before the fault.
     pub(crate) faults: VecDeque<(u64, Strike)>,
     /// Whether the watch must end because its store was restored.
     pub(crate) cancelled: bool,

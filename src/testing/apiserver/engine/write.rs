@@ -281,8 +281,8 @@ impl Writer<'_> {
             let managers = meta(&content, "managedFields").cloned();
             let metadata = content.remove("metadata");
             content.clone_from(before);
-            // For a custom resource, only the status changes. For a built-in one, the metadata
-            // changes as well.
+            // A write to `/status` changes only the status of a custom resource. For a built-in
+            // resource it changes the metadata as well.
             if let (Some(metadata), false) = (metadata, resource.custom) {
                 content.insert("metadata".to_owned(), metadata);
             }
@@ -310,7 +310,7 @@ impl Writer<'_> {
                 None => remove_meta(&mut content, field),
             }
         }
-        // Go does not distinguish absent, null and empty values.
+        // Remove empty values: in Go they are the same as absent ones.
         for field in [
             "finalizers",
             "labels",
@@ -383,7 +383,8 @@ impl Writer<'_> {
         ))
     }
 
-    /// Deletes the objects of a list with these options. Returns the list as it was before.
+    /// Deletes the objects of a list with these options. Returns the list as it was before the
+    /// deletion.
     pub(crate) fn delete_collection(
         &mut self,
         collection: &Collection,
@@ -467,7 +468,7 @@ impl Writer<'_> {
         self.store.put(key, content)
     }
 
-    /// Returns the key and name of the object that `target` must name.
+    /// Returns the key and the name of the object. Fails with 405 if `target` has no name.
     fn key<'t>(&self, target: &'t Target) -> Result<(Key, &'t str), StatusError> {
         let name = target
             .name
@@ -514,7 +515,8 @@ impl Writer<'_> {
     /// Generates an unused name. After eight collisions it returns a used one, and the create fails
     /// as in kube-apiserver.
     fn generated_name(&mut self, target: &Target, prefix: &str) -> String {
-        // Limits the name to the length of a label.
+        // With the suffix of five characters, the name has at most 63 characters, the limit of a
+        // label.
         let prefix: String = prefix.chars().take(58).collect();
         let mut name = String::new();
         for _ in 0..8 {

@@ -228,8 +228,8 @@ impl Accepted {
         }
     }
 
-    /// Checks that the metadata form matches: lists and objects have separate ones. Watches accept
-    /// both.
+    /// Checks that a requested metadata form fits the response: lists need
+    /// `PartialObjectMetadataList`, objects `PartialObjectMetadata`. Watches accept both.
     fn check(self, resource: &ApiResource, is_list: bool) -> Result<(), StatusError> {
         let asked = match (self, is_list) {
             (Self::Metadata, true) => "PartialObjectMetadata",

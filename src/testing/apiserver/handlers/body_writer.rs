@@ -21,8 +21,9 @@ const CHUNK: usize = 32 << 10;
 pub(crate) struct Line<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) stream: &'a TcpStream,
-    /// Whether the client is gone or the server stops. Written with the state locked, and
-    /// `Shared::changed` is notified, so that a thread that is about to wait does not miss it.
+    /// Whether the client is gone or the server stops. It is set while `Shared::state` is locked,
+    /// and then `Shared::changed` is notified, so that a thread that is about to wait does not miss
+    /// the change.
     pub(crate) gone: Arc<AtomicBool>,
     /// Whether the connection must end with a reset.
     reset: AtomicBool,
@@ -50,8 +51,9 @@ impl<'a> Line<'a> {
 
     /// Closes both directions of the connection, which wakes its reading thread.
     pub(crate) fn close(&self) {
-        // A FIN before the reset would be a clean end. So this only wakes the reader, and dropping
-        // the last handle of the socket sends the reset.
+        // Before a reset, close only the reading side, which wakes the reader: closing the writing
+        // side would send a FIN, a clean end. Dropping the last handle of the socket sends the
+        // reset.
         let how = if self.reset.load(Ordering::Acquire) {
             Shutdown::Read
         } else {
@@ -60,8 +62,8 @@ impl<'a> Line<'a> {
         let _ = self.stream.shutdown(how);
     }
 
-    /// Waits for this time, or forever. Fails as soon as the client is gone; the response cannot
-    /// continue then.
+    /// Waits for this time, or forever. Fails as soon as the client is gone, because the response
+    /// cannot continue.
     fn pause(&self, time: Option<Duration>) -> Result<(), End> {
         let deadline = time.and_then(|time| Instant::now().checked_add(time));
         let mut state = self.shared.state.lock();
@@ -277,7 +279,8 @@ impl<'a> BodyWriter<'a> {
             .as_ref()
             .is_some_and(|planned| planned.strike.action.breaks_off());
         if breaks && self.chunked {
-            // A real connection breaks in the middle of an announced chunk.
+            // Announce the whole chunk but write only its beginning, as when a real connection
+            // breaks.
             self.out
                 .extend_from_slice(format!("{:x}\r\n", before.len() + after.len()).as_bytes());
             self.out.extend_from_slice(before);

@@ -53,7 +53,8 @@ pub(crate) fn respond(
         (Sub::Scale, Verb::Patch) => {
             let dry_run = is_dry_run(head, "PatchOptions")?;
             let patch = match media_type {
-                // Field ownership is not tracked for the scale subresource.
+                // Treat the applied configuration as a merge patch, because field ownership is not
+                // tracked for the scale subresource.
                 "application/apply-patch+yaml" => {
                     Apply::parse(head, body)?;
                     Patch::parse("application/merge-patch+json", body, resource)?
@@ -105,7 +106,7 @@ fn scale_of(resource: &ApiResource, content: &Content) -> Result<Value, StatusEr
     else {
         return Err(StatusError::no_such_resource());
     };
-    // The default number of replicas.
+    // Built-in resources have one replica by default, custom resources have no default.
     let default = (!resource.custom).then_some(1);
     let wanted = match at(content, spec).and_then(Value::as_u64).or(default) {
         None => Value::Null,

@@ -134,7 +134,7 @@ impl<'a> Watch<'a> {
         self.failed = true;
     }
 
-    /// Sends no more bookmarks, including the one that ends the initial objects.
+    /// Suppresses all bookmarks from now on, including the one that ends the initial objects.
     pub(crate) fn forget_bookmarks(&mut self) {
         self.bookmarks = false;
         if !self.failed {
@@ -142,8 +142,8 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Sends events until the watch ends. Blocks. It wakes only for changes, faults and its own
-    /// timers.
+    /// Sends events and blocks until the watch ends. The thread wakes only for changes, faults and
+    /// the timers of the watch.
     pub(crate) fn run(&mut self, writer: &mut BodyWriter<'_>) -> End {
         match self.send_events(writer) {
             Ok(end) | Err(end) => end,
@@ -229,7 +229,8 @@ impl<'a> Watch<'a> {
             if now >= self.deadline {
                 return Work::TimeIsUp(version);
             }
-            // A watch from a future version has nothing to bookmark.
+            // A watch that starts at a future version sends no bookmarks before the server reaches
+            // this version.
             let next_bookmark = next_bookmark.filter(|_| self.cursor <= version);
             if next_bookmark.is_some_and(|due| now >= due) {
                 return Work::Bookmark(version);
@@ -239,8 +240,8 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Returns the event of a change for this watch, if any. An object that leaves the selection is
-    /// deleted, and one that enters it is added.
+    /// Returns the event of a change for this watch, if any. An object that leaves the selection
+    /// gets a `DELETED` event, and one that enters it an `ADDED` event.
     fn event(&self, change: &Change) -> Option<Vec<u8>> {
         if !self.collection.contains(&change.key) {
             return None;

@@ -191,7 +191,8 @@ impl Managers {
         self.applied().any(|entry| owns(&entry["fieldsV1"], leaf))
     }
 
-    /// Returns the manager and the field for each of these fields that is owned.
+    /// Returns the conflicts: the manager and the field, for each of these fields that a manager
+    /// owns.
     fn conflicts(&self, leaves: &[&Vec<String>]) -> Vec<(String, String)> {
         let mut conflicts = Vec::new();
         for entry in self.applied() {
@@ -336,7 +337,8 @@ fn at<'a>(value: &'a Value, path: &[String]) -> Option<&'a Value> {
     path.iter().try_fold(value, |value, name| value.get(name))
 }
 
-/// Whether the object already has the wanted value. If an object is wanted, any object counts.
+/// Whether the object already has the wanted value. If the wanted value is an object, any object
+/// counts as the same value.
 fn is_same(object: &Value, wanted: &Content, leaf: &[String]) -> bool {
     let wanted = leaf
         .split_first()

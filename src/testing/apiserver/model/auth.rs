@@ -11,13 +11,14 @@ use super::status::StatusError;
 /// The access rules. If no tokens are set, all requests are allowed.
 #[derive(Default)]
 pub(crate) struct Auth {
-    /// Maps each token to the name of a user without rights, or to `None` for all rights. A leaf
-    /// lock.
+    /// Maps each token to the name of a user without rights, or to `None` for all rights. No other
+    /// lock is taken while this lock is held.
     tokens: Mutex<Option<HashMap<String, Option<String>>>>,
 }
 
 impl Auth {
-    /// Grants all rights only to these tokens from now on. Tokens without rights stay.
+    /// Grants all rights only to these tokens from now on. Tokens that were registered without
+    /// rights are not affected.
     pub(crate) fn allow_only(&self, tokens: impl IntoIterator<Item = String>) {
         let mut known = self.tokens.lock();
         let known = known.get_or_insert_default();
@@ -48,8 +49,8 @@ impl Auth {
         let token = bearer
             .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
             .map(|(_, token)| token.trim());
-        // A token with all rights may impersonate any user. Of the impersonated users, only members
-        // of this group have rights.
+        // A token with all rights may impersonate any user. An impersonated user has rights only as
+        // a member of the group `system:masters`.
         let acts_as = request.header("impersonate-user");
         let acts_as =
             acts_as.filter(|_| request.header("impersonate-group") != Some("system:masters"));

@@ -52,8 +52,8 @@ fn versions(content: &Content) -> impl Iterator<Item = &Value> {
     versions.into_iter().flatten()
 }
 
-/// Returns the resources of a definition, one for each version that matches. An invalid definition,
-/// for example one whose name does not match, has none.
+/// Returns the resources of a definition, one for each version that `is_wanted` accepts. An invalid
+/// definition, for example one whose name does not match, has none.
 pub(crate) fn made_by(content: &Content, is_wanted: impl Fn(&Value) -> bool) -> Vec<ApiResource> {
     let Some(spec) = content.get("spec") else {
         return Vec::new();

@@ -99,7 +99,7 @@ pub(crate) struct Strike {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
-    /// Only the delay.
+    /// No action besides the delay.
     Pass,
     /// A status with headers, as a response or as an event of a watch.
     Status(StatusError, Vec<(String, String)>),
@@ -115,7 +115,7 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    /// Whether nothing follows on the connection.
+    /// Whether nothing more is sent on the connection after the action.
     pub(crate) fn breaks_off(&self) -> bool {
         matches!(self, Self::Close | Self::Reset | Self::Stall)
     }

@@ -57,7 +57,8 @@ impl Patch {
             "application/merge-patch+json" => Ok(Self::Merge(json()?)),
             "application/strategic-merge-patch+json" if !resource.custom => {
                 let patch = json()?;
-                // Lists merge by keys that only a schema defines, and directives are not supported.
+                // Reject lists and directives: a strategic merge of lists needs keys that only a
+                // schema defines, and directives are not supported.
                 if is_plain(&patch) {
                     Ok(Self::Merge(patch))
                 } else {
@@ -241,7 +242,8 @@ fn remove(target: &mut Value, path: &[String]) -> Option<Value> {
     }
 }
 
-/// Returns `Some` if `value` at `path` does not nest too deep. Serializing and dropping recurse.
+/// Returns `Some` if `value` at `path` does not nest too deep. The nesting is limited because
+/// serializing and dropping a value are recursive.
 fn fits(path: &[String], value: &Value) -> Option<()> {
     fn within(value: &Value, depth: usize) -> bool {
         match value {

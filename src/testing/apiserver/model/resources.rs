@@ -46,15 +46,16 @@ pub struct ApiResource {
     pub(crate) fields: Vec<String>,
     pub(crate) status: bool,
     pub(crate) generation: bool,
-    /// Custom resources differ in details: list items include their kind, and an update must
-    /// contain its version.
+    /// Whether this is a custom resource. Custom resources differ in details: for example, list
+    /// items include their kind, and an update must contain a resourceVersion.
     pub(crate) custom: bool,
     /// Whether DELETE returns the object instead of a `Status`.
     pub(crate) delete_returns_object: bool,
     pub(crate) scale: Option<Scale>,
 }
 
-/// The paths of a scale in an object. The fields correspond to those of a CustomResourceDefinition.
+/// The paths in an object to the values that form its scale. Each field corresponds to one of
+/// `subresources.scale` in a CustomResourceDefinition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Scale {
     /// `specReplicasPath`.
@@ -141,7 +142,7 @@ impl ApiResource {
         self
     }
 
-    /// Whether both describe the same objects.
+    /// Whether `self` and `other` have the same objects: the same group, version, plural and scope.
     fn has_place_of(&self, other: &Self) -> bool {
         let what = |r: &Self| {
             (
@@ -352,8 +353,8 @@ impl Resources {
         Some(index)
     }
 
-    /// Serves only these of the resources that come and go. Returns the ones that are not served
-    /// anymore.
+    /// Sets which of the resources that come and go are served, by their indices. Returns the
+    /// indices of those that are not served anymore.
     pub(crate) fn serve_only(&self, served: &[usize]) -> Vec<usize> {
         let mut gone = Vec::new();
         for (index, slot) in self.slots() {
@@ -462,7 +463,8 @@ impl Resources {
             Some("eviction") if group.is_empty() && *plural == "pods" => {
                 (false, Some(Sub::Eviction))
             }
-            // The last call of a namespace controller. It updates the whole object.
+            // `finalize` is the last request of a namespace controller. It updates the whole
+            // object.
             Some("finalize") if *plural == "namespaces" => (false, None),
             Some(_) => return Route::NoSuchResource,
         };

@@ -256,7 +256,8 @@ impl StatusError {
         .about(name, group, plural)
     }
 
-    /// `kind` is the plural for updates and the kind for deletions, as in kube-apiserver.
+    /// `kind` is the plural name of the resource for updates, and its kind for deletions, as in
+    /// kube-apiserver.
     pub(crate) fn conflict(name: &str, group: &str, kind: &str, why: &str) -> Self {
         let subject = quoted(kind, group, name);
         Self::new(
@@ -299,8 +300,8 @@ impl StatusError {
         Self::invalid("", "meta.k8s.io", "PatchOptions", &[cause])
     }
 
-    /// Other managers own fields that are applied with other values. `conflicts` has the manager
-    /// and the field of each.
+    /// The error for applying fields that other managers own with other values. `conflicts` has the
+    /// manager and the field of each conflict.
     pub(crate) fn apply_conflict(conflicts: &[(String, String)]) -> Self {
         let causes: Vec<Value> = conflicts
             .iter()

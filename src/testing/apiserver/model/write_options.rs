@@ -6,7 +6,7 @@ use super::http::{Head, Response};
 use super::resources::ApiResource;
 use super::status::{Cause, StatusError};
 
-/// Whether the request does everything except storing the result.
+/// Whether the request is a dry run, which does everything except storing the result.
 pub(crate) fn is_dry_run(head: &Head, options: &'static str) -> Result<bool, StatusError> {
     check_dry_run(
         head.query
@@ -17,9 +17,9 @@ pub(crate) fn is_dry_run(head: &Head, options: &'static str) -> Result<bool, Sta
     )
 }
 
-/// Whether a deletion is a dry run. If it has a body, the query is ignored.
+/// Whether a deletion is a dry run. If the request has a body, the query is ignored.
 pub(crate) fn is_dry_deletion(head: &Head, body: &[u8]) -> Result<bool, StatusError> {
-    // Invalid JSON is reported elsewhere.
+    // Ignore invalid JSON here: `Preconditions::parse` reports it.
     let options: Value = serde_json::from_slice(body).unwrap_or_default();
     if options.is_null() {
         return is_dry_run(head, "DeleteOptions");

@@ -43,7 +43,7 @@ struct Open {
 
 struct Connection {
     stream: TcpStream,
-    /// The flag that [`Line`] shares.
+    /// Whether the client is gone. The [`Line`] of the connection shares this flag.
     gone: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
@@ -107,14 +107,16 @@ impl Connections {
         let mut threads = std::mem::take(&mut open.finished);
         let mut gone = Vec::new();
         for (_, connection) in open.by_id.drain() {
-            // Wakes the thread from any read or write. Fails if the connection is closed already.
+            // Ends any read or write that blocks the thread. The call fails if the connection is
+            // closed already.
             let _ = connection.stream.shutdown(Shutdown::Both);
             gone.push(connection.gone);
             threads.push(connection.thread);
         }
         self.changed.notify_all();
         drop(open);
-        // Wakes the threads from any other wait.
+        // Ends the waits of the threads that are not reads or writes, such as a watch that waits
+        // for changes.
         shared.hang_up(gone.iter().map(|gone| &**gone));
         join(threads);
     }
@@ -142,8 +144,8 @@ impl Connections {
 
 fn join(threads: Vec<JoinHandle<()>>) {
     for thread in threads {
-        // The condition of a fault may own the server, which is then dropped on one of its own
-        // threads. A thread cannot join itself.
+        // Skip the current thread, which cannot join itself: if the condition of a fault owns the
+        // server, the server can be dropped on one of its own threads.
         if thread.thread().id() != thread::current().id() {
             // The panic hook has already reported a panic.
             let _ = thread.join();
@@ -206,8 +208,8 @@ fn serve_one(line: &Line<'_>, reader: &mut Reader<'_>) -> Result<bool, Refusal> 
     };
     let verb = api::verb(&head, &route);
     let request = RequestRecord::new(head, verb, resource);
-    // The fault strikes before the request is logged, so that `wait_for_requests` implies that it
-    // has struck.
+    // Take the fault before the request is logged, so that it is no longer pending when
+    // `wait_for_requests` sees the request.
     let strike = shared.faults.strike(&request);
     shared.log.push(request.clone());
     let takes_time = strike.is_some() || verb == Verb::Watch;
@@ -223,13 +225,13 @@ fn serve_one(line: &Line<'_>, reader: &mut Reader<'_>) -> Result<bool, Refusal> 
     } else {
         exchange.handle(None)
     };
-    // Nothing more may be written after an error.
+    // After an error nothing more may be written, so treat the client as gone.
     answered.map_err(|_| Refusal::Gone)
 }
 
-/// Answers on another thread, while this thread waits for the client to close the connection. A
-/// thread that waits for changes of objects, or for the end of a fault, would not notice a
-/// disconnect.
+/// Answers on another thread, while this thread waits for the client to close the connection. The
+/// answering thread can wait for changes of objects or for the end of a fault, and would not notice
+/// a disconnect.
 fn beside(
     line: &Line<'_>,
     reader: &mut Reader<'_>,
@@ -295,7 +297,8 @@ impl Exchange<'_> {
         }
         match self.as_asked() {
             Answer::Response(response) => {
-                // A rejected watch has no events to count.
+                // Ignore faults for watches: this response may be a rejected watch, which has no
+                // events.
                 if let Some(strike) = within.filter(|strike| !strike.for_watches()) {
                     writer.plan(strike);
                 }
@@ -335,7 +338,8 @@ impl Exchange<'_> {
             Ok(()) => watch.run(writer),
             Err(end) => end,
         };
-        // The watch must not count as open anymore when the client sees the end.
+        // Drop the watch before the response ends, so that it no longer counts as open when the
+        // client sees the end.
         drop(watch);
         match end {
             End::Clean => writer.finish().map(|()| keep_alive),

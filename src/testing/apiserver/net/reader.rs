@@ -81,7 +81,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the body of the request with `head`. Returns `None` if the body is larger than
-    /// `limit`; the connection cannot be used again then.
+    /// `limit`. The connection must not be used again after that.
     pub(crate) fn body(&mut self, head: &Head, limit: usize) -> Result<Option<Vec<u8>>, Refusal> {
         const BAD: Refusal = Refusal::Bad(400, "Bad Request");
         let lengths: Vec<&str> = head
@@ -192,7 +192,8 @@ fn parse_head(bytes: &[u8]) -> Result<Option<(Head, usize)>, Refusal> {
         return Err(Refusal::Bad(431, "Request Header Fields Too Large"));
     }
     let target = request.path.unwrap_or_default();
-    // Proxies send the whole URL.
+    // Also accept a whole URL as the target: clients send it to a proxy, and some proxies forward
+    // it.
     let target = match target.strip_prefix("http://") {
         Some(rest) => rest.find('/').map_or("/", |slash| &rest[slash..]),
         None => target,

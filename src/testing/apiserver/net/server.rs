@@ -39,8 +39,8 @@ pub struct ApiServer {
     shared: Arc<Shared>,
     connections: Arc<Connections>,
     address: SocketAddr,
-    /// `None` while paused. It is held during a whole pause or resume, so it is taken before all
-    /// other locks.
+    /// `None` while paused. The lock is held during a whole pause or resume, so it is taken before
+    /// all other locks.
     acceptor: Mutex<Option<Acceptor>>,
 }
 
@@ -84,13 +84,13 @@ impl ApiServer {
     }
 
     /// Replaces an object, such as `/api/v1/namespaces/default/pods/web-0`, and returns the stored
-    /// object. If the new object has a resourceVersion, it must match. If the path ends in
-    /// `/status`, only the status is replaced.
+    /// object. If the new object has a resourceVersion, it must equal that of the stored object. If
+    /// the path ends in `/status`, only the status is replaced.
     ///
     /// # Errors
     ///
     /// Returns the error of the API: 404 if the object does not exist, 409 if it has changed, 400
-    /// for another name.
+    /// if the name in the new object differs from the path.
     pub fn update(&self, path: &str, object: Value) -> Result<Value, StatusError> {
         let (target, _) = self.target(path)?;
         let stored = self
@@ -103,8 +103,8 @@ impl ApiServer {
     ///
     /// # Errors
     ///
-    /// Returns the error of the API: 404 if the object does not exist, 409 if the patch has another
-    /// resourceVersion.
+    /// Returns the error of the API: 404 if the object does not exist, 409 if the patch contains a
+    /// resourceVersion that differs from the stored one.
     pub fn patch(&self, path: &str, merge_patch: Value) -> Result<Value, StatusError> {
         let (target, _) = self.target(path)?;
         let patch = Patch::Merge(merge_patch);
@@ -275,12 +275,12 @@ impl ApiServer {
         self.shared.faults.len()
     }
 
-    /// Injects a fault into all open watches that match, and returns their number. It strikes each
-    /// of them once.
+    /// Injects a fault into all open watches that match, and returns their number. The fault
+    /// strikes each of these watches once.
     ///
-    /// Changes up to now are still sent before the fault, and its counts (`after_events`,
-    /// `after_bytes`) begin there. This method does not wait for the fault to strike. `times` and
-    /// `skip` have no effect here.
+    /// Changes up to this call are still sent before the fault strikes. The counts of the fault
+    /// (`after_events`, `after_bytes`) begin after these changes. This method does not wait for the
+    /// fault to strike. `times` and `skip` have no effect here.
     ///
     /// A fault without a position strikes right after these changes. A [`Fault::status`] is sent as
     /// an event. A [`Fault::response`] has no effect.
@@ -490,7 +490,7 @@ impl Acceptor {
     fn stop(self, address: SocketAddr) {
         self.stopping.store(true, Ordering::Release);
         self.thread.thread().unpark();
-        // A blocked accept wakes only for a connection.
+        // Connect to the port, because a thread blocked in `accept` wakes only for a connection.
         while !self.thread.is_finished()
             && TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_err()
         {
