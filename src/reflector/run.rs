@@ -102,7 +102,7 @@ impl<T: Object + DeserializeOwned> Reflector<T> {
 }
 
 impl<T: Object> Reflector<T> {
-    /// Sets the source of unused objects, which the reflector frees on its thread.
+    /// Sets where the reflector gets unused objects from. It frees these objects on its own thread.
     pub(crate) fn reclaiming(self, reclaim: Option<Arc<dyn Reclaim>>) -> Self {
         Self { reclaim, ..self }
     }

@@ -333,8 +333,8 @@ impl<T: Object> Decoder<T> {
                 Err(error) => failed = Some((event.object, error)),
             }
         }
-        // Parse the whole frame: another field may follow the object, the object may begin in
-        // another form, or the frame may be broken.
+        // The fast path failed, so parse the whole frame. Another field may follow the object, the
+        // object may not begin with one of the expected beginnings, or the frame may be broken.
         let event = Event::parse_slowly(frame).map_err(|error| bad_frame(frame, &error))?;
         let peek = Peek::whole(event.object).map_err(|error| bad_frame(frame, &error))?;
         if let Err(error) = self.check_kind(&peek) {

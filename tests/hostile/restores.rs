@@ -125,7 +125,8 @@ impl Round {
         };
         self.server.pause();
         if self.queue == InformerQueue::RealFifoInOrder {
-            // While this queue processes an item, its reflector sends no request.
+            // Open the gate: the reflector of this queue sends no request while an item is
+            // processed.
             self.gate.set(false);
         }
         let before = requests();
@@ -152,8 +153,8 @@ impl Round {
                 self.cached()
             );
             if waited > strikes * Duration::from_secs(1) {
-                // The watch that got `code` had already ended, so fail the next one. A 403 is not a
-                // sign of a restore.
+                // The watch that failed with `code` had already ended, so fail the next one. Use
+                // 403, because the informer must not take it for a sign of a restore.
                 self.server.fail_watches(&Fault::status(403));
                 strikes += 1;
             }

@@ -1,4 +1,4 @@
-//! Each option works on every path to the reflector.
+//! Each option works with every way of creating a reflector.
 
 use std::sync::Arc;
 use std::thread;

@@ -115,8 +115,8 @@ fn connect(
     // guarantee that.
     let socket = Socket::new(TcpStream::from(socket));
     if let Some(call) = call {
-        // Registered before it connects: a shutdown ends a blocked connect, and a later connect
-        // fails.
+        // Register the socket before it connects. Then a shutdown ends a blocked connect, and if
+        // the shutdown comes first, the connect fails.
         call.adopt(&socket);
     }
     let options = SockRef::from(&socket.stream);

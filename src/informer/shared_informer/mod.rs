@@ -343,7 +343,8 @@ impl<T: Object> SharedIndexInformer<T> {
         Ok(())
     }
 
-    /// Whether the informer ran and has ended. It cannot be started again.
+    /// Whether the informer was started and has stopped. Its `run` may not have returned yet, see
+    /// [`ended`](Self::ended). A stopped informer cannot be started again.
     pub fn is_stopped(&self) -> bool {
         self.shared.stopped.load(Ordering::Acquire)
     }

@@ -40,9 +40,9 @@ impl<T> DeltaFifo<T> {
 }
 
 impl<T> DeltaFifoBuilder<T> {
-    /// Sets the objects that the consumer has processed and kept: the store that it fills. By
-    /// default there are none. Then deletions of objects that are not queued are dropped, and
-    /// resyncs do nothing.
+    /// Sets the known objects, usually the store that the consumer fills with the objects that it
+    /// has processed. Without known objects, which is the default, deletions of objects that are
+    /// not queued are dropped, and resyncs do nothing.
     pub fn known_objects(mut self, known_objects: Arc<dyn KnownObjects<T>>) -> Self {
         self.known_objects = Some(known_objects);
         self

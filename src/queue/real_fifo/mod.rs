@@ -273,7 +273,7 @@ impl<T> RealFifo<T> {
     fn write(&self, change: Change<T>) -> Result<(), StoreError> {
         let prepared = self.prepare_change(change);
         let mut state = self.lock();
-        // A write that fails also populates (R2, R3).
+        // After a failed write, the queue also counts as populated (R2, R3).
         state.populated = true;
         let result = prepared.map(|prepared| state.put(prepared));
         self.unlock(state);

@@ -243,7 +243,7 @@ impl Popped {
         }
     }
 
-    /// Asserts that exactly the added items were popped, as promised.
+    /// Asserts that the popped items fulfil `promise` for the added items.
     fn assert_is<L: AsRef<[Item]>>(&self, threads: &[L], promise: Promise) {
         let mut popped = self.items.lock().clone();
         let mut added: Vec<Item> = threads

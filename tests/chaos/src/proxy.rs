@@ -181,7 +181,7 @@ impl Proxy {
         format!("{scheme}://{}", self.address)
     }
 
-    /// Disturbs `level` of 1000 new connections.
+    /// Sets how many of every 1000 new connections are disturbed, on average.
     pub(crate) fn disturb(&self, level: usize) {
         self.shared.level.store(level, SeqCst);
     }

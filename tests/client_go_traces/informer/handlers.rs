@@ -79,7 +79,8 @@ impl ResourceEventHandler<Item> for Recorder {
     }
 }
 
-/// Counts the calls that have returned, including filtered ones.
+/// A handler that counts the calls that have returned, including calls for objects that its filter
+/// rejects.
 struct Counted<H> {
     world: World,
     id: String,

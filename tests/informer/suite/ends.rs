@@ -444,8 +444,8 @@ fn fa2_the_resync_period_of_one_resource_overrides_the_factorys() {
         .resync_of(nodes.clone(), 7 * SECOND)
         .build();
     let (pods, nodes) = (factory.dynamic(pods()), factory.dynamic(nodes));
-    // The period of an informer cannot be read. A handler that is added after the start gets at
-    // least that period, so the waits of the clock reveal it.
+    // The resync period of an informer cannot be read. So add handlers with a shorter period after
+    // the start: they get the period of the informer, and the clock shows how long they wait.
     factory.start(&Stop::new()).unwrap();
     feed.list("10", &[("a", "1")]);
     feed.list("10", &[("a", "1")]);
