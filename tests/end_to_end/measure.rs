@@ -163,6 +163,10 @@ fn any_resource_is_found_by_its_name() {
             measure("ns", "dynamic").unwrap().objects,
             namespaces.objects
         );
+        let path = kubeconfig.to_str().unwrap();
+        let inline = ["ns", "--type", "dynamic", "--inline", "--seconds", "0"];
+        let inline = run(inline.into_iter().chain(["--kubeconfig", path]), || {}).unwrap();
+        assert_eq!((inline.objects, inline.handlers), (namespaces.objects, 1));
         assert_eq!(
             measure("Namespace", "metadata").unwrap().objects,
             namespaces.objects
@@ -197,6 +201,7 @@ fn a_server_that_is_not_there_is_given_up() {
     for wrong in [
         &["--server", "http://a", "--context", "b"][..],
         &["--server", "http://a", "--handlers", "0"],
+        &["--server", "http://a", "--handlers", "2", "--inline"],
         &["--server", "http://a", "--seconds", "-1"],
         &["pods", "nodes"],
     ] {

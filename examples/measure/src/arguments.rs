@@ -16,7 +16,7 @@ usage: measure [RESOURCE] [--type TYPE] [options]
 RESOURCE is what kubectl calls it: pods (unless given), deploy, certificates.cert-manager.io
     --type k8s-openapi        the whole object, decoded (unless given)
     --type own                a struct with metadata, nodeName and phase of Pods
-    --type dynamic            the whole object of any resource, as a JSON tree
+    --type dynamic            the whole object of any resource, as JSON text
     --type metadata           metadata alone, of any resource: the server sends no more
 which server, unless it is that of kubectl's current context, or of the Pod that this runs in
     --server URL              this one, without credentials
@@ -35,6 +35,7 @@ for how long it is watched, unless until Ctrl-C
     --events N                until so many events have come
     --seconds S               for so long
     --handlers N              so many handlers are told; 1 unless given
+    --inline                  call one handler on the thread that keeps the cache
     --latency                 how long events take, of objects whose annotation example.com/sent-at says when
                               they were sent: nanoseconds since 1970
     --json                    print 'synced' once it has, and then nothing but the line of JSON
@@ -86,6 +87,7 @@ impl Arguments {
                     let seconds = Duration::try_from_secs_f64(arguments.value()?.parse()?);
                     settings.time = Some(seconds.map_err(|error| format!("--seconds: {error}"))?);
                 }
+                Long("inline") => settings.inline = true,
                 Long("handlers") => settings.handlers = arguments.value()?.parse()?,
                 Long("latency") => settings.latency = true,
                 Long("json") => json = true,
@@ -99,6 +101,9 @@ impl Arguments {
         }
         if !TYPES.contains(&r#type.as_str()) {
             return Err(format!("there is no type {type}, only {}", TYPES.join(", ")).into());
+        }
+        if settings.inline && settings.handlers > 1 {
+            return Err("--inline: there is one handler only".into());
         }
         if settings.handlers == 0 {
             return Err("--handlers: without any nothing can be counted".into());
