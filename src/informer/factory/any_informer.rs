@@ -13,6 +13,7 @@ use crate::threads::Owner;
 /// A [`SharedIndexInformer`] without its type parameter.
 pub(super) trait AnyInformer: Send + Sync {
     fn run(&self, stop: &Stop) -> Result<(), InformerError>;
+    fn request_run(&self);
     fn name(&self) -> &str;
     fn synced(&self) -> &Done;
     fn unsynced(&self) -> Vec<Unsynced>;
@@ -26,6 +27,10 @@ pub(super) trait AnyInformer: Send + Sync {
 impl<T: Object + DeserializeOwned> AnyInformer for SharedIndexInformer<T> {
     fn run(&self, stop: &Stop) -> Result<(), InformerError> {
         self.run(stop)
+    }
+
+    fn request_run(&self) {
+        self.request_run();
     }
 
     fn name(&self) -> &str {

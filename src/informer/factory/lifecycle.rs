@@ -94,6 +94,7 @@ impl SharedInformerFactory {
             name: name.into(),
             source: Arc::new(error),
         })?;
+        entry.informer.request_run();
         entry.run = Some(run);
         Ok(())
     }

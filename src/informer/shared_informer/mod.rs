@@ -87,6 +87,9 @@ struct Shared<T> {
     watermarks: OnceLock<Vec<Watermark>>,
     /// Set when `controllers` and `watermarks` are set.
     started: Done,
+    /// Whether a thread runs the informer or is about to. A factory sets it before its thread
+    /// does, so that a wait after its `start` never reports the informer as not started.
+    run_requested: AtomicBool,
     /// Whether the run has ended or is about to. Written under the lock of `lifecycle`. Read
     /// without it where the exact moment does not matter.
     stopped: AtomicBool,
@@ -241,6 +244,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
                 controllers: OnceLock::new(),
                 watermarks: OnceLock::new(),
                 started: Done::new(&*name),
+                run_requested: AtomicBool::new(false),
                 stopped: AtomicBool::new(false),
                 block_deltas: Mutex::new(()),
                 next_handler: AtomicU64::new(1),

@@ -1,6 +1,6 @@
 //! Methods of a shared informer that read its state. You can call them at any time.
 
-use std::cmp::Ordering;
+use std::cmp;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -15,6 +15,7 @@ use crate::reflector::{ReflectorState, ReflectorStatus};
 use crate::resource_version::compare_resource_versions;
 use crate::stop::{Done, Stop, Subscription};
 use crate::store::{IndexFunc, Indexer, Indexers, Lister};
+use crate::sync::atomic::Ordering;
 use crate::threads::Owner;
 
 impl<T: Object> SharedIndexInformer<T> {
@@ -188,7 +189,7 @@ impl<T: Object> SharedIndexInformer<T> {
                 return unsynced;
             }
         }
-        if !self.shared.started.is_done() {
+        if !self.shared.run_requested.load(Ordering::Relaxed) {
             return vec![Unsynced::not_started(self.name())];
         }
         vec![Unsynced::new(self.name(), self.status().last_error)]
@@ -214,7 +215,7 @@ impl<T: Object> SharedIndexInformer<T> {
             .map(Controller::last_sync_resource_version);
         let first = versions.next().unwrap_or_default();
         let lower = |a: String, b: String| match compare_resource_versions(&a, &b)? {
-            Ordering::Greater => Some(b),
+            cmp::Ordering::Greater => Some(b),
             _ => Some(a),
         };
         versions.try_fold(first, lower).unwrap_or_default()

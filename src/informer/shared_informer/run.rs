@@ -38,6 +38,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
                     name: Arc::clone(&self.shared.name),
                 });
             }
+            self.request_run();
             let _ends = Ends(&self.shared);
             let controllers = self.start(lifecycle)?;
             // Subscribe after `lifecycle` has been unlocked: if a queue has already synced, the
@@ -50,6 +51,11 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             }
             run_all(controllers, stop)
         })
+    }
+
+    /// Records that a thread runs the informer or is about to.
+    pub(in crate::informer) fn request_run(&self) {
+        self.shared.run_requested.store(true, Ordering::Relaxed);
     }
 
     /// Creates the controllers. Takes the guard by value, so that a panic in user code releases the

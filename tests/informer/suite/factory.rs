@@ -208,6 +208,22 @@ fn fa4_wt3_stopped_wait_names_unsynced_informers_and_why() {
 }
 
 #[test]
+fn wait_after_start_never_reports_not_started() {
+    let source = Source::default();
+    let factory = builder(&source).build();
+    for number in 0..50 {
+        factory.dynamic(gvr(&format!("kind{number}")));
+    }
+    factory.start(&Stop::new()).unwrap();
+    let stop = Stop::new();
+    stop.stop();
+    let error = factory.wait_for_cache_sync(&stop).unwrap_err();
+    assert_eq!(error.unsynced.len(), 50);
+    assert!(error.unsynced.iter().all(|one| !one.not_started), "{error}");
+    factory.shutdown();
+}
+
+#[test]
 fn fa4_wait_names_informers_that_decode_nothing() {
     let source = Source::default();
     let factory = builder(&source).build();
