@@ -24,7 +24,7 @@ fn is_uncut(pointers: &[&str], object: &[u8]) -> bool {
 }
 
 #[test]
-fn a_field_goes_with_its_comma() {
+fn field_is_removed_with_its_comma() {
     for (object, expected) in [
         (r#"{"a":1,"x":{},"b":2}"#, r#"{"a":1,"b":2}"#),
         (r#"{"x":{},"b":2}"#, r#"{"b":2}"#),
@@ -43,7 +43,7 @@ fn a_field_goes_with_its_comma() {
 }
 
 #[test]
-fn several_fields_go_side_by_side() {
+fn several_fields_are_removed_together() {
     let object = r#"{"x":1,"y":[2],"a":{"x":3},"x":4,"y":{"z":5}}"#;
     assert_eq!(cut(&["/x", "/y"], object), r#"{"a":{"x":3}}"#);
     assert_eq!(cut(&["/x", "/y", "/a"], object), "{}");
@@ -52,7 +52,7 @@ fn several_fields_go_side_by_side() {
 }
 
 #[test]
-fn a_path_leads_through_objects_and_arrays() {
+fn path_traverses_objects_and_arrays() {
     let pod = r#"{"spec":{"containers":[{"env":[1],"name":"a"},{"name":"b","env":null}],"env":1}}"#;
     assert_eq!(
         cut(&["/spec/containers/*/env"], pod),
@@ -74,7 +74,7 @@ fn a_path_leads_through_objects_and_arrays() {
 }
 
 #[test]
-fn only_a_number_as_json_writes_it_is_an_index() {
+fn only_canonical_numbers_are_array_indexes() {
     for step in ["01", "+1", "-", "1.0", "", "18446744073709551616"] {
         assert!(
             is_uncut(&[&format!("/a/{step}")], br#"{"a":[1,2]}"#),
@@ -88,7 +88,7 @@ fn only_a_number_as_json_writes_it_is_an_index() {
 }
 
 #[test]
-fn keys_are_compared_as_they_are_meant() {
+fn keys_are_compared_unescaped() {
     assert_eq!(
         cut(&["/a/b"], r#"{"\u0061":{"\u0062":1}}"#),
         r#"{"\u0061":{}}"#
@@ -102,7 +102,7 @@ fn keys_are_compared_as_they_are_meant() {
 }
 
 #[test]
-fn an_object_without_these_fields_is_not_copied() {
+fn object_without_skipped_fields_is_not_copied() {
     for object in [
         r#"{"kind":"Pod","metadata":{"name":"managedFields"},"spec":{"managedFields":[]}}"#,
         r#"{"metadata":null}"#,
@@ -123,7 +123,7 @@ fn an_object_without_these_fields_is_not_copied() {
 }
 
 #[test]
-fn what_comes_after_the_last_field_is_not_looked_at() {
+fn bytes_after_last_skipped_field_are_not_parsed() {
     let object = r#"{"metadata":{"managedFields":[{}]},"spec":]]]"#;
     assert_eq!(
         cut(&["/metadata/managedFields"], object),
@@ -135,7 +135,7 @@ fn what_comes_after_the_last_field_is_not_looked_at() {
 }
 
 #[test]
-fn bytes_that_are_not_understood_are_left_as_they_are() {
+fn malformed_json_is_returned_unchanged() {
     for object in [
         "",
         "x",
@@ -163,15 +163,15 @@ fn bytes_that_are_not_understood_are_left_as_they_are() {
 }
 
 #[test]
-fn a_pointer_begins_with_a_slash_and_escapes_as_rfc_6901_says() {
+fn pointers_violating_rfc_6901_are_rejected() {
     let error = |pointer| FieldPaths::new([pointer]).unwrap_err().to_string();
-    let no_slash = "is no JSON pointer to a field: it has to begin with a slash";
+    let no_slash = "is not a JSON pointer to a field: it must begin with a slash";
     assert_eq!(error("metadata"), format!("\"metadata\" {no_slash}"));
     assert_eq!(error(""), format!("\"\" {no_slash}"));
     for pointer in ["/a~", "/~2", "/a~/b", "/~0~"] {
         assert!(
             error(pointer)
-                .ends_with(": a tilde has to be followed by 0, for a tilde, or 1, for a slash")
+                .ends_with(": a tilde must be followed by 0 (for a tilde) or 1 (for a slash)")
         );
     }
     let pointers = ["/a~1b/~01/*", "/", "//x"];
@@ -240,8 +240,8 @@ fn write(value: &Value, random: &mut Random, json: &mut String) {
         Value::Object(fields) => {
             json.push('{');
             let first = random.below(fields.len().max(1));
-            let fields = fields.iter().cycle().skip(first).take(fields.len());
-            for (at, (key, value)) in fields.enumerate() {
+            let rotated = fields.iter().skip(first).chain(fields.iter().take(first));
+            for (at, (key, value)) in rotated.enumerate() {
                 json.push_str(if at > 0 { "," } else { "" });
                 space(random, json);
                 string(key, random, json);
@@ -303,7 +303,7 @@ fn remove(value: Value, paths: &[&[&str]]) -> Value {
 }
 
 #[test]
-fn cutting_and_parsing_is_parsing_and_removing() {
+fn cut_matches_removal_from_parsed_tree() {
     let mut random = Random::seeded(5);
     let (mut scratch, mut cuts) = (Vec::new(), 0);
     for _ in 0..20_000 {
@@ -329,7 +329,7 @@ fn cutting_and_parsing_is_parsing_and_removing() {
 }
 
 #[test]
-fn a_document_that_ends_too_early_stays_one() {
+fn truncated_document_stays_invalid_after_cut() {
     let mut random = Random::seeded(6);
     let mut scratch = Vec::new();
     for _ in 0..1_000 {
@@ -349,7 +349,7 @@ fn a_document_that_ends_too_early_stays_one() {
 }
 
 #[test]
-fn arbitrary_bytes_are_cut_like_a_tree_or_refused() {
+fn cut_of_corrupted_json_matches_tree_removal() {
     let mut random = Random::seeded(7);
     let mut scratch = Vec::new();
     for _ in 0..30_000 {
