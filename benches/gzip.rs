@@ -4,7 +4,7 @@
 //! ```text
 //! cargo bench --bench gzip --features gzip
 //! ```
-#![allow(clippy::unwrap_used, reason = "a bench has nobody to tell")]
+#![allow(clippy::unwrap_used, reason = "a bench may panic on errors")]
 
 mod common;
 
@@ -27,7 +27,7 @@ fn main() {
     let test = std::env::args().any(|argument| argument == "--test");
     let (count, rounds) = if test { (50, 1) } else { (5000, 9) };
     println!(
-        "{count} Pods | on the wire, kB | kB a Pod | processor time of the reader, us a Pod | ms in all"
+        "{count} Pods | on the wire, kB | kB a Pod | CPU time of the reader, us a Pod | total ms"
     );
     for page in [500, count] {
         for disable in [true, false] {
@@ -83,7 +83,7 @@ fn processor_time() -> f64 {
         .split(' ')
         .next()
         .and_then(|time| time.parse().ok())
-        .expect("the first one is the time")
+        .expect("the first field is the CPU time")
 }
 
 struct Pages {

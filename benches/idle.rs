@@ -4,12 +4,9 @@
 //!
 //! ```text
 //! cargo bench --bench idle          # two minutes
-//! cargo bench --bench idle -- 60    # each case for so many seconds
+//! cargo bench --bench idle -- 60    # each case for 60 seconds
 //! ```
-#![allow(
-    clippy::unwrap_used,
-    reason = "it shares the servers of the client's tests"
-)]
+#![allow(clippy::unwrap_used, reason = "the included test servers use unwrap")]
 
 #[allow(dead_code)]
 #[path = "../tests/client/server.rs"]
@@ -53,9 +50,9 @@ fn main() {
     let server = Server::with_tls(Some(authority.server("127.0.0.1")), silent::serve);
     let plain = Server::start(silent::serve);
     println!(
-        "Each for {seconds} s; kB of anonymous memory that is resident, over the process with nothing but a client;"
+        "Each case runs for {seconds} s. kB: resident anonymous memory, beyond a process with only a client;"
     );
-    println!("of it in stacks; and how often threads woke, in all.\n");
+    println!("stacks: the part in thread stacks; wakes: wake-ups of all threads.\n");
     println!(
         "{:>6} {:>9} {:>8} {:>8} {:>10} {:>8} {:>6}",
         "", "informers", "threads", "kB", "kB each", "stacks", "wakes"

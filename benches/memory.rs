@@ -27,7 +27,7 @@ fn main() {
             )))
         })
         .collect();
-    println!("bytes for each of {OBJECTS} objects, beside the objects themselves:");
+    println!("bytes per object, without the object itself, for {OBJECTS} objects:");
 
     let plain = measure(|| {
         let map: HashMap<Key, _> = objects
@@ -75,5 +75,5 @@ fn resident() -> usize {
         .split(' ')
         .nth(1)
         .and_then(|pages| pages.parse::<usize>().ok());
-    pages.expect("the second number is the resident pages") * 4096
+    pages.expect("the second field is the number of resident pages") * 4096
 }

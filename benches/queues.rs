@@ -31,7 +31,7 @@ fn main() {
 }
 
 /// A queue under test. To add a queue, implement this trait and add the type to `types`.
-trait Hands: Send + Sync {
+trait BenchQueue: Send + Sync {
     /// Creates an empty queue. `known` is the store of its consumer.
     fn new(known: Option<Arc<Indexer<Named>>>) -> Self;
     fn add(&self, object: &Arc<Named>);
@@ -39,7 +39,7 @@ trait Hands: Send + Sync {
     fn pop(&self);
 }
 
-impl Hands for DeltaFifo<Named> {
+impl BenchQueue for DeltaFifo<Named> {
     fn new(known: Option<Arc<Indexer<Named>>>) -> Self {
         let builder = Self::builder(accessor()).emit_replaced(true);
         match known {
@@ -51,72 +51,76 @@ impl Hands for DeltaFifo<Named> {
     }
 
     fn add(&self, object: &Arc<Named>) {
-        ReflectorStore::add(self, Arc::clone(object)).expect("it has a key");
+        ReflectorStore::add(self, Arc::clone(object)).expect("the object has a key");
     }
 
     fn replace(&self, objects: &[Arc<Named>]) {
-        ReflectorStore::replace(self, objects.to_vec(), "1").expect("they have keys");
+        ReflectorStore::replace(self, objects.to_vec(), "1").expect("the objects have keys");
     }
 
     fn pop(&self) {
-        black_box(Queue::pop(self, &mut |_, _| Ok(())).expect("there is something"));
+        black_box(Queue::pop(self, &mut |_, _| Ok(())).expect("the queue is not empty"));
     }
 }
 
 /// A `RealFifo` in order, which queues one change per object of a list.
-impl Hands for RealFifo<Named> {
+impl BenchQueue for RealFifo<Named> {
     fn new(known: Option<Arc<Indexer<Named>>>) -> Self {
         let known = known.unwrap_or_else(|| Arc::new(Indexer::new(accessor(), Indexers::new())));
         Self::builder(accessor(), RealFifoMode::InOrder(known)).build()
     }
 
     fn add(&self, object: &Arc<Named>) {
-        ReflectorStore::add(self, Arc::clone(object)).expect("it has a key");
+        ReflectorStore::add(self, Arc::clone(object)).expect("the object has a key");
     }
 
     fn replace(&self, objects: &[Arc<Named>]) {
-        ReflectorStore::replace(self, objects.to_vec(), "1").expect("they have keys");
+        ReflectorStore::replace(self, objects.to_vec(), "1").expect("the objects have keys");
     }
 
     fn pop(&self) {
-        black_box(Queue::pop(self, &mut |_, _| Ok(())).expect("there is something"));
+        black_box(Queue::pop(self, &mut |_, _| Ok(())).expect("the queue is not empty"));
     }
 }
 
-impl Hands for Fifo<Named> {
+impl BenchQueue for Fifo<Named> {
     fn new(_: Option<Arc<Indexer<Named>>>) -> Self {
         Self::new(accessor())
     }
 
     fn add(&self, object: &Arc<Named>) {
-        ReflectorStore::add(self, Arc::clone(object)).expect("it has a key");
+        ReflectorStore::add(self, Arc::clone(object)).expect("the object has a key");
     }
 
     fn replace(&self, objects: &[Arc<Named>]) {
-        ReflectorStore::replace(self, objects.to_vec(), "1").expect("they have keys");
+        ReflectorStore::replace(self, objects.to_vec(), "1").expect("the objects have keys");
     }
 
     fn pop(&self) {
-        black_box(self.pop(&mut |_, _| Ok(())).expect("there is something"));
+        black_box(
+            self.pop(&mut |_, _| Ok(()))
+                .expect("the queue is not empty"),
+        );
     }
 }
 
 /// A heap ordered by key, which differs from the order of arrival.
-impl Hands for Heap<Named> {
+impl BenchQueue for Heap<Named> {
     fn new(_: Option<Arc<Indexer<Named>>>) -> Self {
         Self::new(accessor(), |a, b| a.key.cmp(&b.key))
     }
 
     fn add(&self, object: &Arc<Named>) {
-        self.add(Arc::clone(object)).expect("it has a key");
+        self.add(Arc::clone(object)).expect("the object has a key");
     }
 
     fn replace(&self, objects: &[Arc<Named>]) {
-        self.bulk_add(objects.to_vec()).expect("they have keys");
+        self.bulk_add(objects.to_vec())
+            .expect("the objects have keys");
     }
 
     fn pop(&self) {
-        black_box(self.pop().expect("there is something"));
+        black_box(self.pop().expect("the queue is not empty"));
     }
 }
 
@@ -127,7 +131,7 @@ struct Channel {
     changed: Condvar,
 }
 
-impl Hands for Channel {
+impl BenchQueue for Channel {
     fn new(_: Option<Arc<Indexer<Named>>>) -> Self {
         Self::default()
     }
@@ -157,7 +161,7 @@ fn accessor() -> Accessor<Named> {
 
 /// Adds and pops one object.
 #[divan::bench(types = [DeltaFifo<Named>, RealFifo<Named>, Fifo<Named>, Heap<Named>, Channel])]
-fn add_pop<Q: Hands>(bencher: Bencher) {
+fn add_pop<Q: BenchQueue>(bencher: Bencher) {
     let (queue, objects) = (Q::new(None), objects(1));
     bencher.bench_local(|| {
         queue.add(&objects[0]);
@@ -167,7 +171,7 @@ fn add_pop<Q: Hands>(bencher: Bencher) {
 
 /// Adds all objects, then pops all.
 #[divan::bench(types = [DeltaFifo<Named>, RealFifo<Named>, Fifo<Named>, Heap<Named>, Channel], sample_count = 20)]
-fn add_100k_pop_100k<Q: Hands>(bencher: Bencher) {
+fn add_100k_pop_100k<Q: BenchQueue>(bencher: Bencher) {
     let objects = objects(OBJECTS);
     bencher
         .with_inputs(|| Q::new(None))
@@ -179,7 +183,7 @@ fn add_100k_pop_100k<Q: Hands>(bencher: Bencher) {
 
 /// Adds on one thread and pops on the other.
 #[divan::bench(types = [DeltaFifo<Named>, RealFifo<Named>, Fifo<Named>, Heap<Named>, Channel], sample_count = 20)]
-fn hand_off_100k<Q: Hands>(bencher: Bencher) {
+fn hand_off_100k<Q: BenchQueue>(bencher: Bencher) {
     let objects = objects(OBJECTS);
     bencher
         .with_inputs(|| Q::new(None))
@@ -193,7 +197,7 @@ fn hand_off_100k<Q: Hands>(bencher: Bencher) {
 
 /// The first list.
 #[divan::bench(types = [DeltaFifo<Named>, RealFifo<Named>, Fifo<Named>, Heap<Named>, Channel], sample_count = 20)]
-fn replace_100k<Q: Hands>(bencher: Bencher) {
+fn replace_100k<Q: BenchQueue>(bencher: Bencher) {
     let objects = objects(OBJECTS);
     bencher
         .with_inputs(|| Q::new(None))
@@ -202,10 +206,12 @@ fn replace_100k<Q: Hands>(bencher: Bencher) {
 
 /// A relist in which one object in a hundred has changed, until everything is popped.
 #[divan::bench(types = [DeltaFifo<Named>, RealFifo<Named>, Fifo<Named>, Channel], sample_count = 20)]
-fn relist_100k_pop_100k<Q: Hands>(bencher: Bencher) {
+fn relist_100k_pop_100k<Q: BenchQueue>(bencher: Bencher) {
     let mut objects = objects(OBJECTS);
     let known = Arc::new(Indexer::new(accessor(), Indexers::new()));
-    known.replace(objects.clone(), "1").expect("they have keys");
+    known
+        .replace(objects.clone(), "1")
+        .expect("the objects have keys");
     objects
         .iter_mut()
         .step_by(100)

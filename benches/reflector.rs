@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! cargo bench --bench reflector                    # 20,000 pods, two minutes
-//! cargo bench --bench reflector -- 5000 memory own # so many, and some of it only
+//! cargo bench --bench reflector -- 5000 memory custom # 5,000 pods, one part and one type
 //! ```
 
 mod common;
@@ -43,7 +43,7 @@ const BOUND: (f64, f64) = (0.05, 8.0 * MIB);
 /// A custom struct with a few fields.
 #[derive(Clone, Debug, Deserialize)]
 #[allow(dead_code)] // A cache only holds the fields.
-struct Own {
+struct Custom {
     metadata: ObjectMeta,
     spec: Spec,
     status: Status,
@@ -62,12 +62,12 @@ struct Status {
     phase: Option<String>,
 }
 
-impl_object!(Own, "v1", "Pod", "pods", Namespaced);
+impl_object!(Custom, "v1", "Pod", "pods", Namespaced);
 
-const TYPES: [&str; 3] = ["pod", "own", "dynamic"];
+const TYPES: [&str; 3] = ["pod", "custom", "dynamic"];
 
 /// How a reflector gets the initial objects.
-const WAYS: [&str; 3] = ["list", "pages", "watch-list"];
+const LIST_METHODS: [&str; 3] = ["list", "pages", "watch-list"];
 
 fn main() {
     let arguments: Vec<String> = std::env::args()
@@ -75,19 +75,19 @@ fn main() {
         .filter(|argument| argument != "--bench")
         .collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    if let ["--case", case, r#type, way, count] = arguments[..] {
+    if let ["--case", case, r#type, method, count] = arguments[..] {
         let count = count.parse().expect("a number");
         let figures = match r#type {
-            "pod" => run_case::<Pod>(case, way, count),
-            "own" => run_case::<Own>(case, way, count),
-            _ => run_case::<DynamicObject>(case, way, count),
+            "pod" => run_case::<Pod>(case, method, count),
+            "custom" => run_case::<Custom>(case, method, count),
+            _ => run_case::<DynamicObject>(case, method, count),
         };
         return println!("{}", figures.map(|figure| figure.to_string()).join(" "));
     }
     let test = arguments.contains(&"--test");
     let count = arguments.iter().find_map(|argument| argument.parse().ok());
     let count = count.unwrap_or(if test { 200 } else { 20_000 });
-    let wanted = |names: &[&'static str]| -> Vec<&'static str> {
+    let selected = |names: &[&'static str]| -> Vec<&'static str> {
         let some: Vec<_> = names
             .iter()
             .copied()
@@ -99,8 +99,8 @@ fn main() {
             some
         }
     };
-    let types = wanted(&TYPES);
-    for part in wanted(&["memory", "speed"]) {
+    let types = selected(&TYPES);
+    for part in selected(&["memory", "speed"]) {
         match part {
             "memory" => memory(&types, count, test),
             _ => speed(&types, count.min(2_000)),
@@ -109,12 +109,12 @@ fn main() {
 }
 
 /// Runs one measurement in its own process, which starts without leftovers of other measurements.
-fn case(case: &str, r#type: &str, way: &str, count: usize) -> [f64; 6] {
-    let this = std::env::current_exe().expect("its own path");
+fn case(case: &str, r#type: &str, method: &str, count: usize) -> [f64; 6] {
+    let this = std::env::current_exe().expect("the path of this program");
     let run = Command::new(this)
-        .args(["--case", case, r#type, way, &count.to_string()])
+        .args(["--case", case, r#type, method, &count.to_string()])
         .output();
-    let run = run.expect("it runs again");
+    let run = run.expect("this program can run again");
     let figures = String::from_utf8_lossy(&run.stdout);
     let figures: Vec<f64> = figures
         .split_whitespace()
@@ -125,33 +125,36 @@ fn case(case: &str, r#type: &str, way: &str, count: usize) -> [f64; 6] {
         .unwrap_or_else(|_| panic!("{case}: {}", String::from_utf8_lossy(&run.stderr)))
 }
 
-fn run_case<T: Object + DeserializeOwned>(case: &str, way: &str, count: usize) -> [f64; 6] {
+fn run_case<T: Object + DeserializeOwned>(case: &str, method: &str, count: usize) -> [f64; 6] {
     match case {
         "cache" => cache_alone::<T>(count),
         "queue" => queue_alone(count),
-        "memory" => informer::<T>(way, count, FORBIDDEN),
-        "expired" => informer::<T>(way, count, EXPIRED),
-        _ => decoding::<T>(way, count),
+        "memory" => informer::<T>(method, count, FORBIDDEN),
+        "expired" => informer::<T>(method, count, EXPIRED),
+        _ => decoding::<T>(method, count),
     }
 }
 
 fn memory(types: &[&str], count: usize, test: bool) {
-    let [queue, ..] = case("queue", "own", "", count);
+    let [queue, ..] = case("queue", "custom", "", count);
     let pods = Pods::new(count);
-    println!("{count} pods of {} bytes; MiB.", pods.bytes() / count);
-    println!("cache: an Indexer that is filled object by object, without a reflector.");
     println!(
-        "after: of the informer, once it has synced; peak: while it does, over the smaller one."
+        "{count} pods of {} bytes. All figures are in MiB.",
+        pods.bytes() / count
+    );
+    println!("cache: an Indexer that is filled one object at a time, without a reflector.");
+    println!(
+        "after: the informer after the sync. peak: the peak until then, over the smaller of cache and after."
     );
     println!(
-        "relist: the same for everything once more, one object in a hundred changed; kept: the others are"
+        "kept: the same after a relist in which one object in a hundred changed and the others are not"
     );
     println!(
-        "not decoded again, as after a 403; decoded: they are, as after a 410, since etcd may be restored."
+        "decoded again, as after a 403. decoded: all are decoded again, as after a 410 (etcd may be restored)."
     );
-    println!("bound: what the peaks may be, the larger one of 5 % of the cache and 8 MiB.");
+    println!("bound: the limit of the peaks, the larger of 5 % of the cache and 8 MiB.");
     let entry = queue / count as f64;
-    println!("An entry of a DeltaFifo: {entry:.0} bytes.\n");
+    println!("One entry of a DeltaFifo takes {entry:.0} bytes.\n");
     println!(
         "{:8} {:10} {:>7} {:>6} | {:>7} {:>7} {:>6} {:5} | {:>7} {:>7} {:>6} {:5} | {:>7} {:>7} {:>6}",
         "",
@@ -173,9 +176,10 @@ fn memory(types: &[&str], count: usize, test: bool) {
     for r#type in types {
         let [cache, ..] = case("cache", r#type, "", count);
         let bound = (cache * BOUND.0).max(BOUND.1);
-        for way in WAYS {
-            let [after, peak, relisted, relist_peak, lists, _] = case("memory", r#type, way, count);
-            let [_, _, decoded, decoded_peak, ..] = case("expired", r#type, way, count);
+        for method in LIST_METHODS {
+            let [after, peak, relisted, relist_peak, lists, _] =
+                case("memory", r#type, method, count);
+            let [_, _, decoded, decoded_peak, ..] = case("expired", r#type, method, count);
             // `cache` and `after` both include unused memory where tables grew between objects. Use
             // the smaller of the two.
             let cache = cache.min(after);
@@ -196,13 +200,13 @@ fn memory(types: &[&str], count: usize, test: bool) {
             let (first, relist) = (row(after, peak), row(relisted, relist_peak));
             // The relist holds two generations of objects, so the bound does not apply.
             let all = row(decoded, decoded_peak).replace("NO", "");
-            let other = if way == "watch-list" && lists > 0.0 {
-                " by LIST, in the end"
+            let other = if method == "watch-list" && lists > 0.0 {
+                " (fell back to LIST)"
             } else {
                 ""
             };
             println!(
-                "{type:8} {way:10} {:7.1} {:6.1} | {first} | {relist} | {all}{other}",
+                "{type:8} {method:10} {:7.1} {:6.1} | {first} | {relist} | {all}{other}",
                 cache / MIB,
                 bound / MIB
             );
@@ -216,8 +220,8 @@ fn cache_alone<T: Object + DeserializeOwned>(count: usize) -> [f64; 6] {
     let fill = |pods: Pods| {
         let indexer = Indexer::<T>::for_objects();
         for n in 0..pods.len() {
-            let object = serde_json::from_slice(pods.item(n, 0)).expect("it is a pod");
-            indexer.add(Arc::new(object)).expect("it has a key");
+            let object = serde_json::from_slice(pods.item(n, 0)).expect("the object is a Pod");
+            indexer.add(Arc::new(object)).expect("the object has a key");
         }
         indexer
     };
@@ -238,23 +242,27 @@ fn queue_alone(count: usize) -> [f64; 6] {
     }));
     let listed = objects.clone();
     let before = Resident::now();
-    queue.replace(listed, "1").expect("they have keys");
+    queue.replace(listed, "1").expect("the objects have keys");
     let after = Resident::now();
     [after.anonymous - before.anonymous, 0.0, 0.0, 0.0, 0.0, 0.0]
 }
 
 /// Measures the memory of an informer until the sync and during a relist.
-fn informer<T: Object + DeserializeOwned>(way: &str, count: usize, end: &'static str) -> [f64; 6] {
+fn informer<T: Object + DeserializeOwned>(
+    method: &str,
+    count: usize,
+    end: &'static str,
+) -> [f64; 6] {
     // A first run pays for memory that does not depend on the number of objects, like code and
     // stacks.
-    let warm = Run::<T>::start(way, Pods::new(3), end);
+    let warm = Run::<T>::start(method, Pods::new(3), end);
     warm.wait_for(0);
     warm.stop();
 
     let pods = Pods::new(count);
     let before = Resident::now().anonymous;
     Resident::reset_peak();
-    let run = Run::<T>::start(way, pods, end);
+    let run = Run::<T>::start(method, pods, end);
     run.wait_for(0);
     let synced = Resident::now();
     let status = run.informer.status();
@@ -284,19 +292,19 @@ struct Run<T> {
 }
 
 impl<T: Object + DeserializeOwned> Run<T> {
-    fn start(way: &str, pods: Pods, end: &'static str) -> Self {
+    fn start(method: &str, pods: Pods, end: &'static str) -> Self {
         let stop = Stop::new();
         let expire = stop.child();
         let mut options = SharedIndexInformerOptions::<T>::default();
-        options.reflector.watch_list = way == "watch-list";
-        options.reflector.page_size = (way == "pages").then_some(500);
+        options.reflector.watch_list = method == "watch-list";
+        options.reflector.page_size = (method == "pages").then_some(500);
         options.reflector.backoff =
             Backoff::new(Duration::from_millis(1), 1.0, Duration::from_millis(1), 0.0);
         let informer =
             SharedIndexInformer::new(Arc::new(server(pods, &stop, &expire, end)), options);
         let thread = thread::spawn({
             let (informer, stop) = (informer.clone(), stop.clone());
-            move || informer.run(&stop).expect("it has not run before")
+            move || informer.run(&stop).expect("the informer runs once")
         });
         Self {
             count: pods.len(),
@@ -325,7 +333,7 @@ impl<T: Object + DeserializeOwned> Run<T> {
 
     fn stop(self) {
         self.stop.stop();
-        self.thread.join().expect("it ends");
+        self.thread.join().expect("the informer does not panic");
     }
 }
 
@@ -336,7 +344,7 @@ const EXPIRED: &str = concat!(
 
 const FORBIDDEN: &str = concat!(
     r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","#,
-    r#""message":"not for a moment","reason":"Forbidden","code":403}}"#
+    r#""message":"forbidden for now","reason":"Forbidden","code":403}}"#
 );
 
 /// A server with lists in one or more pages, and watches. It serves the first list until `expire`,
@@ -347,7 +355,7 @@ fn server(pods: Pods, stop: &Stop, expire: &Stop, end: &'static str) -> impl Lis
         let start = options
             .continue_token
             .as_ref()
-            .map_or(0, |token| token.parse().expect("one of its own"));
+            .map_or(0, |token| token.parse().expect("a token of this server"));
         let limit = options.limit.map_or(usize::MAX, |limit| limit as usize);
         Ok(pods.page(usize::from(expire_list.is_stopped()), start, limit))
     };
@@ -403,28 +411,28 @@ impl Resident {
     }
 
     fn reset_peak() {
-        std::fs::write("/proc/self/clear_refs", "5").expect("its own");
+        std::fs::write("/proc/self/clear_refs", "5").expect("Linux");
     }
 }
 
 fn speed(types: &[&str], count: usize) {
-    println!("{count} pods; microseconds of a processor for each, the best of nine rounds.");
+    println!("{count} pods. Microseconds of CPU time per Pod, the best of nine rounds.");
     println!(
-        "bare: serde_json::from_slice of each. list: by a Reflector from one page, kept, and its share of"
+        "bare: serde_json::from_slice for each Pod. list: a Reflector reads one page and keeps the Pods."
     );
     println!(
-        "bare decode speed. watch: from as many events, each dropped. skip: without managedFields.\n"
+        "watch: it reads as many events and drops the Pods. share: of bare decode speed. skip: no managedFields.\n"
     );
     println!(
         "{:8} {:5} {:>7} {:>7} {:>6} | {:>7} {:>7} {:>6}",
         "", "", "bare", "list", "share", "bare", "watch", "share"
     );
     for r#type in types {
-        for way in ["all", "skip"] {
-            let figures = case("speed", r#type, way, count);
+        for method in ["all", "skip"] {
+            let figures = case("speed", r#type, method, count);
             let [kept, list, dropped, watch, ..] = figures.map(|time| time / count as f64 / 1e3);
             println!(
-                "{type:8} {way:5} {kept:7.2} {list:7.2} {:5.1}% | {dropped:7.2} {watch:7.2} {:5.1}%",
+                "{type:8} {method:5} {kept:7.2} {list:7.2} {:5.1}% | {dropped:7.2} {watch:7.2} {:5.1}%",
                 kept / list * 100.0,
                 dropped / watch * 100.0
             );
@@ -432,15 +440,16 @@ fn speed(types: &[&str], count: usize) {
     }
 }
 
-fn decoding<T: Object + DeserializeOwned>(way: &str, count: usize) -> [f64; 6] {
-    let skip = way == "skip";
+fn decoding<T: Object + DeserializeOwned>(method: &str, count: usize) -> [f64; 6] {
+    let skip = method == "skip";
     let pods = Pods::new(count);
     let bare = if skip {
         Pods::without_managed_fields(count)
     } else {
         pods
     };
-    let decode = |n| Arc::new(serde_json::from_slice::<T>(bare.item(n, 0)).expect("it is a pod"));
+    let decode =
+        |n| Arc::new(serde_json::from_slice::<T>(bare.item(n, 0)).expect("the object is a Pod"));
     let mut best = [f64::MAX; 6];
     for _ in 0..9 {
         let times = [
@@ -484,7 +493,7 @@ fn reflect<T: Object + DeserializeOwned>(pods: Pods, skip: bool, by_list: bool) 
     )
     .run(&stop);
     let (listed, seen) = (
-        store.listed.lock().expect("nobody panics").len(),
+        store.listed.lock().expect("no thread panics").len(),
         store.seen.load(Ordering::Relaxed),
     );
     assert_eq!(
@@ -529,7 +538,7 @@ impl<T: Send + Sync> ReflectorStore<T> for Kept<T> {
     }
 
     fn replace(&self, objects: Vec<Arc<T>>, _: &str) -> Result<(), StoreError> {
-        *self.listed.lock().expect("nobody panics") = objects;
+        *self.listed.lock().expect("no thread panics") = objects;
         Ok(())
     }
 }
@@ -545,7 +554,7 @@ fn processor_time<R>(call: impl FnOnce() -> R) -> f64 {
             .split(' ')
             .next()
             .and_then(|time| time.parse().ok())
-            .expect("the first one is the time")
+            .expect("the first field is the CPU time")
     };
     let before = now();
     let result = black_box(call());

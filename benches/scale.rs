@@ -4,15 +4,12 @@
 //! ```text
 //! cargo bench --bench scale                       # up to 1,000,000 objects and 1,000 informers; three minutes
 //! cargo bench --bench scale -- objects informers  # one part, or both
-//! cargo bench --bench scale -- --most 100000      # fewer objects
+//! cargo bench --bench scale -- --max-objects 100000      # fewer objects
 //! ```
 //!
 //! The objects are custom structs, listed from a generator in the same process. *Source* is the
 //! time of the generator alone, which is part of the other figures.
-#![allow(
-    clippy::unwrap_used,
-    reason = "it shares the server of the client's tests"
-)]
+#![allow(clippy::unwrap_used, reason = "the included test server uses unwrap")]
 
 #[path = "../examples/measure/src/meter.rs"]
 #[allow(dead_code)]
@@ -55,14 +52,20 @@ fn main() {
         _ => {}
     }
     let test = words.contains(&"--test");
-    let is_asked =
+    let is_selected =
         |part: &str| words.contains(&part) || !words.iter().any(|word| PARTS.contains(word));
-    let most = words.iter().skip_while(|word| **word != "--most").nth(1);
-    let most: usize = most.map_or(if test { 100 } else { 1_000_000 }, |most| {
-        most.parse().unwrap()
-    });
-    if is_asked(PARTS[0]) {
-        println!("Custom structs: seconds, microseconds and bytes an object, MiB at most.");
+    let max_objects = words
+        .iter()
+        .skip_while(|word| **word != "--max-objects")
+        .nth(1);
+    let max_objects: usize = max_objects
+        .map_or(if test { 100 } else { 1_000_000 }, |max_objects| {
+            max_objects.parse().unwrap()
+        });
+    if is_selected(PARTS[0]) {
+        println!(
+            "Custom structs. us and bytes are per object; peak MiB is the peak memory of the process."
+        );
         println!(
             "{:>9} {:>10} {:>8} {:>8} {:>8} {:>10} {:>8} {:>8} {:>8} {:>9} {:>9}",
             "objects",
@@ -77,14 +80,14 @@ fn main() {
             "stop ms",
             "drop ms"
         );
-        for count in [most / 100, most / 10, most] {
+        for count in [max_objects / 100, max_objects / 10, max_objects] {
             child(&["--objects", &count.to_string()]);
         }
     }
-    if is_asked(PARTS[1]) {
+    if is_selected(PARTS[1]) {
         let server = Server::start(silent::serve);
         println!(
-            "\nInformers of one client, each of a namespace without objects and with one handler."
+            "\nInformers of one client. Each watches a namespace without objects and has one handler."
         );
         println!(
             "{:>9} {:>8} {:>12} {:>9} {:>8} {:>9} {:>9}",
@@ -234,8 +237,8 @@ fn objects(count: usize) {
     options.reflector.watch_list = false;
     let before = Reading::now();
     let informer = SharedIndexInformer::new(Arc::new(lister_watcher), options);
-    let told = Arc::new(AtomicUsize::new(0));
-    let (added, updated) = (Arc::clone(&told), Arc::clone(&told));
+    let notified = Arc::new(AtomicUsize::new(0));
+    let (added, updated) = (Arc::clone(&notified), Arc::clone(&notified));
     let handler = HandlerFuncs::new()
         .on_add(move |_: &Arc<Pod>, _| _ = added.fetch_add(1, Ordering::Relaxed))
         .on_update(move |_, _| _ = updated.fetch_add(1, Ordering::Relaxed));
@@ -245,7 +248,7 @@ fn objects(count: usize) {
     let runner = thread::spawn(move || run.run(&until).unwrap());
     registration.synced().wait();
     let synced = Reading::now();
-    assert_eq!(told.load(Ordering::Relaxed), count);
+    assert_eq!(notified.load(Ordering::Relaxed), count);
 
     // The wait before the relist is not measured.
     expire.stop();
@@ -253,7 +256,7 @@ fn objects(count: usize) {
         thread::sleep(Duration::from_millis(1));
     }
     let relist = Instant::now();
-    while told.load(Ordering::Relaxed) < 2 * count {
+    while notified.load(Ordering::Relaxed) < 2 * count {
         thread::sleep(Duration::from_millis(1));
     }
     let relisted = Reading::now();

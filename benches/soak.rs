@@ -5,8 +5,8 @@
 //!
 //! ```text
 //! cargo bench --bench soak                 # two minutes
-//! cargo bench --bench soak -- 2000000      # so many events
-//! cargo bench --bench soak -- coalescing   # as fast as they go, to a handler that merges what waits
+//! cargo bench --bench soak -- 2000000      # two million events
+//! cargo bench --bench soak -- coalescing   # at full speed, to a handler that merges waiting notifications
 //! ```
 
 mod common;
@@ -81,7 +81,10 @@ fn main() {
     let pods = if test { 200 } else { PODS };
 
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let url = format!("http://{}", listener.local_addr().expect("it is bound"));
+    let url = format!(
+        "http://{}",
+        listener.local_addr().expect("the listener is bound")
+    );
     let world = World::new(pods, events);
     let last = world.last.to_string();
     let world = Arc::new(Mutex::new(world));
@@ -93,24 +96,24 @@ fn main() {
         }
     });
     let rate = if coalescing {
-        "as fast as they go"
+        "at full speed"
     } else {
-        "less than 5,000 a second"
+        "at less than 5,000 per second"
     };
     println!(
-        "{pods} pods, {events} events {rate}, {RELISTS} relists; a process of {} MiB.",
+        "{pods} pods, {events} events {rate}, {RELISTS} relists. The limit of the process is {} MiB.",
         LIMIT >> 10
     );
-    println!("MiB resident:");
-    let this = std::env::current_exe().expect("its own path");
+    println!("Resident memory in MiB:");
+    let this = std::env::current_exe().expect("the path of this program");
     let buffer = if coalescing { "coalescing" } else { "ring" };
     let limited = format!("ulimit -d {LIMIT} && exec \"$0\" --informer {url} {last} {buffer}");
     let status = Command::new("sh")
         .args(["-c", &limited])
         .arg(this)
         .status()
-        .expect("there is a shell");
-    assert!(status.success(), "the informer: {status}");
+        .expect("sh can be started");
+    assert!(status.success(), "the informer process failed: {status}");
 }
 
 /// Runs the informer process.
@@ -132,27 +135,27 @@ fn informer(url: &str, last: &str, coalescing: bool) {
     let last = last.to_owned();
     let handler = HandlerFuncs::new().on_update(move |_, pod: &Arc<Pod>| {
         if pod.resource_version() == last {
-            sender.send(()).expect("somebody waits");
+            sender.send(()).expect("the main thread receives");
         }
     });
     let handler = pods
         .add_handler_with_options(handler, options)
-        .expect("it has not ended");
+        .expect("the informer has not ended");
     let stop = Stop::new();
     let began = Instant::now();
     factory.start(&stop).expect("threads");
-    factory.wait_for_cache_sync(&stop).expect("it syncs");
+    factory.wait_for_cache_sync(&stop).expect("the cache syncs");
     let first = Process::now();
     first.print("after the first list", began);
     let began = Instant::now();
     while done.recv_timeout(Duration::from_secs(4)).is_err() {
-        Process::now().print("meanwhile", began);
+        Process::now().print("during the events", began);
     }
     let end = Process::now();
     end.print("at the end", began);
     let status = pods.status();
     println!(
-        "most that waited for the handler: {}",
+        "maximum number of waiting notifications: {}",
         handler.stats().most_waiting
     );
     println!(
@@ -191,7 +194,7 @@ impl Process {
         let fields = stat
             .rsplit(") ")
             .next()
-            .expect("the name ends")
+            .expect("the name ends with a parenthesis")
             .split(' ')
             .skip(11)
             .take(2);
@@ -218,8 +221,8 @@ impl Process {
         } = self;
         let seconds = began.elapsed().as_secs_f64();
         println!(
-            "{when:20} {resident:6.2}, of it anonymous {anonymous:6.2}; peak {peak:6.2}; {threads} threads; \
-             {cpu:.2} s of CPU in all; took {seconds:.2} s"
+            "{when:20} {resident:6.2}, anonymous {anonymous:6.2}, peak {peak:6.2}; {threads} threads; \
+             {cpu:.2} s of CPU so far; took {seconds:.2} s"
         );
     }
 }
@@ -235,7 +238,7 @@ struct World {
     until_expired: usize,
     events: usize,
     /// The number of Pods created so far.
-    born: usize,
+    created: usize,
     frame: Vec<u8>,
 }
 
@@ -245,7 +248,7 @@ struct Slot {
     name: usize,
     uid: usize,
     version: usize,
-    lives: bool,
+    exists: bool,
 }
 
 /// Writes a number with `digits` digits that end at `end`.
@@ -263,8 +266,11 @@ impl World {
             let bytes = pods.item(n, 0).to_vec();
             let text = std::str::from_utf8(&bytes).expect("JSON");
             let end = |field: &str| {
-                let value = text.find(field).expect("it is there") + field.len();
-                value + text[value..].find('"').expect("it ends")
+                let value = text.find(field).expect("every Pod has this field") + field.len();
+                value
+                    + text[value..]
+                        .find('"')
+                        .expect("the value ends with a quote")
             };
             let (name, uid) = (end(r#""name":""#), end(r#""uid":""#));
             let version = end(r#""resourceVersion":""#);
@@ -273,7 +279,7 @@ impl World {
                 name,
                 uid,
                 version,
-                lives: true,
+                exists: true,
             }
         };
         Self {
@@ -284,7 +290,7 @@ impl World {
             last: FIRST_VERSION + events + RELISTS * (count / 100),
             until_expired: events / (RELISTS + 1),
             events,
-            born: count,
+            created: count,
             frame: Vec::new(),
         }
     }
@@ -296,7 +302,7 @@ impl World {
             pods,
             jump,
             version,
-            born,
+            created,
             frame,
             ..
         } = self;
@@ -313,10 +319,10 @@ impl World {
         }
         // In practice there is always a Pod to delete. If no Pod can be added, one is changed
         // instead.
-        let wanted = kind != "ADDED";
+        let must_exist = kind != "ADDED";
         let found = (n..pods.len())
             .chain(1..n)
-            .find(|n| pods[*n].lives == wanted);
+            .find(|n| pods[*n].exists == must_exist);
         let (kind, slot) = match found {
             Some(n) => (kind, &mut pods[n]),
             None => ("MODIFIED", &mut pods[n]),
@@ -324,12 +330,12 @@ impl World {
         write(&mut slot.bytes, slot.version, 7, *version);
         match kind {
             "ADDED" => {
-                write(&mut slot.bytes, slot.name, 5, *born);
-                write(&mut slot.bytes, slot.uid, 12, *born);
-                *born += 1;
-                slot.lives = true;
+                write(&mut slot.bytes, slot.name, 5, *created);
+                write(&mut slot.bytes, slot.uid, 12, *created);
+                *created += 1;
+                slot.exists = true;
             }
-            "DELETED" => slot.lives = false,
+            "DELETED" => slot.exists = false,
             _ => {}
         }
         frame.clear();
@@ -343,7 +349,7 @@ impl World {
     fn list(&self) -> Vec<u8> {
         let head = r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":""#;
         let mut list = format!("{head}{}\"}},\"items\":[", self.version).into_bytes();
-        for (n, pod) in self.pods.iter().filter(|pod| pod.lives).enumerate() {
+        for (n, pod) in self.pods.iter().filter(|pod| pod.exists).enumerate() {
             list.extend_from_slice(if n > 0 { b"," } else { b"" });
             list.extend_from_slice(&pod.bytes);
         }
@@ -392,7 +398,7 @@ fn serve(stream: &TcpStream, world: &Mutex<World>, paced: bool) -> io::Result<()
         }
         let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n";
         if !request.contains("watch=") {
-            let list = world.lock().expect("no panic").list();
+            let list = world.lock().expect("no thread panics").list();
             write!(out, "{head}Content-Length: {}\r\n\r\n", list.len())?;
             out.write_all(&list)?;
             continue;
@@ -405,7 +411,7 @@ fn serve(stream: &TcpStream, world: &Mutex<World>, paced: bool) -> io::Result<()
         };
         loop {
             let (frames, is_over) = {
-                let mut world = world.lock().expect("no panic");
+                let mut world = world.lock().expect("no thread panics");
                 (world.frames(64 << 10), world.events == 0)
             };
             if !frames.is_empty() {
@@ -420,7 +426,7 @@ fn serve(stream: &TcpStream, world: &Mutex<World>, paced: bool) -> io::Result<()
                 return reader.read_line(&mut request).map(drop);
             }
             chunk(EXPIRED.as_bytes())?;
-            world.lock().expect("no panic").expire();
+            world.lock().expect("no thread panics").expire();
             chunk(b"")?;
             break;
         }

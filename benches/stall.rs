@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Cache, Jump, Named, Ours, Plain, everything, itself, objects};
+use common::{Cache, Jump, Named, Ours, Plain, all_equal, key_of, objects};
 
 const WRITES_PER_MILLISECOND: usize = 20;
 
@@ -67,10 +67,12 @@ fn main() {
         .any(|(_, _, name)| arguments.iter().any(|argument| argument == name));
 
     println!(
-        "{} objects. Milliseconds, p99.9 microseconds; >2, >10: calls of more milliseconds.",
+        "{} objects. Times in milliseconds, p99.9 in microseconds. >2, >10: calls longer than 2 and 10 ms.",
         objects.len()
     );
-    println!("worst: of a round, the median of all rounds; worst*: of all rounds.");
+    println!(
+        "worst: the slowest call of a round, median of all rounds. worst*: the slowest call of all rounds."
+    );
     let head = |calls| {
         format!(
             "{calls:>11} {:>8} {:>7} {:>7} {:>4} {:>4}",
@@ -116,8 +118,8 @@ fn measure<C: Cache>(work: Work, rounds: usize, objects: &[Arc<Named>], shared: 
     let filling = matches!(work, Work::Fill | Work::FillIndexed);
     for store in stores.iter().take(if shared { 1 } else { 3 }) {
         match work {
-            Work::ByIndex => store.add_index("all", everything),
-            Work::Values | Work::FillIndexed => store.add_index("itself", itself),
+            Work::ByIndex => store.add_index("all", all_equal),
+            Work::Values | Work::FillIndexed => store.add_index("key", key_of),
             _ => {}
         }
         if !filling {
@@ -131,12 +133,12 @@ fn measure<C: Cache>(work: Work, rounds: usize, objects: &[Arc<Named>], shared: 
     let done = AtomicBool::new(false);
     let round = AtomicUsize::new(0);
     // The number of objects that can be read and written.
-    let there = AtomicUsize::new(if filling { 1 } else { objects.len() });
+    let present = AtomicUsize::new(if filling { 1 } else { objects.len() });
     thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let (mut times, mut jump) = (Times::new(rounds), Jump::new());
             while !done.load(Ordering::Relaxed) {
-                let at = jump.below(there.load(Ordering::Relaxed));
+                let at = jump.below(present.load(Ordering::Relaxed));
                 times.time(&round, || read.get(&objects[at].key));
             }
             times
@@ -148,7 +150,7 @@ fn measure<C: Cache>(work: Work, rounds: usize, objects: &[Arc<Named>], shared: 
                 let due = began.elapsed().as_micros() as usize * WRITES_PER_MILLISECOND / 1000;
                 // After a stall the missed writes are skipped.
                 for _ in times.all.len()..due.min(times.all.len() + WRITES_PER_MILLISECOND) {
-                    let at = jump.below(there.load(Ordering::Relaxed));
+                    let at = jump.below(present.load(Ordering::Relaxed));
                     times.time(&round, || written.add(&objects[at]));
                 }
                 thread::sleep(Duration::from_micros(200));
@@ -162,17 +164,17 @@ fn measure<C: Cache>(work: Work, rounds: usize, objects: &[Arc<Named>], shared: 
                 Work::Nothing => thread::sleep(Duration::from_millis(200)),
                 Work::List => drop(works.time(&round, || worked.list())),
                 Work::ByIndex => drop(works.time(&round, || worked.by_index("all", "all"))),
-                Work::Values => drop(works.time(&round, || worked.values("itself"))),
+                Work::Values => drop(works.time(&round, || worked.values("key"))),
                 Work::Replace => works.time(&round, || worked.replace(objects)),
                 Work::AddIndex => works.time(&round, || {
-                    worked.add_index(&format!("itself {now}"), itself);
+                    worked.add_index(&format!("key {now}"), key_of);
                 }),
                 Work::Fill | Work::FillIndexed => {
-                    there.store(1, Ordering::Relaxed);
+                    present.store(1, Ordering::Relaxed);
                     worked.replace(&[]);
                     for (at, object) in objects.iter().enumerate() {
                         works.time(&round, || worked.add(object));
-                        there.store(at + 1, Ordering::Relaxed);
+                        present.store(at + 1, Ordering::Relaxed);
                     }
                 }
                 Work::Empty => {
@@ -185,8 +187,8 @@ fn measure<C: Cache>(work: Work, rounds: usize, objects: &[Arc<Named>], shared: 
             thread::sleep(Duration::from_millis(20));
         }
         done.store(true, Ordering::Relaxed);
-        let gets = reader.join().expect("it ends").report();
-        let puts = writer.join().expect("it ends").report();
+        let gets = reader.join().expect("no thread panics").report();
+        let puts = writer.join().expect("no thread panics").report();
         format!("{} | {gets} | {puts}", works.worst())
     })
 }

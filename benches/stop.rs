@@ -5,12 +5,9 @@
 //!
 //! ```text
 //! cargo bench --bench stop                        # a minute or two
-//! cargo bench --bench stop -- 100 BusyWatch Head  # so many, and some of the states only
+//! cargo bench --bench stop -- 100 BusyWatch Head  # 100 stops, only these states
 //! ```
-#![allow(
-    clippy::unwrap_used,
-    reason = "it shares the servers of the client's tests"
-)]
+#![allow(clippy::unwrap_used, reason = "the included test servers use unwrap")]
 
 #[allow(dead_code)]
 #[path = "../tests/client/server.rs"]
@@ -30,18 +27,18 @@ fn main() {
     let test = arguments.iter().any(|argument| argument == "--test");
     let count: Option<usize> = arguments.iter().find_map(|argument| argument.parse().ok());
     let count = count.unwrap_or(if test { 10 } else { 1000 });
-    let is_asked_for = |state: &State| arguments.contains(&format!("{state:?}"));
-    let any = State::ALL.iter().any(is_asked_for);
+    let is_selected = |state: &State| arguments.contains(&format!("{state:?}"));
+    let any = State::ALL.iter().any(is_selected);
 
     println!(
-        "{count} stops a state; from the stop until all is joined, in milliseconds. The callback of a slow"
+        "{count} stops per state. Milliseconds from the stop until all threads have ended. The callback of a slow"
     );
-    println!("handler takes {CALLBACK:?}, and a stop waits for one that is running.");
+    println!("handler takes {CALLBACK:?}, and a stop waits for a running callback.");
     println!("{:16} {:>8} {:>8} {:>8}", "", "p50", "p95", "worst");
     let mut random = Random(7);
     for state in State::ALL
         .into_iter()
-        .filter(|state| !any || is_asked_for(state))
+        .filter(|state| !any || is_selected(state))
     {
         let scene = Scene::new(state);
         let mut times: Vec<_> = moments(&mut random)

@@ -3,42 +3,42 @@
 use std::ops::Deref;
 
 /// A buffer shrinks after this number of consecutive uses that needed less than a quarter of it.
-const PATIENCE: u32 = 32;
+const SMALL_USES_TO_SHRINK: u32 = 32;
 
 /// Decides the size of a buffer.
 ///
-/// The size doubles after a use that filled the buffer. It halves after [`PATIENCE`] consecutive
-/// uses that needed less than a quarter, so an occasional large use keeps the size.
+/// The size doubles after a use that filled the buffer. It halves after [`SMALL_USES_TO_SHRINK`]
+/// consecutive uses that needed less than a quarter, so an occasional large use keeps the size.
 #[derive(Debug)]
 struct SizePolicy {
-    least: usize,
-    most: usize,
+    min: usize,
+    max: usize,
     /// The number of consecutive uses that needed less than a quarter.
     small_uses: u32,
 }
 
 impl SizePolicy {
-    const fn new(least: usize, most: usize) -> Self {
+    const fn new(min: usize, max: usize) -> Self {
         Self {
-            least,
-            most,
+            min,
+            max,
             small_uses: 0,
         }
     }
 
     /// Returns the size for the next use, after a use that needed `used` of `size` bytes.
     fn next_size(&mut self, size: usize, used: usize) -> usize {
-        let is_small = size > self.least && used < size / 4;
+        let is_small = size > self.min && used < size / 4;
         self.small_uses = if is_small { self.small_uses + 1 } else { 0 };
         let next = if used >= size {
             size.saturating_mul(2)
-        } else if self.small_uses == PATIENCE {
+        } else if self.small_uses == SMALL_USES_TO_SHRINK {
             self.small_uses = 0;
             size / 2
         } else {
             size
         };
-        next.clamp(self.least, self.most)
+        next.clamp(self.min, self.max)
     }
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct AdaptiveBuffer {
 
 impl AdaptiveBuffer {
     /// The capacity that is always kept.
-    const LEAST: usize = 16 << 10;
+    const MIN: usize = 16 << 10;
 
     /// Returns the bytes of the current use, for writing.
     pub(crate) fn bytes(&mut self) -> &mut Vec<u8> {
@@ -72,7 +72,7 @@ impl Default for AdaptiveBuffer {
     fn default() -> Self {
         Self {
             bytes: Vec::new(),
-            policy: SizePolicy::new(Self::LEAST, usize::MAX),
+            policy: SizePolicy::new(Self::MIN, usize::MAX),
         }
     }
 }
@@ -100,13 +100,13 @@ pub(crate) struct ReadBuffer {
 
 impl ReadBuffer {
     /// Creates an empty buffer without an allocation.
-    pub(crate) fn new(least: usize, most: usize) -> Self {
+    pub(crate) fn new(min: usize, max: usize) -> Self {
         Self {
             bytes: Vec::new(),
             consumed: 0,
             filled: 0,
-            size: least,
-            policy: SizePolicy::new(least, most),
+            size: min,
+            policy: SizePolicy::new(min, max),
         }
     }
 
@@ -134,7 +134,7 @@ impl ReadBuffer {
         self.filled += amount;
         assert!(
             self.filled <= self.bytes.len(),
-            "more was read than there was room for"
+            "a read returned more bytes than the free space"
         );
         self.size = self.policy.next_size(self.bytes.len(), self.filled);
     }
@@ -144,7 +144,7 @@ impl ReadBuffer {
         self.consumed += amount;
         assert!(
             self.consumed <= self.filled,
-            "more was consumed than there was"
+            "more bytes were consumed than were available"
         );
     }
 
@@ -158,7 +158,7 @@ impl ReadBuffer {
     #[cfg(feature = "client")]
     pub(crate) fn release(&mut self) {
         if self.is_empty() {
-            *self = Self::new(self.policy.least, self.policy.most);
+            *self = Self::new(self.policy.min, self.policy.max);
         }
     }
 }
@@ -185,22 +185,22 @@ mod tests {
     fn buffer_halves_after_small_uses_in_a_row() {
         let mut buffer = AdaptiveBuffer::default();
         assert_eq!(use_once(&mut buffer, 1 << 20), 1 << 20);
-        for _ in 1..PATIENCE {
+        for _ in 1..SMALL_USES_TO_SHRINK {
             assert_eq!(use_once(&mut buffer, 6_000), 1 << 20);
         }
         assert_eq!(use_once(&mut buffer, 6_000), 1 << 19);
-        for _ in 0..100 * PATIENCE {
+        for _ in 0..100 * SMALL_USES_TO_SHRINK {
             use_once(&mut buffer, 6_000);
         }
-        assert_eq!(buffer.bytes.capacity(), AdaptiveBuffer::LEAST);
+        assert_eq!(buffer.bytes.capacity(), AdaptiveBuffer::MIN);
     }
 
     #[test]
-    fn one_use_of_a_quarter_among_small_ones_keeps_the_size() {
+    fn quarter_size_use_among_small_uses_keeps_the_size() {
         let mut buffer = AdaptiveBuffer::default();
         use_once(&mut buffer, 1 << 20);
         for _ in 0..10 {
-            for _ in 1..PATIENCE {
+            for _ in 1..SMALL_USES_TO_SHRINK {
                 assert_eq!(use_once(&mut buffer, 6_000), 1 << 20);
             }
             assert_eq!(use_once(&mut buffer, 1 << 18), 1 << 20);
@@ -208,16 +208,16 @@ mod tests {
     }
 
     #[test]
-    fn small_buffer_stays_as_it_is() {
+    fn buffer_of_minimum_size_does_not_shrink() {
         let mut buffer = AdaptiveBuffer::default();
-        use_once(&mut buffer, AdaptiveBuffer::LEAST);
-        for _ in 0..10 * PATIENCE {
-            assert_eq!(use_once(&mut buffer, 1), AdaptiveBuffer::LEAST);
+        use_once(&mut buffer, AdaptiveBuffer::MIN);
+        for _ in 0..10 * SMALL_USES_TO_SHRINK {
+            assert_eq!(use_once(&mut buffer, 1), AdaptiveBuffer::MIN);
         }
     }
 
-    const LEAST: usize = 4 << 10;
-    const MOST: usize = 128 << 10;
+    const MIN: usize = 4 << 10;
+    const MAX: usize = 128 << 10;
 
     /// Reads and consumes `amount` bytes, or as many as fit. Returns the size of the free space.
     fn read(buffer: &mut ReadBuffer, amount: usize) -> usize {
@@ -229,23 +229,32 @@ mod tests {
 
     #[test]
     fn read_buffer_grows_on_full_reads_shrinks_after_small() {
-        let mut buffer = ReadBuffer::new(LEAST, MOST);
-        assert_eq!(buffer.bytes.capacity(), 0, "nothing has been read");
-        let sizes: Vec<usize> = (0..7).map(|_| read(&mut buffer, MOST) >> 10).collect();
+        let mut buffer = ReadBuffer::new(MIN, MAX);
+        assert_eq!(
+            buffer.bytes.capacity(),
+            0,
+            "no memory before the first read"
+        );
+        let sizes: Vec<usize> = (0..7).map(|_| read(&mut buffer, MAX) >> 10).collect();
         assert_eq!(sizes, [4, 8, 16, 32, 64, 128, 128]);
-        let sizes: Vec<usize> = (0..6 * PATIENCE).map(|_| read(&mut buffer, 100)).collect();
-        assert_eq!((sizes[0], sizes[PATIENCE as usize]), (MOST, MOST / 2));
-        assert_eq!(sizes.last(), Some(&LEAST));
+        let sizes: Vec<usize> = (0..6 * SMALL_USES_TO_SHRINK)
+            .map(|_| read(&mut buffer, 100))
+            .collect();
+        assert_eq!(
+            (sizes[0], sizes[SMALL_USES_TO_SHRINK as usize]),
+            (MAX, MAX / 2)
+        );
+        assert_eq!(sizes.last(), Some(&MIN));
         assert!(sizes.is_sorted_by(|a, b| a >= b));
     }
 
     #[test]
-    fn one_large_read_among_small_ones_keeps_the_size() {
-        let mut buffer = ReadBuffer::new(LEAST, MOST);
-        while read(&mut buffer, MOST) < MOST {}
+    fn large_read_among_small_reads_keeps_the_size() {
+        let mut buffer = ReadBuffer::new(MIN, MAX);
+        while read(&mut buffer, MAX) < MAX {}
         for _ in 0..10 {
-            (1..PATIENCE).for_each(|_| assert_eq!(read(&mut buffer, 1), MOST));
-            assert_eq!(read(&mut buffer, MOST / 4), MOST);
+            (1..SMALL_USES_TO_SHRINK).for_each(|_| assert_eq!(read(&mut buffer, 1), MAX));
+            assert_eq!(read(&mut buffer, MAX / 4), MAX);
         }
     }
 }

@@ -19,7 +19,7 @@ use self::fault::{Fault, without_position};
 use self::tracked::{Track, Tracked};
 use crate::panic::catch;
 use crate::stack;
-use crate::text::Prose;
+use crate::text::EscapedText;
 
 /// The name of a newtype that marks the errors of [`DynamicObject`](crate::object::DynamicObject).
 /// Their messages come from this crate and contain no values.
@@ -41,7 +41,7 @@ impl DecodeError {
     }
 
     fn message(&self, what: &str) -> String {
-        let what = Prose(what);
+        let what = EscapedText(what);
         let path = if self.path.is_empty() {
             ""
         } else {
@@ -66,7 +66,7 @@ impl Display for DecodeError {
 
 /// The nesting depth that the wrapper can decode safely on any thread. The wrapper takes more stack
 /// per level than serde_json alone.
-const LEVELS: usize = stack::SHALLOW / 2;
+const SAFE_LEVELS: usize = stack::SAFE_NESTING / 2;
 
 /// Decodes JSON that contains invalid UTF-8. This succeeds only if `T` ignores the invalid values.
 ///
@@ -83,7 +83,8 @@ pub(crate) fn from_slice<'de, T: Deserialize<'de> + Send>(
         deserializer.end()?;
         Ok(value)
     };
-    stack::with_room(json, LEVELS, decode).unwrap_or_else(|error| Err(stack::no_thread(&error)))
+    stack::with_stack_for(json, SAFE_LEVELS, decode)
+        .unwrap_or_else(|error| Err(stack::spawn_error(&error)))
 }
 
 /// Returns the reason why JSON could not be decoded as a `T`.
@@ -108,14 +109,14 @@ pub(crate) fn explain<'de, T: Deserialize<'de>>(
         let fault = T::deserialize(Tracked::new(&mut deserializer, &track)).err()?;
         Some((track.path(), fault))
     };
-    let (path, fault) = match catch(|| stack::with_room(json, LEVELS, decode)) {
+    let (path, fault) = match catch(|| stack::with_stack_for(json, SAFE_LEVELS, decode)) {
         Ok(Ok(Some(found))) => found,
         Ok(Err(error)) => (
             String::new(),
-            Fault::of_serde(stack::no_thread_text(&error)),
+            Fault::of_serde(stack::spawn_error_message(&error)),
         ),
         // The second decoding succeeded or panicked, so the failure is not reproducible.
-        Ok(Ok(None)) | Err(_) => (String::new(), Fault::unclear()),
+        Ok(Ok(None)) | Err(_) => (String::new(), Fault::unspecific()),
     };
     DecodeError {
         path,

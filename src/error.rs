@@ -61,7 +61,7 @@ struct Inner {
 /// The classes of [`Error`].
 #[cfg_attr(
     not(feature = "client"),
-    expect(dead_code, reason = "some of them only a client makes")
+    expect(dead_code, reason = "only the client creates some variants")
 )]
 #[derive(Clone, Debug)]
 pub(crate) enum ErrorKind {
@@ -393,7 +393,7 @@ impl fmt::Display for ErrorKind {
             | Self::Other(message) => f.write_str(message),
             Self::Tls(message) => write!(f, "TLS: {message}"),
             Self::Stopped => f.write_str("stopped"),
-            Self::Decode(message) => write!(f, "unexpected answer: {message}"),
+            Self::Decode(message) => write!(f, "unexpected response: {message}"),
             Self::Config(message) => write!(f, "configuration: {message}"),
             Self::Credentials(message) => write!(f, "credentials: {message}"),
         }
@@ -418,7 +418,7 @@ impl std::error::Error for Error {}
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Self {
         match error.downcast::<Self>() {
-            Ok(ours) => ours,
+            Ok(error) => error,
             Err(error) => Self::new(match error.kind() {
                 io::ErrorKind::ConnectionRefused => ErrorKind::Refused(error.to_string()),
                 io::ErrorKind::TimedOut => ErrorKind::Timeout(error.to_string()),

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_is_two_words_and_keeps_its_text() {
+    fn version_takes_16_bytes_and_keeps_its_text() {
         assert_eq!(size_of::<ResourceVersion>(), 16);
         for text in [
             "",

@@ -11,8 +11,8 @@ pub(crate) trait Shrink: Default {
     /// Returns the number of items and the capacity.
     fn len_and_capacity(&self) -> (usize, usize);
 
-    /// Shrinks the capacity, but not below `least`.
-    fn shrink_capacity(&mut self, least: usize);
+    /// Shrinks the capacity, but not below `min_capacity`.
+    fn shrink_capacity(&mut self, min_capacity: usize);
 
     /// Frees an empty collection whose capacity is above [`KEEP`]. A collection that still has
     /// items is not reallocated.
@@ -24,10 +24,10 @@ pub(crate) trait Shrink: Default {
 
     /// Halves the capacity if at most a quarter of it is in use. The threshold is not one half,
     /// because the next item could then make the collection grow again.
-    fn shrink_when_sparse(&mut self, least: usize) {
+    fn shrink_when_sparse(&mut self, min_capacity: usize) {
         let (len, capacity) = self.len_and_capacity();
-        if capacity > least && len <= capacity / 4 {
-            self.shrink_capacity((capacity / 2).max(least));
+        if capacity > min_capacity && len <= capacity / 4 {
+            self.shrink_capacity((capacity / 2).max(min_capacity));
         }
     }
 }
@@ -37,8 +37,8 @@ impl<T> Shrink for Vec<T> {
         (self.len(), self.capacity())
     }
 
-    fn shrink_capacity(&mut self, least: usize) {
-        self.shrink_to(least);
+    fn shrink_capacity(&mut self, min_capacity: usize) {
+        self.shrink_to(min_capacity);
     }
 }
 
@@ -47,8 +47,8 @@ impl<T> Shrink for VecDeque<T> {
         (self.len(), self.capacity())
     }
 
-    fn shrink_capacity(&mut self, least: usize) {
-        self.shrink_to(least);
+    fn shrink_capacity(&mut self, min_capacity: usize) {
+        self.shrink_to(min_capacity);
     }
 }
 
@@ -57,7 +57,7 @@ impl<K: Eq + Hash, V, S: BuildHasher + Default> Shrink for HashMap<K, V, S> {
         (self.len(), self.capacity())
     }
 
-    fn shrink_capacity(&mut self, least: usize) {
-        self.shrink_to(least);
+    fn shrink_capacity(&mut self, min_capacity: usize) {
+        self.shrink_to(min_capacity);
     }
 }

@@ -8,16 +8,16 @@ use crate::json::nesting;
 /// The nesting depth that is safe on any thread. In unoptimized builds, a level of the most
 /// expensive types takes 17 KiB of stack. All levels together take a quarter of a thread's usual 2
 /// MiB.
-pub(crate) const SHALLOW: usize = 32;
+pub(crate) const SAFE_NESTING: usize = 32;
 
 /// The stack size of a decoding thread, in bytes: several times what the deepest JSON that
 /// serde_json accepts takes.
-const STACK: usize = 8 << 20;
+const STACK_SIZE: usize = 8 << 20;
 
 /// Runs `work`, which recurses for each level of `json`. If `json` has more than `levels` levels,
 /// `work` runs on a thread with a large stack. Hardly any object in a cluster is nested that
 /// deeply.
-pub(crate) fn with_room<R: Send>(
+pub(crate) fn with_stack_for<R: Send>(
     json: &[u8],
     levels: usize,
     work: impl FnOnce() -> R + Send,
@@ -26,16 +26,16 @@ pub(crate) fn with_room<R: Send>(
     if json.len() <= 2 * levels || nesting(json) <= levels {
         Ok(work())
     } else {
-        roomy(work)
+        on_large_stack(work)
     }
 }
 
 /// Runs `work` on a thread whose stack is large enough for any object.
-pub(crate) fn roomy<R: Send>(work: impl FnOnce() -> R + Send) -> io::Result<R> {
+pub(crate) fn on_large_stack<R: Send>(work: impl FnOnce() -> R + Send) -> io::Result<R> {
     thread::scope(|scope| {
         let thread = thread::Builder::new()
             .name("k8s-informer decode".to_owned())
-            .stack_size(STACK);
+            .stack_size(STACK_SIZE);
         thread
             .spawn_scoped(scope, work)?
             .join()
@@ -43,20 +43,20 @@ pub(crate) fn roomy<R: Send>(work: impl FnOnce() -> R + Send) -> io::Result<R> {
     })
 }
 
-/// Runs a serde_json decoder like [`with_room`], with the default number of levels.
+/// Runs a serde_json decoder like [`with_stack_for`], with the default number of levels.
 pub(crate) fn decoded<R: Send>(
     json: &[u8],
     decode: impl FnOnce() -> Result<R, serde_json::Error> + Send,
 ) -> Result<R, serde_json::Error> {
-    with_room(json, SHALLOW, decode).unwrap_or_else(|error| Err(no_thread(&error)))
+    with_stack_for(json, SAFE_NESTING, decode).unwrap_or_else(|error| Err(spawn_error(&error)))
 }
 
 /// Returns the error for a deeply nested object when no thread could be started to decode it.
-pub(crate) fn no_thread(error: &io::Error) -> serde_json::Error {
-    serde::de::Error::custom(no_thread_text(error))
+pub(crate) fn spawn_error(error: &io::Error) -> serde_json::Error {
+    serde::de::Error::custom(spawn_error_message(error))
 }
 
-/// Returns the text of the error that [`no_thread`] creates.
-pub(crate) fn no_thread_text(error: &io::Error) -> String {
-    format!("it is nested deeply, and there is no thread to decode it on: {error}")
+/// Returns the text of the error that [`spawn_error`] creates.
+pub(crate) fn spawn_error_message(error: &io::Error) -> String {
+    format!("it is nested deeply, and the thread that decodes it could not be started: {error}")
 }

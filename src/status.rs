@@ -2,7 +2,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::text::Prose;
+use crate::text::EscapedText;
 
 /// The API server's description of a failed request: `metav1.Status`.
 ///
@@ -87,7 +87,7 @@ fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
 
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (message, reason) = (Prose(&self.message), Prose(&self.reason));
+        let (message, reason) = (EscapedText(&self.message), EscapedText(&self.reason));
         match (self.message.is_empty(), self.reason.is_empty()) {
             (true, true) => write!(f, "status {}", self.code),
             (true, false) => write!(f, "{reason} ({})", self.code),
@@ -107,9 +107,9 @@ impl fmt::Debug for Status {
             code,
         } = self;
         f.debug_struct("Status")
-            .field("status", &Prose(status))
-            .field("message", &Prose(message))
-            .field("reason", &Prose(reason))
+            .field("status", &EscapedText(status))
+            .field("message", &EscapedText(message))
+            .field("reason", &EscapedText(reason))
             .field("details", details)
             .field("code", code)
             .finish()
@@ -127,10 +127,10 @@ impl fmt::Debug for StatusDetails {
             retry_after_seconds,
         } = self;
         f.debug_struct("StatusDetails")
-            .field("name", &Prose(name))
-            .field("group", &Prose(group))
-            .field("kind", &Prose(kind))
-            .field("uid", &Prose(uid))
+            .field("name", &EscapedText(name))
+            .field("group", &EscapedText(group))
+            .field("kind", &EscapedText(kind))
+            .field("uid", &EscapedText(uid))
             .field("causes", &Causes(causes))
             .field("retry_after_seconds", retry_after_seconds)
             .finish()
@@ -161,9 +161,9 @@ impl fmt::Debug for StatusCause {
             field,
         } = self;
         f.debug_struct("StatusCause")
-            .field("reason", &Prose(reason))
-            .field("message", &Prose(message))
-            .field("field", &Prose(field))
+            .field("reason", &EscapedText(reason))
+            .field("message", &EscapedText(message))
+            .field("field", &EscapedText(field))
             .finish()
     }
 }

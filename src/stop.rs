@@ -25,6 +25,9 @@ use crate::panic;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Mutex};
 
+#[cfg(feature = "signals")]
+mod signals;
+
 /// The action to perform when a [`Done`] is set.
 enum Callback {
     Run(Box<dyn FnOnce() + Send>),
@@ -67,7 +70,7 @@ struct Shared {
 #[derive(Default)]
 struct Callbacks {
     next: u64,
-    waiting: BTreeMap<u64, Callback>,
+    callbacks: BTreeMap<u64, Callback>,
 }
 
 impl Done {
@@ -97,12 +100,12 @@ impl Done {
     /// panic in a callback is caught and logged. Later calls do nothing.
     pub fn set(&self) {
         // A stack instead of recursion, because children can be nested as deeply as memory allows.
-        let mut open = vec![self.shared.happen()];
+        let mut open = vec![self.shared.set_and_take_callbacks()];
         while let Some(callbacks) = open.last_mut() {
             match callbacks.next() {
                 None => drop(open.pop()),
                 Some(Callback::Child(child)) => {
-                    open.extend(child.upgrade().map(|child| child.happen()));
+                    open.extend(child.upgrade().map(|child| child.set_and_take_callbacks()));
                 }
                 // A panic must not stop the loop: the next callback may be the one that ends a
                 // thread.
@@ -157,8 +160,8 @@ impl Done {
             let either = either.clone();
             move || either.set()
         };
-        let _happened = self.on_done(wake(&either));
-        let _stopped = stop.on_stop(wake(&either));
+        let _on_done = self.on_done(wake(&either));
+        let _on_stop = stop.on_stop(wake(&either));
         match deadline {
             Some(deadline) => {
                 either.wait_timeout(deadline.saturating_duration_since(Instant::now()));
@@ -194,7 +197,7 @@ impl Done {
         }
         let id = state.next;
         state.next += 1;
-        state.waiting.insert(id, callback);
+        state.callbacks.insert(id, callback);
         Ok(Subscription {
             id,
             shared: Arc::downgrade(&self.shared),
@@ -204,11 +207,11 @@ impl Done {
 
 impl Shared {
     /// Sets the signal, wakes every waiter, and returns the callbacks, oldest first.
-    fn happen(&self) -> impl Iterator<Item = Callback> + use<> {
+    fn set_and_take_callbacks(&self) -> impl Iterator<Item = Callback> + use<> {
         let mut state = self.state.lock();
         self.done.store(true, Ordering::Release);
         self.changed.notify_all();
-        std::mem::take(&mut state.waiting).into_values()
+        std::mem::take(&mut state.callbacks).into_values()
     }
 }
 
@@ -223,7 +226,7 @@ impl fmt::Debug for Done {
 
 /// A callback that is registered with a [`Done`] or a [`Stop`]. Dropping the subscription
 /// unregisters it.
-#[must_use = "dropping it takes the callback back"]
+#[must_use = "dropping the subscription unregisters the callback"]
 pub struct Subscription {
     id: u64,
     shared: Weak<Shared>,
@@ -233,7 +236,7 @@ impl Drop for Subscription {
     fn drop(&mut self) {
         if let Some(shared) = self.shared.upgrade() {
             // The callback is dropped after the unlock, because its captures may run any code.
-            let _callback = shared.state.lock().waiting.remove(&self.id);
+            let _callback = shared.state.lock().callbacks.remove(&self.id);
         }
     }
 }
@@ -290,22 +293,23 @@ impl Stop {
     /// Fails if the system refuses to register the signal handlers or cannot start a thread.
     #[cfg(feature = "signals")]
     pub fn on_signals() -> std::io::Result<Self> {
-        use signal_hook::consts::{SIGINT, SIGTERM};
+        use signals::{SIGNALS, Signals};
         use std::sync::atomic::AtomicBool;
 
         let stop = Self::new();
         let second = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM] {
+        for signal in SIGNALS {
             signal_hook::flag::register_conditional_default(signal, Arc::clone(&second))?;
         }
-        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
-        let given = stop.clone();
+        let mut signals = Signals::register()?;
+        let stop_on_signal = stop.clone();
         std::thread::Builder::new()
             .name("signals".to_owned())
             .spawn(move || {
-                for _ in signals.forever() {
+                loop {
+                    signals.wait();
                     second.store(true, Ordering::Release);
-                    given.stop();
+                    stop_on_signal.stop();
                 }
             })?;
         Ok(stop)
@@ -405,7 +409,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_grandchild_is_stopped_although_nobody_holds_the_child() {
+    fn stop_reaches_grandchild_of_dropped_child() {
         let stop = Stop::new();
         let grandchild = stop.child().child();
         stop.stop();
@@ -413,12 +417,12 @@ mod tests {
     }
 
     #[test]
-    fn children_that_are_dropped_leave_nothing_behind() {
+    fn dropped_children_leave_no_callbacks() {
         let stop = Stop::new();
         for _ in 0..3 {
             drop(stop.child().child());
         }
-        assert!(stop.done.shared.state.lock().waiting.is_empty());
+        assert!(stop.done.shared.state.lock().callbacks.is_empty());
     }
 
     /// Returns a stop and its descendant, `generations` levels below it.
@@ -439,7 +443,7 @@ mod tests {
     fn drop_of_deeply_nested_children_needs_no_stack() {
         let (stop, last) = descendant(100_000);
         drop(last);
-        assert!(stop.done.shared.state.lock().waiting.is_empty());
+        assert!(stop.done.shared.state.lock().callbacks.is_empty());
     }
 
     #[test]
@@ -465,9 +469,9 @@ mod tests {
     }
 
     #[test]
-    fn a_callback_that_panics_keeps_nobody_else_waiting() {
+    fn panicking_callback_does_not_block_later_callbacks() {
         let (done, next) = (Done::new("done"), Done::new("next"));
-        let _bad = done.on_done(|| panic!("not me"));
+        let _bad = done.on_done(|| panic!("callback failed"));
         let _good = done.on_done({
             let next = next.clone();
             move || next.set()

@@ -4,9 +4,9 @@
 use std::fmt::{self, Write};
 
 /// A name. Quotes are escaped, so you can put the name in quotes.
-pub(crate) struct Shown<'a>(pub(crate) &'a str);
+pub(crate) struct EscapedName<'a>(pub(crate) &'a str);
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for EscapedName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         /// The maximum length of an object's name.
         const LENGTH: usize = 253;
@@ -20,17 +20,17 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// Prose from a server, such as the message of a `Status`. Quotes and backslashes are kept, line
+/// Text from a server, such as the message of a `Status`. Quotes and backslashes are kept, line
 /// breaks and tabs become spaces. Characters that move the cursor or change the text direction are
 /// escaped.
-pub(crate) struct Prose<'a>(pub(crate) &'a str);
+pub(crate) struct EscapedText<'a>(pub(crate) &'a str);
 
-impl Prose<'_> {
+impl EscapedText<'_> {
     /// The maximum number of characters shown.
     pub(crate) const LENGTH: usize = 1024;
 }
 
-impl fmt::Display for Prose<'_> {
+impl fmt::Display for EscapedText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut left = Self::LENGTH;
         for character in self.0.chars() {
@@ -56,7 +56,7 @@ impl fmt::Display for Prose<'_> {
     }
 }
 
-impl fmt::Debug for Prose<'_> {
+impl fmt::Debug for EscapedText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "\"{self}\"")
     }
@@ -83,9 +83,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prose_is_one_line_without_controls() {
+    fn escaped_text_is_one_line_without_controls() {
         let harmless = "pods \"a\" isn't found: C:\\ – é 日本 ✓ 😀";
-        assert_eq!(Prose(harmless).to_string(), harmless);
+        assert_eq!(EscapedText(harmless).to_string(), harmless);
         for (hostile, shown) in [
             ("a\nb\r\tc\0", r"a b  c\0"),
             (
@@ -97,19 +97,25 @@ mod tests {
                 r"\u{2028}\u{2029}\u{202e}\u{2066}\u{200f}\u{feff}",
             ),
         ] {
-            assert_eq!(Prose(hostile).to_string(), shown);
-            assert_eq!(format!("{:?}", Prose(hostile)), format!("\"{shown}\""));
+            assert_eq!(EscapedText(hostile).to_string(), shown);
+            assert_eq!(
+                format!("{:?}", EscapedText(hostile)),
+                format!("\"{shown}\"")
+            );
         }
     }
 
     #[test]
-    fn prose_is_cut_with_what_is_escaped() {
-        let fits = "é".repeat(Prose::LENGTH);
-        assert_eq!(Prose(&fits).to_string(), fits);
-        assert_eq!(Prose(&format!("{fits}!")).to_string(), format!("{fits}…"));
-        let shown = Prose(&"\x1b".repeat(100_000)).to_string();
+    fn escaped_text_length_limit_counts_escapes() {
+        let fits = "é".repeat(EscapedText::LENGTH);
+        assert_eq!(EscapedText(&fits).to_string(), fits);
+        assert_eq!(
+            EscapedText(&format!("{fits}!")).to_string(),
+            format!("{fits}…")
+        );
+        let shown = EscapedText(&"\x1b".repeat(100_000)).to_string();
         assert!(
-            shown.chars().count() <= Prose::LENGTH + 1 && shown.ends_with("}…"),
+            shown.chars().count() <= EscapedText::LENGTH + 1 && shown.ends_with("}…"),
             "{shown}"
         );
     }

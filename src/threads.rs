@@ -82,7 +82,7 @@ impl Owner {
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         {
             let mut waits = waits();
-            if leads_to(&waits, targets, &waiter) {
+            if waits_for(&waits, targets, &waiter) {
                 return None;
             }
             waits.push(Wait {
@@ -97,7 +97,7 @@ impl Owner {
 }
 
 /// Whether one of the targets waits, directly or indirectly, for a thread of `waiter`.
-fn leads_to(waits: &[Wait], targets: &[Owner], waiter: &[Owner]) -> bool {
+fn waits_for(waits: &[Wait], targets: &[Owner], waiter: &[Owner]) -> bool {
     let (mut open, mut seen) = (targets.to_vec(), HashSet::new());
     while let Some(target) = open.pop() {
         if waiter.contains(&target) {
@@ -202,10 +202,10 @@ impl StackSizes {
     pub(crate) fn of_reflector(self) -> usize {
         const DEFAULT: usize = 4 << 20;
         self.reflector.unwrap_or_else(|| {
-            let wanted = std::env::var("RUST_MIN_STACK")
+            let configured = std::env::var("RUST_MIN_STACK")
                 .ok()
-                .and_then(|wanted| wanted.parse().ok());
-            wanted.unwrap_or(DEFAULT).max(DEFAULT)
+                .and_then(|configured| configured.parse().ok());
+            configured.unwrap_or(DEFAULT).max(DEFAULT)
         })
     }
 }
@@ -215,14 +215,14 @@ impl StackSizes {
 /// returning an error, at sizes that no system can provide, so sizes are limited to an eighth of
 /// the address space.
 pub(crate) fn named(name: String, stack: Option<usize>) -> Builder {
-    const MOST: usize = usize::MAX / 8;
+    const MAX_STACK: usize = usize::MAX / 8;
     let thread = Builder::new().name(if name.contains('\0') {
         name.replace('\0', "?")
     } else {
         name
     });
     match stack {
-        Some(stack) => thread.stack_size(stack.min(MOST)),
+        Some(stack) => thread.stack_size(stack.min(MAX_STACK)),
         None => thread,
     }
 }

@@ -56,7 +56,7 @@ fn errors(program: &str) -> String {
 
 /// Checks that there is exactly one error, and that it contains all of `expected`.
 #[track_caller]
-fn has_one_error(program: &str, expected: &[&str]) {
+fn assert_one_error(program: &str, expected: &[&str]) {
     let errors = errors(program);
     assert_eq!(
         errors.matches("\nerror[").count() + usize::from(errors.starts_with("error[")),
@@ -66,27 +66,27 @@ fn has_one_error(program: &str, expected: &[&str]) {
     for expected in expected {
         assert!(
             errors.contains(expected),
-            "{expected:?} is not in: {errors}"
+            "missing {expected:?} in: {errors}"
         );
     }
 }
 
 #[test]
-fn type_that_is_no_object_is_reported_with_remedies() {
+fn non_object_type_is_one_error_with_remedies() {
     let remedies = [
-        "for a struct of your own, use `impl_object!`",
+        "for a custom struct, use `impl_object!`",
         "enable the feature `k8s-openapi`",
     ];
     for (name, what) in [("Object", "object"), ("Resource", "resource")] {
         let program = format!(
             "struct Widget;
-            fn wanted<T: k8s_informer::{name}>() {{}}
-            pub fn probe() {{ wanted::<Widget>() }}"
+            fn require<T: k8s_informer::{name}>() {{}}
+            pub fn probe() {{ require::<Widget>() }}"
         );
         let message = format!(
             "`Widget` is not a Kubernetes {what}: it does not implement `k8s_informer::{name}`"
         );
-        has_one_error(&program, &[&[message.as_str()], &remedies[..]].concat());
+        assert_one_error(&program, &[&[message.as_str()], &remedies[..]].concat());
     }
 }
 
@@ -94,7 +94,7 @@ fn type_that_is_no_object_is_reported_with_remedies() {
 fn struct_without_metadata_is_one_error() {
     let program = r#"pub struct Widget { pub spec: u32 }
         k8s_informer::impl_object!(Widget, "example.com/v1", "Widget", "widgets", Namespaced);"#;
-    has_one_error(program, &["no field `metadata` on type `&Widget`"]);
+    assert_one_error(program, &["no field `metadata` on type `&Widget`"]);
 }
 
 #[test]
@@ -102,5 +102,5 @@ fn struct_with_metadata_of_other_type_is_one_error() {
     let program = r#"pub struct Widget { pub metadata: String }
         k8s_informer::impl_object!(Widget, "example.com/v1", "Widget", "widgets", Namespaced);"#;
     let message = "the field `metadata` has the type `String`, which `impl_object!` can't use";
-    has_one_error(program, &[message, "use `k8s_informer::ObjectMeta`"]);
+    assert_one_error(program, &[message, "use `k8s_informer::ObjectMeta`"]);
 }

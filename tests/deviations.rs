@@ -27,7 +27,7 @@ fn functions(folder: &Path, found: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn each_row_has_a_rule_of_its_own_and_names_tests_that_exist() {
+fn each_row_has_a_unique_rule_and_existing_tests() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut tests = BTreeSet::new();
     functions(&root.join("tests"), &mut tests);
@@ -45,11 +45,7 @@ fn each_row_has_a_rule_of_its_own_and_names_tests_that_exist() {
         let named: Vec<&str> = columns[4].split('`').skip(1).step_by(2).collect();
         assert!(!named.is_empty(), "{row}");
         for name in named {
-            assert!(
-                tests.contains(name),
-                "{}: there is no test {name}",
-                columns[0]
-            );
+            assert!(tests.contains(name), "{}: no test named {name}", columns[0]);
         }
     }
     assert!(rules.len() > 40, "only {} rows", rules.len());

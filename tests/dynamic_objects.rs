@@ -19,7 +19,7 @@ fn dynamic(json: &str) -> DynamicObject {
 }
 
 /// Formats the API version, kind, namespace, name, UID, resource version and labels.
-fn known(object: &DynamicObject) -> String {
+fn summary(object: &DynamicObject) -> String {
     let labels: Vec<_> = object
         .labels()
         .map(|(key, value)| format!("{key}={value}"))
@@ -66,7 +66,7 @@ fn metadata_is_found_at_any_position_and_spelling() {
         ),
     ] {
         let object = dynamic(json);
-        assert_eq!(known(&object), expected, "{json}");
+        assert_eq!(summary(&object), expected, "{json}");
         // The object keeps its original JSON text.
         assert_eq!(object.json(), json.trim());
         let tree: Value = serde_json::from_str(json).unwrap();
@@ -86,7 +86,7 @@ fn metadata_is_found_at_any_position_and_spelling() {
 }
 
 #[test]
-fn unreadable_metadata_is_refused_with_its_position() {
+fn invalid_metadata_is_rejected_with_its_position() {
     for (json, expected) in [
         (
             r#"{"metadata":{"name":5}}"#,
@@ -142,7 +142,7 @@ fn unreadable_metadata_is_refused_with_its_position() {
 }
 
 #[test]
-fn what_is_cut_off_anywhere_is_refused() {
+fn truncated_json_is_rejected() {
     let json = r#"{"metadata":{"n\u0061me":"a","labels":{"é":"1"}},"spec":[{"a":-1.5e3},null,true,"\"\\"]}"#;
     for end in 0..json.len() {
         assert!(
@@ -183,7 +183,7 @@ fn list_item_inherits_type_and_serializes_it() {
         let mut object = dynamic(json);
         object.set_type_meta("v1", "Pod");
         assert_eq!(object.json(), expected);
-        assert_eq!(known(&object), known(&dynamic(expected)));
+        assert_eq!(summary(&object), summary(&dynamic(expected)));
         object.set_type_meta("v9", "Other");
         assert_eq!(object.json(), expected);
     }
@@ -191,11 +191,11 @@ fn list_item_inherits_type_and_serializes_it() {
     object.set_type_meta("", "");
     assert_eq!(object.json().find("kind"), None);
     object.set_type_meta("", "a \"kind\"");
-    assert_eq!(known(&object), "|a \"kind\"|/a|@|b=c");
+    assert_eq!(summary(&object), "|a \"kind\"|/a|@|b=c");
 }
 
 #[test]
-fn read_finds_what_a_tree_has_and_null_is_none() {
+fn read_matches_a_json_tree_and_null_is_none() {
     let json = r#"{"a/b":{"m~n":[1,[2,{"":3}],"x"]},"~1":4,"0":{"00":5},"n":null,"twice":{"a":6},"twice":{"b":7},"\u0061":8}"#;
     let (object, tree) = (dynamic(json), serde_json::from_str::<Value>(json).unwrap());
     for pointer in [
@@ -240,7 +240,7 @@ fn read_finds_what_a_tree_has_and_null_is_none() {
 }
 
 #[test]
-fn a_text_is_borrowed_if_it_can_be() {
+fn unescaped_string_can_be_borrowed() {
     let object = dynamic(r#"{"plain": "a", "odd": "\u0061"}"#);
     assert_eq!(object.read::<&str>("/plain").unwrap(), Some("a"));
     assert!(object.read::<&str>("/odd").is_err());
@@ -274,7 +274,7 @@ fn nesting_of_more_than_127_levels_is_rejected() {
 }
 
 #[test]
-fn unreadable_value_fails_where_it_is_read() {
+fn unreadable_value_fails_only_when_read() {
     let mut object = dynamic(r#"{"metadata":{"name":"a"},"spec":{"large":1e999,"odd":"\ud800"}}"#);
     let before = object.json().to_owned();
     assert!(object.to_map().is_err());
@@ -434,7 +434,7 @@ fn informer_of_typed_compact_objects_indexes_and_filters() {
     assert_eq!(
         informer.lister().list().len(),
         2,
-        "the odd one is told and left out"
+        "the pod that cannot be decoded is skipped"
     );
     stop.stop();
     runner.join().unwrap();

@@ -21,7 +21,7 @@ mod targets;
 const RANDOM: u64 = 300;
 
 /// The time after which an input counts as hanging. A normal run takes milliseconds.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn fuzz() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz")
@@ -49,7 +49,7 @@ fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
 /// Runs a body on inputs. Saves an input that fails or hangs to a file, and prints the command that
 /// reproduces the failure.
 fn run(target: &str, body: Body, inputs: impl Iterator<Item = (String, Vec<u8>)>) {
-    let (sender, begun) = mpsc::channel();
+    let (sender, started) = mpsc::channel();
     let inputs: Vec<(String, Vec<u8>)> = inputs.collect();
     let runner = {
         let inputs = inputs.clone();
@@ -62,12 +62,12 @@ fn run(target: &str, body: Body, inputs: impl Iterator<Item = (String, Vec<u8>)>
     };
     let mut last = 0;
     let ended = loop {
-        match begun.recv_timeout(PATIENCE) {
+        match started.recv_timeout(TIMEOUT) {
             Ok(at) => last = at,
             Err(RecvTimeoutError::Disconnected) => break runner.join(),
             Err(RecvTimeoutError::Timeout) => {
-                eprintln!("it hangs");
-                break Err(Box::new("it hangs"));
+                eprintln!("the input hangs");
+                break Err(Box::new("the input hangs"));
             }
         }
     };
@@ -76,7 +76,7 @@ fn run(target: &str, body: Body, inputs: impl Iterator<Item = (String, Vec<u8>)>
         let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{target}-{name}"));
         fs::write(&file, input).unwrap();
         eprintln!(
-            "{target} fails: cargo +nightly fuzz run {target} {}",
+            "{target} failed; reproduce it with: cargo +nightly fuzz run {target} {}",
             file.display()
         );
         resume_unwind(payload);
@@ -84,7 +84,7 @@ fn run(target: &str, body: Body, inputs: impl Iterator<Item = (String, Vec<u8>)>
 }
 
 #[test]
-fn every_target_has_a_corpus_a_program_and_nothing_is_left_over() {
+fn targets_match_their_programs_and_corpora() {
     let stems = |folder: &str| -> BTreeSet<String> {
         let files = fs::read_dir(fuzz().join(folder)).unwrap();
         files
@@ -109,14 +109,14 @@ fn every_target_has_a_corpus_a_program_and_nothing_is_left_over() {
     for target in &targets {
         assert!(
             manifest.contains(&format!("[[bin]]\nname = \"{target}\"\n")),
-            "{target} is no program"
+            "{target} has no [[bin]] section in the manifest"
         );
         assert!(!corpus(target).is_empty(), "{target} has no corpus");
     }
 }
 
 #[test]
-fn the_corpora_pass() {
+fn corpora_pass() {
     for (target, body) in TARGETS {
         run(target, *body, corpus(target).into_iter());
     }

@@ -25,7 +25,7 @@ use parking_lot::{Mutex, MutexGuard};
 use serde_json::json;
 
 const SOON: Duration = Duration::from_secs(60);
-const QUICK: Duration = Duration::from_secs(2);
+const STOP_LIMIT: Duration = Duration::from_secs(2);
 
 type Informer = SharedIndexInformer<DynamicObject>;
 
@@ -45,23 +45,23 @@ fn threads() -> Vec<String> {
 }
 
 /// Exclusive use of the process. Dropping this checks that no new thread is left.
-struct Alone {
+struct ExclusiveProcess {
     before: Vec<String>,
-    _alone: MutexGuard<'static, ()>,
+    _guard: MutexGuard<'static, ()>,
 }
 
-impl Alone {
+impl ExclusiveProcess {
     fn new() -> Self {
-        static ALONE: Mutex<()> = Mutex::new(());
-        let alone = ALONE.lock();
+        static LOCK: Mutex<()> = Mutex::new(());
+        let guard = LOCK.lock();
         Self {
             before: threads(),
-            _alone: alone,
+            _guard: guard,
         }
     }
 
-    /// Returns the threads started since [`Alone::new`], except those of tests that wait for their
-    /// turn.
+    /// Returns the threads started since [`ExclusiveProcess::new`], except those of tests that wait
+    /// for their turn.
     fn new_threads(&self) -> Vec<String> {
         let mut before = self.before.clone();
         let is_test = |name: &str| TESTS.iter().any(|test| test.starts_with(name));
@@ -80,28 +80,28 @@ impl Alone {
 /// The tests of this file. Each test runs on a thread of the test harness with the name of the
 /// test, cut to 15 characters.
 const TESTS: &[&str] = &[
-    "an_informer_leaves_no_thread_behind",
-    "a_late_or_removed_handler_leaves_no_thread_behind",
-    "what_never_ran_has_no_threads",
+    "informer_leaves_no_thread_behind",
+    "late_or_removed_handler_leaves_no_thread_behind",
+    "unstarted_informer_has_no_threads",
     "several_namespaces_have_documented_threads_and_end",
     "dropped_mutation_cache_threads_end_with_next_event",
-    "a_stop_is_quick_in_every_phase",
-    "a_factory_with_a_client_leaves_no_thread_behind",
-    "a_controller_leaves_no_thread_behind",
-    "an_idle_informer_has_the_threads_that_it_says",
-    "a_system_without_threads_is_an_error",
-    "names_with_a_nul_are_no_panic",
-    "a_stack_that_the_system_has_not_is_an_error_and_no_panic",
-    "resync_thread_without_stack_is_a_reported_failure",
+    "stop_is_quick_in_every_phase",
+    "factory_with_client_leaves_no_thread_behind",
+    "controller_leaves_no_thread_behind",
+    "idle_informer_has_documented_threads",
+    "failed_thread_start_is_an_error",
+    "names_with_nul_do_not_panic",
+    "impossible_stack_size_is_an_error",
+    "resync_thread_start_failure_is_reported",
 ];
 
-impl Drop for Alone {
+impl Drop for ExclusiveProcess {
     fn drop(&mut self) {
         let deadline = Instant::now() + SOON;
         while !thread::panicking() && !self.new_threads().is_empty() {
             assert!(
                 Instant::now() < deadline,
-                "left behind: {:?}",
+                "threads left behind: {:?}",
                 self.new_threads()
             );
             thread::yield_now();
@@ -154,8 +154,8 @@ fn run(informer: &Informer, stop: &Stop) -> mpsc::Receiver<Result<(), InformerEr
 }
 
 #[test]
-fn an_informer_leaves_no_thread_behind() {
-    let _alone = Alone::new();
+fn informer_leaves_no_thread_behind() {
+    let _process = ExclusiveProcess::new();
     let script = ScriptedListerWatcher::new([list(&["a", "b"])]);
     let informer = informer(&script, Duration::from_secs(60), &FakeClock::new());
     for _ in 0..5 {
@@ -165,47 +165,47 @@ fn an_informer_leaves_no_thread_behind() {
     let ended = run(&informer, &stop);
     assert!(informer.synced().wait_timeout(SOON));
     stop.stop();
-    ended.recv_timeout(QUICK).unwrap().unwrap();
+    ended.recv_timeout(STOP_LIMIT).unwrap().unwrap();
 }
 
 #[test]
-fn a_late_or_removed_handler_leaves_no_thread_behind() {
-    let alone = Alone::new();
+fn late_or_removed_handler_leaves_no_thread_behind() {
+    let process = ExclusiveProcess::new();
     let script = ScriptedListerWatcher::new([list(&["a", "b"])]);
     let informer = informer(&script, Duration::ZERO, &FakeClock::new());
     let stop = Stop::new();
     let ended = run(&informer, &stop);
     assert!(informer.synced().wait_timeout(SOON));
     let handlers: Vec<_> = (0..10).map(|_| handler(&informer)).collect();
-    assert!(alone.new_threads().len() >= 20);
+    assert!(process.new_threads().len() >= 20);
     for handler in &handlers[1..] {
         informer.remove_event_handler(handler);
     }
     let deadline = Instant::now() + SOON;
     // Four threads remain: `runs`, the reflector, and two threads of the remaining handler.
-    while alone.new_threads().len() > 4 {
-        assert!(Instant::now() < deadline, "{:?}", alone.new_threads());
+    while process.new_threads().len() > 4 {
+        assert!(Instant::now() < deadline, "{:?}", process.new_threads());
         thread::yield_now();
     }
     stop.stop();
-    ended.recv_timeout(QUICK).unwrap().unwrap();
+    ended.recv_timeout(STOP_LIMIT).unwrap().unwrap();
 }
 
 #[test]
-fn what_never_ran_has_no_threads() {
-    let alone = Alone::new();
+fn unstarted_informer_has_no_threads() {
+    let process = ExclusiveProcess::new();
     let script = ScriptedListerWatcher::new([]);
     let informer = informer(&script, Duration::from_secs(60), &FakeClock::new());
     let registration = handler(&informer);
     handler(&informer);
     informer.remove_event_handler(&registration);
-    assert!(alone.new_threads().is_empty());
+    assert!(process.new_threads().is_empty());
     drop(informer);
 }
 
 #[test]
-fn an_idle_informer_has_the_threads_that_it_says() {
-    let alone = Alone::new();
+fn idle_informer_has_documented_threads() {
+    let process = ExclusiveProcess::new();
     let (script, clock) = (ScriptedListerWatcher::new([list(&["a"])]), FakeClock::new());
     let informer = informer(&script, Duration::from_secs(60), &clock);
     handler(&informer);
@@ -221,17 +221,17 @@ fn an_idle_informer_has_the_threads_that_it_says() {
     ];
     let deadline = Instant::now() + SOON;
     // A new thread has its parent's name at first.
-    while alone.new_threads() != names {
-        assert!(Instant::now() < deadline, "{:?}", alone.new_threads());
+    while process.new_threads() != names {
+        assert!(Instant::now() < deadline, "{:?}", process.new_threads());
         thread::yield_now();
     }
     stop.stop();
-    ended.recv_timeout(QUICK).unwrap().unwrap();
+    ended.recv_timeout(STOP_LIMIT).unwrap().unwrap();
 }
 
 #[test]
 fn several_namespaces_have_documented_threads_and_end() {
-    let alone = Alone::new();
+    let process = ExclusiveProcess::new();
     let script = |namespace| ScriptedListerWatcher::new([list_in(namespace, &["a", "b"])]);
     let scripts = ["blue", "green"].map(|namespace| (namespace, script(namespace)));
     let mut options = SharedIndexInformerOptions::default();
@@ -258,15 +258,15 @@ fn several_namespaces_have_documented_threads_and_end() {
         "runs",
     ];
     let deadline = Instant::now() + SOON;
-    while alone.new_threads() != names || handler.stats().waiting == 0 {
-        assert!(Instant::now() < deadline, "{:?}", alone.new_threads());
+    while process.new_threads() != names || handler.stats().waiting == 0 {
+        assert!(Instant::now() < deadline, "{:?}", process.new_threads());
         thread::yield_now();
     }
     stop.stop();
-    ended.recv_timeout(QUICK).unwrap().unwrap();
+    ended.recv_timeout(STOP_LIMIT).unwrap().unwrap();
     assert!(
         channel.iter().count() <= 2,
-        "what is in it can be received, then it ends"
+        "the channel delivers its contents, then disconnects"
     );
 }
 
@@ -275,13 +275,13 @@ fn dropped_mutation_cache_threads_end_with_next_event() {
     const LIST: &str = r#"{"kind": "List", "metadata": {"resourceVersion": "10"}, "items": []}"#;
     const EVENT: &str =
         r#"{"type": "ADDED", "object": {"metadata": {"name": "a", "resourceVersion": "11"}}}"#;
-    let alone = Alone::new();
-    let (happens, told) = (Done::new("an event"), AtomicBool::new(false));
-    let happen = happens.clone();
+    let process = ExclusiveProcess::new();
+    let (released, sent) = (Done::new("an event"), AtomicBool::new(false));
+    let release = released.clone();
     let server = ListWatch::new(
         |_: &ListOptions, _: &Stop| Ok(Body::from(LIST)),
         move |_: &ListOptions, stop: &Stop| {
-            if happens.wait_or_stop(stop) && !told.swap(true, Ordering::SeqCst) {
+            if released.wait_or_stop(stop) && !sent.swap(true, Ordering::SeqCst) {
                 return Ok(Body::from(EVENT));
             }
             stop.wait();
@@ -294,24 +294,24 @@ fn dropped_mutation_cache_threads_end_with_next_event() {
     let ended = run(&informer, &stop);
     assert!(informer.synced().wait_timeout(SOON));
     drop(cache);
-    happen.set();
+    release.set();
     let deadline = Instant::now() + SOON;
     while informer.indexer().is_empty()
-        || alone
+        || process
             .new_threads()
             .iter()
             .any(|name| name.starts_with("mutation"))
     {
-        assert!(Instant::now() < deadline, "{:?}", alone.new_threads());
+        assert!(Instant::now() < deadline, "{:?}", process.new_threads());
         thread::yield_now();
     }
     stop.stop();
-    ended.recv_timeout(QUICK).unwrap().unwrap();
+    ended.recv_timeout(STOP_LIMIT).unwrap().unwrap();
 }
 
 #[test]
-fn a_stop_is_quick_in_every_phase() {
-    let _alone = Alone::new();
+fn stop_is_quick_in_every_phase() {
+    let _process = ExclusiveProcess::new();
     type Answers = fn() -> Vec<Answer>;
     let phases: [(&str, Answers, ReflectorState); 5] = [
         (
@@ -359,7 +359,7 @@ fn a_stop_is_quick_in_every_phase() {
             thread::yield_now();
         }
         stop.stop();
-        ended.recv_timeout(QUICK).expect(phase).unwrap();
+        ended.recv_timeout(STOP_LIMIT).expect(phase).unwrap();
         assert!(informer.is_stopped());
         assert_eq!(informer.status().state, ReflectorState::Stopped);
         if phase != "in a back-off" {
@@ -387,12 +387,12 @@ fn a_stop_is_quick_in_every_phase() {
     let ended = run(&informer, &stop);
     assert!(informer.synced().wait_timeout(SOON));
     stop.stop();
-    ended.recv_timeout(QUICK).unwrap().unwrap();
+    ended.recv_timeout(STOP_LIMIT).unwrap().unwrap();
 }
 
 #[test]
-fn a_controller_leaves_no_thread_behind() {
-    let _alone = Alone::new();
+fn controller_leaves_no_thread_behind() {
+    let _process = ExclusiveProcess::new();
     let script = ScriptedListerWatcher::new([list(&["a"])]);
     let (_store, controller) = new_informer(Arc::new(script), HandlerFuncs::<DynamicObject>::new());
     let (stop, controller) = (Stop::new(), Arc::new(controller));
@@ -403,12 +403,12 @@ fn a_controller_leaves_no_thread_behind() {
     });
     assert!(controller.synced().wait_timeout(SOON));
     stop.stop();
-    ended.recv_timeout(QUICK).unwrap().unwrap();
+    ended.recv_timeout(STOP_LIMIT).unwrap().unwrap();
 }
 
 #[test]
-fn a_factory_with_a_client_leaves_no_thread_behind() {
-    let _alone = Alone::new();
+fn factory_with_client_leaves_no_thread_behind() {
+    let _process = ExclusiveProcess::new();
     let server = ApiServer::start().unwrap();
     for dropped in [false, true] {
         let client = Client::new(Config::new(server.url())).unwrap();
@@ -428,13 +428,13 @@ fn a_factory_with_a_client_leaves_no_thread_behind() {
             assert!(maps.is_stopped());
         }
         drop(factory);
-        assert!(began.elapsed() < QUICK, "{:?}", began.elapsed());
+        assert!(began.elapsed() < STOP_LIMIT, "{:?}", began.elapsed());
     }
 }
 
 #[test]
-fn names_with_a_nul_are_no_panic() {
-    let _alone = Alone::new();
+fn names_with_nul_do_not_panic() {
+    let _process = ExclusiveProcess::new();
     let script = ScriptedListerWatcher::new([list(&["a"]), Answer::open("")]);
     let mut options = SharedIndexInformerOptions::default();
     options.reflector.name = "po\0ds".to_owned();
@@ -449,7 +449,7 @@ fn names_with_a_nul_are_no_panic() {
     let ended = run(&informer, &stop);
     assert!(registration.synced().wait_timeout(SOON));
     stop.stop();
-    ended.recv_timeout(QUICK).unwrap().unwrap();
+    ended.recv_timeout(STOP_LIMIT).unwrap().unwrap();
 }
 
 /// A source with one script.
@@ -462,7 +462,7 @@ impl ListerWatcherSource for Source {
 }
 
 /// Runs in a process that cannot start threads, because their stacks exceed the address space.
-fn without_threads() {
+fn run_without_threads() {
     let script = ScriptedListerWatcher::new([]);
     for handlers in [0, 2] {
         let informer = informer(&script, Duration::ZERO, &FakeClock::new());
@@ -486,7 +486,11 @@ fn without_threads() {
         Err(InformerError::Thread { .. })
     ));
     drop(informer);
-    assert_eq!(Arc::strong_count(&server), 1, "nothing of it stays");
+    assert_eq!(
+        Arc::strong_count(&server),
+        1,
+        "the failed start keeps no reference"
+    );
     let factory = SharedInformerFactory::builder(Source(script.clone())).build();
     factory.dynamic(GroupVersionResource::new("", "v1", "pods"));
     let error = factory.start(&Stop::new()).unwrap_err();
@@ -498,21 +502,21 @@ fn without_threads() {
         controller.run(&Stop::new()),
         Err(InformerError::Thread { .. })
     ));
-    println!("no threads, no harm");
+    println!("all thread starts failed cleanly");
 }
 
 #[test]
-fn a_system_without_threads_is_an_error() {
+fn failed_thread_start_is_an_error() {
     // The child process runs this test alone.
     const CHILD: &str = "K8S_INFORMER_TEST_CHILD";
     if std::env::var_os(CHILD).is_some() {
-        return without_threads();
+        return run_without_threads();
     }
-    let _alone = Alone::new();
+    let _process = ExclusiveProcess::new();
     let output = Command::new(std::env::current_exe().unwrap())
         .args([
             "--exact",
-            "a_system_without_threads_is_an_error",
+            "failed_thread_start_is_an_error",
             "--nocapture",
             "--test-threads=1",
         ])
@@ -522,14 +526,14 @@ fn a_system_without_threads_is_an_error() {
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(
-        output.status.success() && text.contains("no threads, no harm"),
+        output.status.success() && text.contains("all thread starts failed cleanly"),
         "{output:?}"
     );
 }
 
 #[test]
-fn a_stack_that_the_system_has_not_is_an_error_and_no_panic() {
-    let _alone = Alone::new();
+fn impossible_stack_size_is_an_error() {
+    let _process = ExclusiveProcess::new();
     let kinds: [fn(&mut StackSizes) -> &mut Option<usize>; 3] = [
         |sizes| &mut sizes.reflector,
         |sizes| &mut sizes.handlers,
@@ -563,8 +567,8 @@ fn a_stack_that_the_system_has_not_is_an_error_and_no_panic() {
 }
 
 #[test]
-fn resync_thread_without_stack_is_a_reported_failure() {
-    let _alone = Alone::new();
+fn resync_thread_start_failure_is_reported() {
+    let _process = ExclusiveProcess::new();
     let clock = FakeClock::new();
     let script = ScriptedListerWatcher::new([list(&["a"]), Answer::open("")]);
     let mut options = SharedIndexInformerOptions::default();

@@ -52,7 +52,7 @@ fn drain(queue: &DeltaFifo<Thing>) -> Vec<Delta<Thing>> {
 }
 
 #[test]
-fn k1_a_key_is_what_the_key_function_says_also_an_empty_one() {
+fn k1_key_function_result_is_used_even_if_empty() {
     let store = indexer();
     for key in ["", "a", "ns/", "a/b/c"] {
         store.add(thing(key, "x")).unwrap();
@@ -112,7 +112,7 @@ fn k1_listers_find_nothing_under_an_empty_name() {
 }
 
 #[test]
-fn k2_the_key_of_what_is_gone_is_the_tombstones_own() {
+fn k2_tombstone_key_overrides_its_objects_key() {
     let tombstone = |key: &str| Deleted::FinalStateUnknown {
         key: key.into(),
         last_known: Some(thing("b", "x")),
@@ -122,7 +122,11 @@ fn k2_the_key_of_what_is_gone_is_the_tombstones_own() {
         .replace(vec![thing("a", "x"), thing("b", "x")], "1")
         .unwrap();
     store.delete(tombstone("a")).unwrap();
-    assert_eq!(store.list_keys(), ["b".into()], "not its object's");
+    assert_eq!(
+        store.list_keys(),
+        ["b".into()],
+        "the key of the tombstone counts, not that of its object"
+    );
     let queue = DeltaFifo::new(accessor());
     let newest = Deltas::from(vec![
         Delta::Added(thing("c", "x")),
@@ -131,13 +135,13 @@ fn k2_the_key_of_what_is_gone_is_the_tombstones_own() {
     assert_eq!(
         queue.key_of(&newest).unwrap(),
         Some("a".into()),
-        "of changes the newest counts"
+        "the newest change determines the key"
     );
     assert_eq!(queue.key_of(&Deltas::from(Vec::new())).unwrap(), None);
 }
 
 #[test]
-fn k3_only_a_list_makes_tombstones() {
+fn k3_only_lists_create_tombstones() {
     let store = Arc::new(indexer());
     store.add(thing("listed", "old")).unwrap();
     store.add(thing("watched", "old")).unwrap();
@@ -167,7 +171,7 @@ fn k3_only_a_list_makes_tombstones() {
 }
 
 #[test]
-fn k4_the_key_is_that_of_the_object_before_its_transform() {
+fn k4_key_is_computed_before_the_transform() {
     let rename = || Transform::in_place(|thing: &mut Thing| thing.0 = "other");
     let store = indexer().with_transform(rename());
     store.add(thing("a", "x")).unwrap();
@@ -178,9 +182,14 @@ fn k4_the_key_is_that_of_the_object_before_its_transform() {
     store
         .replace(vec![thing("a", "x"), thing("b", "x")], "1")
         .unwrap();
-    assert_eq!(store.len(), 2, "though both have one name now");
-    let failing =
-        Transform::new(|_: Arc<Thing>| -> Result<_, String> { panic!("not even called") });
+    assert_eq!(
+        store.len(),
+        2,
+        "both objects remain, although the transform gave them one name"
+    );
+    let failing = Transform::new(|_: Arc<Thing>| -> Result<_, String> {
+        panic!("the transform was called without a key")
+    });
     assert!(matches!(
         indexer()
             .with_transform(failing)
@@ -218,7 +227,7 @@ fn k5_transforms_see_objects_not_tombstones_or_resyncs() {
 }
 
 #[test]
-fn k6_an_object_passes_the_transform_of_each_that_has_one() {
+fn k6_queue_and_store_each_apply_their_transform() {
     let (transform, seen) = recording();
     let store = indexer().with_transform(transform.clone());
     let queue = DeltaFifo::builder(accessor()).transform(transform).build();
@@ -229,12 +238,12 @@ fn k6_an_object_passes_the_transform_of_each_that_has_one() {
     assert_eq!(
         *seen.lock().unwrap(),
         ["x", "x"],
-        "which is why it has to be idempotent"
+        "a transform runs twice, so it must be idempotent"
     );
 }
 
 #[test]
-fn k7_what_a_transform_fails_on_is_not_stored_and_not_queued() {
+fn k7_failed_transform_stores_and_queues_nothing() {
     let store = indexer().with_transform(recording().0);
     store.add(thing("a", "old")).unwrap();
     assert!(matches!(

@@ -9,7 +9,7 @@ use parking_lot::{Condvar, Mutex};
 pub(crate) const LOGGER_PANICS: &str = "the logger panics";
 
 /// The longest wait for a line.
-const PATIENCE: Duration = Duration::from_secs(20);
+const WAIT_LIMIT: Duration = Duration::from_secs(20);
 
 #[derive(Default)]
 struct Log {
@@ -27,7 +27,10 @@ impl log::Log for Log {
             return;
         }
         let line = format!("{} {}", record.level(), record.args());
-        assert!(!line.contains(LOGGER_PANICS), "the logger");
+        assert!(
+            !line.contains(LOGGER_PANICS),
+            "logger failure requested by a test"
+        );
         self.lines.lock().push(line);
         self.changed.notify_all();
     }
@@ -65,10 +68,10 @@ pub(crate) fn lines_with(parts: &[&str]) -> Vec<String> {
 }
 
 /// Waits for a line that contains all of `parts`, and returns the first one.
-#[allow(dead_code, reason = "not every binary waits")]
+#[allow(dead_code, reason = "unused in some test binaries")]
 #[track_caller]
 pub(crate) fn wait_for(parts: &[&str]) -> String {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_LIMIT;
     let log = log();
     let mut lines = log.lines.lock();
     let mut seen = 0;

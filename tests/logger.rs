@@ -38,13 +38,13 @@ static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 type Hook = (&'static str, Arc<dyn Fn() + Send + Sync>);
 static HOOKS: Mutex<Vec<Hook>> = Mutex::new(Vec::new());
 
-struct Asking;
+struct RequestingLogger;
 
 /// Sets the logger once for all tests.
 fn logging() {
     static SET: Once = Once::new();
     SET.call_once(|| {
-        log::set_logger(&Asking).unwrap();
+        log::set_logger(&RequestingLogger).unwrap();
         log::set_max_level(log::LevelFilter::Trace);
     });
 }
@@ -66,10 +66,12 @@ fn on_log(text: &'static str, hook: impl Fn() + Send + Sync + 'static) -> Receiv
 fn bounded<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
     let (done, finished) = channel();
     thread::spawn(move || done.send(work()));
-    finished.recv_timeout(SOON).expect("it hangs")
+    finished
+        .recv_timeout(SOON)
+        .expect("timed out, probably a deadlock")
 }
 
-impl log::Log for Asking {
+impl log::Log for RequestingLogger {
     fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
         // Includes the HTTP library, as in a program that logs everything at trace level.
         ["k8s_informer", "ureq_proto"]
@@ -101,7 +103,7 @@ impl log::Log for Asking {
 }
 
 #[test]
-fn a_logger_may_use_the_client_that_logs() {
+fn logger_may_use_client_that_logs() {
     let folder = std::env::temp_dir().join(format!("k8s-informer-logger-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let (ca, token) = (folder.join("ca.crt"), folder.join("token"));
@@ -127,7 +129,11 @@ fn a_logger_may_use_the_client_that_logs() {
     for (ca_now, token_now, expected) in [
         (authority(), "token", "certificates have changed"),
         (authority(), "", "is empty; using the last good token"),
-        ("no PEM".to_owned(), "token", "using what was there before"),
+        (
+            "no PEM".to_owned(),
+            "token",
+            "using the previous certificates",
+        ),
     ] {
         fs::write(&ca, ca_now).unwrap();
         fs::write(&token, token_now).unwrap();
@@ -144,7 +150,7 @@ fn a_logger_may_use_the_client_that_logs() {
         assert!(
             answered
                 .recv_timeout(Duration::from_secs(20))
-                .expect("it hangs"),
+                .expect("timed out, probably a deadlock"),
             "{expected}"
         );
         let logged = std::mem::take(&mut *LOGGED.lock().unwrap());
@@ -158,7 +164,7 @@ fn a_logger_may_use_the_client_that_logs() {
             .filter(|line| line.contains("\"ureq_proto\" is at level trace"))
             .count();
     }
-    assert_eq!(warnings, 1, "tokens are logged, and nothing warns of it");
+    assert_eq!(warnings, 1, "expected one warning that tokens are logged");
     fs::remove_dir_all(&folder).unwrap();
 }
 
@@ -174,10 +180,10 @@ fn logger_may_add_handler_while_one_is_added() {
     let informer = Informer::new(script, SharedIndexInformerOptions::default());
     let (too_short, no_period) = ({ informer.clone() }, informer.clone());
     let short = on_log("of 10ms is too short", move || add_handler(&too_short));
-    let never = on_log("\"never told again\"", move || add_handler(&no_period));
+    let never = on_log("\"never resynced\"", move || add_handler(&no_period));
     bounded(move || {
         let mut options = HandlerOptions::default();
-        options.name = "never told again".to_owned();
+        options.name = "never resynced".to_owned();
         options.resync_period = Some(Duration::from_millis(10));
         informer
             .add_handler_with_options(HandlerFuncs::new(), options)
@@ -189,7 +195,7 @@ fn logger_may_add_handler_while_one_is_added() {
 
 /// A clock that calls the informer.
 #[derive(Default)]
-struct Calling {
+struct CallingClock {
     informer: OnceLock<Informer>,
 }
 
@@ -197,7 +203,7 @@ thread_local! {
     static CALLING: Cell<bool> = const { Cell::new(false) };
 }
 
-impl Clock for Calling {
+impl Clock for CallingClock {
     fn now(&self) -> Instant {
         if let Some(informer) = self.informer.get()
             && !CALLING.replace(true)
@@ -218,7 +224,7 @@ impl Clock for Calling {
 
 #[test]
 fn clock_may_call_informer() {
-    let clock = Arc::new(Calling::default());
+    let clock = Arc::new(CallingClock::default());
     let mut options = SharedIndexInformerOptions::default();
     options.reflector.clock = Arc::clone(&clock) as _;
     options.reflector.resync_period = Duration::from_secs(3600);
@@ -245,24 +251,26 @@ fn clock_may_call_informer() {
         let (informer, stop) = (informer.clone(), stop.clone());
         move || informer.run(&stop)
     });
-    failures.recv_timeout(SOON).expect("it hangs");
+    failures
+        .recv_timeout(SOON)
+        .expect("timed out, probably a deadlock");
     stop.stop();
     assert!(informer.ended().wait_timeout(SOON));
     running.join().unwrap().unwrap();
 }
 
 /// Metrics that panic.
-struct Panicking;
+struct PanickingMetrics;
 
-impl WorkQueueMetrics for Panicking {
+impl WorkQueueMetrics for PanickingMetrics {
     fn depth(&self, _: usize) {
         panic!("no depth today");
     }
 }
 
-impl InformerMetrics for Panicking {}
+impl InformerMetrics for PanickingMetrics {}
 
-impl MetricsProvider for Panicking {
+impl MetricsProvider for PanickingMetrics {
     fn informer_metrics(&self, _: InformerNameAndResource) -> Option<Arc<dyn InformerMetrics>> {
         Some(Arc::new(Self))
     }
@@ -271,7 +279,7 @@ impl MetricsProvider for Panicking {
 #[test]
 fn logger_may_use_queue_whose_metrics_panic() {
     let queue = WorkQueue::builder()
-        .metrics(Arc::new(Panicking))
+        .metrics(Arc::new(PanickingMetrics))
         .build()
         .unwrap();
     let queue: Arc<WorkQueue<u32>> = Arc::new(queue);
@@ -292,9 +300,9 @@ fn logger_may_use_queue_whose_metrics_panic() {
 }
 
 /// Known objects that list a key whose lookup fails.
-struct Unknown;
+struct FailingKnownObjects;
 
-impl KnownObjects<DynamicObject> for Unknown {
+impl KnownObjects<DynamicObject> for FailingKnownObjects {
     fn list_keys(&self) -> Vec<Key> {
         vec!["a".into()]
     }
@@ -307,7 +315,7 @@ impl KnownObjects<DynamicObject> for Unknown {
 #[test]
 fn logger_may_use_queue_whose_known_objects_fail() {
     let queue = DeltaFifo::builder(Accessor::object())
-        .known_objects(Arc::new(Unknown))
+        .known_objects(Arc::new(FailingKnownObjects))
         .build();
     let queue: Arc<DeltaFifo<DynamicObject>> = Arc::new(queue);
     let logged = on_log("not known today", {
@@ -336,10 +344,10 @@ impl ListerWatcherSource for OneObject {
 }
 
 #[test]
-fn logger_may_ask_factory_that_finds_a_name_taken() {
+fn logger_may_use_factory_that_reports_a_taken_name() {
     let name = InformerName::new("logger-test-name").unwrap();
     let factory = SharedInformerFactory::builder(OneObject)
-        .metrics(name, Arc::new(Panicking))
+        .metrics(name, Arc::new(PanickingMetrics))
         .build();
     let pods = GroupVersionResource::new("", "v1", "pods");
     let logged = on_log("logger-test-name", {
@@ -370,6 +378,8 @@ fn logger_may_add_handler_after_inline_observer_panicked() {
     // If the test fails, the observation is not dropped, because the drop would hang as well.
     let observation = ManuallyDrop::new(observation);
     observed.set(observation.informer().clone()).unwrap();
-    logged.recv_timeout(SOON).expect("it hangs");
+    logged
+        .recv_timeout(SOON)
+        .expect("timed out, probably a deadlock");
     bounded(move || assert!(ManuallyDrop::into_inner(observation).stop()));
 }

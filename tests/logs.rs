@@ -17,14 +17,14 @@ use crate::{log_capture, own_process};
 /// The longest wait of a test.
 const SOON: Duration = Duration::from_secs(20);
 
-const TOKEN: &str = "a-token-that-nobody-may-see";
-const CONTENT: &str = "content-that-nobody-may-see";
+const TOKEN: &str = "secret-bearer-token";
+const CONTENT: &str = "secret-password-value";
 
 #[test]
-fn each_log_line_names_its_informer_once_and_no_secret() {
+fn log_lines_name_the_informer_and_hide_secrets() {
     if !own_process::is_alone(
         module_path!(),
-        "each_log_line_names_its_informer_once_and_no_secret",
+        "log_lines_name_the_informer_and_hide_secrets",
     ) {
         return;
     }
@@ -56,14 +56,14 @@ fn each_log_line_names_its_informer_once_and_no_secret() {
     assert!(handler.synced().wait_timeout(SOON));
     server.create(secrets, secret("b")).unwrap();
     let name = informer.name();
-    logged(&format!("INFO {name}: well again after 3 × "));
+    logged(&format!("INFO {name}: recovered after 3 × "));
     informer.remove_event_handler(&handler);
     factory.shutdown();
 
     logged(&format!("DEBUG {name}: starting"));
-    logged(&format!("INFO {name}: synced, "));
+    logged(&format!("INFO {name}: synced with "));
     logged(&format!(
-        "ERROR {name}: handler \"broken\" panicked: not a; the next event follows"
+        "ERROR {name}: handler \"broken\" panicked: not a; continuing with the next event"
     ));
     logged(&format!("DEBUG {name}: stopped"));
     let lines = log_capture::lines_with(&[]);

@@ -50,18 +50,18 @@ const QUEUES: [InformerQueue; 3] = [
 
 /// A provider that records its calls and the reported values.
 #[derive(Default)]
-struct Noted {
-    asked: Mutex<Vec<InformerNameAndResource>>,
+struct RecordingProvider {
+    requested: Mutex<Vec<InformerNameAndResource>>,
     recorded: Arc<RecordedMetrics>,
-    /// How the provider responds when it is asked for metrics.
-    response: Answers,
+    /// How the provider responds to a request for metrics.
+    behavior: ProviderBehavior,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Answers {
+enum ProviderBehavior {
     #[default]
     Metrics,
-    Nobody,
+    NoMetrics,
     Panics,
     PanickingMetrics,
 }
@@ -103,22 +103,24 @@ impl InformerMetrics for RecordedMetrics {
     }
 }
 
-impl MetricsProvider for Noted {
+impl MetricsProvider for RecordingProvider {
     fn informer_metrics(
         &self,
         informer: InformerNameAndResource,
     ) -> Option<Arc<dyn InformerMetrics>> {
-        self.asked.lock().unwrap().push(informer);
-        match self.response {
-            Answers::Nobody => None,
-            Answers::Panics => panic!("this provider is broken"),
-            Answers::Metrics | Answers::PanickingMetrics => Some(self.recorded.clone()),
+        self.requested.lock().unwrap().push(informer);
+        match self.behavior {
+            ProviderBehavior::NoMetrics => None,
+            ProviderBehavior::Panics => panic!("this provider is broken"),
+            ProviderBehavior::Metrics | ProviderBehavior::PanickingMetrics => {
+                Some(self.recorded.clone())
+            }
         }
     }
 
     fn work_queue_metrics(&self, name: &str) -> Option<Arc<dyn WorkQueueMetrics>> {
         assert!(
-            self.response == Answers::Metrics,
+            self.behavior == ProviderBehavior::Metrics,
             "this provider has nothing for {name}"
         );
         (name == "pods").then(|| self.recorded.clone() as _)
@@ -131,21 +133,21 @@ impl WorkQueueMetrics for RecordedMetrics {
     }
 }
 
-impl Noted {
-    fn that(response: Answers) -> Arc<Self> {
+impl RecordingProvider {
+    fn with_behavior(behavior: ProviderBehavior) -> Arc<Self> {
         let recorded = Arc::new(RecordedMetrics {
-            panics: response == Answers::PanickingMetrics,
+            panics: behavior == ProviderBehavior::PanickingMetrics,
             ..RecordedMetrics::default()
         });
         Arc::new(Self {
-            response,
+            behavior,
             recorded,
             ..Self::default()
         })
     }
 
-    fn asked(&self) -> Vec<String> {
-        self.asked
+    fn requested(&self) -> Vec<String> {
+        self.requested
             .lock()
             .unwrap()
             .iter()
@@ -184,44 +186,50 @@ fn id1_name_is_unique_until_released_or_dropped() {
     assert_eq!(InformerName::new("").unwrap_err(), InformerNameError::Empty);
     let name = InformerName::new("id1").unwrap();
     let taken = InformerName::new("id1").unwrap_err();
-    assert_eq!(taken.to_string(), "the name \"id1\" of informers is taken");
+    assert_eq!(taken.to_string(), "the informer name \"id1\" is in use");
     name.release();
     let again = InformerName::new("id1").unwrap();
     name.release();
     drop(name);
     assert!(
         InformerName::new("id1").is_err(),
-        "who has released it has no say any more"
+        "a released handle must not release the name again"
     );
     let clone = again.clone();
     drop(again);
-    assert!(InformerName::new("id1").is_err(), "a clone has it");
+    assert!(
+        InformerName::new("id1").is_err(),
+        "a clone must keep the name"
+    );
     drop(clone);
     assert_eq!(InformerName::new("id1").unwrap().name(), "id1");
 }
 
 #[test]
-fn id2_first_informer_has_metrics_next_logs_an_error() {
+fn id2_second_informer_has_no_metrics_and_logs_error() {
     logging();
     let server = ApiServer::start().unwrap();
-    let noted = Arc::new(Noted::default());
+    let provider = Arc::new(RecordingProvider::default());
     let factory = builder(&server)
-        .metrics(InformerName::new("id2").unwrap(), noted.clone())
+        .metrics(InformerName::new("id2").unwrap(), provider.clone())
         .build();
     factory.dynamic(pods());
     factory.dynamic(pods());
     assert_eq!(
-        noted.asked(),
+        provider.requested(),
         ["id2 pods.v1"],
-        "all who ask for it have one informer"
+        "both calls must return the same informer"
     );
     factory.informer_of(
         Source::dynamic(pods())
             .scope(InformerScope::all().label_selector("app=web".parse().unwrap())),
     );
-    logged(&["ERROR id2 pods.v1: ", "its metrics are not published"]);
+    logged(&["ERROR id2 pods.v1: ", "this informer publishes no metrics"]);
     factory.dynamic(GroupVersionResource::new("apps", "v1", "deployments"));
-    assert_eq!(noted.asked(), ["id2 pods.v1", "id2 deployments.v1.apps"]);
+    assert_eq!(
+        provider.requested(),
+        ["id2 pods.v1", "id2 deployments.v1.apps"]
+    );
 }
 
 #[test]
@@ -229,9 +237,9 @@ fn id2_concurrent_requests_get_one_informer_with_metrics() {
     let server = ApiServer::start().unwrap();
     create(&server, "default", "a");
     for round in 0..20 {
-        let noted = Arc::new(Noted::default());
+        let provider = Arc::new(RecordingProvider::default());
         let name = InformerName::new(format!("id2-threads-{round}")).unwrap();
-        let factory = builder(&server).metrics(name, noted.clone()).build();
+        let factory = builder(&server).metrics(name, provider.clone()).build();
         let together = Barrier::new(4);
         thread::scope(|scope| {
             for _ in 0..4 {
@@ -241,11 +249,19 @@ fn id2_concurrent_requests_get_one_informer_with_metrics() {
                 });
             }
         });
-        assert!(noted.asked.lock().unwrap().last().unwrap().is_reserved());
+        assert!(
+            provider
+                .requested
+                .lock()
+                .unwrap()
+                .last()
+                .unwrap()
+                .is_reserved()
+        );
         let stop = Stop::new();
         factory.start(&stop).unwrap();
         factory.wait_for_cache_sync_with(&stop, SOON).unwrap();
-        assert!(!noted.recorded.versions.lock().unwrap().is_empty());
+        assert!(!provider.recorded.versions.lock().unwrap().is_empty());
         factory.shutdown();
     }
 }
@@ -253,25 +269,25 @@ fn id2_concurrent_requests_get_one_informer_with_metrics() {
 #[test]
 fn id3_release_ends_metrics_and_shutdown_releases_name() {
     let server = ApiServer::start().unwrap();
-    let noted = Arc::new(Noted::default());
+    let provider = Arc::new(RecordingProvider::default());
     let name = InformerName::new("id3").unwrap();
     let factory = builder(&server)
-        .metrics(name.clone(), noted.clone())
+        .metrics(name.clone(), provider.clone())
         .build();
     let informer = factory.dynamic(pods());
-    let seen = factory_sees(&factory, &informer);
+    let seen = start_and_watch_adds(&factory, &informer);
     create(&server, "default", "a");
     seen.recv_timeout(SOON).unwrap();
-    assert!(noted.asked.lock().unwrap()[0].is_reserved());
+    assert!(provider.requested.lock().unwrap()[0].is_reserved());
     name.release();
-    assert!(!noted.asked.lock().unwrap()[0].is_reserved());
+    assert!(!provider.requested.lock().unwrap()[0].is_reserved());
     // A report that is in progress during the release may still arrive. Later reports must not.
     create(&server, "default", "b");
     seen.recv_timeout(SOON).unwrap();
-    let before = noted.recorded.versions.lock().unwrap().len();
+    let before = provider.recorded.versions.lock().unwrap().len();
     create(&server, "default", "c");
     seen.recv_timeout(SOON).unwrap();
-    assert_eq!(noted.recorded.versions.lock().unwrap().len(), before);
+    assert_eq!(provider.recorded.versions.lock().unwrap().len(), before);
     assert!(
         !name
             .with_resource(GroupVersionResource::new("", "v1", "nodes"))
@@ -280,45 +296,45 @@ fn id3_release_ends_metrics_and_shutdown_releases_name() {
     factory.shutdown();
 
     let name = InformerName::new("id3").unwrap();
-    let factory = builder(&server).metrics(name, noted).build();
+    let factory = builder(&server).metrics(name, provider).build();
     factory.shutdown();
     assert!(
         InformerName::new("id3").is_ok(),
-        "though the factory is still there"
+        "the name must be free while the factory still exists"
     );
 }
 
 /// Starts the factory. The receiver gets a message for each Pod that the informer adds.
-fn factory_sees(
+fn start_and_watch_adds(
     factory: &SharedInformerFactory,
     informer: &SharedIndexInformer<DynamicObject>,
 ) -> std::sync::mpsc::Receiver<()> {
-    let (see, seen) = std::sync::mpsc::channel();
+    let (sender, added) = std::sync::mpsc::channel();
     let _ = informer
-        .add_event_handler(|handler| handler.on_add(move |_, _| see.send(()).unwrap()))
+        .add_event_handler(|handler| handler.on_add(move |_, _| sender.send(()).unwrap()))
         .unwrap();
     let stop = Stop::new();
     factory.start(&stop).unwrap();
     factory.wait_for_cache_sync_with(&stop, SOON).unwrap();
-    seen
+    added
 }
 
 #[test]
-fn id3_an_informer_that_has_ended_makes_room_for_the_next() {
+fn id3_ended_informer_frees_its_metrics_name() {
     let server = ApiServer::start().unwrap();
-    let noted = Arc::new(Noted::default());
+    let provider = Arc::new(RecordingProvider::default());
     let factory = builder(&server)
-        .metrics(InformerName::new("id3-again").unwrap(), noted.clone())
+        .metrics(InformerName::new("id3-again").unwrap(), provider.clone())
         .build();
     let first = factory.dynamic(pods());
     let stop = Stop::new();
     factory.start(&stop).unwrap();
     factory.wait_for_cache_sync_with(&stop, SOON).unwrap();
     assert!(factory.stop_informer(&first));
-    assert_eq!(*noted.recorded.ends.lock().unwrap(), 1);
+    assert_eq!(*provider.recorded.ends.lock().unwrap(), 1);
     let second = factory.dynamic(pods());
-    let reserved: Vec<_> = noted
-        .asked
+    let reserved: Vec<_> = provider
+        .requested
         .lock()
         .unwrap()
         .iter()
@@ -329,13 +345,13 @@ fn id3_an_informer_that_has_ended_makes_room_for_the_next() {
     assert!(factory.stop_informer(&second));
     drop(second);
     factory.dynamic(pods());
-    assert_eq!(noted.asked().len(), 3);
-    assert!(noted.asked.lock().unwrap()[2].is_reserved());
+    assert_eq!(provider.requested().len(), 3);
+    assert!(provider.requested.lock().unwrap()[2].is_reserved());
     factory.shutdown();
     assert_eq!(
-        *noted.recorded.ends.lock().unwrap(),
+        *provider.recorded.ends.lock().unwrap(),
         1,
-        "the others have told nothing"
+        "informers that never ran must not report an end"
     );
 }
 
@@ -343,27 +359,30 @@ fn id3_an_informer_that_has_ended_makes_room_for_the_next() {
 fn id3_stopping_informer_frees_its_name_before_it_ended() {
     let server = ApiServer::start().unwrap();
     create(&server, "default", "a");
-    let noted = Arc::new(Noted::default());
+    let provider = Arc::new(RecordingProvider::default());
     let factory = builder(&server)
-        .metrics(InformerName::new("id3-soon").unwrap(), noted.clone())
+        .metrics(InformerName::new("id3-soon").unwrap(), provider.clone())
         .build();
     let first = factory.dynamic(pods());
-    let (made, makes) = std::sync::mpsc::channel();
+    let (sender, created) = std::sync::mpsc::channel();
     let (inner, own) = (factory.clone(), Mutex::new(Some(first.clone())));
     let handler = first.add_event_handler(|handler| {
         handler.on_add(move |_, _| {
             if let Some(own) = { own.lock().unwrap().take() } {
-                assert!(!inner.stop_informer(&own), "it does not wait for itself");
-                made.send(inner.dynamic(pods())).unwrap();
+                assert!(
+                    !inner.stop_informer(&own),
+                    "`stop_informer` must not wait for its own handler"
+                );
+                sender.send(inner.dynamic(pods())).unwrap();
             }
         })
     });
     handler.unwrap();
     factory.start(&Stop::new()).unwrap();
-    let _second = makes.recv_timeout(SOON).unwrap();
+    let _second = created.recv_timeout(SOON).unwrap();
     assert!(first.ended().wait_timeout(SOON));
-    let reserved: Vec<_> = noted
-        .asked
+    let reserved: Vec<_> = provider
+        .requested
         .lock()
         .unwrap()
         .iter()
@@ -374,11 +393,11 @@ fn id3_stopping_informer_frees_its_name_before_it_ended() {
 }
 
 #[test]
-fn x13_and_r22_reach_the_provider_whatever_the_queue_is() {
+fn x13_and_r22_metrics_are_reported_for_every_queue() {
     for queue in QUEUES {
-        let noted = Arc::new(Noted::default());
+        let provider = Arc::new(RecordingProvider::default());
         let name = InformerName::new(format!("x13 {queue:?}")).unwrap();
-        let metrics = name.with_resource(pods()).metrics(&*noted);
+        let metrics = name.with_resource(pods()).metrics(&*provider);
         let options = SharedIndexInformerOptions {
             queue,
             metrics,
@@ -390,46 +409,49 @@ fn x13_and_r22_reach_the_provider_whatever_the_queue_is() {
             let _stopping = Stopping(stop.clone());
             scope.spawn(|| informer.run(&stop).unwrap());
             assert!(informer.synced().wait_timeout(SOON));
-            let versions = || noted.recorded.versions.lock().unwrap().clone();
-            until(
-                &format!("{queue:?}: the version of the store is told"),
+            let versions = || provider.recorded.versions.lock().unwrap().clone();
+            wait_until(
+                &format!("{queue:?}: the store's version is reported"),
                 || versions().last() == Some(&7),
             );
-            until("nothing waits", || {
-                noted.recorded.levels.lock().unwrap().last() == Some(&0)
+            wait_until("the queue is empty", || {
+                provider.recorded.levels.lock().unwrap().last() == Some(&0)
             });
-            assert!(*noted.recorded.latencies.lock().unwrap() > 0, "{queue:?}");
+            assert!(
+                *provider.recorded.latencies.lock().unwrap() > 0,
+                "{queue:?}"
+            );
         });
-        assert_eq!(*noted.recorded.ends.lock().unwrap(), 1);
-        assert!(!noted.asked.lock().unwrap()[0].is_reserved());
+        assert_eq!(*provider.recorded.ends.lock().unwrap(), 1);
+        assert!(!provider.requested.lock().unwrap()[0].is_reserved());
     }
 }
 
 #[test]
-fn an_unshared_informer_has_metrics_too() {
-    let noted = Arc::new(Noted::default());
-    let (see, seen) = std::sync::mpsc::channel();
-    let handler = HandlerFuncs::<DynamicObject>::new().on_add(move |_, _| see.send(()).unwrap());
+fn unshared_informer_reports_metrics() {
+    let provider = Arc::new(RecordingProvider::default());
+    let (sender, added) = std::sync::mpsc::channel();
+    let handler = HandlerFuncs::<DynamicObject>::new().on_add(move |_, _| sender.send(()).unwrap());
     let mut options = InformerOptions::new(two_pods(), handler);
-    options.metrics = Some(noted.recorded.clone());
+    options.metrics = Some(provider.recorded.clone());
     let (_store, controller) = new_indexer_informer(options);
     let stop = Stop::new();
     thread::scope(|scope| {
         let _stopping = Stopping(stop.clone());
         scope.spawn(|| controller.run(&stop).unwrap());
-        seen.recv_timeout(SOON).unwrap();
-        until("the version is told", || {
-            noted.recorded.versions.lock().unwrap().last() == Some(&7)
+        added.recv_timeout(SOON).unwrap();
+        wait_until("the version is reported", || {
+            provider.recorded.versions.lock().unwrap().last() == Some(&7)
         });
-        until("nothing waits", || {
-            noted.recorded.levels.lock().unwrap().last() == Some(&0)
+        wait_until("the queue is empty", || {
+            provider.recorded.levels.lock().unwrap().last() == Some(&0)
         });
     });
 }
 
 #[test]
-fn queue_depth_of_several_namespaces_is_one_sum() {
-    let noted = Arc::new(Noted::default());
+fn queue_depth_sums_all_namespaces() {
+    let provider = Arc::new(RecordingProvider::default());
     // Each process loop blocks in its first batch of 64 Pods.
     let gate = Arc::new(Mutex::new(()));
     let gates = gate.clone();
@@ -440,7 +462,7 @@ fn queue_depth_of_several_namespaces_is_one_sum() {
             Vec::new()
         }),
     );
-    let metrics: Arc<dyn InformerMetrics> = noted.recorded.clone();
+    let metrics: Arc<dyn InformerMetrics> = provider.recorded.clone();
     let options = SharedIndexInformerOptions {
         metrics: Some(metrics),
         indexers,
@@ -458,11 +480,13 @@ fn queue_depth_of_several_namespaces_is_one_sum() {
         let closed = gate.lock().unwrap();
         let _stopping = Stopping(stop.clone());
         scope.spawn(|| informer.run(&stop).unwrap());
-        let level = || noted.recorded.levels.lock().unwrap().last().copied();
-        until("two of blue and three of green wait", || level() == Some(5));
+        let level = || provider.recorded.levels.lock().unwrap().last().copied();
+        wait_until("two Pods of blue and three of green are queued", || {
+            level() == Some(5)
+        });
         drop(closed);
         assert!(informer.synced().wait_timeout(SOON));
-        until("nothing waits", || level() == Some(0));
+        wait_until("the queue is empty", || level() == Some(0));
     });
 }
 
@@ -478,37 +502,41 @@ fn pods_of(namespace: &str, count: usize) -> Arc<dyn ListerWatcher> {
 }
 
 #[test]
-fn where_nobody_wants_to_know_nobody_is_told() {
+fn missing_or_panicking_metrics_do_not_stop_informer() {
     let server = ApiServer::start().unwrap();
     create(&server, "default", "a");
-    for (n, response) in [Answers::Nobody, Answers::Panics, Answers::PanickingMetrics]
-        .into_iter()
-        .enumerate()
+    for (n, behavior) in [
+        ProviderBehavior::NoMetrics,
+        ProviderBehavior::Panics,
+        ProviderBehavior::PanickingMetrics,
+    ]
+    .into_iter()
+    .enumerate()
     {
         logging();
-        let noted = Noted::that(response);
-        let name = InformerName::new(format!("nobody-{n}")).unwrap();
+        let provider = RecordingProvider::with_behavior(behavior);
+        let name = InformerName::new(format!("provider-{n}")).unwrap();
         let factory = builder(&server)
-            .metrics(name.clone(), noted.clone())
+            .metrics(name.clone(), provider.clone())
             .build();
         let informer = factory.dynamic(pods());
-        let seen = factory_sees(&factory, &informer);
+        let seen = start_and_watch_adds(&factory, &informer);
         seen.recv_timeout(SOON).unwrap();
         create(&server, "default", &format!("b-{n}"));
         seen.recv_timeout(SOON).unwrap();
         assert!(factory.shutdown());
-        let recorded = !noted.recorded.levels.lock().unwrap().is_empty();
-        assert_eq!(recorded, response == Answers::PanickingMetrics);
+        let recorded = !provider.recorded.levels.lock().unwrap().is_empty();
+        assert_eq!(recorded, behavior == ProviderBehavior::PanickingMetrics);
     }
-    logged(&["ERROR nobody-1 pods.v1: ", "this provider is broken"]);
+    logged(&["ERROR provider-1 pods.v1: ", "this provider is broken"]);
     logged(&["ERROR metrics panicked: these metrics are broken"]);
 }
 
 #[test]
-fn q18_a_work_queue_with_a_name_asks_the_provider_too() {
+fn q18_named_work_queue_requests_metrics_from_provider() {
     logging();
-    let noted = Arc::new(Noted::default());
-    let add = |provider: &Arc<Noted>, name: Option<&str>| {
+    let provider = Arc::new(RecordingProvider::default());
+    let add = |provider: &Arc<RecordingProvider>, name: Option<&str>| {
         let builder = WorkQueue::builder().metrics_provider(provider.clone());
         let builder = match name {
             Some(name) => builder.name(name),
@@ -518,11 +546,14 @@ fn q18_a_work_queue_with_a_name_asks_the_provider_too() {
         queue.add("a");
         queue.shut_down();
     };
-    add(&noted, Some("pods"));
-    add(&noted, Some("nodes"));
-    add(&noted, None);
-    assert_eq!(*noted.recorded.levels.lock().unwrap(), [1]);
-    add(&Noted::that(Answers::Panics), Some("pods"));
+    add(&provider, Some("pods"));
+    add(&provider, Some("nodes"));
+    add(&provider, None);
+    assert_eq!(*provider.recorded.levels.lock().unwrap(), [1]);
+    add(
+        &RecordingProvider::with_behavior(ProviderBehavior::Panics),
+        Some("pods"),
+    );
     logged(&[
         "ERROR work queue \"pods\": ",
         "this provider has nothing for pods",
@@ -537,7 +568,10 @@ fn parse(text: &str) -> HashMap<(String, BTreeMap<String, String>), f64> {
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix("# HELP ") {
             family = rest.split(' ').next().unwrap().to_owned();
-            assert!(!kinds.contains_key(&family), "{family} is in one piece");
+            assert!(
+                !kinds.contains_key(&family),
+                "the lines of {family} are not contiguous"
+            );
         } else if let Some(rest) = line.strip_prefix("# TYPE ") {
             let (name, kind) = rest.split_once(' ').unwrap();
             assert_eq!(name, family);
@@ -549,15 +583,15 @@ fn parse(text: &str) -> HashMap<(String, BTreeMap<String, String>), f64> {
             let of_histogram = ["_bucket", "_sum", "_count"]
                 .iter()
                 .find_map(|suffix| name.strip_suffix(suffix));
-            let of = if kinds[&family] == "histogram" {
+            let metric = if kinds[&family] == "histogram" {
                 of_histogram.unwrap()
             } else {
                 &name
             };
-            assert_eq!(of, family, "{line}");
+            assert_eq!(metric, family, "{line}");
             assert!(
                 samples.insert((name, labels), value).is_none(),
-                "twice: {line}"
+                "duplicate sample: {line}"
             );
         }
     }
@@ -595,7 +629,7 @@ fn sample(line: &str) -> (String, BTreeMap<String, String>, f64) {
 }
 
 #[test]
-fn the_example_serves_what_prometheus_can_read() {
+fn example_serves_valid_prometheus_text() {
     let server = ApiServer::start().unwrap();
     create(&server, "default", "a");
     let exporter = Arc::new(Exporter::default());
@@ -617,7 +651,7 @@ fn the_example_serves_what_prometheus_can_read() {
     factory.wait_for_cache_sync_with(&stop, SOON).unwrap();
     assert!(handler.synced().wait_timeout(SOON));
     let version = server.resource_version();
-    until("the reflector has seen it all", || {
+    wait_until("the reflector has received all objects", || {
         informer.last_sync_resource_version() == version.to_string()
             && handler.stats().delivered == 1
     });
@@ -647,17 +681,17 @@ fn the_example_serves_what_prometheus_can_read() {
                 .get(&(name.to_owned(), labels(more)))
                 .unwrap_or_else(|| panic!("{name} in {samples:?}"))
         };
-        until("the store's version is published", || {
+        wait_until("the store's version is published", || {
             figure("informer_store_resource_version", &[]) >= version as f64
         });
-        until("all of it is processed", || {
+        wait_until("all items are processed", || {
             figure("informer_queued_items", &[]) == 0.0
         });
         assert_eq!(figure("reflector_watches_total", &[]), 1.0);
         assert_eq!(
             figure("reflector_lists_total", &[]),
             0.0,
-            "it is a watch-list"
+            "the informer must use a watch-list"
         );
         assert_eq!(figure("reflector_listed_items", &[]), 1.0);
         assert_eq!(
@@ -707,7 +741,7 @@ fn the_example_serves_what_prometheus_can_read() {
             !scraped()
                 .keys()
                 .any(|(name, _)| name.starts_with("informer_")),
-            "of what has ended"
+            "the metrics of a stopped informer must be removed"
         );
         stop.stop();
         serving.join()
@@ -716,7 +750,7 @@ fn the_example_serves_what_prometheus_can_read() {
 }
 
 #[test]
-fn the_example_serves_what_a_client_tells() {
+fn example_serves_client_metrics() {
     let server = ApiServer::start().unwrap();
     create(&server, "default", "a");
     let recorded = Arc::new(RestClient::default());
@@ -811,11 +845,11 @@ impl Drop for Stopping {
     }
 }
 
-/// Polls until `is_so` returns `true`, for conditions without a notification.
-fn until(what: &str, is_so: impl Fn() -> bool) {
+/// Polls until `condition` returns `true`, for conditions without a notification.
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + SOON;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "not in time: {what}");
+    while !condition() {
+        assert!(Instant::now() < deadline, "timed out waiting until {what}");
         thread::yield_now();
     }
 }

@@ -33,12 +33,12 @@ pub(crate) fn version(object: &Named) -> String {
 }
 
 /// An index with one value.
-pub(crate) fn everything(_: &Named) -> String {
+pub(crate) fn all_equal(_: &Named) -> String {
     "all".to_owned()
 }
 
 /// An index with one value for each object.
-pub(crate) fn itself(object: &Named) -> String {
+pub(crate) fn key_of(object: &Named) -> String {
     object.key.to_string()
 }
 
@@ -104,7 +104,7 @@ impl Cache for Ours {
     fn add(&self, object: &Arc<Named>) {
         self.0
             .add(Arc::clone(&object.key), Arc::clone(object))
-            .expect("no index function fails");
+            .expect("index functions do not fail");
     }
 
     fn delete(&self, key: &str) {
@@ -116,13 +116,13 @@ impl Cache for Ours {
     }
 
     fn by_index(&self, name: &str, value: &str) -> Vec<Arc<Named>> {
-        self.0.by_index(name, value).expect("the index is there")
+        self.0.by_index(name, value).expect("the index exists")
     }
 
     fn values(&self, name: &str) -> Vec<Arc<str>> {
         self.0
             .list_index_func_values(name)
-            .expect("the index is there")
+            .expect("the index exists")
     }
 
     fn replace(&self, objects: &[Arc<Named>]) {
@@ -131,14 +131,14 @@ impl Cache for Ours {
             .map(|object| (Arc::clone(&object.key), Arc::clone(object)));
         self.0
             .replace(keyed.collect(), "1")
-            .expect("no index function fails");
+            .expect("index functions do not fail");
     }
 
     fn add_index(&self, name: &str, function: Function) {
         let function = IndexFunc::new(move |object| vec![function(object)]);
         self.0
             .add_indexers(Indexers::new().with(name, function))
-            .expect("it is new");
+            .expect("the index is new");
     }
 }
 
@@ -179,7 +179,10 @@ impl Cache for Plain {
         let State { items, indices } = &mut *state;
         let old = items.remove(key);
         for index in indices {
-            index.remove(&(index.function)(old.as_ref().expect("it is there")), key);
+            index.remove(
+                &(index.function)(old.as_ref().expect("the key exists")),
+                key,
+            );
         }
         drop((state, old));
     }
@@ -239,7 +242,7 @@ impl State {
         self.indices
             .iter()
             .find(|index| index.name == name)
-            .expect("the index is there")
+            .expect("the index exists")
     }
 
     fn fill(&mut self, first: usize) {

@@ -37,8 +37,10 @@ impl Pods {
         let template: String = TEMPLATE.lines().map(str::trim_start).collect();
         let (before, rest) = template
             .split_once(",\"managedFields\"")
-            .expect("it has some");
-        let (_, after) = rest.split_once("@end@").expect("they end");
+            .expect("the template has managedFields");
+        let (_, after) = rest
+            .split_once("@end@")
+            .expect("the template has an end mark");
         let template = if managed {
             template.replace("@end@", "")
         } else {

@@ -3,7 +3,7 @@
 //! its cost is not part of the measured figures.
 //!
 //! It serves LIST, WATCH and watch-lists of `/api/v1/pods`. After the initial objects, a watch is
-//! silent until [`Replay::go`].
+//! silent until [`Replay::send_events`].
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -37,7 +37,7 @@ pub(crate) struct Replay {
 
 impl Replay {
     /// Starts this program again as a server of `pods` Pods. Its `main` must call
-    /// [`serve_if_asked`].
+    /// [`serve_if_child`].
     pub(crate) fn spawn(pods: usize) -> Self {
         let program = std::env::current_exe().expect("Linux");
         let mut child = Command::new(program)
@@ -45,13 +45,13 @@ impl Replay {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .expect("this program starts");
+            .expect("the server process starts");
         let mut url = String::new();
-        let output = child.stdout.take().expect("it is piped");
+        let output = child.stdout.take().expect("stdout is piped");
         BufReader::new(output)
             .read_line(&mut url)
-            .expect("the server says its address");
-        let commands = child.stdin.take().expect("it is piped");
+            .expect("the server prints its address");
+        let commands = child.stdin.take().expect("stdin is piped");
         Self {
             url: url.trim_end().to_owned(),
             child,
@@ -61,12 +61,12 @@ impl Replay {
 
     /// Sends `events` events at `rate` events per second. A rate of 0 sends them as fast as the
     /// client reads them. Paced events carry the time at which they are sent.
-    pub(crate) fn go(&mut self, events: usize, rate: usize) {
-        self.command(&format!("go {events} {rate}"));
+    pub(crate) fn send_events(&mut self, events: usize, rate: usize) {
+        self.command(&format!("send_events {events} {rate}"));
     }
 
     /// Sends `events` events of one object as fast as the client reads them.
-    pub(crate) fn go_hot(&mut self, events: usize) {
+    pub(crate) fn send_hot_events(&mut self, events: usize) {
         self.command(&format!("hot {events}"));
     }
 
@@ -82,7 +82,7 @@ impl Replay {
     }
 
     fn command(&mut self, command: &str) {
-        writeln!(self.commands, "{command}").expect("the server reads");
+        writeln!(self.commands, "{command}").expect("the server reads commands");
     }
 }
 
@@ -96,7 +96,7 @@ impl Drop for Replay {
 
 /// If this process is a server process, serves until standard input ends. Returns whether this
 /// process is a server process.
-pub(crate) fn serve_if_asked() -> bool {
+pub(crate) fn serve_if_child() -> bool {
     let mut arguments = std::env::args().skip(1);
     if arguments.next().as_deref() != Some(ARGUMENT) {
         return false;
@@ -106,8 +106,11 @@ pub(crate) fn serve_if_asked() -> bool {
         .and_then(|count| count.parse().ok())
         .expect("the number of Pods");
     let server = Arc::new(Server::new(count));
-    let listener = TcpListener::bind("127.0.0.1:0").expect("there are ports");
-    println!("http://{}", listener.local_addr().expect("it is bound"));
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    println!(
+        "http://{}",
+        listener.local_addr().expect("the listener is bound")
+    );
     let accepting = Arc::clone(&server);
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
@@ -118,17 +121,17 @@ pub(crate) fn serve_if_asked() -> bool {
     });
     for line in io::stdin().lines().map_while(Result::ok) {
         match line.split(' ').collect::<Vec<_>>()[..] {
-            ["go", events, rate] => {
-                server.go(
+            ["send_events", events, rate] => {
+                server.send_events(
                     events.parse().expect("a number"),
                     rate.parse().expect("a number"),
                 );
             }
-            ["hot", events] => server.go_hot(events.parse().expect("a number")),
+            ["hot", events] => server.send_hot_events(events.parse().expect("a number")),
             ["expire"] => server.expire(),
             ["reset"] => server.reset(),
             ["quit"] => break,
-            _ => panic!("no such command: {line}"),
+            _ => panic!("unknown command: {line}"),
         }
     }
     true
@@ -242,13 +245,13 @@ impl Server {
         let pods = (0..all).map(|n| {
             let json = pods.item(n, 0);
             let text = std::str::from_utf8(json).expect("JSON");
-            let behind = |key: &str| text.find(key).expect("each has one") + key.len();
+            let end_of = |key: &str| text.find(key).expect("every Pod has this field") + key.len();
             Pod {
                 json,
-                version: behind(r#""resourceVersion":""#),
+                version: end_of(r#""resourceVersion":""#),
                 // This finds the UID of the Pod, which comes before the UID of its owner.
-                uid: behind(r#","uid":""#),
-                sent_at: behind(r#""example.com/sent-at":""#),
+                uid: end_of(r#","uid":""#),
+                sent_at: end_of(r#""example.com/sent-at":""#),
             }
         });
         let pods: Vec<Pod> = pods.collect();
@@ -264,14 +267,14 @@ impl Server {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn go(&self, events: usize, rate: usize) {
+    fn send_events(&self, events: usize, rate: usize) {
         let mut state = self.state();
         state.pace = (state.log.len(), rate, Instant::now());
         (0..events).for_each(|_| state.next());
         self.changed.notify_all();
     }
 
-    fn go_hot(&self, events: usize) {
+    fn send_hot_events(&self, events: usize) {
         let mut state = self.state();
         state.pace = (state.log.len(), 0, Instant::now());
         let pod = state.live[0];
@@ -474,7 +477,7 @@ impl Server {
                     wait_until(pace.2 + Duration::from_nanos(nanoseconds));
                     let now = SystemTime::now()
                         .duration_since(UNIX_EPOCH)
-                        .expect("it is after 1970");
+                        .expect("the clock is after 1970");
                     sent_at = now.as_nanos();
                 }
                 at += 1;

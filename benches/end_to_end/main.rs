@@ -4,13 +4,13 @@
 //!
 //! ```text
 //! cargo bench --bench end_to_end                        # 20,000 Pods, 50,000 events; five minutes
-//! cargo bench --bench end_to_end -- events own dynamic  # some parts of it, and some types
+//! cargo bench --bench end_to_end -- events custom dynamic  # some parts of it, and some types
 //! cargo bench --bench end_to_end -- --pods 5000 --events 10000 --runs 1
 //! cargo bench --bench end_to_end -- counts --pods 2000 --events 5000
 //! MEASURED_PROGRAM=target/old/end_to_end cargo bench --bench end_to_end -- counts # of another build
 //! ```
 //!
-//! The parts are sync, events, relist, fan-out and idle. The types are k8s-openapi, own and
+//! The parts are sync, events, relist, fan-out and idle. The types are k8s-openapi, custom and
 //! dynamic. Each figure is the median of the runs. The part `counts` runs only if you name it. It
 //! counts instructions and allocations under valgrind, so the load of the machine does not affect
 //! it. *Bare* is a loop with the minimum work for the same bytes: [`common::bare`].
@@ -24,20 +24,20 @@ mod measured;
 #[path = "../../examples/measure/src"]
 mod measure {
     pub(crate) mod count;
+    pub(crate) mod custom;
     pub(crate) mod latency;
     pub(crate) mod meter;
-    pub(crate) mod own;
     pub(crate) mod report;
     pub(crate) mod run;
     pub(crate) mod types;
 }
 
-use common::replay::{Replay, serve_if_asked};
+use common::replay::{Replay, serve_if_child};
 use measure::report::{Latency, Report};
 use measured::{Case, Who};
 
 const PARTS: [&str; 5] = ["sync", "events", "relist", "fan-out", "idle"];
-const TYPES: [&str; 3] = ["k8s-openapi", "own", "dynamic"];
+const TYPES: [&str; 3] = ["k8s-openapi", "custom", "dynamic"];
 
 /// The number of events per second in the latency measurement.
 const RATE: usize = 1000;
@@ -46,15 +46,15 @@ const KIB: f64 = 1024.0;
 const MIB: f64 = KIB * KIB;
 
 fn main() {
-    if serve_if_asked() || measured::run_if_asked() {
+    if serve_if_child() || measured::run_if_child() {
         return;
     }
     let arguments: Vec<String> = std::env::args()
         .skip(1)
         .filter(|argument| argument != "--bench")
         .collect();
-    let is_asked = |name: &str| arguments.iter().any(|argument| argument == name);
-    let test = is_asked("--test");
+    let is_selected = |name: &str| arguments.iter().any(|argument| argument == name);
+    let test = is_selected("--test");
     let number = |name: &str, large: usize, small: usize| {
         let given = arguments
             .iter()
@@ -64,11 +64,11 @@ fn main() {
             text.parse().expect("a number")
         })
     };
-    let wanted = |names: &[&'static str]| -> Vec<&'static str> {
+    let selected = |names: &[&'static str]| -> Vec<&'static str> {
         let some: Vec<_> = names
             .iter()
             .copied()
-            .filter(|name| is_asked(name))
+            .filter(|name| is_selected(name))
             .collect();
         if some.is_empty() {
             names.to_vec()
@@ -76,7 +76,7 @@ fn main() {
             some
         }
     };
-    let types = wanted(&TYPES);
+    let types = selected(&TYPES);
     let pods = number("--pods", 20_000, 200);
     let mut bench = Bench {
         replay: Replay::spawn(pods),
@@ -87,11 +87,11 @@ fn main() {
         runs: number("--runs", 3, 1),
     };
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    println!("{pods} Pods, {} runs of each; load {load}", bench.runs);
-    if is_asked("counts") {
+    println!("{pods} Pods, {} runs per case; load {load}", bench.runs);
+    if is_selected("counts") {
         return bench.counts(&types);
     }
-    for part in wanted(&PARTS) {
+    for part in selected(&PARTS) {
         match part {
             "sync" => bench.sync(&types),
             "events" => bench.events(&types),
@@ -114,13 +114,15 @@ struct Bench {
 
 impl Bench {
     fn sync(&mut self, types: &[&str]) {
-        println!("\nThe first list, by a watch-list. Bare: the same decoded and kept.");
+        println!(
+            "\nThe first list, by a watch-list. Bare: a loop that decodes and keeps the same objects."
+        );
         println!(
             "{:12} {:>7} {:>8} {:>7} {:>7} | {:>9} {:>6} | {:>9} {:>6}",
             "", "CPU s", "bare", "ratio", "wall s", "KiB a Pod", "bare", "MiB", "peak"
         );
         for r#type in types {
-            let [ours, bare] = self.by_turns([Who::Informer, Who::Bare], r#type, 0);
+            let [ours, bare] = self.in_turn([Who::Informer, Who::Bare], r#type, 0);
             let kib =
                 |reports: &[Report]| median(reports, |it| cache(it) / it.objects as f64 / KIB);
             let [cpu, bare_cpu] = [&ours, &bare].map(|all| median(all, |it| it.sync_cpu_seconds));
@@ -140,7 +142,7 @@ impl Bench {
 
     fn events(&mut self, types: &[&str]) {
         println!(
-            "\n{} events as fast as they are read, {} at {RATE} a second.",
+            "\n{} events at full speed, {} events at {RATE} per second.",
             self.events, self.paced
         );
         println!(
@@ -151,7 +153,7 @@ impl Bench {
             "ratio",
             "keeping",
             "ratio",
-            "a second",
+            "per s",
             "wake-ups",
             "p50 us",
             "p90",
@@ -161,7 +163,7 @@ impl Bench {
         );
         for r#type in types {
             let who = [Who::Informer, Who::Bare, Who::Keeping];
-            let [ours, bare, keeping] = self.by_turns(who, r#type, self.events);
+            let [ours, bare, keeping] = self.in_turn(who, r#type, self.events);
             let micros = |reports: &[Report]| {
                 median(reports, |it| it.events_cpu_seconds * 1e6 / it.events as f64)
             };
@@ -170,10 +172,10 @@ impl Bench {
                 latency: true,
                 ..Case::new(Who::Informer, r#type)
             };
-            let paced = self.case(&case, |bench| bench.replay.go(bench.paced, RATE));
+            let paced = self.case(&case, |bench| bench.replay.send_events(bench.paced, RATE));
             let latency = |which: fn(&Latency) -> f64| {
                 median(&paced, |it| {
-                    which(it.latency.as_ref().expect("they say when they were sent"))
+                    which(it.latency.as_ref().expect("paced events have send times"))
                 })
             };
             println!(
@@ -195,7 +197,7 @@ impl Bench {
     }
 
     /// Runs the informer and the bare loops in turn.
-    fn by_turns<const N: usize>(
+    fn in_turn<const N: usize>(
         &mut self,
         all: [Who; N],
         r#type: &str,
@@ -208,17 +210,17 @@ impl Bench {
                     events: Some(events),
                     ..Case::new(who, r#type)
                 };
-                reports.push(self.once(&case, |bench| bench.replay.go(events, 0)));
+                reports.push(self.once(&case, |bench| bench.replay.send_events(events, 0)));
             }
         }
         reports
     }
 
     fn relist(&mut self, types: &[&str]) {
-        println!("\nEverything is listed again, one object in a hundred has changed.");
+        println!("\nA relist in which one object in a hundred has changed.");
         println!(
             "{:12} {:>12} {:>12} {:>7} | {:>12}",
-            "", "first CPU s", "relist CPU s", "share", "peak MiB more"
+            "", "first CPU s", "relist CPU s", "share", "peak MiB +"
         );
         for r#type in types {
             // A relist notifies the handlers of every Pod.
@@ -240,36 +242,36 @@ impl Bench {
 
     fn fan_out(&mut self) {
         println!(
-            "\n{} events as own structs, to several handlers.",
+            "\n{} events of custom structs, delivered to several handlers.",
             self.events
         );
         println!(
             "{:12} {:>8} {:>17} {:>17}",
-            "handlers", "threads", "CPU us a notif.", "wake-ups a notif."
+            "handlers", "threads", "CPU us / notif.", "wake-ups / notif."
         );
         for handlers in [1, 4, 16] {
             let case = Case {
                 events: Some(self.events),
                 handlers,
-                ..Case::new(Who::Informer, "own")
+                ..Case::new(Who::Informer, "custom")
             };
-            let reports = self.case(&case, |bench| bench.replay.go(bench.events, 0));
-            let told = (self.events * handlers) as f64;
+            let reports = self.case(&case, |bench| bench.replay.send_events(bench.events, 0));
+            let notifications = (self.events * handlers) as f64;
             println!(
                 "{handlers:<12} {:8} {:17.2} {:17.3}",
                 reports[0].threads,
-                median(&reports, |it| it.events_cpu_seconds * 1e6 / told),
-                median(&reports, |it| it.wakeups as f64 / told),
+                median(&reports, |it| it.events_cpu_seconds * 1e6 / notifications),
+                median(&reports, |it| it.wakeups as f64 / notifications),
             );
         }
     }
 
     /// Counts instructions and allocations, per Pod of the first list and per event.
     fn counts(&mut self, types: &[&str]) {
-        println!("\nUnder valgrind; the events are the difference to a run without events.");
+        println!("\nUnder valgrind. The cost of events is the difference to a run without events.");
         println!(
             "{:12} {:>15} {:>15} | {:>15} {:>15}",
-            "", "instr. a Pod", "instr. an event", "allocs a Pod", "allocs an event"
+            "", "instr. / Pod", "instr. / event", "allocs / Pod", "allocs / event"
         );
         for r#type in types {
             let [instructions, allocations] = [
@@ -287,7 +289,7 @@ impl Bench {
                     };
                     self.replay.reset();
                     let url = self.replay.url.clone();
-                    let then = || self.replay.go(events, 0);
+                    let then = || self.replay.send_events(events, 0);
                     number_after(before, &case.measure_under(&tool, &url, then).1)
                 });
                 [none / self.pods as f64, (some - none) / self.events as f64]
@@ -300,19 +302,19 @@ impl Bench {
     }
 
     fn idle(&mut self) {
-        println!("\nNothing happens for {} s.", self.idle_seconds);
+        println!("\nIdle for {} s.", self.idle_seconds);
         let case = Case {
             seconds: Some(self.idle_seconds),
-            ..Case::new(Who::Informer, "own")
+            ..Case::new(Who::Informer, "custom")
         };
         let reports = self.case(&case, |_| {});
         let wakeups = median(&reports, |it| it.wakeups as f64 / it.waited_seconds);
-        println!("wake-ups a second, the last one of who measures included: {wakeups:.2}");
+        println!("wake-ups per second, including one of the measuring thread: {wakeups:.2}");
         // With one object, nearly all memory is overhead.
         let all = std::mem::replace(&mut self.replay, Replay::spawn(1));
         let reports = self.case(&case, |_| {});
         println!(
-            "memory of an informer of one object: {:.0} KiB",
+            "memory of an informer with one object: {:.0} KiB",
             median(&reports, |it| cache(it) / KIB)
         );
         self.replay = all;
@@ -338,7 +340,7 @@ fn number_after(before: &str, report: &str) -> f64 {
         let digits = rest.split_whitespace().next()?.replace(',', "");
         digits.parse().ok()
     });
-    number.unwrap_or_else(|| panic!("valgrind has not written {before:?}: {report}"))
+    number.unwrap_or_else(|| panic!("the output of valgrind has no {before:?}: {report}"))
 }
 
 /// Returns the memory growth since the start.

@@ -12,10 +12,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::common::bare::{Bare, Decoder, ends_initial_events};
+use super::measure::custom;
 use super::measure::meter::Reading;
-use super::measure::own;
 use super::measure::report::Report;
-use super::measure::run::{Audience, Run, Settings};
+use super::measure::run::{ProgressObserver, Run, Settings};
 use super::measure::types;
 
 /// The first argument of a measured process. The second argument is the case, and the third is the
@@ -73,9 +73,9 @@ impl<'a> Case<'a> {
         // Another build of this program can be measured with the same server and reports.
         let program = std::env::var("MEASURED_PROGRAM").unwrap_or_else(|_| {
             let this = std::env::current_exe().expect("Linux");
-            this.to_str().expect("its path is UTF-8").to_owned()
+            this.to_str().expect("the path is UTF-8").to_owned()
         });
-        let case = serde_json::to_string(self).expect("it is plain");
+        let case = serde_json::to_string(self).expect("it can be serialized");
         let words = [wrapper, &[&program, ARGUMENT, &case, url]].concat();
         let is_wrapped = !wrapper.is_empty();
         let mut child = Command::new(words[0])
@@ -88,12 +88,12 @@ impl<'a> Case<'a> {
             })
             .spawn()
             .unwrap_or_else(|error| panic!("can't run {}: {error}", words[0]));
-        let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        let mut lines = BufReader::new(child.stdout.take().expect("stdout is piped")).lines();
         let mut line = || {
             lines
                 .next()
                 .and_then(Result::ok)
-                .unwrap_or_else(|| panic!("it has failed: {case}"))
+                .unwrap_or_else(|| panic!("the measured process failed: {case}"))
         };
         assert_eq!(line(), "synced");
         then();
@@ -102,35 +102,38 @@ impl<'a> Case<'a> {
         if let Some(mut stderr) = child.stderr.take() {
             stderr.read_to_string(&mut written).expect("UTF-8");
         }
-        child.wait().expect("it ends");
+        child.wait().expect("the process ends");
         (report, written)
     }
 }
 
 /// If this process is a measured process, runs the measurement. Returns whether this process is a
 /// measured process.
-pub(crate) fn run_if_asked() -> bool {
+pub(crate) fn run_if_child() -> bool {
     let mut arguments = std::env::args().skip(1);
     if arguments.next().as_deref() != Some(ARGUMENT) {
         return false;
     }
     let (Some(case), Some(url)) = (arguments.next(), arguments.next()) else {
-        panic!("which case, and where?")
+        panic!("expected the case and the URL of the server")
     };
     let case: Case<'_> = serde_json::from_str(&case).expect("a case");
     let report = match (case.who, case.r#type) {
         (Who::Informer, _) => informer(&case, url),
-        (_, "own") => bare::<own::Pod>(&case, &url),
+        (_, "custom") => bare::<custom::Pod>(&case, &url),
         (_, "dynamic") => bare::<DynamicObject>(&case, &url),
         _ => bare::<Pod>(&case, &url),
     };
-    println!("{}", serde_json::to_string(&report).expect("it is plain"));
+    println!(
+        "{}",
+        serde_json::to_string(&report).expect("it can be serialized")
+    );
     true
 }
 
 struct Parent;
 
-impl Audience for Parent {
+impl ProgressObserver for Parent {
     fn progress(&mut self, _: &ReflectorStatus) {}
 
     fn synced(&mut self, _: &Report) {
@@ -151,26 +154,26 @@ fn informer(case: &Case<'_>, url: String) -> Report {
         config: Config::new(url),
         settings: &settings,
         stop: &stop,
-        audience: &mut Parent,
+        observer: &mut Parent,
     };
-    types::measure(case.r#type, "pods", run).expect("it goes well")
+    types::measure(case.r#type, "pods", run).expect("the measurement succeeds")
 }
 
 fn bare<T: Object + DeserializeOwned>(case: &Case<'_>, url: &str) -> Report {
     let before = Reading::now();
     let target = "/api/v1/pods?watch=true&allowWatchBookmarks=true&sendInitialEvents=true";
-    let mut server = Bare::open(url, target).expect("it is there");
+    let mut server = Bare::open(url, target).expect("the server accepts connections");
     let mut decoder = Decoder::new(true);
     let mut kept: Vec<T> = Vec::new();
     loop {
         let frame = server
             .frame()
-            .expect("it goes on")
-            .expect("a bookmark comes");
+            .expect("the watch is readable")
+            .expect("the initial events end with a bookmark");
         if ends_initial_events(frame) {
             break;
         }
-        kept.push(decoder.object(frame).expect("it is a Pod"));
+        kept.push(decoder.object(frame).expect("the object is a Pod"));
     }
     let synced = Reading::now();
     Parent.synced(&Report::default());
@@ -187,10 +190,10 @@ fn bare<T: Object + DeserializeOwned>(case: &Case<'_>, url: &str) -> Report {
     for _ in 0..events {
         let frame = server
             .frame()
-            .expect("it goes on")
-            .expect("more events come");
+            .expect("the watch is readable")
+            .expect("the watch has more events");
         let is_gone = frame.starts_with(br#"{"type":"DELETED""#);
-        let pod: T = std::hint::black_box(decoder.object(frame).expect("it is a Pod"));
+        let pod: T = std::hint::black_box(decoder.object(frame).expect("the object is a Pod"));
         match keeps {
             false => drop(pod),
             true if is_gone => drop(cache.remove(&key(&pod))),

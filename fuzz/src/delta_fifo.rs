@@ -14,7 +14,9 @@ use k8s_informer::queue::{
 use k8s_informer::store::{Indexers, KnownObjects, ReflectorStore, StoreError};
 
 use super::delta_fifo_model::{Change, Flight, Given, Lookup, Model, Options, Write, list_version};
-use super::item::{Held, Item, Press, Refusal, accessor, few, name, read, tombstone, transform};
+use super::item::{
+    Held, Item, Numbering, Refusal, accessor, few, name, read, tombstone, transform,
+};
 use super::probe::Probe;
 use super::processing::End;
 
@@ -59,7 +61,7 @@ impl KnownObjects<Held> for Known {
     fn lookup(&self, key: &str) -> Result<Option<Arc<Held>>, StoreError> {
         let spoilt = *self.spoilt.lock().unwrap();
         match spoilt {
-            (spoilt, Lookup::Fails) if spoilt == key => Err(StoreError::other("can't tell")),
+            (spoilt, Lookup::Fails) if spoilt == key => Err(StoreError::other("lookup failed")),
             (spoilt, Lookup::Missing) if spoilt == key => Ok(None),
             _ => Ok(self.indexer.get_by_key(key)),
         }
@@ -71,7 +73,7 @@ impl Processing {
     fn ends(&self, keys: usize) -> Vec<End> {
         let mask = self.flags >> 2;
         let is_so = |at: usize| at == 0 || self.end == End::Panics || mask >> (at % 6) & 1 == 1;
-        let end = |at| if is_so(at) { self.end } else { End::Well };
+        let end = |at| if is_so(at) { self.end } else { End::Succeeds };
         (0..keys).map(end).collect()
     }
 }
@@ -80,7 +82,7 @@ struct Harness {
     queue: Arc<DeltaFifo<Held>>,
     known: Arc<Known>,
     model: Model,
-    press: Press,
+    numbering: Numbering,
     popped: Option<(Deltas<Held>, Flight)>,
 }
 
@@ -122,13 +124,13 @@ impl Harness {
 
     fn write(&mut self, write: &Write) {
         let write = match write {
-            Write::Add(item) => Write::Add(self.press.number(*item)),
-            Write::Update(item) => Write::Update(self.press.number(*item)),
-            Write::Delete(item) => Write::Delete(self.press.number(*item)),
+            Write::Add(item) => Write::Add(self.numbering.number(*item)),
+            Write::Update(item) => Write::Update(self.numbering.number(*item)),
+            Write::Delete(item) => Write::Delete(self.numbering.number(*item)),
             Write::Tombstone(key, item) => {
-                Write::Tombstone(key, item.map(|item| self.press.number(item)))
+                Write::Tombstone(key, item.map(|item| self.numbering.number(item)))
             }
-            Write::Replace(items) => Write::Replace(self.press.number_all(items)),
+            Write::Replace(items) => Write::Replace(self.numbering.number_all(items)),
             Write::Resync => Write::Resync,
             Write::AddIfNotPresent(given) => return self.add_if_not_present(given),
         };
@@ -223,9 +225,9 @@ impl Harness {
         };
         self.model.finish_pop(&ends);
         let mut popped = match (popped, processing.end) {
-            (Err(PopError::Process { popped, error }), End::Fails | End::AgainBecause) => {
-                let failed = ends.iter().filter(|end| **end != End::Well).count();
-                assert_eq!(error.to_string(), vec!["says no"; failed].join("; "));
+            (Err(PopError::Process { popped, error }), End::Fails | End::RequeuesBecause) => {
+                let failed = ends.iter().filter(|end| **end != End::Succeeds).count();
+                assert_eq!(error.to_string(), vec!["user failure"; failed].join("; "));
                 popped
             }
             (popped, end) => end.popped(popped),
@@ -273,7 +275,7 @@ impl Harness {
         let mut errors = BatchError::new();
         for (at, end) in ends.iter().enumerate() {
             // A panic ends the processing of the whole batch.
-            if let Err(error) = end.happen() {
+            if let Err(error) = end.trigger() {
                 errors.add(at, error);
             }
         }
@@ -314,7 +316,7 @@ pub fn run(input: &[u8]) {
         queue,
         known,
         model: Model::new(options, spoilt),
-        press: Press::default(),
+        numbering: Numbering::default(),
         popped: None,
     };
     for operation in &operations {
@@ -322,7 +324,7 @@ pub fn run(input: &[u8]) {
             Op::Write(write) => harness.write(write),
             Op::Pop(processing) => harness.pop(processing),
             Op::Put(item) => {
-                let item = harness.press.number(*item);
+                let item = harness.numbering.number(*item);
                 drop(harness.known.indexer.add(item.held()));
                 harness.model.put(item);
             }
@@ -347,7 +349,7 @@ pub fn run(input: &[u8]) {
         before: Vec::new(),
         flags: 1,
         after: Vec::new(),
-        end: End::Well,
+        end: End::Succeeds,
     };
     while !harness.model.waiting().is_empty() {
         harness.pop(&rest);

@@ -224,7 +224,7 @@ impl Model {
         }
     }
 
-    fn flies(&self, key: &str) -> bool {
+    fn is_in_flight(&self, key: &str) -> bool {
         self.flight.iter().any(|flight| flight.key == key)
     }
 
@@ -233,7 +233,7 @@ impl Model {
         if !self.options.known_objects {
             return Vec::new();
         }
-        let others = self.known.keys().filter(|key| !self.flies(key));
+        let others = self.known.keys().filter(|key| !self.is_in_flight(key));
         let mut all: Vec<_> = others
             .map(|key| (*key, self.lookup(key).unwrap_or(None)))
             .collect();
@@ -308,7 +308,8 @@ impl Model {
     /// object is not transformed (D3).
     fn delete(&mut self, key: &'static str, gone: Change) -> Result<(), Refusal> {
         self.populated = true;
-        let known = self.options.known_objects && (self.flies(key) || self.lookup(key) != Ok(None));
+        let known =
+            self.options.known_objects && (self.is_in_flight(key) || self.lookup(key) != Ok(None));
         let versions = gone;
         let gone = match gone {
             _ if !self.changes.contains_key(key) && !known => None,
@@ -420,7 +421,7 @@ impl Model {
             Write::Tombstone(key, item) => self.delete(key, Change::Tombstone(key, *item)),
             Write::Replace(items) => self.replace(items),
             Write::Resync => self.resync(),
-            Write::AddIfNotPresent(_) => unreachable!("has an answer of its own"),
+            Write::AddIfNotPresent(_) => unreachable!("the caller handles this write"),
         };
         self.settle();
         result
@@ -441,9 +442,9 @@ impl Model {
         self.synced |= self.populated && !initial && self.slots.iter().all(|slot| !slot.initial);
     }
 
-    /// Takes at most `most` keys. Either all of them belong to the initial list, or none.
-    pub fn take(&mut self, most: usize) -> Vec<Flight> {
-        while self.flight.len() < most
+    /// Takes at most `limit` keys. Either all of them belong to the initial list, or none.
+    pub fn take(&mut self, limit: usize) -> Vec<Flight> {
+        while self.flight.len() < limit
             && let Some(next) = self.slots.first()
             && self
                 .flight
@@ -473,8 +474,8 @@ impl Model {
         self.versions.now += 1;
         for (flight, end) in std::mem::take(&mut self.flight).into_iter().zip(ends) {
             match end {
-                End::Well => {}
-                End::Again | End::AgainBecause => {
+                End::Succeeds => {}
+                End::Requeues | End::RequeuesBecause => {
                     self.put_back(flight.key, &flight.changes, flight.initial, flight.since);
                 }
                 End::Fails | End::Panics => {

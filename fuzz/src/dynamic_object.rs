@@ -106,7 +106,7 @@ fn same(object: &DynamicObject, tree: &Tree) {
     }
     let labels: BTreeMap<String, String> = object
         .read("/metadata/labels")
-        .expect("they are strings")
+        .expect("labels are strings")
         .unwrap_or_default();
     assert_eq!(object.labels().count(), labels.len());
     for (key, value) in object.labels() {
@@ -123,7 +123,11 @@ fn same(object: &DynamicObject, tree: &Tree) {
         {
             let expected = whole.pointer(&pointer).filter(|value| !value.is_null());
             let read = object.read::<Value>(&pointer);
-            assert_eq!(read.expect("it is JSON").as_ref(), expected, "{pointer}");
+            assert_eq!(
+                read.expect("the value is JSON").as_ref(),
+                expected,
+                "{pointer}"
+            );
         }
     }
 }

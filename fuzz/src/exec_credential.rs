@@ -31,21 +31,21 @@ const ZERO: &str = "0001-01-01T00:00:00Z";
 
 /// All error messages, without versions and numbers.
 const PROBLEMS: [&str; 15] = [
-    "is configured to use apiVersion V, and returned V",
-    "is configured to use apiVersion V, and returned another one",
-    "is configured to use apiVersion V, and returned none",
+    "is configured to use apiVersion V, but returned V",
+    "is configured to use apiVersion V, but returned another one",
+    "is configured to use apiVersion V, but returned none",
     "returned a certificate without its key",
     "returned a key without its certificate",
     "returned a F that is not a string",
     "returned a status that is not an object",
-    "returned an expirationTimestamp that is not a time of RFC N",
-    "returned an object of another kind than ExecCredential",
+    "returned an expirationTimestamp that is not an RFC N time",
+    "returned an object that is not an ExecCredential",
     "returned neither a token nor a certificate",
     "returned no status",
     "returned nothing",
-    "returned what is neither JSON nor YAML of an ExecCredential at line N, column N",
-    "returned what is not JSON at line N, column N",
-    "returned what is not UTF-N",
+    "returned output that is neither a JSON nor a YAML ExecCredential at line N, column N",
+    "returned invalid JSON at line N, column N",
+    "returned output that is not UTF-N",
 ];
 
 pub fn run(input: &[u8]) {
@@ -74,11 +74,7 @@ pub fn run(input: &[u8]) {
         Some(Value::Object(reply)) => check(&reply, version, outcome),
         // JSON with a duplicate key is ambiguous.
         _ if serde_json::from_slice::<Value>(&output).is_ok() => {}
-        _ => assert!(
-            outcome
-                .unwrap_err()
-                .starts_with("returned what is not JSON")
-        ),
+        _ => assert!(outcome.unwrap_err().starts_with("returned invalid JSON")),
     }
 }
 
@@ -146,7 +142,7 @@ fn check(reply: &Map<String, Value>, version: &str, outcome: Outcome) {
             let written = time.map(|time| time.as_str().expect("a time is a string"));
             assert_eq!(expires.is_some(), written.is_some_and(|time| time != ZERO));
             if let Some((_, at)) = TIMES.iter().find(|(text, _)| Some(*text) == written) {
-                let at = at.expect("it is no time");
+                let at = at.expect("the time is valid");
                 assert_eq!(expires, Some(UNIX_EPOCH + Duration::from_secs(at)));
             }
         }

@@ -13,14 +13,14 @@ use k8s_informer::store::{
 use k8s_informer::testing::FakeClock;
 
 use super::item::{
-    Failure, Held, Item, NAMES, Press, Refusal, Trouble, accessor, few, name, read, tombstone,
+    Failure, Held, Item, NAMES, Numbering, Refusal, Trouble, accessor, few, name, read, tombstone,
     version_text,
 };
 use super::probe::{Probe, TouchyClock, touch};
 
 #[derive(Arbitrary, Debug)]
 struct Options {
-    #[arbitrary(with = moments)]
+    #[arbitrary(with = durations)]
     ttl: u64,
     /// Whether a custom policy decides. Otherwise only the age decides.
     policy: bool,
@@ -36,7 +36,7 @@ enum Op {
         #[arbitrary(with = few)] Vec<Item>,
         #[arbitrary(with = version_text)] &'static str,
     ),
-    Advance(#[arbitrary(with = moments)] u64),
+    Advance(#[arbitrary(with = durations)] u64),
     Get(Item),
     GetByKey(#[arbitrary(with = name)] &'static str),
     List,
@@ -44,7 +44,7 @@ enum Op {
     Bookmark(#[arbitrary(with = version_text)] &'static str),
 }
 
-fn moments(bytes: &mut Unstructured) -> arbitrary::Result<u64> {
+fn durations(bytes: &mut Unstructured) -> arbitrary::Result<u64> {
     bytes.int_in_range(0..=3)
 }
 
@@ -82,7 +82,7 @@ fn policy(ttl: TtlPolicy, cell: Cell) -> impl ExpirationPolicy<Held> {
         match judge(entry.object.0) {
             Verdict::ByAge => ttl.is_expired(entry),
             Verdict::Expired => true,
-            Verdict::Panics => Failure::Panics.happen().is_empty(),
+            Verdict::Panics => Failure::Panics.trigger().is_empty(),
             Verdict::Rewritten(item) => {
                 let cache = cell.get().and_then(Weak::upgrade).unwrap();
                 cache.add(item.held()).unwrap();
@@ -172,11 +172,11 @@ pub fn run(input: &[u8]) {
         content: BTreeMap::new(),
         version: "",
     };
-    let mut press = Press::default();
+    let mut numbering = Numbering::default();
     for operation in &operations {
         match operation {
             Op::Add(item) | Op::Update(item) => {
-                let item = press.number(*item);
+                let item = numbering.number(*item);
                 let is_add = matches!(operation, Op::Add(_));
                 let result = if is_add {
                     cache.add(item.held())
@@ -199,7 +199,7 @@ pub fn run(input: &[u8]) {
                 assert!(cache.delete(tombstone(key, *item)).is_ok());
             }
             Op::Replace(items, version) => {
-                let items = press.number_all(items);
+                let items = numbering.number_all(items);
                 let result = cache.replace(items.iter().map(|item| item.held()).collect(), version);
                 let keyed: Result<Vec<_>, _> = items
                     .iter()

@@ -7,7 +7,7 @@ use arbitrary::Arbitrary;
 use k8s_informer::queue::{Fifo, PopError};
 use k8s_informer::store::ReflectorStore;
 
-use super::item::{Held, Item, Press, Refusal, accessor, few, name, read, tombstone};
+use super::item::{Held, Item, Numbering, Refusal, accessor, few, name, read, tombstone};
 use super::probe::Probe;
 use super::processing::End;
 
@@ -161,7 +161,7 @@ impl Model {
 struct Harness {
     queue: Arc<Fifo<Held>>,
     model: Model,
-    press: Press,
+    numbering: Numbering,
 }
 
 impl Harness {
@@ -196,15 +196,15 @@ impl Harness {
 
     fn write(&mut self, write: &Write) {
         let write = match write {
-            Write::Add(item) => Write::Add(self.press.number(*item)),
-            Write::Update(item) => Write::Update(self.press.number(*item)),
-            Write::Delete(item) => Write::Delete(self.press.number(*item)),
+            Write::Add(item) => Write::Add(self.numbering.number(*item)),
+            Write::Update(item) => Write::Update(self.numbering.number(*item)),
+            Write::Delete(item) => Write::Delete(self.numbering.number(*item)),
             Write::Tombstone(key, item) => {
-                Write::Tombstone(key, item.map(|item| self.press.number(item)))
+                Write::Tombstone(key, item.map(|item| self.numbering.number(item)))
             }
-            Write::Replace(items) => Write::Replace(self.press.number_all(items)),
+            Write::Replace(items) => Write::Replace(self.numbering.number_all(items)),
             Write::Resync => Write::Resync,
-            Write::AddIfNotPresent(item) => Write::AddIfNotPresent(self.press.number(*item)),
+            Write::AddIfNotPresent(item) => Write::AddIfNotPresent(self.numbering.number(*item)),
         };
         let result = match &write {
             Write::Add(item) => self.queue.add(item.held()),
@@ -252,10 +252,10 @@ impl Harness {
             assert_eq!((held.0, in_initial_list), (item, !was_synced));
             self.check();
             writes.iter().for_each(|write| self.write(write));
-            end.happen()
+            end.trigger()
         });
         self.model
-            .finish_pop(end.is_again().then_some((item, counts)));
+            .finish_pop(end.requeues().then_some((item, counts)));
         assert_eq!(end.popped(popped).0, item);
         self.check();
     }
@@ -272,7 +272,7 @@ pub fn run(input: &[u8]) {
     let mut harness = Harness {
         queue,
         model: Model::default(),
-        press: Press::default(),
+        numbering: Numbering::default(),
     };
     for operation in &operations {
         match operation {
@@ -288,7 +288,7 @@ pub fn run(input: &[u8]) {
     harness.queue.close();
     harness.model.closed = true;
     while !harness.model.objects.is_empty() {
-        harness.pop(&[], End::Well);
+        harness.pop(&[], End::Succeeds);
     }
-    harness.pop(&[], End::Well);
+    harness.pop(&[], End::Succeeds);
 }

@@ -7,7 +7,7 @@ use arbitrary::Arbitrary;
 use k8s_informer::queue::{Heap, PopError, Refused};
 use k8s_informer::store::StoreError;
 
-use super::item::{Failure, Held, Item, NAMES, Press, Trouble, accessor, few, read};
+use super::item::{Failure, Held, Item, NAMES, Numbering, Trouble, accessor, few, read};
 use super::probe::{Probe, touch};
 
 #[derive(Arbitrary, Debug)]
@@ -88,7 +88,7 @@ fn fails(item: &Item) -> bool {
 fn compare(a: &Held, b: &Held) -> Ordering {
     touch();
     if fails(&a.0) {
-        Failure::Panics.happen();
+        Failure::Panics.trigger();
     }
     a.0.value.cmp(&b.0.value)
 }
@@ -139,14 +139,14 @@ pub fn run(input: &[u8]) {
     };
     let heap = Arc::new(Heap::new(accessor(), compare));
     let mut model = Model::default();
-    let mut press = Press::default();
+    let mut numbering = Numbering::default();
     let _probe = Probe::of(&heap, |heap| {
         let _ = heap.len();
     });
     for operation in &operations {
         match operation {
             Op::Add(item) | Op::Update(item) => {
-                let item = press.number(*item);
+                let item = numbering.number(*item);
                 let is_add = matches!(operation, Op::Add(_));
                 let result = if is_add {
                     heap.add(item.held())
@@ -156,7 +156,7 @@ pub fn run(input: &[u8]) {
                 assert_eq!(refused(result, item), model.add(item));
             }
             Op::AddIfNotPresent(item) => {
-                let item = press.number(*item);
+                let item = numbering.number(*item);
                 let present = !model.closed && matches!(model.position(&item), Ok(Some(_)));
                 let result = heap.add_if_not_present(item.held()).map(|back| {
                     assert_eq!(back.map(|held| held.0), present.then_some(item));
@@ -165,7 +165,7 @@ pub fn run(input: &[u8]) {
                 assert_eq!(refused(result, item), expected);
             }
             Op::BulkAdd(items) => {
-                let items = press.number_all(items);
+                let items = numbering.number_all(items);
                 let closed = if model.closed {
                     Err((0, Refusal::Closed))
                 } else {

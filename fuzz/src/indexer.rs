@@ -7,7 +7,7 @@ use k8s_informer::store::{Change, ReflectorStore};
 use k8s_informer::{Deleted, Indexer};
 
 use super::item::{
-    Held, Item, Press, Refusal, accessor, few, name, read, tombstone, transform, version_text,
+    Held, Item, Numbering, Refusal, accessor, few, name, read, tombstone, transform, version_text,
 };
 use super::probe::Probe;
 use super::store_model::{Index, Model, Put, check_transaction, indexers};
@@ -42,12 +42,14 @@ enum Write {
 }
 
 impl Write {
-    fn numbered(self, press: &mut Press) -> Self {
+    fn numbered(self, numbering: &mut Numbering) -> Self {
         match self {
-            Self::Add(item) => Self::Add(press.number(item)),
-            Self::Update(item) => Self::Update(press.number(item)),
-            Self::Delete(item) => Self::Delete(press.number(item)),
-            Self::Tombstone(key, item) => Self::Tombstone(key, item.map(|item| press.number(item))),
+            Self::Add(item) => Self::Add(numbering.number(item)),
+            Self::Update(item) => Self::Update(numbering.number(item)),
+            Self::Delete(item) => Self::Delete(numbering.number(item)),
+            Self::Tombstone(key, item) => {
+                Self::Tombstone(key, item.map(|item| numbering.number(item)))
+            }
         }
     }
 
@@ -114,19 +116,19 @@ pub fn run(input: &[u8]) {
         model,
         transform: options.transform,
     };
-    let mut press = Press::default();
-    let nobody = |store: &Indexer<Held>| {
-        let nobody = Deleted::FinalStateUnknown {
+    let mut numbering = Numbering::default();
+    let delete_missing = |store: &Indexer<Held>| {
+        let missing = Deleted::FinalStateUnknown {
             key: "-".into(),
             last_known: None,
         };
-        assert!(store.delete(nobody).is_ok());
+        assert!(store.delete(missing).is_ok());
     };
-    let _probe = Probe::of(&store, nobody);
+    let _probe = Probe::of(&store, delete_missing);
     for operation in &operations {
         match operation {
             Op::Write(write) => {
-                let write = write.numbered(&mut press);
+                let write = write.numbered(&mut numbering);
                 let expected = plain
                     .plain(write)
                     .and_then(|(put, version)| plain.model.set(put, version));
@@ -134,13 +136,13 @@ pub fn run(input: &[u8]) {
                     Change::Add(object) => store.add(object),
                     Change::Update(object) => store.update(object),
                     Change::Delete(gone) => store.delete(gone),
-                    Change::Bookmark(_) => unreachable!("no write makes one"),
+                    Change::Bookmark(_) => unreachable!("writes contain no bookmarks"),
                 };
                 let result = result.map_err(|error| Refusal::of(&error));
                 assert_eq!(result, expected.map(drop));
             }
             Op::Replace(items, version) => {
-                let items = press.number_all(items);
+                let items = numbering.number_all(items);
                 let result = store.replace(items.iter().map(|item| item.held()).collect(), version);
                 let prepared: Result<Vec<_>, _> =
                     items.iter().map(|item| plain.prepare(*item)).collect();
@@ -150,7 +152,7 @@ pub fn run(input: &[u8]) {
             Op::Transaction(writes) => {
                 let writes: Vec<Write> = writes
                     .iter()
-                    .map(|write| write.numbered(&mut press))
+                    .map(|write| write.numbered(&mut numbering))
                     .collect();
                 let result = store.transaction(writes.iter().map(|write| write.change()).collect());
                 let expected = writes.iter().map(|write| plain.plain(*write)).collect();

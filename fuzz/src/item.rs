@@ -27,7 +27,7 @@ pub struct Item {
     pub value: u8,
     #[arbitrary(with = trouble)]
     pub trouble: Trouble,
-    /// A unique number. See [`Press`].
+    /// A unique number. See [`Numbering`].
     #[arbitrary(default)]
     pub serial: u32,
     /// The number of times that the object was transformed.
@@ -56,16 +56,16 @@ pub enum Trouble {
 /// How a user function fails: with a message or a panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    Says,
+    Message,
     Panics,
 }
 
 impl Failure {
     /// Fails as a user function does. It does not call the panic hook: logs stay readable, and the
     /// hook of libfuzzer would end the process.
-    pub fn happen(self) -> &'static str {
+    pub fn trigger(self) -> &'static str {
         match self {
-            Self::Says => "says no",
+            Self::Message => "user failure",
             Self::Panics => resume_unwind(Box::new("boom")),
         }
     }
@@ -88,11 +88,11 @@ impl Refusal {
     /// Converts an error. It must contain the message of the user function.
     pub fn of(error: &StoreError) -> Self {
         let text = error.to_string();
-        if text.contains("lost its key") {
+        if text.contains("the transform removed the key") {
             return Self::Lost;
         }
         assert!(
-            text.contains("says no") || text.contains("panicked: boom"),
+            text.contains("user failure") || text.contains("panicked: boom"),
             "{text}"
         );
         match error {
@@ -109,7 +109,7 @@ impl Refusal {
 impl Item {
     pub fn key(&self) -> Result<&'static str, Failure> {
         match self.trouble {
-            Trouble::KeyFails => Err(Failure::Says),
+            Trouble::KeyFails => Err(Failure::Message),
             Trouble::KeyPanics => Err(Failure::Panics),
             _ => Ok(self.name),
         }
@@ -125,7 +125,7 @@ impl Item {
 
     pub fn transform(mut self) -> Result<Self, Failure> {
         match self.trouble {
-            Trouble::TransformFails => return Err(Failure::Says),
+            Trouble::TransformFails => return Err(Failure::Message),
             Trouble::TransformPanics => return Err(Failure::Panics),
             Trouble::TransformUnkeys => self.trouble = Trouble::KeyFails,
             Trouble::TransformRenames => {
@@ -167,7 +167,7 @@ pub fn accessor() -> Accessor<Held> {
         held.0
             .key()
             .map(Key::from)
-            .map_err(|failure| KeyError::new(failure.happen()))
+            .map_err(|failure| KeyError::new(failure.trigger()))
     })
     .with_resource_version(version)
 }
@@ -177,14 +177,14 @@ pub fn version(held: &Held) -> Option<&str> {
     touch();
     held.0
         .version()
-        .unwrap_or_else(|failure| Some(failure.happen()))
+        .unwrap_or_else(|failure| Some(failure.trigger()))
 }
 
 /// The user form of [`Item::transform`].
 pub fn transform() -> Transform<Held> {
     Transform::new(|held: Arc<Held>| {
         touch();
-        held.0.transform().map(Item::held).map_err(Failure::happen)
+        held.0.transform().map(Item::held).map_err(Failure::trigger)
     })
 }
 
@@ -198,9 +198,9 @@ pub fn tombstone(key: &str, last_known: Option<Item>) -> Deleted<Held> {
 
 /// Gives each item a serial number before its use.
 #[derive(Default)]
-pub struct Press(u32);
+pub struct Numbering(u32);
 
-impl Press {
+impl Numbering {
     pub fn number(&mut self, mut item: Item) -> Item {
         self.0 += 1;
         item.serial = self.0;

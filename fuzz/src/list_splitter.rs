@@ -85,7 +85,7 @@ fn reflected<T: Shown>(
         move |then| {
             *next.lock().unwrap() = Some(then);
             stop.stop();
-            Err(Error::other("that was all"))
+            Err(Error::other("no more responses"))
         }
     };
     let (body, sizes, lists) = (body.to_vec(), sizes.to_vec(), AtomicUsize::new(0));
@@ -133,7 +133,11 @@ fn reflected<T: Shown>(
     );
     reflector.run(&stop);
     let status = reflector.status();
-    let next = next.lock().unwrap().clone().expect("it goes on");
+    let next = next
+        .lock()
+        .unwrap()
+        .clone()
+        .expect("the reflector sends another request");
     Outcome {
         cache: shown(&store),
         error: if next == Next::List {
@@ -157,12 +161,15 @@ fn check<T: Shown>(body: &[u8], sizes: &[u8], options: Options) {
         assert_eq!(
             outcome,
             reflected::<T>(body, sizes, options),
-            "in pieces of {sizes:?}"
+            "different outcome in pieces of {sizes:?}"
         );
     }
     let known = known::<T>();
     if !matches!(outcome.next, Next::Watch(_)) {
-        assert_eq!(outcome.cache, known, "no list, and nothing has changed");
+        assert_eq!(
+            outcome.cache, known,
+            "the cache must not change without a list"
+        );
         assert_eq!(
             (outcome.version.as_str(), outcome.complete),
             ("5", outcome.unreadable == 0)
@@ -174,18 +181,18 @@ fn check<T: Shown>(body: &[u8], sizes: &[u8], options: Options) {
         // invalid JSON is not detected.
         None if !options.reuse && serde_json::from_slice::<IgnoredAny>(body).is_err() => {
             for key in known.keys() {
-                assert!(outcome.cache.contains_key(key), "{key} is lost");
+                assert!(outcome.cache.contains_key(key), "{key} was removed");
             }
             assert!(
                 outcome.next == Next::List || !outcome.complete,
-                "it is told"
+                "invalid JSON was not reported"
             );
         }
         None => {
             let items = keys(body).iter().filter(|key| *key == "items").count();
             assert!(
                 items < 2 || outcome.next == Next::List,
-                "it has items twice"
+                "a list with duplicate items was accepted"
             );
         }
     }
@@ -227,7 +234,7 @@ fn check_good<T: Shown>(
         return;
     }
     let Some((items, meta)) = list_of(value) else {
-        assert_eq!(outcome.next, Next::List, "it is no list");
+        assert_eq!(outcome.next, Next::List, "the body is not a list");
         return;
     };
     let version = text(meta, "/resourceVersion");
@@ -263,14 +270,18 @@ fn check_good<T: Shown>(
     }
     assert_eq!(
         outcome.unreadable, unreadable,
-        "every one that can't be read is counted"
+        "every unreadable item is counted"
     );
     match text(meta, "/continue") {
         "" if meta["remainingItemCount"]
             .as_u64()
             .is_some_and(|remaining| remaining > 0) =>
         {
-            assert_eq!(outcome.next, Next::List, "it is not whole");
+            assert_eq!(
+                outcome.next,
+                Next::List,
+                "an incomplete list must be listed again"
+            );
         }
         "" => {
             for (key, object) in known {
@@ -282,7 +293,7 @@ fn check_good<T: Shown>(
             assert_eq!(
                 outcome.next,
                 Next::Watch(version.to_owned()),
-                "it is a list"
+                "a watch must follow the list"
             );
             assert_eq!(outcome.cache, expected);
             assert_eq!(outcome.version, version);
@@ -449,6 +460,6 @@ fn item(bytes: &mut Unstructured<'_>) -> arbitrary::Result<String> {
         1 => write!(item, "{{ \"kind\":\"Thing\" , {meta} ,\n{spec} }}"),
         _ => write!(item, "{{{meta},{spec}}}"),
     };
-    written.expect("a string takes everything");
+    written.expect("writes to a String do not fail");
     Ok(item)
 }

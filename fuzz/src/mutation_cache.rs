@@ -11,7 +11,7 @@ use k8s_informer::testing::FakeClock;
 use k8s_informer::{Indexer, Object};
 
 use super::item::{
-    Failure, Held, Item, NAMES, Press, Refusal, Trouble, few, name, read, tombstone,
+    Failure, Held, Item, NAMES, Numbering, Refusal, Trouble, few, name, read, tombstone,
 };
 use super::probe::{Probe, TouchyClock, touch};
 use super::store_model::{self, Index, indexers};
@@ -88,7 +88,7 @@ impl Object for Held {
 
     fn uid(&self) -> &str {
         touch();
-        uid(&self.0).unwrap_or_else(Failure::happen)
+        uid(&self.0).unwrap_or_else(Failure::trigger)
     }
 
     fn resource_version(&self) -> &str {
@@ -106,11 +106,11 @@ fn accessor() -> Accessor<Held> {
         held.0
             .key()
             .map(Into::into)
-            .map_err(|failure| KeyError::new(failure.happen()))
+            .map_err(|failure| KeyError::new(failure.trigger()))
     };
     Accessor::new(key).with_resource_version(|held: &Held| {
         touch();
-        version_of(&held.0).unwrap_or_else(|failure| Some(failure.happen()))
+        version_of(&held.0).unwrap_or_else(|failure| Some(failure.trigger()))
     })
 }
 
@@ -310,11 +310,11 @@ pub fn run(input: &[u8]) {
         now: 0,
         entries: Vec::new(),
     };
-    let mut press = Press::default();
+    let mut numbering = Numbering::default();
     for operation in &operations {
         let (result, expected) = match operation {
             Op::Put(item) => {
-                let item = press.number(*item);
+                let item = numbering.number(*item);
                 let expected = item.key().map_err(|_| Refusal::Key);
                 let expected = expected
                     .and_then(|key| model.store.set((key, Some(item)), None))
@@ -326,7 +326,7 @@ pub fn run(input: &[u8]) {
                 model.store.set((key, None), None).map(drop),
             ),
             Op::Mutation(item) => {
-                let item = press.number(*item);
+                let item = numbering.number(*item);
                 (cache.mutation(item.held()), model.mutation(item))
             }
             Op::OnAddOrUpdate(item) => (

@@ -7,48 +7,48 @@ use super::item::Failure;
 
 #[derive(Arbitrary, Clone, Copy, Debug, PartialEq)]
 pub enum End {
-    Well,
+    Succeeds,
     Fails,
     Panics,
-    Again,
-    AgainBecause,
+    Requeues,
+    RequeuesBecause,
 }
 
 impl End {
     /// Ends the callback.
-    pub fn happen(self) -> Result<(), ProcessError> {
+    pub fn trigger(self) -> Result<(), ProcessError> {
         match self {
-            Self::Well => Ok(()),
-            Self::Fails => Err(Failure::Says.happen().into()),
-            Self::Panics => Err(Failure::Panics.happen().into()),
-            Self::Again => Err(Requeue::new().into()),
-            Self::AgainBecause => Err(Requeue::because(Failure::Says.happen()).into()),
+            Self::Succeeds => Ok(()),
+            Self::Fails => Err(Failure::Message.trigger().into()),
+            Self::Panics => Err(Failure::Panics.trigger().into()),
+            Self::Requeues => Err(Requeue::new().into()),
+            Self::RequeuesBecause => Err(Requeue::because(Failure::Message.trigger()).into()),
         }
     }
 
     /// Whether the popped items are requeued.
-    pub fn is_again(self) -> bool {
-        matches!(self, Self::Again | Self::AgainBecause)
+    pub fn requeues(self) -> bool {
+        matches!(self, Self::Requeues | Self::RequeuesBecause)
     }
 
     /// Checks that the result of a pop reports this end. Returns what was popped.
     pub fn popped<P>(self, result: Result<P, PopError<P>>) -> P {
         match (result, self) {
-            (Ok(popped), Self::Well | Self::Again) => popped,
+            (Ok(popped), Self::Succeeds | Self::Requeues) => popped,
             (
                 Err(PopError::Process { popped, error }),
-                Self::Fails | Self::Panics | Self::AgainBecause,
+                Self::Fails | Self::Panics | Self::RequeuesBecause,
             ) => {
-                let said = if self == Self::Panics {
+                let message = if self == Self::Panics {
                     "panicked: boom"
                 } else {
-                    "says no"
+                    "user failure"
                 };
-                assert_eq!(error.to_string(), said);
+                assert_eq!(error.to_string(), message);
                 popped
             }
-            (Ok(_), _) => panic!("{self:?} is not told"),
-            (Err(error), _) => panic!("{self:?} gave {error:?}"),
+            (Ok(_), _) => panic!("{self:?} is missing in the result"),
+            (Err(error), _) => panic!("{self:?} led to {error:?}"),
         }
     }
 }

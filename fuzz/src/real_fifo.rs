@@ -11,7 +11,7 @@ use k8s_informer::queue::{Deltas, PopError, ProcessError, Queue, RealFifo, RealF
 use k8s_informer::store::{KnownObjects, ReflectorStore, StoreError};
 
 use super::item::{
-    Failure, Held, Item, NAMES, Press, Refusal, accessor, few, name, read, tombstone, transform,
+    Failure, Held, Item, NAMES, Numbering, Refusal, accessor, few, name, read, tombstone, transform,
 };
 use super::probe::{Probe, touch};
 use super::processing::End;
@@ -62,8 +62,8 @@ impl KnownObjects<Held> for Shared {
         let (lookup, item) = self.0.lock().unwrap().lookup(key);
         match lookup {
             Lookup::Found | Lookup::Missing => Ok(item.map(Item::held)),
-            Lookup::Fails => Err(StoreError::other(Failure::Says.happen())),
-            Lookup::Panics => Err(StoreError::other(Failure::Panics.happen())),
+            Lookup::Fails => Err(StoreError::other(Failure::Message.trigger())),
+            Lookup::Panics => Err(StoreError::other(Failure::Panics.trigger())),
         }
     }
 }
@@ -72,7 +72,7 @@ struct Harness {
     queue: Arc<RealFifo<Held>>,
     known: Arc<Shared>,
     model: Model,
-    press: Press,
+    numbering: Numbering,
 }
 
 impl Harness {
@@ -120,15 +120,15 @@ impl Harness {
     }
 
     fn write(&mut self, write: &Write) {
-        let press = &mut self.press;
+        let numbering = &mut self.numbering;
         let write = match write.clone() {
-            Write::Add(item) => Write::Add(press.number(item)),
-            Write::Update(item) => Write::Update(press.number(item)),
-            Write::Delete(item) => Write::Delete(press.number(item)),
+            Write::Add(item) => Write::Add(numbering.number(item)),
+            Write::Update(item) => Write::Update(numbering.number(item)),
+            Write::Delete(item) => Write::Delete(numbering.number(item)),
             Write::Tombstone(key, item) => {
-                Write::Tombstone(key, item.map(|item| press.number(item)))
+                Write::Tombstone(key, item.map(|item| numbering.number(item)))
             }
-            Write::Replace(items, version) => Write::Replace(press.number_all(&items), version),
+            Write::Replace(items, version) => Write::Replace(numbering.number_all(&items), version),
             other => other,
         };
         let result = match &write {
@@ -183,7 +183,7 @@ impl Harness {
                 vec![processing.end.popped(queue.pop(&mut single))]
             }
         };
-        self.model.finish_pop(processing.end.is_again());
+        self.model.finish_pop(processing.end.requeues());
         assert_same(&taken, &popped);
         self.check();
     }
@@ -202,7 +202,7 @@ impl Harness {
             self.share();
         }
         processing.after.iter().for_each(|write| self.write(write));
-        processing.end.happen()
+        processing.end.trigger()
     }
 
     /// Copies the known objects of the model to the queue.
@@ -251,14 +251,14 @@ pub fn run(input: &[u8]) {
         queue,
         known,
         model: Model::new(options),
-        press: Press::default(),
+        numbering: Numbering::default(),
     };
     for operation in &operations {
         match operation {
             Op::Write(write) => harness.write(write),
             Op::Pop(processing) => harness.pop(processing),
             Op::Put(key, item) => {
-                let item = harness.press.number(*item);
+                let item = harness.numbering.number(*item);
                 harness.model.known.content.insert(key, item);
                 harness.share();
             }
@@ -279,7 +279,7 @@ pub fn run(input: &[u8]) {
         before: Vec::new(),
         fills: true,
         after: Vec::new(),
-        end: End::Well,
+        end: End::Succeeds,
     };
     while !harness.model.items.is_empty() {
         harness.pop(&rest);

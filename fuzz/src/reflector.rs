@@ -23,7 +23,7 @@ use k8s_informer::store::{ReflectorStore, StagedList, Staging};
 use k8s_informer::time::{Backoff, Clock};
 use k8s_informer::{DynamicObject, Error, Indexer, Object, Stop};
 
-use super::reflector_model::{FIRST_BACKOFF, ListRequest, MOST_BACKOFF, Model, Page, Step, Stream};
+use super::reflector_model::{FIRST_BACKOFF, ListRequest, MAX_BACKOFF, Model, Page, Step, Stream};
 use super::scripted::{Answer, End, Form, Frame, Live, QueueKind, Settings, Spoil, World, Written};
 use super::serving::{NoWaiting, Pieces, Thing};
 
@@ -68,7 +68,7 @@ fn run_bodies(input: &[u8]) {
     for key in store.list_keys() {
         let object = store
             .get_by_key(&key)
-            .expect("a key that is listed can be got");
+            .expect("every listed key has an object");
         let _ = store
             .index("namespace", &object)
             .expect("every object is indexed by its namespace");
@@ -223,12 +223,15 @@ impl Clock for Server {
     fn wait(&self, duration: Duration, stop: &Stop) -> bool {
         self.with(|run| {
             run.check();
-            let Step::Wait(least, most, then) = run.model.next.clone() else {
-                panic!("it waits {duration:?}, instead of {:?}", run.model.next);
+            let Step::Wait(shortest, longest, then) = run.model.next.clone() else {
+                panic!(
+                    "the reflector waits for {duration:?}; expected {:?}",
+                    run.model.next
+                );
             };
             assert!(
-                !least.is_zero() && (least..=most).contains(&duration),
-                "{duration:?}: {least:?} to {most:?}"
+                !shortest.is_zero() && (shortest..=longest).contains(&duration),
+                "the wait of {duration:?} is not within {shortest:?} to {longest:?}"
             );
             run.time.pass(duration.as_millis() as u64 + 1);
             run.model.waited(duration, then, run.time.millis());
@@ -267,7 +270,7 @@ fn run_script(input: &[u8]) {
     };
     let server = Server(Arc::new(Mutex::new(run)), Arc::default(), time);
     let mut options = ReflectorOptions::default();
-    options.backoff = Backoff::new(FIRST_BACKOFF, 2.0, MOST_BACKOFF, 0.0);
+    options.backoff = Backoff::new(FIRST_BACKOFF, 2.0, MAX_BACKOFF, 0.0);
     options.page_size = (settings.page_size > 0).then_some(settings.page_size);
     options.watch_list = settings.watch_list;
     options.reuse_unchanged = settings.reuse;
@@ -277,7 +280,7 @@ fn run_script(input: &[u8]) {
     options.clock = Arc::new(server.clone());
     if settings.skip {
         options.skip =
-            FieldPaths::new(["/spec/aside", "/metadata/managedFields"]).expect("two pointers");
+            FieldPaths::new(["/spec/aside", "/metadata/managedFields"]).expect("valid pointers");
     }
     if settings.internal_error_retry {
         options.internal_error_retry = Duration::from_secs(90);
@@ -289,7 +292,7 @@ fn run_script(input: &[u8]) {
         options.limits.object_bytes = Settings::BYTES;
     }
     let (lists, watches) = (server.clone(), server.clone());
-    let gone = || Error::other("the script is over");
+    let gone = || Error::other("the script has ended");
     let list = move |options: &ListOptions, _: &Stop| {
         lists
             .with(|run| run.list(options))
@@ -342,12 +345,12 @@ impl Run {
         assert_eq!(
             cached.len(),
             self.model.cache.len(),
-            "{cached:?}, instead of {:?}",
+            "the cache has {cached:?}; expected {:?}",
             self.model.cache
         );
         for (key, thing) in &self.model.cache {
             let Some(cached) = self.store.cache.get_by_key(key) else {
-                panic!("{key} is lost")
+                panic!("{key} is missing in the cache")
             };
             assert_eq!(
                 (cached.uid(), cached.resource_version(), cached.spec.value),
@@ -372,7 +375,7 @@ impl Run {
     }
 
     fn list(&mut self, options: &ListOptions) -> Result<Body, Error> {
-        let asked = ListRequest {
+        let request = ListRequest {
             version: options.resource_version.clone(),
             token: options.continue_token.clone(),
             limit: options.limit,
@@ -385,10 +388,10 @@ impl Run {
             .is_some_and(|version| version != "0");
         let rule =
             (at_a_version && options.limit.is_some()).then_some(ResourceVersionMatch::NotOlderThan);
-        assert_eq!(Step::List(asked), self.model.next);
+        assert_eq!(Step::List(request), self.model.next);
         assert!(!options.send_initial_events && options.resource_version_match == rule);
         let Some(reply) = self.reply() else {
-            return Err(Error::other("the script is over"));
+            return Err(Error::other("the script has ended"));
         };
         let mut limit = options.limit.map(|limit| limit as usize);
         if reply.form == Form::Paged {
@@ -426,7 +429,7 @@ impl Run {
             version_comes_last: last,
             token,
             breaks: reply.end == End::Reset,
-            came: written
+            received: written
                 .parts
                 .iter()
                 .map(|(begin, stop)| (stop - begin, *stop <= end))
@@ -457,7 +460,7 @@ impl Run {
             assert_eq!(options.resource_version.as_ref(), Some(&self.model.version));
         }
         let Some(reply) = self.reply() else {
-            return Err(Error::other("the script is over"));
+            return Err(Error::other("the script has ended"));
         };
         let begun = match reply.failure {
             Some(failure) => Err(failure),
@@ -526,7 +529,7 @@ impl Run {
         self.model.watched(
             Stream {
                 frames: &frames,
-                came: written
+                received: written
                     .parts
                     .iter()
                     .map(|&(begin, stop)| {

@@ -18,7 +18,7 @@ const SHORT_WATCHES: u32 = 5;
 const SHORT: u64 = 1000;
 /// The backoff has no jitter, so that the model can predict when a relist is due.
 pub const FIRST_BACKOFF: Duration = Duration::from_millis(800);
-pub const MOST_BACKOFF: Duration = Duration::from_secs(30);
+pub const MAX_BACKOFF: Duration = Duration::from_secs(30);
 /// The number of relists for each missed object.
 const RELISTS: u32 = 5;
 
@@ -116,7 +116,7 @@ impl Repair {
         }
     }
 
-    fn came(&mut self, key: &str, now: u64) {
+    fn received(&mut self, key: &str, now: u64) {
         if self.missed.remove(key) {
             self.left = self.left.max(1);
             self.schedule(now);
@@ -135,7 +135,7 @@ impl Repair {
         let is_due = self.due.take_if(|due| *due <= now).is_some();
         if is_due {
             self.left -= 1;
-            self.wait = (self.wait * 2).min(MOST_BACKOFF);
+            self.wait = (self.wait * 2).min(MAX_BACKOFF);
         }
         is_due
     }
@@ -174,7 +174,7 @@ pub struct Page<'a> {
     /// Whether the connection breaks at the end.
     pub breaks: bool,
     /// The length of each item, and whether it arrives completely.
-    pub came: Vec<(usize, bool)>,
+    pub received: Vec<(usize, bool)>,
     /// Whether the body arrives completely.
     pub whole: bool,
     pub started: u64,
@@ -185,7 +185,7 @@ pub struct Page<'a> {
 pub struct Stream<'a> {
     pub frames: &'a [Frame],
     /// The number of bytes of each frame that arrive, and its length.
-    pub came: Vec<(usize, usize)>,
+    pub received: Vec<(usize, usize)>,
     pub end: End,
     /// Whether the connection breaks at the end.
     pub breaks: bool,
@@ -286,7 +286,7 @@ impl Model {
     fn wait(&mut self, at_least: u64, then: Then) {
         let at_least = Duration::from_secs(at_least);
         let backoff = self.backoff;
-        self.backoff = (backoff * 2).min(MOST_BACKOFF);
+        self.backoff = (backoff * 2).min(MAX_BACKOFF);
         self.next = Step::Wait(backoff.max(at_least), backoff.max(at_least), then);
     }
 
@@ -328,7 +328,7 @@ impl Model {
         same.then(|| cached.clone())
     }
 
-    fn doubt(&mut self, failure: Failure) {
+    fn note_failure(&mut self, failure: Failure) {
         use FailureKind::{BadRequest, Forbidden, Invalid};
         self.known &= matches!(failure.kind, BadRequest | Forbidden | Invalid);
     }
@@ -336,7 +336,7 @@ impl Model {
     /// A list fails.
     pub fn list_failed(&mut self, failure: Failure) {
         use FailureKind::{Expired, Gone, TooLargeVersion};
-        self.doubt(failure);
+        self.note_failure(failure);
         let had_token = self.listing.token.take().is_some();
         if had_token && !self.listing.whole && failure.kind == Expired {
             let Listing {
@@ -371,8 +371,8 @@ impl Model {
     }
 
     pub fn listed(&mut self, page: Page<'_>) {
-        for (item, (length, came)) in page.items.iter().zip(&page.came) {
-            if !came || self.settings.small && *length > Settings::BYTES {
+        for (item, (length, received)) in page.items.iter().zip(&page.received) {
+            if !received || self.settings.small && *length > Settings::BYTES {
                 break;
             }
             let since = (self.known && self.settings.reuse).then(|| self.version.clone());
@@ -453,7 +453,7 @@ impl Model {
     }
 
     pub fn watch_failed(&mut self, failure: Failure) {
-        self.doubt(failure);
+        self.note_failure(failure);
         self.unavailable |= failure.is_unacceptable_at(Some(&self.version));
         let waits = matches!(
             failure.kind,
@@ -467,7 +467,7 @@ impl Model {
 
     pub fn watch_list_failed(&mut self, failure: Failure, now: u64) {
         use FailureKind::*;
-        self.doubt(failure);
+        self.note_failure(failure);
         match failure.kind {
             Connection | TooManyRequests => {
                 self.unfinished += u32::from(failure.kind == Connection);
@@ -517,12 +517,13 @@ impl Model {
             has_bookmark: false,
             events: 0,
         };
-        for (frame, &(came, length)) in stream.frames.iter().zip(&stream.came) {
-            let too_large = self.settings.small && came > Settings::BYTES;
+        for (frame, &(received, length)) in stream.frames.iter().zip(&stream.received) {
+            let too_large = self.settings.small && received > Settings::BYTES;
             // Text outside an object ends with the stream, so even a part of it is an error. Any
             // other incomplete frame is ignored.
             let is_text = matches!(frame, Frame::Garbage(Garbage::Text));
-            let is_cut = came < length && !(is_text && came > 0 && stream.end != End::Silent);
+            let is_cut =
+                received < length && !(is_text && received > 0 && stream.end != End::Silent);
             let result = match () {
                 () if too_large => Err(Broken::Frame),
                 () if is_cut => break,
@@ -606,11 +607,11 @@ impl Model {
         let is_live = watching.initial.is_none();
         match read {
             _ if was_kept => {}
-            Read::Whole => self.repair.came(&thing.key, now),
+            Read::Whole => self.repair.received(&thing.key, now),
             Read::Key => {
                 self.miss(&thing.key, now);
                 if deleted && is_live {
-                    self.repair.came(&thing.key, now);
+                    self.repair.received(&thing.key, now);
                 }
             }
             Read::Nothing | Read::Broken => self.miss("", now),
@@ -645,7 +646,7 @@ impl Model {
     fn broken(&mut self, broken: Broken, watching: &Watching, now: u64) {
         self.note_health(watching);
         match broken {
-            Broken::Error(failure) => self.doubt(failure),
+            Broken::Error(failure) => self.note_failure(failure),
             Broken::Frame => self.known = false,
         }
         match broken {

@@ -219,7 +219,7 @@ fn text(text: &str) {
     let canonical = selector.to_string();
     let again: Selector = canonical
         .parse()
-        .expect("what a selector is written as can be parsed");
+        .expect("the text of a selector can be parsed");
     assert_eq!(again, selector);
     assert_eq!(again.to_string(), canonical);
     for labels in [&[][..], &[("a", "b")], &[("a", "1"), ("x/y", "")]] {

@@ -89,7 +89,7 @@ fn check(body: &[u8], status: &Status) -> Error {
     assert!(!others && !error.is_stopped() && !error.is_connection_refused());
     assert!(error.is_retryable() || !error.is_too_many_requests() && !error.is_internal_error());
     // The `Status` survives serialization and has the values of the body.
-    let written = serde_json::to_vec(status).expect("a Status can be written");
+    let written = serde_json::to_vec(status).expect("a Status can be serialized");
     assert_eq!(
         serde_json::from_slice::<Status>(&written).ok().as_ref(),
         Some(status)
@@ -223,17 +223,24 @@ fn follow(position: Position, error: &Error, body: &[u8]) {
         "after {error} in a {position:?}: {steps:?}"
     );
     if position == Position::List && recent {
-        assert_eq!(wait, None, "at once");
+        assert_eq!(wait, None, "expected an immediate retry");
     } else {
-        let wait = wait.expect("it waits");
-        let asked = error
+        let wait = wait.expect("the reflector waits");
+        let retry_after = error
             .retry_after()
             .unwrap_or_default()
             .min(Duration::from_secs(600));
-        assert!(wait >= asked.max(Duration::from_millis(800)), "{wait:?}");
-        assert!(wait <= asked.max(Duration::from_secs(60)), "{wait:?}");
+        assert!(
+            wait >= retry_after.max(Duration::from_millis(800)),
+            "{wait:?}"
+        );
+        assert!(wait <= retry_after.max(Duration::from_secs(60)), "{wait:?}");
     }
-    assert_eq!(store.list_keys().len(), 3, "nothing is lost");
+    assert_eq!(
+        store.list_keys().len(),
+        3,
+        "the cache must keep all objects"
+    );
 }
 
 /// Generates a mostly valid failure of an API server.

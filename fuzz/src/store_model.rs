@@ -45,7 +45,7 @@ impl Index {
             Self::Single => vec![value.to_string()],
             Self::Name => vec![item.name.to_owned()],
             Self::Picky => match item.trouble {
-                super::item::Trouble::IndexFails => return Err(Failure::Says),
+                super::item::Trouble::IndexFails => return Err(Failure::Message),
                 super::item::Trouble::IndexPanics => return Err(Failure::Panics),
                 _ => vec![value.to_string(), item.name.to_owned()],
             },
@@ -55,7 +55,7 @@ impl Index {
     fn function(self) -> IndexFunc<Held> {
         IndexFunc::fallible(move |held: &Held| {
             touch();
-            self.values(&held.0).map_err(Failure::happen)
+            self.values(&held.0).map_err(Failure::trigger)
         })
     }
 }
@@ -237,7 +237,7 @@ impl Model {
                     "{name} {key}"
                 );
                 assert!(
-                    ["says no", "panicked: boom"].contains(&&**message),
+                    ["user failure", "panicked: boom"].contains(&&**message),
                     "{message}"
                 );
             }

@@ -6,7 +6,7 @@ use arbitrary::{Arbitrary, Result as Read, Unstructured};
 use k8s_informer::object::Key;
 use k8s_informer::store::{Change, ThreadSafeStore};
 
-use super::item::{Item, Press, Refusal, few, name, read, tombstone, version, version_text};
+use super::item::{Item, Numbering, Refusal, few, name, read, tombstone, version, version_text};
 use super::probe::Probe;
 use super::store_model::{Index, Model, check_transaction, indexers};
 
@@ -96,13 +96,13 @@ pub fn run(input: &[u8]) {
         indices: options.indices.iter().copied().collect(),
         ..Model::default()
     };
-    let mut press = Press::default();
+    let mut numbering = Numbering::default();
     let _probe = Probe::of(&store, |store| store.delete("-"));
     for operation in &operations {
         match operation {
             Op::Put(put) => {
                 let put = Put {
-                    item: press.number(put.item),
+                    item: numbering.number(put.item),
                     ..*put
                 };
                 let expected = put
@@ -115,7 +115,7 @@ pub fn run(input: &[u8]) {
                         let before = store.get(&key);
                         store.delete_with_object(&key, &gone).map(|()| before)
                     }
-                    (_, Change::Bookmark(_)) => unreachable!("no write makes one"),
+                    (_, Change::Bookmark(_)) => unreachable!("writes contain no bookmarks"),
                 };
                 let result = result
                     .map(|held| held.map(|held| held.0))
@@ -129,7 +129,7 @@ pub fn run(input: &[u8]) {
             Op::Replace(items, version) => {
                 let items: Vec<_> = items
                     .iter()
-                    .map(|(key, item)| (*key, press.number(*item)))
+                    .map(|(key, item)| (*key, numbering.number(*item)))
                     .collect();
                 let objects = items
                     .iter()
@@ -144,7 +144,7 @@ pub fn run(input: &[u8]) {
                 let puts: Vec<Put> = puts
                     .iter()
                     .map(|put| Put {
-                        item: press.number(put.item),
+                        item: numbering.number(put.item),
                         ..*put
                     })
                     .collect();

@@ -7,7 +7,7 @@ use arbitrary::Arbitrary;
 use k8s_informer::store::{KnownObjects, ReflectorStore, Store, UndeltaStore};
 
 use super::item::{
-    Failure, Held, Item, NAMES, Press, Refusal, Trouble, accessor, few, name, read, tombstone,
+    Failure, Held, Item, NAMES, Numbering, Refusal, Trouble, accessor, few, name, read, tombstone,
     version_text,
 };
 use super::probe::{Probe, touch};
@@ -92,9 +92,9 @@ impl Plain {
             }
         }
         loop {
-            let everything = sorted(self.model.content.values().copied());
-            let again = correction(&everything).is_some_and(|item| self.set(item).is_ok());
-            self.pushed.push(everything);
+            let all_items = sorted(self.model.content.values().copied());
+            let again = correction(&all_items).is_some_and(|item| self.set(item).is_ok());
+            self.pushed.push(all_items);
             if !again {
                 return Ok(());
             }
@@ -126,7 +126,7 @@ pub fn run(input: &[u8]) {
                 let _ = cell.get().and_then(Weak::upgrade).unwrap().add(item.held());
             }
             if panics(&items) {
-                Failure::Panics.happen();
+                Failure::Panics.trigger();
             }
         }
     };
@@ -134,12 +134,12 @@ pub fn run(input: &[u8]) {
     assert!(cell.set(Arc::downgrade(&store)).is_ok());
     let _probe = Probe::of(&store, |store| drop(store.list_keys()));
     let mut plain = Plain::default();
-    let mut press = Press::default();
+    let mut numbering = Numbering::default();
     for operation in &operations {
         let operation = match operation.clone() {
-            Op::Add(item) => Op::Add(press.number(item)),
-            Op::Update(item) => Op::Update(press.number(item)),
-            Op::Replace(items, version) => Op::Replace(press.number_all(&items), version),
+            Op::Add(item) => Op::Add(numbering.number(item)),
+            Op::Update(item) => Op::Update(numbering.number(item)),
+            Op::Replace(items, version) => Op::Replace(numbering.number_all(&items), version),
             other => other,
         };
         let result = match &operation {

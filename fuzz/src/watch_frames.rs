@@ -57,8 +57,8 @@ const MARK: &str = "k8s.io/initial-events-end";
 
 /// [`KNOWN`] as a watch-list, which then ends with an error.
 fn known_stream() -> String {
-    let known: Value = serde_json::from_str(KNOWN).expect("it is JSON");
-    let items = known["items"].as_array().expect("it is a list").iter();
+    let known: Value = serde_json::from_str(KNOWN).expect("JSON");
+    let items = known["items"].as_array().expect("an array").iter();
     let mut stream: String = items
         .map(|item| format!("{}\n", json!({"type": "ADDED", "object": item})))
         .collect();
@@ -144,7 +144,7 @@ fn reflected<T: Shown>(stream: &[u8], sizes: &[u8], given: Options) -> Outcome {
             0 => Ok(Body::from(KNOWN)),
             _ => {
                 stop.stop();
-                Err(Error::other("that was all"))
+                Err(Error::other("no more responses"))
             }
         }
     };
@@ -159,7 +159,7 @@ fn reflected<T: Shown>(stream: &[u8], sizes: &[u8], given: Options) -> Outcome {
             _ => {
                 again.lock().unwrap().clone_from(&options.resource_version);
                 stop.stop();
-                Err(Error::other("that was all"))
+                Err(Error::other("no more responses"))
             }
         }
     };
@@ -219,13 +219,16 @@ fn check<T: Shown>(stream: &[u8], sizes: &[u8], options: Options) {
             assert_eq!(
                 (outcome.calls.len(), outcome.cache.len()),
                 (0, 3),
-                "nothing has changed before the mark"
+                "the cache must not change before the bookmark"
             );
         }
         return;
     }
     if let Some(again) = &outcome.again {
-        assert_eq!(*again, outcome.version, "it goes on from where it was");
+        assert_eq!(
+            *again, outcome.version,
+            "the next watch must start at the current version"
+        );
     }
     assert_eq!(outcome.complete, outcome.unreadable == 0);
     let Some((expected, is_exact)) = expected::<T>(stream, options) else {
@@ -241,21 +244,21 @@ fn check<T: Shown>(stream: &[u8], sizes: &[u8], options: Options) {
             assert_eq!(
                 outcome.again,
                 None,
-                "it lists again: {:?}",
+                "expected a relist: {:?}",
                 String::from_utf8_lossy(stream)
             );
         } else if expected.events > 0 || broken.is_some() {
             assert_eq!(
                 outcome.again.as_ref(),
                 Some(&outcome.version),
-                "it goes on: {:?}",
+                "expected the watch to resume: {:?}",
                 String::from_utf8_lossy(stream)
             );
         }
     } else {
         assert!(
             outcome.calls.starts_with(&expected.calls),
-            "{:?} lacks {:?}",
+            "{:?} does not start with {:?}",
             outcome.calls,
             expected.calls
         );

@@ -31,14 +31,14 @@ enum Op {
     Done(Name),
     /// Drops one of the taken items.
     Drop(u8),
-    AddAfter(Name, #[arbitrary(with = moments)] u64),
+    AddAfter(Name, #[arbitrary(with = durations)] u64),
     AddRateLimited(Name),
     Forget(Name),
-    Advance(#[arbitrary(with = moments)] u64),
+    Advance(#[arbitrary(with = durations)] u64),
     ShutDown,
 }
 
-fn moments(bytes: &mut Unstructured) -> arbitrary::Result<u64> {
+fn durations(bytes: &mut Unstructured) -> arbitrary::Result<u64> {
     bytes.int_in_range(0..=5)
 }
 
@@ -62,7 +62,7 @@ struct Held(Name);
 impl Clone for Held {
     fn clone(&self) -> Self {
         if self.0 == Name::ClonePanics {
-            Failure::Panics.happen();
+            Failure::Panics.trigger();
         }
         Self(self.0)
     }
@@ -71,7 +71,7 @@ impl Clone for Held {
 impl Hash for Held {
     fn hash<H: Hasher>(&self, state: &mut H) {
         if self.0 == Name::HashPanics {
-            Failure::Panics.happen();
+            Failure::Panics.trigger();
         }
         self.0.hash(state);
     }
@@ -95,7 +95,7 @@ struct Recording {
 impl Order<Held> for Recording {
     fn touch(&mut self, item: &Held) {
         if item.0 == Name::TouchPanics {
-            Failure::Panics.happen();
+            Failure::Panics.trigger();
         }
         self.touches.lock().unwrap().push(item.0);
         if self.to_front {
@@ -110,9 +110,9 @@ impl Order<Held> for Recording {
 
     fn push(&mut self, item: Held) {
         if item.0 == Name::PushPanics {
-            Failure::Panics.happen();
+            Failure::Panics.trigger();
         }
-        assert!(!self.waiting.contains(&item), "{item:?} waits twice");
+        assert!(!self.waiting.contains(&item), "{item:?} is already queued");
         self.waiting.push(item);
     }
 
@@ -364,7 +364,7 @@ impl Harness<'_> {
         }
         let mut left = BTreeSet::new();
         while let Some(item) = self.queue.take() {
-            assert!(left.insert(item.0), "{item:?} comes twice");
+            assert!(left.insert(item.0), "{item:?} was returned twice");
         }
         assert!(
             left.into_iter()

@@ -100,15 +100,15 @@ impl Connections {
                 ))),
             };
         };
-        let made = tls.pems(identity).and_then(|pems| self.renewed(tls, pems));
-        let error = match made {
-            Ok(made) => {
+        let current_agent = tls.pems(identity).and_then(|pems| self.renewed(tls, pems));
+        let error = match current_agent {
+            Ok(current_agent) => {
                 self.current.lock().problem = None;
-                return Ok(made);
+                return Ok(current_agent);
             }
             Err(error) => error,
         };
-        let made = match identity {
+        let current_agent = match identity {
             None => self.current.lock().agent(),
             // The identity may be valid although the files are not, so it is tried with the
             // previous CA.
@@ -131,9 +131,9 @@ impl Connections {
         let problem = Some(error.to_string());
         let before = std::mem::replace(&mut self.current.lock().problem, problem.clone());
         if before != problem {
-            log::error!("{error}; using what was there before");
+            log::error!("{error}; using the previous certificates");
         }
-        Ok(made)
+        Ok(current_agent)
     }
 
     /// Returns the current agent if it was created from `pems`, or else replaces it.
@@ -153,12 +153,12 @@ impl Connections {
         let old = std::mem::replace(&mut current.agent, new);
         current.generation += 1;
         current.pems = Some(pems);
-        let made = current.agent();
+        let current_agent = current.agent();
         drop(current);
         // Closes the idle connections of the old agent, after the lock is released.
         drop(old);
-        log::debug!("certificates have changed: new connections are made with the new ones");
-        Ok(made)
+        log::debug!("certificates have changed: new connections use the new ones");
+        Ok(current_agent)
     }
 }
 
@@ -177,12 +177,12 @@ impl TlsSettings {
         if config.insecure {
             if let Some(ca) = &config.ca {
                 return Err(config_error(format!(
-                    "{ca} and insecure-skip-tls-verify exclude each other"
+                    "{ca} and insecure-skip-tls-verify can't be used together"
                 )));
             }
             log::warn!(
-                "the certificate of {} is NOT verified (insecure-skip-tls-verify): anyone in between can read and change everything, \
-                 credentials included",
+                "the certificate of {} is NOT verified (insecure-skip-tls-verify): anyone on the network path can read and change all data, \
+                 including credentials",
                 &*config.server
             );
         }
@@ -190,7 +190,7 @@ impl TlsSettings {
             (None, None) => None,
             (Some(only), None) | (None, Some(only)) => {
                 return Err(config_error(format!(
-                    "{only}: a client certificate and its key belong together"
+                    "{only}: a client certificate and its key must be set together"
                 )));
             }
             (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),

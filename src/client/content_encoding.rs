@@ -41,7 +41,7 @@ impl Gunzip {
             return Ok(length);
         }
         Err(damaged(format!(
-            "its compressed body unpacks to more than {} bytes, and to more than {RATIO} times its size",
+            "the compressed body expands to more than {} bytes, and to more than {RATIO} times its size",
             self.limit
         )))
     }
@@ -51,7 +51,7 @@ impl DecodedBody {
     /// `limit` applies only to a compressed body.
     #[cfg_attr(
         not(feature = "gzip"),
-        expect(unused_variables, reason = "nothing is unpacked")
+        expect(unused_variables, reason = "only the feature `gzip` decompresses")
     )]
     pub(super) fn new(body: ureq::Body, encoding: Encoding, limit: u64) -> Self {
         let reader = body.into_reader();
@@ -86,9 +86,9 @@ impl Read for DecodedBody {
                     match (decoder.get_mut().failed.take(), error.kind()) {
                         (Some(error), _) => error,
                         (None, io::ErrorKind::UnexpectedEof) => {
-                            damaged("its compressed body ends before its end")
+                            damaged("the compressed body is truncated")
                         }
-                        (None, _) => damaged("its compressed body is damaged"),
+                        (None, _) => damaged("the compressed body is corrupt"),
                     }
                 });
                 gunzip.check(read?)

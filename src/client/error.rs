@@ -8,7 +8,7 @@ use ureq::http::HeaderMap;
 
 use crate::error::Error;
 use crate::status::Status;
-use crate::text::Prose;
+use crate::text::EscapedText;
 
 /// The number of bytes that are read from the body of an error response. A `Status` with many
 /// causes is much smaller.
@@ -61,14 +61,14 @@ fn status_in(bytes: &[u8]) -> Option<Status> {
 
 fn message(code: u16, body: &[u8], location: Option<&str>) -> String {
     if (300..400).contains(&code) {
-        let to = location.map_or("nowhere".to_owned(), without_secrets);
+        let to = location.map_or("an unknown location".to_owned(), without_secrets);
         return format!(
             "the server redirects to {}, which is not followed",
             clean(&to)
         );
     }
     match clean(&String::from_utf8_lossy(body)) {
-        text if text.is_empty() => format!("the server answered {code} and no reason"),
+        text if text.is_empty() => format!("the server responded with {code} and no message"),
         text if code == 404 && text == NO_SUCH_PATH => format!(
             "{text}: the server does not serve this path; for a custom resource, check that its \
              CustomResourceDefinition is installed and serves this version"
@@ -90,7 +90,7 @@ fn without_secrets(url: &str) -> String {
 
 /// Puts the text on one line. An HTML page has many lines.
 fn clean(text: &str) -> String {
-    Prose(&text.split_whitespace().collect::<Vec<_>>().join(" ")).to_string()
+    EscapedText(&text.split_whitespace().collect::<Vec<_>>().join(" ")).to_string()
 }
 
 #[cfg(test)]
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_is_kept_as_it_came() {
+    fn status_body_is_kept_unchanged() {
         let error = error_of(
             403,
             &[],
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_without_a_code_has_that_of_the_answer() {
+    fn status_without_code_has_code_of_response() {
         assert_eq!(
             error_of(418, &[], r#"{"kind": "Status"}"#)
                 .status()
@@ -128,25 +128,25 @@ mod tests {
     }
 
     #[test]
-    fn any_other_body_is_the_message_on_one_short_line() {
+    fn other_body_becomes_one_line_message() {
         let error = error_of(404, &[], "404 page\r\n\x1b[31m not found\n");
         assert!(error.is_not_found());
         assert_eq!(error.to_string(), r"404 page \u{1b}[31m not found (404)");
         let long = error_of(500, &[], &"é".repeat(5000)).to_string();
         assert!(
-            long.chars().count() < Prose::LENGTH + 20 && long.contains('…'),
+            long.chars().count() < EscapedText::LENGTH + 20 && long.contains('…'),
             "{} bytes",
             long.len()
         );
         let words = error_of(500, &[], &"many words ".repeat(500)).to_string();
         assert!(
-            words.len() < Prose::LENGTH + 20 && words.contains('…'),
+            words.len() < EscapedText::LENGTH + 20 && words.contains('…'),
             "{} bytes",
             words.len()
         );
         assert_eq!(
             error_of(502, &[], "").to_string(),
-            "the server answered 502 and no reason (502)"
+            "the server responded with 502 and no message (502)"
         );
         // JSON that is not a `Status`, and an invalid `Status`.
         assert_eq!(
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_redirect_says_where_to_but_no_secret() {
+    fn redirect_error_omits_secrets_of_location() {
         for to in [
             "https://login/?token=s3cret",
             "https://login/#id_token=s3cret",
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn retry_after_comes_from_the_header_or_the_details() {
+    fn retry_after_is_read_from_header_or_details() {
         let seconds = |error: Error| error.retry_after().map(|after| after.as_secs());
         assert_eq!(
             seconds(error_of(429, &[("retry-after", " 7 ")], "")),

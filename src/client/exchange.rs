@@ -66,13 +66,13 @@ impl Inner {
             // not exceed the time limit of the request.
             let wait = error
                 .retry_after()
-                .filter(|wait| attempt.response_timeout.is_none_or(|most| *wait <= most));
+                .filter(|wait| attempt.response_timeout.is_none_or(|limit| *wait <= limit));
             let (Some(429 | 500..), Some(wait), 1..) = (code, wait, retries) else {
                 return Err(error);
             };
             retries -= 1;
             let (method, path) = (&request.method, &request.path);
-            log::debug!("{method} {path}: {error}; once more in {wait:?}");
+            log::debug!("{method} {path}: {error}; retrying in {wait:?}");
             self.policy.wait(wait, stop)?;
             attempt = Attempt::new(self, request, stop, context, &metrics)?;
         }
@@ -142,7 +142,7 @@ impl<'a> Attempt<'a> {
             self.context,
             self.metrics,
         )?;
-        let is_same = next.identity.is_as_good_as(&self.identity);
+        let is_same = next.identity.is_equivalent_to(&self.identity);
         Ok(
             (!is_same || next.generation != self.generation).then_some(Self {
                 renewed: true,
@@ -158,7 +158,7 @@ impl<'a> Attempt<'a> {
         if self.stop.is_stopped() {
             return Err(Error::stopped());
         }
-        self.metrics.wait_for_turn(self.context, self.stop)?;
+        self.metrics.wait_for_rate_limit(self.context, self.stop)?;
         let head = self.head();
         let running = Running::begin(self.stop, self.new_connection);
         let sent = head.map(|head| running.enter(|| self.run(head)));
@@ -186,7 +186,9 @@ impl<'a> Attempt<'a> {
         } = self;
         let value = |text: &str, name: &str| {
             HeaderValue::from_str(text).map_err(|_| {
-                config_error(format!("{name} holds characters that a header can't have"))
+                config_error(format!(
+                    "{name} contains characters that are not allowed in a header"
+                ))
             })
         };
         let separator = if request.query.is_empty() { "" } else { "?" };
@@ -197,18 +199,18 @@ impl<'a> Attempt<'a> {
         if url.len() > URL_LIMIT {
             let length = url.len();
             return Err(config_error(format!(
-                "its URL has {length} bytes, more than {URL_LIMIT}"
+                "the URL has {length} bytes; the limit is {URL_LIMIT}"
             )));
         }
         let uri: Uri = url
             .parse()
-            .map_err(|_| config_error("the path does not make a URL"))?;
+            .map_err(|_| config_error("the path does not form a valid URL"))?;
         let mut head = http::Request::builder()
             .method(&request.method)
             .uri(uri)
             .header(header::ACCEPT, value(&request.accept, "accept")?)
             .header(header::USER_AGENT, &client.user_agent);
-        if self.asks_for_gzip() {
+        if self.requests_gzip() {
             head = head.header(header::ACCEPT_ENCODING, "gzip");
         }
         head = client.auth.sign(&self.identity, head);
@@ -219,7 +221,7 @@ impl<'a> Attempt<'a> {
         Ok(head)
     }
 
-    fn asks_for_gzip(&self) -> bool {
+    fn requests_gzip(&self) -> bool {
         self.client.gzip && self.request.purpose == Purpose::List
     }
 
@@ -243,11 +245,11 @@ impl<'a> Attempt<'a> {
     fn limited<B: AsSendBody>(&self, request: http::Request<B>) -> http::Request<B> {
         /// A longer limit means no limit. A much longer one would overflow an `Instant`.
         const LONG: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-        let below = |limit: Option<Duration>| limit.filter(|limit| *limit < LONG);
-        let response = below(self.response_timeout);
+        let finite = |limit: Option<Duration>| limit.filter(|limit| *limit < LONG);
+        let response = finite(self.response_timeout);
         self.agent
             .configure_request(request)
-            .timeout_connect(below(self.client.connect_timeout))
+            .timeout_connect(finite(self.client.connect_timeout))
             .timeout_send_request(response)
             .timeout_send_body(response)
             .timeout_recv_response(response)
@@ -267,7 +269,7 @@ impl<'a> Attempt<'a> {
         client.policy.warn(&head.headers, self.context);
         let status = head.status.as_u16();
         let is_success = head.status.is_success();
-        let encoding = match encoding(&head.headers, self.asks_for_gzip()) {
+        let encoding = match encoding(&head.headers, self.requests_gzip()) {
             Err(error) if is_success => return Err(error),
             encoding => encoding,
         };
@@ -313,8 +315,8 @@ fn warn_of_logged_bytes() {
     if log::log_enabled!(target: TARGET, log::Level::Trace) && !WARNED.swap(true, Ordering::Relaxed)
     {
         log::warn!(
-            "the log target \"ureq_proto\" is at level trace, where it writes down requests and answers, with \
-             tokens and the content of Secrets: set it to debug"
+            "the log target \"ureq_proto\" is at level trace, where it logs requests and responses, including \
+             tokens and the contents of Secrets: set it to debug"
         );
     }
 }

@@ -139,14 +139,16 @@ impl Client {
         let user_agent =
             HeaderValue::from_str(&config.user_agent.clone().unwrap_or_else(default_user_agent))
                 .map_err(|_| {
-                    config_error("the user agent holds characters that a header can't have")
+                    config_error(
+                        "the user agent contains characters that are not allowed in a header",
+                    )
                 })?;
         if server.scheme_str() == Some("http")
-            && config.authenticates()
-            && !config.stays_on_this_machine()
+            && config.has_credentials()
+            && !config.server_is_local()
         {
             log::warn!(
-                "the credentials for {server} are sent WITHOUT TLS: anyone in between can read and use them"
+                "the credentials for {server} are sent WITHOUT TLS: anyone on the network path can read and use them"
             );
         }
         Ok(Self {

@@ -126,7 +126,9 @@ impl Request {
     pub fn json<T: Serialize + ?Sized>(self, body: &T) -> Result<Self, Error> {
         match serde_json::to_vec(body) {
             Ok(body) => Ok(self.body(body)),
-            Err(_) => Err(Error::decode("the request's body can't be written as JSON")),
+            Err(_) => Err(Error::decode(
+                "the request body can't be serialized as JSON",
+            )),
         }
     }
 
@@ -206,7 +208,7 @@ impl Request {
         };
         match self.path.split('/').any(is_dots) {
             true => Err(Error::other(
-                "the path has a segment \".\" or \"..\", which leads to another path: leave it out",
+                "the path has a segment \".\" or \"..\", which would change the path: remove it",
             )),
             false => Ok(()),
         }
@@ -240,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_never_reaches_into_the_name_of_the_server() {
+    fn path_cannot_extend_host_name() {
         for path in ["api", ".evil.example/", "@evil.example", ":1/"] {
             assert_eq!(Request::get(path).path, format!("/{path}"));
         }

@@ -17,15 +17,13 @@ pub(super) fn check_framing(headers: &HeaderMap) -> Result<(), Error> {
     }
     if headers.contains_key(header::CONTENT_LENGTH) {
         return Err(Error::decode(
-            "it has both a Content-Length and a Transfer-Encoding",
+            "the response has both a Content-Length and a Transfer-Encoding",
         ));
     }
     if encodings.all(|encoding| encoding.as_bytes().eq_ignore_ascii_case(b"chunked")) {
         return Ok(());
     }
-    Err(Error::decode(
-        "its Transfer-Encoding is another than chunked",
-    ))
+    Err(Error::decode("the Transfer-Encoding is not chunked"))
 }
 
 /// The content encoding of a body.
@@ -43,7 +41,7 @@ pub(super) fn encoding(headers: &HeaderMap, gzip: bool) -> Result<Encoding, Erro
         Some(encoding) if encoding.eq_ignore_ascii_case("identity") => Ok(Encoding::Identity),
         Some(encoding) if gzip && encoding.eq_ignore_ascii_case("gzip") => Ok(Encoding::Gzip),
         Some(encoding) => Err(Error::decode(format!(
-            "it is encoded as {}, which was not asked for; is there a proxy in between?",
+            "the body is encoded as {}, which was not requested; is there a proxy in between?",
             name(encoding)
         ))),
     }
@@ -55,7 +53,7 @@ pub(super) fn check_json(headers: &HeaderMap) -> Result<(), Error> {
     match first(headers, header::CONTENT_TYPE) {
         Some(given) if !given.eq_ignore_ascii_case("application/json") => {
             Err(Error::decode(format!(
-                "it is {}, not application/json; is there a proxy in between?",
+                "the content type is {}, not application/json; is there a proxy in between?",
                 name(given)
             )))
         }
@@ -68,7 +66,7 @@ pub(super) fn check_watch(code: u16) -> Result<(), Error> {
     if code == 200 {
         return Ok(());
     }
-    let message = format!("the server answered a watch with {code}, which has no events");
+    let message = format!("the server responded to a watch with {code} instead of 200");
     Err(Error::api(
         Status {
             status: "Failure".to_owned(),
@@ -82,7 +80,7 @@ pub(super) fn check_watch(code: u16) -> Result<(), Error> {
 
 /// The header's value without its parameters. `None` if it is missing or empty.
 fn first(headers: &HeaderMap, header: HeaderName) -> Option<&str> {
-    let value = headers.get(header)?.to_str().unwrap_or("not text");
+    let value = headers.get(header)?.to_str().unwrap_or("binary data");
     let value = value.split(';').next().unwrap_or_default().trim();
     (!value.is_empty()).then_some(value)
 }
@@ -104,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_what_says_so_or_says_nothing() {
+    fn json_or_missing_content_type_is_accepted() {
         for good in [
             "application/json",
             "Application/JSON ; charset=utf-8",
@@ -117,13 +115,16 @@ mod tests {
         for (bad, expected) in [
             (
                 "text/html; charset=utf-8",
-                "it is text/html, not application/json; is there a proxy in between?",
+                "the content type is text/html, not application/json; is there a proxy in between?",
             ),
             (
                 "application/vnd.kubernetes.protobuf",
-                "it is application/vnd.kubernetes.protobuf, not",
+                "the content type is application/vnd.kubernetes.protobuf, not",
             ),
-            ("application/jsonp", "it is application/jsonp, not"),
+            (
+                "application/jsonp",
+                "the content type is application/jsonp, not",
+            ),
         ] {
             let error = check_json(&headers(&[("content-type", bad)])).unwrap_err();
             assert!(
@@ -145,19 +146,19 @@ mod tests {
             error
                 .unwrap_err()
                 .to_string()
-                .contains("it is not text, not application/json")
+                .contains("the content type is binary data, not application/json")
         );
     }
 
     #[test]
-    fn an_encoding_is_one_that_was_asked_for() {
+    fn unrequested_content_encoding_is_rejected() {
         let of = |given: &str, gzip| encoding(&headers(&[("content-encoding", given)]), gzip);
         for gzip in [false, true] {
             assert_eq!(encoding(&headers(&[]), gzip).unwrap(), Encoding::Identity);
             assert_eq!(of("Identity", gzip).unwrap(), Encoding::Identity);
             for bad in ["br", "gzip, gzip", "x-gzip", "deflate"] {
                 let error = of(bad, gzip).unwrap_err();
-                let expected = format!("encoded as {bad}, which was not asked for");
+                let expected = format!("encoded as {bad}, which was not requested");
                 assert!(
                     error.is_decode() && error.to_string().contains(&expected),
                     "{error}"
@@ -169,12 +170,12 @@ mod tests {
             of("gzip", false)
                 .unwrap_err()
                 .to_string()
-                .contains("encoded as gzip, which was not asked")
+                .contains("encoded as gzip, which was not requested")
         );
     }
 
     #[test]
-    fn a_body_ends_in_one_way_only() {
+    fn ambiguous_body_framing_is_rejected() {
         check_framing(&headers(&[])).unwrap();
         check_framing(&headers(&[("content-length", "3")])).unwrap();
         check_framing(&headers(&[("transfer-encoding", "Chunked")])).unwrap();
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_is_200() {
+    fn watch_response_must_be_200() {
         check_watch(200).unwrap();
         for code in [201, 204, 206] {
             assert_eq!(check_watch(code).unwrap_err().status().unwrap().code, code);

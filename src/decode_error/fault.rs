@@ -18,7 +18,7 @@ impl Fault {
         }
     }
 
-    pub(super) fn unclear() -> Self {
+    pub(super) fn unspecific() -> Self {
         Self::of_serde("not of the expected form".to_owned())
     }
 
@@ -43,7 +43,7 @@ impl Fault {
             (Some((kind, rest)), Some((_, expected))) => {
                 Self::unexpected(kind, rest.trim_start_matches(": "), &expected)
             }
-            _ => Self::unclear(),
+            _ => Self::unspecific(),
         }
     }
 

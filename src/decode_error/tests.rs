@@ -9,7 +9,7 @@ use crate::object::{DynamicObject, ObjectMeta};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[expect(dead_code, reason = "only decoded")]
+#[expect(dead_code, reason = "only decoded, never read")]
 struct Widget {
     metadata: Option<ObjectMeta>,
     spec: Option<Box<Spec>>,
@@ -28,7 +28,7 @@ struct Widget {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[expect(dead_code, reason = "only decoded")]
+#[expect(dead_code, reason = "only decoded, never read")]
 struct Spec {
     replicas: Option<i32>,
     #[serde(default)]
@@ -39,7 +39,7 @@ struct Spec {
 }
 
 #[derive(Deserialize)]
-#[expect(dead_code, reason = "only decoded")]
+#[expect(dead_code, reason = "only decoded, never read")]
 struct Container {
     name: String,
     #[serde(default)]
@@ -48,7 +48,7 @@ struct Container {
 }
 
 #[derive(Deserialize)]
-#[expect(dead_code, reason = "only decoded")]
+#[expect(dead_code, reason = "only decoded, never read")]
 struct Wrapped(BTreeMap<String, Vec<bool>>);
 
 #[derive(Deserialize)]
@@ -59,14 +59,14 @@ enum Size {
 
 #[derive(Deserialize)]
 #[serde(tag = "type")]
-#[expect(dead_code, reason = "only decoded")]
+#[expect(dead_code, reason = "only decoded, never read")]
 enum Tagged {
     A { size: u32 },
 }
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-#[expect(dead_code, reason = "only decoded")]
+#[expect(dead_code, reason = "only decoded, never read")]
 enum Untagged {
     Number(u32),
     Flag(bool),
@@ -74,7 +74,7 @@ enum Untagged {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[expect(dead_code, reason = "only decoded")]
+#[expect(dead_code, reason = "only decoded, never read")]
 enum OneOf {
     ConfigMap(Container),
     Pair(u32, u32),
@@ -82,7 +82,7 @@ enum OneOf {
 }
 
 #[derive(Deserialize)]
-#[expect(dead_code, reason = "only decoded")]
+#[expect(dead_code, reason = "only decoded, never read")]
 struct Flat {
     size: Option<Container>,
     #[serde(flatten)]
@@ -91,7 +91,7 @@ struct Flat {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-#[expect(dead_code, reason = "only decoded")]
+#[expect(dead_code, reason = "only decoded, never read")]
 struct Strict {
     known: Option<u32>,
     other: Option<u32>,
@@ -118,7 +118,7 @@ fn explained_as(json: &str) -> String {
 }
 
 #[test]
-fn error_has_path_of_fields_without_content() {
+fn error_has_field_path_and_no_values() {
     for (json, expected) in [
         (
             r#"{"spec": {"replicas": "hunter2"}}"#,
@@ -196,7 +196,7 @@ fn error_has_path_of_fields_without_content() {
 }
 
 #[test]
-fn error_path_goes_through_enums_and_flatten() {
+fn error_path_includes_enums_and_flattened_fields() {
     for (json, expected) in [
         (
             r#"{"oneOf": {"configMap": {"name": 7}}}"#,
@@ -247,7 +247,7 @@ fn error_path_goes_through_enums_and_flatten() {
 }
 
 #[test]
-fn error_of_dynamic_object_within_another_has_its_path() {
+fn nested_dynamic_object_error_has_full_path() {
     for (json, expected) in [
         (
             "7",
@@ -263,7 +263,7 @@ fn error_of_dynamic_object_within_another_has_its_path() {
 }
 
 #[test]
-fn custom_text_is_hidden_unless_asked_for() {
+fn custom_message_is_hidden_unless_requested() {
     for text in [
         "hunter2 is a bad word",
         "invalid type: string, expected hunter2",
@@ -292,7 +292,7 @@ fn custom_text_is_hidden_unless_asked_for() {
 }
 
 #[test]
-fn error_of_syntax_stays_as_it_is() {
+fn syntax_error_is_returned_unchanged() {
     for json in [
         "",
         "{",
@@ -335,7 +335,7 @@ fn error_at_any_depth_is_explained_on_a_small_stack() {
             for levels in [0, 1, 5, 20, 62] {
                 let json = nested(levels);
                 // Decoding this recursive type needs a large stack as well.
-                let error = stack::with_room(json.as_bytes(), 8, || {
+                let error = stack::with_stack_for(json.as_bytes(), 8, || {
                     serde_json::from_str::<Widget>(&json).err().unwrap()
                 });
                 let text = explain::<Widget>(json.as_bytes(), &error.unwrap()).to_string();
@@ -352,10 +352,10 @@ fn error_at_any_depth_is_explained_on_a_small_stack() {
 }
 
 #[test]
-fn type_that_fails_or_panics_only_once_is_explained() {
+fn unreproducible_error_is_explained_without_details() {
     thread_local!(static FIRST: Cell<bool> = const { Cell::new(true) });
-    struct Fickle<const PANICS: bool>;
-    impl<'de, const PANICS: bool> Deserialize<'de> for Fickle<PANICS> {
+    struct FailsOnce<const PANICS: bool>;
+    impl<'de, const PANICS: bool> Deserialize<'de> for FailsOnce<PANICS> {
         fn deserialize<D: Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
             if FIRST.replace(false) {
                 return Err(D::Error::custom("hunter2"));
@@ -373,17 +373,17 @@ fn type_that_fails_or_panics_only_once_is_explained() {
         explain::<[T; 1]>(b"[7]", &error).to_string()
     }
     assert_eq!(
-        text::<Fickle<false>>(),
+        text::<FailsOnce<false>>(),
         "not of the expected form at line 1 column 1"
     );
     assert_eq!(
-        text::<Fickle<true>>(),
+        text::<FailsOnce<true>>(),
         "not of the expected form at line 1 column 1"
     );
 }
 
 #[test]
-fn description_of_an_error_shows_no_value() {
+fn error_description_contains_no_values() {
     let text = |json: &str| describe(&serde_json::from_str::<Container>(json).err().unwrap());
     assert_eq!(
         text(r#"{"name": ["hunter2"]}"#),

@@ -33,7 +33,7 @@ impl Track {
     }
 
     /// Decodes a value that is one step below `depth`.
-    fn below<R>(
+    fn at_step<R>(
         &self,
         depth: usize,
         step: Step,
@@ -61,17 +61,17 @@ impl Track {
         path
     }
 
-    fn note(&self, names: &[&'static str], text: &str) {
+    fn remember_name(&self, names: &[&'static str], text: &str) {
         self.name
             .set(names.iter().copied().find(|name| *name == text));
     }
 
-    fn outward<E: Error>(&self, fault: Fault) -> E {
+    fn stash<E: Error>(&self, fault: Fault) -> E {
         *self.fault.borrow_mut() = Some(fault);
         E::custom("")
     }
 
-    fn back(&self, error: impl Error) -> Fault {
+    fn unstash(&self, error: impl Error) -> Fault {
         self.fault
             .take()
             .unwrap_or_else(|| Fault::of_serde_json(&error.to_string()))
@@ -111,12 +111,12 @@ impl<'t> Scope<'t> {
         Self { names, ..self }
     }
 
-    fn outward<E: Error>(self, fault: Fault) -> E {
-        self.track.outward(fault)
+    fn stash<E: Error>(self, fault: Fault) -> E {
+        self.track.stash(fault)
     }
 
-    fn back(self, error: impl Error) -> Fault {
-        self.track.back(error)
+    fn unstash(self, error: impl Error) -> Fault {
+        self.track.unstash(error)
     }
 }
 
@@ -127,7 +127,7 @@ macro_rules! deserialize {
             let scope = self.scope $($(.with($names))?)?;
             self.inner
                 .$method($($($argument,)*)? scope.of(visitor))
-                .map_err(|error| scope.back(error))
+                .map_err(|error| scope.unstash(error))
         }
     )*};
 }
@@ -157,7 +157,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Tracked<'_, D> {
         let decoded = self
             .inner
             .deserialize_newtype_struct(name, scope.of(visitor));
-        decoded.map_err(|error| match scope.back(error) {
+        decoded.map_err(|error| match scope.unstash(error) {
             fault if name == DYNAMIC_OBJECT => {
                 Fault::of_serde(without_position(&fault.text).to_owned())
             }
@@ -174,20 +174,20 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Tracked<'_, D> {
 macro_rules! visit {
     (plain: $($method:ident($($type:ty)?))*) => {$(
         fn $method<E: Error>(self $(, value: $type)?) -> Result<V::Value, E> {
-            self.inner.$method($(value as $type)?).map_err(|fault| self.scope.outward(fault))
+            self.inner.$method($(value as $type)?).map_err(|fault| self.scope.stash(fault))
         }
     )*};
     (text: $($method:ident($type:ty))*) => {$(
         fn $method<E: Error>(self, text: $type) -> Result<V::Value, E> {
-            self.scope.track.note(self.scope.names, &text);
-            self.inner.$method(text).map_err(|fault| self.scope.outward(fault))
+            self.scope.track.remember_name(self.scope.names, &text);
+            self.inner.$method(text).map_err(|fault| self.scope.stash(fault))
         }
     )*};
     (wrapper: $($method:ident)*) => {$(
         fn $method<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
             self.inner
                 .$method(self.scope.value().of(deserializer))
-                .map_err(|fault| self.scope.outward(fault))
+                .map_err(|fault| self.scope.stash(fault))
         }
     )*};
 }
@@ -214,7 +214,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Tracked<'_, V> {
         let elements = Parts::new(elements, scope.value(), Step::Index(0));
         self.inner
             .visit_seq(elements)
-            .map_err(|fault| scope.outward(fault))
+            .map_err(|fault| scope.stash(fault))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<V::Value, A::Error> {
@@ -222,13 +222,13 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Tracked<'_, V> {
         let entries = Parts::new(entries, scope, Step::Key);
         self.inner
             .visit_map(entries)
-            .map_err(|fault| scope.outward(fault))
+            .map_err(|fault| scope.stash(fault))
     }
 
     fn visit_enum<A: EnumAccess<'de>>(self, variant: A) -> Result<V::Value, A::Error> {
         self.inner
             .visit_enum(self.scope.of(variant))
-            .map_err(|fault| self.scope.outward(fault))
+            .map_err(|fault| self.scope.stash(fault))
     }
 }
 
@@ -238,7 +238,7 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Tracked<'_, S> {
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<S::Value, D::Error> {
         self.inner
             .deserialize(self.scope.of(deserializer))
-            .map_err(|fault| self.scope.outward(fault))
+            .map_err(|fault| self.scope.stash(fault))
     }
 }
 
@@ -275,10 +275,10 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Parts<'_, A> {
         if let Step::Index(index) = &mut self.next {
             *index += 1;
         }
-        scope.track.below(self.depth, step, || {
+        scope.track.at_step(self.depth, step, || {
             self.inner
                 .next_element_seed(scope.value().of(seed))
-                .map_err(|error| scope.back(error))
+                .map_err(|error| scope.unstash(error))
         })
     }
 
@@ -300,17 +300,17 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Parts<'_, A> {
         let decoded = self
             .inner
             .next_key_seed(self.scope.of(seed))
-            .map_err(|error| track.back(error))?;
+            .map_err(|error| track.unstash(error))?;
         self.next = track.name.take().map_or(Step::Key, Step::Name);
         Ok(decoded)
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Fault> {
         let scope = self.scope;
-        scope.track.below(self.depth, self.next, || {
+        scope.track.at_step(self.depth, self.next, || {
             self.inner
                 .next_value_seed(scope.value().of(seed))
-                .map_err(|error| scope.back(error))
+                .map_err(|error| scope.unstash(error))
         })
     }
 
@@ -332,7 +332,7 @@ impl<'de, 't, A: EnumAccess<'de>> EnumAccess<'de> for Tracked<'t, A> {
         let (decoded, variant) = self
             .inner
             .variant_seed(self.scope.of(seed))
-            .map_err(|error| track.back(error))?;
+            .map_err(|error| track.unstash(error))?;
         track
             .path
             .borrow_mut()
@@ -347,19 +347,19 @@ impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Tracked<'_, A> {
     fn unit_variant(self) -> Result<(), Fault> {
         self.inner
             .unit_variant()
-            .map_err(|error| self.scope.back(error))
+            .map_err(|error| self.scope.unstash(error))
     }
 
     fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, Fault> {
         self.inner
             .newtype_variant_seed(self.scope.value().of(seed))
-            .map_err(|error| self.scope.back(error))
+            .map_err(|error| self.scope.unstash(error))
     }
 
     fn tuple_variant<V: Visitor<'de>>(self, length: usize, visitor: V) -> Result<V::Value, Fault> {
         self.inner
             .tuple_variant(length, self.scope.value().of(visitor))
-            .map_err(|error| self.scope.back(error))
+            .map_err(|error| self.scope.unstash(error))
     }
 
     fn struct_variant<V: Visitor<'de>>(
@@ -369,6 +369,6 @@ impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Tracked<'_, A> {
     ) -> Result<V::Value, Fault> {
         self.inner
             .struct_variant(fields, self.scope.with(fields).of(visitor))
-            .map_err(|error| self.scope.back(error))
+            .map_err(|error| self.scope.unstash(error))
     }
 }

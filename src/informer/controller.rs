@@ -42,14 +42,14 @@ pub struct ControllerConfig<T> {
     /// The options of the reflector.
     pub reflector: ReflectorOptions,
     /// Called with the stop signal when the controller starts to run.
-    pub(super) begins: Option<Begins>,
+    pub(super) on_start: Option<StartCallback>,
     /// A source of unused objects that the reflector thread frees.
     pub(super) reclaim: Option<Arc<dyn Reclaim>>,
     /// Called with each failure of the reflector.
     pub(super) on_failure: Option<OnFailure>,
 }
 
-type Begins = Box<dyn FnOnce(&Stop) + Send>;
+type StartCallback = Box<dyn FnOnce(&Stop) + Send>;
 
 impl<T> ControllerConfig<T> {
     /// Creates a configuration with the default options for the reflector.
@@ -65,7 +65,7 @@ impl<T> ControllerConfig<T> {
             process,
             process_batch: None,
             reflector,
-            begins: None,
+            on_start: None,
             reclaim: None,
             on_failure: None,
         }
@@ -124,7 +124,7 @@ pub struct Controller<T> {
 struct ProcessLoop<T> {
     one: ProcessFn<T>,
     batch: Option<ProcessBatchFn<T>>,
-    begins: Option<Begins>,
+    on_start: Option<StartCallback>,
 }
 
 impl<T: Object + DeserializeOwned> Controller<T> {
@@ -136,7 +136,7 @@ impl<T: Object + DeserializeOwned> Controller<T> {
             process,
             process_batch,
             reflector,
-            begins,
+            on_start,
             reclaim,
             on_failure,
         } = config;
@@ -147,7 +147,7 @@ impl<T: Object + DeserializeOwned> Controller<T> {
         let process = ProcessLoop {
             one: process,
             batch: process_batch,
-            begins,
+            on_start,
         };
         Self {
             name,
@@ -171,8 +171,8 @@ impl<T: Object> Controller<T> {
         let mut process = process.ok_or_else(|| InformerError::AlreadyStarted {
             name: Arc::clone(&self.name),
         })?;
-        if let Some(begins) = process.begins.take() {
-            begins(stop);
+        if let Some(on_start) = process.on_start.take() {
+            on_start(stop);
         }
         let queue = Arc::clone(&self.queue);
         let _closes_queue = stop.on_stop(move || queue.close());
@@ -200,7 +200,7 @@ impl<T: Object> Controller<T> {
 
     /// Drops the callbacks of a controller that will never run. A callback may refer to the
     /// informer that owns the controller; this reference cycle would leak both.
-    pub(super) fn give_up(&self) {
+    pub(super) fn drop_callbacks(&self) {
         let process = self.process.lock().take();
         drop(process);
     }
@@ -275,17 +275,13 @@ impl<T: Object> Controller<T> {
                 .queue
                 .pop_batch(batch, one)
                 .map(drop)
-                .map_err(without_what_was_popped),
-            None => self
-                .queue
-                .pop(one)
-                .map(drop)
-                .map_err(without_what_was_popped),
+                .map_err(discard_popped),
+            None => self.queue.pop(one).map(drop).map_err(discard_popped),
         }
     }
 }
 
-fn without_what_was_popped<P>(error: PopError<P>) -> PopError<()> {
+fn discard_popped<P>(error: PopError<P>) -> PopError<()> {
     match error {
         PopError::Closed => PopError::Closed,
         PopError::Process { error, .. } => PopError::Process { popped: (), error },

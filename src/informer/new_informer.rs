@@ -155,27 +155,29 @@ pub fn new_indexer_informer<T: Object + DeserializeOwned>(
     };
     let queue = queue.build(&part, options);
     let source = Arc::clone(&queue);
-    let begins: Arc<Mutex<Option<Stop>>> = Arc::default();
-    let begun = Arc::clone(&begins);
+    let pending_begin: Arc<Mutex<Option<Stop>>> = Arc::default();
+    let set_pending_begin = Arc::clone(&pending_begin);
     let mut config =
         ControllerConfig::new(queue, lister_watcher, move |deltas, is_in_initial_list| {
-            if let Some(stop) = { begins.lock().take() }
+            if let Some(stop) = { pending_begin.lock().take() }
                 && let Err(panic) = panic::catch(|| handler.begin(&stop))
             {
-                log::error!("{name}: the handler, beginning, {panic}");
+                log::error!("{name}: the handler's `begin` {panic}");
             }
             Ok(
                 part.process(deltas, is_in_initial_list, &mut |notification, _| {
                     // Catch a panic here and not in the queue, so that the object's next change
                     // still reaches the store.
                     if let Err(panic) = panic::catch(|| notification.event.deliver(&mut *handler)) {
-                        log::error!("{name}: the handler {panic}; the next event follows");
+                        log::error!("{name}: the handler {panic}; continuing with the next event");
                     }
                     !source.is_closed()
                 })?,
             )
         });
-    config.begins = Some(Box::new(move |stop| *begun.lock() = Some(stop.clone())));
+    config.on_start = Some(Box::new(move |stop| {
+        *set_pending_begin.lock() = Some(stop.clone());
+    }));
     config.reflector = reflector;
     (indexer, Controller::new(config))
 }

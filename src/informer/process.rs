@@ -47,11 +47,11 @@ impl<T: Object> IndexerPart<T> {
         is_in_initial_list: bool,
         notify: &mut Notify<'_, T>,
     ) -> Result<(), StoreError> {
-        let mut go_on = true;
+        let mut keep_notifying = true;
         // All popped deltas reach the cache, even after a stop: the queue counts them as processed.
         let notify = &mut |notification, is_sync| {
-            go_on = go_on && notify(notification, is_sync);
-            go_on
+            keep_notifying = keep_notifying && notify(notification, is_sync);
+            keep_notifying
         };
         // Continue after an error: a rejected delta must not affect the deltas after it.
         let mut failed = None;
@@ -146,7 +146,7 @@ impl<T: Object> IndexerPart<T> {
                     | Delta::Sync(object) => Change::Update(Arc::clone(object)),
                     Delta::ReplacedAll(_) | Delta::SyncAll | Delta::Bookmark(_) => {
                         failed = Some(StoreError::other(
-                            "a batch has changes of single objects only",
+                            "a batch may contain only changes of single objects",
                         ));
                         continue;
                     }
@@ -160,14 +160,14 @@ impl<T: Object> IndexerPart<T> {
                 }
             }
         }
-        let (made, errors) = self.cache.transact_keyed(changes.clone());
+        let (applied, errors) = self.cache.transact_keyed(changes.clone());
         let (mut changes, mut at) = (changes.into_iter().zip(before), 0);
-        for position in made {
+        for position in applied {
             let Some(((key, change), old)) = changes.nth(position - at) else {
                 break;
             };
             at = position + 1;
-            let go_on = match change {
+            let keep_notifying = match change {
                 Change::Delete(gone) => notify(
                     KeyedNotification {
                         key,
@@ -180,7 +180,7 @@ impl<T: Object> IndexerPart<T> {
                 }
                 Change::Bookmark(_) => true,
             };
-            if !go_on {
+            if !keep_notifying {
                 break;
             }
         }
@@ -207,7 +207,9 @@ impl<T: Object> IndexerPart<T> {
         let mut keyed = Vec::with_capacity(list.objects.len());
         for object in &list.objects {
             match self.cache.accessor().key(object) {
-                Ok(key) if !self.has(&key) => failed = Some(self.not_in_it(&key).into()),
+                Ok(key) if !self.has(&key) => {
+                    failed = Some(self.other_namespace_error(&key).into());
+                }
                 Ok(key) => {
                     // If several objects have the same key, the last one counts, as in the store.
                     match listed.get(&key) {
@@ -229,8 +231,8 @@ impl<T: Object> IndexerPart<T> {
             .iter()
             .filter(|(key, _)| !listed.contains_key(*key) && !gaps.cover(key))
             .collect();
-        let refused = self.write_list(&keyed, &gone, &gaps, &list.resource_version);
-        let refused_at: HashSet<usize> = refused.iter().map(|(at, _)| *at).collect();
+        let rejected = self.write_list(&keyed, &gone, &gaps, &list.resource_version);
+        let rejected_at: HashSet<usize> = rejected.iter().map(|(at, _)| *at).collect();
         for (key, object) in gone {
             let gone = Deleted::FinalStateUnknown {
                 key: Key::clone(key),
@@ -247,7 +249,7 @@ impl<T: Object> IndexerPart<T> {
             }
         }
         for (at, (key, new)) in keyed.into_iter().enumerate() {
-            if refused_at.contains(&at) {
+            if rejected_at.contains(&at) {
                 continue;
             }
             let before = old.get(&key).cloned();
@@ -255,7 +257,7 @@ impl<T: Object> IndexerPart<T> {
                 return Ok(());
             }
         }
-        refused
+        rejected
             .into_iter()
             .next()
             .map(|(_, error)| error)
@@ -288,11 +290,11 @@ impl<T: Object> IndexerPart<T> {
             let gone = Deleted::Final(Arc::clone(object));
             (Key::clone(key), Change::Delete(gone))
         });
-        let (_, refused) = self
+        let (_, rejected) = self
             .cache
             .transact_keyed(updates.chain(deletions).collect());
         self.cache.set_resource_version(resource_version);
-        refused
+        rejected
     }
 
     /// Notifies about an object that is now in the cache and replaced `old`.
@@ -354,13 +356,13 @@ impl<T: Object> IndexerPart<T> {
             (None, Delta::Deleted(gone)) => self.cache.accessor().key_of_deleted(gone)?,
             (None, delta) => match delta.object() {
                 Some(object) => self.cache.accessor().key(object)?,
-                None => return Err(StoreError::other("a change of no object")),
+                None => return Err(StoreError::other("the change contains no object")),
             },
         };
         if self.has(&key) {
             Ok(key)
         } else {
-            Err(self.not_in_it(&key).into())
+            Err(self.other_namespace_error(&key).into())
         }
     }
 
@@ -376,12 +378,12 @@ impl<T: Object> IndexerPart<T> {
             if part.has(key) {
                 Ok(())
             } else {
-                Err(part.not_in_it(key))
+                Err(part.other_namespace_error(key))
             }
         })
     }
 
-    fn not_in_it(&self, key: &str) -> KeyError {
+    fn other_namespace_error(&self, key: &str) -> KeyError {
         let namespace = self
             .prefix
             .as_deref()

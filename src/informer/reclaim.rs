@@ -43,7 +43,7 @@ impl<T> ReclaimQueue<T> {
 
     /// Drops a delivered notification, now or later. The destructor of its object is user code.
     pub(super) fn put(&self, delivered: KeyedNotification<T>) {
-        if delivered.event.is_last() {
+        if delivered.event.is_last_reference() {
             let mut state = self.state.lock();
             if state.decoding > 0 && state.delivered.len() < MOST {
                 state.delivered.push(delivered);
@@ -60,7 +60,7 @@ impl<T: Send + Sync> Reclaim for ReclaimQueue<T> {
         self.state.lock().decoding += 1;
     }
 
-    fn one(&self) {
+    fn free_one(&self) {
         let delivered = self.state.lock().delivered.pop();
         drop_each(delivered, &self.informer);
     }
@@ -80,7 +80,7 @@ impl<T: Send + Sync> Reclaim for ReclaimQueue<T> {
 pub(super) fn drop_each<T>(dropped: impl IntoIterator<Item = T>, whose: &dyn std::fmt::Display) {
     for event in dropped {
         if let Err(panic) = panic::catch(|| drop(event)) {
-            log::error!("{whose}: an object, being dropped, {panic}");
+            log::error!("{whose}: the destructor of an object {panic}");
         }
     }
 }

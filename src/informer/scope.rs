@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::reflector::{Body, ListerWatcher};
 use crate::selector::Selector;
 use crate::stop::Stop;
-use crate::wire::{ListOptions, Shard, Shown};
+use crate::wire::{EscapedName, ListOptions, Shard};
 
 /// Selects the objects of an informer among all objects of a kind. Informers of a factory with
 /// different scopes are different informers.
@@ -122,7 +122,7 @@ impl InformerScope {
             Some(namespace) => Err(Error::other(format!(
                 "namespace \"{}\" is not a DNS label: use 1 to 63 of a-z, 0-9 and \"-\", with no \"-\" at \
                  either end",
-                Shown(namespace)
+                EscapedName(namespace)
             ))),
         }
     }

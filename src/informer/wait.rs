@@ -16,7 +16,7 @@ use crate::stop::{Done, Stop};
 /// pods.set();
 /// stop.stop();
 /// let error = wait_for_cache_sync(&stop, [&pods, &nodes]).unwrap_err();
-/// assert_eq!(error.to_string(), "stopped before these had synced: nodes");
+/// assert_eq!(error.to_string(), "stopped before syncing: nodes");
 /// nodes.set();
 /// assert!(wait_for_cache_sync(&stop, [&pods, &nodes]).is_ok());
 /// ```
@@ -169,11 +169,11 @@ impl SyncEnd {
 impl fmt::Display for SyncEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TimedOut(timeout) => write!(f, "after {timeout:?} these had not synced: "),
-            Self::Refused => f.write_str("these cannot sync: "),
-            Self::NotStarted => f.write_str("call `start` first; these were not started: "),
-            Self::Ended => f.write_str("ended before these had synced: "),
-            Self::Stopped | Self::Synced => f.write_str("stopped before these had synced: "),
+            Self::TimedOut(timeout) => write!(f, "timed out after {timeout:?}; not synced: "),
+            Self::Refused => f.write_str("cannot sync: "),
+            Self::NotStarted => f.write_str("call `start` first; not started: "),
+            Self::Ended => f.write_str("ended before syncing: "),
+            Self::Stopped | Self::Synced => f.write_str("stopped before syncing: "),
         }
     }
 }

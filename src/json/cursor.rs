@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_members_are_not_understood() {
+    fn malformed_members_return_none() {
         let walk = |json: &str| -> Option<()> {
             let mut cursor = Cursor::new(json.as_bytes());
             assert!(cursor.enter(b'{'));

@@ -68,19 +68,19 @@ impl Cutter<'_, '_> {
                 let [step, rest @ ..] = self.paths[at] else {
                     continue;
                 };
-                let leads_here = match &key {
+                let matches_step = match &key {
                     _ if step.is_any() => true,
                     Some(key) => *step.key.as_bytes() == **key,
                     None => step.index == Some(index),
                 };
-                if leads_here && !rest.is_empty() {
+                if matches_step && !rest.is_empty() {
                     self.paths.push(rest);
                     if !step.is_any() {
                         self.paths[at] = &[];
                         continue;
                     }
                 }
-                is_cut |= leads_here && rest.is_empty();
+                is_cut |= matches_step && rest.is_empty();
                 is_done = false;
             }
             if is_cut {

@@ -37,7 +37,7 @@ impl<'a> Peek<'a> {
             Some(()) => Ok(peek),
             // serde_json validates Unicode only in strings that it decodes.
             None => Err(serde_json::Error::custom(
-                "no object, or invalid Unicode in its metadata",
+                "not a JSON object, or its metadata has invalid Unicode",
             )),
         }
     }
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_are_no_strings_are_empty() {
+    fn non_string_fields_are_empty() {
         for metadata in [
             "null",
             "7",
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn invalid_uid_differs_from_absent_uid() {
-        for (uid, odd) in [
+        for (uid, is_invalid) in [
             ("null", false),
             ("\"u\"", false),
             ("7", true),
@@ -203,12 +203,12 @@ mod tests {
             let object = format!(r#"{{"metadata":{{"uid":{uid},"name":"a"}}}}"#);
             assert_eq!(
                 Peek::whole(object.as_bytes()).unwrap().has_invalid_uid,
-                odd,
+                is_invalid,
                 "{uid}"
             );
             assert_eq!(
                 Peek::identity(object.as_bytes()).has_invalid_uid,
-                odd,
+                is_invalid,
                 "{uid}"
             );
         }
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn identity_of_truncated_object_is_read_until_its_end() {
+    fn identity_is_read_from_truncated_object() {
         let cut = br#"{"metadata":{"name":"a","namespace":"ns","resourceVersion":"7","labels":{"x"#;
         let identity = Peek::identity(cut);
         assert_eq!((&*identity.namespace, &*identity.name), ("ns", "a"));

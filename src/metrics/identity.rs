@@ -118,7 +118,7 @@ impl InformerName {
         };
         if is_taken {
             problems.push(format!(
-                "{informer}: another informer has this name: its metrics are not published"
+                "{informer}: another informer uses this name and resource; this informer publishes no metrics"
             ));
         }
         informer
@@ -168,8 +168,8 @@ pub enum InformerNameError {
 impl fmt::Display for InformerNameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Empty => f.write_str("the name of informers is empty"),
-            Self::Taken(name) => write!(f, "the name {name:?} of informers is taken"),
+            Self::Empty => f.write_str("the informer name is empty"),
+            Self::Taken(name) => write!(f, "the informer name {name:?} is in use"),
         }
     }
 }

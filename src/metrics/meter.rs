@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn x13_the_last_fifteen_digits_of_a_version_are_its_metric() {
+    fn x13_metric_has_last_15_digits_of_resource_version() {
         assert_eq!(resource_version_metric(""), Some(0));
         assert_eq!(resource_version_metric("42"), Some(42));
         assert_eq!(

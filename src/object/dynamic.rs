@@ -387,7 +387,9 @@ impl<'de> Deserialize<'de> for DynamicObject {
 
             fn visit_map<A: MapAccess<'de>>(self, mut text: A) -> Result<DynamicObject, A::Error> {
                 if text.next_key::<Cow<'_, str>>()?.as_deref() != Some(TEXT) {
-                    return Err(A::Error::custom("the deserializer passes no text"));
+                    return Err(A::Error::custom(
+                        "the deserializer did not pass the JSON text",
+                    ));
                 }
                 // The box has exactly the size of the text and is kept without a copy.
                 let json: Box<str> = text.next_value()?;

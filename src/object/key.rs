@@ -242,7 +242,7 @@ impl<T> Accessor<T> {
     /// function panics.
     pub fn resource_version<'a>(&self, object: &'a T) -> Option<&'a str> {
         catch(|| (self.resource_version)(object)).unwrap_or_else(|message| {
-            log::error!("the accessor of a resourceVersion {message}");
+            log::error!("the resource version function of an accessor {message}");
             None
         })
     }

@@ -101,8 +101,8 @@ pub use whole::WholeObject;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a Kubernetes object: it does not implement `k8s_informer::Object`",
     label = "not an `Object`",
-    note = "for a struct of your own, use `impl_object!`",
-    note = "for a type of k8s-openapi, enable the feature `k8s-openapi` of k8s-informer, with the same version of that crate"
+    note = "for a custom struct, use `impl_object!`",
+    note = "for a type of k8s-openapi, enable the feature `k8s-openapi` of k8s-informer and depend on the same version of k8s-openapi"
 )]
 pub trait Object: Send + Sync + 'static {
     /// Returns `metadata.name`.

@@ -54,7 +54,10 @@ where
 
 /// Converts the scopes of k8s-openapi, which are types, to values. The scope of subresources does
 /// not implement this trait, because subresources are not resources in this crate.
-#[expect(unnameable_types, reason = "sealed: the scopes are k8s-openapi's")]
+#[expect(
+    unnameable_types,
+    reason = "sealed: only the scopes of k8s-openapi implement it"
+)]
 pub trait ScopeOf {
     const SCOPE: Scope;
 }

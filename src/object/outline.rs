@@ -70,7 +70,7 @@ impl Outline {
             ));
         }
         if u32::try_from(json.len()).is_err() {
-            return Err(serde_json::Error::custom("an object of 4 GiB or more"));
+            return Err(serde_json::Error::custom("the object is 4 GiB or larger"));
         }
         let located = Self::located(json);
         let nesting = |(_, at_most): &(Self, usize)| *at_most;

@@ -218,7 +218,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_the_server_writes_is_kept_but_for_managed_fields() {
+    fn all_metadata_except_managed_fields_is_kept() {
         let metadata = json!({
             "name": "a", "generateName": "a-", "namespace": "n", "uid": "u", "resourceVersion": "7", "generation": 2,
             "creationTimestamp": "2026-11-20T11:49:33Z", "deletionTimestamp": "2026-11-20T11:50:33Z",
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn null_is_as_good_as_nothing() {
+    fn null_metadata_fields_decode_as_absent() {
         let object: PartialObjectMetadata = serde_json::from_value(json!({
             "metadata": {
                 "name": "a", "labels": null, "annotations": null, "finalizers": null, "generation": null,

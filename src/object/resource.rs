@@ -2,7 +2,7 @@ use std::fmt;
 
 use super::Object;
 use crate::error::Error;
-use crate::text::{Shown, percent_encoded};
+use crate::text::{EscapedName, percent_encoded};
 
 /// Whether a resource is namespaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,8 +21,8 @@ pub enum Scope {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a Kubernetes resource: it does not implement `k8s_informer::Resource`",
     label = "not a `Resource`",
-    note = "for a struct of your own, use `impl_object!`",
-    note = "for a type of k8s-openapi, enable the feature `k8s-openapi` of k8s-informer, with the same version of that crate"
+    note = "for a custom struct, use `impl_object!`",
+    note = "for a type of k8s-openapi, enable the feature `k8s-openapi` of k8s-informer and depend on the same version of k8s-openapi"
 )]
 pub trait Resource: Object {
     /// The API group, empty for the core group.
@@ -125,7 +125,7 @@ pub(crate) fn path_segment(what: &str, value: &str) -> Result<String, Error> {
     if matches!(value, "" | "." | "..") || value.contains(['/', '%']) {
         return Err(Error::other(format!(
             "{what} \"{}\" can't be part of a path: use a name that is not empty, \".\" or \"..\" and contains no \"/\" or \"%\"",
-            Shown(value)
+            EscapedName(value)
         )));
     }
     Ok(percent_encoded(value, PLAIN))

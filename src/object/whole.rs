@@ -60,7 +60,7 @@ use super::{DynamicObject, Object};
 /// # Ok::<(), serde_json::Error>(())
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` may not keep every field of an object, and would erase what it never read",
+    message = "`{Self}` may not keep every field of an object, so replacing the object could erase fields",
     note = "patch the object, or read and replace it as a `DynamicObject`"
 )]
 pub trait WholeObject: Object + DeserializeOwned + Serialize {}

@@ -50,8 +50,8 @@ impl Requeue {
 impl fmt::Display for Requeue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.error {
-            Some(error) => write!(f, "to be queued again: {error}"),
-            None => f.write_str("to be queued again"),
+            Some(error) => write!(f, "requeued: {error}"),
+            None => f.write_str("requeued"),
         }
     }
 }
@@ -139,9 +139,9 @@ impl Error for BatchError {
 
 /// The outcome of a process callback.
 pub(super) struct Processed {
-    /// The outcome of the items that are not in `some`.
+    /// The outcome of the items that are not in `individual`.
     all: Outcome,
-    some: Vec<(usize, Outcome)>,
+    individual: Vec<(usize, Outcome)>,
     result: Result<(), ProcessError>,
 }
 
@@ -151,7 +151,7 @@ enum Outcome {
     /// The item is not queued again.
     Failed,
     /// The item is queued again.
-    Again,
+    Requeued,
 }
 
 impl Processed {
@@ -163,7 +163,7 @@ impl Processed {
             Err(message) => message.into(),
         };
         match error.downcast::<BatchError>() {
-            Ok(error) => Self::some(*error),
+            Ok(error) => Self::from_batch_error(*error),
             Err(error) => {
                 let (outcome, error) = outcome(error);
                 Self::all(outcome, error.map_or(Ok(()), Err))
@@ -174,16 +174,16 @@ impl Processed {
     fn all(all: Outcome, result: Result<(), ProcessError>) -> Self {
         Self {
             all,
-            some: Vec::new(),
+            individual: Vec::new(),
             result,
         }
     }
 
-    fn some(BatchError { errors }: BatchError) -> Self {
-        let (mut some, mut left) = (Vec::with_capacity(errors.len()), BatchError::new());
+    fn from_batch_error(BatchError { errors }: BatchError) -> Self {
+        let (mut individual, mut left) = (Vec::with_capacity(errors.len()), BatchError::new());
         for (position, error) in errors {
             let (outcome, error) = outcome(error);
-            some.push((position, outcome));
+            individual.push((position, outcome));
             left.errors.extend(error.map(|error| (position, error)));
         }
         let result = match left.errors.pop() {
@@ -196,19 +196,19 @@ impl Processed {
         };
         Self {
             all: Outcome::Done,
-            some,
+            individual,
             result,
         }
     }
 
     fn outcome(&self, position: usize) -> Outcome {
-        let own = self.some.iter().find(|(at, _)| *at == position);
+        let own = self.individual.iter().find(|(at, _)| *at == position);
         own.map_or(self.all, |(_, outcome)| *outcome)
     }
 
     /// Whether the callback requeued the item at this position of the batch.
-    pub(super) fn again(&self, position: usize) -> bool {
-        self.outcome(position) == Outcome::Again
+    pub(super) fn is_requeued(&self, position: usize) -> bool {
+        self.outcome(position) == Outcome::Requeued
     }
 
     /// Whether the item at this position of the batch failed and was not requeued.
@@ -228,7 +228,7 @@ impl Processed {
 /// Splits an error into the outcome of the item and the error of the pop.
 fn outcome(error: ProcessError) -> (Outcome, Option<ProcessError>) {
     match error.downcast::<Requeue>() {
-        Ok(requeue) => (Outcome::Again, requeue.error),
+        Ok(requeue) => (Outcome::Requeued, requeue.error),
         Err(error) => (Outcome::Failed, Some(error)),
     }
 }

@@ -130,7 +130,7 @@ impl<T> Fifo<T> {
             return Err(PopError::Closed);
         };
         let processed = Processed::from(catch(|| process(&popped.object, popped.in_initial_list)));
-        self.finish_pop(&popped, processed.again(0));
+        self.finish_pop(&popped, processed.is_requeued(0));
         processed.into_result(popped.object)
     }
 
@@ -158,7 +158,7 @@ impl<T> Fifo<T> {
                     }
                     if state.initial_in_flight > 0 {
                         // `next` found only deleted keys. They count as processed now.
-                        state.settle();
+                        state.mark_initial_processed();
                         self.unlock(state);
                         state = self.state.lock();
                         continue;
@@ -172,19 +172,19 @@ impl<T> Fifo<T> {
         }
     }
 
-    fn finish_pop(&self, popped: &Popped<T>, again: bool) {
+    fn finish_pop(&self, popped: &Popped<T>, requeue: bool) {
         let mut state = self.state.lock();
-        let again = again
+        let requeue = requeue
             && state
                 .in_flight
                 .take()
                 .is_some_and(|in_flight| !in_flight.superseded);
         state.in_flight = None;
-        if again && popped.counts {
+        if requeue && popped.counts {
             state.initial_in_flight -= 1;
         }
-        state.settle();
-        if again {
+        state.mark_initial_processed();
+        if requeue {
             let end = state.order.len();
             let at = if popped.counts {
                 end.min(state.initial_population - 1)
@@ -326,14 +326,14 @@ impl<T> Fifo<T> {
 
 impl<T> State<T> {
     fn next(&mut self) -> Option<Popped<T>> {
-        let next = self.pass();
+        let next = self.pop_undeleted();
         self.order.shrink_when_empty();
         self.items.shrink_when_empty();
         next
     }
 
     /// Removes the next waiting object and skips the deleted keys before it.
-    fn pass(&mut self) -> Option<Popped<T>> {
+    fn pop_undeleted(&mut self) -> Option<Popped<T>> {
         let in_initial_list = !self.synced;
         while let Some(key) = self.order.pop_front() {
             let counts = self.initial_population > self.initial_in_flight;
@@ -351,7 +351,7 @@ impl<T> State<T> {
     }
 
     /// Marks the keys of the initial list that pops have removed from `order` as processed.
-    fn settle(&mut self) {
+    fn mark_initial_processed(&mut self) {
         self.initial_population -= std::mem::take(&mut self.initial_in_flight);
     }
 

@@ -175,7 +175,7 @@ pub trait Queue<T>: ReflectorStore<T> {
     ///
     /// let object = |text| serde_json::from_str::<DynamicObject>(text).map(Arc::new);
     /// let queue = DeltaFifo::new(Accessor::object());
-    /// let processed = queue.processed().expect("it keeps count");
+    /// let processed = queue.processed().expect("the queue tracks versions");
     /// queue.replace(vec![object(r#"{"metadata": {"name": "a", "resourceVersion": "5"}}"#)?], "7")?;
     /// queue.add(object(r#"{"metadata": {"name": "b", "resourceVersion": "8"}}"#)?)?;
     /// queue.update(object(r#"{"metadata": {"name": "a", "resourceVersion": "9"}}"#)?)?;
@@ -183,7 +183,7 @@ pub trait Queue<T>: ReflectorStore<T> {
     ///     assert_eq!((deltas.key().map(|key| &**key), deltas.len()), (Some("a"), 2));
     ///     Ok(())
     /// })?;
-    /// assert_eq!(processed.current(), "7", "b is still to come");
+    /// assert_eq!(processed.current(), "7", "b is still queued");
     /// queue.pop(&mut |_, _| Ok(()))?;
     /// assert_eq!(processed.current(), "9");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_have_each_function_of_client_go() {
+    fn tables_list_every_client_go_function() {
         for (file, functions) in [
             ("delta_fifo.go", DELTA_FIFO),
             ("the_real_fifo.go", REAL_FIFO),
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_name_functions_that_exist() {
+    fn tables_name_existing_functions() {
         for file in ["delta_fifo.go", "the_real_fifo.go"] {
             for name in rows(file).iter().flat_map(|(_, here)| names(here)) {
                 let (of, function) = name.split_once("::").unwrap();

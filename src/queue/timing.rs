@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::metrics::{InformerMetrics, Meter};
 use crate::object::Key;
 use crate::panic::catch;
-use crate::time::{Clock, slow};
+use crate::time::{Clock, slow_threshold};
 
 /// Slow processing is logged only if more than this number of items wait.
 const LONG: usize = 10;
@@ -41,11 +41,11 @@ impl Timing {
         // lost.
         let began = catch(|| self.clock.now());
         let result = process();
-        let told = began.and_then(|began| {
+        let measured = began.and_then(|began| {
             catch(|| {
                 let took = self.clock.now().saturating_duration_since(began);
                 self.meter.event(|metrics| metrics.processing_latency(took));
-                if depth > LONG && took > slow(items, Duration::from_millis(100), Duration::from_secs(1)) {
+                if depth > LONG && took > slow_threshold(items, Duration::from_millis(100), Duration::from_secs(1)) {
                     let (name, first) = (&self.name, key.map_or("without a key", |key| key));
                     log::info!(
                         "{name}: processing {items} items, the first of them {first}, took {took:?} \
@@ -54,7 +54,7 @@ impl Timing {
                 }
             })
         });
-        drop(told);
+        drop(measured);
         result
     }
 }

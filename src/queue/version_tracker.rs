@@ -62,37 +62,37 @@ impl VersionTracker {
 
     /// Records that a change failed and is not queued again. The consumer may then still have an
     /// object that a list was meant to replace.
-    pub(super) fn failed(&mut self, sequence: u64) {
+    pub(super) fn record_failure(&mut self, sequence: u64) {
         self.list_failed |= sequence < self.list_end;
     }
 
-    /// Receives the version of an object. If the object is queued, call [`begin`](Self::begin)
+    /// Records the version of an object. If the object is queued, call [`begin`](Self::begin)
     /// first.
     ///
     /// A watch that starts without a version first sends all existing objects as added, in no
     /// order. Their versions are ignored.
-    pub(super) fn object(&mut self, version: Option<ResourceVersion>, is_added: bool) {
+    pub(super) fn record_object(&mut self, version: Option<ResourceVersion>, is_added: bool) {
         if !is_added || self.latest.is_known() {
-            self.event(version);
+            self.record_event(version);
         }
     }
 
-    /// Receives the version of an event, for example of a deletion or a bookmark. `None` changes
+    /// Records the version of an event, for example of a deletion or a bookmark. `None` changes
     /// nothing.
-    pub(super) fn event(&mut self, version: Option<ResourceVersion>) {
+    pub(super) fn record_event(&mut self, version: Option<ResourceVersion>) {
         if let Some(version) = version {
-            self.receive(version);
+            self.set_latest(version);
         }
     }
 
     /// Records the version of a list. Call this after [`begin`](Self::begin) was called for the
     /// changes that the list causes. An empty version is recorded too.
-    pub(super) fn list(&mut self, version: ResourceVersion) {
-        self.receive(version);
+    pub(super) fn record_list(&mut self, version: ResourceVersion) {
+        self.set_latest(version);
         (self.list_end, self.list_failed) = (self.next, false);
     }
 
-    fn receive(&mut self, version: ResourceVersion) {
+    fn set_latest(&mut self, version: ResourceVersion) {
         self.latest = version;
         self.next += 1;
     }
@@ -109,7 +109,7 @@ impl VersionTracker {
         let version = first.map_or(&self.latest, |(_, pending)| &pending.before);
         if *version != self.published {
             self.published = version.clone();
-            self.watermark.reach(version.clone());
+            self.watermark.set_reached(version.clone());
         }
     }
 
@@ -160,7 +160,7 @@ mod tests {
         let mut versions = VersionTracker::default();
         let sequences = [5, 6, 7].map(|version| {
             let sequence = versions.begin();
-            versions.event(number(version));
+            versions.record_event(number(version));
             sequence
         });
         assert_eq!(published(&mut versions), "");
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(published(&mut versions), "6");
         versions.end(sequences[2]);
         assert_eq!(published(&mut versions), "7");
-        versions.event(number(8));
+        versions.record_event(number(8));
         assert_eq!(published(&mut versions), "8");
     }
 
@@ -178,7 +178,7 @@ mod tests {
     fn changes_between_two_versions_share_an_entry() {
         let mut versions = VersionTracker::default();
         let sequences: Vec<u64> = (0..1000).map(|_| versions.begin()).collect();
-        versions.list(ResourceVersion::Number(10));
+        versions.record_list(ResourceVersion::Number(10));
         assert_eq!((versions.len(), versions.is_settled()), (1, false));
         for sequence in sequences {
             assert_eq!(published(&mut versions), "");
@@ -193,7 +193,7 @@ mod tests {
         let mut versions = VersionTracker::default();
         let stuck = versions.begin();
         for version in 1..1000 {
-            versions.event(number(version));
+            versions.record_event(number(version));
         }
         assert_eq!((versions.len(), published(&mut versions).as_str()), (1, ""));
         versions.end(stuck);

@@ -70,10 +70,10 @@ impl Watermark {
     /// Sets the version up to which everything has been processed. Call it only for a custom queue:
     /// the queues of this crate set their watermarks themselves.
     pub fn set(&self, version: &str) {
-        self.reach(version.into());
+        self.set_reached(version.into());
     }
 
-    pub(super) fn reach(&self, version: ResourceVersion) {
+    pub(super) fn set_reached(&self, version: ResourceVersion) {
         *self.shared.reached.lock() = version;
         self.shared.changed.notify_all();
     }
@@ -241,15 +241,12 @@ impl fmt::Display for WaitError {
                 write!(f, "the resourceVersion {version:?} can't be compared")
             }
             Self::Timeout { reached } => {
-                write!(
-                    f,
-                    "in time only the resourceVersion {reached:?} was reached"
-                )
+                write!(f, "timed out at the resourceVersion {reached:?}")
             }
             Self::Stopped { reached } => write!(f, "stopped at the resourceVersion {reached:?}"),
             Self::OtherNamespace { namespace, watched } => write!(
                 f,
-                "the informer does not watch the namespace {namespace:?}, but only: {}",
+                "the informer does not watch the namespace {namespace:?}; it watches: {}",
                 watched.join(", ")
             ),
             Self::NotStored {
@@ -258,7 +255,7 @@ impl fmt::Display for WaitError {
                 cached,
             } => write!(
                 f,
-                "the cache has not taken the resourceVersion {version:?} of {key} and still has {cached:?}: \
+                "the resourceVersion {version:?} of {key} was not stored; the cache still has {cached:?}: \
                  it could not be decoded, or a transform or an index function rejected it (see the log)"
             ),
         }
@@ -277,7 +274,7 @@ mod tests {
     use crate::stop::Stop;
 
     #[test]
-    fn lowest_is_what_all_have_reached() {
+    fn lowest_returns_version_reached_by_all() {
         let several = [Watermark::new(), Watermark::new(), Watermark::new()];
         assert_eq!(Watermark::lowest(&several), "");
         several

@@ -6,10 +6,10 @@ use super::protocol::{Report, ReportKind};
 
 /// The maximum number of different failures that are counted between two recoveries. If there are
 /// more, the server probably sends a new message each time.
-const DIFFERENT: usize = 32;
+const MAX_FAILURES: usize = 32;
 
 /// The maximum number of unreadable objects that are remembered.
-const UNREADABLE: usize = 1000;
+const MAX_UNREADABLE: usize = 1000;
 
 /// Chooses the log level of failures, so that repeated failures do not flood the log.
 ///
@@ -20,23 +20,23 @@ const UNREADABLE: usize = 1000;
 #[derive(Default)]
 pub(super) struct Failures {
     /// The failures since the last recovery, by their text.
-    since_well: BTreeMap<String, u64>,
+    since_recovery: BTreeMap<String, u64>,
     unreadable: HashSet<String>,
 }
 
 impl Failures {
     /// Records a failure with the text `error`, and returns its log level.
-    pub(super) fn failed(&mut self, report: &Report, error: &str) -> Level {
+    pub(super) fn record(&mut self, report: &Report, error: &str) -> Level {
         let is_new = if report.error.is_gone() || report.kind == ReportKind::Preliminary {
             // A list follows and repairs this. If the list fails, it has its own report.
             false
         } else if report.kind == ReportKind::Object {
-            self.unreadable.len() < UNREADABLE && self.unreadable.insert(error.to_owned())
+            self.unreadable.len() < MAX_UNREADABLE && self.unreadable.insert(error.to_owned())
         } else {
-            let is_known = self.since_well.contains_key(error);
-            let has_room = self.since_well.len() < DIFFERENT;
+            let is_known = self.since_recovery.contains_key(error);
+            let has_room = self.since_recovery.len() < MAX_FAILURES;
             if is_known || has_room {
-                *self.since_well.entry(error.to_owned()).or_default() += 1;
+                *self.since_recovery.entry(error.to_owned()).or_default() += 1;
             }
             has_room && !is_known
         };
@@ -44,8 +44,8 @@ impl Failures {
     }
 
     /// Forgets the failures after a recovery. Returns a summary if there were any.
-    pub(super) fn well(&mut self) -> Option<String> {
-        let failures = std::mem::take(&mut self.since_well);
+    pub(super) fn take_summary(&mut self) -> Option<String> {
+        let failures = std::mem::take(&mut self.since_recovery);
         let list = failures
             .iter()
             .map(|(error, times)| format!("{times} × {error}"))
@@ -54,7 +54,7 @@ impl Failures {
     }
 
     /// Forgets the unreadable objects, after a list in which every object could be read.
-    pub(super) fn complete(&mut self) {
+    pub(super) fn forget_unreadable(&mut self) {
         self.unreadable.clear();
     }
 }

@@ -16,19 +16,19 @@ pub(super) struct Headroom {
 }
 
 /// The size of the block. glibc returns blocks of 128 KiB to the system, and keeps this one.
-const STEP: usize = 110 << 10;
+const BLOCK_SIZE: usize = 110 << 10;
 
 /// The number of JSON bytes whose objects use up one block. Objects of k8s-openapi take eight times
 /// the size of their JSON.
-const EVERY: usize = 12 << 10;
+const JSON_PER_BLOCK: usize = 12 << 10;
 
 impl Headroom {
     /// Records that an object with this number of JSON bytes will be stored.
-    pub(super) fn stays(&mut self, json: usize) {
+    pub(super) fn record(&mut self, json: usize) {
         self.decoded += json;
-        if self.decoded >= EVERY {
+        if self.decoded >= JSON_PER_BLOCK {
             self.decoded = 0;
-            drop(black_box(Vec::<u8>::with_capacity(STEP)));
+            drop(black_box(Vec::<u8>::with_capacity(BLOCK_SIZE)));
         }
     }
 }

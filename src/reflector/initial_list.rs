@@ -13,13 +13,13 @@ pub(super) struct InitialList<T> {
     objects: InitialObjects<Arc<T>>,
     /// Items without a kind, with their positions in the list. They wait here because the `kind` of
     /// the page comes after its `items` in the JSON.
-    unnamed: InitialObjects<(usize, T)>,
+    without_kind: InitialObjects<(usize, T)>,
     /// The number of objects of other shards.
     other_shard: usize,
     /// The objects that could not be read.
     gaps: Gaps,
-    /// The objects whose last state could not be read. `objects` or `unnamed` has an older state of
-    /// them.
+    /// The objects whose last state could not be read. `objects` or `without_kind` has an older
+    /// state of them.
     outdated: Gaps,
     undecoded: Undecoded,
     /// The number of list items so far.
@@ -34,7 +34,7 @@ impl<T> Default for InitialList<T> {
     fn default() -> Self {
         Self {
             objects: InitialObjects::new(),
-            unnamed: InitialObjects::new(),
+            without_kind: InitialObjects::new(),
             other_shard: 0,
             gaps: Gaps::default(),
             outdated: Gaps::default(),
@@ -49,11 +49,11 @@ impl<T> Default for InitialList<T> {
 impl<T: Object> InitialList<T> {
     /// The number of objects so far, without those that could not be read.
     pub(super) fn received(&self) -> usize {
-        self.objects.len() + self.unnamed.len() + self.other_shard
+        self.objects.len() + self.without_kind.len() + self.other_shard
     }
 
     /// The number of different objects so far, readable or not.
-    pub(super) fn amount(&self) -> usize {
+    pub(super) fn distinct_objects(&self) -> usize {
         self.received() + self.unreadable_items
     }
 
@@ -65,18 +65,18 @@ impl<T: Object> InitialList<T> {
 
     /// Adds an object, or replaces its older state.
     pub(super) fn put(&mut self, key: Key, object: Arc<T>) {
-        if self.unnamed.len() > 0 {
-            self.unnamed.remove(&meta_namespace_key(&*object));
+        if self.without_kind.len() > 0 {
+            self.without_kind.remove(&meta_namespace_key(&*object));
         }
         self.close_gap(&key);
         self.objects.put(key, object);
     }
 
     /// Adds an item whose kind the page has not named yet.
-    pub(super) fn put_unnamed(&mut self, item: usize, object: T) {
+    pub(super) fn put_without_kind(&mut self, item: usize, object: T) {
         let key = meta_namespace_key(&object);
         self.close_gap(&key);
-        self.unnamed.put(key, (item, object));
+        self.without_kind.put(key, (item, object));
     }
 
     pub(super) fn add_other_shard(&mut self) {
@@ -98,19 +98,19 @@ impl<T: Object> InitialList<T> {
     }
 
     /// Records an object that could not be read. Its older state remains.
-    pub(super) fn leave_gap(&mut self, key: Option<Key>) {
+    pub(super) fn add_gap(&mut self, key: Option<Key>) {
         match &key {
-            Some(known) if self.objects.contains(known) || self.unnamed.contains(known) => {
+            Some(known) if self.objects.contains(known) || self.without_kind.contains(known) => {
                 self.outdated.add(key);
             }
             _ => self.gaps.add(key),
         }
     }
 
-    /// Like [`leave_gap`](Self::leave_gap), but for a list item, which is also counted.
-    pub(super) fn leave_gap_of_item(&mut self, key: Option<Key>) {
+    /// Like [`add_gap`](Self::add_gap), but for a list item, which is also counted.
+    pub(super) fn add_unreadable_item(&mut self, key: Option<Key>) {
         self.unreadable_items += 1;
-        self.leave_gap(key);
+        self.add_gap(key);
     }
 
     /// Records why an object could not be read.
@@ -120,17 +120,17 @@ impl<T: Object> InitialList<T> {
 
     /// Adds the items that waited for their kind, which `page` contains. Returns those that could
     /// not be keyed or transformed.
-    pub(super) fn name_items(
+    pub(super) fn set_kinds(
         &mut self,
         page: &ListMeta,
         decoder: &Decoder<T>,
         store: &dyn ReflectorStore<T>,
     ) -> Vec<(usize, Unreadable)> {
         let mut unreadable = Vec::new();
-        let unnamed = std::mem::replace(&mut self.unnamed, InitialObjects::new());
-        for (_, (item, mut object)) in unnamed.into_vec() {
+        let without_kind = std::mem::replace(&mut self.without_kind, InitialObjects::new());
+        for (_, (item, mut object)) in without_kind.into_vec() {
             decoder.set_type_meta(&mut object, page);
-            match prepared(object, store) {
+            match prepare(object, store) {
                 Ok((key, object)) => self.objects.put(key, object),
                 Err(error) => unreadable.push((item, error)),
             }
@@ -168,7 +168,7 @@ impl<T: Object> InitialList<T> {
 }
 
 /// Returns the object as the store will keep it, and its key.
-pub(super) fn prepared<T: Object>(
+pub(super) fn prepare<T: Object>(
     object: T,
     store: &dyn ReflectorStore<T>,
 ) -> Result<(Key, Arc<T>), Unreadable> {
@@ -177,12 +177,12 @@ pub(super) fn prepared<T: Object>(
         None => Ok((meta_namespace_key(&*object), object)),
         Some(staging) => staging
             .prepare(Arc::clone(&object))
-            .map_err(|error| refused(&*object, &error)),
+            .map_err(|error| unreadable_object(&*object, &error)),
     }
 }
 
 /// Returns the description of an object that the store rejected.
-pub(super) fn refused<T: Object>(object: &T, error: &StoreError) -> Unreadable {
+pub(super) fn unreadable_object<T: Object>(object: &T, error: &StoreError) -> Unreadable {
     let mut unreadable = Unreadable::of(object, Error::other(error.to_string()));
     if let StoreError::Transform { key, .. } = error {
         unreadable.key = key.clone();

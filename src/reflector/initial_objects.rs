@@ -91,7 +91,7 @@ mod tests {
 
     /// Applies changes: `+` puts and `-` removes. The key is one letter, and a digit after it is
     /// the object.
-    fn after(changes: &str) -> (Vec<String>, bool) {
+    fn apply_changes(changes: &str) -> (Vec<String>, bool) {
         let mut objects = InitialObjects::new();
         let mut expected = HashMap::new();
         for change in changes.split_whitespace() {
@@ -127,18 +127,24 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_in_the_order_of_keys_is_not_hashed() {
+    fn objects_in_key_order_are_not_hashed() {
         assert_eq!(
-            after("+a1 +b2 +d3 +b4 -d -c +e5 +d6"),
+            apply_changes("+a1 +b2 +d3 +b4 -d -c +e5 +d6"),
             (["a1", "b4", "d6", "e5"].map(str::to_owned).into(), false)
         );
-        assert_eq!(after(""), (Vec::new(), false));
-        assert_eq!(after("-a +a1 -a -a +a2"), (vec!["a2".to_owned()], false));
+        assert_eq!(apply_changes(""), (Vec::new(), false));
+        assert_eq!(
+            apply_changes("-a +a1 -a -a +a2"),
+            (vec!["a2".to_owned()], false)
+        );
     }
 
     #[test]
-    fn what_comes_in_any_order_stays_in_it() {
+    fn unordered_objects_keep_insertion_order() {
         let expected = ["c9", "b2", "h3"].map(str::to_owned).into();
-        assert_eq!(after("+a1 +c1 +b2 -a +h3 -e +c9 +a4 -a"), (expected, true));
+        assert_eq!(
+            apply_changes("+a1 +c1 +b2 -a +h3 -e +c9 +a4 -a"),
+            (expected, true)
+        );
     }
 }

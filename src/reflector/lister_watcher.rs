@@ -139,7 +139,7 @@ pub trait ListerWatcherSource: Send + Sync {
     /// if the lookup fails.
     fn find_resource(&self, name: &str, _stop: &Stop) -> Result<GroupVersionResource, Error> {
         Err(Error::other(format!(
-            "{name:?} is no group, version and resource, and what is asked here knows nothing of names"
+            "{name:?} can't be looked up: this source has no discovery; pass a group, version and resource"
         )))
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::UndecodableList;
 use crate::error::Error;
 use crate::object::GroupVersionKind;
-use crate::text::Prose;
+use crate::text::EscapedText;
 use crate::threads::StackSizes;
 use crate::time::{Backoff, Clock, RealClock};
 use crate::wire::{DecodeLimits, FieldPaths, Shard};
@@ -357,7 +357,7 @@ impl fmt::Display for ReflectorStatus {
             ReflectorState::Stopped => "stopped",
         })?;
         if !self.resource_version.is_empty() {
-            write!(f, " at version {}", Prose(&self.resource_version))?;
+            write!(f, " at version {}", EscapedText(&self.resource_version))?;
         }
         if !self.listed {
             f.write_str(", not synced yet")?;
@@ -390,7 +390,7 @@ impl fmt::Display for ReflectorStatus {
                 .last_error_at
                 .map(|at| format!(" {}", age(at)))
                 .unwrap_or_default();
-            write!(f, "; last error{when}: {}", Prose(&error.to_string()))?;
+            write!(f, "; last error{when}: {}", EscapedText(&error.to_string()))?;
         }
         Ok(())
     }

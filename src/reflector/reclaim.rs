@@ -5,7 +5,7 @@ pub(crate) trait Reclaim: Send + Sync {
     fn begin(&self);
 
     /// Frees one returned object, if there is one. Call it before decoding the next object.
-    fn one(&self);
+    fn free_one(&self);
 
     /// Called when the thread has finished decoding. Frees all returned objects. Call it once for
     /// each [`begin`](Self::begin).
@@ -13,16 +13,16 @@ pub(crate) trait Reclaim: Send + Sync {
 }
 
 /// Calls [`Reclaim::end`] when dropped, also after a panic.
-pub(super) struct Reclaiming<'a>(Option<&'a dyn Reclaim>);
+pub(super) struct ReclaimGuard<'a>(Option<&'a dyn Reclaim>);
 
-impl<'a> Reclaiming<'a> {
+impl<'a> ReclaimGuard<'a> {
     pub(super) fn begin(reclaim: Option<&'a dyn Reclaim>) -> Self {
         reclaim.inspect(|reclaim| reclaim.begin());
         Self(reclaim)
     }
 }
 
-impl Drop for Reclaiming<'_> {
+impl Drop for ReclaimGuard<'_> {
     fn drop(&mut self) {
         self.0.inspect(|reclaim| reclaim.end());
     }

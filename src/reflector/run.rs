@@ -23,11 +23,11 @@ use crate::threads::{self, Owners, StackSizes};
 use crate::wire::{Decode, ListOptions};
 
 /// The suffix of the log message for a failure that will repeat.
-const PERMANENT: &str =
-    "; this is permanent until the request, the credentials or the cluster change; retrying";
+const PERMANENT_HINT: &str =
+    "; this error persists until the request, the credentials or the cluster change; retrying";
 
 /// Lists and watch-lists that take longer than this are logged.
-const LONG: Duration = Duration::from_secs(10);
+const LONG_LIST: Duration = Duration::from_secs(10);
 
 /// The callback for failures, except expired versions and rejected watch-lists, after which a list
 /// follows. The flag is true if no list has reached the store yet and the request will fail again
@@ -137,7 +137,7 @@ impl<T: Object> Reflector<T> {
         let watch_list = panic::catch(|| self.lister_watcher.supports_watch_list());
         let watch_list = watch_list.unwrap_or_else(|panic| {
             log::error!(
-                "{}: the lister-watcher, asked for watch-lists, {panic}",
+                "{}: supports_watch_list of the lister-watcher {panic}",
                 self.name()
             );
             false
@@ -175,7 +175,7 @@ impl<T: Object> Reflector<T> {
                 };
                 if let Err(panic) = panic::catch(step) {
                     let reading = session.protocol.reading();
-                    let error = Error::other(format!("a step of the reflector {panic}"));
+                    let error = Error::other(format!("a reflector step {panic}"));
                     session.abort_cycle(error, reading);
                 }
                 if let Some(phase) = resync.take_if(|resync| resync.stop.is_stopped()) {
@@ -196,8 +196,9 @@ impl<T: Object> Reflector<T> {
         self.status.lock().state = ReflectorState::Stopped;
     }
 
-    /// Logs the duration of a list or watch-list that has ended, if it took longer than [`LONG`].
-    /// `listing` holds the list or watch-list of the previous step and the time at which it began.
+    /// Logs the duration of a list or watch-list that has ended, if it took longer than
+    /// [`LONG_LIST`]. `listing` holds the list or watch-list of the previous step and the time at
+    /// which it began.
     fn log_if_long(&self, protocol: &Protocol, listing: &mut Option<(&'static str, Instant)>) {
         let what = protocol.listing();
         if listing.map(|(what, _)| what) == what {
@@ -206,7 +207,7 @@ impl<T: Object> Reflector<T> {
         let now = self.options.clock.now();
         if let Some((what, began)) = listing.take() {
             let took = now.duration_since(began);
-            if took > LONG {
+            if took > LONG_LIST {
                 log::info!("{}: the {what} took {} s", self.name(), took.as_secs());
             }
         }
@@ -225,11 +226,11 @@ impl<T: Object> Reflector<T> {
         opened.unwrap_or_else(|panic| Err(Error::other(format!("the lister-watcher {panic}"))))
     }
 
-    fn has_contact(&self, now: Instant) {
+    fn record_contact(&self, now: Instant) {
         self.status.lock().last_contact = Some(now);
     }
 
-    fn backs_off(&self) {
+    fn set_backing_off(&self) {
         self.status.lock().state = ReflectorState::BackingOff;
     }
 
@@ -324,13 +325,13 @@ impl<T: Object> Reflector<T> {
         let recovered = {
             let mut logged = self.logged.lock();
             if session.complete {
-                logged.complete();
+                logged.forget_unreadable();
             }
             let is_healthy = session.protocol.is_healthy();
-            is_healthy.then(|| logged.well()).flatten()
+            is_healthy.then(|| logged.take_summary()).flatten()
         };
         if let Some(failures) = recovered {
-            log::info!("{}: well again after {failures}", self.name());
+            log::info!("{}: recovered after {failures}", self.name());
         }
         for report in reports {
             let handler = self
@@ -339,9 +340,13 @@ impl<T: Object> Reflector<T> {
                 .as_ref()
                 .filter(|_| report.kind == ReportKind::Request);
             let error = report.error.to_string();
-            let level = self.logged.lock().failed(report, &error);
+            let level = self.logged.lock().record(report, &error);
             if handler.is_none() {
-                let hint = if report.is_refusal() { PERMANENT } else { "" };
+                let hint = if report.is_permanent() {
+                    PERMANENT_HINT
+                } else {
+                    ""
+                };
                 log::log!(level, "{}{hint}", named(&self.name(), &error));
             }
             if let Some(Err(panic)) = handler.map(|handler| panic::catch(|| handler(&report.error)))
@@ -351,7 +356,7 @@ impl<T: Object> Reflector<T> {
             let is_routine = report.kind == ReportKind::Preliminary || report.error.is_gone();
             if let Some(on_failure) = self.on_failure.as_ref().filter(|_| !is_routine) {
                 let is_first = session.protocol.lists_replaced() == 0;
-                on_failure(&report.error, is_first && report.is_refusal());
+                on_failure(&report.error, is_first && report.is_permanent());
             }
         }
     }
@@ -365,7 +370,7 @@ impl<T: Object> Reflector<T> {
 
     fn description(&self) -> String {
         let description = panic::catch(|| self.lister_watcher.description());
-        description.unwrap_or_else(|panic| format!("objects whose description {panic}"))
+        description.unwrap_or_else(|panic| format!("objects (the description {panic})"))
     }
 
     /// Starts the resync thread, unless it is running or the resync period is zero.
@@ -438,7 +443,7 @@ impl Resync<'_> {
     /// lister-watcher stopped the `Stop` that it received.
     fn failure(&self) -> StoreError {
         let failed = self.failed.lock().take();
-        failed.unwrap_or_else(|| StoreError::other("the watch was stopped from within"))
+        failed.unwrap_or_else(|| StoreError::other("the lister-watcher stopped the watch"))
     }
 
     fn end(self) {

@@ -28,7 +28,7 @@ impl Calls {
 /// A kept callback runs exactly once, and a dropped one at most once, whenever the stop happens.
 /// None of them leaks.
 #[test]
-fn a_callback_runs_once_or_is_taken_back() {
+fn callback_runs_once_or_is_unregistered() {
     check(|| {
         let stop = Stop::new();
         let (kept, dropped) = (Calls::default(), Calls::default());
@@ -51,7 +51,7 @@ fn a_callback_runs_once_or_is_taken_back() {
         assert_eq!(
             (kept.holders(), dropped.holders()),
             (0, 0),
-            "neither in the signal nor in the subscription"
+            "the stop or the subscription still holds a callback"
         );
         drop(subscription);
     });
@@ -60,7 +60,7 @@ fn a_callback_runs_once_or_is_taken_back() {
 /// A callback that is dropped before the stop does not run, even if others register at the same
 /// time.
 #[test]
-fn a_callback_that_was_taken_back_does_not_run() {
+fn unregistered_callback_does_not_run() {
     check(|| {
         let stop = Stop::new();
         let (early, other) = (Calls::default(), Calls::default());
@@ -79,7 +79,7 @@ fn a_callback_that_was_taken_back_does_not_run() {
 
 /// Every kind of wait ends, and its result is correct.
 #[test]
-fn every_wait_ends() {
+fn set_and_stop_end_every_wait() {
     check(|| {
         let (done, stop) = (Done::new("done"), Stop::new());
         let waiters = [
@@ -94,9 +94,9 @@ fn every_wait_ends() {
             thread::spawn({
                 let (done, stop) = (done.clone(), stop.clone());
                 move || {
-                    let happened = done.wait_or_stop(&stop);
+                    let is_set = done.wait_or_stop(&stop);
                     assert!(done.is_done() || stop.is_stopped());
-                    assert!(!happened || done.is_done());
+                    assert!(!is_set || done.is_done());
                 }
             }),
             thread::spawn({
@@ -116,7 +116,7 @@ fn every_wait_ends() {
 
 /// A wait for two signals ends when either signal is set, and leaves no callback behind.
 #[test]
-fn either_ends_a_wait_for_either() {
+fn wait_or_stop_ends_on_either_signal() {
     check(|| {
         let (done, stop, set) = (Done::new("done"), Stop::new(), any(2) == 0);
         let waiter = thread::spawn({
@@ -130,8 +130,8 @@ fn either_ends_a_wait_for_either() {
         }
         assert_eq!(waiter.join().unwrap(), set);
         assert!(
-            done.shared.state.lock().waiting.is_empty()
-                && stop.done.shared.state.lock().waiting.is_empty()
+            done.shared.state.lock().callbacks.is_empty()
+                && stop.done.shared.state.lock().callbacks.is_empty()
         );
     });
 }
@@ -139,7 +139,7 @@ fn either_ends_a_wait_for_either() {
 /// A stop reaches children created at the same time, and their children. The stop of a child does
 /// not affect its parent. A dropped child leaves no callback behind.
 #[test]
-fn a_stop_reaches_the_children_that_are_born_meanwhile() {
+fn stop_reaches_children_created_concurrently() {
     check(|| {
         let stop = Stop::new();
         let family = thread::spawn({
@@ -163,11 +163,11 @@ fn a_stop_reaches_the_children_that_are_born_meanwhile() {
         let child = other.join().unwrap();
         assert!(
             child.is_stopped() && !stop.is_stopped(),
-            "nobody has stopped the parent yet"
+            "the parent is not stopped yet"
         );
         stop.stop();
         let (grandchild, sibling) = family.join().unwrap();
         assert!(grandchild.is_stopped() && sibling.is_stopped());
-        assert!(stop.done.shared.state.lock().waiting.is_empty());
+        assert!(stop.done.shared.state.lock().callbacks.is_empty());
     });
 }

@@ -84,7 +84,7 @@ impl fmt::Display for StoreError {
             } => write!(f, "index function {index:?} on {key}: {message}"),
             Self::Compare { key, message } => write!(f, "comparing {key}: {message}"),
             Self::Closed => f.write_str("closed"),
-            Self::NotFound { key } => write!(f, "there is no {key}"),
+            Self::NotFound { key } => write!(f, "{key} not found"),
             Self::ResourceVersion {
                 key,
                 resource_version: Some(version),
@@ -168,9 +168,9 @@ pub enum IndexError {
 impl fmt::Display for IndexError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoIndex { name } => write!(f, "there is no index {name:?}"),
+            Self::NoIndex { name } => write!(f, "index {name:?} does not exist"),
             Self::Function { name, message } => write!(f, "index function {name:?}: {message}"),
-            Self::NoIndexer => f.write_str("no indexer was given to the mutation cache"),
+            Self::NoIndexer => f.write_str("the mutation cache has no indexer"),
         }
     }
 }
@@ -200,7 +200,7 @@ pub enum AddIndexersError {
 impl fmt::Display for AddIndexersError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Conflict { names } => write!(f, "there are indices {names:?} already"),
+            Self::Conflict { names } => write!(f, "indices {names:?} already exist"),
             Self::Function { name, key, message } => {
                 write!(f, "index function {name:?} on {key}: {message}")
             }
@@ -220,7 +220,7 @@ impl std::error::Error for AddIndexersError {}
 /// use std::sync::Arc;
 ///
 /// let accessor = Accessor::new(|word: &String| match word.as_str() {
-///     "" => Err(KeyError::new("an empty word")),
+///     "" => Err(KeyError::new("the word is empty")),
 ///     word => Ok(word.into()),
 /// });
 /// let store = Indexer::new(accessor, Indexers::new());
@@ -249,7 +249,7 @@ impl fmt::Display for TransactionError {
             self.total
         )?;
         match self.errors.first() {
-            Some(error) => write!(f, ", the first with: {error}"),
+            Some(error) => write!(f, "; first error: {error}"),
             None => Ok(()),
         }
     }

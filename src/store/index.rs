@@ -32,7 +32,7 @@ type Function<T> = dyn Fn(&T) -> Result<Vec<String>, Error> + Send + Sync;
 /// let letters = IndexFunc::new(|word: &String| word.chars().map(String::from).collect());
 /// let number = IndexFunc::fallible(|word: &String| word.parse::<u8>().map(|n| vec![n.to_string()]));
 /// let store = ThreadSafeStore::new(Indexers::new().with("letters", letters).with("number", number));
-/// assert!(store.add("a".into(), Arc::new("ab".to_owned())).is_err(), "it is no number");
+/// assert!(store.add("a".into(), Arc::new("ab".to_owned())).is_err(), "ab is not a number");
 /// store.add("b".into(), Arc::new("12".to_owned()))?;
 /// assert_eq!(store.list_index_func_values("letters")?.len(), 2);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -76,9 +76,9 @@ impl<T> IndexFunc<T> {
     pub fn key(&self, object: &T) -> Result<Key, KeyError> {
         match self.values(object).map_err(KeyError::new)?.as_slice() {
             [value] => Ok(value.as_str().into()),
-            [] => Err(KeyError::new("an index function without a value")),
+            [] => Err(KeyError::new("the index function returned no value")),
             more => Err(KeyError::new(format!(
-                "an index function with {} values",
+                "the index function returned {} values",
                 more.len()
             ))),
         }

@@ -175,7 +175,7 @@ pub trait ReflectorStore<T>: Send + Sync {
     /// use std::sync::Arc;
     ///
     /// let queue = DeltaFifo::new(Accessor::new(|word: &String| match word.as_str() {
-    ///     "" => Err(KeyError::new("an empty word")),
+    ///     "" => Err(KeyError::new("the word is empty")),
     ///     word => Ok(word.into()),
     /// }));
     /// let words = ["a", "", "b"].map(|word| Change::Add(Arc::new(word.to_owned())));
@@ -328,7 +328,9 @@ pub trait Store<T>: ReflectorStore<T> + KnownObjects<T> {
         Err(TransactionError {
             successful: Vec::new(),
             total: changes.len(),
-            errors: vec![StoreError::other("this store has no transactions")],
+            errors: vec![StoreError::other(
+                "this store does not support transactions",
+            )],
         })
     }
 }

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_spread_over_the_parts() {
+    fn names_are_spread_evenly_over_parts() {
         let names: [fn(u32) -> String; 4] = [
             |n| format!("team-7/app-{n:05}"),
             |n| format!("{n}/the-same-name-everywhere"),

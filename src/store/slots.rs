@@ -38,9 +38,9 @@ pub(super) struct Slot<T> {
     /// The index values of the object as (index id, value), sorted. The strings are shared with the
     /// indices.
     values: Box<[(u32, Arc<str>)]>,
-    /// The value of `inserted` after the key was inserted. A list skips slots that were born after
-    /// it began.
-    pub(super) born: u64,
+    /// The value of `inserted` after the key was inserted. A list skips slots that were inserted
+    /// after it began.
+    pub(super) inserted_at: u64,
 }
 
 pub(super) type Index = Parts<BTreeSet<u32>>;
@@ -76,7 +76,7 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Returns the largest `born` of any slot so far.
+    /// Returns the largest `inserted_at` of any slot so far.
     pub(super) fn now(&self) -> u64 {
         self.inserted
     }
@@ -115,7 +115,7 @@ impl<T> Slots<T> {
         match self.by_key.of_mut(&key).entry(Arc::clone(&key)) {
             Entry::Occupied(entry) => {
                 let at = *entry.get();
-                self.file(at, |_| true, computed);
+                self.index_slot(at, |_| true, computed);
                 let slot = self.at_mut(at).as_mut()?;
                 return Some(std::mem::replace(&mut slot.object, object));
             }
@@ -127,7 +127,7 @@ impl<T> Slots<T> {
             key,
             object,
             values: Box::default(),
-            born: self.inserted,
+            inserted_at: self.inserted,
         });
         if self.free.pop().is_some() {
             *self.at_mut(next) = slot;
@@ -137,7 +137,7 @@ impl<T> Slots<T> {
                 _ => self.pages.push(vec![slot]),
             }
         }
-        self.file(next, |_| true, computed);
+        self.index_slot(next, |_| true, computed);
         None
     }
 
@@ -146,7 +146,7 @@ impl<T> Slots<T> {
     pub(super) fn remove(&mut self, key: &str) -> Option<(Slot<T>, Option<Self>)> {
         let at = self.by_key.of_mut(key).remove(key)?;
         self.len -= 1;
-        self.file(at, |_| true, Computed::new());
+        self.index_slot(at, |_| true, Computed::new());
         let slot = self.at_mut(at).take()?;
         if self.len() > 0 {
             self.free.push(at);
@@ -154,19 +154,19 @@ impl<T> Slots<T> {
         }
         // Only an empty store can be shrunk, because slots never move.
         let empty = Self::new(self.indices.iter().map(|(id, _)| *id));
-        let room = std::mem::replace(
+        let freed = std::mem::replace(
             self,
             Self {
                 inserted: self.inserted,
                 ..empty
             },
         );
-        Some((slot, Some(room)))
+        Some((slot, Some(freed)))
     }
 
     /// Sets the values of a slot to `computed`, for the indices that `which` selects. Changes only
     /// what differs.
-    fn file(&mut self, at: u32, which: impl Fn(u32) -> bool, computed: Computed) {
+    fn index_slot(&mut self, at: u32, which: impl Fn(u32) -> bool, computed: Computed) {
         let Some(slot) = self.pages[at as usize / PAGE][at as usize % PAGE].as_mut() else {
             return;
         };
@@ -239,20 +239,26 @@ impl<T> Slots<T> {
     }
 
     /// Indexes every object, in the order of the slots.
-    pub(super) fn file_all<E>(
+    pub(super) fn index_all<E>(
         &mut self,
         mut compute: impl FnMut(&Key, &T) -> Result<Computed, E>,
     ) -> Result<(), E> {
         for at in 0..self.extent() as u32 {
             let Some(slot) = self.at(at) else { continue };
             let computed = compute(&slot.key, &slot.object)?;
-            self.file(at, |_| true, computed);
+            self.index_slot(at, |_| true, computed);
         }
         Ok(())
     }
 
     /// Indexes an object in the indices `ids`, if it is still the stored object.
-    pub(super) fn file_in(&mut self, key: &str, object: &Arc<T>, ids: &[u32], computed: Computed) {
+    pub(super) fn index_object(
+        &mut self,
+        key: &str,
+        object: &Arc<T>,
+        ids: &[u32],
+        computed: Computed,
+    ) {
         let Some(&at) = self.by_key.get(key) else {
             return;
         };
@@ -260,14 +266,14 @@ impl<T> Slots<T> {
             .at(at)
             .is_some_and(|slot| Arc::ptr_eq(&slot.object, object))
         {
-            self.file(at, |id| ids.contains(&id), computed);
+            self.index_slot(at, |id| ids.contains(&id), computed);
         }
     }
 
     /// Removes the values of some indices from a range of slots.
-    pub(super) fn unfile(&mut self, from: usize, count: usize, ids: &[u32]) {
+    pub(super) fn unindex(&mut self, from: usize, count: usize, ids: &[u32]) {
         for at in from..self.extent().min(from.saturating_add(count)) {
-            self.file(at as u32, |id| ids.contains(&id), Computed::new());
+            self.index_slot(at as u32, |id| ids.contains(&id), Computed::new());
         }
     }
 
@@ -354,7 +360,7 @@ mod tests {
                 assert_eq!(
                     values(&slots, id).count(),
                     expected.len(),
-                    "no value without objects"
+                    "values without objects are removed"
                 );
                 for (value, keys) in expected {
                     let mut found: Vec<&str> = slots
@@ -379,6 +385,10 @@ mod tests {
         assert_eq!(values(&slots, 0).next().map(Arc::as_ptr), before);
         slots.put("b".into(), Arc::new(3), computed());
         let values = values(&slots, 0).next().map(Arc::strong_count);
-        assert_eq!(values, Some(3), "one allocation: the index and two slots");
+        assert_eq!(
+            values,
+            Some(3),
+            "the index and both slots share one allocation"
+        );
     }
 }

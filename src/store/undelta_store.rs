@@ -94,11 +94,11 @@ impl<T> UndeltaStore<T> {
             *push_state = PushState::Pushing;
         }
         loop {
-            let everything = self.store.snapshot().0;
-            if let Err(message) = catch(|| (self.push)(everything)) {
+            let objects = self.store.snapshot().0;
+            if let Err(message) = catch(|| (self.push)(objects)) {
                 // The logger may panic as well. There is nothing left to do then.
                 drop(catch(|| {
-                    log::error!("the push function of an UndeltaStore: {message}");
+                    log::error!("the push function of an UndeltaStore {message}");
                 }));
             }
             let mut push_state = self.push_state.lock();

@@ -192,7 +192,7 @@ impl ListerWatcher for FakeControllerSource {
         let after = options.resource_version.as_deref().unwrap_or_default();
         let Ok(after) = after.parse::<u64>() else {
             return Err(Error::other(
-                "a watch of this source needs a resourceVersion that is a number",
+                "a watch of this source needs a numeric resourceVersion",
             ));
         };
         let state = self.shared.state.lock();
@@ -206,7 +206,7 @@ impl ListerWatcher for FakeControllerSource {
             }));
         }
         if after > state.version {
-            return Err(Error::other("a resourceVersion that is yet to come"));
+            return Err(Error::other("the resourceVersion is in the future"));
         }
         let (opened, resets) = (state.version, state.resets);
         drop(state);
@@ -268,11 +268,11 @@ impl Read for Watch {
                 if state.resets > self.resets {
                     return Ok(0);
                 }
-                let told = |change: &&Change| {
+                let is_visible = |change: &&Change| {
                     change.version > self.after
                         && (!change.dropped || change.version <= self.opened)
                 };
-                if let Some(change) = state.changes.iter().find(told) {
+                if let Some(change) = state.changes.iter().find(is_visible) {
                     self.after = change.version;
                     self.rest = change.frame.clone().into_bytes();
                     break;

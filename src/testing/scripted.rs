@@ -259,7 +259,7 @@ impl Read for ScriptedBody {
             End::Close => Ok(0),
             End::Break => Err(io::Error::new(
                 io::ErrorKind::UnexpectedEof,
-                "the script breaks the connection here",
+                "the script broke the connection",
             )),
             End::Hold => {
                 self.stop.wait();

@@ -160,7 +160,7 @@ impl Random {
 
 /// Returns the duration from which the processing of `items` items counts as slow: `each` per item,
 /// at most `most`.
-pub(crate) fn slow(items: usize, each: Duration, most: Duration) -> Duration {
+pub(crate) fn slow_threshold(items: usize, each: Duration, most: Duration) -> Duration {
     each.saturating_mul(u32::try_from(items).unwrap_or(u32::MAX))
         .min(most)
 }
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_without_a_limit_do_not_overflow() {
+    fn backoff_without_limit_does_not_overflow() {
         let mut backoff = Backoff::new(Duration::from_secs(1), f64::INFINITY, Duration::MAX, 1.0);
         for _ in 0..3 {
             backoff.step();
@@ -179,16 +179,16 @@ mod tests {
     }
 
     #[test]
-    fn clones_do_not_wait_together() {
+    fn backoff_clones_have_independent_jitter() {
         let backoff = Backoff::default();
         let waits: Vec<_> = (0..8).map(|_| backoff.clone().step()).collect();
         assert!(waits.iter().any(|wait| *wait != waits[0]), "{waits:?}");
     }
 
     #[test]
-    fn d14_r23_x14_what_is_slow() {
+    fn d14_r23_x14_slow_threshold_is_capped() {
         let millis = |items, each, most| {
-            slow(
+            slow_threshold(
                 items,
                 Duration::from_millis(each),
                 Duration::from_millis(most),

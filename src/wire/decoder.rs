@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
-use super::{DecodeLimits, Event, EventKind, FieldPaths, ListMeta, Shard, Shown};
+use super::{DecodeLimits, EscapedName, Event, EventKind, FieldPaths, ListMeta, Shard};
 use crate::adaptive_buffer::AdaptiveBuffer;
 use crate::decode_error::{self, DecodeError, explain};
 use crate::error::Error;
@@ -71,7 +71,7 @@ struct Expected {
     api_version: String,
     /// The first bytes of an object of this kind, as API servers write it. They are compared first,
     /// because they nearly always match and the kind then needs no parsing.
-    beginnings: [Vec<u8>; 2],
+    prefixes: [Vec<u8>; 2],
 }
 
 /// An object that could not be decoded, keyed or transformed.
@@ -112,7 +112,7 @@ pub(crate) enum Decoded<T> {
 pub(crate) enum DecodedItem<T> {
     Object(T),
     /// An object without a kind, in a list that has not sent its own kind before the items.
-    Unnamed(T),
+    WithoutKind(T),
     /// The caller already has the object in this version.
     Unchanged(Key, Arc<T>),
     /// The object belongs to another shard.
@@ -133,13 +133,13 @@ impl<T> Decoder<T> {
     pub(crate) fn new(decode: Decode<T>, options: DecodeOptions) -> Self {
         let expected = options.expected_kind.clone().map(|kind| {
             let (name, api_version) = (&*kind.kind, kind.api_version());
-            let beginnings = [
+            let prefixes = [
                 format!(r#"{{"kind":"{name}","apiVersion":"{api_version}","#).into_bytes(),
                 format!(r#"{{"apiVersion":"{api_version}","kind":"{name}","#).into_bytes(),
             ];
             Expected {
                 api_version,
-                beginnings,
+                prefixes,
                 kind,
             }
         });
@@ -178,9 +178,9 @@ impl<T> Decoder<T> {
         {
             return Ok(());
         }
-        let (api_version, kind) = (Shown(api_version), Shown(kind));
+        let (api_version, kind) = (EscapedName(api_version), EscapedName(kind));
         Err(Error::decode(format!(
-            "a list of {expected} was expected, not \"{api_version}\" \"{kind}\""
+            "expected a list of {expected}, found \"{api_version}\" \"{kind}\""
         )))
     }
 
@@ -191,7 +191,7 @@ impl<T> Decoder<T> {
     {
         // Reject an array here, because serde accepts an array for a struct, field by field.
         if bytes.trim_ascii_start().first() != Some(&b'{') {
-            return Err(Error::decode("it is no JSON object"));
+            return Err(Error::decode("it is not a JSON object"));
         }
         self.options.limits.check_nesting(bytes)?;
         let Decode { decode, explain } = self.decode;
@@ -212,7 +212,11 @@ impl<T> Decoder<T> {
         let error = match decoded {
             Ok(Ok(object)) => return Ok(object),
             Ok(Err(error)) => explain(bytes, &error),
-            Err(panic) => return Err(Error::decode(format!("decoding it {panic}"))),
+            Err(panic) => {
+                return Err(Error::decode(format!(
+                    "its Deserialize implementation {panic}"
+                )));
+            }
         };
         Err(Error::decode(match self.options.show_custom_errors {
             true => error.with_custom_text(),
@@ -241,8 +245,8 @@ impl<T: Object> Decoder<T> {
         if object.name().is_empty() {
             return Err(Unreadable::nameless(&object));
         }
-        if head.api_version_and_kind().1.is_empty() && !says_kind(bytes) {
-            return Ok(DecodedItem::Unnamed(object));
+        if head.api_version_and_kind().1.is_empty() && !has_type_meta(bytes) {
+            return Ok(DecodedItem::WithoutKind(object));
         }
         self.set_type_meta(&mut object, head);
         Ok(DecodedItem::Object(object))
@@ -252,8 +256,11 @@ impl<T: Object> Decoder<T> {
     pub(crate) fn set_type_meta(&self, item: &mut T, list: &ListMeta) {
         if let Some((api_version, kind)) = list.type_meta_of_items() {
             let [no_api_version, no_kind] = self.skips_type_meta;
-            let unless = |skipped, text| if skipped { "" } else { text };
-            item.set_type_meta(unless(no_api_version, api_version), unless(no_kind, kind));
+            let unless_skipped = |skipped, text| if skipped { "" } else { text };
+            item.set_type_meta(
+                unless_skipped(no_api_version, api_version),
+                unless_skipped(no_kind, kind),
+            );
         }
     }
 
@@ -274,7 +281,7 @@ impl<T: Object> Decoder<T> {
     /// Decodes the response to a request for one object.
     #[cfg(feature = "client")]
     pub(crate) fn response(&mut self, bytes: &[u8]) -> Result<T, Error> {
-        if !self.begins_as_expected(bytes)
+        if !self.has_expected_prefix(bytes)
             && let Ok(peek) = Peek::whole(bytes)
         {
             self.check_kind(&peek)?;
@@ -316,7 +323,7 @@ impl<T: Object> Decoder<T> {
         unchanged: Option<&Unchanged<'_, T>>,
     ) -> Result<(EventKind, Decoded<T>), BadFrame> {
         let mut failed = None;
-        if self.begins_as_expected(event.object) {
+        if self.has_expected_prefix(event.object) {
             let unchanged = unchanged.filter(|_| event.kind == EventKind::Added);
             if let Some(decoded) = self.peek_identity(event.object, unchanged)
                 // The object has not been parsed, so check that nothing follows it in the frame.
@@ -334,7 +341,7 @@ impl<T: Object> Decoder<T> {
             }
         }
         // The fast path failed, so parse the whole frame. Another field may follow the object, the
-        // object may not begin with one of the expected beginnings, or the frame may be broken.
+        // object may not begin with one of the expected prefixes, or the frame may be broken.
         let event = Event::parse_slowly(frame).map_err(|error| bad_frame(frame, &error))?;
         let peek = Peek::whole(event.object).map_err(|error| bad_frame(frame, &error))?;
         if let Err(error) = self.check_kind(&peek) {
@@ -402,20 +409,18 @@ impl<T: Object> Decoder<T> {
             true => Ok(false),
             false if is_unclear => {
                 let error =
-                    Error::decode(format!("whose shard it is can't be told by its {field}"));
+                    Error::decode(format!("its shard can't be determined from its {field}"));
                 Err(Unreadable::undecoded(&peek, error))
             }
             false => Ok(!shard.contains(value)),
         }
     }
 
-    fn begins_as_expected(&self, object: &[u8]) -> bool {
-        let Some(Expected { beginnings, .. }) = &self.expected else {
+    fn has_expected_prefix(&self, object: &[u8]) -> bool {
+        let Some(Expected { prefixes, .. }) = &self.expected else {
             return true;
         };
-        beginnings
-            .iter()
-            .any(|beginning| object.starts_with(beginning))
+        prefixes.iter().any(|prefix| object.starts_with(prefix))
     }
 
     fn check_kind(&self, peek: &Peek<'_>) -> Result<(), Error> {
@@ -425,9 +430,10 @@ impl<T: Object> Decoder<T> {
             }) if !peek.kind.is_empty()
                 && (peek.kind != kind.kind || *peek.api_version != **api_version) =>
             {
-                let (api_version, other) = (Shown(&peek.api_version), Shown(&peek.kind));
+                let (api_version, other) =
+                    (EscapedName(&peek.api_version), EscapedName(&peek.kind));
                 Err(Error::decode(format!(
-                    "{kind} was expected, not \"{api_version}\" \"{other}\""
+                    "expected {kind}, found \"{api_version}\" \"{other}\""
                 )))
             }
             _ => Ok(()),
@@ -437,7 +443,7 @@ impl<T: Object> Decoder<T> {
 
 /// Whether the object has an `apiVersion` or a `kind`. Custom resources have both, but their lists
 /// may send the kind only after the items.
-fn says_kind(object: &[u8]) -> bool {
+fn has_type_meta(object: &[u8]) -> bool {
     let begins = |with: &[u8]| {
         object
             .strip_prefix(with)
@@ -500,8 +506,10 @@ impl Unreadable {
         let error = self.error.clone();
         match (self.namespace.as_str(), self.name.as_str()) {
             (_, "") => error.context(place()),
-            ("", name) => error.context(Shown(name).to_string()),
-            (namespace, name) => error.context(format!("{}/{}", Shown(namespace), Shown(name))),
+            ("", name) => error.context(EscapedName(name).to_string()),
+            (namespace, name) => {
+                error.context(format!("{}/{}", EscapedName(namespace), EscapedName(name)))
+            }
         }
     }
 }

@@ -96,7 +96,7 @@ pub(crate) fn error_status(object: &[u8]) -> Status {
     match serde_json::from_slice::<Kind>(object) {
         Ok(Kind { kind }) if kind == "Status" => serde_json::from_slice(object).unwrap_or_default(),
         _ => {
-            let message = "the watch reported an error whose object is no Status".to_owned();
+            let message = "the watch reported an error whose object is not a Status".to_owned();
             Status {
                 message,
                 ..Status::default()

@@ -88,14 +88,14 @@ fn path(pointer: &str) -> Result<Path, FieldPathError> {
     };
     let steps = pointer
         .strip_prefix('/')
-        .ok_or_else(|| error("it has to begin with a slash"))?;
+        .ok_or_else(|| error("it must begin with a slash"))?;
     if pointer
         .split('~')
         .skip(1)
         .any(|rest| !rest.starts_with(['0', '1']))
     {
         return Err(error(
-            "a tilde has to be followed by 0, for a tilde, or 1, for a slash",
+            "a tilde must be followed by 0 (for a tilde) or 1 (for a slash)",
         ));
     }
     Ok(steps
@@ -127,7 +127,7 @@ pub struct FieldPathError {
 impl fmt::Display for FieldPathError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { pointer, problem } = self;
-        write!(f, "{pointer:?} is no JSON pointer to a field: {problem}")
+        write!(f, "{pointer:?} is not a JSON pointer to a field: {problem}")
     }
 }
 

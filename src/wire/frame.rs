@@ -66,7 +66,7 @@ impl FrameSplitter {
     /// consumed and more is needed.
     ///
     /// The bytes of a returned line are consumed by the next call, because the caller may find
-    /// [`several`](Self::several) frames in it.
+    /// several frames in it and call [`split_line`](Self::split_line).
     pub(crate) fn next(&mut self, input: &[u8]) -> Result<(usize, Option<Piece>), SplitError> {
         let mut at = self.skip_returned();
         if self.in_line.is_none() && !self.line.is_empty() {
@@ -148,7 +148,7 @@ impl FrameSplitter {
     /// by one.
     ///
     /// Returns `false` if that frame was not a whole line. The caller must then reject it.
-    pub(crate) fn several(&mut self) -> bool {
+    pub(crate) fn split_line(&mut self) -> bool {
         match std::mem::take(&mut self.returned) {
             Returned::Line(_) => {
                 self.shares_line = true;
@@ -285,7 +285,7 @@ mod tests {
             if !crate::wire::has_several(frame) {
                 frames.push(String::from_utf8_lossy(frame).into_owned());
             } else {
-                assert!(splitter.several());
+                assert!(splitter.split_line());
             }
         };
         for chunk in chunks {
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_lines_wherever_the_chunks_end() {
+    fn frames_are_lines_at_any_chunk_boundary() {
         split_anywhere(
             "{\"a\":1}\n\n{\"b\":\"}\\\"\"}\r\n{\"c\":3}\n",
             &["{\"a\":1}", "{\"b\":\"}\\\"\"}", "{\"c\":3}"],
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_sharing_a_line_are_split_at_any_string_content() {
+    fn frames_on_one_line_are_split_despite_invalid_utf8() {
         let line = b"{\"a\":\"\xff}\"} {\"b\":1}\n";
         for cut in 0..line.len() {
             let frames = split(&[&line[..cut], &line[cut..]], 99).unwrap();
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_frame_ends_with_its_line() {
+    fn malformed_frame_ends_with_its_line() {
         split_anywhere(
             "garbage\n{\"a\":1}\n{\"b\":{\n{\"c\":3}\nmore",
             &["garbage", "{\"a\":1}", "{\"b\":{", "{\"c\":3}", "more"],
@@ -363,12 +363,12 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_is_cut_is_none() {
+    fn truncated_frame_is_dropped() {
         split_anywhere("{\"a\":1}\n{\"b\":{\"c\":\"", &["{\"a\":1}"]);
     }
 
     #[test]
-    fn a_frame_over_the_limit_is_an_error_before_its_end_has_come() {
+    fn oversized_frame_fails_before_its_end_arrives() {
         let too_large = Err(SplitError::TooLarge {
             what: "a watch event",
             limit: 4,

@@ -39,13 +39,13 @@ enum State {
     /// Outside the items.
     Around,
     /// After the key `items`, before its value.
-    Before,
+    BeforeItems,
     /// In the array, before the first item.
-    First,
+    FirstItem,
     /// In the array, after an item.
-    Behind,
+    AfterItem,
     /// In the array, after a comma.
-    Next,
+    AfterComma,
     /// In an item that is an object, as expected, or an array.
     Item,
     /// In an item that is neither an object nor an array. Decoding rejects it.
@@ -80,7 +80,7 @@ struct Metadata {
 #[serde(untagged)]
 enum Count {
     Known(u64),
-    Unknown(#[allow(dead_code, reason = "that there is one is all")] i64),
+    Unknown(#[allow(dead_code, reason = "only its presence matters")] i64),
 }
 
 /// Ignores shard information that cannot be read: it only reports how the server selected the
@@ -108,7 +108,7 @@ fn object_or_null<'de, D: Deserializer<'de>>(
         Some(object) if object.starts_with('{') => serde_json::from_str(object)
             .map(Some)
             .map_err(D::Error::custom),
-        Some(_) => Err(D::Error::custom("no object")),
+        Some(_) => Err(D::Error::custom("not an object")),
     }
 }
 
@@ -195,7 +195,7 @@ impl ListSplitter {
         while at < input.len() {
             match self.state {
                 State::Around => at = self.around(input, at)?,
-                State::Before | State::First | State::Behind | State::Next => {
+                State::BeforeItems | State::FirstItem | State::AfterItem | State::AfterComma => {
                     match self.between(input[at]) {
                         Some(length) => at += length,
                         None => return Err(self.malformed(at)),
@@ -219,7 +219,7 @@ impl ListSplitter {
                         self.partial.extend_from_slice(&input[start..at]);
                     }
                     if length.is_some() {
-                        self.state = State::Behind;
+                        self.state = State::AfterItem;
                         self.offset += at as u64;
                         self.returned_partial = is_partial;
                         let piece = match is_partial {
@@ -316,7 +316,7 @@ impl ListSplitter {
                         if std::mem::replace(&mut self.has_items, true) {
                             return Err(self.malformed(at));
                         }
-                        self.state = State::Before;
+                        self.state = State::BeforeItems;
                         return Ok(at + 1);
                     }
                 }
@@ -332,25 +332,25 @@ impl ListSplitter {
     fn between(&mut self, byte: u8) -> Option<usize> {
         match (self.state, byte) {
             (_, byte) if byte.is_ascii_whitespace() => return Some(1),
-            (State::Before, b'[') => {
+            (State::BeforeItems, b'[') => {
                 self.rest.push(byte);
-                self.state = State::First;
+                self.state = State::FirstItem;
                 self.head = self.head_so_far();
                 return Some(1);
             }
             // The value must be `null`. Anything else fails when `rest` is parsed.
-            (State::Before, b'n') => self.state = State::Around,
-            (State::Before, _) => return None,
-            (State::First | State::Behind, b']') => {
+            (State::BeforeItems, b'n') => self.state = State::Around,
+            (State::BeforeItems, _) => return None,
+            (State::FirstItem | State::AfterItem, b']') => {
                 self.rest.push(byte);
                 self.state = State::Around;
                 return Some(1);
             }
-            (State::Behind, b',') => {
-                self.state = State::Next;
+            (State::AfterItem, b',') => {
+                self.state = State::AfterComma;
                 return Some(1);
             }
-            (State::Behind, _) | (_, b',' | b']') => return None,
+            (State::AfterItem, _) | (_, b',' | b']') => return None,
             (_, b'{' | b'[') => self.state = State::Item,
             _ => self.state = State::Scalar,
         }
@@ -419,7 +419,7 @@ mod tests {
     ];
 
     #[test]
-    fn items_equal_those_of_serde_json_at_any_chunk_boundary() {
+    fn items_match_serde_json_at_any_chunk_boundary() {
         for body in BODIES {
             let value: serde_json::Value = serde_json::from_str(body).unwrap();
             let expected: Vec<serde_json::Value> = value
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_is_cut_is_an_error_wherever_it_is_cut() {
+    fn body_truncated_anywhere_is_an_error() {
         for body in BODIES {
             for cut in 0..body.len() {
                 assert!(split(&body[..cut], &[]).1.is_err(), "{body} cut at {cut}");
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_told_as_such() {
+    fn html_page_is_reported_as_markup() {
         assert_eq!(
             split(" <!DOCTYPE html><html><body>Sign in</body></html>", &[]).1,
             Err(SplitError::Markup)
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_an_error_and_never_a_panic() {
+    fn malformed_bodies_are_errors() {
         for body in [
             "",
             "[]",
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_over_the_limit_is_an_error_before_its_end_has_come() {
+    fn oversized_item_fails_before_its_end_arrives() {
         let mut splitter = ListSplitter::new(8);
         let fed = splitter.feed(br#"{"items":[{"a":"#, |_| Ok::<(), SplitError>(()));
         assert_eq!(

@@ -27,7 +27,7 @@ pub(crate) use shard::fnv1a;
 pub use shard::{Shard, ShardError};
 
 pub(crate) use crate::decode_error::describe;
-pub(crate) use crate::text::Shown;
+pub(crate) use crate::text::EscapedName;
 
 /// The error of splitting a list or a watch stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,13 +47,13 @@ pub(crate) enum SplitError {
 impl std::fmt::Display for SplitError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::TooLarge { what, limit } => write!(f, "{what} of more than {limit} bytes"),
+            Self::TooLarge { what, limit } => write!(f, "{what} is larger than {limit} bytes"),
             Self::TooDeep { limit } => write!(f, "nested deeper than {limit} levels"),
-            Self::Markup => f.write_str(
-                "HTML or XML instead of JSON: is there a proxy in between that wants something?",
-            ),
-            Self::NoList { kind } if kind.is_empty() => f.write_str("no list: it has no kind"),
-            Self::NoList { kind } => write!(f, "no list but a {}", Shown(kind)),
+            Self::Markup => {
+                f.write_str("HTML or XML instead of JSON; is there a proxy in between?")
+            }
+            Self::NoList { kind } if kind.is_empty() => f.write_str("not a list: it has no kind"),
+            Self::NoList { kind } => write!(f, "not a list: its kind is {}", EscapedName(kind)),
             Self::Malformed { what, offset } => write!(f, "{what} is malformed at byte {offset}"),
         }
     }

@@ -1,6 +1,6 @@
 /// A list is considered endless after this number of consecutive pages without anything new. A
 /// server that filters objects after paging may send a few of these pages.
-const WITHOUT_PROGRESS: u32 = 100;
+const MAX_PAGES_WITHOUT_PROGRESS: u32 = 100;
 
 /// Detects a list whose pages never end, because a continue token repeats or because page after
 /// page contains nothing new.
@@ -32,17 +32,17 @@ impl PageCheck {
     }
 
     /// Records a page with the token of the next one. `amount` is the size of the list so far. The
-    /// error explains why the list has no end.
-    pub(crate) fn follow(&mut self, token: &str, amount: usize) -> Result<(), String> {
+    /// error explains why the list never ends.
+    pub(crate) fn record_page(&mut self, token: &str, amount: usize) -> Result<(), String> {
         self.page = self.page.saturating_add(1);
         if token == self.kept {
             let of = match self.kept_page {
-                0 => "that it was requested with".to_owned(),
+                0 => "of its request".to_owned(),
                 page => format!("of page {page}"),
             };
             let page = self.page;
             return Err(format!(
-                "the list has no end: the continue token of page {page} is the one {of}"
+                "the list never ends: page {page} repeats the continue token {of}"
             ));
         }
         if self.page > self.keep_after {
@@ -57,10 +57,10 @@ impl PageCheck {
         } else {
             self.without_progress + 1
         };
-        match self.without_progress < WITHOUT_PROGRESS {
+        match self.without_progress < MAX_PAGES_WITHOUT_PROGRESS {
             true => Ok(()),
             false => Err(format!(
-                "the list has no end: the last {WITHOUT_PROGRESS} of {} pages brought nothing new",
+                "the list never ends: the last {MAX_PAGES_WITHOUT_PROGRESS} of {} pages contained nothing new",
                 self.page
             )),
         }
@@ -72,34 +72,34 @@ mod tests {
     use super::*;
 
     /// Returns the page at which the check fails, and the error.
-    fn given_up(
+    fn failing_page(
         tokens: impl Iterator<Item = String>,
         amount: impl Fn(usize) -> usize,
     ) -> (usize, String) {
         let mut check = PageCheck::default();
         let mut pages = tokens.enumerate();
         pages
-            .find_map(|(at, token)| Some((at + 1, check.follow(&token, amount(at + 1)).err()?)))
+            .find_map(|(at, token)| {
+                Some((at + 1, check.record_page(&token, amount(at + 1)).err()?))
+            })
             .unwrap()
     }
 
     #[test]
-    fn cycles_of_tokens_are_found_within_three_rounds() {
+    fn token_cycles_are_found_within_three_rounds() {
         for before in [0, 1, 2, 5, 40] {
             for length in [1, 2, 3, 7, 64] {
                 let token = |page: usize| match page {
                     page if page < before => format!("before-{page}"),
                     page => format!("{}", (page - before) % length),
                 };
-                let (page, error) = given_up((0..).map(token), |page| page);
+                let (page, error) = failing_page((0..).map(token), |page| page);
                 assert!(
                     page > before + length && page <= 3 * before.max(length) + 2,
                     "{before} {length}: {page}"
                 );
                 assert!(
-                    error.contains(&format!(
-                        "the continue token of page {page} is the one of page"
-                    )),
+                    error.contains(&format!("page {page} repeats the continue token of page")),
                     "{error}"
                 );
             }
@@ -107,14 +107,14 @@ mod tests {
     }
 
     #[test]
-    fn pages_without_progress_are_counted_in_a_row() {
-        let (page, error) = given_up((0..).map(|page| page.to_string()), |page| page.min(7));
+    fn consecutive_pages_without_progress_fail() {
+        let (page, error) = failing_page((0..).map(|page| page.to_string()), |page| page.min(7));
         assert_eq!(page, 107);
         assert_eq!(
             error,
-            "the list has no end: the last 100 of 107 pages brought nothing new"
+            "the list never ends: the last 100 of 107 pages contained nothing new"
         );
-        let (page, _) = given_up((0..).map(|page| page.to_string()), |page| {
+        let (page, _) = failing_page((0..).map(|page| page.to_string()), |page| {
             page.min(990) / 99
         });
         assert_eq!(page, 1090);
@@ -122,12 +122,12 @@ mod tests {
 
     #[cfg(feature = "client")]
     #[test]
-    fn page_followed_by_itself_is_found_at_once() {
-        let error = PageCheck::after(Some("x")).follow("x", 1).unwrap_err();
+    fn page_repeating_its_own_token_fails_at_once() {
+        let error = PageCheck::after(Some("x")).record_page("x", 1).unwrap_err();
         assert_eq!(
             error,
-            "the list has no end: the continue token of page 1 is the one that it was requested with"
+            "the list never ends: page 1 repeats the continue token of its request"
         );
-        PageCheck::after(None).follow("x", 1).unwrap();
+        PageCheck::after(None).record_page("x", 1).unwrap();
     }
 }

@@ -125,7 +125,7 @@ impl fmt::Display for ShardError {
         let Self { index, count } = self;
         write!(
             f,
-            "there is no shard {index} of {count}: they are counted from 0"
+            "shard {index} of {count} does not exist: the first index is 0"
         )
     }
 }
@@ -140,7 +140,7 @@ mod tests {
 
     /// Values published by the authors of FNV, which the tests of Go's `hash/fnv` also use.
     #[test]
-    fn sh2_the_hash_is_fnv_1a() {
+    fn sh2_hash_is_fnv_1a() {
         for (text, hash) in [
             ("", 0xcbf2_9ce4_8422_2325),
             ("a", 0xaf63_dc4c_8601_ec8c),
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn sh1_shards_are_equal_and_cover_the_range_without_gaps() {
+    fn sh1_shards_are_equal_and_cover_the_hash_range() {
         for count in (1..=100).chain([127, 128, 1000, 65_535, 65_536, u32::MAX]) {
             // For large counts, the test checks only the first, the last and some other shards.
             let indices = match count {
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn sh1_a_selector_is_in_the_words_of_the_api_server() {
+    fn sh1_selector_has_api_server_syntax() {
         let selector = |index, count| Shard::new(index, count).unwrap().selector();
         assert_eq!(
             selector(0, 2),
@@ -215,18 +215,18 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_that_there_is_not_is_an_error() {
+    fn shard_index_out_of_range_is_an_error() {
         for (index, count) in [(0, 0), (1, 1), (3, 3), (u32::MAX, u32::MAX), (7, 3)] {
             let error = Shard::new(index, count).unwrap_err().to_string();
             assert_eq!(
                 error,
-                format!("there is no shard {index} of {count}: they are counted from 0")
+                format!("shard {index} of {count} does not exist: the first index is 0")
             );
         }
     }
 
     #[test]
-    fn what_is_another_shard_is_not_equal() {
+    fn different_shards_are_not_equal() {
         let shard = Shard::new(0, 2).unwrap();
         assert_eq!(shard, Shard::new(0, 2).unwrap());
         assert_ne!(shard, Shard::new(1, 2).unwrap());

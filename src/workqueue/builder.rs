@@ -156,7 +156,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueueBuilder<T> {
             queue
                 .threads
                 .spawn(format!("{} timer", queue.shared.name), None, move || {
-                    shared.keep_time();
+                    shared.run_timer();
                 })?;
         }
         Ok(queue)

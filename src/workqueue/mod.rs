@@ -60,8 +60,8 @@
 //! factory.start(&stop)?;
 //! factory.wait_for_cache_sync(&stop)?;
 //!
-//! let key = queue.take().expect("there is one"); // in a worker
-//! let map = maps.lister().get_by_key(&key).expect("it is in the cache");
+//! let key = queue.take().expect("the queue has an item"); // in a worker
+//! let map = maps.lister().get_by_key(&key).expect("the object is in the cache");
 //! assert_eq!((&**key, map.metadata.name.as_deref()), ("web/a", Some("a")));
 //! queue.forget(&key);
 //! # drop(key);

@@ -57,7 +57,7 @@ pub fn parallelize_until(
         for _ in 1..workers {
             let started = thread::Builder::new().spawn_scoped(scope, || job.work());
             if let Err(error) = started {
-                log::warn!("no more workers: {error}");
+                log::warn!("can't start another worker: {error}");
                 break;
             }
         }

@@ -80,17 +80,17 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueue<T> {
     /// Returns `None` once the queue is shut down and no item waits. A worker should then end.
     /// Dropping the [`WorkItem`] finishes the item.
     pub fn take(&self) -> Option<WorkItem<'_, T>> {
-        self.guard(self.shared.get(|| false))
+        self.work_item(self.shared.get(|| false))
     }
 
     /// Like [`take`](Self::take), but also returns `None` as soon as `stop` is triggered.
     pub fn take_or_stop(&self, stop: &Stop) -> Option<WorkItem<'_, T>> {
         let shared = Arc::clone(&self.shared);
         let _wakes = stop.on_stop(move || shared.wake_all());
-        self.guard(self.shared.get(|| stop.is_stopped()))
+        self.work_item(self.shared.get(|| stop.is_stopped()))
     }
 
-    fn guard(&self, taken: Option<(T, Ticket)>) -> Option<WorkItem<'_, T>> {
+    fn work_item(&self, taken: Option<(T, Ticket)>) -> Option<WorkItem<'_, T>> {
         taken.map(|(item, ticket)| WorkItem {
             shared: &self.shared,
             item,
@@ -238,11 +238,11 @@ impl<T: Clone + Eq + Hash + Send + 'static> fmt::Debug for WorkQueue<T> {
 /// let item = queue.take().unwrap();
 /// assert_eq!(item.len(), 1);
 /// queue.add(item.clone());
-/// assert_eq!(queue.len(), 0, "not while it is being processed");
+/// assert_eq!(queue.len(), 0, "an item in processing is not queued");
 /// drop(item);
 /// assert_eq!(queue.len(), 1);
 /// ```
-#[must_use = "it is done with when it is dropped"]
+#[must_use = "dropping the item marks it as done"]
 pub struct WorkItem<'a, T: Clone + Eq + Hash + Send + 'static> {
     shared: &'a Shared<T>,
     item: T,
@@ -268,7 +268,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> Drop for WorkItem<'_, T> {
         if let Err(panic) = catch(|| self.shared.done(&self.item, Some(self.ticket))) {
             drop(catch(|| {
                 log::error!(
-                    "work queue {:?}: being done with an item {panic}",
+                    "work queue {:?}: finishing an item {panic}",
                     self.shared.name
                 );
             }));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::delayed::Delayed;
-use super::state::{After, Ended, State, Ticket};
+use super::state::{DoneOutcome, Effects, State, Ticket};
 use super::{Order, WorkQueueMetrics};
 use crate::metrics::Meter;
 use crate::stop::Stop;
@@ -39,9 +39,9 @@ pub(super) struct Shared<T> {
 
 /// Wakes the next waiter on drop, unless it is disarmed. If a waiter was woken for an item and then
 /// the order or the clock panics, the wake-up would otherwise be lost.
-struct Baton<'a>(Option<&'a Condvar>);
+struct WakeNext<'a>(Option<&'a Condvar>);
 
-impl Drop for Baton<'_> {
+impl Drop for WakeNext<'_> {
     fn drop(&mut self) {
         if let Some(items) = self.0 {
             items.notify_one();
@@ -50,13 +50,13 @@ impl Drop for Baton<'_> {
 }
 
 /// The part of a shutdown that runs after the lock is released.
-struct End<T> {
+struct PendingShutdown<T> {
     _delayed: Delayed<T>,
     timer: Option<Stop>,
     releases: u64,
 }
 
-impl<T> End<T> {
+impl<T> PendingShutdown<T> {
     fn finish(self) -> u64 {
         if let Some(timer) = &self.timer {
             timer.stop();
@@ -96,71 +96,71 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
     /// Runs `change` on the state, then does the remaining work without the lock.
     pub(super) fn change<R>(
         &self,
-        change: impl FnOnce(&mut State<T>, Option<Instant>, &mut After<T>) -> R,
+        change: impl FnOnce(&mut State<T>, Option<Instant>, &mut Effects<T>) -> R,
     ) -> R {
         let now = self.now();
-        let mut after = After::default();
+        let mut effects = Effects::default();
         let result = {
             let mut state = self.state.lock();
-            self.promote(&mut state, now, &mut after);
-            change(&mut state, now, &mut after)
+            self.promote(&mut state, now, &mut effects);
+            change(&mut state, now, &mut effects)
         };
-        self.finish(after);
+        self.finish(effects);
         result
     }
 
-    fn promote(&self, state: &mut State<T>, now: Option<Instant>, after: &mut After<T>) {
+    fn promote(&self, state: &mut State<T>, now: Option<Instant>, effects: &mut Effects<T>) {
         if let (true, Some(now)) = (self.delaying, now) {
-            state.promote(now, after);
+            state.promote(now, effects);
         }
-        self.wake(after);
+        self.wake(effects);
     }
 
     /// Wakes waiters immediately, because the code that follows may panic.
-    fn wake(&self, after: &mut After<T>) {
-        for _ in 0..std::mem::take(&mut after.pushed) {
+    fn wake(&self, effects: &mut Effects<T>) {
+        for _ in 0..std::mem::take(&mut effects.pushed) {
             self.items.notify_one();
         }
     }
 
-    fn finish(&self, mut after: After<T>) {
-        self.wake(&mut after);
-        for _ in 0..after.added {
+    fn finish(&self, mut effects: Effects<T>) {
+        self.wake(&mut effects);
+        for _ in 0..effects.added {
             self.meter.event(|metrics| metrics.added());
         }
-        if after.added > 0 || after.queued_for.is_some() {
+        if effects.added > 0 || effects.queued_for.is_some() {
             self.meter.level(
                 || self.state.lock().depth(),
                 |metrics, depth| metrics.depth(depth),
             );
         }
-        if let Some(waited) = after.queued_for {
+        if let Some(waited) = effects.queued_for {
             self.meter.event(|metrics| metrics.queue_duration(waited));
         }
-        if let Some(worked) = after.worked_for {
+        if let Some(worked) = effects.worked_for {
             self.meter.event(|metrics| metrics.work_duration(worked));
         }
-        for panic in after.panics {
+        for panic in effects.panics {
             log::error!(
-                "work queue {:?}: queueing a delayed item {panic}; it is lost",
+                "work queue {:?}: adding a delayed item {panic}; the item is lost",
                 self.name
             );
         }
     }
 
     pub(super) fn add(&self, item: T) {
-        self.change(|state, now, after| state.add(item, None, now, after));
+        self.change(|state, now, effects| state.add(item, None, now, effects));
     }
 
     /// Adds an item after a delay (Q10).
     pub(super) fn add_after(&self, item: T, delay: Duration) {
-        let (refused, timer) = self.change(|state, now, after| {
+        let (refused, timer) = self.change(|state, now, effects| {
             let Some(now) = now.filter(|_| !state.shutting_down) else {
-                after.dropped.push(item);
+                effects.dropped.push(item);
                 return (true, None);
             };
             if delay.is_zero() {
-                state.add(item, None, Some(now), after);
+                state.add(item, None, Some(now), effects);
                 return (false, None);
             }
             // A delay that exceeds the range of `Instant` becomes a century. If even a century
@@ -170,7 +170,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
                 .find_map(|delay| now.checked_add(delay))
                 .unwrap_or(now);
             let next = state.delayed.next_due();
-            after.dropped.extend(state.delayed.insert(item, due));
+            effects.dropped.extend(state.delayed.insert(item, due));
             let sooner = next.is_none_or(|next| due < next);
             (false, if sooner { state.timer.take() } else { None })
         });
@@ -185,29 +185,29 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
     /// Blocks until an item is available, the queue is shut down and empty, or `stopped` returns
     /// true.
     pub(super) fn get(&self, stopped: impl Fn() -> bool) -> Option<(T, Ticket)> {
-        let mut baton = Baton(None);
+        let mut wake_next = WakeNext(None);
         loop {
             let now = self.now();
-            let mut after = After::default();
+            let mut effects = Effects::default();
             let mut state = self.state.lock();
-            self.promote(&mut state, now, &mut after);
+            self.promote(&mut state, now, &mut effects);
             let stopped = stopped();
             let next = if stopped {
                 None
             } else {
-                state.next(now, &mut after)
+                state.next(now, &mut effects)
             };
             let over = next.is_some() || stopped || state.shutting_down;
-            if !over && after.is_empty() {
+            if !over && effects.is_empty() {
                 self.items.wait(&mut state);
-                baton.0 = Some(&self.items);
+                wake_next.0 = Some(&self.items);
                 continue;
             }
             drop(state);
             if next.is_some() {
-                baton.0 = None;
+                wake_next.0 = None;
             }
-            self.finish(after);
+            self.finish(effects);
             if over {
                 return next;
             }
@@ -215,43 +215,44 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
     }
 
     pub(super) fn done(&self, item: &T, ticket: Option<Ticket>) {
-        let ended = self.change(|state, now, after| {
-            let ended = state.done(item, ticket, now, after);
+        let ended = self.change(|state, now, effects| {
+            let ended = state.done(item, ticket, now, effects);
             if state.is_drained() {
                 self.drained.notify_all();
             }
             ended
         });
         match ended {
-            Ended::Done => {}
-            Ended::Unknown if ticket.is_none() => {
+            DoneOutcome::Done => {}
+            DoneOutcome::Unknown if ticket.is_none() => {
                 log::warn!(
-                    "work queue {:?}: done with an item that is not being processed",
+                    "work queue {:?}: `done` was called for an item that is not being processed",
                     self.name
                 );
             }
-            Ended::Unknown => {}
-            Ended::Lost(panic) => resume_unwind(panic),
+            DoneOutcome::Unknown => {}
+            DoneOutcome::Lost(panic) => resume_unwind(panic),
         }
     }
 
     /// Shuts the queue down (Q6). With `release`, blocked drains return. Returns the number of
     /// releases.
     pub(super) fn shut_down(&self, release: bool) -> u64 {
-        self.change(|state, _, _| self.end(state, release)).finish()
+        self.change(|state, _, _| self.begin_shutdown(state, release))
+            .finish()
     }
 
     /// Like `shut_down` with `release`, but does not call the clock.
     pub(super) fn close(&self) {
-        let end = self.end(&mut self.state.lock(), true);
-        end.finish();
+        let shutdown = self.begin_shutdown(&mut self.state.lock(), true);
+        shutdown.finish();
     }
 
-    fn end(&self, state: &mut State<T>, release: bool) -> End<T> {
+    fn begin_shutdown(&self, state: &mut State<T>, release: bool) -> PendingShutdown<T> {
         state.releases += u64::from(release);
         self.items.notify_all();
         self.drained.notify_all();
-        End {
+        PendingShutdown {
             _delayed: state.shut_down(),
             timer: state.timer.take(),
             releases: state.releases,
@@ -286,7 +287,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
     }
 
     /// Runs the timer thread: queues delayed items when they are due, and measures unfinished work.
-    pub(super) fn keep_time(&self) {
+    pub(super) fn run_timer(&self) {
         let mut now = self.clock.now();
         let mut refresh = self
             .meter
@@ -299,13 +300,13 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
             if measured {
                 refresh = now.checked_add(REFRESH);
             }
-            let mut after = After::default();
+            let mut effects = Effects::default();
             let (until, unfinished) = {
                 let mut state = self.state.lock();
                 if state.shutting_down {
                     return;
                 }
-                self.promote(&mut state, Some(now), &mut after);
+                self.promote(&mut state, Some(now), &mut effects);
                 state.timer = Some(wake.clone());
                 let until = [refresh, state.delayed.next_due()]
                     .into_iter()
@@ -313,7 +314,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
                     .min();
                 (until, measured.then(|| state.unfinished(now)))
             };
-            self.finish(after);
+            self.finish(effects);
             if let Some(unfinished) = unfinished {
                 self.meter.event(|metrics| {
                     metrics.unfinished_work(unfinished.total);

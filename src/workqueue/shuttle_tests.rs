@@ -1,6 +1,6 @@
 //! Interleaving tests of work queues: waiting for items, for a drain and for the clock.
 //!
-//! The schedule decides how time passes; see the `Moment` clock.
+//! The schedule decides how time passes; see `RandomClock`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ fn worker(queue: &Queue) -> thread::JoinHandle<usize> {
 }
 
 #[test]
-fn every_item_is_taken_by_somebody() {
+fn every_item_is_taken() {
     check(|| {
         let queue = queue();
         let workers = [worker(&queue), worker(&queue)];
@@ -46,7 +46,7 @@ fn every_item_is_taken_by_somebody() {
 /// A change is always seen by a processing that starts after it, and processings never overlap
 /// (Q5).
 #[test]
-fn q5_no_item_by_two_at_once_and_no_change_is_missed() {
+fn q5_processing_is_exclusive_and_misses_no_change() {
     check(|| {
         let queue = queue();
         let (newest, seen, running) = (
@@ -77,7 +77,7 @@ fn q5_no_item_by_two_at_once_and_no_change_is_missed() {
 
 /// A stopped worker that was woken for an item wakes the next worker.
 #[test]
-fn a_stopped_worker_passes_the_item_on() {
+fn stopped_worker_wakes_the_next_worker() {
     check(|| {
         let (queue, stop) = (queue(), Stop::new());
         let stopped = thread::spawn({
@@ -128,7 +128,7 @@ fn q7_every_drain_returns() {
 
 /// The drain waits for an item that no worker processes, until `shut_down` releases it.
 #[test]
-fn q7_a_shutdown_at_any_point_ends_a_drain() {
+fn q7_shut_down_at_any_point_ends_drain() {
     check(|| {
         let queue = queue();
         queue.add("a");
@@ -145,12 +145,12 @@ fn q7_a_shutdown_at_any_point_ends_a_drain() {
 }
 
 /// A clock whose waits end at any moment. After a wait, its whole duration has passed.
-struct Moment {
+struct RandomClock {
     start: Instant,
     seconds: AtomicUsize,
 }
 
-impl Moment {
+impl RandomClock {
     fn new() -> Arc<Self> {
         Arc::new(Self {
             start: Instant::now(),
@@ -159,7 +159,7 @@ impl Moment {
     }
 }
 
-impl Clock for Moment {
+impl Clock for RandomClock {
     fn now(&self) -> Instant {
         self.start + SECOND * self.seconds.load(Ordering::SeqCst) as u32
     }
@@ -180,7 +180,7 @@ impl Clock for Moment {
 fn delaying() -> Arc<DelayingQueue<&'static str>> {
     Arc::new(
         WorkQueue::builder()
-            .clock(Moment::new())
+            .clock(RandomClock::new())
             .build_delaying()
             .unwrap(),
     )
@@ -188,7 +188,7 @@ fn delaying() -> Arc<DelayingQueue<&'static str>> {
 
 /// The timer thread wakes a waiter even if an item is delayed while the timer goes to sleep.
 #[test]
-fn q11_what_is_delayed_is_got() {
+fn q11_delayed_items_are_delivered() {
     check(|| {
         let queue = delaying();
         let worker = thread::spawn({
@@ -205,7 +205,7 @@ fn q11_what_is_delayed_is_got() {
 
 /// `shut_down` and drop join the timer thread, whatever it does at that moment.
 #[test]
-fn q14_the_thread_ends_with_the_queue() {
+fn q14_timer_thread_ends_with_the_queue() {
     check(|| {
         let queue = delaying();
         let adds = thread::spawn({
@@ -223,9 +223,9 @@ fn q14_the_thread_ends_with_the_queue() {
 }
 
 #[test]
-fn q15_what_fails_comes_again() {
-    struct Later;
-    impl RateLimiter<&'static str> for Later {
+fn q15_rate_limited_item_is_retried() {
+    struct ConstantDelay;
+    impl RateLimiter<&'static str> for ConstantDelay {
         fn when(&self, _: &&'static str) -> Duration {
             SECOND
         }
@@ -235,9 +235,9 @@ fn q15_what_fails_comes_again() {
         }
     }
     check_times(0.5, || {
-        let builder = WorkQueue::builder().clock(Moment::new());
+        let builder = WorkQueue::builder().clock(RandomClock::new());
         let queue: Arc<RateLimitingQueue<_>> =
-            Arc::new(builder.build_rate_limiting(Later).unwrap());
+            Arc::new(builder.build_rate_limiting(ConstantDelay).unwrap());
         queue.add("a");
         let tries = Arc::new(AtomicUsize::new(0));
         let workers = [(); 2].map(|()| {
@@ -257,7 +257,7 @@ fn q15_what_fails_comes_again() {
 }
 
 #[test]
-fn q19_each_piece_once() {
+fn q19_each_piece_runs_once() {
     check(|| {
         let done = [(); 3].map(|()| AtomicUsize::new(0));
         parallelize_until(&Stop::new(), 2, 3, 1 + any(2), |piece| {

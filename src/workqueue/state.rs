@@ -22,7 +22,7 @@ pub(super) struct State<T> {
     order: Box<dyn Order<T>>,
     queued: usize,
     /// The number of items that were added again while in processing.
-    again: usize,
+    readded: usize,
     /// The start of each processing, if `now` was given. Tickets are in order of time.
     running: BTreeMap<Ticket, Instant>,
     next_ticket: Ticket,
@@ -43,12 +43,12 @@ enum Entry<T> {
     Processing {
         ticket: Ticket,
         /// The item and the time, if it was added again meanwhile.
-        again: Option<(T, Option<Instant>)>,
+        readded: Option<(T, Option<Instant>)>,
     },
 }
 
 /// The work that remains after a change, to be done without the lock.
-pub(super) struct After<T> {
+pub(super) struct Effects<T> {
     /// User values to drop.
     pub(super) dropped: Vec<T>,
     /// The number of items that became available.
@@ -63,7 +63,7 @@ pub(super) struct After<T> {
     pub(super) panics: Vec<String>,
 }
 
-impl<T> Default for After<T> {
+impl<T> Default for Effects<T> {
     fn default() -> Self {
         let (queued_for, worked_for) = (None, None);
         Self {
@@ -77,7 +77,7 @@ impl<T> Default for After<T> {
     }
 }
 
-impl<T> After<T> {
+impl<T> Effects<T> {
     pub(super) fn is_empty(&self) -> bool {
         let Self {
             dropped,
@@ -87,13 +87,13 @@ impl<T> After<T> {
             worked_for,
             panics,
         } = self;
-        let nothing_told = queued_for.is_none() && worked_for.is_none() && panics.is_empty();
-        dropped.is_empty() && *pushed == 0 && *added == 0 && nothing_told
+        let nothing_to_report = queued_for.is_none() && worked_for.is_none() && panics.is_empty();
+        dropped.is_empty() && *pushed == 0 && *added == 0 && nothing_to_report
     }
 }
 
 /// The result of `done`.
-pub(super) enum Ended {
+pub(super) enum DoneOutcome {
     Done,
     /// The item is not in processing, or not under this ticket.
     Unknown,
@@ -114,7 +114,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
             items: HashMap::new(),
             order,
             queued: 0,
-            again: 0,
+            readded: 0,
             running: BTreeMap::new(),
             next_ticket: 0,
             delayed: Delayed::new(),
@@ -132,22 +132,24 @@ impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
         item: T,
         copy: Option<T>,
         now: Option<Instant>,
-        after: &mut After<T>,
+        effects: &mut Effects<T>,
     ) {
         if self.shutting_down {
-            after.dropped.extend(copy.into_iter().chain([item]));
+            effects.dropped.extend(copy.into_iter().chain([item]));
             return;
         }
         match self.items.get_mut(&item) {
             Some(Entry::Queued(_)) => {
                 self.order.touch(&item);
-                after.dropped.push(item);
+                effects.dropped.push(item);
             }
-            Some(Entry::Processing { again: Some(_), .. }) => after.dropped.push(item),
-            Some(Entry::Processing { again, .. }) => {
-                *again = Some((item, now));
-                self.again += 1;
-                after.added += 1;
+            Some(Entry::Processing {
+                readded: Some(_), ..
+            }) => effects.dropped.push(item),
+            Some(Entry::Processing { readded, .. }) => {
+                *readded = Some((item, now));
+                self.readded += 1;
+                effects.added += 1;
             }
             None => {
                 let copy = copy.unwrap_or_else(|| item.clone());
@@ -160,20 +162,20 @@ impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
                 self.order.push(copy);
                 vacant.insert(Entry::Queued(now));
                 self.queued += 1;
-                after.added += 1;
-                after.pushed += 1;
+                effects.added += 1;
+                effects.pushed += 1;
                 return;
             }
         }
-        after.dropped.extend(copy);
+        effects.dropped.extend(copy);
     }
 
     /// Queues the delayed items that are due (Q11).
-    pub(super) fn promote(&mut self, now: Instant, after: &mut After<T>) {
+    pub(super) fn promote(&mut self, now: Instant, effects: &mut Effects<T>) {
         while let Some((item, copy)) = self.delayed.pop(now) {
             // Catch a panic of this item, because the current call may concern another item.
-            if let Err(panic) = panic::catch(|| self.add(item, copy, Some(now), after)) {
-                after.panics.push(panic);
+            if let Err(panic) = panic::catch(|| self.add(item, copy, Some(now), effects)) {
+                effects.panics.push(panic);
             }
         }
     }
@@ -182,7 +184,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
     pub(super) fn next(
         &mut self,
         now: Option<Instant>,
-        after: &mut After<T>,
+        effects: &mut Effects<T>,
     ) -> Option<(T, Ticket)> {
         if self.queued == 0 {
             return None;
@@ -191,19 +193,19 @@ impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
             let Some(entry @ &mut Entry::Queued(since)) = self.items.get_mut(&item) else {
                 // A faulty custom order may return any item. Never process one twice at a time
                 // (Q5).
-                after.dropped.push(item);
+                effects.dropped.push(item);
                 continue;
             };
             let ticket = self.next_ticket;
             self.next_ticket += 1;
             *entry = Entry::Processing {
                 ticket,
-                again: None,
+                readded: None,
             };
             self.queued -= 1;
             if let Some(now) = now {
                 self.running.insert(ticket, now);
-                after.queued_for = since.map(|since| now.saturating_duration_since(since));
+                effects.queued_for = since.map(|since| now.saturating_duration_since(since));
             }
             return Some((item, ticket));
         }
@@ -216,39 +218,39 @@ impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
         item: &T,
         ticket: Option<Ticket>,
         now: Option<Instant>,
-        after: &mut After<T>,
-    ) -> Ended {
+        effects: &mut Effects<T>,
+    ) -> DoneOutcome {
         let Some(entry) = self.items.get_mut(item) else {
-            return Ended::Unknown;
+            return DoneOutcome::Unknown;
         };
         let Entry::Processing {
             ticket: current,
-            again,
+            readded,
         } = &mut *entry
         else {
-            return Ended::Unknown;
+            return DoneOutcome::Unknown;
         };
         if ticket.is_some_and(|ticket| ticket != *current) {
-            return Ended::Unknown;
+            return DoneOutcome::Unknown;
         }
         let since = self.running.remove(current);
-        after.worked_for = now
+        effects.worked_for = now
             .zip(since)
             .map(|(now, since)| now.saturating_duration_since(since));
-        let mut ended = Ended::Done;
-        if let Some((item, since)) = again.take() {
-            self.again -= 1;
+        let mut ended = DoneOutcome::Done;
+        if let Some((item, since)) = readded.take() {
+            self.readded -= 1;
             match catch_unwind(AssertUnwindSafe(|| self.order.push(item))) {
                 Ok(()) => {
                     *entry = Entry::Queued(since);
                     self.queued += 1;
-                    after.pushed += 1;
+                    effects.pushed += 1;
                     return ended;
                 }
-                Err(panic) => ended = Ended::Lost(panic),
+                Err(panic) => ended = DoneOutcome::Lost(panic),
             }
         }
-        after
+        effects
             .dropped
             .extend(self.items.remove_entry(item).map(|(item, _)| item));
         self.items.shrink_when_empty();
@@ -270,7 +272,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
     /// The number of items that wait, including those that were added again while in processing
     /// (Q18).
     pub(super) fn depth(&self) -> usize {
-        self.queued + self.again
+        self.queued + self.readded
     }
 
     pub(super) fn processing(&self) -> usize {

@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::server::{Reply, SOON, Seen, Server, first_chunk, reply};
+use super::server::{Reply, SOON, Server, ServerEvent, first_chunk, reply};
 
 /// A type outside the core group that decodes only its metadata.
 #[derive(Debug, Deserialize)]
@@ -44,11 +44,11 @@ fn configmaps() -> GroupVersionResource {
 }
 
 /// Returns the request line, the headers named in `headers` and the body of the next request.
-fn seen(server: &Server, headers: &[&str]) -> Vec<String> {
+fn request_parts(server: &Server, headers: &[&str]) -> Vec<String> {
     let request = server.request();
     let (head, body) = request.split_once("\r\n\r\n").unwrap();
     let mut lines = head.lines();
-    let mut seen = vec![
+    let mut parts = vec![
         lines
             .next()
             .unwrap()
@@ -56,7 +56,7 @@ fn seen(server: &Server, headers: &[&str]) -> Vec<String> {
             .to_owned(),
     ];
     let lines: Vec<&str> = lines.collect();
-    seen.extend(headers.iter().map(|name| {
+    parts.extend(headers.iter().map(|name| {
         let of_name = |line: &&&str| line.to_ascii_lowercase().starts_with(&format!("{name}: "));
         lines
             .iter()
@@ -64,12 +64,12 @@ fn seen(server: &Server, headers: &[&str]) -> Vec<String> {
             .map_or("", |line| &line[name.len() + 2..])
             .to_owned()
     }));
-    seen.push(body.to_owned());
-    seen
+    parts.push(body.to_owned());
+    parts
 }
 
 #[test]
-fn an_api_can_be_shared() {
+fn api_is_clone_send_sync_and_hides_token() {
     fn shared<T: Clone + Send + Sync + 'static>() {}
     shared::<Api<ConfigMap>>();
     shared::<Api<Widget>>();
@@ -83,7 +83,7 @@ fn an_api_can_be_shared() {
 }
 
 #[test]
-fn each_verb_is_asked_in_its_own_way() {
+fn verbs_send_expected_method_path_headers_body() {
     let server = Server::answering(WIDGET);
     let (widgets, stop) = (client(&server).api::<Widget>(Some("n")), Stop::new());
     let all = "/apis/example.com/v1/namespaces/n/widgets";
@@ -93,7 +93,7 @@ fn each_verb_is_asked_in_its_own_way() {
 
     widgets.get("a", &stop).unwrap();
     assert_eq!(
-        seen(&server, &headers),
+        request_parts(&server, &headers),
         [&format!("GET {one}"), "application/json", "", ""]
     );
     // The body may omit the `kind` and `apiVersion` of its type.
@@ -101,7 +101,7 @@ fn each_verb_is_asked_in_its_own_way() {
         .create(&json!({"metadata": {"name": "a"}}), &stop)
         .unwrap();
     assert_eq!(
-        seen(&server, &headers),
+        request_parts(&server, &headers),
         [
             &format!("POST {all}"),
             "application/json",
@@ -111,7 +111,10 @@ fn each_verb_is_asked_in_its_own_way() {
     );
     let other = json!({"apiVersion": "example.com/v2", "metadata": {"name": "a"}});
     widgets.create(&other, &stop).unwrap();
-    assert!(seen(&server, &[])[1].starts_with(r#"{"apiVersion":"example.com/v2","kind":"Widget""#));
+    assert!(
+        request_parts(&server, &[])[1]
+            .starts_with(r#"{"apiVersion":"example.com/v2","kind":"Widget""#)
+    );
 
     let body = json!({"x": 1});
     for (patch, kind) in [
@@ -122,7 +125,7 @@ fn each_verb_is_asked_in_its_own_way() {
         widgets.patch("a", &patch, &stop).unwrap();
         let kind = format!("application/{kind}");
         assert_eq!(
-            seen(&server, &headers),
+            request_parts(&server, &headers),
             [
                 &format!("PATCH {one}"),
                 "application/json",
@@ -131,12 +134,15 @@ fn each_verb_is_asked_in_its_own_way() {
             ]
         );
         widgets.status().patch("a", &patch, &stop).unwrap();
-        assert_eq!(seen(&server, &[])[0], format!("PATCH {one}/status"));
+        assert_eq!(
+            request_parts(&server, &[])[0],
+            format!("PATCH {one}/status")
+        );
     }
     let patch = Patch::apply("a b&c", json!({"metadata": {"name": "a"}}));
     widgets.patch("a", &patch, &stop).unwrap();
     assert_eq!(
-        seen(&server, &["content-type"]),
+        request_parts(&server, &["content-type"]),
         [
             &format!("PATCH {one}?fieldManager=a%20b%26c"),
             "application/apply-patch+yaml",
@@ -145,7 +151,7 @@ fn each_verb_is_asked_in_its_own_way() {
     );
     widgets.status().patch("a", &patch.force(), &stop).unwrap();
     assert_eq!(
-        seen(&server, &[])[0],
+        request_parts(&server, &[])[0],
         format!("PATCH {one}/status?fieldManager=a%20b%26c&force=true")
     );
 
@@ -154,7 +160,7 @@ fn each_verb_is_asked_in_its_own_way() {
         .unwrap();
     let plain = r#"{"apiVersion":"v1","kind":"DeleteOptions"}"#;
     assert_eq!(
-        seen(&server, &headers),
+        request_parts(&server, &headers),
         [
             &format!("DELETE {one}"),
             "application/json",
@@ -173,14 +179,14 @@ fn each_verb_is_asked_in_its_own_way() {
         "propagationPolicy": "Orphan", "gracePeriodSeconds": 0,
     });
     assert_eq!(
-        serde_json::from_str::<Value>(&seen(&server, &[])[1]).unwrap(),
+        serde_json::from_str::<Value>(&request_parts(&server, &[])[1]).unwrap(),
         expected
     );
     assert_eq!(DeleteOptions::same_object(&meta).resource_version, None);
 }
 
 #[test]
-fn what_was_fetched_goes_back_whole() {
+fn replace_sends_unknown_fields_back() {
     let server = Server::answering(
         r#"{"kind":"X","apiVersion":"v9","metadata":{"name":"a","uid":"u","new":{"deep":[1,null]}},"unknown":1.50}"#,
     );
@@ -189,9 +195,9 @@ fn what_was_fetched_goes_back_whole() {
         Stop::new(),
     );
     let fetched = objects.get("a", &stop).unwrap();
-    assert_eq!(seen(&server, &[])[0], "GET /api/v1/configmaps/a");
+    assert_eq!(request_parts(&server, &[])[0], "GET /api/v1/configmaps/a");
     objects.replace(&fetched, &stop).unwrap();
-    let [line, body] = &seen(&server, &[])[..] else {
+    let [line, body] = &request_parts(&server, &[])[..] else {
         panic!()
     };
     assert_eq!(line, "PUT /api/v1/configmaps/a");
@@ -200,11 +206,14 @@ fn what_was_fetched_goes_back_whole() {
         *fetched
     );
     objects.status().replace(&fetched, &stop).unwrap();
-    assert_eq!(seen(&server, &[])[0], "PUT /api/v1/configmaps/a/status");
+    assert_eq!(
+        request_parts(&server, &[])[0],
+        "PUT /api/v1/configmaps/a/status"
+    );
 }
 
 #[test]
-fn metadata_request_offers_both_forms_accepts_whole_objects() {
+fn metadata_request_accepts_partial_and_whole_objects() {
     const PARTIAL: &str =
         "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json";
     let server = Server::answering(
@@ -214,11 +223,11 @@ fn metadata_request_offers_both_forms_accepts_whole_objects() {
     let metadata = client.metadata_api(&configmaps(), Some("n"));
     let object: PartialObjectMetadata = metadata.get("a", &stop).unwrap().into_inner();
     assert_eq!((object.name(), object.namespace()), ("a", "n"));
-    assert_eq!(seen(&server, &["accept"])[1], PARTIAL);
+    assert_eq!(request_parts(&server, &["accept"])[1], PARTIAL);
     metadata
         .patch("a", &Patch::merge(json!({})), &stop)
         .unwrap();
-    assert_eq!(seen(&server, &["accept"])[1], PARTIAL);
+    assert_eq!(request_parts(&server, &["accept"])[1], PARTIAL);
 
     let watcher = client.metadata_lister_watcher(&configmaps(), Some("n"));
     assert!(watcher.supports_watch_list());
@@ -226,7 +235,7 @@ fn metadata_request_offers_both_forms_accepts_whole_objects() {
     watcher.list(&ListOptions::default(), &stop).unwrap();
     let list = PARTIAL.replace("Metadata;", "MetadataList;");
     assert_eq!(
-        seen(&server, &["accept"])[..2],
+        request_parts(&server, &["accept"])[..2],
         ["GET /api/v1/namespaces/n/configmaps", &list]
     );
     watcher.watch(&ListOptions::default(), &stop).unwrap();
@@ -235,11 +244,11 @@ fn metadata_request_offers_both_forms_accepts_whole_objects() {
         .metadata_lister_watcher(&configmaps(), None)
         .watch(&ListOptions::default(), &stop)
         .unwrap();
-    // The client closes the connection of a body that was not read. `Seen::Closed` can come between
+    // The client closes the connection of a body that was not read. `ServerEvent::Closed` can come between
     // the requests, so skip it.
     let mut requests = Vec::new();
     while requests.len() < 2 {
-        if let Seen::Request(request) = server.next() {
+        if let ServerEvent::Request(request) = server.next() {
             requests.push(request);
         }
     }
@@ -258,7 +267,7 @@ fn metadata_request_offers_both_forms_accepts_whole_objects() {
 }
 
 #[test]
-fn a_source_that_knows_no_metadata_gives_whole_objects() {
+fn source_without_metadata_support_lists_whole_objects() {
     struct Plain(Client);
     impl ListerWatcherSource for Plain {
         fn lister_watcher(
@@ -272,11 +281,11 @@ fn a_source_that_knows_no_metadata_gives_whole_objects() {
     let server = Server::answering("{}");
     let watcher = Plain(client(&server)).metadata_lister_watcher(&configmaps(), None);
     watcher.list(&ListOptions::default(), &Stop::new()).unwrap();
-    assert_eq!(seen(&server, &["accept"])[1], "application/json");
+    assert_eq!(request_parts(&server, &["accept"])[1], "application/json");
 }
 
 #[test]
-fn what_is_none_of_an_object_is_refused_before_it_is_sent() {
+fn invalid_name_namespace_or_body_is_rejected_before_sending() {
     let server = Server::answering(MAP);
     let (client, stop) = (client(&server), Stop::new());
     let maps = client.api::<ConfigMap>(Some("n"));
@@ -317,18 +326,18 @@ fn what_is_none_of_an_object_is_refused_before_it_is_sent() {
     }
     errors.push((
         client.api::<ConfigMap>(None).get("a", &stop).unwrap_err(),
-        "lives in namespaces",
+        "this kind is namespaced",
     ));
     errors.push((
         client
             .api::<ConfigMap>(Some(""))
             .create(&json!({}), &stop)
             .unwrap_err(),
-        "none is given",
+        "no namespace was given",
     ));
     errors.push((
         client.api::<Node>(Some("n")).get("a", &stop).unwrap_err(),
-        "does not live in namespaces",
+        "this kind is cluster-scoped",
     ));
     for body in [json!("s3cret"), json!(["s3cret"]), json!(null)] {
         errors.push((
@@ -338,17 +347,17 @@ fn what_is_none_of_an_object_is_refused_before_it_is_sent() {
         errors.push((
             maps.patch("a", &Patch::apply("m", body), &stop)
                 .unwrap_err(),
-            "the body is no object",
+            "the body is not a JSON object",
         ));
     }
     let keys = std::collections::BTreeMap::from([(vec!["s3cret"], 1)]);
     errors.push((
         maps.create(&keys, &stop).unwrap_err(),
-        "can't be written as JSON",
+        "can't be serialized as JSON",
     ));
     errors.push((
         maps.patch("a", &Patch::merge(&keys), &stop).unwrap_err(),
-        "can't be written as JSON",
+        "can't be serialized as JSON",
     ));
     for (error, expected) in errors {
         let text = format!("{error} {error:?}");
@@ -397,7 +406,7 @@ fn errors_of(reply: impl Fn() -> Reply + Send + Sync + 'static) -> Vec<Error> {
 }
 
 #[test]
-fn what_is_not_the_object_is_no_answer() {
+fn wrong_or_broken_object_response_is_an_error() {
     let named = |name: &str, namespace: &str| {
         json!({"metadata": {"name": name, "namespace": namespace}, "data": {"k": "s3cret"}})
             .to_string()
@@ -451,9 +460,9 @@ fn what_is_not_the_object_is_no_answer() {
 }
 
 #[test]
-fn what_the_server_says_is_the_error_with_all_that_was_asked() {
-    type Is = fn(&Error) -> bool;
-    let cases: [(&str, &str, &str, Is); 7] = [
+fn api_error_has_status_and_request_description() {
+    type ErrorCheck = fn(&Error) -> bool;
+    let cases: [(&str, &str, &str, ErrorCheck); 7] = [
         ("404 Not Found", "NotFound", "", Error::is_not_found),
         (
             "409 Conflict",
@@ -482,7 +491,7 @@ fn what_the_server_says_is_the_error_with_all_that_was_asked() {
             Error::is_too_many_requests,
         ),
     ];
-    for (line, reason, cause, is_it) in cases {
+    for (line, reason, cause, is_expected) in cases {
         let code: u16 = line[..3].parse().unwrap();
         let status = json!({
             "kind": "Status", "status": "Failure", "message": "no", "reason": reason, "code": code,
@@ -491,7 +500,7 @@ fn what_the_server_says_is_the_error_with_all_that_was_asked() {
         let server = Server::start(move |_| Reply::Write(reply(line, "", &status.to_string())));
         let (maps, stop) = (maps(&server), Stop::new());
         let error = maps.get("a", &stop).unwrap_err();
-        assert!(is_it(&error), "{error:?}");
+        assert!(is_expected(&error), "{error:?}");
         assert_eq!(
             cases.iter().filter(|(.., is)| is(&error)).count(),
             1,
@@ -525,13 +534,13 @@ fn what_the_server_says_is_the_error_with_all_that_was_asked() {
         assert_eq!(
             server.accepted(),
             1,
-            "what is read to its end leaves its connection"
+            "a response that was read to its end must release its connection"
         );
     }
 }
 
 #[test]
-fn an_answer_takes_no_longer_than_it_may() {
+fn slow_response_times_out() {
     let short = Duration::from_millis(50);
     let api = |server: &Server| {
         let config = Config::new(server.url()).response_timeout(short);
@@ -574,12 +583,12 @@ fn an_answer_takes_no_longer_than_it_may() {
         .get("a", &Stop::new())
         .unwrap_err();
     assert!(error.is_timeout(), "{error:?}");
-    let gone: std::io::Result<()> = dripping.join().unwrap();
-    gone.unwrap_err();
+    let write_result: std::io::Result<()> = dripping.join().unwrap();
+    write_result.unwrap_err();
 }
 
 #[test]
-fn a_stop_ends_every_verb_wherever_it_is() {
+fn stop_ends_every_verb_before_and_during_response() {
     for body in [Vec::new(), first_chunk("{")] {
         let server = Server::start(move |_| Reply::WriteAndHang(body.clone()));
         let maps = maps(&server);
@@ -594,7 +603,7 @@ fn a_stop_ends_every_verb_wherever_it_is() {
                     .unwrap_err()
             },
             |maps, stop| {
-                maps.modify("a", |_| panic!("there is nothing"), stop)
+                maps.modify("a", |_| panic!("the closure ran without an object"), stop)
                     .unwrap_err()
             },
         ];
@@ -603,17 +612,22 @@ fn a_stop_ends_every_verb_wherever_it_is() {
             let (done, result) = channel();
             let (api, stopped) = (maps.clone(), stop.clone());
             thread::spawn(move || done.send(verb(&api, &stopped)).unwrap());
-            while !matches!(server.next(), Seen::Request(_)) {}
+            while !matches!(server.next(), ServerEvent::Request(_)) {}
             let start = Instant::now();
             stop.stop();
-            let error = result.recv_timeout(SOON).expect("the stop did not end it");
+            let error = result
+                .recv_timeout(SOON)
+                .expect("the stop did not end the request");
             assert!(error.is_stopped() && !error.is_retryable(), "{error:?}");
             assert!(
                 start.elapsed() < Duration::from_secs(2),
                 "{:?}",
                 start.elapsed()
             );
-            assert!(verb(&maps, &stop).is_stopped(), "before it begins");
+            assert!(
+                verb(&maps, &stop).is_stopped(),
+                "a stop before the request must end it"
+            );
         }
     }
 }
@@ -633,7 +647,7 @@ fn contended(conflicts: usize) -> Server {
 }
 
 #[test]
-fn a_change_is_tried_five_times() {
+fn modify_makes_at_most_five_attempts_on_conflict() {
     for conflicts in [0, 1, 4] {
         let server = contended(conflicts);
         let mut calls = 0;
@@ -661,7 +675,7 @@ fn a_change_is_tried_five_times() {
 }
 
 #[test]
-fn only_conflicts_are_tried_again() {
+fn modify_retries_only_conflicts() {
     let server = Server::start(|request| {
         Reply::Write(match request {
             get if get.starts_with("GET") => reply("200 OK", "", MAP),
@@ -676,7 +690,7 @@ fn only_conflicts_are_tried_again() {
 }
 
 #[test]
-fn a_stop_ends_the_wait_between_two_tries() {
+fn stop_ends_wait_between_conflict_retries() {
     let stop = Stop::new();
     let mut calls = 0;
     let result: Result<(), Error> = retry_on_conflict(&stop, || {

@@ -10,7 +10,7 @@ use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::ListOptions;
 use k8s_informer::{Client, Config, Stop};
 
-fn existing() -> Option<PathBuf> {
+fn existing_cluster() -> Option<PathBuf> {
     match (
         std::env::var("USE_EXISTING_CLUSTER").as_deref(),
         std::env::var_os("KUBECONFIG"),
@@ -28,8 +28,10 @@ fn configmaps() -> GroupVersionResource {
 }
 
 #[test]
-fn every_way_to_authenticate() {
-    let Some(main) = existing() else { return };
+fn all_credential_kinds_authenticate() {
+    let Some(main) = existing_cluster() else {
+        return;
+    };
     for name in [
         "kubeconfig",
         "kubeconfig-pkcs1",
@@ -39,7 +41,7 @@ fn every_way_to_authenticate() {
     ] {
         let path = main.with_file_name(name);
         if !path.exists() {
-            println!("skipped: {} is not there", path.display());
+            println!("skipped: {} does not exist", path.display());
             continue;
         }
         let client = Client::new(Config::from_kubeconfig(&path, None).unwrap()).unwrap();
@@ -63,8 +65,8 @@ fn every_way_to_authenticate() {
 }
 
 #[test]
-fn the_default_is_what_the_environment_says() {
-    let Some(_) = existing() else { return };
+fn try_default_uses_the_environment() {
+    let Some(_) = existing_cluster() else { return };
     let client = Client::try_default().unwrap();
     client
         .request(&Request::get("/version"), &Stop::new())
@@ -72,11 +74,13 @@ fn the_default_is_what_the_environment_says() {
 }
 
 #[test]
-fn nobody_is_forbidden() {
-    let Some(main) = existing() else { return };
+fn user_without_rights_is_forbidden() {
+    let Some(main) = existing_cluster() else {
+        return;
+    };
     let path = main.with_file_name("kubeconfig-nobody");
     if !path.exists() {
-        println!("skipped: {} is not there", path.display());
+        println!("skipped: {} does not exist", path.display());
         return;
     }
     let client = Client::new(Config::from_kubeconfig(&path, None).unwrap()).unwrap();
@@ -102,8 +106,10 @@ fn nobody_is_forbidden() {
 }
 
 #[test]
-fn another_authority_is_a_tls_error() {
-    let Some(main) = existing() else { return };
+fn wrong_ca_is_a_tls_error() {
+    let Some(main) = existing_cluster() else {
+        return;
+    };
     let config = Config::from_kubeconfig(&main, None)
         .unwrap()
         .ca_pem(super::tls::Authority::new().pem);
@@ -113,14 +119,18 @@ fn another_authority_is_a_tls_error() {
         .unwrap_err();
     assert!(error.is_tls(), "{error:?}");
     assert!(
-        error.to_string().contains("has signed the server"),
+        error
+            .to_string()
+            .contains("not signed by a trusted authority"),
         "{error}"
     );
 }
 
 #[test]
-fn what_is_not_there_is_not_found() {
-    let Some(main) = existing() else { return };
+fn missing_object_or_path_is_not_found() {
+    let Some(main) = existing_cluster() else {
+        return;
+    };
     let client = Client::new(Config::from_kubeconfig(&main, None).unwrap()).unwrap();
     let get = |path: &str| {
         client
@@ -139,7 +149,9 @@ fn what_is_not_there_is_not_found() {
 
 #[test]
 fn watch_sees_create_update_delete_and_stops_at_once() {
-    let Some(main) = existing() else { return };
+    let Some(main) = existing_cluster() else {
+        return;
+    };
     let client = Client::new(Config::from_kubeconfig(&main, None).unwrap()).unwrap();
     let namespace = format!("client-test-{}", std::process::id());
     let stop = Stop::new();

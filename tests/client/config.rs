@@ -29,7 +29,7 @@ users:
 }
 
 #[test]
-fn a_kubeconfig_and_its_contexts() {
+fn kubeconfig_context_selects_server_and_namespace() {
     let folder = Folder::new("contexts");
     let path = folder.write("config", &kubeconfig("http://here:1/", "{token: s3cret}"));
     let config = Config::from_kubeconfig(&path, None).unwrap();
@@ -70,12 +70,12 @@ fn a_kubeconfig_and_its_contexts() {
         Config::from_kubeconfig(&folder.0, None)
             .unwrap_err()
             .is_config(),
-        "a folder"
+        "a directory must be rejected"
     );
 }
 
 #[test]
-fn a_user_that_needs_what_is_not_there_is_refused_by_name() {
+fn unsupported_auth_provider_is_rejected_by_name() {
     let folder = Folder::new("provider");
     let user = "{token: s3cret, auth-provider: {name: openstack, config: {password: s3cret}}}";
     let path = folder.write("config", &kubeconfig("https://here", user));
@@ -91,7 +91,7 @@ fn a_user_that_needs_what_is_not_there_is_refused_by_name() {
 }
 
 #[test]
-fn material_of_a_kubeconfig_is_named_by_its_entry() {
+fn invalid_kubeconfig_material_names_its_entry() {
     let folder = Folder::new("material");
     let user = "{client-certificate: pki/none.crt, client-key-data: czNjcmV0}";
     let path = folder.write(
@@ -119,12 +119,12 @@ fn material_of_a_kubeconfig_is_named_by_its_entry() {
         .to_string();
     assert_eq!(
         error,
-        "configuration: certificate-authority-data of cluster \"c\": holds no certificate in PEM form"
+        "configuration: certificate-authority-data of cluster \"c\": contains no certificate in PEM form"
     );
 }
 
 #[test]
-fn a_token_file_is_read_again() {
+fn token_file_is_reread_and_last_good_token_kept() {
     let folder = Folder::new("token");
     let file = folder.write("token", "first\n");
     let authority = Authority::new();
@@ -152,12 +152,12 @@ fn a_token_file_is_read_again() {
             .unwrap()
             .to_owned()
     };
-    assert_eq!(sent(), "first", "the file wins");
+    assert_eq!(sent(), "first", "the token file must take precedence");
     fs::write(&file, "second").unwrap();
     assert_eq!(sent(), "second");
     for broken in ["", "two words", "line\nbreak"] {
         fs::write(&file, broken).unwrap();
-        assert_eq!(sent(), "second", "the last good one stays");
+        assert_eq!(sent(), "second", "the last good token must stay in use");
     }
     fs::remove_file(&file).unwrap();
     assert_eq!(sent(), "second");
@@ -167,7 +167,7 @@ fn a_token_file_is_read_again() {
 }
 
 #[test]
-fn a_token_file_that_was_never_there() {
+fn missing_token_file_is_an_error_without_inline_token() {
     let server = Server::answering("{}");
     let config = Config::new(server.url()).token_file("/nowhere/token");
     let error = Client::new(config.clone()).unwrap_err();
@@ -185,12 +185,12 @@ fn a_token_file_that_was_never_there() {
 }
 
 #[test]
-fn servers_and_tokens_that_can_not_be_used() {
+fn invalid_server_or_token_is_rejected_without_secret() {
     for (config, expected) in [
-        (Config::new(""), "no server is given"),
+        (Config::new(""), "the server's URL is empty"),
         (Config::new("ftp://a"), "is not an http or https URL"),
         (Config::new("http://"), "is not a"),
-        (Config::new("http://a b"), "is not a URL of a server"),
+        (Config::new("http://a b"), "is not a valid server URL"),
         // An invalid port is an error. It is not replaced by the default port.
         (
             Config::new("https://a:65536"),
@@ -203,12 +203,12 @@ fn servers_and_tokens_that_can_not_be_used() {
         ),
         (
             Config::new("https://user:s3cret@host"),
-            "holds a user name or password",
+            "contains a user name or password",
         ),
         (Config::new("https://host?token=s3cret"), "has a query"),
         (
             Config::new("http://a").token("s3cret\r\nX: y"),
-            "the token holds blanks",
+            "the token contains whitespace",
         ),
         (Config::new("http://a").user_agent("a\nb"), "the user agent"),
         (
@@ -225,7 +225,7 @@ fn servers_and_tokens_that_can_not_be_used() {
 }
 
 #[test]
-fn a_debug_of_a_config_shows_no_secret() {
+fn config_debug_shows_no_secret() {
     let config = Config::new("https://a")
         .token("s3cret")
         .client_certificate_pem("s3cret", "s3cret")
@@ -278,11 +278,11 @@ fn print_the_default() {
 
 /// Runs this program as a child process with this environment. The child runs only the test that
 /// checks [`CHILD`]. Returns its output: the default client, and whether the server answered.
-fn default_of_a_process<'a>(environment: impl IntoIterator<Item = (&'a str, &'a Path)>) -> String {
+fn run_child_process<'a>(environment: impl IntoIterator<Item = (&'a str, &'a Path)>) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([
         "--exact",
-        "client::config::a_process_finds_its_kubeconfig",
+        "client::config::try_default_finds_kubeconfig_of_the_process",
         "--nocapture",
     ]);
     command.env_clear().envs(environment).env(CHILD, "1");
@@ -290,7 +290,7 @@ fn default_of_a_process<'a>(environment: impl IntoIterator<Item = (&'a str, &'a 
 }
 
 #[test]
-fn without_a_ca_those_of_the_system_are_trusted() {
+fn system_cas_are_trusted_without_a_ca() {
     let folder = Folder::new("system");
     let authority = Authority::new();
     let server = Server::with_tls(Some(authority.server("127.0.0.1")), |_| {
@@ -298,34 +298,34 @@ fn without_a_ca_those_of_the_system_are_trusted() {
     });
     let config = folder.write("config", &kubeconfig(&server.https(), "{}"));
     let bundle = folder.write("bundle.pem", &authority.pem);
-    let output =
-        default_of_a_process([("KUBECONFIG", config.as_path()), ("SSL_CERT_FILE", &bundle)]);
+    let output = run_child_process([("KUBECONFIG", config.as_path()), ("SSL_CERT_FILE", &bundle)]);
     assert!(output.contains("ANSWERED"), "{output}");
     let missing = folder.0.join("missing.pem");
-    let output = default_of_a_process([
+    let output = run_child_process([
         ("KUBECONFIG", config.as_path()),
         ("SSL_CERT_FILE", &missing),
     ]);
     assert!(
-        output.contains("the authorities of the system (SSL_CERT_FILE)"),
+        output.contains("the certificate authorities of the system (SSL_CERT_FILE)"),
         "{output}"
     );
     // The system does not trust this authority.
-    let output = default_of_a_process([("KUBECONFIG", config.as_path())]);
+    let output = run_child_process([("KUBECONFIG", config.as_path())]);
     assert!(
-        output.contains("has signed the server") || output.contains("no certificate authority"),
+        output.contains("not signed by a trusted authority")
+            || output.contains("no certificate authority"),
         "{output}"
     );
 }
 
 #[test]
-fn a_process_finds_its_kubeconfig() {
+fn try_default_finds_kubeconfig_of_the_process() {
     if std::env::var_os(CHILD).is_some() {
         return print_the_default();
     }
     let folder = Folder::new("process");
     let run = |kubeconfig: Option<&Path>, home: &Path| {
-        default_of_a_process(
+        run_child_process(
             kubeconfig
                 .map(|list| ("KUBECONFIG", list))
                 .into_iter()
@@ -334,7 +334,7 @@ fn a_process_finds_its_kubeconfig() {
     };
     let output = run(None, &folder.0);
     assert!(
-        output.contains("FAILED configuration: nothing to connect to: ~/.kube/config"),
+        output.contains("FAILED configuration: no cluster configuration found: ~/.kube/config"),
         "{output}"
     );
     assert!(

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 /// A Pod type with a wrong field type.
 #[derive(Debug, Deserialize)]
-struct Mistaken {
+struct MistypedPod {
     metadata: ObjectMeta,
     #[serde(rename = "spec")]
     _spec: Spec,
@@ -35,7 +35,7 @@ struct Container {
     _image: u32,
 }
 
-impl_object!(Mistaken, "v1", "Pod", "pods", Namespaced);
+impl_object!(MistypedPod, "v1", "Pod", "pods", Namespaced);
 
 const FIELD: &str = "spec.containers[0].image: invalid type: string, expected u32";
 
@@ -55,7 +55,7 @@ fn cluster() -> (ApiServer, Client) {
 }
 
 #[track_caller]
-fn names_field(error: &Error) {
+fn assert_names_field(error: &Error) {
     let text = format!("{error} {error:?}");
     assert!(
         error.is_decode() && text.contains(FIELD) && !text.contains("s3cret"),
@@ -66,18 +66,18 @@ fn names_field(error: &Error) {
 #[test]
 fn api_decode_error_names_field_without_value() {
     let (_server, client) = cluster();
-    let (pods, stop) = (client.api::<Mistaken>(Some("default")), Stop::new());
-    names_field(&pods.get("a", &stop).unwrap_err());
-    names_field(&pods.create(&pod("c"), &stop).unwrap_err());
-    names_field(&pods.list(&ListOptions::default(), &stop).unwrap_err());
-    names_field(
+    let (pods, stop) = (client.api::<MistypedPod>(Some("default")), Stop::new());
+    assert_names_field(&pods.get("a", &stop).unwrap_err());
+    assert_names_field(&pods.create(&pod("c"), &stop).unwrap_err());
+    assert_names_field(&pods.list(&ListOptions::default(), &stop).unwrap_err());
+    assert_names_field(
         &pods
             .pages(&ListOptions::default(), &stop)
             .next()
             .unwrap()
             .unwrap_err(),
     );
-    names_field(
+    assert_names_field(
         &pods
             .watch(&ListOptions::default(), &stop)
             .unwrap()
@@ -91,7 +91,7 @@ fn api_decode_error_names_field_without_value() {
 fn informer_decode_error_names_field_without_value() {
     let (_server, client) = cluster();
     let factory = SharedInformerFactory::builder(client).build();
-    let pods = factory.informer::<Mistaken>();
+    let pods = factory.informer::<MistypedPod>();
     let stop = Stop::new();
     factory.start(&stop).unwrap();
     let error = factory.wait_for_cache_sync(&stop).unwrap_err().to_string();
@@ -99,8 +99,8 @@ fn informer_decode_error_names_field_without_value() {
         error.contains(FIELD) && !error.contains("s3cret"),
         "{error}"
     );
-    names_field(&pods.status().undecodable.unwrap().first_error);
-    names_field(&pods.status().last_error.unwrap());
+    assert_names_field(&pods.status().undecodable.unwrap().first_error);
+    assert_names_field(&pods.status().last_error.unwrap());
     factory.shutdown();
 }
 
@@ -109,7 +109,7 @@ fn kept_object_decode_error_names_field_without_value() {
     let (_server, client) = cluster();
     let stop = Stop::new();
     let compact = client
-        .api::<Compact<Mistaken>>(Some("default"))
+        .api::<Compact<MistypedPod>>(Some("default"))
         .get("a", &stop)
         .unwrap();
     let resource = GroupVersionResource::new("", "v1", "pods");
@@ -120,7 +120,7 @@ fn kept_object_decode_error_names_field_without_value() {
     let dynamic: &DynamicObject = &dynamic;
     let errors = [
         compact.decode().unwrap_err(),
-        dynamic.decode::<Mistaken>().unwrap_err(),
+        dynamic.decode::<MistypedPod>().unwrap_err(),
     ];
     for error in errors {
         let text = format!("{error} {error:?}");
@@ -179,15 +179,14 @@ fn picky_error(change: impl FnOnce(&mut ReflectorOptions)) -> String {
 }
 
 #[test]
-fn custom_decode_error_is_shown_only_if_asked_for() {
+fn custom_decode_error_is_shown_only_if_enabled() {
     let hidden = picky_error(|_| {});
-    let expected =
-        "a: unexpected answer: word: rejected by a custom deserializer (message hidden) at line 1";
+    let expected = "a: unexpected response: word: rejected by a custom deserializer (message hidden) at line 1";
     assert!(
         hidden.starts_with(expected) && !hidden.contains("s3cret"),
         "{hidden}"
     );
     let shown = picky_error(|options| options.show_custom_decode_errors = true);
-    let expected = "a: unexpected answer: word: invalid type: string, expected a word better than s3cret at line 1";
+    let expected = "a: unexpected response: word: invalid type: string, expected a word better than s3cret at line 1";
     assert!(shown.starts_with(expected), "{shown}");
 }

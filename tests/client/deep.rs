@@ -107,10 +107,10 @@ fn decode_everywhere(
 }
 
 #[test]
-fn error_deep_in_an_object_is_explained_on_a_small_stack() {
+fn deep_decode_error_has_field_path_on_a_small_stack() {
     if !own_process::is_alone(
         module_path!(),
-        "error_deep_in_an_object_is_explained_on_a_small_stack",
+        "deep_decode_error_has_field_path_on_a_small_stack",
     ) {
         return;
     }

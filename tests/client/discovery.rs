@@ -46,13 +46,15 @@ pub(crate) fn path_of(request: &str) -> &str {
     request.split(' ').nth(1).unwrap()
 }
 
-pub(crate) fn serving(answers: impl Fn(&str) -> Option<Vec<u8>> + Send + Sync + 'static) -> Server {
+pub(crate) fn serve_paths(
+    answers: impl Fn(&str) -> Option<Vec<u8>> + Send + Sync + 'static,
+) -> Server {
     Server::start(move |request| Reply::Write(answers(path_of(request)).unwrap_or_else(not_found)))
 }
 
 /// A server that replays the recorded responses.
-pub(crate) fn real() -> Server {
-    serving(|path| {
+pub(crate) fn recorded_server() -> Server {
+    serve_paths(|path| {
         Some(ok(&match path {
             "/api" => sample("12-api-aggregated"),
             "/apis" => sample("12-apis-aggregated"),
@@ -70,7 +72,7 @@ fn discovery(server: &Server) -> Arc<Discovery> {
 }
 
 /// Finds a resource in the form `deployments.v1.apps`.
-fn found(discovery: &Discovery, name: &str) -> Option<String> {
+fn find_resource(discovery: &Discovery, name: &str) -> Option<String> {
     discovery
         .find(name)
         .ok()
@@ -98,13 +100,13 @@ pub(crate) fn aggregated(groups: &[(&str, &[&str])]) -> Value {
 }
 
 /// A server that serves only `/apis`, as if it had no core group.
-fn only(apis: Value) -> Server {
-    serving(move |path| (path == "/apis").then(|| ok(&apis)))
+fn apis_server(apis: Value) -> Server {
+    serve_paths(move |path| (path == "/apis").then(|| ok(&apis)))
 }
 
 #[test]
-fn names_are_found_as_kubectl_finds_them() {
-    let discovery = discovery(&real());
+fn find_accepts_kubectl_resource_names() {
+    let discovery = discovery(&recorded_server());
     for (name, expected) in [
         ("deployments", Some("deployments.v1.apps")),
         ("deployment", Some("deployments.v1.apps")),
@@ -163,26 +165,30 @@ fn names_are_found_as_kubectl_finds_them() {
         (".v1.apps", None),
         ("deployments.", Some("deployments.v1.apps")),
     ] {
-        assert_eq!(found(&discovery, name).as_deref(), expected, "{name:?}");
+        assert_eq!(
+            find_resource(&discovery, name).as_deref(),
+            expected,
+            "{name:?}"
+        );
         if let Some(expected) = expected {
             assert_eq!(
-                found(&discovery, expected).as_deref(),
+                find_resource(&discovery, expected).as_deref(),
                 Some(expected),
-                "as it is displayed"
+                "the displayed name must be found"
             );
         }
     }
 }
 
 #[test]
-fn a_kind_with_another_singular_name_is_found() {
+fn kind_with_different_singular_name_is_found() {
     // Modeled on `NetworkAttachmentDefinition`.
     let mut apis = aggregated(&[("k8s.cni.cncf.io", &["v1"]), ("example.com", &["v2", "v1"])]);
     let odd = &mut apis["items"][0]["versions"][0]["resources"][0];
     odd["resource"] = "net-attach-defs".into();
     odd["singularResource"] = "net-attach-def".into();
     odd["responseKind"]["kind"] = "NetworkAttachment".into();
-    let discovery = discovery(&only(apis));
+    let discovery = discovery(&apis_server(apis));
     for name in [
         "net-attach-def",
         "NetworkAttachment",
@@ -190,35 +196,35 @@ fn a_kind_with_another_singular_name_is_found() {
         "NetworkAttachment.k8s.cni.cncf.io",
     ] {
         assert_eq!(
-            found(&discovery, name).as_deref(),
+            find_resource(&discovery, name).as_deref(),
             Some("net-attach-defs.v1.k8s.cni.cncf.io"),
             "{name}"
         );
     }
     assert_eq!(
-        found(&discovery, "NetworkAttachment.k8s.cni"),
+        find_resource(&discovery, "NetworkAttachment.k8s.cni"),
         None,
-        "a kind's group is a whole one"
+        "the group of a kind must not be abbreviated"
     );
     // The first of two groups, and the preferred of two versions.
     assert_eq!(
-        found(&discovery, "Gadget").as_deref(),
+        find_resource(&discovery, "Gadget").as_deref(),
         Some("gadgets.v1.k8s.cni.cncf.io")
     );
     assert_eq!(
-        found(&discovery, "widgets").as_deref(),
+        find_resource(&discovery, "widgets").as_deref(),
         Some("widgets.v2.example.com")
     );
     assert_eq!(
-        found(&discovery, "widgets.v1.example.com").as_deref(),
+        find_resource(&discovery, "widgets.v1.example.com").as_deref(),
         Some("widgets.v1.example.com")
     );
 }
 
 #[test]
-fn the_version_that_the_server_prefers_comes_first() {
+fn preferred_version_of_the_server_comes_first() {
     let version = |version: &str| json!({"groupVersion": format!("example.com/{version}"), "version": version});
-    let server = serving(move |path| {
+    let server = serve_paths(move |path| {
         let one = |name: &str| json!({"name": name, "kind": "Thing", "namespaced": false, "verbs": ["list"]});
         Some(ok(&match path {
             "/apis" => json!({"kind": "APIGroupList", "groups": [{"name": "example.com",
@@ -238,12 +244,12 @@ fn the_version_that_the_server_prefers_comes_first() {
         "v2"
     );
     assert_eq!(
-        found(&discovery, "things").as_deref(),
+        find_resource(&discovery, "things").as_deref(),
         Some("things.v2.example.com")
     );
     // A resource that only another version has.
     assert_eq!(
-        found(&discovery, "olds").as_deref(),
+        find_resource(&discovery, "olds").as_deref(),
         Some("olds.v1.example.com")
     );
     let preferred: Vec<bool> = discovery
@@ -256,8 +262,8 @@ fn the_version_that_the_server_prefers_comes_first() {
 }
 
 #[test]
-fn it_says_what_there_is_of_each() {
-    let discovery = discovery(&real());
+fn discovery_describes_groups_resources_and_subresources() {
+    let discovery = discovery(&recorded_server());
     assert!(
         discovery.failures().is_empty(),
         "{:?}",
@@ -301,15 +307,19 @@ fn it_says_what_there_is_of_each() {
     assert_eq!(scale.verbs, ["get", "patch", "update"]);
 
     let pods = discovery.find("po").unwrap();
-    let below: Vec<&str> = pods.subresources.iter().map(|below| &*below.name).collect();
+    let names: Vec<&str> = pods
+        .subresources
+        .iter()
+        .map(|subresource| &*subresource.name)
+        .collect();
     assert!(
-        below.contains(&"log") && below.contains(&"eviction") && !below.contains(&"scale"),
-        "{below:?}"
+        names.contains(&"log") && names.contains(&"eviction") && !names.contains(&"scale"),
+        "{names:?}"
     );
     let eviction = pods
         .subresources
         .iter()
-        .find(|below| below.name == "eviction")
+        .find(|subresource| subresource.name == "eviction")
         .unwrap();
     assert_eq!(
         eviction.kind,
@@ -337,7 +347,7 @@ fn it_says_what_there_is_of_each() {
 }
 
 /// A version of an aggregated response, in the older format.
-fn one_by_one(aggregated: &Value, path: &str) -> Option<Value> {
+fn legacy_resource_list(aggregated: &Value, path: &str) -> Option<Value> {
     let (group, version) = path.strip_prefix("/apis/")?.split_once('/')?;
     let named = |value: &&Value| value["metadata"]["name"] == group;
     let group = aggregated["items"].as_array().unwrap().iter().find(named)?;
@@ -351,14 +361,14 @@ fn one_by_one(aggregated: &Value, path: &str) -> Option<Value> {
             "namespaced": resource["scope"] == "Namespaced", "kind": kind["kind"], "verbs": resource["verbs"],
             "shortNames": resource["shortNames"], "categories": resource["categories"],
         }));
-        for below in resource["subresources"].as_array().into_iter().flatten() {
+        for subresource in resource["subresources"].as_array().into_iter().flatten() {
             let (name, kind) = (
                 resource["resource"].as_str().unwrap(),
-                &below["responseKind"],
+                &subresource["responseKind"],
             );
             resources.push(json!({
-                "name": format!("{name}/{}", below["subresource"].as_str().unwrap()), "singularName": "",
-                "group": kind["group"], "version": kind["version"], "kind": kind["kind"], "verbs": below["verbs"],
+                "name": format!("{name}/{}", subresource["subresource"].as_str().unwrap()), "singularName": "",
+                "group": kind["group"], "version": kind["version"], "kind": kind["kind"], "verbs": subresource["verbs"],
             }));
         }
     }
@@ -366,15 +376,15 @@ fn one_by_one(aggregated: &Value, path: &str) -> Option<Value> {
 }
 
 #[test]
-fn the_older_form_says_the_same() {
+fn legacy_discovery_equals_aggregated_discovery() {
     let aggregated = sample("12-apis-aggregated");
-    let old = serving(move |path| match path {
+    let old = serve_paths(move |path| match path {
         "/api" => Some(ok(&sample("12-api"))),
         "/api/v1" => Some(ok(&sample("12-api-v1"))),
         "/apis" => Some(ok(&sample("12-apis"))),
-        path => one_by_one(&aggregated, path).map(|body| ok(&body)),
+        path => legacy_resource_list(&aggregated, path).map(|body| ok(&body)),
     });
-    let (old, new) = (discovery(&old), discovery(&real()));
+    let (old, new) = (discovery(&old), discovery(&recorded_server()));
     assert!(old.failures().is_empty(), "{:?}", old.failures());
     assert_eq!(format!("{:?}", old.groups()), format!("{:?}", new.groups()));
     assert_eq!(
@@ -384,8 +394,8 @@ fn the_older_form_says_the_same() {
 }
 
 #[test]
-fn all_is_asked_for_in_one_form_first() {
-    let server = real();
+fn aggregated_discovery_is_requested_first() {
+    let server = recorded_server();
     discovery(&server);
     for expected in ["GET /api HTTP/1.1", "GET /apis HTTP/1.1"] {
         let request = server.request();
@@ -407,7 +417,7 @@ fn all_is_asked_for_in_one_form_first() {
 }
 
 #[test]
-fn a_group_that_is_stale_hides_no_other() {
+fn stale_group_does_not_hide_other_groups() {
     let mut apis = aggregated(&[
         ("metrics.k8s.io", &["v1beta1"]),
         ("example.com", &["v2", "v1"]),
@@ -415,7 +425,7 @@ fn a_group_that_is_stale_hides_no_other() {
     apis["items"][0]["versions"][0]["freshness"] = "Stale".into();
     // While it is fresh, the group prefers this version.
     apis["items"][1]["versions"][0]["freshness"] = "Stale".into();
-    let discovery = discovery(&only(apis));
+    let discovery = discovery(&apis_server(apis));
 
     let failed: Vec<_> = discovery
         .failures()
@@ -432,7 +442,7 @@ fn a_group_that_is_stale_hides_no_other() {
         "v1"
     );
     assert_eq!(
-        found(&discovery, "widgets").as_deref(),
+        find_resource(&discovery, "widgets").as_deref(),
         Some("widgets.v1.example.com")
     );
 
@@ -445,7 +455,7 @@ fn a_group_that_is_stale_hides_no_other() {
         let error = discovery.find(name).unwrap_err();
         assert!(error.is_retryable() && !error.is_no_match(), "{error:?}");
         assert!(
-            error.to_string().contains(name) && error.to_string().contains("does not answer"),
+            error.to_string().contains(name) && error.to_string().contains("does not respond"),
             "{error}"
         );
     }
@@ -454,14 +464,14 @@ fn a_group_that_is_stale_hides_no_other() {
     assert!(
         error
             .to_string()
-            .contains("not asked: metrics.k8s.io/v1beta1 (the server behind it"),
+            .contains("discovery failed for metrics.k8s.io/v1beta1 (its API server"),
         "{error}"
     );
 }
 
 #[test]
-fn a_group_that_can_not_be_asked_hides_no_other() {
-    let server = serving(|path| match path {
+fn unavailable_group_does_not_hide_other_groups() {
+    let server = serve_paths(|path| match path {
         "/api" => Some(ok(&sample("12-api"))),
         "/api/v1" => Some(ok(&sample("12-api-v1"))),
         "/apis" => {
@@ -491,11 +501,14 @@ fn a_group_that_can_not_be_asked_hides_no_other() {
     });
     let discovery = discovery(&server);
     assert_eq!(
-        found(&discovery, "Widget").as_deref(),
+        find_resource(&discovery, "Widget").as_deref(),
         Some("widgets.v1.d.example.com"),
-        "its singular is guessed"
+        "a missing singular name must be derived from the kind"
     );
-    assert_eq!(found(&discovery, "pods").as_deref(), Some("pods.v1"));
+    assert_eq!(
+        find_resource(&discovery, "pods").as_deref(),
+        Some("pods.v1")
+    );
     let failures = discovery.failures();
     assert_eq!(failures.len(), 2, "{failures:?}");
     assert_eq!(failures[0].error.status().unwrap().code, 503);
@@ -511,28 +524,34 @@ fn a_group_that_can_not_be_asked_hides_no_other() {
 }
 
 #[test]
-fn an_unknown_name_is_told_what_is_near() {
-    let discovery = discovery(&real());
+fn unknown_name_error_suggests_similar_names() {
+    let discovery = discovery(&recorded_server());
     for (name, near) in [
-        ("deploymnets", "near it: deployments.apps"),
-        ("deploymnets.apps", "near it: deployments.apps"),
-        ("deployments.batch", "near it: deployments.apps"),
-        ("Deployment.v1beta1.extensions", "near it: deployments.apps"),
-        ("pdos", "near it: pods"),
+        ("deploymnets", "similar names: deployments.apps"),
+        ("deploymnets.apps", "similar names: deployments.apps"),
+        ("deployments.batch", "similar names: deployments.apps"),
+        (
+            "Deployment.v1beta1.extensions",
+            "similar names: deployments.apps",
+        ),
+        ("pdos", "similar names: pods"),
         ("node", ""),
-        ("PO", "near it: pods"),
+        ("PO", "similar names: pods"),
         (
             "persistentvolume.nowhere",
-            "near it: persistentvolumes, persistentvolumeclaims",
+            "similar names: persistentvolumes, persistentvolumeclaims",
         ),
-        ("event.nowhere", "near it: events, events.events.k8s.io"),
+        (
+            "event.nowhere",
+            "similar names: events, events.events.k8s.io",
+        ),
         (
             "customresource",
-            "near it: customresourcedefinitions.apiextensions.k8s.io",
+            "similar names: customresourcedefinitions.apiextensions.k8s.io",
         ),
     ] {
         let Err(error) = discovery.find(name) else {
-            assert_eq!(near, "", "{name} is there");
+            assert_eq!(near, "", "{name} was found");
             continue;
         };
         assert!(
@@ -556,7 +575,7 @@ fn an_unknown_name_is_told_what_is_near() {
     ] {
         let text = discovery.find(name).unwrap_err().to_string();
         assert!(
-            !text.contains("near") && !text.contains(char::is_control),
+            !text.contains("similar") && !text.contains(char::is_control),
             "{text:?}"
         );
         assert!(text.len() < 200, "{text}");
@@ -564,7 +583,7 @@ fn an_unknown_name_is_told_what_is_near() {
 }
 
 #[test]
-fn what_makes_no_sense_hides_nothing_else() {
+fn invalid_discovery_entries_do_not_hide_valid_ones() {
     let good = || aggregated(&[("example.com", &["v1"])])["items"][0].clone();
     let in_group = |resource: Value| {
         let mut item = good();
@@ -575,10 +594,10 @@ fn what_makes_no_sense_hides_nothing_else() {
         item
     };
     for (what, bad, failures) in [
-        ("no object", json!(7), 1),
+        ("a number", json!(7), 1),
         ("null", json!(null), 1),
         ("a list", json!([]), 0),
-        ("an object without anything", json!({}), 0),
+        ("an empty object", json!({}), 0),
         (
             "no versions",
             json!({"metadata": {"name": "bad.example.com"}, "versions": []}),
@@ -590,12 +609,12 @@ fn what_makes_no_sense_hides_nothing_else() {
             0,
         ),
         (
-            "versions that are none",
+            "versions of a wrong type",
             json!({"metadata": {"name": "bad.example.com"}, "versions": 7}),
             1,
         ),
         (
-            "a version that is none",
+            "a version of a wrong type",
             json!({"metadata": {"name": "bad.example.com"}, "versions": [7]}),
             1,
         ),
@@ -605,12 +624,12 @@ fn what_makes_no_sense_hides_nothing_else() {
             1,
         ),
         (
-            "a name that leads elsewhere",
+            "a name with path segments",
             json!({"metadata": {"name": "../../x"}, "versions": []}),
             1,
         ),
         (
-            "a name of letters that are none",
+            "a name with control characters",
             json!({"metadata": {"name": "a\u{0}\n\u{1b}"}, "versions": []}),
             1,
         ),
@@ -625,12 +644,12 @@ fn what_makes_no_sense_hides_nothing_else() {
             1,
         ),
         (
-            "a version that leads elsewhere",
+            "a version with path segments",
             json!({"metadata": {"name": "b"}, "versions": [{"version": "../v"}]}),
             1,
         ),
-        ("the same once more", good(), 0),
-        ("a resource that is none", in_group(json!(7)), 1),
+        ("a duplicate group", good(), 0),
+        ("a resource of a wrong type", in_group(json!(7)), 1),
         (
             "a resource without a name",
             in_group(json!({"responseKind": {"kind": "X"}})),
@@ -647,17 +666,17 @@ fn what_makes_no_sense_hides_nothing_else() {
             1,
         ),
         (
-            "a resource that leads elsewhere",
+            "a resource with path segments",
             in_group(json!({"resource": "..", "responseKind": {"kind": "X"}})),
             1,
         ),
         (
-            "verbs that are none",
+            "verbs of a wrong type",
             in_group(json!({"resource": "x", "responseKind": {"kind": "X"}, "verbs": {}})),
             1,
         ),
         (
-            "a subresource that is none",
+            "invalid subresources",
             in_group(json!({"resource": "x", "responseKind": {"kind": "X"},
             "subresources": [7, {}, {"subresource": "../.."}]})),
             0,
@@ -666,7 +685,7 @@ fn what_makes_no_sense_hides_nothing_else() {
         let mut apis = aggregated(&[]);
         apis["items"] = json!([bad, good(), {"metadata": {"name": "other.example.com"},
             "versions": good()["versions"]}]);
-        let discovery = discovery(&only(apis));
+        let discovery = discovery(&apis_server(apis));
         assert_eq!(
             discovery.failures().len(),
             failures,
@@ -676,7 +695,11 @@ fn what_makes_no_sense_hides_nothing_else() {
         for group in ["example.com", "other.example.com"] {
             for name in ["widgets", "gadgets"] {
                 let name = format!("{name}.v1.{group}");
-                assert_eq!(found(&discovery, &name).as_deref(), Some(&*name), "{what}");
+                assert_eq!(
+                    find_resource(&discovery, &name).as_deref(),
+                    Some(&*name),
+                    "{what}"
+                );
             }
         }
         let names: BTreeSet<_> = discovery
@@ -687,13 +710,13 @@ fn what_makes_no_sense_hides_nothing_else() {
         assert_eq!(
             names.len(),
             discovery.resources().len(),
-            "{what}: none is there twice"
+            "{what}: a resource is listed twice"
         );
     }
 }
 
 /// Replaces a random part of `value`.
-fn disturb(value: &mut Value, next: &mut impl FnMut(usize) -> usize) {
+fn corrupt(value: &mut Value, next: &mut impl FnMut(usize) -> usize) {
     let inner = match value {
         Value::Array(items) if !items.is_empty() => {
             let at = next(items.len());
@@ -706,7 +729,7 @@ fn disturb(value: &mut Value, next: &mut impl FnMut(usize) -> usize) {
         _ => None,
     };
     match inner {
-        Some(inner) if next(8) > 0 => disturb(inner, next),
+        Some(inner) if next(8) > 0 => corrupt(inner, next),
         _ => {
             let others = [
                 json!(null),
@@ -722,30 +745,30 @@ fn disturb(value: &mut Value, next: &mut impl FnMut(usize) -> usize) {
 }
 
 #[test]
-fn bytes_that_have_changed_are_an_error_or_something_else() {
+fn corrupted_discovery_is_an_error_or_partial_result() {
     let bytes = Arc::new(Mutex::new(Vec::new()));
-    let its = bytes.clone();
-    let server = serving(move |path| {
+    let served = bytes.clone();
+    let server = serve_paths(move |path| {
         let head = format!(
             "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n",
-            its.lock().unwrap().len()
+            served.lock().unwrap().len()
         );
-        (path == "/apis").then(|| [head.as_bytes(), &its.lock().unwrap()].concat())
+        (path == "/apis").then(|| [head.as_bytes(), &served.lock().unwrap()].concat())
     });
     let client = client(&server);
     let whole = sample("12-apis-aggregated");
     let mut random = 7_u64;
-    let mut next = move |below: usize| {
+    let mut next = move |limit: usize| {
         random = random
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
-        (random >> 33) as usize % below
+        (random >> 33) as usize % limit
     };
     let (mut errors, mut failures) = (0, 0);
     for round in 0..300 {
         let mut value = whole.clone();
         for _ in 0..=next(3) {
-            disturb(&mut value, &mut next);
+            corrupt(&mut value, &mut next);
         }
         let mut changed = value.to_string().into_bytes();
         if round % 4 == 0 {
@@ -777,7 +800,7 @@ fn bytes_that_have_changed_are_an_error_or_something_else() {
 }
 
 #[test]
-fn what_is_no_list_of_groups_is_an_error() {
+fn invalid_group_list_is_an_error() {
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     for body in [
         "",
@@ -793,7 +816,7 @@ fn what_is_no_list_of_groups_is_an_error() {
         &deep,
     ] {
         let reply = reply("200 OK", "", body);
-        let error = client(&serving(move |_| Some(reply.clone())))
+        let error = client(&serve_paths(move |_| Some(reply.clone())))
             .discovery(&Stop::new())
             .unwrap_err();
         assert!(error.is_decode(), "{body:.40}: {error:?}");
@@ -804,7 +827,7 @@ fn what_is_no_list_of_groups_is_an_error() {
         );
     }
     let html = reply("200 OK", "Content-Type: text/html\r\n", "<p>Log in</p>");
-    let error = client(&serving(move |_| Some(html.clone())))
+    let error = client(&serve_paths(move |_| Some(html.clone())))
         .discovery(&Stop::new())
         .unwrap_err();
     assert!(
@@ -814,15 +837,15 @@ fn what_is_no_list_of_groups_is_an_error() {
 
     // Missing permission is an error. A server without resources is not.
     let forbidden = reply("403 Forbidden", "", "no");
-    let error = client(&serving(move |_| Some(forbidden.clone())))
+    let error = client(&serve_paths(move |_| Some(forbidden.clone())))
         .discovery(&Stop::new())
         .unwrap_err();
     assert!(error.is_forbidden(), "{error:?}");
-    assert!(discovery(&serving(|_| None)).resources().is_empty());
+    assert!(discovery(&serve_paths(|_| None)).resources().is_empty());
 }
 
 #[test]
-fn an_answer_without_an_end_is_given_up() {
+fn too_large_discovery_response_is_rejected() {
     let mut endless = b"HTTP/1.1 200 OK\r\nContent-Length: 70000000\r\n\r\n".to_vec();
     endless.resize(endless.len() + 70_000_000, b' ');
     let server = Server::start(move |_| Reply::WriteAndClose(endless.clone()));
@@ -834,7 +857,7 @@ fn an_answer_without_an_end_is_given_up() {
 }
 
 #[test]
-fn many_groups_take_no_time_that_grows_with_their_square() {
+fn many_groups_do_not_take_quadratic_time() {
     let resource = |index: usize| json!({"resource": format!("things{index}"), "responseKind": {"kind": format!("Thing{index}")}});
     let group = |index: usize| {
         json!({"metadata": {"name": format!("g{index}.example.com")},
@@ -842,10 +865,10 @@ fn many_groups_take_no_time_that_grows_with_their_square() {
     };
     let mut apis = aggregated(&[]);
     apis["items"] = (0..20_000).map(group).collect();
-    let discovery = discovery(&only(apis));
+    let discovery = discovery(&apis_server(apis));
     assert_eq!(discovery.resources().len(), 20_000);
     assert_eq!(
-        found(&discovery, "thing19999").as_deref(),
+        find_resource(&discovery, "thing19999").as_deref(),
         Some("things19999.v1.g19999.example.com")
     );
     assert!(

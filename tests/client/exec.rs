@@ -15,7 +15,7 @@ use super::server::{SOON, Server};
 
 /// The longest time that something immediate may take. This is generous for a loaded machine; it
 /// usually takes far less than a millisecond.
-const AT_ONCE: Duration = Duration::from_secs(2);
+const IMMEDIATE: Duration = Duration::from_secs(2);
 
 const TOKEN: &str =
     r#"echo '{"apiVersion":"client.authentication.k8s.io/v1","status":{"token":"s3cret"}}'"#;
@@ -30,7 +30,7 @@ fn script(folder: &Folder, text: &str) -> ExecConfig {
 }
 
 /// Creates a named pipe. The returned function waits for the first data in it.
-fn written_to(folder: &Folder, name: &str) -> impl FnOnce() + use<> {
+fn named_pipe(folder: &Folder, name: &str) -> impl FnOnce() + use<> {
     let path = folder.0.join(name);
     assert!(
         Command::new("mkfifo")
@@ -45,7 +45,7 @@ fn written_to(folder: &Folder, name: &str) -> impl FnOnce() + use<> {
         drop(
             written
                 .recv_timeout(SOON)
-                .expect("the plugin does not begin")
+                .expect("the plugin did not start")
                 .unwrap(),
         );
     }
@@ -56,9 +56,9 @@ fn get(client: &Client, stop: &Stop) -> Result<Vec<u8>, Error> {
 }
 
 #[test]
-fn a_stop_ends_a_request_that_waits_for_its_plugin_and_no_other() {
+fn stop_ends_only_its_own_wait_for_plugin() {
     let folder = Folder::new("exec-stop");
-    let wait_for_begin = written_to(&folder, "begun");
+    let wait_for_start = named_pipe(&folder, "begun");
     let server = Server::answering("{}");
     let first_hangs =
         format!("[ -e runs ] || {{ echo >> runs; echo > begun; exec sleep 60; }}; {TOKEN}");
@@ -67,12 +67,12 @@ fn a_stop_ends_a_request_that_waits_for_its_plugin_and_no_other() {
     let stop = Stop::new();
     thread::scope(|scope| {
         let stopped = scope.spawn(|| get(&client, &stop));
-        wait_for_begin();
+        wait_for_start();
         let other = scope.spawn(|| get(&client, &Stop::new()));
         let begun = Instant::now();
         stop.stop();
         let error = stopped.join().unwrap().unwrap_err();
-        assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < IMMEDIATE, "{:?}", begun.elapsed());
         assert!(error.is_stopped(), "{error}");
         other.join().unwrap().unwrap();
     });
@@ -80,7 +80,7 @@ fn a_stop_ends_a_request_that_waits_for_its_plugin_and_no_other() {
 }
 
 #[test]
-fn requests_at_the_same_time_wait_for_one_run() {
+fn concurrent_requests_share_one_plugin_run() {
     let folder = Folder::new("exec-once");
     let server = Server::answering("{}");
     let plugin = script(&folder, &format!("echo >> runs; {TOKEN}"));
@@ -117,18 +117,18 @@ fn plugin_failure_is_reported_without_its_output() {
         ),
         (
             plugin("echo '{s3cret'"),
-            r#"exec plugin "sh" returned what is not JSON at line 1, column 2"#,
+            r#"exec plugin "sh" returned invalid JSON at line 1, column 2"#,
         ),
         (
             plugin(
                 r#"echo '{"apiVersion":"client.authentication.k8s.io/v1beta1","status":{"token":"s3cret"}}'"#,
             ),
             "exec plugin \"sh\" is configured to use apiVersion client.authentication.k8s.io/v1, \
-             and returned client.authentication.k8s.io/v1beta1",
+             but returned client.authentication.k8s.io/v1beta1",
         ),
         (
             plugin("exec sleep 60").time_limit(Duration::from_millis(100)),
-            r#"exec plugin "sh" did not end in time and is killed: the limit is 100ms"#,
+            r#"exec plugin "sh" did not exit in time and was killed: the limit is 100ms"#,
         ),
     ] {
         let client = Client::new(Config::new("http://127.0.0.1:1").exec(plugin)).unwrap();
@@ -159,7 +159,7 @@ fn plugin_failure_is_reported_without_its_output() {
 /// The pipe and the thread of a run are released soon after the run fails or is stopped.
 #[cfg(target_os = "linux")]
 #[test]
-fn plugin_whose_child_holds_its_output_leaks_nothing() {
+fn plugin_with_child_holding_its_output_leaks_nothing() {
     let folder = Folder::new("exec-leak");
     let plugin = "exec 3>&1; readlink /proc/$$/fd/3 >> pipes; sleep 60 & echo $! >> pids";
     let plugin = script(&folder, plugin).time_limit(Duration::from_secs(1));
@@ -177,7 +177,7 @@ fn plugin_whose_child_holds_its_output_leaks_nothing() {
     });
     thread::scope(|scope| {
         let stopped = scope.spawn(|| get(&client, &stop));
-        until("the plugin does not begin", || runs().lines().count() == 4);
+        wait_until("the plugin did not start", || runs().lines().count() == 4);
         stop.stop();
         assert!(stopped.join().unwrap().unwrap_err().is_stopped());
     });
@@ -186,7 +186,7 @@ fn plugin_whose_child_holds_its_output_leaks_nothing() {
         pipes.lines().count() == 4 && pipes.lines().all(|pipe| pipe.starts_with("pipe:")),
         "{pipes}"
     );
-    until("a descriptor is left", || {
+    wait_until("a descriptor leaked", || {
         let files = fs::read_dir("/proc/self/fd")
             .unwrap()
             .filter_map(|file| fs::read_link(file.ok()?.path()).ok());
@@ -196,7 +196,7 @@ fn plugin_whose_child_holds_its_output_leaks_nothing() {
             == 0
     });
     // Other tests may have plugin threads, which also end.
-    until("a thread is left", || {
+    wait_until("a thread leaked", || {
         let tasks = fs::read_dir("/proc/self/task").unwrap();
         let mut names =
             tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
@@ -225,7 +225,7 @@ fn plugin_may_open_its_output_by_name() {
     );
 }
 
-fn until(problem: &str, happened: impl Fn() -> bool) {
+fn wait_until(problem: &str, happened: impl Fn() -> bool) {
     let deadline = Instant::now() + SOON;
     while !happened() {
         assert!(Instant::now() < deadline, "{problem}");

@@ -14,7 +14,7 @@ use k8s_informer::{Client, Config, Error, Stop};
 use super::server::{Reply, SOON, Server, read_request, reply};
 
 /// Far more than the buffers of the client and the sockets hold.
-const WITHOUT_END: usize = 64 << 20;
+const ENDLESS_BYTES: usize = 64 << 20;
 
 fn pods() -> GroupVersionResource {
     GroupVersionResource::new("", "v1", "pods")
@@ -43,7 +43,7 @@ fn hostile(first: &str, rest: &str) -> (SocketAddr, Receiver<usize>) {
         let _ = (|| {
             read_request(&mut stream)?;
             stream.write_all(first.as_bytes())?;
-            while !rest.is_empty() && total < WITHOUT_END {
+            while !rest.is_empty() && total < ENDLESS_BYTES {
                 stream.write_all(rest.as_bytes())?;
                 total += rest.len();
             }
@@ -61,15 +61,18 @@ fn error_of(first: &str, rest: &str) -> Error {
     assert!(!text.contains("s3cret"), "{text}");
     let total = written
         .recv_timeout(SOON)
-        .expect("the client does not hang up");
-    assert!(total < WITHOUT_END, "the client read all of it");
+        .expect("the client did not close the connection");
+    assert!(
+        total < ENDLESS_BYTES,
+        "the client read the whole endless response"
+    );
     error
 }
 
 const CHUNKED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
 
 #[test]
-fn a_head_without_an_end_is_read_up_to_its_limit() {
+fn endless_head_is_read_up_to_its_limit() {
     for (first, rest) in [
         ("", "s3cret"),
         ("HTTP/1.1 200 ", "s3cret "),
@@ -92,14 +95,14 @@ fn a_head_without_an_end_is_read_up_to_its_limit() {
 }
 
 #[test]
-fn too_many_headers_are_no_answer() {
+fn too_many_headers_are_rejected() {
     let headers = "s3cret: 1\r\n".repeat(1000);
     let error = error_of(&format!("HTTP/1.1 200 OK\r\n{headers}\r\n"), "");
     assert!(error.is_connection(), "{error:?}");
 }
 
 #[test]
-fn a_length_that_is_none_is_no_answer() {
+fn invalid_content_length_is_rejected() {
     for length in [
         "-1",
         "+1",
@@ -129,7 +132,7 @@ fn a_length_that_is_none_is_no_answer() {
 }
 
 #[test]
-fn a_body_that_ends_in_two_ways_is_refused() {
+fn ambiguous_body_length_is_rejected() {
     for headers in [
         "Content-Length: 2\r\nTransfer-Encoding: chunked",
         "Transfer-Encoding: chunked\r\nContent-Length: 2",
@@ -147,7 +150,7 @@ fn a_body_that_ends_in_two_ways_is_refused() {
 }
 
 #[test]
-fn chunks_that_are_none_end_the_body() {
+fn invalid_chunk_ends_the_body_with_an_error() {
     for (chunk, rest) in [
         ("", "1"),
         ("", "0"),
@@ -189,13 +192,13 @@ fn endless_interim_responses_hit_the_response_timeout() {
             error.is_timeout() && !error.to_string().contains("s3cret"),
             "{error:?}"
         );
-        let gone: io::Result<()> = flood.join().unwrap();
-        gone.unwrap_err();
+        let flood_result: io::Result<()> = flood.join().unwrap();
+        flood_result.unwrap_err();
     }
 }
 
 #[test]
-fn another_protocol_is_not_switched_to() {
+fn switching_protocols_response_is_an_error() {
     let error = error_of(
         "HTTP/1.1 101 Switching\r\nUpgrade: s3cret\r\n\r\ns3cret",
         "",
@@ -204,7 +207,7 @@ fn another_protocol_is_not_switched_to() {
 }
 
 #[test]
-fn what_comes_behind_an_answer_is_not_taken_for_the_next() {
+fn bytes_after_response_are_not_used_as_next_response() {
     let server = Server::start(|_| {
         let mut bytes = reply("200 OK", "", "{}");
         bytes.extend(reply("200 OK", "", "{\"smuggled\":true}"));
@@ -222,11 +225,11 @@ fn what_comes_behind_an_answer_is_not_taken_for_the_next() {
 }
 
 #[test]
-fn a_list_and_a_watch_that_are_not_json_are_told_by_their_type() {
+fn list_or_watch_with_wrong_content_type_is_rejected() {
     for (headers, expected) in [
         (
             "Content-Type: text/html; charset=s3cret\r\n",
-            "it is text/html, not application/json",
+            "the content type is text/html, not application/json",
         ),
         (
             "Content-Type: application/vnd.kubernetes.protobuf;stream=watch\r\n",
@@ -234,7 +237,7 @@ fn a_list_and_a_watch_that_are_not_json_are_told_by_their_type() {
         ),
         (
             "Content-Type: application/json\r\nContent-Encoding: gzip\r\n",
-            "it is encoded as gzip",
+            "the body is encoded as gzip",
         ),
     ] {
         let server =
@@ -277,7 +280,7 @@ fn a_list_and_a_watch_that_are_not_json_are_told_by_their_type() {
 }
 
 #[test]
-fn a_watch_is_answered_with_200() {
+fn watch_with_status_other_than_200_fails() {
     for status in ["204 No Content", "202 Accepted"] {
         let server = Server::start(move |_| Reply::Write(reply(status, "", "")));
         let pods = Client::new(Config::new(server.url()))

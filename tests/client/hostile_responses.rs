@@ -5,7 +5,7 @@ use k8s_informer::reflector::Shard;
 use k8s_informer::{Error, Stop};
 use serde_json::{Value, json};
 
-use super::server::{Reply, Seen, Server, reply};
+use super::server::{Reply, Server, ServerEvent, reply};
 use super::verbs::{all, counteds, status};
 
 fn counted(api_version: &str, kind: &str) -> Value {
@@ -42,7 +42,7 @@ fn read(body: &Value) -> Result<(), Error> {
 }
 
 #[test]
-fn json_duplicate_fields_are_errors_of_the_call() {
+fn duplicate_json_field_is_an_error_of_the_call() {
     let of = |more: &str| {
         format!(
             r#"{{"apiVersion":"example.com/v1","kind":"Counted","metadata":{{"name":"a","namespace":"n"}},"count":1{more}}}"#
@@ -86,7 +86,7 @@ fn json_duplicate_fields_are_errors_of_the_call() {
 }
 
 #[test]
-fn an_object_of_another_kind_is_not_the_one_that_was_asked_for() {
+fn object_of_wrong_kind_is_rejected() {
     read(&counted("example.com/v1", "Counted")).unwrap();
     for (api_version, kind) in [
         ("example.com/v1", "Other"),
@@ -96,7 +96,7 @@ fn an_object_of_another_kind_is_not_the_one_that_was_asked_for() {
     ] {
         let error = read(&counted(api_version, kind)).unwrap_err().to_string();
         let expected =
-            format!("example.com/v1 Counted was expected, not \"{api_version}\" \"{kind}\"");
+            format!("expected example.com/v1 Counted, found \"{api_version}\" \"{kind}\"");
         assert!(error.contains(&expected), "{error}");
         assert!(
             error.contains(" counteds.example.com \"a\" in namespace \"n\": GET "),
@@ -104,21 +104,21 @@ fn an_object_of_another_kind_is_not_the_one_that_was_asked_for() {
         );
     }
     // As in a list, an object may omit its `kind` and `apiVersion`.
-    let mut silent = counted("", "");
-    silent
+    let mut untyped = counted("", "");
+    untyped
         .as_object_mut()
         .unwrap()
         .retain(|field, _| field != "kind" && field != "apiVersion");
-    read(&silent).unwrap();
+    read(&untyped).unwrap();
     // serde would also decode an array of field values.
     let error = read(&json!([{"name": "a", "namespace": "n"}, 1]))
         .unwrap_err()
         .to_string();
-    assert!(error.ends_with("it is no JSON object"), "{error}");
+    assert!(error.ends_with("it is not a JSON object"), "{error}");
 }
 
 #[test]
-fn a_page_that_says_that_it_comes_next_itself_is_the_last_one() {
+fn repeated_continue_token_ends_pages_with_error() {
     let server = Server::start(|request| {
         let items = if request.contains("continue=") {
             json!([])
@@ -142,7 +142,7 @@ fn a_page_that_says_that_it_comes_next_itself_is_the_last_one() {
 }
 
 #[test]
-fn pages_without_end_are_an_error() {
+fn endless_pages_are_an_error() {
     let numbered = |request: &str| {
         let at = request
             .split("continue=t")
@@ -164,12 +164,12 @@ fn pages_without_end_are_an_error() {
         (
             endless(|number| number % 2 + 1, true),
             3,
-            "the continue token of page 3 is the one of page 1",
+            "page 3 repeats the continue token of page 1",
         ),
         (
             endless(|number| number + 1, false),
             100,
-            "the last 100 of 100 pages brought nothing new",
+            "the last 100 of 100 pages contained nothing new",
         ),
     ] {
         let mut pages = counteds(&server).pages(&all(), &Stop::new());
@@ -178,10 +178,10 @@ fn pages_without_end_are_an_error() {
             .take(200)
             .enumerate()
             .find_map(|(at, page)| Some((at + 1, page.err()?)));
-        let (page, error) = error.expect("no end");
+        let (page, error) = error.expect("the pages did not end with an error");
         assert_eq!(page, count);
         let shown = format!(
-            "page {count}: list counteds.example.com in namespace \"n\": unexpected answer: the list has no end: {expected}"
+            "page {count}: list counteds.example.com in namespace \"n\": unexpected response: the list never ends: {expected}"
         );
         assert_eq!(error.to_string(), shown);
         assert!(error.is_decode() && pages.next().is_none());
@@ -189,24 +189,26 @@ fn pages_without_end_are_an_error() {
 }
 
 #[test]
-fn delete_collection_of_one_shard_is_refused() {
+fn delete_collection_of_one_shard_is_rejected() {
     let server = Server::answering("{}");
-    let mut which = all();
-    which.shard_selector = Shard::new(0, 2).unwrap().selector();
+    let mut selected = all();
+    selected.shard_selector = Shard::new(0, 2).unwrap().selector();
     let error =
-        counteds(&server).delete_collection(&DeleteOptions::default(), &which, &Stop::new());
+        counteds(&server).delete_collection(&DeleteOptions::default(), &selected, &Stop::new());
     let error = error.unwrap_err().to_string();
     assert!(error.contains("shard"), "{error}");
     assert_eq!(server.accepted(), 0);
-    which.shard_selector.clear();
+    selected.shard_selector.clear();
     counteds(&server)
-        .delete_collection(&DeleteOptions::default(), &which, &Stop::new())
+        .delete_collection(&DeleteOptions::default(), &selected, &Stop::new())
         .unwrap();
-    assert!(matches!(server.next(), Seen::Request(request) if request.starts_with("DELETE ")));
+    assert!(
+        matches!(server.next(), ServerEvent::Request(request) if request.starts_with("DELETE "))
+    );
 }
 
 #[test]
-fn watch_answered_with_other_content_ends_with_error() {
+fn watch_with_non_event_response_is_an_error() {
     let status = status(200, "", "s3cret");
     let list =
         json!({"kind": "CountedList", "apiVersion": "example.com/v1", "metadata": {}, "items": []});

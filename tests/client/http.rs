@@ -6,7 +6,7 @@ use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::ListOptions;
 use k8s_informer::{Client, Config, Error, Stop};
 
-use super::server::{Reply, Seen, Server, first_chunk, reply};
+use super::server::{Reply, Server, ServerEvent, first_chunk, reply};
 
 fn client(server: &Server) -> Client {
     Client::new(Config::new(server.url()).connect_timeout(Duration::from_secs(5))).unwrap()
@@ -24,8 +24,8 @@ fn get(server: &Server) -> Result<Response, Error> {
 fn failure(bytes: Vec<u8>) -> Error {
     let server = Server::start(move |_| Reply::WriteAndClose(bytes.clone()));
     let error = get(&server).unwrap_err();
-    let asked = format!("GET http://{}/api/v1/pods: ", server.address);
-    assert!(error.to_string().starts_with(&asked), "{error}");
+    let request_prefix = format!("GET http://{}/api/v1/pods: ", server.address);
+    assert!(error.to_string().starts_with(&request_prefix), "{error}");
     assert!(
         !format!("{error} {error:?}").contains("s3cret"),
         "{error:?}"
@@ -34,14 +34,14 @@ fn failure(bytes: Vec<u8>) -> Error {
 }
 
 #[test]
-fn a_client_can_be_shared() {
+fn client_and_config_are_clone_send_sync() {
     fn shared<T: Clone + Send + Sync + 'static>() {}
     shared::<Client>();
     shared::<Config>();
 }
 
 #[test]
-fn a_request_says_who_asks_for_what() {
+fn request_has_expected_path_and_headers() {
     let server = Server::answering("{}");
     let client =
         Client::new(Config::new(format!("{}/prefix/", server.url())).token("abc")).unwrap();
@@ -74,7 +74,7 @@ fn a_request_says_who_asks_for_what() {
 }
 
 #[test]
-fn bodies_go_with_every_method_that_wants_one() {
+fn bodies_are_sent_with_every_write_method() {
     let server = Server::answering("{}");
     let client = Client::new(Config::new(server.url()).user_agent("mine/1")).unwrap();
     let json = serde_json::json!({"a": 1});
@@ -98,14 +98,14 @@ fn bodies_go_with_every_method_that_wants_one() {
                 .unwrap(),
             serde_json::json!({})
         );
-        let seen = server.request();
+        let sent = server.request();
         assert!(
-            seen.starts_with(expected) && seen.ends_with("\r\n\r\n{\"a\":1}"),
-            "{seen}"
+            sent.starts_with(expected) && sent.ends_with("\r\n\r\n{\"a\":1}"),
+            "{sent}"
         );
-        assert!(seen.contains("user-agent: mine/1\r\n"), "{seen}");
+        assert!(sent.contains("user-agent: mine/1\r\n"), "{sent}");
         assert_eq!(
-            seen.contains("application/merge-patch+json"),
+            sent.contains("application/merge-patch+json"),
             expected == "PATCH"
         );
     }
@@ -124,7 +124,7 @@ fn bodies_go_with_every_method_that_wants_one() {
 }
 
 #[test]
-fn what_the_server_answers_is_the_error() {
+fn error_responses_become_status_errors() {
     let forbidden = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"pods is forbidden","reason":"Forbidden","details":{"kind":"pods"},"code":403}"#;
     let error = failure(reply("403 Forbidden", "", forbidden));
     assert!(error.is_forbidden() && !error.is_retryable());
@@ -175,7 +175,7 @@ fn what_the_server_answers_is_the_error() {
 }
 
 #[test]
-fn what_is_no_answer_is_a_connection_error() {
+fn broken_response_is_a_connection_or_decode_error() {
     for bytes in [
         &b""[..],
         b"HTTP/1.1 20",
@@ -196,7 +196,7 @@ fn what_is_no_answer_is_a_connection_error() {
 }
 
 #[test]
-fn nobody_listens() {
+fn refused_or_unresolvable_server_is_a_connection_error() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -223,7 +223,7 @@ fn nobody_listens() {
 }
 
 #[test]
-fn long_tokens_fit_and_too_long_ones_do_not_hang() {
+fn long_token_is_sent_and_too_long_one_is_an_error() {
     let server = Server::answering("{}");
     let send = |length| {
         let client = Client::new(Config::new(server.url()).token("t".repeat(length))).unwrap();
@@ -235,7 +235,7 @@ fn long_tokens_fit_and_too_long_ones_do_not_hang() {
 }
 
 #[test]
-fn a_body_that_is_read_to_its_end_gives_its_connection_back() {
+fn connection_is_reused_after_body_is_read() {
     let server = Server::start(|_| {
         Reply::Write(
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n".to_vec(),
@@ -264,13 +264,13 @@ fn a_body_that_is_read_to_its_end_gives_its_connection_back() {
 }
 
 #[test]
-fn a_body_that_is_dropped_closes_its_connection() {
+fn dropped_body_closes_its_connection() {
     let server = Server::start(|_| Reply::WriteAndHang(first_chunk("{")));
     let client = client(&server);
     let response = client.request(&Request::get("/"), &Stop::new()).unwrap();
     server.request();
     drop(response);
-    assert_eq!(server.next(), Seen::Closed);
+    assert_eq!(server.next(), ServerEvent::Closed);
 }
 
 #[test]
@@ -308,13 +308,13 @@ fn get_on_closed_pooled_connection_is_retried() {
         .unwrap_err();
     assert!(
         error.is_connection(),
-        "nothing that writes is sent twice: {error:?}"
+        "a write must not be sent twice: {error:?}"
     );
     assert_eq!(server2.accepted(), 1);
 }
 
 #[test]
-fn a_body_that_breaks_off_is_an_error_with_its_request() {
+fn truncated_body_error_names_the_request() {
     let server = Server::start(|_| Reply::WriteAndClose(first_chunk("{\"a\"")));
     let mut body = get(&server).unwrap().into_body();
     let mut text = Vec::new();
@@ -328,7 +328,10 @@ fn a_body_that_breaks_off_is_an_error_with_its_request() {
             .contains("/api/v1/pods: the server closed the connection"),
         "{inner}"
     );
-    assert!(body.read(&mut [0; 10]).is_err(), "an error stays one");
+    assert!(
+        body.read(&mut [0; 10]).is_err(),
+        "a read after an error must fail"
+    );
 
     let error = get(&server)
         .unwrap()
@@ -338,7 +341,7 @@ fn a_body_that_breaks_off_is_an_error_with_its_request() {
 }
 
 #[test]
-fn json_that_does_not_fit_is_told_by_its_place() {
+fn json_type_error_has_position_without_value() {
     let server = Server::answering("{\"a\":\n \"s3cret\"}");
     let error = get(&server)
         .unwrap()
@@ -356,7 +359,7 @@ fn json_that_does_not_fit_is_told_by_its_place() {
 }
 
 #[test]
-fn silence_is_a_timeout() {
+fn silent_server_causes_timeout() {
     let server = Server::start(|_| Reply::WriteAndHang(Vec::new()));
     let request = Request::get("/").response_timeout(Duration::from_millis(50));
     let error = client(&server).request(&request, &Stop::new()).unwrap_err();
@@ -394,7 +397,7 @@ fn silence_is_a_timeout() {
 }
 
 #[test]
-fn lists_and_watches_have_their_paths_and_say_what_they_are() {
+fn lists_and_watches_have_paths_and_descriptions() {
     let server = Server::start(|_| Reply::Write(reply("403 No", "", "no")));
     let client = client(&server);
     let deployments = GroupVersionResource::new("apps", "v1", "deployments");
@@ -418,9 +421,9 @@ fn lists_and_watches_have_their_paths_and_say_what_they_are() {
     assert_eq!(error.to_string(), expected);
 
     let pods = GroupVersionResource::new("", "v1", "pods");
-    let everywhere = client.lister_watcher(&pods, None);
-    assert_eq!(everywhere.description(), "pods");
-    everywhere
+    let all_namespaces = client.lister_watcher(&pods, None);
+    assert_eq!(all_namespaces.description(), "pods");
+    all_namespaces
         .watch(&ListOptions::default(), &Stop::new())
         .unwrap_err();
     let request = server.request();
@@ -445,13 +448,13 @@ fn several_addresses_are_tried_in_turn() {
         .unwrap();
 }
 
-fn odd(head: &str, body: &str) -> Result<Response, Error> {
+fn raw_response(head: &str, body: &str) -> Result<Response, Error> {
     let bytes = format!("{head}\r\n\r\n{body}").into_bytes();
     get(&Server::start(move |_| Reply::WriteAndClose(bytes.clone())))
 }
 
 #[test]
-fn what_http_allows_is_understood() {
+fn unusual_but_valid_http_responses_are_accepted() {
     for (head, body) in [
         (
             "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2",
@@ -481,7 +484,7 @@ fn what_http_allows_is_understood() {
             "1\r\n{\r\n1\r\n}\r\n0\r\nTrailer: value\r\n\r\n",
         ),
     ] {
-        match odd(head, body).and_then(Response::bytes) {
+        match raw_response(head, body).and_then(Response::bytes) {
             Ok(bytes) => assert_eq!(bytes, b"{}", "{head}"),
             Err(error) => panic!("{head:?} {body:?}: {error}"),
         }
@@ -489,15 +492,19 @@ fn what_http_allows_is_understood() {
 }
 
 #[test]
-fn an_answer_without_a_body_is_empty() {
+fn response_without_body_is_empty() {
     for head in [
         "HTTP/1.1 204 No Content",
         "HTTP/1.1 204 No Content\r\nContent-Length: 0",
         "HTTP/1.1 200 OK\r\nContent-Length: 0",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0",
     ] {
-        assert_eq!(odd(head, "").unwrap().bytes().unwrap(), b"", "{head}");
-        let error = odd(head, "")
+        assert_eq!(
+            raw_response(head, "").unwrap().bytes().unwrap(),
+            b"",
+            "{head}"
+        );
+        let error = raw_response(head, "")
             .unwrap()
             .json::<serde_json::Value>()
             .unwrap_err();
@@ -507,7 +514,7 @@ fn an_answer_without_a_body_is_empty() {
         );
     }
     // The client sends no conditional requests, so 304 is an error.
-    let error = odd("HTTP/1.1 304 Not Modified\r\nETag: \"a\"", "").unwrap_err();
+    let error = raw_response("HTTP/1.1 304 Not Modified\r\nETag: \"a\"", "").unwrap_err();
     assert_eq!(error.status().unwrap().code, 304);
     // A 204 has no body. The bytes after its head are not the next response.
     let server = Server::start(|_| {

@@ -22,7 +22,7 @@ fn head(config: impl FnOnce(Config) -> Config) -> Vec<String> {
 }
 
 #[test]
-fn basic_authentication() {
+fn basic_auth_sends_header_and_excludes_token() {
     // From `printf 'jane:s3cret: ü' | base64`.
     let head = head(|config| config.basic_auth("jane", "s3cret: ü"));
     assert!(
@@ -34,13 +34,13 @@ fn basic_authentication() {
         .token("s3cret");
     let error = Client::new(both).unwrap_err();
     assert!(
-        error.is_config() && error.to_string().contains("exclude each other"),
+        error.is_config() && error.to_string().contains("can't be used together"),
         "{error}"
     );
 }
 
 #[test]
-fn impersonation_is_beside_what_authenticates() {
+fn impersonation_headers_are_sent_with_credentials() {
     let jane = Impersonation::user("jane")
         .uid("42")
         .group("developers")
@@ -49,12 +49,12 @@ fn impersonation_is_beside_what_authenticates() {
         .extra("scopes", "edit")
         .extra("example.com/Tenant %", "ü");
     let head = head(|config| config.token("s3cret").impersonate(jane));
-    let of_interest: Vec<_> = head
+    let identity_headers: Vec<_> = head
         .iter()
         .filter(|line| line.starts_with("imp") || line.starts_with("auth"))
         .collect();
     assert_eq!(
-        of_interest,
+        identity_headers,
         [
             "authorization: Bearer s3cret",
             "impersonate-extra-example.com%2ftenant%20%25: ü",
@@ -69,12 +69,15 @@ fn impersonation_is_beside_what_authenticates() {
 }
 
 #[test]
-fn what_can_not_be_a_header_is_refused() {
+fn invalid_impersonation_values_are_rejected() {
     for (impersonation, expected) in [
-        (Impersonation::user(""), "needs the name of a user"),
+        (
+            Impersonation::user(""),
+            "impersonation requires a user name",
+        ),
         (
             Impersonation::user("a\r\nX: y"),
-            "the user to impersonate holds characters",
+            "the user to impersonate contains characters",
         ),
         (Impersonation::user("a").uid("\0"), "the uid to impersonate"),
         (

@@ -9,7 +9,7 @@ use k8s_informer::{Client, Config, Error};
 
 use super::folder::Folder;
 
-fn shape(name: &str) -> PathBuf {
+fn sample_path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/data/kubeconfigs")
         .join(format!("{name}.yaml"))
@@ -34,7 +34,7 @@ fn plugin(text: &str) -> String {
 }
 
 #[test]
-fn every_tool_s_kubeconfig_is_read() {
+fn kubeconfigs_of_common_tools_are_read() {
     let beta =
         "api_version: \"client.authentication.k8s.io/v1beta1\", interactive_mode: IfAvailable";
     let certificate = "client_certificate: Some(615 bytes), client_key: Some(241 bytes)";
@@ -45,7 +45,7 @@ fn every_tool_s_kubeconfig_is_read() {
             None,
             vec![
                 "https://0123456789abcdef0123456789abcdef.gr7.eu-central-1.eks.amazonaws.com default Config",
-                &plugin(r#""aws", args: 8 of them, env: ["AWS_PROFILE"], "#),
+                &plugin(r#""aws", args: 8 arguments, env: ["AWS_PROFILE"], "#),
                 beta,
                 ca,
                 "token: None",
@@ -56,7 +56,7 @@ fn every_tool_s_kubeconfig_is_read() {
             None,
             vec![
                 "https://34.89.0.1 ",
-                &plugin("\"gke-gcloud-auth-plugin\", args: 0 of them"),
+                &plugin("\"gke-gcloud-auth-plugin\", args: 0 arguments"),
                 beta,
                 ca,
                 "info: true",
@@ -66,7 +66,7 @@ fn every_tool_s_kubeconfig_is_read() {
             "aks",
             None,
             vec![
-                &plugin("\"kubelogin\", args: 11 of them, env: [], "),
+                &plugin("\"kubelogin\", args: 11 arguments, env: [], "),
                 beta,
                 ca,
                 "azmk8s.io:443 ",
@@ -129,14 +129,14 @@ fn every_tool_s_kubeconfig_is_read() {
         (
             "digitalocean",
             None,
-            vec![&plugin("\"doctl\", args: 7 of them"), beta, ca],
+            vec![&plugin("\"doctl\", args: 7 arguments"), beta, ca],
         ),
         (
             "oke",
             None,
             vec![
                 "https://130.61.0.1:6443 ",
-                &plugin("\"oci\", args: 7 of them"),
+                &plugin("\"oci\", args: 7 arguments"),
                 beta,
                 ca,
             ],
@@ -147,7 +147,7 @@ fn every_tool_s_kubeconfig_is_read() {
             vec![
                 "https://teleport.example.com",
                 "tls_server_name: Some(\"kube-teleport-proxy-alpn.teleport.example.com\")",
-                &plugin("\"/usr/local/bin/tsh\", args: 5 of them"),
+                &plugin("\"/usr/local/bin/tsh\", args: 5 arguments"),
                 beta,
             ],
         ),
@@ -163,7 +163,7 @@ fn every_tool_s_kubeconfig_is_read() {
         (
             "oidc",
             Some("kubelogin"),
-            vec![&plugin("\"kubectl\", args: 5 of them"), "k8s.io/v1\", "],
+            vec![&plugin("\"kubectl\", args: 5 arguments"), "k8s.io/v1\", "],
         ),
         (
             "oidc",
@@ -177,7 +177,7 @@ fn every_tool_s_kubeconfig_is_read() {
             ],
         ),
     ] {
-        let shown = shown(Config::from_kubeconfig(shape(name), context).unwrap())
+        let shown = shown(Config::from_kubeconfig(sample_path(name), context).unwrap())
             .replace("ABCDEF", "abcdef");
         for expected in expected {
             assert!(
@@ -195,7 +195,7 @@ fn every_tool_s_kubeconfig_is_read() {
             "the user \"logged-out\" has the auth-provider oidc without an id-token",
         ),
     ] {
-        let error = Config::from_kubeconfig(shape(name), context).unwrap_err();
+        let error = Config::from_kubeconfig(sample_path(name), context).unwrap_err();
         assert!(
             error.is_config() && error.to_string().contains(expected),
             "{error}"
@@ -205,14 +205,14 @@ fn every_tool_s_kubeconfig_is_read() {
 }
 
 #[test]
-fn files_are_where_each_kubeconfig_says() {
+fn relative_paths_resolve_against_each_kubeconfig() {
     let folder = Folder::new("shapes");
     let write = |path: &str, text: &str| {
         fs::create_dir_all(folder.0.join(path).parent().unwrap()).unwrap();
         folder.write(path, text)
     };
     let base64 = |name: &str, field: &str| -> String {
-        let text = fs::read_to_string(shape(name)).unwrap();
+        let text = fs::read_to_string(sample_path(name)).unwrap();
         let line = text
             .lines()
             .find_map(|line| line.trim().strip_prefix(&format!("{field}-data: ")))
@@ -244,7 +244,7 @@ fn files_are_where_each_kubeconfig_says() {
 
     // minikube writes file paths that are absolute, or relative to the kubeconfig.
     let home = folder.0.display().to_string();
-    let text = fs::read_to_string(shape("minikube")).unwrap();
+    let text = fs::read_to_string(sample_path("minikube")).unwrap();
     let path = write(".kube/config", &text.replace("/home/jane", &home));
     write(".minikube/ca.crt", &ca);
     write(".kube/profiles/minikube/client.crt", &certificate);
@@ -265,7 +265,7 @@ fn files_are_where_each_kubeconfig_says() {
     // A token in a file, as in a pod.
     let path = write(
         "pod",
-        &fs::read_to_string(shape("service-account")).unwrap(),
+        &fs::read_to_string(sample_path("service-account")).unwrap(),
     );
     write("serviceaccount/ca.crt", &ca);
     write("serviceaccount/token", "s3cret\n");
@@ -284,11 +284,11 @@ fn files_are_where_each_kubeconfig_says() {
     // Two files in different folders. The first file takes precedence.
     let first = write(
         "mine/config",
-        &fs::read_to_string(shape("merged-1")).unwrap(),
+        &fs::read_to_string(sample_path("merged-1")).unwrap(),
     );
     let second = write(
         "company/config",
-        &fs::read_to_string(shape("merged-2")).unwrap(),
+        &fs::read_to_string(sample_path("merged-2")).unwrap(),
     );
     for (path, text) in [
         ("mine/me.crt", &certificate),
@@ -336,9 +336,9 @@ fn files_are_where_each_kubeconfig_says() {
     );
 }
 
-fn refused(text: impl AsRef<[u8]>) -> String {
+fn parse_error(text: impl AsRef<[u8]>) -> String {
     let parsed: Result<Kubeconfig, Error> = Kubeconfig::parse(text.as_ref(), "");
-    let error = parsed.expect_err("it is accepted");
+    let error = parsed.expect_err("the kubeconfig was accepted");
     assert!(error.is_config());
     let text = format!("{error} {error:?}");
     assert!(!text.contains("s3cret"), "{text}");
@@ -346,34 +346,34 @@ fn refused(text: impl AsRef<[u8]>) -> String {
 }
 
 #[test]
-fn kubeconfig_what_means_two_things_is_refused() {
+fn ambiguous_kubeconfig_is_rejected() {
     for (text, expected) in [
         (
             "users: [{name: a, user: {token: s3cret}}, {name: a}]",
-            "the user \"a\" is there twice",
+            "the user \"a\" is defined twice",
         ),
         (
             "clusters: [{name: a}, {name: a}]",
-            "the cluster \"a\" is there twice",
+            "the cluster \"a\" is defined twice",
         ),
         (
             "contexts: [{name: a}, {name: a}]",
-            "the context \"a\" is there twice",
+            "the context \"a\" is defined twice",
         ),
         (
             "current-context: a\ncurrent-context: s3cret",
-            "a key that is there twice at line 2, column 1",
+            "duplicate key at line 2, column 1",
         ),
         (
             "users: [{name: a, user: {token: a, token: s3cret}}]",
-            "a key that is there twice at line 1, column 36",
+            "duplicate key at line 1, column 36",
         ),
         (
             "kind: Config\n---\ncurrent-context: s3cret",
             "more than one YAML document at line 3, column 1",
         ),
     ] {
-        let error = refused(text);
+        let error = parse_error(text);
         assert!(error.ends_with(expected), "{text}: {error}");
     }
 }
@@ -448,26 +448,27 @@ fn invalid_kubeconfig_error_has_position_but_no_content() {
             "is not a kubeconfig: its apiVersion is not v1",
         ),
     ] {
-        let error = refused(text);
+        let error = parse_error(text);
         assert!(error.contains(expected), "{text:?}: {error}");
     }
     assert!(
-        refused(b"kind: Config\nusers: \xff\xfes3cret").ends_with("is not UTF-8 text at line 2")
+        parse_error(b"kind: Config\nusers: \xff\xfes3cret")
+            .ends_with("is not UTF-8 text at line 2")
     );
     assert!(
-        refused(b"\xff\xfes\x003cret")
-            .ends_with("is not UTF-8 text, nor UTF-16, as its first bytes say")
+        parse_error(b"\xff\xfes\x003cret")
+            .ends_with("has a UTF-16 byte order mark, but is not valid UTF-16")
     );
     assert!(
-        refused(b"\xfe\xff\xd8\0\0a")
-            .ends_with("is not UTF-8 text, nor UTF-16, as its first bytes say")
+        parse_error(b"\xfe\xff\xd8\0\0a")
+            .ends_with("has a UTF-16 byte order mark, but is not valid UTF-16")
     );
-    refused(b"k\0i\0n\0d\0:\0s\x003\0c\0r\0e\0t\0");
-    refused(b"\x7fELF\x02\x01\x01\0\0\0\0\0s3cret");
+    parse_error(b"k\0i\0n\0d\0:\0s\x003\0c\0r\0e\0t\0");
+    parse_error(b"\x7fELF\x02\x01\x01\0\0\0\0\0s3cret");
 }
 
 #[test]
-fn what_would_take_all_memory_is_refused() {
+fn too_large_or_deep_kubeconfig_is_rejected() {
     let bomb = |levels: usize, width: usize| {
         let mut bomb = format!("a0: &a0 [{}]\n", vec!["s3cret"; width].join(", "));
         for level in 1..levels {
@@ -476,27 +477,31 @@ fn what_would_take_all_memory_is_refused() {
         }
         bomb
     };
-    let too_much = "more nesting, aliases or values than a kubeconfig has at line";
+    let too_much = "too much nesting, or too many aliases or values for a kubeconfig at line";
     assert!(
-        refused(bomb(12, 9)).contains(too_much),
+        parse_error(bomb(12, 9)).contains(too_much),
         "{}",
-        refused(bomb(12, 9))
+        parse_error(bomb(12, 9))
     );
-    refused(bomb(40, 2));
+    parse_error(bomb(40, 2));
     for deep in [
         "[".repeat(100_000),
         "{a: ".repeat(100_000),
         "- ".repeat(100_000),
         format!("a: {}", "[".repeat(500)),
     ] {
-        refused(deep);
+        parse_error(deep);
     }
     let many = "x:\n".to_owned() + &"- a\n".repeat(300_000);
-    assert!(refused(&many).contains(too_much), "{}", refused(&many));
+    assert!(
+        parse_error(&many).contains(too_much),
+        "{}",
+        parse_error(&many)
+    );
 
     let large = |size: usize| format!("# {}\nkind: Config\n", "s3cret ".repeat(size / 7));
     assert!(Kubeconfig::parse(large(1 << 20), "").is_ok());
-    let error = refused(large(10_000_000));
+    let error = parse_error(large(10_000_000));
     assert!(
         error.ends_with("is larger than 8 MiB, too large for a kubeconfig"),
         "{error}"
@@ -521,8 +526,8 @@ fn what_would_take_all_memory_is_refused() {
 }
 
 #[test]
-fn a_thousand_clusters_are_read() {
-    let kind = fs::read_to_string(shape("kind")).unwrap();
+fn kubeconfig_with_thousand_clusters_is_read() {
+    let kind = fs::read_to_string(sample_path("kind")).unwrap();
     let section = |from: &str, to: &str| {
         kind.split_once(from)
             .unwrap()
@@ -569,8 +574,8 @@ impl Random {
 }
 
 #[test]
-fn a_broken_kubeconfig_never_shows_its_secrets() {
-    const SPOILING: [&str; 16] = [
+fn corrupted_kubeconfig_never_shows_its_secrets() {
+    const CORRUPTIONS: [&str; 16] = [
         "", "\"", "'", "[", "}", ": ", "- ", "\n", "\t", "&a ", "*a", "!!int ", "? ", "#", "\u{0}",
         "|\n",
     ];
@@ -586,7 +591,7 @@ fn a_broken_kubeconfig_never_shows_its_secrets() {
         "oidc",
         "merged-2",
     ] {
-        let text = fs::read_to_string(shape(name)).unwrap();
+        let text = fs::read_to_string(sample_path(name)).unwrap();
         let contexts: Vec<_> = Kubeconfig::parse(&text, "")
             .unwrap()
             .contexts()
@@ -597,7 +602,7 @@ fn a_broken_kubeconfig_never_shows_its_secrets() {
             for _ in 0..=random.below(2) {
                 let (from, length) = (random.below(text.len()), random.below(12));
                 let to = (from + length).min(text.len());
-                text.replace_range(from..to, SPOILING[random.below(SPOILING.len())]);
+                text.replace_range(from..to, CORRUPTIONS[random.below(CORRUPTIONS.len())]);
             }
             for context in &contexts {
                 match KubeconfigOptions::new()

@@ -48,7 +48,7 @@ fn bad_resources() -> Vec<(GroupVersionResource, &'static str, &'static str)> {
         .collect()
 }
 
-fn is_refused(error: &Error, what: &str, segment: &str) {
+fn assert_rejected(error: &Error, what: &str, segment: &str) {
     let text = error.to_string();
     assert!(
         !error.is_retryable() && error.status().is_none(),
@@ -61,7 +61,7 @@ fn is_refused(error: &Error, what: &str, segment: &str) {
 }
 
 #[test]
-fn lister_watcher_bad_segment_is_refused() {
+fn lister_watcher_bad_segment_is_rejected() {
     let server = Server::answering("{}");
     let (client, stop) = (client(&server), Stop::new());
     let namespaces = BAD.into_iter().filter(|namespace| !namespace.is_empty());
@@ -82,17 +82,17 @@ fn lister_watcher_bad_segment_is_refused() {
                 ),
             ] {
                 let error = result.expect_err(bad);
-                is_refused(&error, what, bad);
+                assert_rejected(&error, what, bad);
                 assert!(error.to_string().starts_with(verb), "{error}");
             }
         }
-        is_refused(&resource.path(namespace).unwrap_err(), what, bad);
+        assert_rejected(&resource.path(namespace).unwrap_err(), what, bad);
     }
-    assert_eq!(server.accepted(), 0, "something was sent");
+    assert_eq!(server.accepted(), 0, "a request was sent");
 }
 
 #[test]
-fn api_bad_resource_is_refused() {
+fn api_bad_resource_is_rejected() {
     let server = Server::answering("{}");
     let (client, stop) = (client(&server), Stop::new());
     for (resource, what, bad) in bad_resources() {
@@ -106,14 +106,14 @@ fn api_bad_resource_is_refused() {
                 .expect_err(bad),
             api.path("a", "status").map(drop).expect_err(bad),
         ] {
-            is_refused(&error, what, bad);
+            assert_rejected(&error, what, bad);
         }
     }
-    assert_eq!(server.accepted(), 0, "something was sent");
+    assert_eq!(server.accepted(), 0, "a request was sent");
 }
 
 #[test]
-fn request_with_dot_segments_is_refused() {
+fn request_with_dot_segments_is_rejected() {
     let server = Server::answering("{}");
     let client = client(&server);
     for path in [
@@ -133,18 +133,18 @@ fn request_with_dot_segments_is_refused() {
             "{error}"
         );
     }
-    assert_eq!(server.accepted(), 0, "something was sent");
+    assert_eq!(server.accepted(), 0, "a request was sent");
     client
         .request(&Request::get("/a..b/.c/...?x=/../"), &Stop::new())
         .unwrap();
     assert!(
         server.request().starts_with("GET /a..b/.c/...?x=/../ "),
-        "dots in names are names"
+        "dots inside a path segment must be accepted"
     );
 }
 
 #[test]
-fn names_with_colons_are_sent_as_in_go() {
+fn names_are_escaped_as_in_go() {
     let server = Server::answering(r#"{"metadata":{"name":"system:node@a b"}}"#);
     let roles = GroupVersionResource::new("rbac.authorization.k8s.io", "v1", "clusterroles");
     let roles = client(&server).dynamic_api(&roles, None);
@@ -161,7 +161,7 @@ fn names_with_colons_are_sent_as_in_go() {
 }
 
 #[test]
-fn scope_with_a_bad_namespace_does_not_start() {
+fn scope_with_invalid_namespace_fails_to_start() {
     let server = Server::answering("{}");
     let long = "a".repeat(64);
     for bad in [
@@ -204,7 +204,7 @@ fn scope_with_a_bad_namespace_does_not_start() {
             "{error}"
         );
     }
-    assert_eq!(server.accepted(), 0, "something was sent");
+    assert_eq!(server.accepted(), 0, "a request was sent");
     let longest = "a".repeat(63);
     let factory = SharedInformerFactory::builder(client(&server))
         .namespace("a-1")

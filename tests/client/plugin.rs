@@ -23,41 +23,41 @@ fn get(client: &Client) -> Result<Vec<u8>, Error> {
 }
 
 #[test]
-fn a_token_is_used_until_it_expires_or_the_server_refuses_it() {
+fn plugin_token_is_reused_until_expired_or_rejected() {
     let plugin = Plugin::new("plugin-token");
     let server = Server::start(|request| match request.contains("Bearer good") {
         true => Reply::Write(reply("200 OK", "", "{}")),
         false => Reply::Write(reply("401 Unauthorized", "", "{}")),
     });
     let client = Client::new(Config::new(server.url()).exec(plugin.config())).unwrap();
-    assert_eq!(plugin.runs(), 0, "nobody has asked for anything yet");
-    plugin.hand_out(&json!({"token": "good", "expirationTimestamp": FUTURE}));
+    assert_eq!(plugin.runs(), 0, "the plugin ran before the first request");
+    plugin.set_credential(&json!({"token": "good", "expirationTimestamp": FUTURE}));
     get(&client).unwrap();
     get(&client.clone()).unwrap();
     assert_eq!(plugin.runs(), 1);
 
-    plugin.hand_out(&json!({"token": "good, but late", "expirationTimestamp": FUTURE}));
+    plugin.set_credential(&json!({"token": "good, but late", "expirationTimestamp": FUTURE}));
     let client = Client::new(Config::new(server.url()).exec(plugin.config())).unwrap();
     let error = get(&client).unwrap_err();
     assert!(
-        error.is_credentials() && error.to_string().contains("blanks"),
+        error.is_credentials() && error.to_string().contains("whitespace"),
         "{error}"
     );
-    plugin.hand_out(&json!({"token": "good", "expirationTimestamp": PAST}));
+    plugin.set_credential(&json!({"token": "good", "expirationTimestamp": PAST}));
     get(&client).unwrap();
     get(&client).unwrap();
     assert_eq!(
         plugin.runs(),
         4,
-        "one that can't be sent, and two that have expired when they come"
+        "expected one run for the invalid token and two for the expired one"
     );
 
     // A 401 causes one more run. If the new credential is the same, the 401 is returned.
-    plugin.hand_out(&json!({"token": "bad", "expirationTimestamp": FUTURE}));
+    plugin.set_credential(&json!({"token": "bad", "expirationTimestamp": FUTURE}));
     let client = Client::new(Config::new(server.url()).exec(plugin.config())).unwrap();
     assert!(get(&client).unwrap_err().is_unauthorized());
     assert_eq!(plugin.runs(), 6);
-    plugin.hand_out(&json!({"token": "good", "expirationTimestamp": FUTURE}));
+    plugin.set_credential(&json!({"token": "good", "expirationTimestamp": FUTURE}));
     get(&client).unwrap();
     get(&client).unwrap();
     assert_eq!(plugin.runs(), 7);
@@ -76,7 +76,7 @@ fn a_token_is_used_until_it_expires_or_the_server_refuses_it() {
 }
 
 #[test]
-fn a_certificate_makes_connections_of_its_own() {
+fn new_plugin_certificate_opens_new_connections() {
     let plugin = Plugin::new("plugin-certificate");
     let (authority, old, new) = (Authority::new(), Authority::new(), Authority::new());
     let certificate = |authority: &Authority, expires: &str| {
@@ -90,18 +90,18 @@ fn a_certificate_makes_connections_of_its_own() {
         .ca_pem(authority.pem.clone())
         .exec(plugin.config());
     let client = Client::new(config).unwrap();
-    plugin.hand_out(&certificate(&old, PAST));
+    plugin.set_credential(&certificate(&old, PAST));
     for _ in 0..3 {
         get(&client).unwrap();
     }
     assert_eq!(
         (plugin.runs(), server.accepted()),
         (3, 1),
-        "the same certificate, the same connection"
+        "the same certificate must reuse the connection"
     );
 
     server.set_tls(authority.server_for("127.0.0.1", &new));
-    plugin.hand_out(&certificate(&new, FUTURE));
+    plugin.set_credential(&certificate(&new, FUTURE));
     get(&client).unwrap();
     get(&client).unwrap();
     assert_eq!((plugin.runs(), server.accepted()), (4, 2));
@@ -113,16 +113,16 @@ fn a_certificate_makes_connections_of_its_own() {
             .exec(plugin.config()),
     )
     .unwrap();
-    plugin.hand_out(&json!({"clientCertificateData": "s3cret", "clientKeyData": "s3cret"}));
+    plugin.set_credential(&json!({"clientCertificateData": "s3cret", "clientKeyData": "s3cret"}));
     let error = get(&client).unwrap_err();
     assert!(
         error
             .to_string()
-            .contains("the exec plugin's certificate: holds no certificate"),
+            .contains("the exec plugin's certificate: contains no certificate"),
         "{error}"
     );
     assert!(!format!("{error:?}").contains("s3cret"));
-    plugin.hand_out(&certificate(&new, FUTURE));
+    plugin.set_credential(&certificate(&new, FUTURE));
     get(&client).unwrap();
     let client = Client::new(Config::new("http://127.0.0.1:1").exec(plugin.config())).unwrap();
     let error = get(&client).unwrap_err();
@@ -133,9 +133,9 @@ fn a_certificate_makes_connections_of_its_own() {
 }
 
 #[test]
-fn those_who_are_refused_at_the_same_time_wait_for_one_run() {
+fn concurrent_401s_share_one_plugin_run() {
     let plugin = Plugin::new("plugin-refused");
-    plugin.hand_out(&json!({"token": "bad", "expirationTimestamp": FUTURE}));
+    plugin.set_credential(&json!({"token": "bad", "expirationTimestamp": FUTURE}));
     // All requests arrive before the first one is rejected.
     let all = Barrier::new(8);
     let server = Server::start(move |request| match request.contains("Bearer bad") {
@@ -150,7 +150,7 @@ fn those_who_are_refused_at_the_same_time_wait_for_one_run() {
     let client = Client::new(Config::new(server.url()).exec(plugin.config())).unwrap();
     assert!(get(&client).unwrap_err().is_unauthorized());
     assert_eq!(plugin.runs(), 2);
-    plugin.hand_out(&json!({"token": "good", "expirationTimestamp": FUTURE}));
+    plugin.set_credential(&json!({"token": "good", "expirationTimestamp": FUTURE}));
     let post = || client.request(&Request::post("/things").body("b"), &Stop::new());
     thread::scope(|scope| {
         let requests: Vec<_> = (0..8).map(|_| scope.spawn(post)).collect();
@@ -162,7 +162,7 @@ fn those_who_are_refused_at_the_same_time_wait_for_one_run() {
 }
 
 #[test]
-fn temporarily_unreadable_ca_is_not_blamed_on_plugin() {
+fn unreadable_ca_file_does_not_affect_plugin_credentials() {
     let plugin = Plugin::new("plugin-authority");
     let authority = Authority::new();
     let certificate = |expires: &str| {
@@ -180,7 +180,7 @@ fn temporarily_unreadable_ca_is_not_blamed_on_plugin() {
             .exec(plugin.config()),
     )
     .unwrap();
-    plugin.hand_out(&certificate(FUTURE));
+    plugin.set_credential(&certificate(FUTURE));
     for broken in ["", "-----BEGIN CERTIFICATE-----\nAAAA"] {
         fs::write(&file, broken).unwrap();
         get(&client).unwrap();
@@ -196,17 +196,17 @@ fn temporarily_unreadable_ca_is_not_blamed_on_plugin() {
             .exec(plugin.config()),
     )
     .unwrap();
-    plugin.hand_out(&certificate(PAST));
+    plugin.set_credential(&certificate(PAST));
     get(&client).unwrap();
     fs::remove_file(&file).unwrap();
-    plugin.hand_out(&certificate(FUTURE));
+    plugin.set_credential(&certificate(FUTURE));
     get(&client).unwrap();
     get(&client).unwrap();
     assert_eq!((plugin.runs(), server.accepted()), (3, 3));
 }
 
 #[test]
-fn a_plugin_is_not_asked_where_there_is_something_else() {
+fn plugin_does_not_run_when_other_credentials_exist() {
     let plugin = Plugin::new("plugin-unasked");
     let server = Server::answering("{}");
     let config = Config::new(server.url()).exec(plugin.config());
@@ -217,7 +217,7 @@ fn a_plugin_is_not_asked_where_there_is_something_else() {
 }
 
 #[test]
-fn runs_and_certificates_of_a_plugin_are_told_to_metrics() {
+fn plugin_runs_and_certificates_are_recorded_in_metrics() {
     #[derive(Default)]
     struct RecordedMetrics(Mutex<Vec<String>>);
     impl ClientMetrics for RecordedMetrics {
@@ -253,7 +253,7 @@ fn runs_and_certificates_of_a_plugin_are_told_to_metrics() {
     for expires in [PAST, PAST, FUTURE] {
         let (chain, key) = authority.client(&PKCS_ECDSA_P256_SHA256);
         let status = json!({"clientCertificateData": chain, "clientKeyData": key, "expirationTimestamp": expires});
-        plugin.hand_out(&status);
+        plugin.set_credential(&status);
         get(&client).unwrap();
     }
     let client = Client::new(config(ExecConfig::new("k8s-informer-no-such-plugin"))).unwrap();

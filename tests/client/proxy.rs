@@ -13,8 +13,8 @@ use rcgen::PKCS_ED25519;
 
 #[cfg(target_os = "linux")]
 use super::server::FullBacklog;
-use super::server::{Reply, Seen, Server, first_chunk, hang, reply};
-use super::stop::stopped_in;
+use super::server::{Reply, Server, ServerEvent, first_chunk, hang, reply};
+use super::stop::stop_during;
 use super::tls::Authority;
 use super::tunnels::{Kind, Tunnels};
 
@@ -43,7 +43,7 @@ fn with_user(proxy: &Tunnels, user: &str) -> String {
 }
 
 #[test]
-fn proxies_of_each_kind_lead_to_servers_with_and_without_tls() {
+fn all_proxy_kinds_reach_servers_with_and_without_tls() {
     let authority = Authority::new();
     for kind in all_kinds(&authority) {
         for tls in [false, true] {
@@ -74,9 +74,9 @@ fn proxies_of_each_kind_lead_to_servers_with_and_without_tls() {
             assert_eq!(
                 proxy.opened(),
                 [server.address.to_string()],
-                "the tunnel is used again"
+                "the tunnel must be reused"
             );
-            let told: &[_] = match &kind {
+            let expected_heads: &[_] = match &kind {
                 Kind::SocksFor(..) => &["me:s3cret".to_owned()],
                 Kind::Socks => &[],
                 _ => {
@@ -92,11 +92,14 @@ fn proxies_of_each_kind_lead_to_servers_with_and_without_tls() {
                         head.contains("\r\nProxy-Authorization: Basic bWU6czNjcmV0\r\n"),
                         "{head}"
                     );
-                    assert!(!head.contains("abc"), "the token is the server's: {head}");
+                    assert!(
+                        !head.contains("abc"),
+                        "the proxy received the token: {head}"
+                    );
                     continue;
                 }
             };
-            assert_eq!(proxy.heads(), told);
+            assert_eq!(proxy.heads(), expected_heads);
         }
     }
 }
@@ -122,7 +125,7 @@ fn names_are_resolved_by_the_proxy() {
 }
 
 #[test]
-fn tls_proxy_is_verified_by_name_gets_no_client_certificate() {
+fn tls_proxy_is_verified_without_client_certificate() {
     let (authority, stranger) = (Authority::new(), Authority::new());
     let server = Server::with_tls(Some(authority.server_for("kube.example", &authority)), ok);
     let (chain, key) = authority.client(&PKCS_ED25519);
@@ -169,7 +172,7 @@ fn tls_proxy_is_verified_by_name_gets_no_client_certificate() {
 }
 
 /// A port that is taken, but without a listener.
-fn deaf() -> (socket2::Socket, SocketAddr) {
+fn closed_port() -> (socket2::Socket, SocketAddr) {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket
         .bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())
@@ -179,7 +182,7 @@ fn deaf() -> (socket2::Socket, SocketAddr) {
 }
 
 /// The error of a request through a proxy that sends these bytes, whatever it reads.
-fn answered(scheme: &str, answers: &[&[u8]], limit: Duration) -> Error {
+fn proxy_error(scheme: &str, answers: &[&[u8]], limit: Duration) -> Error {
     let answers: Vec<_> = answers.iter().map(|reply| reply.to_vec()).collect();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -202,7 +205,7 @@ fn answered(scheme: &str, answers: &[&[u8]], limit: Duration) -> Error {
     let text = format!("{error} {error:?}");
     assert!(
         text.contains(&format!("the proxy {scheme}://{address}")),
-        "it is named: {text}"
+        "the error does not name the proxy: {text}"
     );
     assert!(!text.contains("s3cret") && !text.contains("me:"), "{text}");
     error
@@ -212,11 +215,11 @@ fn answered(scheme: &str, answers: &[&[u8]], limit: Duration) -> Error {
 fn proxy_error_has_address_without_password() {
     const LONG: Duration = Duration::from_secs(20);
     let huge = [b"HTTP/1.1 200 OK\r\nX: ".as_slice(), &[b'x'; 40_000]].concat();
-    type Answers<'a> = &'a [&'a [u8]];
+    type Responses<'a> = &'a [&'a [u8]];
     for (scheme, answers, expected) in [
         (
             "http",
-            &[b"HTTP/1.1 407 s3cret\r\n\r\n".as_slice()] as Answers<'_>,
+            &[b"HTTP/1.1 407 s3cret\r\n\r\n".as_slice()] as Responses<'_>,
             "407 Proxy Authentication Required",
         ),
         (
@@ -227,40 +230,44 @@ fn proxy_error_has_address_without_password() {
         (
             "http",
             &[b"HTTP/1.1 200 OK\r\n\r\ns3cret"],
-            "it said more than its answer",
+            "it sent data after its response",
         ),
-        ("http", &[b"s3cret"], "it does not answer in HTTP"),
+        ("http", &[b"s3cret"], "its response is not HTTP"),
         (
             "http",
             &[b"HTTP/1.1 200 OK\r\n"],
-            "closed the connection before its answer",
+            "closed the connection before it responded",
         ),
         ("http", &[&huge], "larger than 16 KiB"),
         (
             "socks5",
             &[b"HTTP/1.1 400 s3cret\r\n\r\n"],
-            "it does not answer in SOCKS5",
+            "its response is not SOCKS5",
         ),
-        ("socks5", &[b"\x05\xff"], "it takes no user and password"),
+        (
+            "socks5",
+            &[b"\x05\xff"],
+            "it does not support authentication with a user name and password",
+        ),
         (
             "socks5",
             &[b"\x05\x01"],
-            "a way to authenticate that was not offered",
+            "an authentication method that was not offered",
         ),
         (
             "socks5",
             &[b"\x05\x02", b"\x01\x01"],
-            "it does not take this user and password",
+            "it rejected this user name and password",
         ),
         (
             "socks5",
             &[b"\x05\x02", b"\x05\x00"],
-            "it does not answer in SOCKS5",
+            "its response is not SOCKS5",
         ),
         (
             "socks5",
             &[b"\x05\x00", b"\x05\x05\x00\x01"],
-            "no tunnel to kube.invalid:443: connection refused",
+            "it refused a tunnel to kube.invalid:443: connection refused",
         ),
         (
             "socks5h",
@@ -275,35 +282,35 @@ fn proxy_error_has_address_without_password() {
         (
             "socks5",
             &[b"\x05\x00", b"\x05\x00\x01\x01"],
-            "it does not answer in SOCKS5",
+            "its response is not SOCKS5",
         ),
         (
             "socks5",
             &[b"\x05\x00", b"\x05\x00\x00\x02"],
-            "it does not answer in SOCKS5",
+            "its response is not SOCKS5",
         ),
         (
             "socks5",
             &[b"\x05\x00", b"\x04\x00\x00\x01"],
-            "it does not answer in SOCKS5",
+            "its response is not SOCKS5",
         ),
         (
             "socks5",
             &[b"\x05\x00", b"\x05\x00\x00\x01\x7f"],
-            "closed the connection before its answer",
+            "closed the connection before it responded",
         ),
         (
             "socks5",
             &[b"\x05\x00", b"\x05\x00\x00\x01\x7f\0\0\x01\0\0s3cret"],
-            "it said more than its answer",
+            "it sent data after its response",
         ),
         (
             "socks5",
             &[b"\x05"],
-            "closed the connection before its answer",
+            "closed the connection before it responded",
         ),
     ] {
-        let error = answered(scheme, answers, LONG);
+        let error = proxy_error(scheme, answers, LONG);
         assert!(error.to_string().contains(expected), "{expected}: {error}");
         assert!(
             error.is_connection() && error.is_retryable() && !error.is_tls(),
@@ -312,7 +319,7 @@ fn proxy_error_has_address_without_password() {
     }
     const SHORT: Duration = Duration::from_millis(50);
     for (scheme, answers) in [
-        ("http", &[b"".as_slice()] as Answers<'_>),
+        ("http", &[b"".as_slice()] as Responses<'_>),
         ("http", &[b"HTTP/1.1 200 OK\r\n", b""]),
         ("https", &[b""]),
         ("socks5", &[b""]),
@@ -320,10 +327,10 @@ fn proxy_error_has_address_without_password() {
         ("socks5", &[b"\x05\x00", b""]),
         ("socks5", &[b"\x05\x00", b"\x05\x00\x00\x03\xff", b""]),
     ] {
-        let error = answered(scheme, answers, SHORT);
+        let error = proxy_error(scheme, answers, SHORT);
         assert!(error.is_timeout() && !error.is_tls(), "{error:?}");
     }
-    let (_deaf, address) = deaf();
+    let (_closed_port, address) = closed_port();
     let error =
         get(Config::new("http://kube.invalid").proxy_url(format!("http://{address}"))).unwrap_err();
     assert!(error.is_connection_refused(), "{error:?}");
@@ -336,13 +343,13 @@ fn proxy_error_has_address_without_password() {
 }
 
 #[test]
-fn user_and_password_that_are_wrong_or_missing_are_told() {
+fn wrong_or_missing_proxy_password_is_reported() {
     let proxy = Tunnels::new(Kind::SocksFor("me", "s3cret"));
     for (url, expected) in [
-        (proxy.url(), "it wants a user and a password"),
+        (proxy.url(), "it requires a user name and a password"),
         (
             with_user(&proxy, "me:wrong"),
-            "it does not take this user and password",
+            "it rejected this user name and password",
         ),
     ] {
         let error = get(Config::new("http://kube.invalid").proxy_url(url))
@@ -356,12 +363,12 @@ fn user_and_password_that_are_wrong_or_missing_are_told() {
 }
 
 #[test]
-fn a_url_that_can_not_be_used_is_refused_and_never_shown() {
+fn invalid_proxy_url_is_rejected_without_showing_it() {
     for (url, expected) in [
         ("proxy.corp:3128", "has no scheme"),
         ("socks4://me:s3cret@proxy", "socks4"),
-        ("http://me:s3cret@", "names no host"),
-        ("http://me:s3cret/x@proxy", "no port that is one"),
+        ("http://me:s3cret@", "invalid host or port"),
+        ("http://me:s3cret/x@proxy", "invalid host or port"),
     ] {
         let config = Config::new("https://kube.invalid")
             .insecure_skip_tls_verify(true)
@@ -383,7 +390,7 @@ fn a_url_that_can_not_be_used_is_refused_and_never_shown() {
 const CHILD: &str = "TEST_PROXY_CHILD";
 
 #[test]
-fn proxy_from_environment_yields_to_configuration() {
+fn configured_proxy_takes_precedence_over_environment() {
     if let Some(explicit) = std::env::var_os(CHILD) {
         let config = Config::new("http://kube.invalid:6443");
         get(config.clone()).unwrap();
@@ -400,13 +407,13 @@ fn proxy_from_environment_yields_to_configuration() {
             .replace("127.0.0.1", "0.0.0.0");
         get(Config::new(&other).no_proxy()).unwrap();
         get(Config::new(&other)).unwrap();
-        println!("all of it");
+        println!("child finished");
         return;
     }
     let (server, other) = (Server::answering("{}"), Server::answering("{}"));
     let [proxy, explicit] =
         [Kind::Connect, Kind::Socks].map(|kind| Tunnels::new(kind).to(server.address));
-    let name = "client::proxy::proxy_from_environment_yields_to_configuration";
+    let name = "client::proxy::configured_proxy_takes_precedence_over_environment";
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture"])
         .env(CHILD, explicit.url())
@@ -422,25 +429,25 @@ fn proxy_from_environment_yields_to_configuration() {
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(
-        output.status.success() && text.contains("all of it"),
+        output.status.success() && text.contains("child finished"),
         "{text}{output:?}"
     );
-    let through_it = [
+    let expected_tunnels = [
         "kube.invalid:6443",
         &format!("0.0.0.0:{}", other.address.port()),
     ];
-    assert_eq!(proxy.opened(), through_it);
+    assert_eq!(proxy.opened(), expected_tunnels);
     assert_eq!(other.accepted(), 1);
     assert_eq!(explicit.opened(), ["kube.invalid:6443"]);
 }
 
 #[test]
-fn a_stop_ends_every_phase_of_a_way_through_a_proxy() {
+fn stop_ends_every_phase_of_a_proxied_request() {
     let config = || Config::new("https://kube.invalid").insecure_skip_tls_verify(true);
     #[cfg(target_os = "linux")]
     {
         let full = FullBacklog::new();
-        stopped_in(
+        stop_during(
             config().proxy_url(format!("http://{}", full.address)),
             || full.wait_for_connect(),
         );
@@ -449,13 +456,13 @@ fn a_stop_ends_every_phase_of_a_way_through_a_proxy() {
     // silent.
     for scheme in ["http", "socks5", "https"] {
         let mute = Server::mute();
-        stopped_in(
+        stop_during(
             config().proxy_url(format!("{scheme}://{}", mute.address)),
             || {
-                assert!(matches!(mute.next(), Seen::Request(_)));
+                assert!(matches!(mute.next(), ServerEvent::Request(_)));
             },
         );
-        while mute.next() != Seen::Closed {}
+        while mute.next() != ServerEvent::Closed {}
     }
     let authority = Authority::new();
     for kind in all_kinds(&authority) {
@@ -464,24 +471,24 @@ fn a_stop_ends_every_phase_of_a_way_through_a_proxy() {
         let mute = Server::mute();
         let proxy = Tunnels::new(kind).to(mute.address);
         let url = with_user(&proxy, "me:s3cret");
-        stopped_in(config().proxy_url(&url), || {
-            assert!(matches!(mute.next(), Seen::Request(_)));
+        stop_during(config().proxy_url(&url), || {
+            assert!(matches!(mute.next(), ServerEvent::Request(_)));
         });
         for reply in [Vec::new(), first_chunk("{")] {
             let tls = Some(authority.server("127.0.0.1"));
             let server = Server::with_tls(tls, move |_| Reply::WriteAndHang(reply.clone()));
-            proxy.lead_to(server.address);
+            proxy.redirect_to(server.address);
             let config = Config::new(server.https())
                 .ca_pem(authority.pem.clone())
                 .proxy_url(&url);
-            stopped_in(config, || drop(server.request()));
-            assert_eq!(server.next(), Seen::Closed);
+            stop_during(config, || drop(server.request()));
+            assert_eq!(server.next(), ServerEvent::Closed);
         }
     }
 }
 
 #[test]
-fn a_pooled_tunnel_that_the_server_gave_up_costs_a_get_nothing() {
+fn get_on_closed_pooled_tunnel_is_retried() {
     for kind in all_kinds(&Authority::new()) {
         let proxy = Tunnels::new(kind);
         let count = AtomicUsize::new(0);
@@ -507,7 +514,7 @@ fn a_pooled_tunnel_that_the_server_gave_up_costs_a_get_nothing() {
 }
 
 #[test]
-fn what_is_wrong_behind_the_proxy_says_that_there_is_one() {
+fn error_behind_proxy_names_the_proxy() {
     let (authority, stranger) = (Authority::new(), Authority::new());
     let server = Server::with_tls(Some(stranger.server("127.0.0.1")), ok);
     let proxy = Tunnels::new(Kind::Connect);
@@ -517,7 +524,7 @@ fn what_is_wrong_behind_the_proxy_says_that_there_is_one() {
     let error = get(config).unwrap_err();
     assert!(error.is_tls(), "{error:?}");
     let expected = format!(
-        "through the proxy {}: TLS: no authority that is trusted here has signed",
+        "through the proxy {}: TLS: the server's certificate is not signed by a trusted authority",
         proxy.url()
     );
     assert!(error.to_string().contains(&expected), "{error}");
@@ -527,15 +534,15 @@ fn what_is_wrong_behind_the_proxy_says_that_there_is_one() {
     let config = Config::new(server.https())
         .insecure_skip_tls_verify(true)
         .proxy_url(proxy.url());
-    let (_deaf, address) = deaf();
-    proxy.lead_to(address);
+    let (_closed_port, address) = closed_port();
+    proxy.redirect_to(address);
     let error = get(config.clone()).unwrap_err();
     assert!(
         error.is_connection() && !error.is_connection_refused(),
         "{error:?}"
     );
     let mute = Server::mute();
-    proxy.lead_to(mute.address);
+    proxy.redirect_to(mute.address);
     let error = get(config.connect_timeout(Duration::from_millis(50))).unwrap_err();
     assert!(error.is_timeout(), "{error:?}");
     assert!(
@@ -550,13 +557,13 @@ fn what_is_wrong_behind_the_proxy_says_that_there_is_one() {
 fn ipv6() -> Option<TcpListener> {
     let listener = TcpListener::bind("[::1]:0");
     if let Err(error) = &listener {
-        println!("skipped: there is no IPv6 here: {error}");
+        println!("skipped: IPv6 is not available: {error}");
     }
     listener.ok()
 }
 
 #[test]
-fn servers_and_proxies_have_ipv6_addresses_too() {
+fn servers_and_proxies_may_have_ipv6_addresses() {
     let authority = Authority::new();
     for tls in [false, true] {
         let Some(listener) = ipv6() else { return };
@@ -580,7 +587,7 @@ fn servers_and_proxies_have_ipv6_addresses_too() {
 
 /// In a URL, the zone of a link-local address follows a `%`, which is escaped as in Go.
 #[test]
-fn a_zone_is_for_the_connection_and_not_for_the_certificate() {
+fn ipv6_zone_is_not_part_of_the_certificate_name() {
     let authority = Authority::new();
     for tls in [false, true] {
         let Some(listener) = ipv6() else { return };
@@ -593,12 +600,12 @@ fn a_zone_is_for_the_connection_and_not_for_the_certificate() {
 
 /// `localhost` has several addresses, and nothing listens on one of them.
 #[test]
-fn a_name_is_reached_by_any_of_its_addresses() {
+fn host_name_is_reached_by_any_of_its_addresses() {
     let Some(listener) = ipv6() else { return };
     let server = Server::on(listener, None, ok);
     let on_v4 = SocketAddr::from(([127, 0, 0, 1], server.address.port()));
     if TcpStream::connect(on_v4).is_ok() {
-        return println!("skipped: somebody listens on {on_v4}");
+        return println!("skipped: {on_v4} is in use");
     }
     let by_name = format!("http://localhost:{}", server.address.port());
     let addresses: Vec<_> = ("localhost", 1).to_socket_addrs().unwrap().collect();

@@ -12,14 +12,16 @@ use k8s_informer::testing::ApiServer;
 use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
 use serde_json::json;
 
-use super::discovery::{aggregated, client, not_found, ok, path_of, real, serving, unavailable};
-use super::server::{Reply, SOON, Seen, Server, reply};
+use super::discovery::{
+    aggregated, client, not_found, ok, path_of, recorded_server, serve_paths, unavailable,
+};
+use super::server::{Reply, SOON, Server, ServerEvent, reply};
 
 /// A server, and the number of its requests.
 fn counting(has_widgets: Arc<AtomicBool>) -> (Server, Arc<AtomicUsize>) {
     let count = Arc::new(AtomicUsize::new(0));
     let counted = count.clone();
-    let server = serving(move |path| {
+    let server = serve_paths(move |path| {
         counted.fetch_add(1, Ordering::SeqCst);
         let groups: &[(&str, &[&str])] = if has_widgets.load(Ordering::SeqCst) {
             &[("example.com", &["v1"])]
@@ -32,10 +34,10 @@ fn counting(has_widgets: Arc<AtomicBool>) -> (Server, Arc<AtomicUsize>) {
 }
 
 /// The number of requests of one discovery.
-const ONCE: usize = 2;
+const REQUESTS_PER_DISCOVERY: usize = 2;
 
 #[test]
-fn all_clones_ask_once_together() {
+fn concurrent_clones_share_one_discovery() {
     let (server, count) = counting(Arc::new(AtomicBool::new(true)));
     let client = client(&server);
     thread::scope(|scope| {
@@ -47,7 +49,7 @@ fn all_clones_ask_once_together() {
             });
         }
     });
-    assert_eq!(count.load(Ordering::SeqCst), ONCE);
+    assert_eq!(count.load(Ordering::SeqCst), REQUESTS_PER_DISCOVERY);
 }
 
 #[test]
@@ -55,7 +57,7 @@ fn missing_name_triggers_rediscovery_at_limited_rate() {
     let has_widgets = Arc::new(AtomicBool::new(false));
     let (server, count) = counting(has_widgets.clone());
     let (client, stop) = (client(&server), Stop::new());
-    let asked = || count.load(Ordering::SeqCst) / ONCE;
+    let discoveries = || count.load(Ordering::SeqCst) / REQUESTS_PER_DISCOVERY;
 
     // A name that is missing in a fresh discovery does not cause another one.
     let error = client.discover("widgets", &stop).unwrap_err();
@@ -63,13 +65,13 @@ fn missing_name_triggers_rediscovery_at_limited_rate() {
         error.is_no_match() && error.to_string().starts_with("discover: "),
         "{error}"
     );
-    assert_eq!(asked(), 1);
+    assert_eq!(discoveries(), 1);
     has_widgets.store(true, Ordering::SeqCst);
     assert_eq!(
         client.discover("widgets", &stop).unwrap().kind.kind,
         "Widget"
     );
-    assert_eq!(asked(), 2);
+    assert_eq!(discoveries(), 2);
     // A known name causes no discovery. Unknown names cause at most one discovery in a while.
     for _ in 0..10 {
         client.discover("gadgets", &stop).unwrap();
@@ -81,19 +83,19 @@ fn missing_name_triggers_rediscovery_at_limited_rate() {
                 .is_no_match()
         );
     }
-    assert_eq!(asked(), 2);
+    assert_eq!(discoveries(), 2);
     // `rediscover` always sends requests.
     has_widgets.store(false, Ordering::SeqCst);
     assert!(client.rediscover(&stop).unwrap().resources().is_empty());
     assert!(
         client.discovery(&stop).unwrap().resources().is_empty(),
-        "all clones know it"
+        "clones must share the rediscovered resources"
     );
-    assert_eq!(asked(), 3);
+    assert_eq!(discoveries(), 3);
 }
 
 #[test]
-fn a_kind_is_looked_for_as_a_name_is() {
+fn discover_kind_rediscovers_and_matches_exactly() {
     let has_widgets = Arc::new(AtomicBool::new(false));
     let (server, count) = counting(has_widgets.clone());
     let (client, stop) = (client(&server), Stop::new());
@@ -109,7 +111,7 @@ fn a_kind_is_looked_for_as_a_name_is() {
     );
     has_widgets.store(true, Ordering::SeqCst);
     assert_eq!(find(&widget).unwrap().resource.resource, "widgets");
-    assert_eq!(count.load(Ordering::SeqCst), 2 * ONCE);
+    assert_eq!(count.load(Ordering::SeqCst), 2 * REQUESTS_PER_DISCOVERY);
     // Only the exact group, version and kind match.
     for other in [
         kind("example.com/v1", "widget"),
@@ -119,15 +121,18 @@ fn a_kind_is_looked_for_as_a_name_is() {
     ] {
         let error = find(&other).unwrap_err();
         assert!(
-            error.is_no_match() && error.to_string().contains("; near it: widgets.example.com"),
+            error.is_no_match()
+                && error
+                    .to_string()
+                    .contains("; similar names: widgets.example.com"),
             "{error}"
         );
     }
 }
 
 #[test]
-fn a_kind_in_a_version_that_could_not_be_asked_says_so() {
-    let server = serving(|path| {
+fn kind_in_stale_version_is_not_reported_as_missing() {
+    let server = serve_paths(|path| {
         let groups = json!({"kind": "APIGroupDiscoveryList", "items": [{
             "metadata": {"name": "example.com"},
             "versions": [{"version": "v1", "resources": [], "freshness": "Stale"}],
@@ -140,9 +145,9 @@ fn a_kind_in_a_version_that_could_not_be_asked_says_so() {
         .unwrap_err();
     assert!(!error.is_no_match(), "{error}");
     assert!(
-        error
-            .to_string()
-            .starts_with("discover: the kind \"example.com/v1 Widget\": its group"),
+        error.to_string().starts_with(
+            "discover: the kind \"example.com/v1 Widget\": discovery of its group failed"
+        ),
         "{error}"
     );
     let other = GroupVersionKind::of("example.com/v2", "Widget");
@@ -155,11 +160,11 @@ fn a_kind_in_a_version_that_could_not_be_asked_says_so() {
 }
 
 #[test]
-fn what_failed_is_asked_for_again_and_what_was_known_is_kept() {
+fn failed_discovery_is_retried_and_keeps_known_resources() {
     let works = Arc::new(AtomicBool::new(false));
-    let its = works.clone();
-    let server = serving(move |path| match path {
-        _ if !its.load(Ordering::SeqCst) => Some(unavailable()),
+    let server_works = works.clone();
+    let server = serve_paths(move |path| match path {
+        _ if !server_works.load(Ordering::SeqCst) => Some(unavailable()),
         "/apis" => Some(ok(&aggregated(&[("example.com", &["v1"])]))),
         _ => None,
     });
@@ -178,12 +183,12 @@ fn what_failed_is_asked_for_again_and_what_was_known_is_kept() {
 }
 
 #[test]
-fn a_group_that_could_not_be_asked_is_asked_again() {
+fn stale_group_is_discovered_again() {
     let works = Arc::new(AtomicBool::new(false));
-    let its = works.clone();
-    let server = serving(move |path| {
+    let server_works = works.clone();
+    let server = serve_paths(move |path| {
         let mut apis = aggregated(&[("example.com", &["v1"])]);
-        if !its.load(Ordering::SeqCst) {
+        if !server_works.load(Ordering::SeqCst) {
             apis["items"][0]["versions"][0]["freshness"] = "Stale".into();
         }
         (path == "/apis").then(|| ok(&apis))
@@ -207,44 +212,43 @@ fn a_group_that_could_not_be_asked_is_asked_again() {
 }
 
 #[test]
-fn a_stop_ends_only_its_own_wait() {
+fn stop_ends_only_its_own_discovery_call() {
     let hangs = Arc::new(AtomicBool::new(true));
-    let its = hangs.clone();
-    let server =
-        Server::start(
-            move |request| match (its.load(Ordering::SeqCst), path_of(request)) {
-                (true, _) => Reply::WriteAndHang(Vec::new()),
-                (false, "/apis") => Reply::Write(ok(&aggregated(&[("example.com", &["v1"])]))),
-                _ => Reply::Write(not_found()),
-            },
-        );
+    let server_hangs = hangs.clone();
+    let server = Server::start(move |request| {
+        match (server_hangs.load(Ordering::SeqCst), path_of(request)) {
+            (true, _) => Reply::WriteAndHang(Vec::new()),
+            (false, "/apis") => Reply::Write(ok(&aggregated(&[("example.com", &["v1"])]))),
+            _ => Reply::Write(not_found()),
+        }
+    });
     let client = client(&server);
     let (first, second, third) = (Stop::new(), Stop::new(), Stop::new());
-    let ask = |stop: &Stop| {
+    let start_discovery = |stop: &Stop| {
         let (client, stop) = (client.clone(), stop.clone());
         thread::spawn(move || client.discover("widgets", &stop))
     };
-    let asking = ask(&first);
-    assert!(matches!(server.next(), Seen::Request(_)));
-    let (waiting, going_on) = (ask(&second), ask(&third));
+    let first_call = start_discovery(&first);
+    assert!(matches!(server.next(), ServerEvent::Request(_)));
+    let (second_call, third_call) = (start_discovery(&second), start_discovery(&third));
 
     second.stop();
-    assert!(waiting.join().unwrap().unwrap_err().is_stopped());
-    assert!(!asking.is_finished() && !going_on.is_finished());
+    assert!(second_call.join().unwrap().unwrap_err().is_stopped());
+    assert!(!first_call.is_finished() && !third_call.is_finished());
     // The third call waits for the discovery of the first call. When the first call is stopped, the
     // third call runs its own discovery.
     hangs.store(false, Ordering::SeqCst);
     first.stop();
-    assert!(asking.join().unwrap().unwrap_err().is_stopped());
-    assert_eq!(going_on.join().unwrap().unwrap().kind.kind, "Widget");
+    assert!(first_call.join().unwrap().unwrap_err().is_stopped());
+    assert_eq!(third_call.join().unwrap().unwrap().kind.kind, "Widget");
     assert!(
         client.discover("widgets", &second).is_ok(),
-        "what is known needs no wait"
+        "a known resource must be returned without a wait"
     );
 }
 
 #[test]
-fn a_server_that_does_not_answer_is_given_up_in_time() {
+fn discovery_of_silent_server_times_out() {
     let server = Server::mute();
     let config = Config::new(server.url()).response_timeout(Duration::from_millis(50));
     let error = Client::new(config)
@@ -255,8 +259,8 @@ fn a_server_that_does_not_answer_is_given_up_in_time() {
 }
 
 #[test]
-fn no_token_is_told() {
-    let server = serving(|_| Some(reply("401 Unauthorized", "", "")));
+fn discovery_error_hides_token() {
+    let server = serve_paths(|_| Some(reply("401 Unauthorized", "", "")));
     let client = Client::new(Config::new(server.url()).token("s3cret")).unwrap();
     let error = client.discover("pods", &Stop::new()).unwrap_err();
     assert!(error.is_unauthorized(), "{error:?}");
@@ -265,7 +269,7 @@ fn no_token_is_told() {
 }
 
 #[test]
-fn a_factory_takes_names() {
+fn factory_finds_resources_by_name() {
     let server = ApiServer::start().unwrap();
     let stop = Stop::new();
     server
@@ -300,7 +304,7 @@ fn a_factory_takes_names() {
     assert_eq!(
         by_name.lister().list().len(),
         1,
-        "of the factory's namespace"
+        "the informer must list only the factory's namespace"
     );
 
     let error = factory.find_resource("deploymnt", &stop).unwrap_err();
@@ -321,14 +325,14 @@ fn a_factory_takes_names() {
 }
 
 #[test]
-fn what_can_not_be_watched_is_no_informer() {
-    let factory = SharedInformerFactory::builder(client(&real())).build();
+fn find_resource_rejects_unwatchable_resources() {
+    let factory = SharedInformerFactory::builder(client(&recorded_server())).build();
     for (name, verb) in [("tokenreviews", "list"), ("componentstatuses", "watch")] {
         let error = factory.find_resource(name, &Stop::new()).unwrap_err();
         let text = error.to_string();
         assert!(!error.is_no_match() && !error.is_retryable(), "{error:?}");
         assert!(
-            text.starts_with(name) && text.contains(&format!("has no verb {verb}")),
+            text.starts_with(name) && text.contains(&format!("does not support the verb {verb}")),
             "{text}"
         );
     }
@@ -338,7 +342,7 @@ fn what_can_not_be_watched_is_no_informer() {
 }
 
 #[test]
-fn a_source_that_knows_no_names_says_so() {
+fn find_resource_fails_for_source_without_discovery() {
     struct Nameless;
     impl ListerWatcherSource for Nameless {
         fn lister_watcher(
@@ -354,7 +358,7 @@ fn a_source_that_knows_no_names_says_so() {
         .find_resource("deployments.apps", &Stop::new())
         .unwrap_err();
     assert!(
-        error.to_string().contains("knows nothing of names"),
+        error.to_string().contains("this source has no discovery"),
         "{error}"
     );
 }

@@ -12,7 +12,7 @@ use k8s_informer::{Client, Config, Error, Stop};
 use rcgen::PKCS_ECDSA_P256_SHA256;
 
 use super::folder::Folder;
-use super::server::{Reply, Seen, Server, first_chunk, reply};
+use super::server::{Reply, Server, ServerEvent, first_chunk, reply};
 use super::tls::Authority;
 
 fn get(client: &Client) -> Result<Vec<u8>, Error> {
@@ -29,7 +29,7 @@ fn script(request: &str) -> Reply {
 }
 
 #[test]
-fn an_authority_that_changes_counts_from_the_next_connection_on() {
+fn rotated_ca_applies_to_the_next_connection() {
     let (old, new) = (Authority::new(), Authority::new());
     let folder = Folder::new("rotated-ca");
     let file = folder.write("ca.crt", &old.pem);
@@ -57,14 +57,14 @@ fn an_authority_that_changes_counts_from_the_next_connection_on() {
     assert_eq!(
         server.accepted(),
         3,
-        "a connection is used again until the file changes"
+        "a connection must be reused until the file changes"
     );
 
     server.set_tls(old.server("127.0.0.1"));
     fs::write(&file, format!("{}\n", new.pem)).unwrap();
     assert!(
         get(&client).unwrap_err().is_tls(),
-        "the old one is not trusted any more"
+        "the old authority must not be trusted"
     );
     // The watch is still open, and ends with its stop.
     stop.stop();
@@ -109,7 +109,7 @@ fn rotated_client_certificate_is_used_by_next_request() {
     assert_eq!(server.accepted(), 3);
     assert!(
         !stop.is_stopped() && watch.read(&mut []).is_ok(),
-        "the watch goes on"
+        "the watch must stay open"
     );
 }
 
@@ -117,7 +117,7 @@ fn rotated_client_certificate_is_used_by_next_request() {
 /// `..data`. `..data` is itself a link, which is replaced in one step.
 #[cfg(unix)]
 #[test]
-fn what_changes_in_one_step_is_used_together() {
+fn atomically_replaced_credentials_are_used_together() {
     let folder = Folder::new("swapped");
     let (authority, clients) = (Authority::new(), [Authority::new(), Authority::new()]);
     for (version, client) in clients.iter().enumerate() {
@@ -150,7 +150,7 @@ fn what_changes_in_one_step_is_used_together() {
         server.set_tls(authority.server_for("127.0.0.1", &clients[version]));
         get(&client).unwrap();
         let request = loop {
-            if let Seen::Request(request) = server.next() {
+            if let ServerEvent::Request(request) = server.next() {
                 break request;
             }
         };
@@ -163,7 +163,7 @@ fn what_changes_in_one_step_is_used_together() {
 }
 
 #[test]
-fn after_a_401_a_token_that_has_changed_is_tried_once() {
+fn changed_token_is_tried_once_after_401() {
     let folder = Folder::new("rotated-token");
     let file = folder.write("token", "old");
     let rotated = file.clone();
@@ -195,7 +195,7 @@ fn after_a_401_a_token_that_has_changed_is_tried_once() {
 /// Only the status code 401 counts, as in client-go's plugins. The component that rejects a token
 /// may not use the reasons of the API.
 #[test]
-fn a_401_is_one_whatever_its_reason() {
+fn any_401_reason_triggers_the_retry() {
     for reason in ["Unknown", "Expired"] {
         let folder = Folder::new("odd-401");
         let file = folder.write("token", "old");
@@ -216,7 +216,7 @@ fn a_401_is_one_whatever_its_reason() {
 }
 
 #[test]
-fn after_a_401_a_certificate_that_has_changed_is_tried_once() {
+fn changed_certificate_is_tried_once_after_401() {
     let (authority, old, new) = (Authority::new(), Authority::new(), Authority::new());
     let folder = Folder::new("refused-certificate");
     let (chain, key) = old.client(&PKCS_ECDSA_P256_SHA256);
@@ -242,7 +242,7 @@ fn after_a_401_a_certificate_that_has_changed_is_tried_once() {
 }
 
 #[test]
-fn a_401_is_an_error_when_there_is_nothing_else_to_try() {
+fn persistent_401_is_returned() {
     let count = Arc::new(AtomicUsize::new(0));
     let counted = count.clone();
     let server = Server::start(move |_| {
@@ -277,7 +277,7 @@ fn a_401_is_an_error_when_there_is_nothing_else_to_try() {
 /// block, and no stop could end it. The endless file would fill the memory.
 #[cfg(unix)]
 #[test]
-fn what_is_no_file_or_too_large_is_not_read() {
+fn irregular_or_too_large_credential_file_is_rejected() {
     let folder = Folder::new("no-file");
     let pipe = folder.0.join("pipe");
     assert!(

@@ -38,7 +38,7 @@ impl Plugin {
         self.folder.join("answer")
     }
 
-    pub(crate) fn hand_out(&self, status: &Value) {
+    pub(crate) fn set_credential(&self, status: &Value) {
         let credential = json!({
             "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status,
         });

@@ -21,7 +21,7 @@ pub(crate) enum Reply {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub(crate) enum ServerEvent {
     /// The head and body of a request.
     Request(String),
     /// The connection ended.
@@ -31,7 +31,7 @@ pub(crate) enum Seen {
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     accepted: Arc<AtomicUsize>,
-    seen: Mutex<Receiver<Seen>>,
+    events: Mutex<Receiver<ServerEvent>>,
     tls: Arc<Mutex<Option<Arc<ServerConfig>>>>,
 }
 
@@ -54,34 +54,34 @@ impl Server {
     ) -> Self {
         let address = listener.local_addr().unwrap();
         let accepted = Arc::new(AtomicUsize::new(0));
-        let (sender, seen) = channel();
+        let (sender, events) = channel();
         let script = Arc::new(script);
         let counter = accepted.clone();
         let tls = Arc::new(Mutex::new(tls));
-        let for_new = tls.clone();
+        let shared_tls = tls.clone();
         // The thread ends with the process.
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 counter.fetch_add(1, Ordering::SeqCst);
-                let tls = for_new.lock().unwrap().clone();
-                let (script, seen) = (script.clone(), sender.clone());
+                let tls = shared_tls.lock().unwrap().clone();
+                let (script, events) = (script.clone(), sender.clone());
                 thread::spawn(move || {
                     let _ = match tls {
-                        None => serve(stream, &*script, &seen),
+                        None => serve(stream, &*script, &events),
                         Some(tls) => serve(
                             StreamOwned::new(ServerConnection::new(tls).unwrap(), stream),
                             &*script,
-                            &seen,
+                            &events,
                         ),
                     };
-                    let _ = seen.send(Seen::Closed);
+                    let _ = events.send(ServerEvent::Closed);
                 });
             }
         });
         Self {
             address,
             accepted,
-            seen: Mutex::new(seen),
+            events: Mutex::new(events),
             tls,
         }
     }
@@ -95,7 +95,7 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let accepted = Arc::new(AtomicUsize::new(0));
-        let (sender, seen) = channel();
+        let (sender, events) = channel();
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let sender = sender.clone();
@@ -105,7 +105,7 @@ impl Server {
         Self {
             address,
             accepted,
-            seen: Mutex::new(seen),
+            events: Mutex::new(events),
             tls: Arc::default(),
         }
     }
@@ -128,18 +128,18 @@ impl Server {
     }
 
     /// Waits for the next event.
-    pub(crate) fn next(&self) -> Seen {
-        match self.seen.lock().unwrap().recv_timeout(SOON) {
-            Ok(seen) => seen,
-            Err(RecvTimeoutError::Timeout) => panic!("the server saw nothing"),
+    pub(crate) fn next(&self) -> ServerEvent {
+        match self.events.lock().unwrap().recv_timeout(SOON) {
+            Ok(event) => event,
+            Err(RecvTimeoutError::Timeout) => panic!("the server received nothing"),
             Err(error) => panic!("{error}"),
         }
     }
 
     pub(crate) fn request(&self) -> String {
         match self.next() {
-            Seen::Request(request) => request,
-            Seen::Closed => panic!("closed without a request"),
+            ServerEvent::Request(request) => request,
+            ServerEvent::Closed => panic!("the connection closed without a request"),
         }
     }
 }
@@ -165,11 +165,11 @@ pub(crate) fn first_chunk(text: &str) -> Vec<u8> {
 fn serve(
     mut stream: impl Read + Write,
     script: &dyn Fn(&str) -> Reply,
-    seen: &Sender<Seen>,
+    events: &Sender<ServerEvent>,
 ) -> io::Result<()> {
     loop {
         let request = read_request(&mut stream)?;
-        let _ = seen.send(Seen::Request(request.clone()));
+        let _ = events.send(ServerEvent::Request(request.clone()));
         match script(&request) {
             Reply::Write(bytes) => {
                 stream.write_all(&bytes)?;
@@ -189,15 +189,15 @@ fn serve(
     }
 }
 
-pub(crate) fn hang(stream: &mut impl Read, seen: Option<&Sender<Seen>>) {
+pub(crate) fn hang(stream: &mut impl Read, events: Option<&Sender<ServerEvent>>) {
     let mut buffer = [0; 1024];
     while let Ok(amount @ 1..) = stream.read(&mut buffer) {
-        if let Some(seen) = seen {
-            let _ = seen.send(Seen::Request(format!("{amount} bytes")));
+        if let Some(events) = events {
+            let _ = events.send(ServerEvent::Request(format!("{amount} bytes")));
         }
     }
-    if let Some(seen) = seen {
-        let _ = seen.send(Seen::Closed);
+    if let Some(events) = events {
+        let _ = events.send(ServerEvent::Closed);
     }
 }
 
@@ -247,7 +247,7 @@ impl FullBacklog {
         let mut queued = Vec::new();
         while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
             queued.push(stream);
-            assert!(queued.len() < 100, "the queue has no end");
+            assert!(queued.len() < 100, "the backlog does not fill");
         }
         Self {
             address,
@@ -260,13 +260,16 @@ impl FullBacklog {
     #[cfg(target_os = "linux")]
     pub(crate) fn wait_for_connect(&self) {
         // The format of /proc: remote address and port in hex. State 02 is SYN_SENT.
-        let wanted = format!("0100007F:{:04X} 02", self.address.port());
+        let syn_sent = format!("0100007F:{:04X} 02", self.address.port());
         let deadline = std::time::Instant::now() + SOON;
         while !std::fs::read_to_string("/proc/net/tcp")
             .unwrap()
-            .contains(&wanted)
+            .contains(&syn_sent)
         {
-            assert!(std::time::Instant::now() < deadline, "nobody connects");
+            assert!(
+                std::time::Instant::now() < deadline,
+                "no client connected in time"
+            );
             thread::yield_now();
         }
     }

@@ -33,7 +33,7 @@ fn text(length: usize) -> String {
     text
 }
 
-fn asked_size(request: &str) -> usize {
+fn requested_size(request: &str) -> usize {
     request.split(['/', ' ']).nth(2).unwrap().parse().unwrap()
 }
 
@@ -52,9 +52,9 @@ fn in_chunks(body: &str, mut size: impl FnMut() -> usize) -> Vec<u8> {
 }
 
 #[test]
-fn large_bodies_come_as_they_are_and_small_ones_after_them() {
+fn large_and_small_responses_arrive_unchanged() {
     for (server, client) in clients(|request| {
-        let body = text(asked_size(request));
+        let body = text(requested_size(request));
         let mut size = 0;
         Reply::Write(match request.contains("chunked") {
             false => reply("200 OK", "", &body),
@@ -80,7 +80,7 @@ fn large_bodies_come_as_they_are_and_small_ones_after_them() {
 }
 
 #[test]
-fn large_bodies_go_as_they_are_and_small_ones_after_them() {
+fn large_and_small_request_bodies_are_sent_unchanged() {
     for (server, client) in clients(|_| Reply::Write(reply("200 OK", "", "{}"))) {
         for size in [1 << 20, 1, 32 << 10, 100_000] {
             let body = text(size);
@@ -100,9 +100,9 @@ fn large_bodies_go_as_they_are_and_small_ones_after_them() {
 }
 
 #[test]
-fn a_head_may_be_so_large_and_no_larger_whatever_comes_with_it() {
+fn response_head_above_32_kib_is_rejected() {
     for (_server, client) in clients(|request| {
-        let mut size = asked_size(request);
+        let mut size = requested_size(request);
         let mut bytes = Vec::new();
         if request.contains("interim") {
             // The interim responses grow the input buffer, which may then hold a head that is too
@@ -125,13 +125,13 @@ fn a_head_may_be_so_large_and_no_larger_whatever_comes_with_it() {
                 if size == LARGEST_HEAD + 1 && kind.starts_with("/interim") {
                     continue;
                 }
-                let answered = client
+                let result = client
                     .request(
                         &Request::get(format!("/{size}{kind}")).retries(0),
                         &Stop::new(),
                     )
                     .and_then(|response| response.bytes());
-                match answered {
+                match result {
                     Ok(body) if size == LARGEST_HEAD => {
                         assert_eq!(body.len(), if kind.ends_with("body") { 100_000 } else { 0 });
                     }
@@ -139,7 +139,7 @@ fn a_head_may_be_so_large_and_no_larger_whatever_comes_with_it() {
                         assert!(error.is_decode(), "{size}{kind}: {error:?}");
                         assert!(error.to_string().contains("larger than 32 KiB"), "{error}");
                     }
-                    Ok(_) => panic!("{size}{kind} is answered"),
+                    Ok(_) => panic!("{size}{kind}: a too large head was accepted"),
                     Err(error) => panic!("{size}{kind}: {error:?}"),
                 }
             }
@@ -148,7 +148,7 @@ fn a_head_may_be_so_large_and_no_larger_whatever_comes_with_it() {
 }
 
 #[test]
-fn a_watch_in_chunks_of_one_byte_is_as_good_as_any() {
+fn watch_in_one_byte_chunks_arrives_unchanged() {
     for (_server, client) in clients(|_| Reply::WriteAndClose(in_chunks(&text(50_000), || 1))) {
         let pods = client.lister_watcher(&GroupVersionResource::new("", "v1", "pods"), None);
         for size in [1, 7, 4 << 10, 128 << 10] {

@@ -80,7 +80,7 @@ pub(crate) enum Moment {
     /// This long after the start.
     AfterStart(Duration),
     /// This long after the state is reached.
-    Within(Duration),
+    AfterReached(Duration),
 }
 
 /// A state with its server. Dropping it ends the server and all its threads.
@@ -88,15 +88,15 @@ pub(crate) struct Scene {
     state: State,
     address: SocketAddr,
     reached: Mutex<Receiver<()>>,
-    reach: Sender<()>,
+    reached_sender: Sender<()>,
     server: Server,
 }
 
 enum Server {
     Backlog(FullBacklog),
     /// A port that is taken, but without a listener.
-    Deaf(#[expect(dead_code, reason = "it holds the port")] socket2::Socket),
-    Talking {
+    NotListening(#[expect(dead_code, reason = "the socket reserves the port")] socket2::Socket),
+    Serving {
         closing: Arc<AtomicBool>,
         acceptor: Option<JoinHandle<()>>,
     },
@@ -110,7 +110,7 @@ struct Informer {
 
 impl Scene {
     pub(crate) fn new(state: State) -> Self {
-        let (reach, reached) = channel();
+        let (reached_sender, reached) = channel();
         let (address, server) = match state {
             State::Connecting => {
                 let backlog = FullBacklog::new();
@@ -125,16 +125,16 @@ impl Scene {
                     .unwrap();
                 (
                     socket.local_addr().unwrap().as_socket().unwrap(),
-                    Server::Deaf(socket),
+                    Server::NotListening(socket),
                 )
             }
-            _ => listen(state, &reach),
+            _ => listen(state, &reached_sender),
         };
         Self {
             state,
             address,
             reached: Mutex::new(reached),
-            reach,
+            reached_sender,
             server,
         }
     }
@@ -160,7 +160,7 @@ impl Scene {
         });
         let wait = match moment {
             Moment::AfterStart(wait) => wait,
-            Moment::Within(wait) => {
+            Moment::AfterReached(wait) => {
                 self.wait_until_reached(&*is_backing_off);
                 wait
             }
@@ -170,8 +170,12 @@ impl Scene {
         let start = Instant::now();
         stop.stop();
         let ended = end.recv_timeout(4 * SOON);
-        let ended =
-            ended.unwrap_or_else(|_| panic!("{:?}: a stop at {moment:?} hangs", self.state));
+        let ended = ended.unwrap_or_else(|_| {
+            panic!(
+                "{:?}: the informer did not end after a stop at {moment:?}",
+                self.state
+            )
+        });
         thread.join().unwrap();
         ended.saturating_duration_since(start)
     }
@@ -183,17 +187,21 @@ impl Scene {
             _ if matches!(self.state, State::Refused | State::BackOff) => {
                 let deadline = Instant::now() + SOON;
                 while !is_backing_off() {
-                    assert!(Instant::now() < deadline, "{:?} is not reached", self.state);
+                    assert!(
+                        Instant::now() < deadline,
+                        "{:?} was not reached",
+                        self.state
+                    );
                     thread::yield_now();
                 }
             }
-            Server::Talking { .. } => {
+            Server::Serving { .. } => {
                 let reached = self.reached.lock().unwrap().recv_timeout(SOON);
-                reached.unwrap_or_else(|_| panic!("{:?} is not reached", self.state));
+                reached.unwrap_or_else(|_| panic!("{:?} was not reached", self.state));
             }
             #[cfg(not(target_os = "linux"))]
             Server::Backlog(_) => {}
-            Server::Deaf(_) => {}
+            Server::NotListening(_) => {}
         }
     }
 
@@ -213,10 +221,10 @@ impl Scene {
         reflector.watch_error_handler = Some(Arc::new(|_| {}));
 
         let is_slow = matches!(self.state, State::SlowHandler | State::BusyQueue);
-        let reach = self.reach.clone();
+        let reached_sender = self.reached_sender.clone();
         let called = move || {
             if is_slow {
-                let _ = reach.send(());
+                let _ = reached_sender.send(());
                 Stop::new().wait_timeout(CALLBACK);
             }
         };
@@ -249,7 +257,7 @@ impl Scene {
 
 impl Drop for Scene {
     fn drop(&mut self) {
-        if let Server::Talking { closing, acceptor } = &mut self.server {
+        if let Server::Serving { closing, acceptor } = &mut self.server {
             closing.store(true, Ordering::SeqCst);
             // Wakes the acceptor. The connections end with their clients.
             let _ = TcpStream::connect(self.address);
@@ -260,28 +268,28 @@ impl Drop for Scene {
     }
 }
 
-fn listen(state: State, reach: &Sender<()>) -> (SocketAddr, Server) {
+fn listen(state: State, reached_sender: &Sender<()>) -> (SocketAddr, Server) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let closing = Arc::new(AtomicBool::new(false));
     let tls = (state == State::SilentTlsWatch).then(self_signed);
-    let (reach, closes) = (reach.clone(), Arc::clone(&closing));
+    let (reached_sender, closes) = (reached_sender.clone(), Arc::clone(&closing));
     let acceptor = thread::spawn(move || {
         let mut connections: Vec<JoinHandle<()>> = Vec::new();
         for stream in listener.incoming().map_while(Result::ok) {
             if closes.load(Ordering::SeqCst) {
                 break;
             }
-            let (reach, tls) = (reach.clone(), tls.clone());
+            let (reached_sender, tls) = (reached_sender.clone(), tls.clone());
             connections.retain(|connection| !connection.is_finished());
             connections.push(thread::spawn(move || {
                 // A stopped client closes its connection.
                 let _ = match tls {
-                    None => talk(state, stream, &reach),
-                    Some(tls) => talk(
+                    None => serve_connection(state, stream, &reached_sender),
+                    Some(tls) => serve_connection(
                         state,
                         StreamOwned::new(ServerConnection::new(tls).unwrap(), stream),
-                        &reach,
+                        &reached_sender,
                     ),
                 };
             }));
@@ -292,7 +300,7 @@ fn listen(state: State, reach: &Sender<()>) -> (SocketAddr, Server) {
     });
     (
         address,
-        Server::Talking {
+        Server::Serving {
             closing,
             acceptor: Some(acceptor),
         },
@@ -317,9 +325,13 @@ fn self_signed() -> Arc<ServerConfig> {
 }
 
 /// Serves one connection: responds until the state is reached, then keeps the informer in it.
-fn talk(state: State, mut stream: impl Read + Write, reach: &Sender<()>) -> io::Result<()> {
+fn serve_connection(
+    state: State,
+    mut stream: impl Read + Write,
+    reached_sender: &Sender<()>,
+) -> io::Result<()> {
     let reached = || {
-        let _ = reach.send(());
+        let _ = reached_sender.send(());
     };
     if state == State::Handshake {
         stream.read_exact(&mut [0])?;
@@ -430,6 +442,6 @@ pub(crate) fn moments(random: &mut Random) -> impl Iterator<Item = Moment> {
     let limit = Duration::from_millis(4);
     (0..).map(move |n| match n % 2 {
         0 => Moment::AfterStart(random.duration(limit)),
-        _ => Moment::Within(random.duration(limit)),
+        _ => Moment::AfterReached(random.duration(limit)),
     })
 }

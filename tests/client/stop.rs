@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use k8s_informer::client::{Request, Response};
 use k8s_informer::{Client, Config, Error, Stop};
 
-use super::server::{FullBacklog, Reply, SOON, Seen, Server, first_chunk, reply};
+use super::server::{FullBacklog, Reply, SOON, Server, ServerEvent, first_chunk, reply};
 
 /// The longest time from a stop to its effect. This is generous for a loaded machine; it usually
 /// takes far less than a millisecond.
-const AT_ONCE: Duration = Duration::from_secs(2);
+const IMMEDIATE: Duration = Duration::from_secs(2);
 
 /// Starts a request, waits for `phase` and stops the request.
-pub(crate) fn stopped_in(config: Config, phase: impl FnOnce()) -> Error {
+pub(crate) fn stop_during(config: Config, phase: impl FnOnce()) -> Error {
     let client = Client::new(config).unwrap();
     let stop = Stop::new();
     let (done, result) = channel();
@@ -37,13 +37,13 @@ pub(crate) fn stopped_in(config: Config, phase: impl FnOnce()) -> Error {
     let error = result
         .recv_timeout(SOON)
         .expect("the stop did not end the request");
-    assert!(start.elapsed() < AT_ONCE, "{:?}", start.elapsed());
+    assert!(start.elapsed() < IMMEDIATE, "{:?}", start.elapsed());
     assert!(error.is_stopped(), "{error:?}");
     error
 }
 
 #[test]
-fn before_anything() {
+fn stop_before_request_sends_nothing() {
     let server = Server::answering("{}");
     let client = Client::new(Config::new(server.url())).unwrap();
     let stop = Stop::new();
@@ -59,9 +59,9 @@ fn before_anything() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn while_connecting() {
+fn stop_ends_connecting() {
     let listener = FullBacklog::new();
-    let error = stopped_in(Config::new(format!("http://{}", listener.address)), || {
+    let error = stop_during(Config::new(format!("http://{}", listener.address)), || {
         listener.wait_for_connect();
     });
     assert!(error.to_string().ends_with(": stopped"), "{error}");
@@ -69,7 +69,7 @@ fn while_connecting() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn connecting_takes_only_so_long() {
+fn connect_timeout_includes_tls_handshake() {
     let listener = FullBacklog::new();
     let config = Config::new(format!("http://{}", listener.address))
         .connect_timeout(Duration::from_millis(50));
@@ -91,22 +91,22 @@ fn connecting_takes_only_so_long() {
 }
 
 #[test]
-fn in_the_tls_handshake() {
+fn stop_ends_tls_handshake() {
     let server = Server::mute();
-    stopped_in(
+    stop_during(
         Config::new(server.https()).insecure_skip_tls_verify(true),
         || {
             assert!(
-                matches!(server.next(), Seen::Request(_)),
-                "the client's hello"
+                matches!(server.next(), ServerEvent::Request(_)),
+                "expected the client hello"
             );
         },
     );
-    while server.next() != Seen::Closed {}
+    while server.next() != ServerEvent::Closed {}
 }
 
 #[test]
-fn sending_a_body_that_nobody_reads() {
+fn stop_ends_sending_of_unread_body() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let client = Client::new(Config::new(format!(
         "http://{}",
@@ -124,55 +124,55 @@ fn sending_a_body_that_nobody_reads() {
         let start = Instant::now();
         stop.stop();
         assert!(sender.join().unwrap().unwrap_err().is_stopped());
-        assert!(start.elapsed() < AT_ONCE, "{:?}", start.elapsed());
+        assert!(start.elapsed() < IMMEDIATE, "{:?}", start.elapsed());
     });
 }
 
 #[test]
-fn waiting_for_the_head() {
+fn stop_ends_wait_for_response_head() {
     let server = Server::start(|_| Reply::WriteAndHang(Vec::new()));
-    stopped_in(Config::new(server.url()), || drop(server.request()));
-    assert_eq!(server.next(), Seen::Closed);
+    stop_during(Config::new(server.url()), || drop(server.request()));
+    assert_eq!(server.next(), ServerEvent::Closed);
 }
 
 #[test]
-fn reading_the_body() {
+fn stop_ends_body_read() {
     let server = Server::start(|_| Reply::WriteAndHang(first_chunk("{")));
-    stopped_in(Config::new(server.url()), || drop(server.request()));
-    assert_eq!(server.next(), Seen::Closed);
+    stop_during(Config::new(server.url()), || drop(server.request()));
+    assert_eq!(server.next(), ServerEvent::Closed);
 }
 
 #[test]
-fn reading_a_body_that_ends_with_its_connection() {
+fn stop_ends_read_of_body_delimited_by_close() {
     // The body ends with its connection. Therefore the body looks complete when the stop closes the
     // connection, but the read must still fail.
     let server = Server::start(|_| Reply::WriteAndHang(b"HTTP/1.1 200 OK\r\n\r\n{".to_vec()));
-    stopped_in(Config::new(server.url()), || drop(server.request()));
+    stop_during(Config::new(server.url()), || drop(server.request()));
 }
 
 #[test]
-fn reading_the_body_of_a_failure() {
+fn stop_ends_read_of_error_body() {
     let server = Server::start(|_| {
         Reply::WriteAndHang(b"HTTP/1.1 500 No\r\nContent-Length: 9\r\n\r\n{".to_vec())
     });
-    stopped_in(Config::new(server.url()), || drop(server.request()));
+    stop_during(Config::new(server.url()), || drop(server.request()));
 }
 
 #[test]
-fn over_tls() {
+fn stop_ends_requests_over_tls() {
     let tls = super::tls::Authority::new().server("127.0.0.1");
     for reply in [Vec::new(), first_chunk("{")] {
         let server = Server::with_tls(Some(tls.clone()), move |_| {
             Reply::WriteAndHang(reply.clone())
         });
         let config = Config::new(server.https()).insecure_skip_tls_verify(true);
-        stopped_in(config, || drop(server.request()));
-        assert_eq!(server.next(), Seen::Closed);
+        stop_during(config, || drop(server.request()));
+        assert_eq!(server.next(), ServerEvent::Closed);
     }
 }
 
 #[test]
-fn a_hundred_watches_at_once() {
+fn stop_ends_hundred_watches_at_once() {
     let server = Server::start(|_| Reply::WriteAndHang(first_chunk("{")));
     let client = Client::new(Config::new(server.url())).unwrap();
     let stop = Stop::new();
@@ -190,11 +190,11 @@ fn a_hundred_watches_at_once() {
     for watch in watches {
         watch.join().unwrap().unwrap_err();
     }
-    assert!(start.elapsed() < AT_ONCE, "{:?}", start.elapsed());
+    assert!(start.elapsed() < IMMEDIATE, "{:?}", start.elapsed());
 }
 
 #[test]
-fn stop_of_earlier_request_spares_next_on_same_connection() {
+fn stop_of_earlier_request_does_not_end_the_next_one() {
     let (go, wait) = channel::<()>();
     let wait = std::sync::Mutex::new(wait);
     let server = Server::start(move |request| {
@@ -240,7 +240,7 @@ fn stop_of_earlier_request_spares_next_on_same_connection() {
 }
 
 #[test]
-fn stops_at_any_moment_hurt_nobody_else() {
+fn stops_at_any_moment_do_not_affect_other_requests() {
     let server = Server::start(|_| {
         Reply::Write(
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n".to_vec(),
@@ -282,7 +282,7 @@ fn stops_at_any_moment_hurt_nobody_else() {
             answered += 1;
         }
         println!(
-            "{} stopped beside {answered} answered",
+            "{} requests stopped, {answered} concurrent requests succeeded",
             stopping.join().unwrap()
         );
     });

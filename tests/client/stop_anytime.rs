@@ -10,7 +10,7 @@ use crate::own_process;
 const STOPS: usize = 1000;
 
 /// The number of threads and sockets of this process.
-fn left() -> (usize, usize) {
+fn thread_and_socket_counts() -> (usize, usize) {
     let threads = std::fs::read_dir("/proc/self/task").unwrap().count();
     let files = std::fs::read_dir("/proc/self/fd").unwrap();
     let is_socket = |file: std::io::Result<std::fs::DirEntry>| {
@@ -28,26 +28,26 @@ fn left() -> (usize, usize) {
 
 /// Waits until the process has exactly the `expected` threads and sockets. A joined thread stays in
 /// the list of `/proc` for a moment.
-fn wait_until_left(expected: (usize, usize)) {
+fn wait_for_counts(expected: (usize, usize)) {
     let deadline = Instant::now() + SOON;
-    while left() != expected {
+    while thread_and_socket_counts() != expected {
         assert!(
             Instant::now() < deadline,
-            "left {:?}, not {expected:?}",
-            left()
+            "found {:?} threads and sockets, expected {expected:?}",
+            thread_and_socket_counts()
         );
         thread::yield_now();
     }
 }
 
 #[test]
-fn a_thousand_stops_at_any_moment_leave_no_thread_and_no_socket() {
+fn thousand_stops_at_random_moments_leak_nothing() {
     // The test runs in its own process, because other tests also have threads and sockets.
-    let test = "a_thousand_stops_at_any_moment_leave_no_thread_and_no_socket";
+    let test = "thousand_stops_at_random_moments_leak_nothing";
     if !own_process::is_alone(module_path!(), test) {
         return;
     }
-    let before = left();
+    let before = thread_and_socket_counts();
     let mut random = Random(7);
     let mut stops = 0;
     for (index, state) in State::ALL.into_iter().enumerate() {
@@ -65,7 +65,7 @@ fn a_thousand_stops_at_any_moment_leave_no_thread_and_no_socket() {
             worst.unwrap_or(Duration::ZERO)
         );
         drop(scene);
-        wait_until_left(before);
+        wait_for_counts(before);
     }
     assert_eq!(stops, STOPS);
 }

@@ -29,18 +29,18 @@ const TEXT: &[u8] = b"{\"type\":\"ADDED\"}\n";
 const SHORT: Duration = Duration::from_millis(1);
 
 /// Writes one byte for each message on `go`. Without `go`, writes everything.
-struct Dripping {
+struct SlowStream {
     stream: TcpStream,
     go: Option<Receiver<()>>,
 }
 
-impl Read for Dripping {
+impl Read for SlowStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.stream.read(buffer)
     }
 }
 
-impl Write for Dripping {
+impl Write for SlowStream {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
         let Some(go) = &self.go else {
             return self.stream.write(buffer);
@@ -55,7 +55,7 @@ impl Write for Dripping {
 }
 
 /// Answers requests on one connection: the head at once, the body byte by byte.
-fn dripping(tls: Option<Arc<ServerConfig>>) -> (SocketAddr, Sender<Receiver<()>>) {
+fn slow_server(tls: Option<Arc<ServerConfig>>) -> (SocketAddr, Sender<Receiver<()>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let (bodies, next) = channel::<Receiver<()>>();
@@ -63,7 +63,7 @@ fn dripping(tls: Option<Arc<ServerConfig>>) -> (SocketAddr, Sender<Receiver<()>>
     thread::spawn(move || {
         let (stream, _) = listener.accept()?;
         stream.set_nodelay(true)?;
-        let stream = Dripping { stream, go: None };
+        let stream = SlowStream { stream, go: None };
         match tls {
             None => reply(stream, &next, |stream| stream),
             Some(tls) => reply(
@@ -79,25 +79,25 @@ fn dripping(tls: Option<Arc<ServerConfig>>) -> (SocketAddr, Sender<Receiver<()>>
 fn reply<S: Read + Write>(
     mut stream: S,
     bodies: &Receiver<Receiver<()>>,
-    below: impl Fn(&mut S) -> &mut Dripping,
+    slow_stream: impl Fn(&mut S) -> &mut SlowStream,
 ) -> io::Result<()> {
     for go in bodies {
         read_request(&mut stream)?;
         stream.write_all(HEAD)?;
         stream.flush()?;
-        below(&mut stream).go = Some(go);
+        slow_stream(&mut stream).go = Some(go);
         for chunk in CHUNKS {
             stream.write_all(chunk)?;
             stream.flush()?;
         }
-        below(&mut stream).go = None;
+        slow_stream(&mut stream).go = None;
     }
     Ok(())
 }
 
 /// Reads to the end. After each timeout, lets the server continue. Returns the text and the number
 /// of timeouts.
-fn read_patiently(body: &mut Body, go: &Sender<()>) -> (Vec<u8>, usize) {
+fn read_despite_timeouts(body: &mut Body, go: &Sender<()>) -> (Vec<u8>, usize) {
     let (mut text, mut timeouts) = (Vec::new(), 0);
     let mut buffer = [0; 64];
     loop {
@@ -115,39 +115,43 @@ fn read_patiently(body: &mut Body, go: &Sender<()>) -> (Vec<u8>, usize) {
     }
 }
 
-fn every_byte_arrives(client: &Client, bodies: &Sender<Receiver<()>>) {
+fn assert_complete_despite_timeouts(client: &Client, bodies: &Sender<Receiver<()>>) {
     // The second request reuses the connection, which must be in its initial state.
     for _ in 0..2 {
-        let (go, told) = channel();
-        bodies.send(told).unwrap();
+        let (go, go_receiver) = channel();
+        bodies.send(go_receiver).unwrap();
         let request = Request::get("/").idle_timeout(SHORT);
         let mut body = client.request(&request, &Stop::new()).unwrap().into_body();
-        let (text, timeouts) = read_patiently(&mut body, &go);
+        let (text, timeouts) = read_despite_timeouts(&mut body, &go);
         assert_eq!(text, TEXT);
         assert!(timeouts >= CHUNKS.concat().len(), "{timeouts}");
-        assert_eq!(body.read(&mut [0]).unwrap(), 0, "an end stays one");
+        assert_eq!(
+            body.read(&mut [0]).unwrap(),
+            0,
+            "a read after the end must return 0"
+        );
     }
 }
 
 #[test]
-fn every_byte_arrives_whatever_reads_gave_up_in_between() {
-    let (address, bodies) = dripping(None);
-    every_byte_arrives(
+fn body_is_complete_despite_read_timeouts() {
+    let (address, bodies) = slow_server(None);
+    assert_complete_despite_timeouts(
         &Client::new(Config::new(format!("http://{address}"))).unwrap(),
         &bodies,
     );
 }
 
 #[test]
-fn every_byte_arrives_over_tls_too() {
+fn body_over_tls_is_complete_despite_read_timeouts() {
     let authority = Authority::new();
-    let (address, bodies) = dripping(Some(authority.server("127.0.0.1")));
+    let (address, bodies) = slow_server(Some(authority.server("127.0.0.1")));
     let config = Config::new(format!("https://{address}")).ca_pem(authority.pem);
-    every_byte_arrives(&Client::new(config).unwrap(), &bodies);
+    assert_complete_despite_timeouts(&Client::new(config).unwrap(), &bodies);
 }
 
 #[test]
-fn every_byte_arrives_through_proxies_too() {
+fn body_through_proxies_is_complete_despite_read_timeouts() {
     let authority = Authority::new();
     let tls = || authority.server("127.0.0.1");
     for (kind, server) in [
@@ -155,10 +159,10 @@ fn every_byte_arrives_through_proxies_too() {
         (Kind::ConnectOverTls(tls()), Some(tls())),
     ] {
         let scheme = if server.is_some() { "https" } else { "http" };
-        let (address, bodies) = dripping(server);
+        let (address, bodies) = slow_server(server);
         let proxy = Tunnels::new(kind);
         let config = Config::new(format!("{scheme}://{address}")).ca_pem(authority.pem.clone());
-        every_byte_arrives(
+        assert_complete_despite_timeouts(
             &Client::new(config.proxy_url(proxy.url())).unwrap(),
             &bodies,
         );
@@ -191,14 +195,14 @@ fn read_times_out_despite_bytes_outside_the_body() {
 }
 
 #[test]
-fn silence_ends_list_after_response_timeout_watch_never() {
+fn silent_list_times_out_but_silent_watch_does_not() {
     let limit = Duration::from_millis(250);
     let pods = GroupVersionResource::new("", "v1", "pods");
-    let (address, bodies) = dripping(None);
+    let (address, bodies) = slow_server(None);
     let client =
         Client::new(Config::new(format!("http://{address}")).response_timeout(limit)).unwrap();
-    let (go, told) = channel();
-    bodies.send(told).unwrap();
+    let (go, go_receiver) = channel();
+    bodies.send(go_receiver).unwrap();
     let mut watch = client
         .lister_watcher(&pods, None)
         .watch(&ListOptions::default(), &Stop::new())
@@ -227,7 +231,7 @@ fn silence_ends_list_after_response_timeout_watch_never() {
 }
 
 #[test]
-fn the_body_of_a_failure_takes_no_longer_than_an_answer_may() {
+fn endless_error_body_ends_at_the_response_timeout() {
     // The server sends a byte now and then: each read succeeds, but the body never ends.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

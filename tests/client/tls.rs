@@ -60,19 +60,19 @@ impl Authority {
     }
 
     pub(crate) fn server(&self, name: &str) -> Arc<ServerConfig> {
-        serving(self.sign(name, KeyPair::generate().unwrap(), |_| {}), None)
+        server_config(self.sign(name, KeyPair::generate().unwrap(), |_| {}), None)
     }
 
     /// A server that requires a client certificate of the authority `clients`.
     pub(crate) fn server_for(&self, name: &str, clients: &Self) -> Arc<ServerConfig> {
-        serving(
+        server_config(
             self.sign(name, KeyPair::generate().unwrap(), |_| {}),
             Some(clients),
         )
     }
 }
 
-fn serving((chain, key): (String, String), clients: Option<&Authority>) -> Arc<ServerConfig> {
+fn server_config((chain, key): (String, String), clients: Option<&Authority>) -> Arc<ServerConfig> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
@@ -107,7 +107,7 @@ fn get(config: Config) -> Result<Vec<u8>, Error> {
         .bytes()
 }
 
-fn refused(config: Config) -> String {
+fn tls_error(config: Config) -> String {
     let error = get(config).unwrap_err();
     assert!(
         error.is_tls() && error.is_connection() && !error.is_config(),
@@ -119,7 +119,7 @@ fn refused(config: Config) -> String {
 }
 
 #[test]
-fn the_right_authority() {
+fn server_with_trusted_ca_is_accepted() {
     let authority = Authority::new();
     let server = server(authority.server("127.0.0.1"));
     let client = Client::new(Config::new(server.https()).ca_pem(authority.pem.clone())).unwrap();
@@ -130,18 +130,18 @@ fn the_right_authority() {
             .bytes()
             .unwrap();
     }
-    assert_eq!(server.accepted(), 1, "the connection is used again");
+    assert_eq!(server.accepted(), 1, "the connection must be reused");
     // Without a scheme, the URL is https, because there is a CA.
     let bare = server.https().replace("https://", "");
     get(Config::new(bare).ca_pem(authority.pem)).unwrap();
 }
 
 #[test]
-fn another_authority() {
+fn server_with_unknown_ca_is_rejected() {
     let server = server(Authority::new().server("127.0.0.1"));
-    let error = refused(Config::new(server.https()).ca_pem(Authority::new().pem));
+    let error = tls_error(Config::new(server.https()).ca_pem(Authority::new().pem));
     assert!(
-        error.contains("no authority that is trusted here has signed the server's certificate"),
+        error.contains("the server's certificate is not signed by a trusted authority"),
         "{error}"
     );
     // The two authorities above have the same name, which is common when there are two clusters.
@@ -151,37 +151,37 @@ fn another_authority() {
         .unwrap()
         .self_signed(&stranger)
         .unwrap();
-    let error = refused(Config::new(server.https()).ca_pem(stranger.pem()));
+    let error = tls_error(Config::new(server.https()).ca_pem(stranger.pem()));
     assert!(
-        error.contains("no authority that is trusted here has signed the server's certificate"),
+        error.contains("the server's certificate is not signed by a trusted authority"),
         "{error}"
     );
 }
 
 #[test]
-fn another_name() {
+fn server_with_wrong_name_is_rejected() {
     let authority = Authority::new();
     let server = server(authority.server("kube.example"));
     let config = Config::new(server.https()).ca_pem(authority.pem.clone());
-    let error = refused(config.clone());
+    let error = tls_error(config.clone());
     assert!(error.contains("tls-server-name"), "{error}");
     assert!(
         error.contains("kube.example"),
-        "says which names it is for: {error}"
+        "the error does not list the certificate's names: {error}"
     );
     get(config.clone().tls_server_name("kube.example")).unwrap();
-    assert!(refused(config.tls_server_name("other.example")).contains("tls-server-name"));
+    assert!(tls_error(config.tls_server_name("other.example")).contains("tls-server-name"));
 }
 
 #[test]
-fn expired_and_not_yet_valid() {
+fn expired_or_future_server_certificate_is_rejected() {
     let authority = Authority::new();
     for (from, to, expected) in [
         (2001, 2002, "has expired"),
         (2901, 2902, "is not valid yet"),
     ] {
         let key = KeyPair::generate().unwrap();
-        let tls = serving(
+        let tls = server_config(
             authority.sign("127.0.0.1", key, |params| {
                 params.not_before = rcgen::date_time_ymd(from, 1, 1);
                 params.not_after = rcgen::date_time_ymd(to, 1, 1);
@@ -189,23 +189,26 @@ fn expired_and_not_yet_valid() {
             None,
         );
         let server = server(tls);
-        let error = refused(Config::new(server.https()).ca_pem(authority.pem.clone()));
+        let error = tls_error(Config::new(server.https()).ca_pem(authority.pem.clone()));
         assert!(error.contains(expected), "{error}");
     }
 }
 
 #[test]
-fn any_certificate_when_told_so() {
+fn insecure_skip_tls_verify_accepts_any_certificate() {
     let server = server(Authority::new().server("other.example"));
     let config = Config::new(server.https()).insecure_skip_tls_verify(true);
     get(config.clone()).unwrap();
     let error = get(config.ca_pem(Authority::new().pem)).unwrap_err();
     assert!(error.is_config(), "{error:?}");
-    assert!(error.to_string().contains("exclude each other"), "{error}");
+    assert!(
+        error.to_string().contains("can't be used together"),
+        "{error}"
+    );
 }
 
 #[test]
-fn client_certificates_in_every_kind_of_key() {
+fn client_keys_of_all_formats_are_accepted() {
     let authority = Authority::new();
     let server = server(authority.server_for("127.0.0.1", &authority));
     let config = Config::new(server.https()).ca_pem(authority.pem.clone());
@@ -229,14 +232,17 @@ fn client_certificates_in_every_kind_of_key() {
         let (chain, _) = authority.client_with(KeyPair::from_pem(pkcs8).unwrap());
         get(config.clone().client_certificate_pem(chain, key)).unwrap();
     }
-    let error = refused(config.clone());
-    assert!(error.contains("may want a client certificate"), "{error}");
+    let error = tls_error(config.clone());
+    assert!(
+        error.contains("may require a client certificate"),
+        "{error}"
+    );
     let (chain, key) = Authority::new().client(&PKCS_ED25519);
-    refused(config.client_certificate_pem(chain, key));
+    tls_error(config.client_certificate_pem(chain, key));
 }
 
 #[test]
-fn a_certificate_that_only_the_server_understands_is_left_to_it() {
+fn client_certificate_is_not_parsed_by_the_client() {
     // The client certificate is of X.509 version 1 (the default of openssl), or its bytes are not a
     // certificate. The client does not check it.
     let v1 = include_str!("keys/ec.x509v1.crt");
@@ -249,7 +255,7 @@ fn a_certificate_that_only_the_server_understands_is_left_to_it() {
 }
 
 #[test]
-fn plain_http_where_tls_is_expected_and_the_other_way_round() {
+fn http_and_https_mismatch_is_an_error() {
     // The server speaks plain HTTP and cannot find the end of a TLS hello. It answers after the
     // first bytes.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -262,14 +268,14 @@ fn plain_http_where_tls_is_expected_and_the_other_way_round() {
             .unwrap();
         let _ = stream.read_to_end(&mut Vec::new());
     });
-    let error = refused(Config::new(url).insecure_skip_tls_verify(true));
-    assert!(error.contains("http:// rather than https://"), "{error}");
+    let error = tls_error(Config::new(url).insecure_skip_tls_verify(true));
+    assert!(error.contains("http:// instead of https://"), "{error}");
     let tls = server(Authority::new().server("127.0.0.1"));
     assert!(get(Config::new(tls.url())).unwrap_err().is_connection());
 }
 
 #[test]
-fn material_that_can_not_be_used_is_named_and_not_shown() {
+fn invalid_tls_material_is_named_without_its_content() {
     let authority = Authority::new();
     let (chain, key) = authority.client(&PKCS_ED25519);
     let (_, other_key) = authority.client(&PKCS_ED25519);
@@ -280,7 +286,7 @@ fn material_that_can_not_be_used_is_named_and_not_shown() {
     for (config, expected) in [
         (
             Config::new("https://a").ca_pem("s3cret"),
-            "the CA: holds no certificate in PEM form",
+            "the CA: contains no certificate in PEM form",
         ),
         (Config::new("https://a").ca_pem(garbage), "the CA: "),
         (
@@ -293,7 +299,7 @@ fn material_that_can_not_be_used_is_named_and_not_shown() {
         ),
         (
             config().client_certificate_pem(chain.clone(), "s3cret"),
-            "the client key: holds no private key",
+            "the client key: contains no private key",
         ),
         (
             config().client_certificate_pem(chain.clone(), garbage),
@@ -301,7 +307,7 @@ fn material_that_can_not_be_used_is_named_and_not_shown() {
         ),
         (
             config().client_certificate_pem(chain.clone(), short),
-            "the client key: not a key that can be used",
+            "the client key: the type or size of the key is not supported",
         ),
         (
             config().client_certificate_pem(chain.clone(), encrypted),
@@ -309,7 +315,7 @@ fn material_that_can_not_be_used_is_named_and_not_shown() {
         ),
         (
             config().client_certificate_pem("s3cret", key),
-            "the client certificate: holds no certificate",
+            "the client certificate: contains no certificate",
         ),
         (
             config().client_certificate_pem(chain.clone(), other_key),
@@ -321,7 +327,7 @@ fn material_that_can_not_be_used_is_named_and_not_shown() {
         ),
         (
             config().tls_server_name("not a name"),
-            "is not a name that a certificate can be for",
+            "is not a valid server name for a certificate",
         ),
     ] {
         let shown = format!("{config:?}");

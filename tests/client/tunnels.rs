@@ -75,12 +75,12 @@ impl Tunnels {
         Ok(tunnels)
     }
 
-    pub(crate) fn lead_to(&self, address: SocketAddr) {
+    pub(crate) fn redirect_to(&self, address: SocketAddr) {
         self.shared.lock().unwrap().to = Some(address);
     }
 
     pub(crate) fn to(self, address: SocketAddr) -> Self {
-        self.lead_to(address);
+        self.redirect_to(address);
         self
     }
 
@@ -126,12 +126,12 @@ fn serve(
             )
         }
         Kind::Socks => (
-            greet(client, None)?.0,
+            socks_handshake(client, None)?.0,
             None,
             &b"\x05\0\0\x01\x7f\0\0\x01\x12\x34"[..],
         ),
         Kind::SocksFor(user, password) => {
-            let (target, given) = greet(client, Some((user, password)))?;
+            let (target, given) = socks_handshake(client, Some((user, password)))?;
             // The bound address is a name, to cover this form of a reply.
             (target, given, &b"\x05\0\0\x03\x05proxy\x12\x34"[..])
         }
@@ -192,16 +192,16 @@ fn relay(
 }
 
 /// Reads SOCKS5 up to the target. Returns the target and the user and password of the client.
-fn greet(
+fn socks_handshake(
     client: &mut (impl Read + Write),
-    wanted: Option<(&str, &str)>,
+    required: Option<(&str, &str)>,
 ) -> io::Result<(String, Option<String>)> {
     let [5, methods] = read(client)? else {
         return Err(io::Error::other("not SOCKS5"));
     };
     let methods = read_text(client, methods)?;
     let mut given = None;
-    match wanted {
+    match required {
         None => client.write_all(&[5, 0])?,
         Some((user, password)) => {
             if !methods.contains('\x02') {
@@ -219,7 +219,7 @@ fn greet(
             let matches = text == format!("{user}:{password}");
             client.write_all(&[1, u8::from(!matches)])?;
             if !matches {
-                return Err(io::Error::other("the wrong password"));
+                return Err(io::Error::other("wrong password"));
             }
             given = Some(text);
         }

@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::server::{Reply, SOON, Seen, Server, first_chunk, reply};
+use super::server::{Reply, SOON, Server, ServerEvent, first_chunk, reply};
 
 /// A type with a required number.
 #[derive(Debug, Deserialize)]
@@ -70,9 +70,9 @@ fn list(metadata: Value, counts: &[Option<u32>]) -> String {
 }
 
 /// Returns the next request line and body.
-fn seen(server: &Server) -> (String, String) {
+fn next_request(server: &Server) -> (String, String) {
     let request = loop {
-        if let Seen::Request(request) = server.next() {
+        if let ServerEvent::Request(request) = server.next() {
             break request;
         }
     };
@@ -88,7 +88,7 @@ fn seen(server: &Server) -> (String, String) {
 }
 
 #[test]
-fn what_is_asked_of_a_list_and_a_watch_is_what_the_options_say() {
+fn list_and_watch_send_their_options_as_query() {
     let server =
         Server::start(|_| Reply::WriteAndClose(reply("200 OK", "", &list(json!({}), &[]))));
     let stop = Stop::new();
@@ -97,26 +97,29 @@ fn what_is_asked_of_a_list_and_a_watch_is_what_the_options_say() {
     options.resource_version = Some("0".to_owned());
     options.limit = Some(7);
     counteds(&server).list(&options, &stop).unwrap();
-    let all_of_them = "GET /apis/example.com/v1/namespaces/n/counteds";
+    let collection = "GET /apis/example.com/v1/namespaces/n/counteds";
     let query = "labelSelector=a%20in%20%28b%29&resourceVersion=0&limit=7";
-    assert_eq!(seen(&server).0, format!("{all_of_them}?{query}"));
+    assert_eq!(next_request(&server).0, format!("{collection}?{query}"));
     drop(counteds(&server).watch(&options, &stop).unwrap());
-    assert_eq!(seen(&server).0, format!("{all_of_them}?watch=true&{query}"));
+    assert_eq!(
+        next_request(&server).0,
+        format!("{collection}?watch=true&{query}")
+    );
     client(&server)
         .api::<Counted>(None)
         .list(&all(), &stop)
         .unwrap();
-    assert_eq!(seen(&server).0, "GET /apis/example.com/v1/counteds");
+    assert_eq!(next_request(&server).0, "GET /apis/example.com/v1/counteds");
     let mut pages = counteds(&server).pages(&all(), &stop);
     pages.next().unwrap().unwrap();
-    assert_eq!(seen(&server).0, format!("{all_of_them}?limit=500"));
+    assert_eq!(next_request(&server).0, format!("{collection}?limit=500"));
     options.limit = Some(0);
     counteds(&server)
         .pages(&options, &stop)
         .next()
         .unwrap()
         .unwrap();
-    assert!(seen(&server).0.ends_with("&limit=500"));
+    assert!(next_request(&server).0.ends_with("&limit=500"));
 
     // An invalid namespace sends no request.
     let before = server.accepted();
@@ -140,25 +143,28 @@ fn what_is_asked_of_a_list_and_a_watch_is_what_the_options_say() {
         .list(&all(), &stop)
         .unwrap_err();
     assert!(
-        error.to_string().contains("does not live in namespaces"),
+        error.to_string().contains("this kind is cluster-scoped"),
         "{error}"
     );
-    let nowhere = client(&server).api::<ConfigMap>(None);
-    nowhere
+    let without_namespace = client(&server).api::<ConfigMap>(None);
+    without_namespace
         .delete_collection(&DeleteOptions::default(), &all(), &stop)
         .unwrap_err();
     assert_eq!(server.accepted(), before);
 }
 
 #[test]
-fn what_is_no_list_of_such_objects_is_no_answer() {
+fn invalid_list_response_is_rejected_without_quoting_it() {
     for (body, expected) in [
         (String::new(), "malformed"),
         (
             "<html>Sign in</html>".to_owned(),
             "HTML or XML instead of JSON",
         ),
-        (status(404, "NotFound", "s3cret"), "no list but a Status"),
+        (
+            status(404, "NotFound", "s3cret"),
+            "not a list: its kind is Status",
+        ),
         (list(json!({}), &[Some(1)])[..60].to_owned(), "malformed"),
         (
             r#"{"kind":"CountedList","items":[{"metadata":{}}]}"#.to_owned(),
@@ -166,20 +172,20 @@ fn what_is_no_list_of_such_objects_is_no_answer() {
         ),
         (
             r#"{"kind":"CountedList","items":["s3cret"]}"#.to_owned(),
-            "item 1: unexpected answer: it is no JSON",
+            "item 1: unexpected response: it is not a JSON object",
         ),
         (
             list(json!({"remainingItemCount": 3}), &[Some(1)]),
-            "says that 3 objects are to follow",
+            "it announced 3 more objects",
         ),
         (
             r#"{"kind":"PodList","apiVersion":"v1","items":[]}"#.to_owned(),
-            "was expected, not \"v1\" \"PodList\"",
+            ", found \"v1\" \"PodList\"",
         ),
         // The error names the object that cannot be decoded.
         (
             list(json!({}), &[Some(1), None, Some(3)]),
-            "n/c1: unexpected answer: missing field `count`",
+            "n/c1: unexpected response: missing field `count`",
         ),
     ] {
         let shown = body.clone();
@@ -249,7 +255,7 @@ fn pages_follow_continue_token_until_first_error() {
     assert_eq!(
         server.accepted(),
         0,
-        "nothing is asked for before it is wanted"
+        "a request was sent before the first page was requested"
     );
     let first = pages.next().unwrap().unwrap();
     assert_eq!(
@@ -262,11 +268,11 @@ fn pages_follow_continue_token_until_first_error() {
     assert!(
         error
             .to_string()
-            .starts_with("the list has expired at page 3: list counteds"),
+            .starts_with("the list expired at page 3: list counteds"),
         "{error}"
     );
     assert!(pages.next().is_none());
-    let lines: Vec<String> = (0..3).map(|_| seen(&server).0).collect();
+    let lines: Vec<String> = (0..3).map(|_| next_request(&server).0).collect();
     assert!(lines[0].ends_with(
         "?labelSelector=a&resourceVersion=5&resourceVersionMatch=NotOlderThan&limit=500"
     ));
@@ -294,7 +300,7 @@ fn pages_follow_continue_token_until_first_error() {
 }
 
 #[test]
-fn a_dynamic_object_of_a_list_knows_its_kind_from_it() {
+fn dynamic_list_items_inherit_kind_from_the_list() {
     let kinds = |list_kind: &str| {
         let items = json!([
             {"metadata": {"name": "a"}}, {"kind": "Own", "apiVersion": "x/v1", "metadata": {"name": "b"}},
@@ -316,13 +322,13 @@ fn a_dynamic_object_of_a_list_knows_its_kind_from_it() {
 }
 
 #[test]
-fn a_stop_ends_every_verb_of_many_objects() {
+fn stop_ends_lists_collection_deletes_evictions_and_scales() {
     let beginning = first_chunk("{\"kind\":\"ConfigMapList\",");
     for body in [Vec::new(), beginning] {
         let server = Server::start(move |_| Reply::WriteAndHang(body.clone()));
         let client = client(&server);
-        type Does = fn(&Client, &Stop) -> Error;
-        let verbs: [Does; 5] = [
+        type Verb = fn(&Client, &Stop) -> Error;
+        let verbs: [Verb; 5] = [
             |client, stop| {
                 client
                     .api::<ConfigMap>(None)
@@ -359,23 +365,28 @@ fn a_stop_ends_every_verb_of_many_objects() {
         for verb in verbs {
             let stop = Stop::new();
             let (done, result) = channel();
-            let (of_thread, stopped) = (client.clone(), stop.clone());
-            thread::spawn(move || done.send(verb(&of_thread, &stopped)).unwrap());
-            while !matches!(server.next(), Seen::Request(_)) {}
+            let (thread_client, stopped) = (client.clone(), stop.clone());
+            thread::spawn(move || done.send(verb(&thread_client, &stopped)).unwrap());
+            while !matches!(server.next(), ServerEvent::Request(_)) {}
             let start = Instant::now();
             stop.stop();
-            let error = result.recv_timeout(SOON).expect("the stop did not end it");
+            let error = result
+                .recv_timeout(SOON)
+                .expect("the stop did not end the request");
             assert!(
                 error.is_stopped() && start.elapsed() < Duration::from_secs(2),
                 "{error:?}"
             );
-            assert!(verb(&client, &stop).is_stopped(), "before it begins");
+            assert!(
+                verb(&client, &stop).is_stopped(),
+                "a stop before the request must end it"
+            );
         }
     }
 }
 
 #[test]
-fn options_go_with_every_write_and_with_nothing_else() {
+fn write_options_are_sent_with_writes_only() {
     let map = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","namespace":"n"},"items":[]}"#;
     let server = Server::answering(map);
     let (plain, stop) = (maps(&server), Stop::new());
@@ -384,21 +395,30 @@ fn options_go_with_every_write_and_with_nothing_else() {
         .field_manager("me & you")
         .field_validation(FieldValidation::Strict);
     let query = "fieldManager=me%20%26%20you&fieldValidation=Strict&dryRun=All";
-    let all_of_them = "/api/v1/namespaces/n/configmaps";
+    let collection = "/api/v1/namespaces/n/configmaps";
     let map = api
         .create(&json!({"metadata": {"name": "a"}}), &stop)
         .unwrap();
-    assert_eq!(seen(&server).0, format!("POST {all_of_them}?{query}"));
+    assert_eq!(
+        next_request(&server).0,
+        format!("POST {collection}?{query}")
+    );
     api.replace(&map, &stop).unwrap();
-    assert_eq!(seen(&server).0, format!("PUT {all_of_them}/a?{query}"));
+    assert_eq!(
+        next_request(&server).0,
+        format!("PUT {collection}/a?{query}")
+    );
     api.patch("a", &Patch::merge(json!({})), &stop).unwrap();
-    assert_eq!(seen(&server).0, format!("PATCH {all_of_them}/a?{query}"));
+    assert_eq!(
+        next_request(&server).0,
+        format!("PATCH {collection}/a?{query}")
+    );
     api.status()
         .patch("a", &Patch::merge(json!({})), &stop)
         .unwrap();
     assert_eq!(
-        seen(&server).0,
-        format!("PATCH {all_of_them}/a/status?{query}")
+        next_request(&server).0,
+        format!("PATCH {collection}/a/status?{query}")
     );
     plain
         .status()
@@ -406,55 +426,55 @@ fn options_go_with_every_write_and_with_nothing_else() {
         .patch("a", &Patch::merge(json!({})), &stop)
         .unwrap();
     assert_eq!(
-        seen(&server).0,
-        format!("PATCH {all_of_them}/a/status?dryRun=All")
+        next_request(&server).0,
+        format!("PATCH {collection}/a/status?dryRun=All")
     );
     api.scale().set_replicas("a", 7, &stop).unwrap();
-    let (line, body) = seen(&server);
-    assert_eq!(line, format!("PATCH {all_of_them}/a/scale?{query}"));
+    let (line, body) = next_request(&server);
+    assert_eq!(line, format!("PATCH {collection}/a/scale?{query}"));
     assert_eq!(body, r#"{"spec":{"replicas":7}}"#);
     // An apply uses the manager of its patch.
     api.patch("a", &Patch::apply("other", json!({})).force(), &stop)
         .unwrap();
     let query = query.replace("me%20%26%20you", "other");
     assert_eq!(
-        seen(&server).0,
-        format!("PATCH {all_of_them}/a?{query}&force=true")
+        next_request(&server).0,
+        format!("PATCH {collection}/a?{query}&force=true")
     );
     // A delete sends the options in its body, because a server reads them only there.
     let none = DeleteOptions::default();
     api.delete("a", &none, &stop).unwrap();
     let dry = r#"{"apiVersion":"v1","dryRun":["All"],"kind":"DeleteOptions"}"#;
     assert_eq!(
-        seen(&server),
-        (format!("DELETE {all_of_them}/a"), dry.to_owned())
+        next_request(&server),
+        (format!("DELETE {collection}/a"), dry.to_owned())
     );
-    let mut which = all();
-    which.label_selector = "a=b".to_owned();
-    api.delete_collection(&none, &which, &stop).unwrap();
+    let mut selected = all();
+    selected.label_selector = "a=b".to_owned();
+    api.delete_collection(&none, &selected, &stop).unwrap();
     assert_eq!(
-        seen(&server),
+        next_request(&server),
         (
-            format!("DELETE {all_of_them}?labelSelector=a%3Db"),
+            format!("DELETE {collection}?labelSelector=a%3Db"),
             dry.to_owned()
         )
     );
     api.get("a", &stop).unwrap();
-    assert_eq!(seen(&server).0, format!("GET {all_of_them}/a"));
+    assert_eq!(next_request(&server).0, format!("GET {collection}/a"));
     api.get_not_older_than("a", "7", &stop).unwrap();
     assert_eq!(
-        seen(&server).0,
-        format!("GET {all_of_them}/a?resourceVersion=7")
+        next_request(&server).0,
+        format!("GET {collection}/a?resourceVersion=7")
     );
     // The original API is unchanged.
     plain
         .create(&json!({"metadata": {"name": "a"}}), &stop)
         .unwrap();
-    assert_eq!(seen(&server).0, format!("POST {all_of_them}"));
+    assert_eq!(next_request(&server).0, format!("POST {collection}"));
 }
 
 #[test]
-fn an_eviction_says_whom_and_how_and_is_not_tried_again() {
+fn eviction_sends_name_and_options_and_is_not_retried() {
     let refused = status(429, "TooManyRequests", "Cannot evict pod");
     let server = Server::start(move |request| {
         Reply::Write(match request {
@@ -471,7 +491,7 @@ fn an_eviction_says_whom_and_how_and_is_not_tried_again() {
         error.is_too_many_requests() && error.retry_after() == Some(Duration::from_secs(1)),
         "{error:?}"
     );
-    let (line, body) = seen(&server);
+    let (line, body) = next_request(&server);
     assert_eq!(line, "POST /api/v1/namespaces/n/pods/a/eviction");
     let expected = json!({
         "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "a", "namespace": "n"},
@@ -482,9 +502,9 @@ fn an_eviction_says_whom_and_how_and_is_not_tried_again() {
     assert_eq!(serde_json::from_str::<Value>(&body).unwrap(), expected);
     pods.dry_run().evict("a", &options, &stop).unwrap();
     assert_eq!(
-        seen(&server).0,
+        next_request(&server).0,
         "POST /api/v1/namespaces/n/pods/a/eviction?dryRun=All",
-        "and nothing before"
+        "the first eviction must not be retried"
     );
 
     let (maps, none) = (maps(&server), DeleteOptions::default());
@@ -529,11 +549,15 @@ fn delete_discards_response_body_of_any_length() {
     let (none, stop) = (DeleteOptions::default(), Stop::new());
     api.delete_collection(&none, &all(), &stop).unwrap();
     api.delete("a", &none, &stop).unwrap();
-    assert_eq!(server.accepted(), 1, "it is read to its end");
+    assert_eq!(
+        server.accepted(),
+        1,
+        "each response must be read to its end"
+    );
 }
 
 #[test]
-fn any_subresource_can_be_named_and_created() {
+fn any_subresource_can_be_created() {
     let reply = r#"{"kind":"TokenRequest","status":{"token":"s3cret"}}"#;
     let server = Server::answering(reply);
     let resource = GroupVersionResource::new("", "v1", "serviceaccounts");
@@ -543,15 +567,15 @@ fn any_subresource_can_be_named_and_created() {
     );
     let body =
         json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
-    let made: DynamicObject = accounts
+    let created: DynamicObject = accounts
         .subresource::<DynamicObject>("token")
         .create("a", &body, &stop)
         .unwrap();
     assert_eq!(
-        made.read("/status/token").unwrap(),
+        created.read("/status/token").unwrap(),
         Some("s3cret".to_owned())
     );
-    let (line, sent) = seen(&server);
+    let (line, sent) = next_request(&server);
     assert_eq!(line, "POST /api/v1/namespaces/n/serviceaccounts/a/token");
     assert_eq!(serde_json::from_str::<Value>(&sent).unwrap(), body);
     assert_eq!(
@@ -565,9 +589,9 @@ fn any_subresource_can_be_named_and_created() {
         .bytes()
         .unwrap();
     assert_eq!(
-        seen(&server).0,
+        next_request(&server).0,
         "GET /api/v1/namespaces/n/serviceaccounts/a%20b/token",
-        "encoded once"
+        "the path must be encoded exactly once"
     );
 
     let server = Server::answering("{\"status\":{\"token\":\"s3cret\"");
@@ -588,7 +612,7 @@ fn any_subresource_can_be_named_and_created() {
 }
 
 #[test]
-fn a_scale_goes_back_as_the_version_that_it_was() {
+fn scale_replace_and_apply_send_autoscaling_v1_scale() {
     let scale = r#"{"kind":"Scale","apiVersion":"autoscaling/v1","metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"7"},"spec":{},"status":{"replicas":2,"selector":"a=b"}}"#;
     let server = Server::answering(scale);
     let resource = GroupVersionResource::new("example.com", "v1", "widgets");
@@ -613,14 +637,14 @@ fn a_scale_goes_back_as_the_version_that_it_was() {
     );
     read.spec.replicas = 4_000_000_000;
     widgets.scale().replace(&read, &stop).unwrap();
-    let (line, body) = seen(&server);
+    let (line, body) = next_request(&server);
     assert_eq!(line, format!("PUT {path}"));
     let mut expected: Value = serde_json::from_str(scale).unwrap();
     expected["spec"]["replicas"] = 4_000_000_000_u32.into();
     assert_eq!(serde_json::from_str::<Value>(&body).unwrap(), expected);
     let applied = Patch::apply("me", json!({"spec": {"replicas": 1}}));
     widgets.scale().patch("a", &applied, &stop).unwrap();
-    let body: Value = serde_json::from_str(&seen(&server).1).unwrap();
+    let body: Value = serde_json::from_str(&next_request(&server).1).unwrap();
     assert_eq!(
         (&body["kind"], &body["apiVersion"]),
         (&json!("Scale"), &json!("autoscaling/v1"))
@@ -628,7 +652,7 @@ fn a_scale_goes_back_as_the_version_that_it_was() {
 }
 
 #[test]
-fn the_log_of_a_pod_is_read_as_it_is_written() {
+fn pod_logs_stream_without_timeout_until_stopped() {
     let server = Server::start(|request| {
         let text = "Content-Type: text/plain\r\n";
         if request.contains("follow=true") {
@@ -647,7 +671,10 @@ fn the_log_of_a_pod_is_read_as_it_is_written() {
         .read_to_string(&mut log)
         .unwrap();
     assert_eq!(log, "one\ntwo\n");
-    assert_eq!(seen(&server).0, "GET /api/v1/namespaces/n/pods/a/log");
+    assert_eq!(
+        next_request(&server).0,
+        "GET /api/v1/namespaces/n/pods/a/log"
+    );
 
     let mut options = LogOptions::default();
     options.container = Some("c 1".to_owned());
@@ -659,7 +686,7 @@ fn the_log_of_a_pod_is_read_as_it_is_written() {
     ) = (Some(1), Some(2), Some(3));
     let mut lines = BufReader::new(pods.logs("a", &options, &stop).unwrap()).lines();
     assert_eq!(
-        seen(&server).0,
+        next_request(&server).0,
         "GET /api/v1/namespaces/n/pods/a/log?container=c%201&follow=true&previous=true&timestamps=true\
          &sinceSeconds=1&tailLines=2&limitBytes=3"
     );
@@ -667,17 +694,24 @@ fn the_log_of_a_pod_is_read_as_it_is_written() {
     assert_eq!(lines.next().unwrap().unwrap(), "two");
     // When the container is silent, the log does not time out like other responses. Only the stop
     // ends the wait.
-    let (read, told) = channel();
+    let (sender, results) = channel();
     let reading = thread::spawn(move || {
-        read.send(lines.next().unwrap().map_err(Error::from))
+        sender
+            .send(lines.next().unwrap().map_err(Error::from))
             .unwrap();
     });
     assert!(
-        told.recv_timeout(Duration::from_millis(300)).is_err(),
-        "it waits"
+        results.recv_timeout(Duration::from_millis(300)).is_err(),
+        "the read returned before the stop"
     );
     stop.stop();
-    assert!(told.recv_timeout(SOON).unwrap().unwrap_err().is_stopped());
+    assert!(
+        results
+            .recv_timeout(SOON)
+            .unwrap()
+            .unwrap_err()
+            .is_stopped()
+    );
     reading.join().unwrap();
 
     // A plain request without an idle timeout can also follow a log.
@@ -712,7 +746,7 @@ fn the_log_of_a_pod_is_read_as_it_is_written() {
 }
 
 #[test]
-fn metadata_of_many_is_asked_for_in_the_forms_of_each_verb() {
+fn metadata_verbs_send_matching_accept_headers() {
     const ONE: &str =
         "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json";
     let many = ONE.replace("Metadata;", "MetadataList;");

@@ -37,7 +37,7 @@ fn watch_from(api: &Api<Counted>, version: &str) -> WatchEvents<Counted> {
 }
 
 #[test]
-fn one_object_that_can_not_be_decoded_does_not_end_a_watch() {
+fn watch_continues_after_undecodable_object() {
     let mut broken = counted("b", "8", 2);
     broken["count"] = "s3cret".into();
     let mut nameless = counted("", "10", 2);
@@ -62,7 +62,7 @@ fn one_object_that_can_not_be_decoded_does_not_end_a_watch() {
     ];
     let server = Server::start(move |_| stream(&lines));
     let mut events = watch_from(&counteds(&server), "6");
-    let mut told = Vec::new();
+    let mut results = Vec::new();
     while let Some(event) = events.next() {
         let what = match event {
             Ok(WatchEvent::Added(object)) => format!("+{}", object.name()),
@@ -83,31 +83,32 @@ fn one_object_that_can_not_be_decoded_does_not_end_a_watch() {
                     .to_owned()
             }
         };
-        told.push(format!("{} {what}", events.resource_version()));
+        results.push(format!("{} {what}", events.resource_version()));
     }
-    let begins = [
+    let prefixes = [
         "7 +a",
-        "8 n/b: unexpected answer: count: invalid type: string, expected u32",
-        "9 n/b: unexpected answer: count: invalid type: string, expected u32",
-        "9 an event: unexpected answer: it has no name",
-        "9 o: unexpected answer: ",
+        "8 n/b: unexpected response: count: invalid type: string, expected u32",
+        "9 n/b: unexpected response: count: invalid type: string, expected u32",
+        "9 an event: unexpected response: it has no name",
+        "9 o: unexpected response: ",
         "11 -a",
         "12 bookmark",
     ];
-    assert_eq!(told.len(), begins.len(), "{told:?}");
+    assert_eq!(results.len(), prefixes.len(), "{results:?}");
     assert!(
-        told.iter()
-            .zip(begins)
-            .all(|(told, begin)| told.starts_with(begin)),
-        "{told:#?}"
+        results
+            .iter()
+            .zip(prefixes)
+            .all(|(result, prefix)| result.starts_with(prefix)),
+        "{results:#?}"
     );
 }
 
 #[test]
-fn an_error_event_or_a_broken_frame_is_the_end_of_a_watch() {
-    type Is = fn(&Error) -> bool;
+fn error_event_or_broken_frame_ends_watch() {
+    type ErrorCheck = fn(&Error) -> bool;
     let expired: Value = serde_json::from_str(&status(410, "Expired", "too old")).unwrap();
-    let cases: [(String, Is); 5] = [
+    let cases: [(String, ErrorCheck); 5] = [
         (event("ERROR", &expired), Error::is_gone),
         (
             event("ERROR", &json!({"kind": "Pod", "s3cret": "s3cret"})),
@@ -120,7 +121,7 @@ fn an_error_event_or_a_broken_frame_is_the_end_of_a_watch() {
             Error::is_decode,
         ),
     ];
-    for (bad, is_it) in cases {
+    for (bad, is_expected) in cases {
         let lines = [
             event("ADDED", &counted("a", "7", 1)),
             bad,
@@ -132,7 +133,7 @@ fn an_error_event_or_a_broken_frame_is_the_end_of_a_watch() {
         let error = events.next().unwrap().unwrap_err();
         let text = format!("{error} {error:?} {events:?}");
         assert!(
-            is_it(&error) && !text.contains("s3cret") && !text.contains("t0ken"),
+            is_expected(&error) && !text.contains("s3cret") && !text.contains("t0ken"),
             "{text}"
         );
         assert!(
@@ -170,7 +171,7 @@ fn an_error_event_or_a_broken_frame_is_the_end_of_a_watch() {
 }
 
 #[test]
-fn a_watch_is_as_patient_as_it_is_told() {
+fn watch_times_out_only_with_idle_timeout() {
     let server =
         Server::start(|_| Reply::WriteAndHang(first_chunk(&event("ADDED", &counted("a", "7", 1)))));
     let stop = Stop::new();
@@ -181,11 +182,11 @@ fn a_watch_is_as_patient_as_it_is_told() {
         .watch(&all(), &stop)
         .unwrap()
         .idle_timeout(Duration::from_millis(200));
-    let begin = Instant::now();
+    let start = Instant::now();
     assert!(events.next().unwrap().is_ok());
     let error = events.next().unwrap().unwrap_err();
     assert!(
-        error.is_timeout() && begin.elapsed() >= Duration::from_millis(200),
+        error.is_timeout() && start.elapsed() >= Duration::from_millis(200),
         "{error:?}"
     );
     assert!(events.next().is_none());
@@ -196,29 +197,35 @@ fn a_watch_is_as_patient_as_it_is_told() {
         .unwrap()
         .idle_timeout(Duration::ZERO)
         .idle_timeout(None);
-    let (read, told) = channel();
+    let (sender, results) = channel();
     let reading = thread::spawn(move || {
-        read.send(events.next().unwrap().map(|_| ())).unwrap();
-        read.send(events.next().unwrap().map(|_| ())).unwrap();
+        sender.send(events.next().unwrap().map(|_| ())).unwrap();
+        sender.send(events.next().unwrap().map(|_| ())).unwrap();
         events.next().is_none()
     });
-    told.recv_timeout(SOON).unwrap().unwrap();
+    results.recv_timeout(SOON).unwrap().unwrap();
     assert!(
-        told.recv_timeout(Duration::from_millis(100)).is_err(),
-        "it waits"
+        results.recv_timeout(Duration::from_millis(100)).is_err(),
+        "the watch returned before the stop"
     );
-    let begin = Instant::now();
+    let start = Instant::now();
     stop.stop();
-    assert!(told.recv_timeout(SOON).unwrap().unwrap_err().is_stopped());
     assert!(
-        begin.elapsed() < Duration::from_secs(2),
+        results
+            .recv_timeout(SOON)
+            .unwrap()
+            .unwrap_err()
+            .is_stopped()
+    );
+    assert!(
+        start.elapsed() < Duration::from_secs(2),
         "{:?}",
-        begin.elapsed()
+        start.elapsed()
     );
     assert!(reading.join().unwrap());
     assert!(
         api.watch(&all(), &stop).unwrap_err().is_stopped(),
-        "before it begins"
+        "a stop before the watch must end it"
     );
     assert!(api.list(&all(), &stop).unwrap_err().is_stopped());
 }

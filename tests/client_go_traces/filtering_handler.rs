@@ -27,10 +27,10 @@ pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
                 }
             });
         });
-    let (asked, asked_of_tombstones) = (filtered.clone(), filtered.clone());
+    let (filtered_objects, filtered_tombstones) = (filtered.clone(), filtered.clone());
     let mode = text(&config["tombstones"]).to_owned();
     let filter = move |object: &Obj| {
-        asked.note(json!(format!(
+        filtered_objects.note(json!(format!(
             "{}@{}",
             meta_namespace_key(object),
             object.rv
@@ -38,7 +38,7 @@ pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
         passes(object)
     };
     let handler = FilteringHandler::new(filter, inner).tombstones(move |gone| {
-        asked_of_tombstones.note(json!(format!("tombstone:{}", gone.key())));
+        filtered_tombstones.note(json!(format!("tombstone:{}", gone.key())));
         match mode.as_str() {
             "pass" => true,
             "drop" => false,

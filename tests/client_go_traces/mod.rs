@@ -177,7 +177,7 @@ fn replay() {
             .map(|(rule, times)| format!("{rule} {times}"))
             .collect();
         println!(
-            "{name}: {} traces, {} of {} steps replayed ({share:.1} %), cut short: {}",
+            "{name}: {} traces, {} of {} steps replayed ({share:.1} %), ended early: {}",
             tally.traces,
             tally.replayed,
             tally.steps,
@@ -190,7 +190,7 @@ fn replay() {
         bad.extend(tally.failed.iter().take(5).cloned());
         if tally.failed.len() > 5 {
             bad.push(format!(
-                "{name}: {} traces failed in all",
+                "{name}: {} traces failed in total",
                 tally.failed.len()
             ));
         }
@@ -201,7 +201,7 @@ fn replay() {
             .floor;
         if share < floor {
             bad.push(format!(
-                "{name}: only {share:.1} % replayed, the floor is {floor} %"
+                "{name}: only {share:.1} % replayed, the minimum is {floor} %"
             ));
         }
     }
@@ -226,7 +226,7 @@ fn files() -> Vec<(&'static Suite, PathBuf)> {
     files.sort();
     let suite = |path: &Path| {
         let stem = path.file_stem().unwrap().to_str().unwrap();
-        suite_of(stem).unwrap_or_else(|| panic!("{stem}: no such suite"))
+        suite_of(stem).unwrap_or_else(|| panic!("{stem}: unknown suite"))
     };
     files.into_iter().map(|path| (suite(&path), path)).collect()
 }
@@ -302,7 +302,7 @@ fn deviations() -> BTreeSet<String> {
 }
 
 #[test]
-fn a_file_belongs_to_the_suite_it_is_named_after() {
+fn file_name_prefix_selects_the_suite() {
     let name = |stem| suite_of(stem).map(|suite| suite.name);
     assert_eq!(name("store"), Some("store"));
     assert_eq!(name("thread_safe_store-seed2"), Some("thread_safe_store"));

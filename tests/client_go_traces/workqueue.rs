@@ -67,7 +67,7 @@ impl Kind {
 
     fn delaying(&self) -> &DelayingQueue<String> {
         match self {
-            Self::Plain(_) => panic!("it does not delay"),
+            Self::Plain(_) => panic!("this queue has no delayed adds"),
             Self::Delaying(queue) => queue,
             Self::RateLimiting(queue) => queue,
         }
@@ -76,7 +76,7 @@ impl Kind {
     fn rate_limiting(&self) -> &RateLimitingQueue<String> {
         match self {
             Self::RateLimiting(queue) => queue,
-            _ => panic!("it has no limiter"),
+            _ => panic!("this queue has no rate limiter"),
         }
     }
 }

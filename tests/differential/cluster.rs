@@ -68,7 +68,7 @@ impl Cluster {
     }
 
     fn path(&self, key: &str) -> String {
-        let (namespace, name) = key.split_once('/').expect("the objects have namespaces");
+        let (namespace, name) = key.split_once('/').expect("the key has a namespace");
         format!(
             "{}/namespaces/{namespace}/{}/{name}",
             self.root, self.resource.resource
@@ -87,7 +87,7 @@ impl Cluster {
         let list = self
             .server
             .list(&format!("{}/{}", self.root, self.resource.resource));
-        let mut list = list.expect("the server lists");
+        let mut list = list.expect("the server returns a list");
         let (api_version, kind) = (list["apiVersion"].clone(), Value::from(self.kind));
         let items = list["items"]
             .as_array_mut()
@@ -169,7 +169,7 @@ impl Cluster {
                 }
                 self.server
                     .create(collection, content)
-                    .expect("it can be created")
+                    .expect("the object can be created")
             }
         };
         self.log(format!(

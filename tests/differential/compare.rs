@@ -23,7 +23,7 @@ impl<T: CacheForm> World<T> {
                 None
             }
         });
-        done.unwrap_or_else(|| Err(format!("after {PATIENCE:?}: {difference}")))
+        done.unwrap_or_else(|| Err(format!("still different after {PATIENCE:?}: {difference}")))
     }
 
     /// Writes a marker for each reflector and checks that `wait_for_object` returns once the marker
@@ -88,13 +88,13 @@ impl<T: CacheForm> World<T> {
         let status = self.informer.status();
         if unreadable && status.complete {
             return Err(Difference::NotYet(
-                "status: complete, though an object can't be read".to_owned(),
+                "status: complete, although an object can't be read".to_owned(),
             ));
         }
         if !unreadable && !self.was_incomplete && !status.complete {
             let error = status.last_error;
             return Err(Difference::NotYet(format!(
-                "status: not complete, though everything can be read ({error:?})"
+                "status: not complete, although every object can be read ({error:?})"
             )));
         }
         let reached = self.informer.store_resource_version();
@@ -105,7 +105,7 @@ impl<T: CacheForm> World<T> {
         {
             let (from, seen) = (self.marked, self.informer.last_sync_resource_version());
             return Err(Difference::NotYet(format!(
-                "the cache has reached {reached:?}, not {from} to {newest}; the reflector has seen {seen:?}"
+                "the cache is at {reached:?}, expected {from} to {newest}; the reflector is at {seen:?}"
             )));
         }
         Ok(())
@@ -125,7 +125,7 @@ impl<T: CacheForm> World<T> {
                 found.map_err(|error| Difference::Wrong(format!("index {index}: {error}")))?;
             if !found.iter().map(|key| &**key).eq(expected.iter().copied()) {
                 return Err(Difference::NotYet(format!(
-                    "index {index}={value}: {found:?}, not {expected:?}"
+                    "index {index}={value}: {found:?}, expected {expected:?}"
                 )));
             }
             Ok(())
@@ -172,14 +172,17 @@ fn compare_handler<T: CacheForm>(
         .iter()
         .filter(|(_, object)| config.passes(object.label("tier")))
     {
-        let told = known.objects.get(key);
-        if !told.is_some_and(|told| {
-            std::sync::Arc::ptr_eq(told, object) || told.show() == object.show()
+        let delivered = known.objects.get(key);
+        if !delivered.is_some_and(|delivered| {
+            std::sync::Arc::ptr_eq(delivered, object) || delivered.show() == object.show()
         }) {
-            let told = told.map_or_else(|| "nothing".to_owned(), |told| told.show().to_string());
+            let delivered = delivered.map_or_else(
+                || "nothing".to_owned(),
+                |delivered| delivered.show().to_string(),
+            );
             let cached = object.show();
             return Err(Difference::NotYet(format!(
-                "{name} {config:?}: {key}: the cache has\n  {cached}\nit received\n  {told}{}",
+                "{name} {config:?}: {key}: the cache has\n  {cached}\nit received\n  {delivered}{}",
                 events()
             )));
         }

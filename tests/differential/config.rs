@@ -10,13 +10,14 @@ use crate::differential::random::Random;
 pub(crate) const NAMESPACES: [&str; 3] = ["a", "b", "c"];
 
 /// The default of `DIFFERENTIAL_WITHOUT`: cases in which informers still differ from the model.
-const LEFT_OUT: &str = "restore found by silence,events twice,unknown deletions";
+const EXCLUDED_BY_DEFAULT: &str = "restore found by silence,repeated events,unknown deletions";
 
 /// Whether the step, fault or configuration named `what` is left out.
-pub(crate) fn is_left_out(what: &str) -> bool {
+pub(crate) fn is_excluded(what: &str) -> bool {
     static NAMES: OnceLock<Vec<String>> = OnceLock::new();
     let names = NAMES.get_or_init(|| {
-        let names = std::env::var("DIFFERENTIAL_WITHOUT").unwrap_or_else(|_| LEFT_OUT.to_owned());
+        let names = std::env::var("DIFFERENTIAL_WITHOUT")
+            .unwrap_or_else(|_| EXCLUDED_BY_DEFAULT.to_owned());
         names
             .split(',')
             .map(|name| name.trim().to_owned())
@@ -125,9 +126,9 @@ impl Config {
                 (1, Transformation::Stripping),
             ]),
             recreation_as_delete_and_add: random.percent(30),
-            rejecting_index: random.percent(25) && !is_left_out("rejecting index"),
+            rejecting_index: random.percent(25) && !is_excluded("rejecting index"),
             undecodable: random.percent(30)
-                && !is_left_out("undecodable")
+                && !is_excluded("undecodable")
                 && matches!(form, Form::Custom | Form::Typed),
             idle_timeout: random.percent(25),
             bookmarks: random.percent(30),
@@ -154,7 +155,7 @@ impl HandlerConfig {
     pub(crate) fn random(random: &mut Random) -> Self {
         Self {
             coalescing: random.percent(50),
-            filtered: random.percent(50) && !is_left_out("filter"),
+            filtered: random.percent(50) && !is_excluded("filter"),
         }
     }
 
@@ -180,7 +181,7 @@ impl Scope {
             scope = scope.namespace(*namespace);
         }
         if self.labelled {
-            scope = scope.label_selector("app=in".parse().expect("it is a selector"));
+            scope = scope.label_selector("app=in".parse().expect("a valid selector"));
         }
         if self.on_node {
             scope = scope.field_selector("spec.nodeName=n0");

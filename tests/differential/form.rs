@@ -36,7 +36,7 @@ pub(crate) trait CacheForm: Object + DeserializeOwned + Clone {
 
 impl CacheForm for DynamicObject {
     fn show(&self) -> Value {
-        Value::Object(self.to_map().expect("what the server has is a tree"))
+        Value::Object(self.to_map().expect("the state is a JSON object"))
     }
 
     fn strip(&mut self) {
@@ -76,7 +76,7 @@ impl CacheForm for Widget {
     }
 
     fn show(&self) -> Value {
-        serde_json::to_value(self).expect("it is JSON")
+        serde_json::to_value(self).expect("the object can be serialized")
     }
 
     fn strip(&mut self) {
@@ -94,7 +94,7 @@ impl CacheForm for Pod {
     }
 
     fn show(&self) -> Value {
-        serde_json::to_value(self).expect("it is JSON")
+        serde_json::to_value(self).expect("the object can be serialized")
     }
 
     fn strip(&mut self) {
@@ -112,6 +112,6 @@ impl CacheForm for PartialObjectMetadata {
     }
 
     fn show(&self) -> Value {
-        serde_json::to_value(&self.metadata).expect("it is JSON")
+        serde_json::to_value(&self.metadata).expect("the object can be serialized")
     }
 }

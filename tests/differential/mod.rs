@@ -64,7 +64,7 @@ fn informer_through_random_faults_equals_model() {
     };
     let rounds = number("DIFFERENTIAL_ROUNDS").unwrap_or(60);
     let first = number("DIFFERENTIAL_SEED").unwrap_or(1);
-    let keeps_going = number("DIFFERENTIAL_KEEP_GOING").is_some();
+    let keep_going = number("DIFFERENTIAL_KEEP_GOING").is_some();
     let mut tally = Tally::new();
     let (mut done, mut failures) = (0, 0);
     let began = Instant::now();
@@ -75,16 +75,16 @@ fn informer_through_random_faults_equals_model() {
         let mut random = Random::new(seed);
         let config = Config::random(&mut random);
         let result = match config.form {
-            Form::Dynamic => live::<DynamicObject>(&config, seed, random, &mut tally),
-            Form::Custom => live::<Widget>(&config, seed, random, &mut tally),
-            Form::Typed => live::<Pod>(&config, seed, random, &mut tally),
-            Form::Metadata => live::<PartialObjectMetadata>(&config, seed, random, &mut tally),
+            Form::Dynamic => run_world::<DynamicObject>(&config, seed, random, &mut tally),
+            Form::Custom => run_world::<Widget>(&config, seed, random, &mut tally),
+            Form::Typed => run_world::<Pod>(&config, seed, random, &mut tally),
+            Form::Metadata => run_world::<PartialObjectMetadata>(&config, seed, random, &mut tally),
         };
         done += ROUNDS_OF_A_WORLD;
         if let Err(why) = result {
             failures += 1;
             println!("\n{why}\n");
-            assert!(keeps_going, "seed {seed} found a difference");
+            assert!(keep_going, "seed {seed} found a difference");
         }
     }
     println!(
@@ -99,7 +99,7 @@ fn informer_through_random_faults_equals_model() {
 }
 
 /// Runs a world from start to end. Returns the first difference with everything that explains it.
-fn live<T: CacheForm>(
+fn run_world<T: CacheForm>(
     config: &Config,
     seed: u64,
     mut random: Random,
@@ -122,7 +122,7 @@ fn live<T: CacheForm>(
         let status = world.informer.status();
         format!(
             "seed {seed}, round {round}: {why}\n{config:?}\nlast operations, by the server's version:\n{operations}{status:?}\n\
-             again: DIFFERENTIAL_SEED={seed} DIFFERENTIAL_ROUNDS={ROUNDS_OF_A_WORLD} cargo test --test client differential"
+             rerun: DIFFERENTIAL_SEED={seed} DIFFERENTIAL_ROUNDS={ROUNDS_OF_A_WORLD} cargo test --test client differential"
         )
     })
 }

@@ -94,7 +94,9 @@ impl<T: CacheForm> Model<T> {
                 (Outcome::Kept { .. }, Some(cached)) => {
                     let ever = self.ever.get(key);
                     if !ever.is_some_and(|ever| ever.contains(&cached.to_string())) {
-                        return Some(format!("{key}: the cache has what never was: {cached}"));
+                        return Some(format!(
+                            "{key}: the cache has a state that never existed: {cached}"
+                        ));
                     }
                 }
             }

@@ -39,6 +39,6 @@ impl Random {
             }
             left -= weight;
         }
-        unreachable!("the weights add up")
+        unreachable!("the weights cover the range")
     }
 }

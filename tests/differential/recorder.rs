@@ -8,7 +8,7 @@ use k8s_informer::handler::ResourceEventHandler;
 use k8s_informer::object::meta_namespace_key;
 use parking_lot::Mutex;
 
-use crate::differential::config::is_left_out;
+use crate::differential::config::is_excluded;
 use crate::differential::form::CacheForm;
 use crate::differential::gate::{Gate, Signal};
 
@@ -114,7 +114,7 @@ impl<T: CacheForm> ResourceEventHandler<T> for Recorder<T> {
                 meta_namespace_key(&**object).to_string(),
                 Arc::clone(object),
             );
-            before.is_some().then_some("it was there already")
+            before.is_some().then_some("the object already exists")
         });
     }
 
@@ -123,9 +123,9 @@ impl<T: CacheForm> ResourceEventHandler<T> for Recorder<T> {
         self.note(event, |objects| {
             let before = objects.insert(meta_namespace_key(&**new).to_string(), Arc::clone(new));
             match before {
-                None => Some("it was not there"),
+                None => Some("the object does not exist"),
                 Some(before) if Arc::ptr_eq(&before, old) || before.show() == old.show() => None,
-                Some(_) => Some("the old object is not what was there"),
+                Some(_) => Some("the old object differs from the last one"),
             }
         });
     }
@@ -144,8 +144,8 @@ impl<T: CacheForm> ResourceEventHandler<T> for Recorder<T> {
             format!("deleted {} {last}{unseen}", gone.key()),
             |objects| {
                 let unknown =
-                    objects.remove(&*gone.key()).is_none() && !is_left_out("unknown deletions");
-                unknown.then_some("it was not there")
+                    objects.remove(&*gone.key()).is_none() && !is_excluded("unknown deletions");
+                unknown.then_some("the object does not exist")
             },
         );
     }

@@ -8,7 +8,7 @@ use k8s_informer::testing::{Backup, Fault, Verb};
 use serde_json::{Value, json};
 
 use crate::differential::cluster::marker_key;
-use crate::differential::config::{HandlerConfig, is_left_out};
+use crate::differential::config::{HandlerConfig, is_excluded};
 use crate::differential::faults::Kind;
 use crate::differential::form::CacheForm;
 use crate::differential::model::{key, version};
@@ -17,7 +17,7 @@ use crate::differential::world::{PATIENCE, World};
 
 /// The maximum time that a step waits for the informer. If the informer is slower, the round goes
 /// on without an error.
-const A_MOMENT: Duration = Duration::from_millis(50);
+const STEP_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// The number of rounds that had each kind of step or fault.
 pub(crate) type Tally = BTreeMap<&'static str, u64>;
@@ -25,12 +25,12 @@ pub(crate) type Tally = BTreeMap<&'static str, u64>;
 #[derive(Clone, Copy)]
 enum Step {
     Write,
-    Breathe,
+    WaitForMarkers,
     Fault,
     Compact,
     Restart,
     Pause,
-    Rewind,
+    RepeatEvents,
     LateHandler,
     RemoveHandler,
     LateIndex,
@@ -42,12 +42,12 @@ impl Step {
     fn random(random: &mut Random) -> Self {
         random.weighted(&[
             (20, Self::Write),
-            (6, Self::Breathe),
+            (6, Self::WaitForMarkers),
             (6, Self::Fault),
             (1, Self::Compact),
             (1, Self::Restart),
             (1, Self::Pause),
-            (1, Self::Rewind),
+            (1, Self::RepeatEvents),
             (1, Self::LateHandler),
             (1, Self::RemoveHandler),
             (1, Self::LateIndex),
@@ -59,12 +59,12 @@ impl Step {
     fn name(self) -> &'static str {
         match self {
             Self::Write => "write",
-            Self::Breathe => "pause between writes",
+            Self::WaitForMarkers => "pause between writes",
             Self::Fault => "fault",
             Self::Compact => "compaction",
             Self::Restart => "restart",
-            Self::Pause => "server away",
-            Self::Rewind => "events twice",
+            Self::Pause => "server paused",
+            Self::RepeatEvents => "repeated events",
             Self::LateHandler => "late handler",
             Self::RemoveHandler => "handler removed",
             Self::LateIndex => "late index",
@@ -78,44 +78,44 @@ impl<T: CacheForm> World<T> {
     /// Runs one round. Returns an error that describes the first difference.
     pub(crate) fn round(&mut self, random: &mut Random, tally: &mut Tally) -> Result<(), String> {
         self.was_restored = false;
-        let mut happened = Vec::new();
-        if random.percent(25) && !is_left_out("restore") {
-            self.restore(random, &mut happened)?;
+        let mut occurred = Vec::new();
+        if random.percent(25) && !is_excluded("restore") {
+            self.restore(random, &mut occurred)?;
         } else {
             for _ in 0..3 + random.below(14) {
-                self.step(random, &mut happened);
+                self.step(random, &mut occurred);
             }
         }
-        happened.sort_unstable();
-        happened.dedup();
-        for what in happened {
+        occurred.sort_unstable();
+        occurred.dedup();
+        for what in occurred {
             *tally.entry(what).or_default() += 1;
         }
         self.settle()
     }
 
-    fn step(&mut self, random: &mut Random, happened: &mut Vec<&'static str>) {
+    fn step(&mut self, random: &mut Random, occurred: &mut Vec<&'static str>) {
         let step = Step::random(random);
-        if is_left_out(step.name()) {
+        if is_excluded(step.name()) {
             return;
         }
-        if !matches!(step, Step::Write | Step::Breathe | Step::Fault) {
-            happened.push(step.name());
+        if !matches!(step, Step::Write | Step::WaitForMarkers | Step::Fault) {
+            occurred.push(step.name());
         }
         match step {
             Step::Write => drop(self.write(random)),
-            Step::Breathe => {
-                self.breathe(A_MOMENT);
+            Step::WaitForMarkers => {
+                self.wait_for_markers(STEP_TIMEOUT);
             }
             Step::Fault => {
                 let kind = Kind::random(&self.config, random);
-                if is_left_out(kind.name()) {
+                if is_excluded(kind.name()) {
                     return;
                 }
                 let description = kind.plant(&self.cluster.server, random);
                 self.was_incomplete |= kind.garbles_objects();
                 self.cluster.log(description);
-                happened.push(kind.name());
+                occurred.push(kind.name());
             }
             Step::Compact => {
                 self.cluster.log("compact");
@@ -132,7 +132,7 @@ impl<T: CacheForm> World<T> {
                 (0..random.below(4)).for_each(|_| drop(self.write(random)));
                 self.resume();
             }
-            Step::Rewind => {
+            Step::RepeatEvents => {
                 let versions = 1 + random.below(8) as u64;
                 self.cluster.log(format!(
                     "the next watch starts {versions} versions too early"
@@ -145,7 +145,7 @@ impl<T: CacheForm> World<T> {
                 self.processing.open();
                 let config = HandlerConfig::random(random);
                 if self.handlers.len() < 8 {
-                    self.cluster.log(format!("a late handler: {config:?}"));
+                    self.cluster.log(format!("add a handler: {config:?}"));
                     self.add_handler(config);
                 }
             }
@@ -154,24 +154,24 @@ impl<T: CacheForm> World<T> {
                 if self.handlers.len() > 1 {
                     self.processing.open();
                     let handler = self.handlers.swap_remove(at);
-                    self.cluster.log(format!("{} is removed", handler.name));
+                    self.cluster.log(format!("remove {}", handler.name));
                     self.remove_handler(handler);
                 }
             }
             Step::LateIndex => {
                 self.processing.open();
                 if self.add_index("app") {
-                    self.cluster.log("a late index");
+                    self.cluster.log("add an index");
                 }
             }
             Step::HoldHandler => {
                 let at = random.below(self.handlers.len());
                 let handler = &self.handlers[at];
-                self.cluster.log(format!("{} is busy", handler.name));
+                self.cluster.log(format!("block {}", handler.name));
                 handler.gate.close();
             }
             Step::HoldProcessing => {
-                self.cluster.log("processing stands still");
+                self.cluster.log("block processing");
                 self.processing.close();
             }
         }
@@ -191,7 +191,7 @@ impl<T: CacheForm> World<T> {
 
     /// Writes a marker for each reflector and waits up to `patience` until all reflectors have
     /// received theirs. Returns the lowest version of the markers.
-    fn breathe(&mut self, patience: Duration) -> u64 {
+    fn wait_for_markers(&mut self, patience: Duration) -> u64 {
         let mut marked = Vec::new();
         for namespace in self.config.scope.sources() {
             let state = self.cluster.mark(namespace);
@@ -207,9 +207,9 @@ impl<T: CacheForm> World<T> {
         };
         let seen = self.changed.until(patience, || seen().then_some(()));
         self.cluster.log(if seen.is_some() {
-            "seen"
+            "marker received"
         } else {
-            "not seen yet"
+            "marker not received yet"
         });
         marked.into_iter().min().unwrap_or_default()
     }
@@ -220,7 +220,7 @@ impl<T: CacheForm> World<T> {
         let resumed = self
             .changed
             .until(Duration::from_secs(5), || server.resume().ok());
-        resumed.expect("the server can go on");
+        resumed.expect("the server can resume");
         self.cluster.log("resume");
     }
 
@@ -229,7 +229,7 @@ impl<T: CacheForm> World<T> {
     fn restore(
         &mut self,
         random: &mut Random,
-        happened: &mut Vec<&'static str>,
+        occurred: &mut Vec<&'static str>,
     ) -> Result<(), String> {
         (0..random.below(3)).for_each(|_| drop(self.write(random)));
         let backup = self.cluster.server.backup();
@@ -240,7 +240,7 @@ impl<T: CacheForm> World<T> {
             let states = self.write(random);
             lost.extend(states.iter().map(key));
         }
-        let seen = self.breathe(PATIENCE);
+        let seen = self.wait_for_markers(PATIENCE);
         lost.extend(
             self.config
                 .scope
@@ -250,18 +250,18 @@ impl<T: CacheForm> World<T> {
         );
         let silent = self.config.idle_timeout
             && random.percent(50)
-            && !is_left_out("restore found by silence");
-        if !silent && is_left_out("restore found by expiry") {
+            && !is_excluded("restore found by silence");
+        if !silent && is_excluded("restore found by expiry") {
             return Ok(());
         }
-        if random.percent(40) && !is_left_out(Step::HoldProcessing.name()) {
-            self.cluster.log("processing stands still");
+        if random.percent(40) && !is_excluded(Step::HoldProcessing.name()) {
+            self.cluster.log("block processing");
             self.processing.close();
-            happened.push(Step::HoldProcessing.name());
+            occurred.push(Step::HoldProcessing.name());
         }
-        self.go_back(&backup);
+        self.restore_backup(&backup);
         if silent {
-            happened.push("restore found by silence");
+            occurred.push("restore found by silence");
             // Stay below the version that the informer has seen, so that its watch stays silent.
             while self.cluster.server.resource_version() + 3 < seen && random.percent(70) {
                 self.write(random);
@@ -271,7 +271,7 @@ impl<T: CacheForm> World<T> {
             self.marked = 0;
             self.converge()?;
         } else {
-            happened.push("restore found by expiry");
+            occurred.push("restore found by expiry");
             // Repeat the lost writes, as controllers do after a restore. The same versions of the
             // same objects then often have different contents.
             let (again, at_once) = (random.percent(60), random.percent(50));
@@ -292,7 +292,7 @@ impl<T: CacheForm> World<T> {
             match random.below(3) {
                 0 => drop(self.write(random)),
                 1 => {
-                    self.breathe(A_MOMENT);
+                    self.wait_for_markers(STEP_TIMEOUT);
                 }
                 _ => self.relist(),
             }
@@ -300,14 +300,14 @@ impl<T: CacheForm> World<T> {
         Ok(())
     }
 
-    fn go_back(&mut self, backup: &Backup) {
+    fn restore_backup(&mut self, backup: &Backup) {
         self.cluster
             .log(format!("restore of {}", backup.resource_version()));
         self.cluster.server.pause();
         self.cluster
             .server
             .restore(backup)
-            .expect("it is a backup of this server");
+            .expect("the backup belongs to this server");
         self.was_restored = true;
     }
 
@@ -344,12 +344,12 @@ impl<T: CacheForm> World<T> {
         }
     }
 
-    /// Waits a moment for each reflector to list again.
+    /// Waits up to [`STEP_TIMEOUT`] for each reflector to list again.
     fn wait_for_lists(&mut self, before: u64) {
-        let enough = before + self.config.scope.sources().len() as u64;
+        let target = before + self.config.scope.sources().len() as u64;
         let listed = self
             .changed
-            .until(A_MOMENT, || (self.progress().1 >= enough).then_some(()));
+            .until(STEP_TIMEOUT, || (self.progress().1 >= target).then_some(()));
         let version = self.cluster.server.resource_version();
         self.cluster.log(if listed.is_some() {
             format!("listed at {version}")
@@ -384,7 +384,7 @@ impl<T: CacheForm> World<T> {
         }
         self.was_restored = false;
         self.settle()?;
-        self.cluster.log("last list");
+        self.cluster.log("final relist");
         let relists = || {
             self.informer
                 .statuses()
@@ -401,7 +401,7 @@ impl<T: CacheForm> World<T> {
                 .all(|(now, before)| now > *before)
                 .then_some(())
         });
-        listed.ok_or("the informer does not list after a 410")?;
+        listed.ok_or("the informer did not list again after a 410")?;
         self.was_incomplete = false;
         self.settle()
     }

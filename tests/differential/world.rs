@@ -37,7 +37,7 @@ pub(crate) struct World<T> {
     /// Removed handlers, each with the number of events delivered to it.
     removed: Vec<(Handler<T>, u64)>,
     /// The number of handlers created so far.
-    handlers_made: usize,
+    handlers_created: usize,
     /// The labels that have an index with the same name.
     pub(crate) indices: Vec<&'static str>,
     /// A gate that the process loops of the informer pass for each object.
@@ -100,7 +100,7 @@ impl<T: CacheForm> World<T> {
             informer,
             handlers: Vec::new(),
             removed: Vec::new(),
-            handlers_made: 0,
+            handlers_created: 0,
             indices: Vec::new(),
             processing: Gate::default(),
             rewind,
@@ -111,7 +111,10 @@ impl<T: CacheForm> World<T> {
             marked: 0,
         };
         world.prepare();
-        world.factory.start(&world.stop).expect("it starts");
+        world
+            .factory
+            .start(&world.stop)
+            .expect("the informer starts");
         world
     }
 
@@ -130,14 +133,14 @@ impl<T: CacheForm> World<T> {
         if let Some(transform) = transform {
             self.informer
                 .set_transform(transform)
-                .expect("it has not started");
+                .expect("the informer has not started");
         }
         let processing = self.processing.clone();
         let rejects = self.config.rejecting_index;
         let through_the_gate = IndexFunc::fallible(move |object: &T| {
             processing.pass();
             match object.label("mood") {
-                Some("odd") if rejects => Err("it is odd"),
+                Some("odd") if rejects => Err("the object is odd"),
                 _ => Ok(Vec::new()),
             }
         });
@@ -168,8 +171,8 @@ impl<T: CacheForm> World<T> {
         let gate = Gate::default();
         let recorder = Recorder::new(gate.clone(), self.changed.clone());
         let mut options = HandlerOptions::default();
-        options.name = format!("handler {}", self.handlers_made);
-        self.handlers_made += 1;
+        options.name = format!("handler {}", self.handlers_created);
+        self.handlers_created += 1;
         let name = options.name.clone();
         if config.coalescing {
             options.buffer = HandlerBuffer::Coalescing;
@@ -197,7 +200,7 @@ impl<T: CacheForm> World<T> {
         handler.gate.open();
         assert!(
             self.informer.shut_down_event_handler(&handler.registration),
-            "it is not its own thread"
+            "the handler could not be removed"
         );
         let delivered = handler.recorder.known().lock().count;
         self.removed.push((handler, delivered));
@@ -234,13 +237,13 @@ impl<T: CacheForm> World<T> {
     pub(crate) fn end(&mut self) -> Result<(), String> {
         self.open_gates();
         let shut_down = self.factory.shutdown_timeout(PATIENCE);
-        shut_down.map_err(|error| format!("the factory does not shut down: {error}"))?;
+        shut_down.map_err(|error| format!("the factory did not shut down: {error}"))?;
         if let Some(handler) = self
             .handlers
             .iter()
             .find(|handler| !handler.registration.ended().is_done())
         {
-            return Err(format!("{} has not ended with its informer", handler.name));
+            return Err(format!("{} did not end with its informer", handler.name));
         }
         let late =
             |(handler, count): &&(Handler<T>, u64)| handler.recorder.known().lock().count != *count;
@@ -261,7 +264,7 @@ impl<T> Drop for World<T> {
 
 fn fail_on_poison<T: CacheForm>(object: Arc<T>) -> Result<Arc<T>, &'static str> {
     match object.label("mood") {
-        Some("poison") => Err("it is poisoned"),
+        Some("poison") => Err("the object is poisoned"),
         _ => Ok(object),
     }
 }

@@ -4,12 +4,12 @@
 use k8s_informer::testing::{ApiResource, ApiServer};
 use serde_json::{Value, json};
 
-use crate::embedded_api_server::client::{Answer, Client};
+use crate::embedded_api_server::client::{Client, Response};
 use crate::embedded_api_server::{CONFIGMAPS, PODS};
 
 const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
 
-fn apply_to(client: &mut Client, path: &str, query: &str, body: &str) -> Answer {
+fn apply_to(client: &mut Client, path: &str, query: &str, body: &str) -> Response {
     let kind = "application/apply-patch+yaml; charset=utf-8".to_owned();
     client.send(
         "PATCH",
@@ -37,7 +37,7 @@ fn apply(client: &mut Client, manager: &str, data: Value) -> (u16, Value) {
 }
 
 #[test]
-fn an_object_has_what_its_managers_want_and_what_nobody_owns() {
+fn apply_merges_managers_and_keeps_unowned_fields() {
     let server = ApiServer::start().unwrap();
     let client = &mut Client::connect(&server);
     assert_eq!(
@@ -52,7 +52,7 @@ fn an_object_has_what_its_managers_want_and_what_nobody_owns() {
     assert_eq!(
         server.resource_version(),
         version,
-        "the same again changes nothing"
+        "an identical apply changes nothing"
     );
 
     server
@@ -65,7 +65,7 @@ fn an_object_has_what_its_managers_want_and_what_nobody_owns() {
     assert_eq!(
         apply(client, "one", json!({})).1,
         json!({"free": "0", "x": "1", "y": "2"}),
-        "two wants it, too"
+        "manager two also owns x"
     );
     assert_eq!(
         apply(client, "two", json!({"y": "2"})).1,
@@ -94,7 +94,7 @@ fn an_object_has_what_its_managers_want_and_what_nobody_owns() {
 }
 
 #[test]
-fn values_of_others_are_a_conflict_unless_they_are_taken() {
+fn values_of_other_managers_conflict_unless_forced() {
     let server = ApiServer::start().unwrap();
     let client = &mut Client::connect(&server);
     let path = format!("{CONFIGMAPS}/a");
@@ -143,7 +143,7 @@ fn values_of_others_are_a_conflict_unless_they_are_taken() {
 }
 
 #[test]
-fn managers_are_the_systems_to_say() {
+fn managed_fields_cannot_be_set_by_clients() {
     let server = ApiServer::start().unwrap();
     let client = &mut Client::connect(&server);
     apply(client, "one", json!({"x": "1"}));
@@ -168,7 +168,7 @@ fn managers_are_the_systems_to_say() {
 }
 
 #[test]
-fn status_and_the_rest_are_applied_apart() {
+fn status_and_other_fields_are_applied_separately() {
     let widgets = ApiResource::new("example.com", "v1", "widgets", "Widget");
     let server = ApiServer::builder().resource(widgets).start().unwrap();
     let client = &mut Client::connect(&server);
@@ -180,9 +180,12 @@ fn status_and_the_rest_are_applied_apart() {
         });
         let status = format!("{path}/status");
         let none = apply_to(client, &status, "fieldManager=m", &body.to_string());
-        assert_eq!(none.status, 404, "a status makes no object");
-        let made = apply_to(client, &path, "fieldManager=m", &body.to_string());
-        assert_eq!((made.status, made.json().pointer("/status/y")), (201, None));
+        assert_eq!(none.status, 404, "an apply to the status creates no object");
+        let created = apply_to(client, &path, "fieldManager=m", &body.to_string());
+        assert_eq!(
+            (created.status, created.json().pointer("/status/y")),
+            (201, None)
+        );
         let changed = body
             .to_string()
             .replace("\"x\":1", "\"x\":2")
@@ -195,11 +198,11 @@ fn status_and_the_rest_are_applied_apart() {
         assert_eq!(changed["metadata"]["labels"]["l"], "1");
         assert_eq!(changed["metadata"]["generation"], 1);
         let managers = changed["metadata"]["managedFields"].as_array().unwrap();
-        let doors: Vec<_> = managers
+        let subresources: Vec<_> = managers
             .iter()
             .map(|entry| entry["subresource"].as_str())
             .collect();
-        assert_eq!(doors, [None, Some("status")]);
+        assert_eq!(subresources, [None, Some("status")]);
         // Applying to the object leaves the fields that were applied to its status, and vice versa.
         let again = apply_to(client, &path, "fieldManager=m", &body.to_string()).json();
         assert_eq!(again, changed);
@@ -207,7 +210,7 @@ fn status_and_the_rest_are_applied_apart() {
 }
 
 #[test]
-fn lists_are_one_value() {
+fn apply_treats_lists_as_atomic() {
     let server = ApiServer::start().unwrap();
     let client = &mut Client::connect(&server);
     let pod = |list: Value| {
@@ -236,7 +239,7 @@ fn lists_are_one_value() {
 }
 
 #[test]
-fn an_empty_field_is_owned_without_what_is_in_it() {
+fn empty_map_is_owned_without_its_entries() {
     let server = ApiServer::start().unwrap();
     let client = &mut Client::connect(&server);
     apply(client, "one", json!({"x": "1"}));
@@ -257,7 +260,7 @@ fn an_empty_field_is_owned_without_what_is_in_it() {
 }
 
 #[test]
-fn invalid_apply_is_refused_in_words_of_kubernetes() {
+fn invalid_apply_is_rejected_with_kubernetes_messages() {
     let server = ApiServer::start().unwrap();
     let client = &mut Client::connect(&server);
     server
@@ -331,11 +334,11 @@ fn invalid_apply_is_refused_in_words_of_kubernetes() {
             query,
             &body.to_string(),
         );
-        let said = (
+        let actual = (
             response.status,
             response.json()["message"].as_str().unwrap().to_owned(),
         );
-        assert_eq!(said, (status, message.to_owned()), "{body}");
+        assert_eq!(actual, (status, message.to_owned()), "{body}");
     }
     for body in [
         "[]",
@@ -379,7 +382,7 @@ fn invalid_apply_is_refused_in_words_of_kubernetes() {
 }
 
 #[test]
-fn a_dry_run_of_an_apply_stores_nothing() {
+fn dry_run_apply_stores_nothing() {
     let server = ApiServer::start().unwrap();
     let client = &mut Client::connect(&server);
     let path = format!("{CONFIGMAPS}/a");

@@ -8,10 +8,10 @@ use k8s_informer::testing::{ApiServer, Fault, Verb};
 use serde_json::json;
 
 use crate::embedded_api_server::client::Client;
-use crate::embedded_api_server::{CONFIGMAPS, PATIENCE};
+use crate::embedded_api_server::{CONFIGMAPS, TIMEOUT};
 
 /// Longer than any test.
-const FOR_EVER: Duration = Duration::from_secs(3600);
+const FOREVER: Duration = Duration::from_secs(3600);
 
 /// A server with one object, either small enough for a Content-Length or too large for it.
 fn server_with(bytes: usize) -> ApiServer {
@@ -23,13 +23,13 @@ fn server_with(bytes: usize) -> ApiServer {
 
 /// Returns the body of a response with its framing, and how the connection ends.
 fn body(server: &ApiServer) -> (String, Option<ErrorKind>) {
-    let mut client = Client::ask(server, CONFIGMAPS);
+    let mut client = Client::request(server, CONFIGMAPS);
     assert_eq!(client.head().status, 200);
-    client.rest()
+    client.read_to_end()
 }
 
 #[test]
-fn a_delayed_answer_comes_later_and_whole() {
+fn delayed_response_arrives_late_and_complete() {
     let server = server_with(10);
     let delay = Duration::from_millis(30);
     let mut client = Client::connect(&server);
@@ -51,10 +51,10 @@ fn a_delayed_answer_comes_later_and_whole() {
 }
 
 #[test]
-fn what_is_delayed_within_the_answer_was_decided_before() {
+fn delay_within_response_does_not_change_its_content() {
     let server = server_with(10);
     server.fail_next(Fault::delay(Duration::from_millis(30)).after_bytes(0));
-    let mut client = Client::ask(&server, CONFIGMAPS);
+    let mut client = Client::request(&server, CONFIGMAPS);
     let head = client.head();
     server
         .create(CONFIGMAPS, json!({ "metadata": { "name": "b" } }))
@@ -66,13 +66,13 @@ fn what_is_delayed_within_the_answer_was_decided_before() {
 }
 
 #[test]
-fn reset_before_or_within_answer_is_client_error() {
+fn reset_before_or_within_response_is_client_error() {
     for bytes in [10, 5000] {
         let server = server_with(bytes);
         server.fail_next(Fault::reset());
-        let mut client = Client::ask(&server, CONFIGMAPS);
+        let mut client = Client::request(&server, CONFIGMAPS);
         assert_eq!(
-            client.rest(),
+            client.read_to_end(),
             (String::new(), Some(ErrorKind::ConnectionReset))
         );
         server.fail_next(Fault::reset().after_bytes(9));
@@ -80,12 +80,12 @@ fn reset_before_or_within_answer_is_client_error() {
         assert_eq!(end, Some(ErrorKind::ConnectionReset));
         // The operating system of the client may drop data that the client has not read yet.
         assert!(body.len() < 20, "{body}");
-        assert!(server.wait_for_connections(0, PATIENCE));
+        assert!(server.wait_for_connections(0, TIMEOUT));
     }
 }
 
 #[test]
-fn a_cut_answer_has_promised_more_than_it_gives() {
+fn closed_response_is_shorter_than_announced() {
     let server = server_with(10);
     server.fail_next(Fault::close().after_bytes(9));
     assert_eq!(body(&server), ("{\"kind\":\"".to_owned(), None));
@@ -105,7 +105,7 @@ fn a_cut_answer_has_promised_more_than_it_gives() {
 }
 
 #[test]
-fn an_answer_shorter_than_the_place_of_its_fault_is_left_alone() {
+fn fault_position_past_the_response_has_no_effect() {
     let server = server_with(10);
     server.fail_next(Fault::reset().after_bytes(1_000_000));
     let mut client = Client::connect(&server);
@@ -115,15 +115,15 @@ fn an_answer_shorter_than_the_place_of_its_fault_is_left_alone() {
 }
 
 #[test]
-fn stalled_answer_stops_and_keeps_connection_open() {
+fn stalled_response_stops_and_keeps_connection_open() {
     for (fault, expected) in [
         (Fault::stall(), ""),
         (Fault::stall().after_bytes(9), "{\"kind\":\""),
     ] {
         let server = server_with(10);
         server.fail_next(fault);
-        let mut client = Client::ask(&server, CONFIGMAPS);
-        assert!(server.wait_for_requests(|all| all.len() == 1, PATIENCE));
+        let mut client = Client::request(&server, CONFIGMAPS);
+        assert!(server.wait_for_requests(|all| all.len() == 1, TIMEOUT));
         if !expected.is_empty() {
             assert_eq!(client.head().status, 200);
             let mut start = vec![0; expected.len()];
@@ -132,41 +132,41 @@ fn stalled_answer_stops_and_keeps_connection_open() {
         }
         assert_eq!(server.open_connections(), 1);
         drop(server);
-        assert_eq!(client.rest().0, "", "more has come");
+        assert_eq!(client.read_to_end().0, "", "more data arrived");
     }
 }
 
 #[test]
-fn whatever_a_fault_waits_for_ends_when_the_client_leaves() {
+fn client_disconnect_ends_any_wait_of_a_fault() {
     let server = server_with(10);
     for fault in [
         Fault::stall(),
         Fault::stall().after_bytes(3),
-        Fault::delay(FOR_EVER),
-        Fault::drip(1, FOR_EVER),
-        Fault::close().after_bytes(3).after(FOR_EVER),
+        Fault::delay(FOREVER),
+        Fault::drip(1, FOREVER),
+        Fault::close().after_bytes(3).after(FOREVER),
     ] {
         server.clear_requests();
         server.fail_next(fault);
-        let client = Client::ask(&server, CONFIGMAPS);
-        assert!(server.wait_for_requests(|all| all.len() == 1, PATIENCE));
-        assert!(server.wait_for_connections(1, PATIENCE));
+        let client = Client::request(&server, CONFIGMAPS);
+        assert!(server.wait_for_requests(|all| all.len() == 1, TIMEOUT));
+        assert!(server.wait_for_connections(1, TIMEOUT));
         drop(client);
-        assert!(server.wait_for_connections(0, PATIENCE));
+        assert!(server.wait_for_connections(0, TIMEOUT));
     }
 }
 
 #[test]
-fn whatever_a_fault_waits_for_ends_when_the_server_goes() {
+fn server_drop_ends_any_wait_of_a_fault() {
     let server = server_with(10);
     server.fail_next(Fault::stall());
-    server.fail_next(Fault::delay(FOR_EVER));
-    server.fail_next(Fault::drip(1, FOR_EVER));
+    server.fail_next(Fault::delay(FOREVER));
+    server.fail_next(Fault::drip(1, FOREVER));
     server.fail_next(Fault::stall().after_events(0));
     let mut clients: Vec<Client> = (1..4)
         .map(|count| {
-            let client = Client::ask(&server, CONFIGMAPS);
-            assert!(server.wait_for_requests(|all| all.len() == count, PATIENCE));
+            let client = Client::request(&server, CONFIGMAPS);
+            assert!(server.wait_for_requests(|all| all.len() == count, TIMEOUT));
             client
         })
         .collect();
@@ -176,19 +176,22 @@ fn whatever_a_fault_waits_for_ends_when_the_server_goes() {
     clients[0].send("GET", CONFIGMAPS, &[], "");
     let start = Instant::now();
     drop(server);
-    assert!(start.elapsed() < PATIENCE, "it was not woken");
+    assert!(
+        start.elapsed() < TIMEOUT,
+        "dropping the server did not end the waits"
+    );
     for client in &mut clients {
-        client.rest();
+        client.read_to_end();
     }
 }
 
 #[test]
-fn garbage_takes_the_place_of_an_answer_or_a_place_in_it() {
+fn garbage_replaces_a_response_or_is_inserted_into_it() {
     let server = server_with(10);
     server.fail_next(Fault::garbage("HTTP/1.1 200 OK\r\nContent-Len\0"));
-    let mut client = Client::ask(&server, CONFIGMAPS);
+    let mut client = Client::request(&server, CONFIGMAPS);
     assert_eq!(
-        client.rest(),
+        client.read_to_end(),
         ("HTTP/1.1 200 OK\r\nContent-Len\0".to_owned(), None)
     );
 
@@ -210,7 +213,7 @@ fn garbage_takes_the_place_of_an_answer_or_a_place_in_it() {
 }
 
 #[test]
-fn a_dripped_answer_is_whole_and_comes_bit_by_bit() {
+fn dripped_response_is_complete_and_arrives_in_parts() {
     for bytes in [10, 5000] {
         let server = server_with(bytes);
         server.fail_next(Fault::drip(200, Duration::from_millis(1)));
@@ -219,18 +222,18 @@ fn a_dripped_answer_is_whole_and_comes_bit_by_bit() {
         assert_eq!(client.get(CONFIGMAPS).names(), ["a"]);
     }
     let server = server_with(10);
-    server.fail_next(Fault::drip(4, FOR_EVER).after_bytes(5));
-    let mut client = Client::ask(&server, CONFIGMAPS);
+    server.fail_next(Fault::drip(4, FOREVER).after_bytes(5));
+    let mut client = Client::request(&server, CONFIGMAPS);
     client.head();
     let mut start = [0; 9];
     std::io::Read::read_exact(&mut client.0, &mut start).unwrap();
     assert_eq!(&start, b"{\"kind\":\"");
     drop(server);
-    assert_eq!(client.rest().0, "", "more than a drop has come");
+    assert_eq!(client.read_to_end().0, "", "more than one drip arrived");
 }
 
 #[test]
-fn fault_before_answer_prevents_write_fault_within_does_not() {
+fn fault_before_response_prevents_write_fault_within_does_not() {
     let server = ApiServer::start().unwrap();
     let faults = [
         Fault::reset(),
@@ -247,7 +250,7 @@ fn fault_before_answer_prevents_write_fault_within_does_not() {
             &[],
             &json!({ "metadata": { "name": name } }).to_string(),
         );
-        client.rest();
+        client.read_to_end();
     }
     assert_eq!(Client::connect(&server).get(CONFIGMAPS).names(), ["c", "d"]);
 }
@@ -262,7 +265,7 @@ fn pipelined_request_waits_for_delayed_one() {
 }
 
 #[test]
-fn faults_of_many_connections_do_not_disturb_one_another() {
+fn faults_of_one_connection_do_not_affect_others() {
     let server = server_with(5000);
     server.fail_next(
         Fault::stall()
@@ -281,21 +284,21 @@ fn faults_of_many_connections_do_not_disturb_one_another() {
             .always(),
     );
     let path = |limit: usize| format!("{CONFIGMAPS}?limit={limit}");
-    let stalled: Vec<Client> = (0..4).map(|_| Client::ask(&server, &path(0))).collect();
+    let stalled: Vec<Client> = (0..4).map(|_| Client::request(&server, &path(0))).collect();
     thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
                 let mut slow = Client::connect(&server);
                 for _ in 0..10 {
                     assert_eq!(slow.get(&path(1)).names(), ["a"]);
-                    let mut reset = Client::ask(&server, &path(2));
-                    assert_eq!(reset.rest().1, Some(ErrorKind::ConnectionReset));
+                    let mut reset = Client::request(&server, &path(2));
+                    assert_eq!(reset.read_to_end().1, Some(ErrorKind::ConnectionReset));
                     assert_eq!(Client::connect(&server).get(&path(3)).names(), ["a"]);
                 }
             });
         }
     });
-    assert!(server.wait_for_connections(4, PATIENCE));
+    assert!(server.wait_for_connections(4, TIMEOUT));
     drop(stalled);
-    assert!(server.wait_for_connections(0, PATIENCE));
+    assert!(server.wait_for_connections(0, TIMEOUT));
 }

@@ -6,12 +6,12 @@ use std::net::TcpStream;
 use k8s_informer::testing::ApiServer;
 use serde_json::Value;
 
-use crate::embedded_api_server::PATIENCE;
+use crate::embedded_api_server::TIMEOUT;
 
 pub(crate) struct Client(pub(crate) BufReader<TcpStream>);
 
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) status: u16,
     /// For example, `HTTP/1.1 200 OK`.
     pub(crate) start: String,
@@ -19,7 +19,7 @@ pub(crate) struct Answer {
     pub(crate) body: Vec<u8>,
 }
 
-impl Answer {
+impl Response {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers
             .iter()
@@ -36,7 +36,7 @@ impl Answer {
         let json = self.json();
         let items = json["items"]
             .as_array()
-            .unwrap_or_else(|| panic!("no list: {json}"));
+            .unwrap_or_else(|| panic!("not a list: {json}"));
         items
             .iter()
             .map(|item| {
@@ -52,7 +52,7 @@ impl Answer {
 impl Client {
     pub(crate) fn connect(server: &ApiServer) -> Self {
         let stream = TcpStream::connect(server.address()).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         Self(BufReader::new(stream))
     }
 
@@ -78,14 +78,14 @@ impl Client {
     }
 
     /// Reads the status and headers of a response.
-    pub(crate) fn head(&mut self) -> Answer {
+    pub(crate) fn head(&mut self) -> Response {
         let mut lines = Vec::new();
         loop {
             let mut line = String::new();
             assert_ne!(
                 self.0.read_line(&mut line).unwrap(),
                 0,
-                "closed in the head, after {lines:?}"
+                "the connection closed in the response head, after {lines:?}"
             );
             match line.trim_end() {
                 "" => break,
@@ -103,7 +103,7 @@ impl Client {
                 .map(|(k, v)| (k.to_owned(), v.to_owned()))
                 .unwrap()
         };
-        Answer {
+        Response {
             status,
             start,
             headers: lines.iter().map(pair).collect(),
@@ -125,7 +125,7 @@ impl Client {
         Ok(Some(bytes).filter(|bytes| !bytes.is_empty()))
     }
 
-    pub(crate) fn response(&mut self) -> Answer {
+    pub(crate) fn response(&mut self) -> Response {
         let mut response = self.head();
         if response.header("transfer-encoding") == Some("chunked") {
             while let Some(chunk) = self.chunk().unwrap() {
@@ -139,13 +139,13 @@ impl Client {
         response
     }
 
-    pub(crate) fn get(&mut self, path: &str) -> Answer {
+    pub(crate) fn get(&mut self, path: &str) -> Response {
         self.send("GET", path, &[], "");
         self.response()
     }
 
     /// Sends JSON, as a merge patch if the method is PATCH.
-    pub(crate) fn json(&mut self, method: &str, path: &str, body: &Value) -> Answer {
+    pub(crate) fn json(&mut self, method: &str, path: &str, body: &Value) -> Response {
         let kind = if method == "PATCH" {
             "application/merge-patch+json"
         } else {
@@ -208,7 +208,7 @@ impl Client {
     }
 
     /// Reads until the connection ends. Returns the data, and the error unless it ends cleanly.
-    pub(crate) fn rest(&mut self) -> (String, Option<io::ErrorKind>) {
+    pub(crate) fn read_to_end(&mut self) -> (String, Option<io::ErrorKind>) {
         let mut bytes = Vec::new();
         let end = self
             .0
@@ -219,7 +219,7 @@ impl Client {
     }
 
     /// Connects and sends a request. The caller reads the response.
-    pub(crate) fn ask(server: &ApiServer, path_and_query: &str) -> Self {
+    pub(crate) fn request(server: &ApiServer, path_and_query: &str) -> Self {
         let mut client = Self::connect(server);
         client.send("GET", path_and_query, &[], "");
         client

@@ -6,7 +6,7 @@ use std::path::Path;
 use k8s_informer::testing::ApiServer;
 use serde_json::{Value, json};
 
-use crate::embedded_api_server::PATIENCE;
+use crate::embedded_api_server::TIMEOUT;
 use crate::embedded_api_server::client::Client;
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -49,7 +49,7 @@ fn conditions(definition: &Value) -> Vec<(&str, &str)> {
 }
 
 #[test]
-fn one_that_is_created_is_answered_as_by_a_real_server() {
+fn created_definition_matches_real_server_response() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/wire/13-create-crd.http");
     let text = fs::read_to_string(path).unwrap();
     let body = text.lines().find(|line| line.starts_with("> {")).unwrap();
@@ -65,14 +65,14 @@ fn one_that_is_created_is_answered_as_by_a_real_server() {
 }
 
 #[test]
-fn what_it_says_is_served_from_then_on() {
+fn created_definition_is_served() {
     let server = ApiServer::start().unwrap();
     assert_eq!(status(&server, WIDGETS), 404);
     let created = server.create(DEFINITIONS, definition()).unwrap();
     assert_eq!(
         created["status"]["conditions"],
         Value::Null,
-        "it is accepted after that"
+        "the conditions are set after the create"
     );
     let accepted = server.get(&path()).unwrap();
     assert_eq!(
@@ -89,7 +89,7 @@ fn what_it_says_is_served_from_then_on() {
     assert_eq!(
         status(&server, "/apis/sample.example.com/v1alpha1/widgets"),
         404,
-        "it is not served"
+        "v1alpha1 is not served"
     );
     server
         .create(
@@ -120,7 +120,7 @@ fn what_it_says_is_served_from_then_on() {
 }
 
 #[test]
-fn a_change_of_it_keeps_the_objects() {
+fn changed_definition_keeps_its_objects() {
     let server = ApiServer::start().unwrap();
     server.create(DEFINITIONS, definition()).unwrap();
     server
@@ -138,7 +138,7 @@ fn a_change_of_it_keeps_the_objects() {
     assert_eq!(
         resources["resources"].as_array().unwrap().len(),
         1,
-        "it has no status any more"
+        "the status subresource is removed"
     );
     assert_eq!(
         server.get(&path()).unwrap()["status"]["acceptedNames"]["shortNames"],
@@ -153,7 +153,7 @@ fn a_change_of_it_keeps_the_objects() {
 }
 
 #[test]
-fn its_objects_go_with_it_and_watches_end() {
+fn deleted_definition_deletes_objects_and_ends_watches() {
     let server = ApiServer::start().unwrap();
     server.create(DEFINITIONS, definition()).unwrap();
     server
@@ -163,7 +163,7 @@ fn its_objects_go_with_it_and_watches_end() {
     watcher.send("GET", &format!("{WIDGETS}?watch=1"), &[], "");
     let mut others = Client::connect(&server);
     others.send("GET", "/api/v1/pods?watch=1", &[], "");
-    assert!(server.wait_for_watches(2, PATIENCE));
+    assert!(server.wait_for_watches(2, TIMEOUT));
 
     let response = Client::connect(&server)
         .json("DELETE", &path(), &Value::Null)
@@ -174,15 +174,15 @@ fn its_objects_go_with_it_and_watches_end() {
     );
     assert!(response["metadata"]["deletionTimestamp"].is_string());
     assert!(
-        server.wait_for_watches(1, PATIENCE),
-        "the watch of what has gone ends"
+        server.wait_for_watches(1, TIMEOUT),
+        "the watch of the deleted kind ends"
     );
     watcher.head();
-    let mut told = String::new();
+    let mut received = String::new();
     while let Some(chunk) = watcher.chunk().unwrap() {
-        told.push_str(&String::from_utf8(chunk).unwrap());
+        received.push_str(&String::from_utf8(chunk).unwrap());
     }
-    let types: Vec<Value> = told
+    let types: Vec<Value> = received
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap()["type"].clone())
         .collect();
@@ -196,7 +196,7 @@ fn its_objects_go_with_it_and_watches_end() {
 }
 
 #[test]
-fn an_object_that_is_held_holds_it() {
+fn object_with_finalizer_keeps_its_definition() {
     let server = ApiServer::start().unwrap();
     server.create(DEFINITIONS, definition()).unwrap();
     let held = json!({"metadata": {"name": "a", "finalizers": ["example.com/hold"]}});
@@ -217,7 +217,7 @@ fn an_object_that_is_held_holds_it() {
 }
 
 #[test]
-fn what_makes_no_sense_is_stored_and_makes_nothing() {
+fn invalid_definition_is_stored_but_not_served() {
     let server = ApiServer::start().unwrap();
     for (name, spec) in [
         ("nothing", json!(null)),
@@ -247,7 +247,7 @@ fn what_makes_no_sense_is_stored_and_makes_nothing() {
 }
 
 #[test]
-fn a_backup_has_what_was_served() {
+fn backup_contains_definitions_and_their_objects() {
     let server = ApiServer::start().unwrap();
     let before = server.backup();
     server.create(DEFINITIONS, definition()).unwrap();

@@ -6,7 +6,7 @@ use std::path::Path;
 use k8s_informer::testing::{ApiResource, ApiServer};
 use serde_json::{Value, json};
 
-use crate::embedded_api_server::client::{Answer, Client};
+use crate::embedded_api_server::client::{Client, Response};
 
 const AGGREGATED: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
@@ -19,7 +19,7 @@ fn sample(name: &str) -> Value {
     serde_json::from_str(&text[text.find("\n{\n").unwrap()..]).unwrap()
 }
 
-fn ask(server: &ApiServer, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
+fn request(server: &ApiServer, method: &str, path: &str, headers: &[(&str, &str)]) -> Response {
     let headers: Vec<_> = headers
         .iter()
         .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
@@ -30,7 +30,7 @@ fn ask(server: &ApiServer, method: &str, path: &str, headers: &[(&str, &str)]) -
 }
 
 fn get(server: &ApiServer, path: &str, accept: &str) -> Value {
-    let response = ask(server, "GET", path, &[("Accept", accept)]);
+    let response = request(server, "GET", path, &[("Accept", accept)]);
     assert_eq!(response.status, 200, "{path}: {response:?}");
     response.json()
 }
@@ -39,8 +39,12 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-fn by<'a>(items: &'a Value, name: impl Fn(&Value) -> &Value, wanted: &Value) -> Option<&'a Value> {
-    list(items).iter().find(|item| name(item) == wanted)
+fn find_by<'a>(
+    items: &'a Value,
+    name: impl Fn(&Value) -> &Value,
+    expected: &Value,
+) -> Option<&'a Value> {
+    list(items).iter().find(|item| name(item) == expected)
 }
 
 /// Asserts that each of our fields equals the real one. Our server may have fewer subresources.
@@ -48,15 +52,15 @@ fn by<'a>(items: &'a Value, name: impl Fn(&Value) -> &Value, wanted: &Value) -> 
 fn assert_within(ours: &Value, real: &Value) {
     for (field, value) in ours.as_object().unwrap() {
         if field == "subresources" {
-            for below in list(value) {
-                let same = by(
+            for subresource in list(value) {
+                let same = find_by(
                     &real[field],
                     |item| &item["subresource"],
-                    &below["subresource"],
+                    &subresource["subresource"],
                 );
                 assert_within(
-                    below,
-                    same.unwrap_or_else(|| panic!("{below} is not of {real}")),
+                    subresource,
+                    same.unwrap_or_else(|| panic!("{subresource} is not in {real}")),
                 );
             }
         } else {
@@ -69,7 +73,7 @@ fn assert_within(ours: &Value, real: &Value) {
 }
 
 #[test]
-fn all_in_one_answer_is_what_a_real_server_says_of_the_same() {
+fn aggregated_discovery_matches_real_server() {
     let server = ApiServer::start().unwrap();
     for (path, recorded) in [
         ("/api", "12-api-aggregated"),
@@ -86,34 +90,37 @@ fn all_in_one_answer_is_what_a_real_server_says_of_the_same() {
             let position = list(&real["items"])
                 .iter()
                 .position(|real| real["metadata"] == *name);
-            let position = position.unwrap_or_else(|| panic!("{name} is no real group"));
+            let position =
+                position.unwrap_or_else(|| panic!("the real server has no group {name}"));
             positions.push(position);
             for version in list(&group["versions"]) {
                 let real = &real["items"][position]["versions"];
-                let real = by(real, |item| &item["version"], &version["version"]).unwrap();
+                let real = find_by(real, |item| &item["version"], &version["version"]).unwrap();
                 assert_eq!(version["freshness"], real["freshness"]);
                 for resource in list(&version["resources"]) {
-                    let real = by(
+                    let real = find_by(
                         &real["resources"],
                         |item| &item["resource"],
                         &resource["resource"],
                     );
                     assert_within(
                         resource,
-                        real.unwrap_or_else(|| panic!("{resource} is not real")),
+                        real.unwrap_or_else(|| {
+                            panic!("the real server has no resource {resource}")
+                        }),
                     );
                 }
             }
         }
         assert!(
             positions.is_sorted() && !positions.is_empty(),
-            "groups in the real order: {positions:?}"
+            "the groups are not in the real order: {positions:?}"
         );
     }
 }
 
 #[test]
-fn the_older_form_is_what_a_real_server_says_of_the_same() {
+fn legacy_discovery_matches_real_server() {
     let server = ApiServer::start().unwrap();
     assert_eq!(
         get(&server, "/api", "")["versions"],
@@ -121,9 +128,9 @@ fn the_older_form_is_what_a_real_server_says_of_the_same() {
     );
     let (ours, real) = (get(&server, "/apis", "application/json"), sample("12-apis"));
     for group in list(&ours["groups"]) {
-        let real = by(&real["groups"], |item| &item["name"], &group["name"]).unwrap();
+        let real = find_by(&real["groups"], |item| &item["name"], &group["name"]).unwrap();
         let others = ["autoscaling"].contains(&group["name"].as_str().unwrap());
-        assert!(group == real || others, "{group} is not {real}");
+        assert!(group == real || others, "{group} differs from {real}");
         let path = format!("/apis/{}", group["name"].as_str().unwrap());
         let alone = get(&server, &path, "");
         assert_eq!(
@@ -137,31 +144,31 @@ fn the_older_form_is_what_a_real_server_says_of_the_same() {
         (&real["kind"], &real["groupVersion"])
     );
     for resource in list(&ours["resources"]) {
-        let real = by(&real["resources"], |item| &item["name"], &resource["name"]);
+        let real = find_by(&real["resources"], |item| &item["name"], &resource["name"]);
         assert_within(
             resource,
-            real.unwrap_or_else(|| panic!("{resource} is not real")),
+            real.unwrap_or_else(|| panic!("the real server has no resource {resource}")),
         );
     }
     assert_eq!(get(&server, "/apis/apps/v1", "")["groupVersion"], "apps/v1");
 }
 
 #[test]
-fn who_has_it_is_told_that_it_is_the_same() {
+fn matching_etag_returns_304() {
     let server = ApiServer::start().unwrap();
-    let first = ask(&server, "GET", "/apis", &[("Accept", AGGREGATED)]);
+    let first = request(&server, "GET", "/apis", &[("Accept", AGGREGATED)]);
     let etag = first.header("etag").unwrap().to_owned();
     assert_eq!(
         first.header("content-type"),
         Some("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
     );
     let headers = [("Accept", AGGREGATED), ("If-None-Match", &*etag)];
-    let same = ask(&server, "GET", "/apis", &headers);
+    let same = request(&server, "GET", "/apis", &headers);
     assert_eq!((same.status, same.body.len()), (304, 0));
 }
 
 #[test]
-fn what_it_was_built_with_is_there_and_what_is_not_there_is_not() {
+fn discovery_lists_added_resources_and_404s_unknown_paths() {
     let widgets = ApiResource::new("example.com", "v1beta1", "widgets", "Widget").short_name("wdg");
     let newer = ApiResource::new("example.com", "v1", "widgets", "Widget")
         .cluster_scoped()
@@ -187,13 +194,13 @@ fn what_it_was_built_with_is_there_and_what_is_not_there_is_not() {
         "/apis/nothing.example.com",
         "/api/v2",
     ] {
-        assert_eq!(ask(&server, "GET", path, &[]).status, 404, "{path}");
+        assert_eq!(request(&server, "GET", path, &[]).status, 404, "{path}");
     }
-    assert_eq!(ask(&server, "POST", "/apis/apps/v1", &[]).status, 405);
+    assert_eq!(request(&server, "POST", "/apis/apps/v1", &[]).status, 405);
 }
 
 #[test]
-fn only_who_has_a_name_is_told() {
+fn discovery_requires_authentication() {
     let server = ApiServer::builder()
         .token("good")
         .token_without_rights("nobody", "nobody")
@@ -202,12 +209,12 @@ fn only_who_has_a_name_is_told() {
     for (token, expected) in [("good", 200), ("nobody", 200), ("bad", 401)] {
         let headers = [("Authorization", &*format!("Bearer {token}"))];
         assert_eq!(
-            ask(&server, "GET", "/apis", &headers).status,
+            request(&server, "GET", "/apis", &headers).status,
             expected,
             "{token}"
         );
     }
-    let anonymous = ask(&server, "GET", "/apis", &[]);
+    let anonymous = request(&server, "GET", "/apis", &[]);
     assert_eq!(anonymous.status, 403);
     assert!(
         anonymous.json()["message"]

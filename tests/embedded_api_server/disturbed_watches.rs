@@ -7,7 +7,7 @@ use k8s_informer::testing::{ApiServer, Fault, Verb};
 use serde_json::{Value, json};
 
 use crate::embedded_api_server::client::Client;
-use crate::embedded_api_server::{CONFIGMAPS, PATIENCE, PODS};
+use crate::embedded_api_server::{CONFIGMAPS, PODS, TIMEOUT};
 
 const STREAMING: &str =
     "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
@@ -39,7 +39,7 @@ fn touch(server: &ApiServer, name: &str) {
 }
 
 #[test]
-fn a_watch_breaks_off_behind_an_event_or_within_one() {
+fn watch_breaks_after_an_event_or_within_one() {
     for (fault, end) in [
         (Fault::close(), None),
         (Fault::reset(), Some(ErrorKind::ConnectionReset)),
@@ -47,8 +47,8 @@ fn a_watch_breaks_off_behind_an_event_or_within_one() {
         let server = server();
         server.fail_next(fault.clone().after_events(2));
         let mut broken = watch(&server);
-        let (text, how) = broken.rest();
-        assert_eq!(how, end);
+        let (text, error) = broken.read_to_end();
+        assert_eq!(error, end);
         if end.is_none() {
             let events: Vec<&str> = text
                 .split("\r\n")
@@ -62,19 +62,19 @@ fn a_watch_breaks_off_behind_an_event_or_within_one() {
         }
         server.fail_next(fault.after_events(1).after_bytes(15));
         let mut broken = watch(&server);
-        let (text, how) = broken.rest();
-        assert_eq!(how, end);
+        let (text, error) = broken.read_to_end();
+        assert_eq!(error, end);
         assert!(
             end.is_some() || text.ends_with("\r\n{\"type\":\"ADDED\""),
             "{text}"
         );
-        assert!(server.wait_for_watches(0, PATIENCE));
-        assert!(server.wait_for_connections(0, PATIENCE));
+        assert!(server.wait_for_watches(0, TIMEOUT));
+        assert!(server.wait_for_connections(0, TIMEOUT));
     }
 }
 
 #[test]
-fn a_stalled_watch_stays_open_and_says_nothing_more() {
+fn stalled_watch_stays_open_without_further_events() {
     let server = server();
     server.fail_next(Fault::stall().after_events(4));
     let mut stalled = watch(&server);
@@ -93,24 +93,24 @@ fn a_stalled_watch_stays_open_and_says_nothing_more() {
     assert_eq!(other.event(), "MODIFIED a 9");
     assert_eq!(server.open_watches(), 2);
     drop(other);
-    assert!(server.wait_for_watches(1, PATIENCE));
+    assert!(server.wait_for_watches(1, TIMEOUT));
     drop(server);
-    assert_eq!(stalled.rest().0, "", "more has come");
+    assert_eq!(stalled.read_to_end().0, "", "more data arrived");
 }
 
 #[test]
-fn a_stalled_watch_ends_when_its_client_leaves() {
+fn stalled_watch_ends_when_its_client_disconnects() {
     let server = server();
     server.fail_next(Fault::stall().after_events(1));
     let mut stalled = watch(&server);
     assert_eq!(stalled.event(), "ADDED a 5");
     drop(stalled);
-    assert!(server.wait_for_watches(0, PATIENCE));
-    assert!(server.wait_for_connections(0, PATIENCE));
+    assert!(server.wait_for_watches(0, TIMEOUT));
+    assert!(server.wait_for_connections(0, TIMEOUT));
 }
 
 #[test]
-fn garbage_is_an_event_among_events() {
+fn garbage_is_sent_between_or_within_events() {
     let server = server();
     let long = "x".repeat(1 << 20);
     for garbage in ["no json\n", "\0\0\0\n", &long, "\n"] {
@@ -130,7 +130,7 @@ fn garbage_is_an_event_among_events() {
 }
 
 #[test]
-fn a_status_after_some_events_is_an_event_that_ends_the_watch() {
+fn status_after_events_is_an_error_event_ending_the_watch() {
     let server = server();
     for (code, reason) in [
         (410, "Expired"),
@@ -157,7 +157,7 @@ fn a_status_after_some_events_is_an_event_that_ends_the_watch() {
         assert_eq!(
             watch.get(CONFIGMAPS).status,
             200,
-            "the connection is as good as before"
+            "the connection stays usable"
         );
     }
     server.fail_next(Fault::status(410).after_events(0));
@@ -167,7 +167,7 @@ fn a_status_after_some_events_is_an_event_that_ends_the_watch() {
 }
 
 #[test]
-fn a_watch_can_be_ended_at_once_or_after_some_events() {
+fn watch_can_be_ended_at_once_or_after_events() {
     let server = server();
     server.fail_next(Fault::end_watch());
     server.fail_next(Fault::end_watch().after_events(3));
@@ -188,7 +188,7 @@ fn a_watch_can_be_ended_at_once_or_after_some_events() {
 }
 
 #[test]
-fn a_streaming_list_without_bookmarks_never_ends() {
+fn streaming_list_without_bookmarks_never_completes() {
     let server = ApiServer::builder()
         .bookmark_interval(Duration::from_millis(1))
         .start()
@@ -208,7 +208,7 @@ fn a_streaming_list_without_bookmarks_never_ends() {
 }
 
 #[test]
-fn a_server_may_know_no_streaming_lists() {
+fn streaming_lists_can_be_disabled() {
     let server = ApiServer::builder().watch_list(false).start().unwrap();
     let mut client = Client::connect(&server);
     let refused = client.get(&format!("{CONFIGMAPS}?{STREAMING}"));
@@ -253,14 +253,14 @@ fn initial_events_can_be_dripped() {
         (slow.event(), slow.event()),
         ("ADDED a 5".to_owned(), "ADDED b 6".to_owned())
     );
-    let mut drop_of_it = [0; 10];
-    std::io::Read::read_exact(&mut slow.0, &mut drop_of_it).unwrap();
+    let mut drip = [0; 10];
+    std::io::Read::read_exact(&mut slow.0, &mut drip).unwrap();
     drop(server);
-    assert_eq!(slow.rest().0, "", "more than a drop has come");
+    assert_eq!(slow.read_to_end().0, "", "more than one drip arrived");
 }
 
 #[test]
-fn what_counts_events_strikes_watches_only() {
+fn faults_that_count_events_affect_only_watches() {
     let server = server();
     for fault in [
         Fault::close().after_events(0),
@@ -275,7 +275,7 @@ fn what_counts_events_strikes_watches_only() {
     let refused = client.get(&format!("{CONFIGMAPS}?watch=true&resourceVersion=x"));
     assert_eq!(
         refused.status, 500,
-        "a watch without events is answered as it would be"
+        "a watch rejected before its events is answered normally"
     );
     assert_eq!(server.pending_faults(), 2);
 }
@@ -316,20 +316,20 @@ fn open_watches_can_be_made_to_fail() {
     maps.assert_end();
 
     assert_eq!(
-        server.fail_watches(&Fault::response(500, "text/plain", "no answer any more")),
+        server.fail_watches(&Fault::response(500, "text/plain", "no response follows")),
         1
     );
     assert_eq!(server.fail_watches(&Fault::reset()), 1);
     assert_eq!(
-        pods.rest(),
+        pods.read_to_end(),
         (String::new(), Some(ErrorKind::ConnectionReset))
     );
-    assert!(server.wait_for_watches(0, PATIENCE));
+    assert!(server.wait_for_watches(0, TIMEOUT));
     assert_eq!(server.fail_watches(&Fault::stall()), 0);
 }
 
 #[test]
-fn an_open_watch_can_be_kept_from_bookmarks_and_be_stalled() {
+fn open_watch_can_lose_bookmarks_and_be_stalled() {
     let server = ApiServer::builder()
         .bookmark_interval(Duration::from_millis(1))
         .start()
@@ -350,5 +350,5 @@ fn an_open_watch_can_be_kept_from_bookmarks_and_be_stalled() {
     assert_eq!(server.fail_watches(&Fault::stall()), 1);
     touch(&server, "a");
     drop(server);
-    assert_eq!(watch.rest().0, "", "more has come");
+    assert_eq!(watch.read_to_end().0, "", "more data arrived");
 }

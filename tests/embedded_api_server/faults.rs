@@ -6,7 +6,7 @@ use k8s_informer::testing::{ApiServer, Fault, Verb};
 use serde_json::json;
 
 use crate::embedded_api_server::client::Client;
-use crate::embedded_api_server::{CONFIGMAPS, PATIENCE, PODS};
+use crate::embedded_api_server::{CONFIGMAPS, PODS, TIMEOUT};
 
 #[test]
 fn fault_hits_matching_requests_given_number_of_times() {
@@ -22,7 +22,11 @@ fn fault_hits_matching_requests_given_number_of_times() {
     );
     assert_eq!(throttled.json()["reason"], "TooManyRequests");
     assert_eq!(client.get(CONFIGMAPS).status, 200);
-    assert_eq!(client.get(&format!("{PODS}/p")).status, 404, "another verb");
+    assert_eq!(
+        client.get(&format!("{PODS}/p")).status,
+        404,
+        "the fault does not match another verb"
+    );
     assert_eq!(server.pending_faults(), 1);
     assert_eq!(client.get(PODS).status, 403);
     assert_eq!(client.get(PODS).status, 200);
@@ -53,7 +57,7 @@ fn fault_has_any_response_matcher_and_duration() {
 }
 
 #[test]
-fn a_connection_can_be_closed_instead_of_answered() {
+fn close_fault_closes_connection_without_response() {
     let server = ApiServer::start().unwrap();
     server.fail_next(Fault::close());
     let mut client = Client::connect(&server);
@@ -63,7 +67,7 @@ fn a_connection_can_be_closed_instead_of_answered() {
 }
 
 #[test]
-fn queued_faults_form_a_script_with_passes() {
+fn queued_faults_form_a_script_with_skips() {
     let server = ApiServer::start().unwrap();
     for code in [500, 503, 504] {
         server.fail_next(Fault::status(code).on(Verb::List));
@@ -76,7 +80,7 @@ fn queued_faults_form_a_script_with_passes() {
 }
 
 #[test]
-fn a_client_is_told_when_to_come_again_by_header_and_body() {
+fn retry_after_is_in_the_header_and_the_status() {
     let server = ApiServer::start().unwrap();
     server.fail_next(Fault::status(429).retry_after(7).header("X-Other", "1"));
     server.fail_next(Fault::response(503, "text/plain", "busy").retry_after(8));
@@ -130,7 +134,7 @@ fn tokens_can_expire() {
 }
 
 #[test]
-fn requests_are_remembered_and_can_be_waited_for() {
+fn requests_are_recorded_and_can_be_awaited() {
     let server = ApiServer::start().unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -139,7 +143,7 @@ fn requests_are_remembered_and_can_be_waited_for() {
             client.json("POST", CONFIGMAPS, &json!({ "metadata": { "name": "a" } }));
             client.get("/nowhere");
         });
-        assert!(server.wait_for_requests(|all| all.len() == 3, PATIENCE));
+        assert!(server.wait_for_requests(|all| all.len() == 3, TIMEOUT));
     });
     let requests = server.requests();
     let verbs: Vec<_> = requests

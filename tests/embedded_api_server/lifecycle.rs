@@ -9,7 +9,7 @@ use k8s_informer::testing::{ApiServer, Fault};
 use serde_json::json;
 
 use crate::embedded_api_server::client::Client;
-use crate::embedded_api_server::{CONFIGMAPS, PATIENCE};
+use crate::embedded_api_server::{CONFIGMAPS, TIMEOUT};
 
 #[test]
 fn paused_server_refuses_resumed_server_keeps_state() {
@@ -50,7 +50,7 @@ fn paused_server_refuses_resumed_server_keeps_state() {
 /// All threads of the server share the condition of the fault, which holds a reference to `alive`.
 /// When only the test's reference is left, all threads have ended.
 #[test]
-fn dropping_ends_every_thread_at_once_whatever_it_is_doing() {
+fn drop_ends_all_server_threads_at_once() {
     let server = ApiServer::start().unwrap();
     let alive = Arc::new(());
     let held = alive.clone();
@@ -87,19 +87,19 @@ fn dropping_ends_every_thread_at_once_whatever_it_is_doing() {
             )
             .unwrap();
     }
-    assert!(server.wait_for_watches(2, PATIENCE));
+    assert!(server.wait_for_watches(2, TIMEOUT));
     assert_eq!(Arc::strong_count(&alive), 2);
 
     let start = Instant::now();
     drop(server);
     let took = start.elapsed();
-    assert_eq!(Arc::strong_count(&alive), 1, "a thread is left");
+    assert_eq!(Arc::strong_count(&alive), 1, "a thread is still running");
     assert!(took < Duration::from_secs(5), "{took:?}");
     drop((silent, half, idle, watch, stuck, stuck_watch));
 }
 
 #[test]
-fn servers_do_not_know_each_other() {
+fn servers_are_independent() {
     let (one, two) = (ApiServer::start().unwrap(), ApiServer::start().unwrap());
     assert_ne!(one.url(), two.url());
     one.create(CONFIGMAPS, json!({ "metadata": { "name": "a" } }))
@@ -110,7 +110,7 @@ fn servers_do_not_know_each_other() {
 }
 
 #[test]
-fn a_port_can_be_asked_for_and_is_free_again_after_the_drop() {
+fn requested_port_is_used_and_freed_on_drop() {
     let port = ApiServer::start().unwrap().address().port();
     let server = ApiServer::builder().port(port).start().unwrap();
     assert_eq!(server.url(), format!("http://127.0.0.1:{port}"));
@@ -119,7 +119,7 @@ fn a_port_can_be_asked_for_and_is_free_again_after_the_drop() {
 }
 
 #[test]
-fn finished_connections_are_forgotten() {
+fn closed_connections_are_not_counted() {
     let server = ApiServer::start().unwrap();
     for _ in 0..50 {
         let mut client = Client::connect(&server);

@@ -17,7 +17,7 @@ fn create(server: &ApiServer, namespace: &str, name: &str, labels: Value) {
 }
 
 #[test]
-fn pages_show_one_version_though_objects_change_between_them() {
+fn pages_show_one_version_despite_changes() {
     let server = ApiServer::start().unwrap();
     for name in ["a", "b", "c", "d", "e"] {
         create(&server, "default", name, Value::Null);
@@ -82,7 +82,7 @@ fn list_of_all_namespaces_pages_in_etcd_order() {
 }
 
 #[test]
-fn selectors_select() {
+fn selectors_filter_lists() {
     let server = ApiServer::start().unwrap();
     create(
         &server,
@@ -120,7 +120,7 @@ fn selectors_select() {
     assert_eq!(
         page["metadata"].get("remainingItemCount"),
         None,
-        "a selected list does not count what remains"
+        "a filtered list has no remainingItemCount"
     );
 
     for (name, node, phase) in [
@@ -147,7 +147,7 @@ fn version_with_limit_is_exact_unless_not_older_than() {
     let server = ApiServer::start().unwrap();
     create(&server, "default", "a", Value::Null);
     create(&server, "default", "b", Value::Null);
-    let then = server.resource_version();
+    let old_version = server.resource_version();
     create(&server, "default", "c", Value::Null);
     let mut client = Client::connect(&server);
     let mut list = |query: &str| {
@@ -159,13 +159,21 @@ fn version_with_limit_is_exact_unless_not_older_than() {
             .unwrap()
             .parse::<u64>()
             .unwrap();
-        (version - then, list["items"].as_array().unwrap().len())
+        (
+            version - old_version,
+            list["items"].as_array().unwrap().len(),
+        )
     };
-    assert_eq!(list(&format!("{then}&limit=9")), (0, 2));
-    assert_eq!(list(&format!("{then}&resourceVersionMatch=Exact")), (0, 2));
-    assert_eq!(list(&format!("{then}")), (1, 3));
+    assert_eq!(list(&format!("{old_version}&limit=9")), (0, 2));
     assert_eq!(
-        list(&format!("{then}&limit=2&resourceVersionMatch=NotOlderThan")),
+        list(&format!("{old_version}&resourceVersionMatch=Exact")),
+        (0, 2)
+    );
+    assert_eq!(list(&format!("{old_version}")), (1, 3));
+    assert_eq!(
+        list(&format!(
+            "{old_version}&limit=2&resourceVersionMatch=NotOlderThan"
+        )),
         (1, 2)
     );
     assert_eq!(list("0&limit=1"), (1, 3));
@@ -175,10 +183,10 @@ fn version_with_limit_is_exact_unless_not_older_than() {
 /// `forget_events` acts like a restart of kube-apiserver: the watch cache is empty, and etcd keeps
 /// its history.
 #[test]
-fn old_version_after_forget_events_lists_but_does_not_watch() {
+fn forgotten_version_can_be_listed_but_not_watched() {
     let server = ApiServer::start().unwrap();
     create(&server, "default", "a", Value::Null);
-    let then = server.resource_version();
+    let old_version = server.resource_version();
     create(&server, "default", "b", Value::Null);
     let now = server.resource_version();
     server.forget_events();
@@ -190,14 +198,14 @@ fn old_version_after_forget_events_lists_but_does_not_watch() {
         "resourceVersionMatch=Exact",
     ] {
         assert_eq!(
-            listed(&format!("resourceVersion={then}&{exact}")).names(),
+            listed(&format!("resourceVersion={old_version}&{exact}")).names(),
             ["a"],
             "{exact}"
         );
     }
     for present in ["", "&resourceVersionMatch=NotOlderThan&limit=9"] {
         assert_eq!(
-            listed(&format!("resourceVersion={then}{present}")).names(),
+            listed(&format!("resourceVersion={old_version}{present}")).names(),
             ["a", "b"],
             "{present}"
         );
@@ -208,8 +216,8 @@ fn old_version_after_forget_events_lists_but_does_not_watch() {
             &format!("{CONFIGMAPS}?watch=true&resourceVersion={version}"),
         )
     };
-    let mut late = watch(then);
-    let message = format!("too old resource version: {then} ({now})");
+    let mut late = watch(old_version);
+    let message = format!("too old resource version: {old_version} ({now})");
     assert_eq!(late.event_json()["object"]["message"], message);
     late.assert_end();
     let mut in_time = watch(now);
@@ -217,7 +225,7 @@ fn old_version_after_forget_events_lists_but_does_not_watch() {
     assert_eq!(in_time.event(), format!("ADDED c {}", now + 1));
 
     server.compact();
-    let gone = listed(&format!("resourceVersion={then}&limit=9")).json();
+    let gone = listed(&format!("resourceVersion={old_version}&limit=9")).json();
     let message = "The resourceVersion for the provided list is too old.";
     assert_eq!(
         (&gone["code"], &gone["message"]),
@@ -227,7 +235,7 @@ fn old_version_after_forget_events_lists_but_does_not_watch() {
 
 /// Statuses and messages are those of kube-apiserver 1.36.
 #[test]
-fn bad_options_are_refused_in_the_words_of_kubernetes() {
+fn invalid_options_are_rejected_as_in_kubernetes() {
     let server = ApiServer::start().unwrap();
     let mut client = Client::connect(&server);
     let token = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6LTEsInN0YXJ0IjoiY20tMDlcdTAwMDAifQ";
@@ -333,7 +341,7 @@ fn bad_options_are_refused_in_the_words_of_kubernetes() {
 }
 
 #[test]
-fn metadata_alone_is_served_to_those_who_ask() {
+fn partial_object_metadata_is_served_on_request() {
     let server = ApiServer::start().unwrap();
     create(&server, "default", "a", json!({ "x": "y" }));
     server
@@ -343,7 +351,7 @@ fn metadata_alone_is_served_to_those_who_ask() {
         )
         .unwrap();
     let mut client = Client::connect(&server);
-    let accept = |what: &str| vec![("Accept".to_owned(), what.to_owned())];
+    let accept = |media_type: &str| vec![("Accept".to_owned(), media_type.to_owned())];
     let partial = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
     client.send("GET", &format!("{CONFIGMAPS}/a"), &accept(partial), "");
     let object = client.response().json();
@@ -354,7 +362,7 @@ fn metadata_alone_is_served_to_those_who_ask() {
     assert_eq!(object["metadata"]["labels"]["x"], "y");
     assert_eq!(object.get("data"), None);
 
-    for (what, status, kind) in [
+    for (media_type, status, kind) in [
         (
             "application/vnd.kubernetes.protobuf, application/json",
             200,
@@ -378,12 +386,12 @@ fn metadata_alone_is_served_to_those_who_ask() {
             "Status",
         ),
     ] {
-        client.send("GET", &format!("{CONFIGMAPS}/a"), &accept(what), "");
+        client.send("GET", &format!("{CONFIGMAPS}/a"), &accept(media_type), "");
         let response = client.response();
         assert_eq!(
             (response.status, response.json()["kind"].as_str()),
             (status, Some(kind)),
-            "{what}"
+            "{media_type}"
         );
     }
     // For a list, only `PartialObjectMetadataList` is valid.

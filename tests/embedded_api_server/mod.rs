@@ -20,6 +20,6 @@ mod writes;
 use std::time::Duration;
 
 /// Long enough for the slowest machine. Only a broken test waits this long.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PODS: &str = "/api/v1/namespaces/default/pods";

@@ -7,7 +7,7 @@ use k8s_informer::testing::ApiServer;
 use serde_json::json;
 
 use crate::embedded_api_server::client::Client;
-use crate::embedded_api_server::{CONFIGMAPS, PATIENCE};
+use crate::embedded_api_server::{CONFIGMAPS, TIMEOUT};
 
 fn post(name: &str) -> String {
     json!({ "metadata": { "name": name } }).to_string()
@@ -16,7 +16,7 @@ fn post(name: &str) -> String {
 /// Sends raw bytes and reads until the server closes.
 fn exchange(server: &ApiServer, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(server.address()).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(Shutdown::Write);
     let mut response = Vec::new();
@@ -25,7 +25,7 @@ fn exchange(server: &ApiServer, bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_connection_serves_many_requests_also_if_they_come_at_once() {
+fn connection_serves_sequential_and_pipelined_requests() {
     let server = ApiServer::start().unwrap();
     let mut client = Client::connect(&server);
     for _ in 0..3 {
@@ -52,12 +52,12 @@ fn watch_ends_before_pipelined_request_is_answered() {
     assert_eq!(client.response().body, b"ok");
     // A server with a pipelined request behind an open watch can still be stopped.
     client.write(format!("{watch}GET /livez HTTP/1.1\r\n\r\n").as_bytes());
-    assert!(server.wait_for_watches(1, PATIENCE));
+    assert!(server.wait_for_watches(1, TIMEOUT));
     drop(server);
 }
 
 #[test]
-fn close_is_respected() {
+fn connection_close_is_respected() {
     let server = ApiServer::start().unwrap();
     for request in [
         "GET /livez HTTP/1.1\r\nConnection: close\r\n\r\n",
@@ -75,7 +75,7 @@ fn close_is_respected() {
 }
 
 #[test]
-fn bodies_may_come_in_chunks_and_after_being_asked_for() {
+fn request_bodies_may_be_chunked_or_await_100_continue() {
     let server = ApiServer::start().unwrap();
     let mut client = Client::connect(&server);
     let body = post("chunked");
@@ -104,7 +104,7 @@ fn bodies_may_come_in_chunks_and_after_being_asked_for() {
 }
 
 #[test]
-fn long_answers_come_in_chunks_and_short_ones_with_their_length() {
+fn long_responses_are_chunked_short_ones_have_a_length() {
     let server = ApiServer::start().unwrap();
     let mut client = Client::connect(&server);
     assert!(client.get(CONFIGMAPS).header("content-length").is_some());
@@ -116,7 +116,7 @@ fn long_answers_come_in_chunks_and_short_ones_with_their_length() {
 }
 
 #[test]
-fn what_is_too_large_is_refused() {
+fn oversized_requests_are_rejected() {
     let server = ApiServer::start().unwrap();
     let long = format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(70_000));
     assert!(exchange(&server, long.as_bytes()).starts_with("HTTP/1.1 431 "));
@@ -137,7 +137,7 @@ fn what_is_too_large_is_refused() {
 }
 
 #[test]
-fn nonsense_is_refused_and_harms_nobody() {
+fn malformed_requests_are_rejected_without_side_effects() {
     let server = ApiServer::start().unwrap();
     for nonsense in [
         "\r\n\0\r\n\r\n",
@@ -216,7 +216,7 @@ fn nonsense_is_refused_and_harms_nobody() {
 
 /// Damages valid requests. Whatever the result, the server answers the next request.
 #[test]
-fn mutilated_requests_do_not_bring_the_server_down() {
+fn damaged_requests_do_not_stop_the_server() {
     let server = ApiServer::start().unwrap();
     let body = post("x");
     let good = format!(

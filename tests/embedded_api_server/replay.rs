@@ -10,7 +10,7 @@ use std::path::Path;
 use k8s_informer::testing::{ApiResource, ApiServer};
 use serde_json::{Value, json};
 
-use crate::embedded_api_server::client::{Answer, Client};
+use crate::embedded_api_server::client::{Client, Response};
 
 const SAMPLE: &str = "/api/v1/namespaces/sample/configmaps";
 
@@ -21,7 +21,7 @@ struct Recording {
     headers: Vec<(String, String)>,
     body: String,
     start: String,
-    answer_headers: Vec<(String, String)>,
+    response_headers: Vec<(String, String)>,
     response: String,
 }
 
@@ -60,7 +60,7 @@ fn recording(name: &str) -> Recording {
         headers,
         body,
         start: head.next().unwrap().trim_end().to_owned(),
-        answer_headers: head
+        response_headers: head
             .filter_map(|line| line.split_once(": "))
             .map(|(key, value)| (key.to_owned(), value.trim_end().to_owned()))
             .collect(),
@@ -103,7 +103,7 @@ fn replay_with(server: &ApiServer, name: &str, token: Option<&str>) {
     let mut client = Client::connect(server);
     client.send(&recording.method, path, &recording.headers, &recording.body);
     let response = if is_watch {
-        watched(server, &mut client, &recording)
+        read_watch(server, &mut client, &recording)
     } else {
         client.response()
     };
@@ -112,7 +112,7 @@ fn replay_with(server: &ApiServer, name: &str, token: Option<&str>) {
 
 /// Reads a watch to the end of the recording. Only the recording that ends with a bookmark runs
 /// until its timeout.
-fn watched(server: &ApiServer, client: &mut Client, recording: &Recording) -> Answer {
+fn read_watch(server: &ApiServer, client: &mut Client, recording: &Recording) -> Response {
     let mut response = client.head();
     let lines = recording.response.lines().count();
     for count in 0.. {
@@ -127,7 +127,7 @@ fn watched(server: &ApiServer, client: &mut Client, recording: &Recording) -> An
     response
 }
 
-fn compare(recording: &Recording, response: &Answer) {
+fn compare(recording: &Recording, response: &Response) {
     let name = &recording.name;
     assert_eq!(
         response.start,
@@ -142,7 +142,7 @@ fn compare(recording: &Recording, response: &Answer) {
         "X-Content-Type-Options",
     ] {
         let recorded = recording
-            .answer_headers
+            .response_headers
             .iter()
             .find(|(key, _)| key == header)
             .map(|(_, value)| &**value);
@@ -150,7 +150,7 @@ fn compare(recording: &Recording, response: &Answer) {
     }
     let body = String::from_utf8_lossy(&response.body);
     if recording
-        .answer_headers
+        .response_headers
         .iter()
         .any(|(_, value)| value.starts_with("text/plain"))
     {
@@ -165,11 +165,11 @@ fn compare(recording: &Recording, response: &Answer) {
             })
             .collect()
     };
-    let (ours, theirs) = (values(&body), values(&recording.response));
-    for (index, their) in theirs.iter().enumerate() {
-        assert_eq!(ours.get(index), Some(their), "{name}, value {index}");
+    let (actual, recorded_values) = (values(&body), values(&recording.response));
+    for (index, expected) in recorded_values.iter().enumerate() {
+        assert_eq!(actual.get(index), Some(expected), "{name}, value {index}");
     }
-    assert_eq!(ours.len(), theirs.len(), "{name}: {body}");
+    assert_eq!(actual.len(), recorded_values.len(), "{name}: {body}");
 }
 
 /// Replaces values that differ between runs with their type.
@@ -234,7 +234,7 @@ fn patch(server: &ApiServer, name: &str, patch: Value) {
 }
 
 #[test]
-fn recorded_exchanges_are_answered_word_for_word() {
+fn recorded_exchanges_are_reproduced() {
     let widgets = ApiResource::new("sample.example.com", "v1", "widgets", "Widget");
     let server = ApiServer::builder().resource(widgets).start().unwrap();
 
@@ -382,7 +382,7 @@ fn recorded_exchanges_are_answered_word_for_word() {
 }
 
 #[test]
-fn recorded_refusals_of_strangers_are_repeated() {
+fn recorded_authorization_errors_are_reproduced() {
     let server = ApiServer::builder()
         .token("good")
         .token_without_rights("nobody", "token-nobody")

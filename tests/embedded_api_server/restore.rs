@@ -4,7 +4,7 @@ use k8s_informer::testing::{ApiResource, ApiServer};
 use serde_json::json;
 
 use crate::embedded_api_server::client::Client;
-use crate::embedded_api_server::{CONFIGMAPS, PATIENCE};
+use crate::embedded_api_server::{CONFIGMAPS, TIMEOUT};
 
 fn create(server: &ApiServer, name: &str) {
     server
@@ -49,12 +49,12 @@ fn restore_brings_back_objects_and_version() {
             ("ADDED kept 5".to_owned(), "ADDED deleted 6".to_owned())
         );
         create(&server, "new");
-        assert_eq!(watch.event(), "ADDED new 7", "versions are given again");
+        assert_eq!(watch.event(), "ADDED new 7", "versions are assigned again");
     }
 }
 
 #[test]
-fn who_has_seen_a_version_that_is_lost_is_told_so() {
+fn lost_version_is_rejected_as_too_large_after_restore() {
     let server = ApiServer::start().unwrap();
     let backup = server.backup();
     (0..5).for_each(|index| create(&server, &format!("lost-{index}")));
@@ -66,7 +66,7 @@ fn who_has_seen_a_version_that_is_lost_is_told_so() {
     let token = page.get(&format!("{CONFIGMAPS}?limit=2")).json()["metadata"]["continue"].clone();
     server.restore(&backup).unwrap();
     open.assert_closed();
-    assert!(server.wait_for_watches(0, PATIENCE));
+    assert!(server.wait_for_watches(0, TIMEOUT));
 
     let mut client = Client::connect(&server);
     let token = token.as_str().unwrap();
@@ -103,7 +103,7 @@ fn who_has_seen_a_version_that_is_lost_is_told_so() {
 }
 
 #[test]
-fn identifiers_of_a_restored_server_do_not_repeat() {
+fn uids_are_not_repeated_after_restore() {
     let server = ApiServer::builder().seed(7).start().unwrap();
     let backup = server.backup();
     let uid = || {

@@ -32,7 +32,7 @@ fn shard(index: u32) -> Shard {
 }
 
 /// The query of a request for this shard. It begins with `more`.
-fn of(shard: &Shard, more: &str) -> String {
+fn shard_query(shard: &Shard, more: &str) -> String {
     let mut options = ListOptions::default();
     options.shard_selector = shard.selector();
     format!("?{more}{}", options.to_query())
@@ -63,7 +63,7 @@ fn sh1_sh3_object_is_in_one_shard_and_pages_name_the_shard() {
         let expected = names_in(&all, &shard);
         assert!(!expected.is_empty() && expected.len() < COUNT);
         for more in ["", "resourceVersion=0&"] {
-            let list = client.get(&format!("{CONFIGMAPS}{}", of(&shard, more)));
+            let list = client.get(&format!("{CONFIGMAPS}{}", shard_query(&shard, more)));
             assert_eq!(
                 list.json()["metadata"]["shardInfo"],
                 json!({ "selector": shard.selector() })
@@ -74,7 +74,10 @@ fn sh1_sh3_object_is_in_one_shard_and_pages_name_the_shard() {
 
         let (mut token, mut paged) = (String::new(), Vec::new());
         loop {
-            let page = client.get(&format!("{CONFIGMAPS}{}{token}", of(&shard, "limit=3&")));
+            let page = client.get(&format!(
+                "{CONFIGMAPS}{}{token}",
+                shard_query(&shard, "limit=3&")
+            ));
             let metadata = page.json()["metadata"].clone();
             assert_eq!(metadata["shardInfo"]["selector"], shard.selector());
             paged.extend(page.names());
@@ -85,7 +88,7 @@ fn sh1_sh3_object_is_in_one_shard_and_pages_name_the_shard() {
                 assert_eq!(
                     metadata["remainingItemCount"],
                     COUNT - 3,
-                    "as the real one, of all shards"
+                    "the remaining count covers all shards, as in kube-apiserver"
                 );
             }
             token = format!("&continue={next}");
@@ -94,7 +97,7 @@ fn sh1_sh3_object_is_in_one_shard_and_pages_name_the_shard() {
 
         let labelled = client.get(&format!(
             "{CONFIGMAPS}{}",
-            of(&shard, "labelSelector=is%3Deven&")
+            shard_query(&shard, "labelSelector=is%3Deven&")
         ));
         let even = |name: &&String| name.ends_with(['0', '2', '4', '6', '8']);
         assert_eq!(
@@ -106,7 +109,7 @@ fn sh1_sh3_object_is_in_one_shard_and_pages_name_the_shard() {
 }
 
 #[test]
-fn sh1_a_namespace_is_in_one_shard_as_a_whole() {
+fn sh1_namespace_belongs_to_one_shard() {
     let server = server(true);
     server
         .create(
@@ -121,7 +124,7 @@ fn sh1_a_namespace_is_in_one_shard_as_a_whole() {
         for (namespace, count) in [("default", COUNT), ("kube-system", 1)] {
             expected += if shard.contains(namespace) { count } else { 0 };
         }
-        let list = client.get(&format!("/api/v1/configmaps{}", of(&shard, "")));
+        let list = client.get(&format!("/api/v1/configmaps{}", shard_query(&shard, "")));
         assert_eq!(list.names().len(), expected, "{index}");
         assert_eq!(
             list.json()["metadata"]["shardInfo"]["selector"],
@@ -136,7 +139,10 @@ fn sh3_watch_sends_only_its_shard_without_naming_it() {
     let all = Client::connect(&server).get(CONFIGMAPS).json();
     let shard = shard(1);
     let initial = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&";
-    let mut watch_list = Client::watch(&server, &format!("{CONFIGMAPS}{}", of(&shard, initial)));
+    let mut watch_list = Client::watch(
+        &server,
+        &format!("{CONFIGMAPS}{}", shard_query(&shard, initial)),
+    );
     let version = server.resource_version();
     for name in names_in(&all, &shard) {
         let event = watch_list.event();
@@ -149,7 +155,7 @@ fn sh3_watch_sends_only_its_shard_without_naming_it() {
     );
     assert_eq!(end["object"]["metadata"].get("shardInfo"), None);
 
-    let query = of(&shard, &format!("watch=true&resourceVersion={version}&"));
+    let query = shard_query(&shard, &format!("watch=true&resourceVersion={version}&"));
     let mut watch = Client::watch(&server, &format!("{CONFIGMAPS}{query}"));
     let all_names = names_in(&all, &Shard::new(0, 1).unwrap());
     for name in &all_names {
@@ -174,17 +180,20 @@ fn sh3_watch_sends_only_its_shard_without_naming_it() {
 }
 
 #[test]
-fn sh4_without_the_gate_the_selector_is_not_looked_at() {
+fn sh4_selector_is_ignored_without_the_gate() {
     let server = server(false);
     let mut client = Client::connect(&server);
-    for query in [of(&shard(0), ""), "?shardSelector=nonsense".to_owned()] {
+    for query in [
+        shard_query(&shard(0), ""),
+        "?shardSelector=nonsense".to_owned(),
+    ] {
         let list = client.get(&format!("{CONFIGMAPS}{query}"));
         assert_eq!(list.names().len(), COUNT);
         assert_eq!(list.json()["metadata"].get("shardInfo"), None);
     }
     let mut watch = Client::watch(
         &server,
-        &format!("{CONFIGMAPS}{}", of(&shard(0), "watch=true&")),
+        &format!("{CONFIGMAPS}{}", shard_query(&shard(0), "watch=true&")),
     );
     for number in 0..COUNT {
         assert!(watch.event().starts_with(&format!("ADDED m-{number:02} ")));
@@ -192,7 +201,7 @@ fn sh4_without_the_gate_the_selector_is_not_looked_at() {
 }
 
 #[test]
-fn sh5_a_malformed_selector_is_an_error_without_a_reason() {
+fn sh5_malformed_selector_gives_500_without_reason() {
     let server = server(true);
     let mut client = Client::connect(&server);
     let initial = "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";

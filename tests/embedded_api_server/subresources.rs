@@ -3,20 +3,20 @@
 use k8s_informer::testing::{ApiResource, ApiServer};
 use serde_json::{Value, json};
 
-use crate::embedded_api_server::client::{Answer, Client};
+use crate::embedded_api_server::client::{Client, Response};
 use crate::embedded_api_server::{CONFIGMAPS, PODS};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
 const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
 
-fn patch(client: &mut Client, path: &str, kind: &str, body: &Value) -> Answer {
+fn patch(client: &mut Client, path: &str, kind: &str, body: &Value) -> Response {
     let kind = ("Content-Type".to_owned(), format!("application/{kind}"));
     client.send("PATCH", path, &[kind], &body.to_string());
     client.response()
 }
 
-fn said(response: &Answer) -> (u16, String) {
+fn status_and_message(response: &Response) -> (u16, String) {
     (
         response.status,
         response.json()["message"].as_str().unwrap().to_owned(),
@@ -24,7 +24,7 @@ fn said(response: &Answer) -> (u16, String) {
 }
 
 #[test]
-fn a_scale_shows_and_changes_the_replicas_of_its_object() {
+fn scale_reads_and_writes_the_replicas() {
     let server = ApiServer::start().unwrap();
     let mut client = Client::connect(&server);
     let selector = json!({ "matchLabels": { "b": "2", "a": "1" }, "matchExpressions": [
@@ -55,9 +55,9 @@ fn a_scale_shows_and_changes_the_replicas_of_its_object() {
     });
     assert_eq!(scale, expected);
 
-    let mut wanted = scale.clone();
-    wanted["spec"]["replicas"] = 5.into();
-    let scaled = client.json("PUT", &path, &wanted).json();
+    let mut desired = scale.clone();
+    desired["spec"]["replicas"] = 5.into();
+    let scaled = client.json("PUT", &path, &desired).json();
     expected["spec"] = json!({ "replicas": 5 });
     expected["metadata"]["resourceVersion"] = scaled["metadata"]["resourceVersion"].clone();
     assert_eq!(scaled, expected);
@@ -76,7 +76,7 @@ fn a_scale_shows_and_changes_the_replicas_of_its_object() {
     assert_eq!(
         response.json()["spec"],
         json!({}),
-        "as Go leaves a zero out"
+        "a zero is omitted, as in Go"
     );
     let dry = format!("{path}?dryRun=All");
     let response = patch(
@@ -91,7 +91,7 @@ fn a_scale_shows_and_changes_the_replicas_of_its_object() {
     let modified = "Operation cannot be fulfilled on deployments.apps \"web\": the object has been modified; please \
                     apply your changes to the latest version and try again";
     assert_eq!(
-        said(&client.json("PUT", &path, &wanted)),
+        status_and_message(&client.json("PUT", &path, &desired)),
         (409, modified.to_owned())
     );
     let uid = metadata("uid");
@@ -103,7 +103,7 @@ fn a_scale_shows_and_changes_the_replicas_of_its_object() {
     );
     let other = json!({ "metadata": { "name": "web", "uid": "x" }, "spec": { "replicas": 3 } });
     assert_eq!(
-        said(&client.json("PUT", &path, &other)),
+        status_and_message(&client.json("PUT", &path, &other)),
         (409, precondition)
     );
     let negative = "Scale.autoscaling \"web\" is invalid: spec.replicas: Invalid value: -1: must be greater than or \
@@ -114,7 +114,7 @@ fn a_scale_shows_and_changes_the_replicas_of_its_object() {
         "merge-patch+json",
         &json!({ "spec": { "replicas": -1 } }),
     );
-    assert_eq!(said(&response), (422, negative.to_owned()));
+    assert_eq!(status_and_message(&response), (422, negative.to_owned()));
     let response = patch(
         &mut client,
         &path,
@@ -122,21 +122,21 @@ fn a_scale_shows_and_changes_the_replicas_of_its_object() {
         &json!({ "metadata": { "name": "other" } }),
     );
     let name = "the name of the object (other) does not match the name on the URL (web)";
-    assert_eq!(said(&response), (400, name.to_owned()));
+    assert_eq!(status_and_message(&response), (400, name.to_owned()));
     for (method, body) in [
         ("GET", Value::Null),
         ("PUT", json!({ "metadata": { "name": "none" } })),
     ] {
         let response = client.json(method, &format!("{DEPLOYMENTS}/none/scale"), &body);
         assert_eq!(
-            said(&response),
+            status_and_message(&response),
             (404, "deployments.apps \"none\" not found".to_owned())
         );
     }
     let not_allowed = "the server does not allow this method on the requested resource";
     for method in ["DELETE", "POST"] {
         assert_eq!(
-            said(&client.json(method, &path, &Value::Null)),
+            status_and_message(&client.json(method, &path, &Value::Null)),
             (405, not_allowed.to_owned())
         );
     }
@@ -149,18 +149,18 @@ fn a_scale_shows_and_changes_the_replicas_of_its_object() {
     assert_eq!(
         server.get(&path).unwrap_err().code(),
         405,
-        "the cluster itself changes the object"
+        "in-process calls have no scale subresource"
     );
 }
 
 #[test]
-fn a_custom_resource_says_where_its_scale_is() {
+fn custom_resource_scale_uses_the_configured_paths() {
     let widgets = ApiResource::new("example.com", "v1", "widgets", "Widget");
-    let widgets = widgets.scale(".spec.size.wanted", ".status.size", ".status.selector");
+    let widgets = widgets.scale(".spec.size.desired", ".status.size", ".status.selector");
     let server = ApiServer::builder().resource(widgets).start().unwrap();
     let mut client = Client::connect(&server);
     let widget =
-        json!({ "metadata": { "name": "w" }, "spec": { "size": { "wanted": 2, "most": 9 } } });
+        json!({ "metadata": { "name": "w" }, "spec": { "size": { "desired": 2, "most": 9 } } });
     server.create(WIDGETS, widget).unwrap();
     let path = format!("{WIDGETS}/w/scale");
     let scale = client.get(&path).json();
@@ -185,7 +185,7 @@ fn a_custom_resource_says_where_its_scale_is() {
     let widget = server.get(&format!("{WIDGETS}/w")).unwrap();
     assert_eq!(
         widget["spec"],
-        json!({ "size": { "wanted": 3, "most": 9 } })
+        json!({ "size": { "desired": 3, "most": 9 } })
     );
 
     server
@@ -193,8 +193,8 @@ fn a_custom_resource_says_where_its_scale_is() {
         .unwrap();
     let response = client.get(&format!("{WIDGETS}/empty/scale"));
     let why =
-        "Internal error occurred: the spec replicas field \".spec.size.wanted\" does not exist";
-    assert_eq!(said(&response), (500, why.to_owned()));
+        "Internal error occurred: the spec replicas field \".spec.size.desired\" does not exist";
+    assert_eq!(status_and_message(&response), (500, why.to_owned()));
     let path = format!("{WIDGETS}/empty/scale");
     let response = patch(
         &mut client,
@@ -210,7 +210,7 @@ fn a_custom_resource_says_where_its_scale_is() {
 }
 
 #[test]
-fn an_eviction_asks_the_budget_of_its_pod() {
+fn eviction_respects_the_disruption_budget() {
     let server = ApiServer::start().unwrap();
     let mut client = Client::connect(&server);
     let ready =
@@ -224,14 +224,17 @@ fn an_eviction_asks_the_budget_of_its_pod() {
     let path = |name: &str| format!("{PODS}/{name}/eviction");
     let response = client.json("POST", &path("a"), &eviction("b"));
     assert_eq!(
-        said(&response),
+        status_and_message(&response),
         (
             400,
             "name in URL does not match name in Eviction object".to_owned()
         )
     );
     let response = client.json("POST", &path("none"), &eviction("none"));
-    assert_eq!(said(&response), (404, "pods \"none\" not found".to_owned()));
+    assert_eq!(
+        status_and_message(&response),
+        (404, "pods \"none\" not found".to_owned())
+    );
     assert_eq!(client.get(&path("a")).status, 405);
     assert_eq!(client.get(&format!("{CONFIGMAPS}/a/eviction")).status, 404);
     let done = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201 });
@@ -243,10 +246,13 @@ fn an_eviction_asks_the_budget_of_its_pod() {
     let cannot = "Cannot evict pod as it would violate the pod's disruption budget.";
     let response = client.json("POST", &path("b"), &eviction("b"));
     assert_eq!(
-        (said(&response), response.header("Retry-After")),
+        (
+            status_and_message(&response),
+            response.header("Retry-After")
+        ),
         ((429, cannot.to_owned()), Some("10"))
     );
-    let cause = |response: &Answer| response.json()["details"]["causes"][0].clone();
+    let cause = |response: &Response| response.json()["details"]["causes"][0].clone();
     let why = "The disruption budget web is still being processed by the server.";
     assert_eq!(
         cause(&response),
@@ -264,7 +270,10 @@ fn an_eviction_asks_the_budget_of_its_pod() {
     allow(json!({ "disruptionsAllowed": 0 }));
     let response = client.json("POST", &path("b"), &eviction("b"));
     assert_eq!(
-        (said(&response), response.header("Retry-After")),
+        (
+            status_and_message(&response),
+            response.header("Retry-After")
+        ),
         ((429, cannot.to_owned()), None)
     );
     let why = "The disruption budget web needs 2 healthy pods and has 1 currently";
@@ -288,7 +297,7 @@ fn an_eviction_asks_the_budget_of_its_pod() {
     server.create(BUDGETS, second).unwrap();
     let several = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
     assert_eq!(
-        said(&client.json("POST", &path("c"), &eviction("c"))),
+        status_and_message(&client.json("POST", &path("c"), &eviction("c"))),
         (500, several.to_owned())
     );
     server
@@ -300,12 +309,12 @@ fn an_eviction_asks_the_budget_of_its_pod() {
     assert_eq!(
         client.json("POST", &path("c"), &eviction("c")).status,
         201,
-        "it disturbs nobody any more"
+        "a failed pod needs no budget"
     );
 }
 
 #[test]
-fn fields_that_a_kind_has_not_are_warned_of_dropped_or_refused() {
+fn unknown_fields_are_warned_of_dropped_or_rejected() {
     let server = ApiServer::start().unwrap();
     let mut client = Client::connect(&server);
     let body = |name: &str| json!({ "metadata": { "name": name, "x": 1 }, "bogus": 1, "data": { "a": "b" } });
@@ -316,7 +325,7 @@ fn fields_that_a_kind_has_not_are_warned_of_dropped_or_refused() {
     );
     let strict = "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: strict decoding error: unknown field \
                   \"bogus\", unknown field \"metadata.x\"";
-    assert_eq!(said(&response), (400, strict.to_owned()));
+    assert_eq!(status_and_message(&response), (400, strict.to_owned()));
     let response = client.json("POST", CONFIGMAPS, &body("a"));
     assert_eq!(
         response.header("Warning"),
@@ -367,7 +376,7 @@ fn fields_that_a_kind_has_not_are_warned_of_dropped_or_refused() {
     assert_eq!(
         response.header("Warning"),
         None,
-        "it takes away what is not there"
+        "removing a missing field gives no warning"
     );
     let strict = format!("{path}?fieldValidation=Strict");
     let response = patch(
@@ -376,7 +385,7 @@ fn fields_that_a_kind_has_not_are_warned_of_dropped_or_refused() {
         "merge-patch+json",
         &json!({ "bogus": 2 }),
     );
-    let (status, message) = said(&response);
+    let (status, message) = status_and_message(&response);
     assert_eq!(status, 422);
     assert!(
         message.starts_with(" \"\" is invalid: patch: Invalid value: \"{"),
@@ -395,12 +404,12 @@ fn fields_that_a_kind_has_not_are_warned_of_dropped_or_refused() {
     );
     assert_eq!(
         response.status, 201,
-        "nobody knows what a custom resource has"
+        "the fields of a custom resource are not validated"
     );
 }
 
 #[test]
-fn options_of_writes_that_nobody_knows_are_refused() {
+fn unknown_write_options_are_rejected() {
     let server = ApiServer::start().unwrap();
     server
         .create(CONFIGMAPS, json!({ "metadata": { "name": "a" } }))
@@ -413,17 +422,17 @@ fn options_of_writes_that_nobody_knows_are_refused() {
         )
     };
     let response = client.json("POST", &format!("{CONFIGMAPS}?dryRun=Some"), &map);
-    assert_eq!(said(&response), (422, dry("CreateOptions")));
+    assert_eq!(status_and_message(&response), (422, dry("CreateOptions")));
     let response = client.json("PUT", &format!("{CONFIGMAPS}/a?dryRun=Some"), &map);
-    assert_eq!(said(&response), (422, dry("UpdateOptions")));
+    assert_eq!(status_and_message(&response), (422, dry("UpdateOptions")));
     for path in [format!("{CONFIGMAPS}/a"), CONFIGMAPS.to_owned()] {
         let response = client.json("DELETE", &path, &json!({ "dryRun": ["Some"] }));
-        assert_eq!(said(&response), (422, dry("DeleteOptions")));
+        assert_eq!(status_and_message(&response), (422, dry("DeleteOptions")));
     }
     let response = client.json("POST", &format!("{CONFIGMAPS}?fieldValidation=Nope"), &map);
     let validation = "CreateOptions.meta.k8s.io \"\" is invalid: fieldValidation: Unsupported value: \"Nope\": supported \
                       values: \"\", \"Ignore\", \"Strict\", \"Warn\"";
-    assert_eq!(said(&response), (422, validation.to_owned()));
+    assert_eq!(status_and_message(&response), (422, validation.to_owned()));
     // For a delete, only the options in the body count.
     let body = json!({ "dryRun": ["All"] });
     assert_eq!(
@@ -447,7 +456,7 @@ fn options_of_writes_that_nobody_knows_are_refused() {
 }
 
 #[test]
-fn rights_to_a_subresource_are_rights_of_its_own() {
+fn forbidden_subresource_is_named_in_the_message() {
     let server = ApiServer::builder()
         .token("good")
         .token_without_rights("nobody", "somebody")
@@ -473,7 +482,7 @@ fn rights_to_a_subresource_are_rights_of_its_own() {
             &[("Authorization".to_owned(), "Bearer nobody".to_owned())],
             "",
         );
-        let (status, message) = said(&client.response());
+        let (status, message) = status_and_message(&client.response());
         let why = format!(
             "User \"somebody\" cannot get resource \"{resource}\" in API group \"{group}\" in the namespace \"default\""
         );

@@ -6,7 +6,7 @@ use k8s_informer::testing::ApiServer;
 use serde_json::{Value, json};
 
 use crate::embedded_api_server::client::Client;
-use crate::embedded_api_server::{CONFIGMAPS, PATIENCE, PODS};
+use crate::embedded_api_server::{CONFIGMAPS, PODS, TIMEOUT};
 
 fn object(name: &str, value: u32) -> Value {
     json!({ "metadata": { "name": name }, "data": { "value": value.to_string() } })
@@ -22,7 +22,7 @@ fn put(server: &ApiServer, name: &str, value: u32) {
 }
 
 #[test]
-fn changes_arrive_as_they_happen() {
+fn watch_delivers_matching_changes_in_order() {
     let server = ApiServer::start().unwrap();
     put(&server, "a", 1);
     let mut watch = Client::watch(&server, &format!("{CONFIGMAPS}?watch=1"));
@@ -100,7 +100,7 @@ fn compaction_spares_open_watch_and_expires_new_one() {
 }
 
 #[test]
-fn history_ends_where_it_was_told_to() {
+fn history_limit_is_applied() {
     let server = ApiServer::builder().history(2).start().unwrap();
     for value in 1..=4 {
         put(&server, "a", value);
@@ -121,7 +121,7 @@ fn history_ends_where_it_was_told_to() {
 }
 
 #[test]
-fn bookmarks_come_at_intervals_to_those_who_allow_them() {
+fn bookmarks_are_sent_at_intervals_if_allowed() {
     let server = ApiServer::builder()
         .bookmark_interval(Duration::from_millis(5))
         .start()
@@ -195,7 +195,7 @@ fn watch_list_sends_annotated_bookmark_then_watches() {
 }
 
 #[test]
-fn metadata_alone_can_be_watched() {
+fn partial_object_metadata_can_be_watched() {
     let server = ApiServer::start().unwrap();
     put(&server, "a", 1);
     let mut client = Client::connect(&server);
@@ -213,7 +213,7 @@ fn metadata_alone_can_be_watched() {
 }
 
 #[test]
-fn orders_take_effect_between_the_changes_before_and_after() {
+fn watch_commands_take_effect_in_order_with_changes() {
     let server = ApiServer::start().unwrap();
     let mut watch = Client::watch(&server, &format!("{CONFIGMAPS}?watch=true"));
     put(&server, "a", 1);
@@ -234,24 +234,24 @@ fn orders_take_effect_between_the_changes_before_and_after() {
     assert_eq!(server.cut_watches(), 1);
     assert_eq!(watch.event(), "MODIFIED a 8");
     watch.assert_closed();
-    assert!(server.wait_for_watches(0, PATIENCE));
+    assert!(server.wait_for_watches(0, TIMEOUT));
 }
 
 #[test]
-fn a_client_that_leaves_is_noticed_though_nothing_happens() {
+fn idle_watch_of_disconnected_client_is_closed() {
     let server = ApiServer::start().unwrap();
     let one = Client::watch(&server, &format!("{CONFIGMAPS}?watch=true"));
     let two = Client::watch(&server, &format!("{CONFIGMAPS}?watch=true"));
     assert_eq!(server.open_watches(), 2);
     drop(one);
-    assert!(server.wait_for_watches(1, PATIENCE));
+    assert!(server.wait_for_watches(1, TIMEOUT));
     drop(two);
-    assert!(server.wait_for_watches(0, PATIENCE));
+    assert!(server.wait_for_watches(0, TIMEOUT));
     assert!(!server.wait_for_watches(1, Duration::ZERO));
 }
 
 #[test]
-fn a_watch_of_http_1_0_is_not_chunked() {
+fn http_1_0_watch_is_not_chunked() {
     let server = ApiServer::start().unwrap();
     put(&server, "a", 1);
     let mut client = Client::connect(&server);
@@ -289,7 +289,7 @@ fn many_changes_reach_many_watches_in_order() {
 }
 
 #[test]
-fn bookmarks_of_built_in_kinds_carry_the_nulls_of_go() {
+fn built_in_bookmarks_have_the_empty_fields_of_go() {
     let server = ApiServer::start().unwrap();
     let query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     for (collection, expected) in [
@@ -340,6 +340,6 @@ fn watch_behind_history_is_ended_without_gap() {
         assert_eq!(version, last + 1, "an event is missing");
         last = version;
     }
-    assert!(last < 4 + CHANGES, "it was not behind");
+    assert!(last < 4 + CHANGES, "the watch did not fall behind");
     assert_eq!(watch.get("/livez").status, 200);
 }

@@ -19,7 +19,7 @@ fn server() -> ApiServer {
 
 /// Statuses and messages are those of kube-apiserver 1.36.
 #[test]
-fn bad_writes_are_refused_in_the_words_of_kubernetes() {
+fn invalid_writes_are_rejected_as_in_kubernetes() {
     let server = server();
     let mut client = Client::connect(&server);
     let uid = server.get(&format!("{CONFIGMAPS}/a")).unwrap()["metadata"]["uid"]
@@ -142,11 +142,15 @@ fn bad_writes_are_refused_in_the_words_of_kubernetes() {
         ),
     ] {
         let response = client.json(method, &format!("{CONFIGMAPS}{path}"), &body);
-        let said = (
+        let actual = (
             response.status,
             response.json()["message"].as_str().unwrap().to_owned(),
         );
-        assert_eq!(said, (status, message.to_owned()), "{method} {path} {body}");
+        assert_eq!(
+            actual,
+            (status, message.to_owned()),
+            "{method} {path} {body}"
+        );
     }
     for (method, path, status, message) in [
         ("DELETE", "/api/v1/configmaps", 405, not_allowed),
@@ -164,12 +168,12 @@ fn bad_writes_are_refused_in_the_words_of_kubernetes() {
     assert_eq!(
         server.resource_version(),
         5,
-        "none of this has changed anything"
+        "a rejected write created a version"
     );
 }
 
 #[test]
-fn a_write_that_changes_nothing_makes_no_version() {
+fn write_without_change_creates_no_version() {
     let server = server();
     let mut client = Client::connect(&server);
     let path = format!("{CONFIGMAPS}/a");
@@ -192,7 +196,7 @@ fn a_write_that_changes_nothing_makes_no_version() {
 }
 
 #[test]
-fn clients_write_spec_and_status_through_different_doors() {
+fn spec_and_status_are_written_separately() {
     let server = server();
     let mut client = Client::connect(&server);
     let body = json!({ "metadata": { "name": "p" }, "spec": { "a": 1 }, "status": { "phase": "Running" } });
@@ -220,7 +224,7 @@ fn clients_write_spec_and_status_through_different_doors() {
     assert_eq!(pod["metadata"]["generation"], 2);
     assert_eq!(
         pod["metadata"]["labels"]["x"], "y",
-        "the metadata of a built-in object goes along"
+        "a status update of a built-in kind also writes the metadata"
     );
     assert_eq!(
         client.json("DELETE", &path, &json!({})).json()["kind"],
@@ -229,7 +233,7 @@ fn clients_write_spec_and_status_through_different_doors() {
 }
 
 #[test]
-fn custom_resources_are_stricter() {
+fn custom_resource_writes_are_stricter() {
     let server = server();
     let mut client = Client::connect(&server);
     let body = json!({ "metadata": { "name": "w" }, "spec": 1, "status": 1 });
@@ -237,7 +241,7 @@ fn custom_resources_are_stricter() {
     assert_eq!(widget.get("status"), None);
     let path = format!("{WIDGETS}/w");
     let refused = client.json("PUT", &path, &json!({ "metadata": { "name": "w" } }));
-    assert_eq!(refused.status, 422, "an update must name its version");
+    assert_eq!(refused.status, 422, "an update must contain its version");
     let patch = json!({ "metadata": { "labels": { "x": "y" } }, "status": 2 });
     let widget = client
         .json("PATCH", &format!("{path}/status"), &patch)
@@ -246,7 +250,7 @@ fn custom_resources_are_stricter() {
     assert_eq!(
         widget["metadata"].get("labels"),
         None,
-        "the status alone is written"
+        "only the status is written"
     );
     let deleted = client.json("DELETE", &path, &Value::Null).json();
     assert_eq!(deleted["details"]["group"], "example.com");
@@ -257,7 +261,7 @@ fn custom_resources_are_stricter() {
 }
 
 #[test]
-fn the_cluster_itself_may_set_what_clients_may_not() {
+fn in_process_writes_may_set_system_fields() {
     let server = server();
     let object = json!({
         "metadata": {
@@ -284,7 +288,7 @@ fn the_cluster_itself_may_set_what_clients_may_not() {
 }
 
 #[test]
-fn finalizers_hold_an_object_until_the_last_one_goes() {
+fn object_is_deleted_with_its_last_finalizer() {
     let server = server();
     let path = format!("{WIDGETS}/w");
     server
@@ -314,7 +318,7 @@ fn finalizers_hold_an_object_until_the_last_one_goes() {
 }
 
 #[test]
-fn a_namespace_goes_when_its_own_finalizer_is_taken() {
+fn namespace_is_deleted_when_finalized() {
     let server = server();
     let mut client = Client::connect(&server);
     let path = "/api/v1/namespaces/default";
@@ -343,7 +347,7 @@ fn a_namespace_goes_when_its_own_finalizer_is_taken() {
 }
 
 #[test]
-fn a_dry_run_answers_but_stores_nothing() {
+fn dry_run_responds_but_stores_nothing() {
     let server = server();
     let mut client = Client::connect(&server);
     let body = json!({ "metadata": { "name": "b" }, "data": { "x": "y" } });
@@ -371,7 +375,7 @@ fn a_dry_run_answers_but_stores_nothing() {
 }
 
 #[test]
-fn identifiers_differ_but_a_seed_repeats_them() {
+fn uids_are_random_unless_seeded() {
     let uids = |server: &ApiServer| {
         let create = |_| {
             server

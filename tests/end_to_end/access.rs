@@ -9,7 +9,7 @@ use crate::cluster::{BOTH, ListMethod, on_every_cluster};
 use crate::support::{shut_down, wait_until};
 
 #[test]
-fn an_informer_syncs_through_every_form_of_credentials() {
+fn informer_syncs_with_every_form_of_credentials() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("access");
         namespace.create("here", json!({}));
@@ -35,9 +35,9 @@ fn an_informer_syncs_through_every_form_of_credentials() {
 }
 
 #[test]
-fn who_may_nothing_is_told_so_and_keeps_trying() {
+fn forbidden_informer_reports_the_error_and_retries() {
     on_every_cluster(BOTH, |cluster| {
-        let Some(path) = cluster.kubeconfig_of_nobody() else {
+        let Some(path) = cluster.unprivileged_kubeconfig() else {
             return println!("skipped: there is no kubeconfig-nobody");
         };
         let client = Client::new(Config::from_kubeconfig(path, None).unwrap()).unwrap();
@@ -46,7 +46,7 @@ fn who_may_nothing_is_told_so_and_keeps_trying() {
         let maps = factory.informer::<ConfigMap>();
         let stop = Stop::new();
         factory.start(&stop).unwrap();
-        let error = wait_until("it tries again and again", || {
+        let error = wait_until("the informer has retried", || {
             let status = maps.status();
             status
                 .last_error
@@ -79,7 +79,7 @@ fn who_may_nothing_is_told_so_and_keeps_trying() {
         // reason.
         let unsynced = std::thread::scope(|scope| {
             let waiter = scope.spawn(|| factory.wait_for_cache_sync(&stop));
-            wait_until("it is between two tries", || {
+            wait_until("the informer backs off", || {
                 (maps.status().state == ReflectorState::BackingOff).then_some(())
             });
             stop.stop();
@@ -87,10 +87,8 @@ fn who_may_nothing_is_told_so_and_keeps_trying() {
         });
         assert_eq!(
             unsynced.to_string(),
-            format!(
-                "stopped before these had synced: configmaps in namespace \"default\" ({error})"
-            )
+            format!("stopped before syncing: configmaps in namespace \"default\" ({error})")
         );
-        shut_down(&factory, "of one who may nothing");
+        shut_down(&factory, "after forbidden requests");
     });
 }

@@ -33,7 +33,7 @@ pub(crate) struct Token {
 impl<'a> Account<'a> {
     /// Returns `None` if the cluster has no kubeconfig that works without a client certificate.
     pub(crate) fn new(cluster: &'a Cluster, namespace: &'a Namespace<'a>) -> Option<Self> {
-        let kubeconfig = cluster.kubeconfig_of_nobody()?;
+        let kubeconfig = cluster.unprivileged_kubeconfig()?;
         if cluster.embedded_server().is_none() {
             let rbac = format!(
                 "/apis/rbac.authorization.k8s.io/v1/namespaces/{}",
@@ -100,14 +100,14 @@ impl<'a> Account<'a> {
         };
         let token = Token { text, secret };
         self.tokens.lock().unwrap().push(token.clone());
-        self.tell_embedded();
+        self.update_embedded_server();
         token
     }
 
     /// Revokes the token. A real server may accept it for ten more seconds.
     pub(crate) fn revoke(&self, token: &Token) {
         self.tokens.lock().unwrap().retain(|valid| valid != token);
-        self.tell_embedded();
+        self.update_embedded_server();
         if self.cluster.embedded_server().is_none() {
             self.cluster.send(Request::delete(format!(
                 "{}/{}",
@@ -117,7 +117,7 @@ impl<'a> Account<'a> {
         }
     }
 
-    fn tell_embedded(&self) {
+    fn update_embedded_server(&self) {
         if let Some(server) = self.cluster.embedded_server() {
             let tokens = self.tokens.lock().unwrap();
             let valid = tokens.iter().map(|token| token.text.as_str());

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::cluster::{
-    BOTH, Cluster, Namespace, merge_patch, on_every_cluster, on_every_cluster_of_our_own, versions,
+    BOTH, Cluster, Namespace, merge_patch, on_every_cluster, on_every_disposable_cluster, versions,
 };
 use crate::support::{Follower, cached, shut_down, wait_until};
 
@@ -38,11 +38,11 @@ impl_object!(Map, "v1", "ConfigMap", "configmaps", Namespaced);
 
 #[test]
 fn informer_follows_1000_objects_through_server_death() {
-    on_every_cluster_of_our_own(BOTH, |cluster| follow(cluster, true));
+    on_every_disposable_cluster(BOTH, |cluster| follow(cluster, true));
 }
 
 #[test]
-fn a_thousand_objects_are_followed() {
+fn informer_follows_1000_objects() {
     on_every_cluster(BOTH, |cluster| follow(cluster, false));
 }
 
@@ -86,7 +86,7 @@ fn follow(cluster: &Cluster, with_outage: bool) {
         object.create(&cluster.client(), &selector);
     }
     for follower in &followers[..3] {
-        follower.wait("the first objects are there", |known| {
+        follower.wait("the first objects have arrived", |known| {
             known.versions.len() == VICTIMS
         });
     }
@@ -97,15 +97,15 @@ fn follow(cluster: &Cluster, with_outage: bool) {
         for writer in 0..WRITERS {
             let client = cluster.client();
             scope.spawn(move || {
-                let mine = || {
+                let own_objects = || {
                     objects
                         .iter()
                         .skip(VICTIMS)
                         .filter(move |object| object.n % WRITERS == writer)
                 };
                 // The changes follow the creations at a distance of 40 objects.
-                let mut later = mine().peekable();
-                for object in mine() {
+                let mut later = own_objects().peekable();
+                for object in own_objects() {
                     object.create(&client, selector);
                     while let Some(other) = later.next_if(|other| other.n + 40 <= object.n) {
                         other.change(&client, selector);
@@ -116,7 +116,7 @@ fn follow(cluster: &Cluster, with_outage: bool) {
             });
         }
         let reached = |part: usize| {
-            wait_until("the writers go on", || {
+            wait_until("the writers make progress", || {
                 (done.load(Ordering::Relaxed) >= part).then_some(())
             });
         };
@@ -141,16 +141,17 @@ fn follow(cluster: &Cluster, with_outage: bool) {
     assert_eq!(
         truth.len(),
         expected(with_outage),
-        "the writers have written something else"
+        "the server has another number of objects than planned"
     );
     for (n, follower) in followers.iter().enumerate() {
-        follower.wait(&format!("follower {n} knows what there is"), |known| {
-            known.versions == truth
-        });
+        follower.wait(
+            &format!("follower {n} has the state of the server"),
+            |known| known.versions == truth,
+        );
         let known = follower.known();
         assert_eq!(known.problems, [""; 0], "follower {n}");
         println!(
-            "  follower {n}: {} events, {} of an initial list, {} deletions unseen",
+            "  follower {n}: {} events, {} of an initial list, {} deletions with unknown final state",
             known.events.len(),
             known.initial,
             known.unknown.len()
@@ -196,7 +197,7 @@ fn follow(cluster: &Cluster, with_outage: bool) {
         assert_eq!(
             own.lister().by_index("group", &group).unwrap().len(),
             expected,
-            "a late index"
+            "an index added late"
         );
         assert_eq!(
             typed
@@ -223,7 +224,7 @@ fn follow(cluster: &Cluster, with_outage: bool) {
         (truth, list_len(&list), list_len(&list))
     );
 
-    shut_down(&factory, "after a thousand objects");
+    shut_down(&factory, "after 1000 objects");
     assert!(typed.is_stopped() && own.is_stopped() && dynamic.is_stopped());
     let status = typed.status();
     println!(
@@ -249,7 +250,7 @@ fn outage(
         &|| own.status(),
         &|| dynamic.status(),
     ] {
-        wait_until("every informer has noticed", || {
+        wait_until("every informer reports the failure", || {
             status().last_error.filter(Error::is_connection_refused)
         });
     }
@@ -270,10 +271,10 @@ fn outage(
     assert_eq!(
         still_cached(),
         [VICTIMS; 3],
-        "what is cached stays while the server is away"
+        "the cache keeps its objects during the outage"
     );
     cluster.restart();
-    println!("  the server was away for {:?}", start.elapsed());
+    println!("  the outage took {:?}", start.elapsed());
     wait_until("the deletions arrive", || {
         (still_cached() == [0; 3]).then_some(())
     });

@@ -46,7 +46,7 @@ static OWN_SERVER: RwLock<()> = RwLock::new(());
 /// a real server.
 pub(crate) fn on_every_cluster(list_methods: &[ListMethod], test: impl Fn(&Cluster)) {
     run_on_embedded(list_methods, &test);
-    match Real::of_environment() {
+    match Real::from_environment() {
         Some(Real {
             existing: Some(kubeconfig),
             ..
@@ -65,9 +65,9 @@ pub(crate) fn on_every_cluster(list_methods: &[ListMethod], test: impl Fn(&Clust
 }
 
 /// Runs a test only against servers that it may kill, not against an existing cluster.
-pub(crate) fn on_every_cluster_of_our_own(list_methods: &[ListMethod], test: impl Fn(&Cluster)) {
+pub(crate) fn on_every_disposable_cluster(list_methods: &[ListMethod], test: impl Fn(&Cluster)) {
     run_on_embedded(list_methods, &test);
-    match Real::of_environment() {
+    match Real::from_environment() {
         Some(Real {
             assets: Some(assets),
             ..
@@ -131,7 +131,7 @@ pub(crate) fn on_every_cluster_without_watch_lists(test: impl Fn(&Cluster)) {
     if let Some(Real {
         assets: Some(assets),
         ..
-    }) = Real::of_environment()
+    }) = Real::from_environment()
     {
         let gates = Gates {
             watch_list: false,
@@ -144,48 +144,50 @@ pub(crate) fn on_every_cluster_without_watch_lists(test: impl Fn(&Cluster)) {
 }
 
 /// Runs a test against servers that limit lists and watches to shards and against servers that do
-/// not. [`Cluster::picks_shards`] distinguishes them.
+/// not. [`Cluster::supports_shards`] distinguishes them.
 pub(crate) fn on_every_cluster_with_and_without_shards(
     list_methods: &[ListMethod],
     test: impl Fn(&Cluster),
 ) {
-    let run_on = |picks: bool, cluster: &dyn Fn() -> Cluster| {
+    let run_on = |sharded: bool, cluster: &dyn Fn() -> Cluster| {
         run(list_methods, cluster, &|cluster: &Cluster| {
-            assert_eq!(cluster.picks_shards(), picks);
+            assert_eq!(cluster.supports_shards(), sharded);
             test(cluster);
         });
     };
-    for picks in [false, true].into_iter().filter(|_| !skips_embedded()) {
-        let builder = || ApiServer::builder().sharded_list_and_watch(picks);
-        run_on(picks, &|| Cluster::start_embedded(builder()));
+    for sharded in [false, true].into_iter().filter(|_| !skips_embedded()) {
+        let builder = || ApiServer::builder().sharded_list_and_watch(sharded);
+        run_on(sharded, &|| Cluster::start_embedded(builder()));
     }
-    let Some(Real { existing, assets }) = Real::of_environment() else {
-        return println!("skipped on a real server: the environment names none");
+    let Some(Real { existing, assets }) = Real::from_environment() else {
+        return println!("skipped on a real server: the environment configures none");
     };
     let existing = existing.map(|kubeconfig| {
-        let picks = Cluster::existing(&kubeconfig).picks_shards();
-        run_on(picks, &|| Cluster::existing(&kubeconfig));
-        picks
+        let sharded = Cluster::existing(&kubeconfig).supports_shards();
+        run_on(sharded, &|| Cluster::existing(&kubeconfig));
+        sharded
     });
     let Some(assets) = assets else {
         return println!(
-            "skipped on one of the other sort: KUBEBUILDER_ASSETS is not set to start it"
+            "skipped with the other shard setting: KUBEBUILDER_ASSETS is not set to start a server"
         );
     };
-    for picks in [false, true]
+    for sharded in [false, true]
         .into_iter()
-        .filter(|picks| existing != Some(*picks))
+        .filter(|sharded| existing != Some(*sharded))
     {
-        if picks && !local::lock(Local::get(&assets)).knows_shards() {
-            println!("skipped on one with shards: this kube-apiserver does not know them");
+        if sharded && !local::lock(Local::get(&assets)).supports_shards() {
+            println!(
+                "skipped on a real server with shards: this kube-apiserver does not support them"
+            );
             continue;
         }
         let gates = Gates {
-            shards: picks,
+            shards: sharded,
             ..Gates::default()
         };
         with_gates(&assets, gates, || {
-            run_on(picks, &|| Cluster::local(&assets));
+            run_on(sharded, &|| Cluster::local(&assets));
         });
     }
 }
@@ -248,7 +250,7 @@ struct Real {
 }
 
 impl Real {
-    fn of_environment() -> Option<Self> {
+    fn from_environment() -> Option<Self> {
         let existing = match (
             env::var("USE_EXISTING_CLUSTER").as_deref(),
             env::var_os("KUBECONFIG"),
@@ -343,7 +345,7 @@ impl Cluster {
         let kind = match &self.kind {
             Kind::Embedded { .. } => "the embedded server",
             Kind::Existing => "the existing cluster",
-            Kind::Local(_) => "a kube-apiserver of our own",
+            Kind::Local(_) => "a local kube-apiserver",
         };
         println!(
             "on {kind} at {}, by {:?}",
@@ -385,7 +387,7 @@ impl Cluster {
     }
 
     /// Whether the server filters by shard, because its gate ShardedListAndWatch is on (SH3).
-    pub(crate) fn picks_shards(&self) -> bool {
+    pub(crate) fn supports_shards(&self) -> bool {
         let half = "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')";
         let request =
             Request::get("/api/v1/namespaces/default/configmaps").query("shardSelector", half);
@@ -411,15 +413,15 @@ impl Cluster {
     }
 
     /// Returns the kubeconfig of `token-nobody`, which has no rights.
-    pub(crate) fn kubeconfig_of_nobody(&self) -> Option<PathBuf> {
+    pub(crate) fn unprivileged_kubeconfig(&self) -> Option<PathBuf> {
         Some(self.kubeconfig.with_file_name("kubeconfig-nobody")).filter(|path| path.exists())
     }
 
     /// Returns the kubeconfig that [`Reader`](crate::reader::Reader) uses.
-    pub(crate) fn kubeconfig_of_reader(&self) -> Option<PathBuf> {
+    pub(crate) fn reader_kubeconfig(&self) -> Option<PathBuf> {
         match &self.kind {
             Kind::Embedded { .. } => Some(self.kubeconfig.with_file_name("kubeconfig-reader")),
-            _ => self.kubeconfig_of_nobody(),
+            _ => self.unprivileged_kubeconfig(),
         }
     }
 
@@ -435,7 +437,7 @@ impl Cluster {
         match &self.kind {
             Kind::Embedded { server, .. } => server.pause(),
             Kind::Local(local) => local::lock(local).kill(),
-            Kind::Existing => panic!("not ours to kill"),
+            Kind::Existing => panic!("an existing cluster must not be killed"),
         }
     }
 
@@ -458,7 +460,7 @@ impl Cluster {
                         .unwrap();
                 }
             }),
-            Kind::Existing => panic!("not ours to kill"),
+            Kind::Existing => panic!("an existing cluster must not be killed"),
         }
     }
 
@@ -467,7 +469,7 @@ impl Cluster {
         match &self.kind {
             Kind::Embedded { server, .. } => server.compact(),
             Kind::Local(local) => local::lock(local).compact(),
-            Kind::Existing => panic!("not ours to compact"),
+            Kind::Existing => panic!("an existing cluster must not be compacted"),
         }
     }
 
@@ -476,7 +478,7 @@ impl Cluster {
         match &self.kind {
             Kind::Embedded { server, .. } => server.resume().unwrap(),
             Kind::Local(local) => local::lock(local).up(),
-            Kind::Existing => panic!("not ours to kill"),
+            Kind::Existing => panic!("an existing cluster must not be killed"),
         }
     }
 
@@ -489,7 +491,7 @@ impl Cluster {
                 local::lock(local).backup();
                 Backup(None)
             }
-            Kind::Existing => panic!("not ours to kill"),
+            Kind::Existing => panic!("an existing cluster must not be killed"),
         }
     }
 
@@ -502,7 +504,9 @@ impl Cluster {
                 server.resume().unwrap();
             }
             (Kind::Local(local), _) => local::lock(local).restore(),
-            _ => panic!("not ours to kill, or not of this cluster"),
+            _ => panic!(
+                "an existing cluster cannot be restored, or the backup is of another cluster"
+            ),
         }
     }
 
@@ -627,22 +631,22 @@ impl Drop for Namespace<'_> {
         let clean = || {
             for resource in ["configmaps", "pods"] {
                 // Delete without a grace period, because otherwise a Pod would wait for a kubelet.
-                let at_once = json!({ "gracePeriodSeconds": 0 });
-                cluster.try_send(Request::delete(self.path(resource)).json(&at_once)?)?;
+                let no_grace = json!({ "gracePeriodSeconds": 0 });
+                cluster.try_send(Request::delete(self.path(resource)).json(&no_grace)?)?;
             }
-            let mut leaving =
+            let mut terminating =
                 cluster.try_send(Request::delete(format!("/api/v1/namespaces/{name}")))?;
             // A bare API server has no controller that removes the finalizers.
-            leaving["spec"]["finalizers"] = json!([]);
+            terminating["spec"]["finalizers"] = json!([]);
             let finalize =
-                Request::put(format!("/api/v1/namespaces/{name}/finalize")).json(&leaving)?;
+                Request::put(format!("/api/v1/namespaces/{name}/finalize")).json(&terminating)?;
             // Ignore the result: if there is a controller, it may have removed the finalizers
             // first.
             let _ = cluster.try_send(finalize);
             Ok::<_, Error>(())
         };
         if let Err(error) = clean() {
-            println!("namespace {name} stays: {error}");
+            println!("namespace {name} was not deleted: {error}");
         }
     }
 }

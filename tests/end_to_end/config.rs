@@ -9,13 +9,13 @@ use crate::cluster::{BOTH, Cluster, ListMethod, on_every_cluster};
 use crate::support::{Folder, free_port, shut_down, wait_until};
 
 /// Runs an informer with this configuration and returns the error in its status while it retries.
-fn shown(cluster: &Cluster, config: Config) -> Error {
+fn observed_error(cluster: &Cluster, config: Config) -> Error {
     let builder = SharedInformerFactory::builder(Client::new(config).unwrap());
     let factory = builder.reflector_options(cluster.options());
     let factory = factory.namespace("default").build();
     let maps = factory.informer::<ConfigMap>();
     factory.start(&Stop::new()).unwrap();
-    let error = wait_until("it keeps trying", || {
+    let error = wait_until("the informer has retried", || {
         let status = maps.status();
         let tries = status.lists.max(status.watches);
         status
@@ -34,12 +34,12 @@ fn shown(cluster: &Cluster, config: Config) -> Error {
             .starts_with(&format!("{verb} configmaps in namespace \"default\": GET ")),
         "{error}"
     );
-    shut_down(&factory, "of a wrong configuration");
+    shut_down(&factory, "with a wrong configuration");
     error
 }
 
 #[test]
-fn another_authority_or_none_at_all() {
+fn untrusted_certificates_are_tls_or_auth_errors() {
     on_every_cluster(BOTH, |cluster| {
         let key = KeyPair::generate().unwrap();
         let stranger = CertificateParams::new(vec!["stranger".to_owned()])
@@ -49,28 +49,28 @@ fn another_authority_or_none_at_all() {
         let config = Config::from_kubeconfig(&cluster.kubeconfigs()[0], None).unwrap();
         let error = match cluster.url().strip_prefix("http://") {
             None => {
-                let error = shown(cluster, config.ca_pem(stranger.pem()));
+                let error = observed_error(cluster, config.ca_pem(stranger.pem()));
                 assert!(
                     error
                         .to_string()
-                        .contains("has signed the server's certificate"),
+                        .contains("not signed by a trusted authority"),
                     "{error}"
                 );
                 // An unknown client certificate is unauthorized.
-                let key_of_nobody = KeyPair::generate().unwrap();
-                let nobody = CertificateParams::new(Vec::new())
+                let untrusted_key = KeyPair::generate().unwrap();
+                let untrusted = CertificateParams::new(Vec::new())
                     .unwrap()
-                    .self_signed(&key_of_nobody)
+                    .self_signed(&untrusted_key)
                     .unwrap();
                 let config = Config::from_kubeconfig(&cluster.kubeconfigs()[0], None).unwrap();
                 let config =
-                    config.client_certificate_pem(nobody.pem(), key_of_nobody.serialize_pem());
-                let refused = shown(cluster, config);
+                    config.client_certificate_pem(untrusted.pem(), untrusted_key.serialize_pem());
+                let refused = observed_error(cluster, config);
                 assert!(refused.is_unauthorized(), "{refused:?}");
                 error
             }
             // The embedded server has no TLS, so HTTPS fails before the CA matters.
-            Some(address) => shown(
+            Some(address) => observed_error(
                 cluster,
                 Config::new(format!("https://{address}")).ca_pem(stranger.pem()),
             ),
@@ -86,7 +86,7 @@ fn another_authority_or_none_at_all() {
 }
 
 #[test]
-fn a_token_that_is_not_known() {
+fn unknown_token_is_unauthorized() {
     on_every_cluster(BOTH, |cluster| {
         let path = cluster
             .kubeconfigs()
@@ -95,7 +95,7 @@ fn a_token_that_is_not_known() {
         let Some(path) = path else {
             return println!("skipped: there is no kubeconfig-token");
         };
-        let error = shown(
+        let error = observed_error(
             cluster,
             Config::from_kubeconfig(path, None).unwrap().token("s3cret"),
         );
@@ -105,10 +105,10 @@ fn a_token_that_is_not_known() {
 }
 
 #[test]
-fn nobody_listens() {
+fn refused_connection_names_the_address() {
     on_every_cluster(BOTH, |cluster| {
         let url = format!("http://127.0.0.1:{}", free_port());
-        let error = shown(cluster, Config::new(&url));
+        let error = observed_error(cluster, Config::new(&url));
         assert!(
             error.is_connection_refused() && error.to_string().contains(&url),
             "{error:?}"
@@ -117,7 +117,7 @@ fn nobody_listens() {
 }
 
 #[test]
-fn kubeconfigs_that_can_not_be_read() {
+fn unreadable_kubeconfigs_are_config_errors() {
     let folder = Folder::new();
     let missing = folder.path().join("missing");
     let cluster =
@@ -126,7 +126,7 @@ fn kubeconfigs_that_can_not_be_read() {
     for (path, expected) in [
         (missing, "there is no such file"),
         (folder.path().to_owned(), "directory"),
-        (folder.write("binary", b"\xff\xfe\x00"), "not UTF-8"),
+        (folder.write("binary", b"\xff\xfe\x00"), "not valid UTF-16"),
         (
             folder.write("garbled", "clusters: [{name: a,\n  s3cret: ]]\n"),
             "line ",
@@ -162,9 +162,12 @@ fn kubeconfigs_that_can_not_be_read() {
         assert!(error.is_config() && !error.is_retryable(), "{error:?}");
         assert!(
             text.contains(&path.display().to_string()),
-            "which file: {text}"
+            "the error must name the file: {text}"
         );
-        assert!(text.contains(expected), "what: {text}");
+        assert!(
+            text.contains(expected),
+            "the error must name the cause: {text}"
+        );
         assert!(!text.contains("s3cret"), "{text}");
     }
 }

@@ -31,15 +31,15 @@ impl Reports {
     /// Returns the outcomes of a Namespace so far, except those with nothing to do.
     fn of(&self, namespace: &Namespace<'_>) -> Vec<Outcome> {
         let all = self.0.lock().unwrap();
-        let of_it = all.iter().filter(|(of, outcome)| {
+        let of_namespace = all.iter().filter(|(of, outcome)| {
             *of == namespace.name && !matches!(outcome, Outcome::Done(Action::Nothing))
         });
-        of_it.map(|(_, outcome)| outcome.clone()).collect()
+        of_namespace.map(|(_, outcome)| outcome.clone()).collect()
     }
 
     #[track_caller]
     fn wait(&self, namespace: &Namespace<'_>, enough: impl Fn(&[Outcome]) -> bool) -> Vec<Outcome> {
-        wait_until("enough has become of a Namespace", || {
+        wait_until("the reports of a Namespace meet the condition", || {
             Some(self.of(namespace)).filter(|all| enough(all))
         })
     }
@@ -85,7 +85,7 @@ fn with_controller(cluster: &Cluster, options: Options, test: impl FnOnce(&Repor
     let stop = Stop::new();
     thread::scope(|scope| {
         let running = scope.spawn(|| controller.run(&stop).unwrap());
-        let _ends = Ends(&stop);
+        let _stop_on_drop = StopOnDrop(&stop);
         test(&reports);
         stop.stop();
         running.join().unwrap();
@@ -93,16 +93,16 @@ fn with_controller(cluster: &Cluster, options: Options, test: impl FnOnce(&Repor
 }
 
 /// Stops the controller on drop, also if the test fails.
-struct Ends<'a>(&'a Stop);
+struct StopOnDrop<'a>(&'a Stop);
 
-impl Drop for Ends<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.stop();
     }
 }
 
 /// Sets the team of a Namespace. `null` removes it.
-fn give(cluster: &Cluster, namespace: &Namespace<'_>, team: impl Into<Value>) {
+fn set_team(cluster: &Cluster, namespace: &Namespace<'_>, team: impl Into<Value>) {
     let labels = json!({ "metadata": { "labels": { TEAM: team.into() } } });
     cluster.send(merge_patch(
         &format!("/api/v1/namespaces/{}", namespace.name),
@@ -124,22 +124,23 @@ fn team(cluster: &Cluster, namespace: &Namespace<'_>) -> Option<String> {
 
 #[track_caller]
 fn wait_for_team(cluster: &Cluster, namespace: &Namespace<'_>, expected: Option<&str>) {
-    wait_until(&format!("{} is of {expected:?}", namespace.name), || {
-        (team(cluster, namespace).as_deref() == expected).then_some(())
-    });
+    wait_until(
+        &format!("{} has the team {expected:?}", namespace.name),
+        || (team(cluster, namespace).as_deref() == expected).then_some(()),
+    );
 }
 
 #[test]
-fn what_is_there_becomes_what_is_wanted_whoever_changes_either() {
+fn controller_reconciles_changes_of_either_object() {
     one_at_a_time(BOTH, |cluster| {
         let (early, late) = (cluster.namespace("early"), cluster.namespace("late"));
-        give(cluster, &early, "sky");
+        set_team(cluster, &early, "sky");
         with_controller(cluster, options(cluster), |_| {
             wait_for_team(cluster, &early, Some("sky"));
             assert_eq!(team(cluster, &late), None);
-            give(cluster, &late, "sea");
+            set_team(cluster, &late, "sea");
             wait_for_team(cluster, &late, Some("sea"));
-            give(cluster, &late, "lake");
+            set_team(cluster, &late, "lake");
             wait_for_team(cluster, &late, Some("lake"));
 
             early.delete(NAME);
@@ -152,15 +153,15 @@ fn what_is_there_becomes_what_is_wanted_whoever_changes_either() {
             let map = cluster.send(Request::get(format!("{}/{NAME}", early.path("configmaps"))));
             assert_eq!(map["data"]["more"], "stays");
 
-            give(cluster, &late, Value::Null);
+            set_team(cluster, &late, Value::Null);
             wait_for_team(cluster, &late, None);
         });
         // The next controller finds the changes made while none was running.
-        give(cluster, &early, Value::Null);
-        give(cluster, &late, "rain");
+        set_team(cluster, &early, Value::Null);
+        set_team(cluster, &late, "rain");
         with_controller(cluster, options(cluster), |_| {
             wait_for_team(cluster, &late, Some("rain"));
-            give(cluster, &early, "snow");
+            set_team(cluster, &early, "snow");
             wait_for_team(cluster, &early, Some("snow"));
         });
     });
@@ -178,7 +179,7 @@ fn foreign_object_is_left_alone_until_it_changes() {
                 ..options(cluster)
             },
             |reports| {
-                give(cluster, &namespace, "sky");
+                set_team(cluster, &namespace, "sky");
                 let outcomes = reports.wait(&namespace, |all| {
                     matches!(all.last(), Some(Outcome::GivenUp(_)))
                 });
@@ -189,11 +190,15 @@ fn foreign_object_is_left_alone_until_it_changes() {
                     };
                     assert!(error.is_already_exists(), "{error:?}");
                 }
-                assert_eq!(team(cluster, &namespace).as_deref(), Some(""), "as it was");
+                assert_eq!(
+                    team(cluster, &namespace).as_deref(),
+                    Some(""),
+                    "the foreign object is unchanged"
+                );
 
                 // The controller does not see the deletion of an object that it does not manage.
                 namespace.delete(NAME);
-                give(cluster, &namespace, "sea");
+                set_team(cluster, &namespace, "sea");
                 let outcomes = reports.wait(&namespace, |all| all.len() > 4);
                 assert!(is_done(outcomes.last(), Action::Created), "{outcomes:?}");
                 assert_eq!(team(cluster, &namespace).as_deref(), Some("sea"));
@@ -203,10 +208,10 @@ fn foreign_object_is_left_alone_until_it_changes() {
 }
 
 #[test]
-fn a_namespace_that_goes_is_nobodys_business() {
+fn terminating_namespace_is_left_alone() {
     one_at_a_time(ONCE, |cluster| {
         let namespace = cluster.namespace("gone");
-        give(cluster, &namespace, "sky");
+        set_team(cluster, &namespace, "sky");
         with_controller(cluster, options(cluster), |reports| {
             reports.wait(&namespace, |all| is_done(all.last(), Action::Created));
             let path = format!("/api/v1/namespaces/{}", namespace.name);
@@ -216,7 +221,7 @@ fn a_namespace_that_goes_is_nobodys_business() {
                 // Ignore the result: in a cluster with controllers, the deletion of the Namespace
                 // may already have deleted the ConfigMap.
                 let _ = cluster.try_send(Request::delete(path));
-                wait_until("it has looked", || {
+                wait_until("the controller has processed the deletion", || {
                     (reports.0.lock().unwrap().len() > seen).then_some(())
                 });
             }
@@ -231,27 +236,27 @@ fn a_namespace_that_goes_is_nobodys_business() {
 }
 
 #[test]
-fn what_fails_is_tried_again_and_done_once() {
+fn failed_requests_are_retried_and_applied_once() {
     on_the_embedded_server(ONCE, |cluster, server| {
         let namespace = cluster.namespace("fails");
-        let strike = |fault: Fault, verb| server.fail_next(fault.on(verb).resource("configmaps"));
+        let fail = |fault: Fault, verb| server.fail_next(fault.on(verb).resource("configmaps"));
         with_controller(cluster, options(cluster), |reports| {
-            strike(Fault::status(500).times(2), Verb::Create);
-            strike(Fault::reset(), Verb::Create);
-            give(cluster, &namespace, "sky");
+            fail(Fault::status(500).times(2), Verb::Create);
+            fail(Fault::reset(), Verb::Create);
+            set_team(cluster, &namespace, "sky");
             let outcomes = reports.wait(&namespace, |all| is_done(all.last(), Action::Created));
             assert_eq!(outcomes.len(), 4, "{outcomes:?}");
 
             // The object is created, but the response is lost.
             namespace.delete(NAME);
             reports.wait(&namespace, |all| all.len() == 5);
-            strike(Fault::reset().after_bytes(0), Verb::Create);
+            fail(Fault::reset().after_bytes(0), Verb::Create);
             namespace.delete(NAME);
             reports.wait(&namespace, |all| all.len() > 5);
             wait_for_team(cluster, &namespace, Some("sky"));
 
-            strike(Fault::status(409), Verb::Patch);
-            give(cluster, &namespace, "sea");
+            fail(Fault::status(409), Verb::Patch);
+            set_team(cluster, &namespace, "sea");
             let outcomes = reports.wait(&namespace, |all| is_done(all.last(), Action::Repaired));
             let before = &outcomes[outcomes.len() - 2];
             assert!(
@@ -259,8 +264,8 @@ fn what_fails_is_tried_again_and_done_once() {
                 "{outcomes:?}"
             );
 
-            strike(Fault::status(409), Verb::Delete);
-            give(cluster, &namespace, Value::Null);
+            fail(Fault::status(409), Verb::Delete);
+            set_team(cluster, &namespace, Value::Null);
             let outcomes = reports.wait(&namespace, |all| is_done(all.last(), Action::Deleted));
             let before = &outcomes[outcomes.len() - 2];
             assert!(
@@ -273,7 +278,7 @@ fn what_fails_is_tried_again_and_done_once() {
 }
 
 #[test]
-fn in_a_storm_all_comes_out_as_it_was_said_last() {
+fn concurrent_changes_converge_to_the_last_state() {
     const ROUNDS: usize = 12;
     one_at_a_time(ONCE, |cluster| {
         let namespaces: Vec<_> = (0..4)
@@ -290,7 +295,7 @@ fn in_a_storm_all_comes_out_as_it_was_said_last() {
                     for (n, namespace) in namespaces.iter().enumerate() {
                         scope.spawn(move || {
                             for round in 0..ROUNDS {
-                                give(cluster, namespace, format!("round-{round}"));
+                                set_team(cluster, namespace, format!("round-{round}"));
                                 let map = format!("{}/{NAME}", namespace.path("configmaps"));
                                 // The object may not exist.
                                 let _ = match (round + n) % 4 {
@@ -300,13 +305,13 @@ fn in_a_storm_all_comes_out_as_it_was_said_last() {
                                         &json!({ "data": { "team": "x" } }),
                                     )),
                                     2 => {
-                                        give(cluster, namespace, Value::Null);
+                                        set_team(cluster, namespace, Value::Null);
                                         Ok(Value::Null)
                                     }
                                     _ => Ok(Value::Null),
                                 };
                             }
-                            give(
+                            set_team(
                                 cluster,
                                 namespace,
                                 if n == 0 { Value::Null } else { "last".into() },
@@ -331,7 +336,7 @@ fn in_a_storm_all_comes_out_as_it_was_said_last() {
 }
 
 #[test]
-fn a_stop_lets_finish_what_has_begun_but_not_for_ever() {
+fn stop_waits_for_running_work_up_to_the_grace_period() {
     on_the_embedded_server(ONCE, |cluster, server| {
         let creates = |requests: &[RequestRecord]| {
             let is_create = |request: &&RequestRecord| {
@@ -352,7 +357,7 @@ fn a_stop_lets_finish_what_has_begun_but_not_for_ever() {
             (&slow, Fault::stall(), Duration::from_millis(1), None),
         ] {
             on_create(fault);
-            give(cluster, namespace, "sky");
+            set_team(cluster, namespace, "sky");
             let before = creates(&server.requests());
             with_controller(
                 cluster,
@@ -372,7 +377,7 @@ fn a_stop_lets_finish_what_has_begun_but_not_for_ever() {
 }
 
 #[test]
-fn a_stop_ends_it_before_it_has_begun() {
+fn stop_before_the_first_sync_ends_the_controller() {
     on_the_embedded_server(BOTH, |cluster, server| {
         server.fail_next(Fault::stall().resource("namespaces").always());
         let is_read = |request: &RequestRecord| request.resource() == Some("namespaces");

@@ -29,7 +29,7 @@ fn informer(
 }
 
 #[test]
-fn a_token_file_is_rotated_while_a_watch_runs() {
+fn token_file_rotation_does_not_break_a_watch() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("token-file");
         let Some(account) = Account::new(cluster, &namespace) else {
@@ -57,7 +57,9 @@ fn a_token_file_is_rotated_while_a_watch_runs() {
 
         // If the new token comes too late, requests fail until it exists.
         account.revoke(&second);
-        let error = wait_until("the server forgets a token", || api.get("one", &stop).err());
+        let error = wait_until("the server rejects the revoked token", || {
+            api.get("one", &stop).err()
+        });
         assert!(error.is_unauthorized(), "{error}");
         assert!(!error.to_string().contains(&second.text));
         fs::write(&file, account.token().text).unwrap();
@@ -80,7 +82,7 @@ fn data(cluster: &Cluster, pointer: &str) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn an_authority_in_a_file_is_rotated_while_a_watch_runs() {
+fn ca_file_rotation_does_not_break_a_watch() {
     on_every_cluster(BOTH, |cluster| {
         if cluster.url().starts_with("http://") {
             return println!("skipped: {} has no TLS", cluster.url());
@@ -103,7 +105,7 @@ fn an_authority_in_a_file_is_rotated_while_a_watch_runs() {
         let namespace = cluster.namespace("ca-file");
         let (factory, maps) = informer(cluster, &client, &namespace.name);
         factory.start(&stop).unwrap();
-        let error = wait_until("it does not trust the server", || {
+        let error = wait_until("the informer rejects the certificate of the server", || {
             maps.status()
                 .last_error
                 .filter(|_| maps.status().state == ReflectorState::BackingOff)
@@ -126,12 +128,12 @@ fn an_authority_in_a_file_is_rotated_while_a_watch_runs() {
         api.get("one", &stop).unwrap();
         fs::write(&file, &ca[..ca.len() / 2]).unwrap();
         api.get("one", &stop).unwrap();
-        shut_down(&factory, "with its third authority");
+        shut_down(&factory, "with its third CA file");
     });
 }
 
 #[test]
-fn who_is_impersonated_has_his_rights_and_is_named_by_errors() {
+fn impersonated_user_rights_apply_and_errors_name_the_user() {
     on_every_cluster(BOTH, |cluster| {
         let stop = Stop::new();
         let config = || Config::from_kubeconfig(&cluster.kubeconfigs()[0], None).unwrap();
@@ -157,12 +159,12 @@ fn who_is_impersonated_has_his_rights_and_is_named_by_errors() {
         // The informer reports the same error.
         let (factory, maps) = informer(cluster, &client, "default");
         factory.start(&stop).unwrap();
-        let error = wait_until("it may not", || maps.status().last_error);
+        let error = wait_until("the request is rejected", || maps.status().last_error);
         assert!(
             error.to_string().contains("User \"jane\" cannot "),
             "{error}"
         );
-        shut_down(&factory, "of one who may nothing");
+        shut_down(&factory, "after forbidden requests");
 
         let root = Impersonation::user("root-for-a-day").group("system:masters");
         let client = Client::new(config().impersonate(root)).unwrap();
@@ -176,7 +178,7 @@ fn who_is_impersonated_has_his_rights_and_is_named_by_errors() {
 
 #[cfg(unix)]
 #[test]
-fn a_plugins_token_expires_while_a_watch_runs() {
+fn plugin_token_expiry_does_not_break_a_watch() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("exec-token");
         let Some(account) = Account::new(cluster, &namespace) else {
@@ -184,14 +186,14 @@ fn a_plugins_token_expires_while_a_watch_runs() {
         };
         let (plugin, stop) = (Plugin::new("e2e-exec-token"), Stop::new());
         let first = account.token();
-        plugin.hand_out(&json!({"token": first.text, "expirationTimestamp": PAST}));
+        plugin.set_credential(&json!({"token": first.text, "expirationTimestamp": PAST}));
         let client = Client::new(account.config().exec(plugin.config())).unwrap();
         let (factory, maps) = informer(cluster, &client, &namespace.name);
         let follower = synced(&factory, &maps);
         // The first token is already expired when the plugin returns it, so the client runs the
         // plugin again for the next request.
         let second = account.token();
-        plugin.hand_out(&json!({"token": second.text, "expirationTimestamp": FUTURE}));
+        plugin.set_credential(&json!({"token": second.text, "expirationTimestamp": FUTURE}));
         account.revoke(&first);
         let api = client.api::<ConfigMap>(Some(&namespace.name));
         namespace.create("one", json!({}));
@@ -199,14 +201,18 @@ fn a_plugins_token_expires_while_a_watch_runs() {
         api.get("one", &stop).unwrap();
         let runs = plugin.runs();
         api.get("one", &stop).unwrap();
-        assert_eq!(plugin.runs(), runs, "this one is kept");
+        assert_eq!(
+            plugin.runs(),
+            runs,
+            "a token with a later expiry must be cached"
+        );
 
         // The server revokes the second token before it expires. The client runs the plugin again,
         // and the informer sees no failure.
         let third = account.token();
-        plugin.hand_out(&json!({"token": third.text, "expirationTimestamp": FUTURE}));
+        plugin.set_credential(&json!({"token": third.text, "expirationTimestamp": FUTURE}));
         account.revoke(&second);
-        wait_until("the plugin is asked after a 401", || {
+        wait_until("the plugin runs again after a 401", || {
             api.get("one", &stop).unwrap();
             (plugin.runs() > runs).then_some(())
         });
@@ -231,7 +237,7 @@ fn failing_plugin_is_reported_and_informer_recovers() {
         let client = Client::new(account.config().exec(plugin.config())).unwrap();
         let (factory, maps) = informer(cluster, &client, &namespace.name);
         factory.start(&stop).unwrap();
-        let error = wait_until("it tries again and again", || {
+        let error = wait_until("the informer has retried", || {
             maps.status()
                 .last_error
                 .filter(|_| plugin.runs() >= 3 && !maps.has_synced())
@@ -242,7 +248,7 @@ fn failing_plugin_is_reported_and_informer_recovers() {
         );
 
         let token = account.token();
-        plugin.hand_out(&json!({"token": token.text, "expirationTimestamp": PAST}));
+        plugin.set_credential(&json!({"token": token.text, "expirationTimestamp": PAST}));
         let follower = synced(&factory, &maps);
         namespace.create("one", json!({}));
         follower.wait_for_events(&["+one"]);
@@ -250,13 +256,13 @@ fn failing_plugin_is_reported_and_informer_recovers() {
         fs::remove_file(plugin.credential_file()).unwrap();
         namespace.create("two", json!({}));
         follower.wait_for_events(&["+one", "+two"]);
-        shut_down(&factory, "whose plugin fails");
+        shut_down(&factory, "with a plugin that fails");
     });
 }
 
 #[cfg(unix)]
 #[test]
-fn a_plugins_certificate_is_replaced_while_a_watch_runs() {
+fn plugin_certificate_renewal_does_not_break_a_watch() {
     on_every_cluster(BOTH, |cluster| {
         let part = |name: &str| data(cluster, &format!("/users/0/user/{name}"));
         let (Some(chain), Some(key)) = (part("client-certificate"), part("client-key")) else {
@@ -270,12 +276,12 @@ fn a_plugins_certificate_is_replaced_while_a_watch_runs() {
         let text = |bytes| String::from_utf8(bytes).unwrap();
         let (chain, key) = (text(chain), text(key));
         let identity = |chain: &str, expires: &str| json!({"clientCertificateData": chain, "clientKeyData": key, "expirationTimestamp": expires});
-        plugin.hand_out(&identity(&chain, PAST));
+        plugin.set_credential(&identity(&chain, PAST));
         let client = Client::new(account.config().exec(plugin.config())).unwrap();
         let (factory, maps) = informer(cluster, &client, &namespace.name);
         let follower = synced(&factory, &maps);
         // The same certificate with different bytes causes a new connection.
-        plugin.hand_out(&identity(&format!("{chain}\n"), FUTURE));
+        plugin.set_credential(&identity(&format!("{chain}\n"), FUTURE));
         let api = client.api::<ConfigMap>(Some(&namespace.name));
         namespace.create("one", json!({}));
         follower.wait_for_events(&["+one"]);
@@ -289,7 +295,7 @@ fn a_plugins_certificate_is_replaced_while_a_watch_runs() {
             .unwrap()
             .self_signed(&key)
             .unwrap();
-        plugin.hand_out(
+        plugin.set_credential(
             &json!({"clientCertificateData": stranger.pem(), "clientKeyData": key.serialize_pem()}),
         );
         let client = Client::new(account.config().exec(plugin.config())).unwrap();
@@ -298,7 +304,7 @@ fn a_plugins_certificate_is_replaced_while_a_watch_runs() {
             .get("one", &stop)
             .unwrap_err();
         assert!(error.is_unauthorized(), "{error}");
-        plugin.hand_out(&identity(&chain, FUTURE));
+        plugin.set_credential(&identity(&chain, FUTURE));
         client
             .api::<ConfigMap>(Some(&namespace.name))
             .get("one", &stop)

@@ -20,16 +20,16 @@ struct Definition<'a> {
 impl<'a> Definition<'a> {
     /// Creates the definition and waits until its resource is served.
     fn create(cluster: &'a Cluster, namespace: &str) -> Self {
-        let it = Self {
+        let created = Self {
             cluster,
             group: format!("{namespace}.example.com"),
         };
         let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
         let definition = json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-            "metadata": {"name": format!("gizmos.{}", it.group)},
+            "metadata": {"name": format!("gizmos.{}", created.group)},
             "spec": {
-                "group": it.group, "scope": "Namespaced",
+                "group": created.group, "scope": "Namespaced",
                 "names": {"plural": "gizmos", "kind": "Gizmo", "shortNames": ["gz"], "categories": ["all"]},
                 "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": anything},
                     "subresources": {"status": {}, "scale": {
@@ -39,26 +39,26 @@ impl<'a> Definition<'a> {
             },
         });
         cluster.send(Request::post(DEFINITIONS).json(&definition).unwrap());
-        wait_until("it is established", || {
-            let definition = cluster.send(Request::get(it.path()));
+        wait_until("the definition is established", || {
+            let definition = cluster.send(Request::get(created.path()));
             let conditions = definition["status"]["conditions"].as_array()?.iter();
             let is_established =
                 |one: &Value| one["type"] == "Established" && one["status"] == "True";
             conditions.into_iter().any(is_established).then_some(())
         });
         // The storage is not ready immediately.
-        wait_until("it can be listed", || {
-            let list = Request::get(format!("/apis/{}/v1/gizmos", it.group));
+        wait_until("the resource can be listed", || {
+            let list = Request::get(format!("/apis/{}/v1/gizmos", created.group));
             cluster.try_send(list).ok()
         });
-        it
+        created
     }
 
     fn path(&self) -> String {
         format!("{DEFINITIONS}/gizmos.{}", self.group)
     }
 
-    fn is_there(&self) -> bool {
+    fn exists(&self) -> bool {
         self.cluster.try_send(Request::get(self.path())).is_ok()
     }
 }
@@ -70,7 +70,7 @@ impl Drop for Definition<'_> {
 }
 
 #[test]
-fn names_lead_to_resources() {
+fn names_resolve_to_resources() {
     on_every_cluster(BOTH, |cluster| {
         let (client, stop) = (cluster.client(), Stop::new());
         let discovery = client.discovery(&stop).unwrap();
@@ -108,14 +108,17 @@ fn names_lead_to_resources() {
         let error = client.discover("deploymentz", &stop).unwrap_err();
         println!("  {error}");
         assert!(
-            error.is_no_match() && error.to_string().contains("near it: deployments.apps"),
+            error.is_no_match()
+                && error
+                    .to_string()
+                    .contains("similar names: deployments.apps"),
             "{error}"
         );
     });
 }
 
 #[test]
-fn a_custom_resource_is_found_watched_changed_and_gone() {
+fn custom_resource_is_discovered_watched_and_scaled() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("discovery");
         let (client, stop) = (cluster.client(), Stop::new());
@@ -127,7 +130,7 @@ fn a_custom_resource_is_found_watched_changed_and_gone() {
         // An unknown name causes a new discovery. The server may list the resource a moment later.
         let found = match client.discover(&name, &stop) {
             Ok(found) => found,
-            Err(_) => wait_until("it is told", || {
+            Err(_) => wait_until("discovery finds the resource", || {
                 client.rediscover(&stop).unwrap().find(&name).ok().cloned()
             }),
         };
@@ -186,7 +189,7 @@ fn a_custom_resource_is_found_watched_changed_and_gone() {
         );
         assert!(
             !scales.get("b", &stop).unwrap_err().is_not_found(),
-            "it has no size"
+            "the object has no size"
         );
         assert_eq!(scales.set_replicas("b", 1, &stop).unwrap().spec.replicas, 1);
         assert_eq!(size(&gizmos.get("b", &stop).unwrap()), Some(1));
@@ -201,8 +204,10 @@ fn a_custom_resource_is_found_watched_changed_and_gone() {
         );
 
         cluster.send(Request::delete(definition.path()));
-        wait_until("it has gone", || (!definition.is_there()).then_some(()));
-        wait_until("nobody tells of it", || {
+        wait_until("the definition is deleted", || {
+            (!definition.exists()).then_some(())
+        });
+        wait_until("discovery no longer finds the resource", || {
             client
                 .rediscover(&stop)
                 .unwrap()
@@ -214,17 +219,19 @@ fn a_custom_resource_is_found_watched_changed_and_gone() {
         assert!(error.is_no_match(), "{error:?}");
         // The server may or may not report the deletions of the objects before it ends the watch.
         // In either case the resource is gone.
-        let error = wait_until("the informer knows", || informer.status().last_error);
+        let error = wait_until("the informer reports the error", || {
+            informer.status().last_error
+        });
         println!("  {error}");
-        shut_down(&factory, "of what has gone");
+        shut_down(&factory, "after the resource was deleted");
     });
 }
 
 #[test]
-fn who_may_do_nothing_may_ask_what_there_is() {
+fn unprivileged_user_may_use_discovery() {
     on_every_cluster(BOTH, |cluster| {
-        let Some(path) = cluster.kubeconfig_of_nobody() else {
-            return println!("skipped: there is no nobody");
+        let Some(path) = cluster.unprivileged_kubeconfig() else {
+            return println!("skipped: there is no kubeconfig-nobody");
         };
         let client = Client::new(Config::from_kubeconfig(path, None).unwrap()).unwrap();
         let found = client.discover("deploy", &Stop::new()).unwrap();
@@ -237,11 +244,11 @@ fn who_may_do_nothing_may_ask_what_there_is() {
 }
 
 #[test]
-fn a_group_whose_server_is_down_hides_no_other() {
+fn group_with_unavailable_server_hides_no_other() {
     on_every_cluster(&BOTH[..1], |cluster| {
         const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
         if cluster.try_send(Request::get(SERVICES)).is_err() {
-            return println!("skipped: this server has none behind it");
+            return println!("skipped: this server has no API aggregation");
         }
         let namespace = cluster.namespace("down");
         let (client, stop) = (cluster.client(), Stop::new());
@@ -253,13 +260,13 @@ fn a_group_whose_server_is_down_hides_no_other() {
                 "insecureSkipTLSVerify": true, "service": {"namespace": "default", "name": "down"}},
         });
         cluster.send(Request::post(SERVICES).json(&service).unwrap());
-        let discovery = wait_until("it is told", || {
+        let discovery = wait_until("discovery reports the failed group", || {
             let discovery = client.rediscover(&stop).unwrap();
-            let is_told = discovery
+            let is_reported = discovery
                 .failures()
                 .iter()
                 .any(|failure| failure.group == group);
-            is_told.then_some(discovery)
+            is_reported.then_some(discovery)
         });
         assert_eq!(discovery.find("deploy").unwrap().resource.group, "apps");
         let error = client
@@ -273,11 +280,11 @@ fn a_group_whose_server_is_down_hides_no_other() {
             error.is_no_match()
                 && error
                     .to_string()
-                    .contains(&format!("not asked: {group}/v1beta1"))
+                    .contains(&format!("discovery failed for {group}/v1beta1"))
         );
 
         cluster.send(Request::delete(format!("{SERVICES}/v1beta1.{group}")));
-        wait_until("it has gone", || {
+        wait_until("discovery reports no failed group", || {
             let discovery = client.rediscover(&stop).unwrap();
             discovery
                 .failures()

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
 use crate::cluster::{
-    BOTH, Cluster, LIST, ListMethod, on_every_cluster_of_our_own, on_the_embedded_server,
+    BOTH, Cluster, LIST, ListMethod, on_every_disposable_cluster, on_the_embedded_server,
 };
 use crate::support::{Follower, PATIENCE, shut_down, wait_until};
 
@@ -23,7 +23,7 @@ fn start(cluster: &Cluster) -> (SharedInformerFactory, SharedIndexInformer<Confi
 /// Waits until the last error in the informer's status matches `like`, and returns it.
 #[track_caller]
 fn error_like(maps: &SharedIndexInformer<ConfigMap>, like: impl Fn(&Error) -> bool) -> Error {
-    let error = wait_until("the error is shown", || {
+    let error = wait_until("the status has the error", || {
         maps.status().last_error.filter(&like)
     });
     println!("  {error}");
@@ -60,7 +60,7 @@ fn first_list_fails(cluster: &Cluster, server: &ApiServer, fault: Fault) -> Erro
 }
 
 #[test]
-fn a_list_is_refused_and_then_allowed() {
+fn forbidden_list_is_retried_until_allowed() {
     on_the_embedded_server(LIST, |cluster, server| {
         let error = first_list_fails(cluster, server, Fault::status_with_message(403, "not yet"));
         assert!(
@@ -71,7 +71,7 @@ fn a_list_is_refused_and_then_allowed() {
 }
 
 #[test]
-fn a_server_that_asks_for_time_gets_it() {
+fn retry_after_of_a_429_is_respected() {
     on_the_embedded_server(LIST, |cluster, server| {
         let start = Instant::now();
         let error = first_list_fails(
@@ -83,14 +83,14 @@ fn a_server_that_asks_for_time_gets_it() {
         assert_eq!(error.retry_after(), Some(Duration::from_secs(1)));
         assert!(
             start.elapsed() >= Duration::from_secs(2),
-            "two waits of a second: {:?}",
+            "two waits of one second each: {:?}",
             start.elapsed()
         );
     });
 }
 
 #[test]
-fn a_failure_in_plain_text_is_shown_as_it_is() {
+fn plain_text_error_body_is_in_the_error() {
     on_the_embedded_server(LIST, |cluster, server| {
         let oops = Fault::response(500, "text/plain", "etcd is\nnot well\n");
         let error = first_list_fails(cluster, server, oops);
@@ -106,7 +106,7 @@ fn a_failure_in_plain_text_is_shown_as_it_is() {
 }
 
 #[test]
-fn a_list_that_is_none_or_ends_early_or_never_comes() {
+fn html_truncated_or_closed_list_is_retried() {
     on_the_embedded_server(LIST, |cluster, server| {
         let html = Fault::response(200, "text/html", "<html>Please log in</html>");
         let error = first_list_fails(cluster, server, html);
@@ -125,7 +125,7 @@ fn a_list_that_is_none_or_ends_early_or_never_comes() {
 }
 
 #[test]
-fn garbage_line_in_watch_costs_only_the_connection() {
+fn garbage_line_restarts_only_the_watch() {
     on_the_embedded_server(BOTH, |cluster, server| {
         let path = "/api/v1/namespaces/default/configmaps";
         let object = |name: &str| json!({ "metadata": { "name": name } });
@@ -143,11 +143,11 @@ fn garbage_line_in_watch_costs_only_the_connection() {
         let text = error.to_string();
         assert!(
             text.starts_with("watch configmaps in namespace \"default\": "),
-            "which watch: {text}"
+            "the error must name the watch: {text}"
         );
         assert!(
             text.contains(&format!("after version {version}")),
-            "where in it: {text}"
+            "the error must name the version: {text}"
         );
         assert!(!text.contains("s3cret"), "{text}");
         server.create(path, object("b")).unwrap();
@@ -157,7 +157,7 @@ fn garbage_line_in_watch_costs_only_the_connection() {
         assert_eq!(
             (status.lists, status.watches),
             (lists, 2),
-            "the watch goes on from where it was"
+            "the watch continues at its last version"
         );
 
         // Neither an event with an object of the wrong shape nor a truncated event leads to a list.
@@ -177,19 +177,19 @@ fn garbage_line_in_watch_costs_only_the_connection() {
 /// All cases share one outage, because an outage takes seconds on a real server.
 #[test]
 fn absent_server_is_retried_without_blocking_others() {
-    on_every_cluster_of_our_own(BOTH, |cluster| {
+    on_every_disposable_cluster(BOTH, |cluster| {
         let (watching, maps, stop) = start(cluster);
         watching.wait_for_cache_sync(&stop).unwrap();
         let (silent, own_maps, _) = start(cluster);
         silent.wait_for_cache_sync(&stop).unwrap();
-        wait_until("it watches", || {
+        wait_until("the informer watches", || {
             (own_maps.status().state == ReflectorState::Watching).then_some(())
         });
-        shut_down(&silent, "of a silent watch");
+        shut_down(&silent, "in a silent watch");
 
         cluster.kill();
         error_like(&maps, Error::is_connection_refused);
-        shut_down(&watching, "while the server is away");
+        shut_down(&watching, "during the outage");
 
         let (early, maps, _) = start(cluster);
         let error = error_like(&maps, Error::is_connection_refused);
@@ -213,13 +213,13 @@ fn absent_server_is_retried_without_blocking_others() {
         );
         let (never, maps_of_never, _) = start(cluster);
         error_like(&maps_of_never, Error::is_connection_refused);
-        shut_down(&never, "before the server was ever there");
+        shut_down(&never, "before the first contact");
         assert!(!maps_of_never.has_synced());
 
         cluster.restart();
         early.wait_for_cache_sync(&stop).unwrap();
         // The status follows the cache with a delay.
-        wait_until("it watches", || {
+        wait_until("the informer watches", || {
             (maps.status().state == ReflectorState::Watching).then_some(())
         });
         let status = maps.status();
@@ -227,6 +227,6 @@ fn absent_server_is_retried_without_blocking_others() {
             status.lists.max(status.watches) > 1 && status.listed,
             "{status:?}"
         );
-        shut_down(&early, "after the server is back");
+        shut_down(&early, "after the outage");
     });
 }

@@ -10,13 +10,13 @@ use k8s_informer::{Error, SharedInformerFactory, Stop};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
-use crate::cluster::{BOTH, LIST, merge_patch, on_every_cluster_of_our_own};
+use crate::cluster::{BOTH, LIST, merge_patch, on_every_disposable_cluster};
 use crate::proxy::Proxy;
 use crate::support::{Follower, cached, shut_down, synced, wait_until};
 
 #[test]
-fn after_a_compaction_what_was_missed_is_made_up_for() {
-    on_every_cluster_of_our_own(BOTH, |cluster| {
+fn missed_changes_are_recovered_after_compaction() {
+    on_every_disposable_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("compacted");
         for name in ["a", "b", "c"] {
             namespace.create(name, json!({}));
@@ -33,7 +33,7 @@ fn after_a_compaction_what_was_missed_is_made_up_for() {
         });
 
         cluster.kill();
-        wait_until("it has noticed", || {
+        wait_until("the informer reports the failure", || {
             maps.status()
                 .last_error
                 .filter(Error::is_connection_refused)
@@ -42,7 +42,7 @@ fn after_a_compaction_what_was_missed_is_made_up_for() {
         cluster.delete_unseen(&[path("b"), path("c")]);
         cluster.restart();
         namespace.create("d", json!({}));
-        follower.wait("all of it", |known| {
+        follower.wait("all missed changes", |known| {
             ["-b", "-c", "+d"]
                 .iter()
                 .all(|event| known.events.contains(&(*event).to_owned()))
@@ -66,8 +66,8 @@ fn after_a_compaction_what_was_missed_is_made_up_for() {
 /// has the state at that version. Pages at exactly that version would contain the old state, and
 /// the next watch would be rejected again.
 #[test]
-fn l9_pages_after_a_restart_show_the_present_state() {
-    on_every_cluster_of_our_own(LIST, |cluster| {
+fn l9_pages_after_a_restart_show_the_current_state() {
+    on_every_disposable_cluster(LIST, |cluster| {
         let namespace = cluster.namespace("pages");
         for name in ["a", "b", "c", "d", "e"] {
             namespace.create(name, json!({}));
@@ -81,7 +81,7 @@ fn l9_pages_after_a_restart_show_the_present_state() {
 
         let stop = Stop::new();
         thread::scope(|scope| {
-            let _writes_end = StopOnDrop(&stop);
+            let _stop_on_drop = StopOnDrop(&stop);
             scope.spawn(|| {
                 for round in 1.. {
                     let patch = json!({ "data": { "round": round.to_string() } });
@@ -95,7 +95,7 @@ fn l9_pages_after_a_restart_show_the_present_state() {
             });
             for (name, compacted) in [("a", false), ("b", false), ("c", true)] {
                 cluster.kill();
-                wait_until("it has noticed", || {
+                wait_until("the informer reports the failure", || {
                     maps.status()
                         .last_error
                         .filter(Error::is_connection_refused)
@@ -111,7 +111,7 @@ fn l9_pages_after_a_restart_show_the_present_state() {
             }
         });
         let truth = cluster.versions(&namespace);
-        wait_until("it is as the server", || {
+        wait_until("the cache equals the state of the server", || {
             (cached(&maps) == truth).then_some(())
         });
         let status = maps.status();
@@ -132,8 +132,8 @@ impl Drop for StopOnDrop<'_> {
 /// After the restore, the server does not have the state that the informer saw. It assigns the same
 /// versions to other objects.
 #[test]
-fn a_server_that_was_restored_has_its_way() {
-    on_every_cluster_of_our_own(BOTH, |cluster| {
+fn cache_follows_a_server_restored_from_backup() {
+    on_every_disposable_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("restored");
         for name in ["kept", "changed", "deleted"] {
             namespace.create(name, json!({}));
@@ -158,7 +158,7 @@ fn a_server_that_was_restored_has_its_way() {
         }
         namespace.delete("deleted");
         namespace.create("lost", json!({}));
-        follower.wait("the last of it", |known| {
+        follower.wait("the last change", |known| {
             known.events.contains(&"+lost".to_owned())
         });
         let ahead = cached(&maps);
@@ -169,7 +169,7 @@ fn a_server_that_was_restored_has_its_way() {
         let truth = cluster.versions(&namespace);
         assert_ne!(truth, ahead);
         // A watch from a future version is silent. Cutting the watches makes the informer notice.
-        wait_until("it is as the server", || {
+        wait_until("the cache equals the state of the server", || {
             if maps.status().state == ReflectorState::Watching {
                 proxy.cut();
             }
@@ -190,11 +190,11 @@ fn a_server_that_was_restored_has_its_way() {
             ("other".to_owned(), "0".to_owned())
         );
 
-        wait_until("it watches", || {
+        wait_until("the informer watches", || {
             (maps.status().state == ReflectorState::Watching).then_some(())
         });
         namespace.patch("kept", &json!({ "data": { "round": "1" } }));
-        follower.wait("it goes on", |known| {
+        follower.wait("the watch continues", |known| {
             known.events.contains(&"~kept".to_owned())
         });
         assert_eq!(follower.known().versions, cluster.versions(&namespace));
@@ -210,8 +210,8 @@ fn a_server_that_was_restored_has_its_way() {
 /// With an idle timeout, the informer reopens the watch at a future version again and again. After
 /// two minutes of silence it relists. A fake clock skips the wait.
 #[test]
-fn restored_server_is_noticed_by_its_silence() {
-    on_every_cluster_of_our_own(BOTH, |cluster| {
+fn silent_restored_server_is_detected_by_idle_timeout() {
+    on_every_disposable_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("silent");
         namespace.create("kept", json!({}));
         let backup = cluster.backup();
@@ -231,13 +231,13 @@ fn restored_server_is_noticed_by_its_silence() {
             namespace.patch("kept", &json!({ "data": { "round": round.to_string() } }));
         }
         namespace.create("lost", json!({}));
-        wait_until("the last of it", || {
+        wait_until("the last change", || {
             maps.lister().get(&namespace.name, "lost")
         });
 
         cluster.restore(&backup);
         let truth = cluster.versions(&namespace);
-        wait_until("it is as the server", || {
+        wait_until("the cache equals the state of the server", || {
             clock.advance(Duration::from_secs(1));
             (cached(&maps) == truth).then_some(())
         });

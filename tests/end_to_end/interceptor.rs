@@ -13,14 +13,14 @@ use k8s_informer::{Client, Error, Stop};
 
 /// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum RequestKind {
     List,
     Watch,
     WatchList,
 }
 
-/// Edits a line of a watch. The number of the line starts at 0. `Asked` is `Watch` or `WatchList`.
-type Edit = dyn Fn(Asked, usize, String) -> String + Send + Sync;
+/// Edits a line of a watch. The number of the line starts at 0. `RequestKind` is `Watch` or `WatchList`.
+type Edit = dyn Fn(RequestKind, usize, String) -> String + Send + Sync;
 
 /// The last line of an expired watch.
 pub(crate) const GONE: &str = concat!(
@@ -34,20 +34,20 @@ pub(crate) const GONE: &str = concat!(
 pub(crate) struct Interceptor {
     client: Client,
     edit: Arc<Edit>,
-    silence: Option<Duration>,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    idle_timeout: Option<Duration>,
+    requests: Arc<Mutex<Vec<RequestKind>>>,
 }
 
 impl Interceptor {
     pub(crate) fn new(
         client: Client,
-        edit: impl Fn(Asked, usize, String) -> String + Send + Sync + 'static,
+        edit: impl Fn(RequestKind, usize, String) -> String + Send + Sync + 'static,
     ) -> Self {
         Self {
             client,
             edit: Arc::new(edit),
-            silence: None,
-            asked: Arc::default(),
+            idle_timeout: None,
+            requests: Arc::default(),
         }
     }
 
@@ -70,11 +70,11 @@ impl Interceptor {
                 expired.store(true, Ordering::Relaxed);
                 return GONE.to_owned();
             }
-            let is_it = line.contains(&name);
-            if is_it && line.contains(r#""type":"DELETED""#) {
+            let is_named = line.contains(&name);
+            if is_named && line.contains(r#""type":"DELETED""#) {
                 lost.store(true, Ordering::Relaxed);
             }
-            if is_it && lost.load(Ordering::Relaxed) {
+            if is_named && lost.load(Ordering::Relaxed) {
                 String::new()
             } else {
                 line
@@ -84,26 +84,26 @@ impl Interceptor {
 
     /// Sets the idle timeout of watches. The reflector takes each idle timeout for the end of its
     /// own, longer read timeout.
-    pub(crate) fn silence(self, silence: Duration) -> Self {
+    pub(crate) fn idle_timeout(self, idle_timeout: Duration) -> Self {
         Self {
-            silence: Some(silence),
+            idle_timeout: Some(idle_timeout),
             ..self
         }
     }
 
     /// Returns all requests so far.
-    pub(crate) fn asked(&self) -> Vec<Asked> {
-        self.asked
+    pub(crate) fn requests(&self) -> Vec<RequestKind> {
+        self.requests
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
 
-    fn note(&self, asked: Asked) {
-        self.asked
+    fn record(&self, kind: RequestKind) {
+        self.requests
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .push(asked);
+            .push(kind);
     }
 }
 
@@ -129,7 +129,7 @@ struct Resource {
 
 impl ListerWatcher for Resource {
     fn list(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
-        self.interceptor.note(Asked::List);
+        self.interceptor.record(RequestKind::List);
         self.inner.list(options, stop)
     }
 
@@ -137,14 +137,14 @@ impl ListerWatcher for Resource {
         let Self {
             interceptor, path, ..
         } = self;
-        let asked = if options.send_initial_events {
-            Asked::WatchList
+        let kind = if options.send_initial_events {
+            RequestKind::WatchList
         } else {
-            Asked::Watch
+            RequestKind::Watch
         };
-        interceptor.note(asked);
+        interceptor.record(kind);
         let request = Request::get(format!("{path}?{}", options.to_watch_query()));
-        let request = request.idle_timeout(interceptor.silence);
+        let request = request.idle_timeout(interceptor.idle_timeout);
         let body = interceptor.client.request(&request, stop)?.into_body();
         let edit = Arc::clone(&interceptor.edit);
         let lines = Lines {
@@ -152,9 +152,9 @@ impl ListerWatcher for Resource {
             line: Vec::new(),
             count: 0,
             edited: Vec::new(),
-            edit: Box::new(move |count, line| edit(asked, count, line)),
+            edit: Box::new(move |count, line| edit(kind, count, line)),
         };
-        Ok(if interceptor.silence.is_some() {
+        Ok(if interceptor.idle_timeout.is_some() {
             Body::timed(lines)
         } else {
             Body::new(lines)

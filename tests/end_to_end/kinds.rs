@@ -54,7 +54,7 @@ fn dynamic_object_has_kind_from_list_watch_list_and_watch() {
 }
 
 #[test]
-fn what_an_api_and_an_informer_say_of_an_object_is_the_same() {
+fn api_and_informer_return_equal_objects() {
     on_every_cluster(LIST, |cluster| {
         let namespace = cluster.namespace("kinds");
         namespace.create("a", json!({}));

@@ -17,16 +17,16 @@ use crate::cluster::{BOTH, Cluster, ListMethod, on_every_cluster};
 use crate::interceptor::Interceptor;
 use crate::support::{PATIENCE, cached, names, shut_down, synced, wait_until};
 
-const MOMENT: Duration = Duration::from_millis(20);
+const SHORT_TIMEOUT: Duration = Duration::from_millis(20);
 
 fn configmaps() -> GroupVersionResource {
     GroupVersionResource::new("", "v1", "configmaps")
 }
 
 #[test]
-fn who_waits_for_several_is_told_what_each_of_them_may_not() {
+fn sync_timeout_lists_each_forbidden_informer() {
     on_every_cluster(BOTH, |cluster| {
-        let Some(path) = cluster.kubeconfig_of_nobody() else {
+        let Some(path) = cluster.unprivileged_kubeconfig() else {
             return println!("skipped: there is no kubeconfig-nobody");
         };
         let client = Client::new(Config::from_kubeconfig(path, None).unwrap()).unwrap();
@@ -38,18 +38,20 @@ fn who_waits_for_several_is_told_what_each_of_them_may_not() {
         let (pods, nodes) = (factory.informer::<Pod>(), factory.informer::<Node>());
         let stop = Stop::new();
         factory.start(&stop).unwrap();
-        wait_until("all have been refused", || {
+        wait_until("all informers are forbidden", || {
             let statuses = [maps.status(), pods.status(), nodes.status()];
             let refused =
                 statuses.map(|status| status.last_error.is_some_and(|error| error.is_forbidden()));
             (refused == [true; 3]).then_some(())
         });
-        let error = factory.wait_for_cache_sync_with(&stop, MOMENT).unwrap_err();
+        let error = factory
+            .wait_for_cache_sync_with(&stop, SHORT_TIMEOUT)
+            .unwrap_err();
         assert!(error.timed_out());
         let text = error.to_string();
         assert!(
             text.starts_with(
-                "after 20ms these had not synced: configmaps in namespace \"default\" ("
+                "timed out after 20ms; not synced: configmaps in namespace \"default\" ("
             ),
             "{text}"
         );
@@ -75,7 +77,7 @@ fn who_waits_for_several_is_told_what_each_of_them_may_not() {
             } else {
                 &["list", "watch"]
             };
-            let says = |verb: &&str| {
+            let matches_verb = |verb: &&str| {
                 let why = format!(
                     "{resource} is forbidden: User \"token-nobody\" cannot {verb} resource \"{resource}\" in \
                      API group \"\" {place} (403 Forbidden)"
@@ -85,14 +87,14 @@ fn who_waits_for_several_is_told_what_each_of_them_may_not() {
                     && reason.ends_with(&why)
                     && text.contains(&why)
             };
-            assert!(verbs.iter().any(says), "{reason}");
+            assert!(verbs.iter().any(matches_verb), "{reason}");
         }
-        shut_down(&factory, "of informers that were refused");
+        shut_down(&factory, "after forbidden requests");
     });
 }
 
 #[test]
-fn fa6_one_informer_ends_and_the_others_go_on() {
+fn fa6_stopping_one_informer_leaves_the_others_running() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("one");
         namespace.create("a", json!({}));
@@ -130,19 +132,19 @@ fn fa6_one_informer_ends_and_the_others_go_on() {
         );
         assert!(
             factory.stop_informer(&maps),
-            "it has ended, and is nobody's"
+            "a stopped informer can be stopped again"
         );
         namespace.delete("b");
-        follower.wait("it goes on", |known| {
+        follower.wait("the watch continues", |known| {
             known.events.contains(&"-b".to_owned())
         });
-        shut_down(&factory, "after one was stopped alone");
+        shut_down(&factory, "after one informer was stopped alone");
         assert!(factory.start(&Stop::new()).is_err());
     });
 }
 
 #[test]
-fn a_shutdown_with_a_limit_names_the_callback_that_keeps_it() {
+fn shutdown_timeout_names_the_stuck_callback() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("stuck");
         namespace.create("a", json!({}));
@@ -163,13 +165,13 @@ fn a_shutdown_with_a_limit_names_the_callback_that_keeps_it() {
         // A blocked handler delays neither the cache nor another handler.
         namespace.create("b", json!({}));
         follower.wait_for_events(&["+a", "+b"]);
-        wait_until("the cache goes on", || {
+        wait_until("the cache receives the new object", || {
             (names(&maps) == ["a", "b"]).then_some(())
         });
 
-        // On a busy machine, the other threads may need longer than `MOMENT` to end.
-        let error = wait_until("nothing else is left", || {
-            let error = factory.shutdown_timeout(MOMENT).unwrap_err();
+        // On a busy machine, the other threads may need longer than `SHORT_TIMEOUT` to end.
+        let error = wait_until("only the handler thread is left", || {
+            let error = factory.shutdown_timeout(SHORT_TIMEOUT).unwrap_err();
             let ShutdownError::TimedOut { stuck, .. } = &error else {
                 panic!("{error}")
             };
@@ -177,7 +179,7 @@ fn a_shutdown_with_a_limit_names_the_callback_that_keeps_it() {
         });
         assert_eq!(
             error.to_string(),
-            "after 20ms these threads had not ended: slow run"
+            "timed out after 20ms; threads still running: slow run"
         );
         assert!(dynamic.ended().is_done() && maps.is_stopped() && !maps.ended().is_done());
         drop(finish);
@@ -187,7 +189,7 @@ fn a_shutdown_with_a_limit_names_the_callback_that_keeps_it() {
 }
 
 #[test]
-fn a_recreation_that_only_a_relist_gives_away_is_told_as_asked() {
+fn relist_delivers_recreation_as_configured() {
     on_every_cluster(BOTH, |cluster| {
         for (queue, as_delete_and_add) in [
             (InformerQueue::DeltaFifo, true),
@@ -216,12 +218,12 @@ fn a_recreation_that_only_a_relist_gives_away_is_told_as_asked() {
             follower.wait("the relist", |known| {
                 known.events.contains(&"+trigger".to_owned())
             });
-            follower.wait("it is as the server", |known| {
+            follower.wait("the follower equals the state of the server", |known| {
                 known.versions == cluster.versions(&namespace)
             });
 
             let known = follower.known();
-            let told: Vec<_> = known
+            let delivered: Vec<_> = known
                 .events
                 .iter()
                 .filter(|event| event.ends_with("reborn"))
@@ -230,7 +232,7 @@ fn a_recreation_that_only_a_relist_gives_away_is_told_as_asked() {
                 true => (&["+reborn", "-reborn", "+reborn"], 1),
                 false => (&["+reborn", "~reborn"], 0),
             };
-            assert_eq!(told, events, "{queue:?}");
+            assert_eq!(delivered, events, "{queue:?}");
             assert_eq!(known.unknown.len(), unknown, "{queue:?}");
             assert_eq!(known.problems, [""; 0], "{queue:?}");
             let cached = maps.lister().get(&namespace.name, "reborn").unwrap();
@@ -241,7 +243,7 @@ fn a_recreation_that_only_a_relist_gives_away_is_told_as_asked() {
 }
 
 #[test]
-fn a_recreation_while_the_watch_was_cut_is_told_by_the_next_one() {
+fn next_watch_delivers_recreation_during_a_cut() {
     on_every_cluster(BOTH, |cluster| {
         for as_delete_and_add in [true, false] {
             let namespace = cluster.namespace("reborn");
@@ -275,7 +277,7 @@ fn a_recreation_while_the_watch_was_cut_is_told_by_the_next_one() {
 }
 
 #[test]
-fn a_transform_makes_what_is_cached_and_told() {
+fn cache_and_events_have_transformed_objects() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("transform");
         namespace.create("listed", json!({}));
@@ -286,7 +288,7 @@ fn a_transform_makes_what_is_cached_and_told() {
             map.metadata.managed_fields = None;
         }))
         .unwrap();
-        let (sender, told) = mpsc::channel();
+        let (sender, delivered) = mpsc::channel();
         maps.add_event_handler(|handler| {
             let on_update = sender.clone();
             handler
@@ -297,12 +299,12 @@ fn a_transform_makes_what_is_cached_and_told() {
         synced(&factory, &maps);
         assert!(
             maps.set_transform(Transform::in_place(|_| {})).is_err(),
-            "it runs"
+            "a running informer must reject a transform"
         );
         namespace.create("watched", json!({}));
         namespace.patch("watched", &json!({ "data": { "round": "1" } }));
         for _ in 0..3 {
-            let map = told.recv_timeout(PATIENCE).unwrap();
+            let map = delivered.recv_timeout(PATIENCE).unwrap();
             assert!(
                 map.data.is_none() && map.metadata.managed_fields.is_none(),
                 "{map:?}"
@@ -320,7 +322,7 @@ fn a_transform_makes_what_is_cached_and_told() {
 }
 
 #[test]
-fn a_transform_that_fails_costs_one_object() {
+fn failed_transform_affects_only_its_object() {
     on_every_cluster(BOTH, |cluster| {
         for queue in [
             InformerQueue::DeltaFifo,
@@ -340,7 +342,7 @@ fn fail_in_transform(cluster: &Cluster, queue: InformerQueue) {
     namespace.patch("never", &json!({ "data": { "round": "bad" } }));
     // The first list of an informer may return an older state, so wait until such a list includes
     // the last change.
-    wait_until("lists of any state have the last one", || {
+    wait_until("lists of any version have the last change", || {
         let request = Request::get(namespace.path("configmaps")).query("resourceVersion", "0");
         let list = cluster.send(request);
         let is_bad = |map: &Value| map["data"]["round"] == "bad";
@@ -391,7 +393,7 @@ fn fail_in_transform(cluster: &Cluster, queue: InformerQueue) {
     round("b", "worse");
     report("b", "this one is worse");
     namespace.create("c", json!({}));
-    follower.wait("the rest goes on", |known| {
+    follower.wait("other objects are still delivered", |known| {
         known.events.contains(&"+c".to_owned())
     });
     let lister = maps.lister();
@@ -418,11 +420,11 @@ fn fail_in_transform(cluster: &Cluster, queue: InformerQueue) {
     follower.wait("the end", |known| known.events.contains(&"+d".to_owned()));
     let known = follower.known();
     // A RealFIFO also delivers the deletion of an unknown object (P3).
-    let told: &[&str] = match queue {
+    let expected: &[&str] = match queue {
         InformerQueue::DeltaFifo => &["+c", "~a", "-b", "+d"],
         _ => &["+c", "~a", "-b", "-never", "+d"],
     };
-    assert_eq!(known.events[2..], *told, "{queue:?}");
+    assert_eq!(known.events[2..], *expected, "{queue:?}");
     assert_eq!(known.problems, [""; 0], "{queue:?}");
     assert_eq!(cached(&maps), cluster.versions(&namespace), "{queue:?}");
     shut_down(

@@ -45,8 +45,8 @@ fn next<T: Object>(events: &mut WatchEvents<T>, count: usize) -> Vec<String> {
 }
 
 #[test]
-fn a_list_is_all_of_it_or_a_page_for_every_kind_of_type() {
-    fn listed<T: Object + DeserializeOwned>(api: &Api<T>, expected: &[&str]) {
+fn list_and_pages_work_for_every_object_type() {
+    fn assert_lists<T: Object + DeserializeOwned>(api: &Api<T>, expected: &[&str]) {
         let stop = Stop::new();
         let list = api.list(&all(), &stop).unwrap();
         assert_eq!(names(&list.items), expected);
@@ -92,16 +92,16 @@ fn a_list_is_all_of_it_or_a_page_for_every_kind_of_type() {
         }
         other.create("z", json!({"half": "third"}));
         // A real cluster creates this ConfigMap in each namespace.
-        let not_theirs = |name: &str| name != "kube-root-ca.crt";
-        assert!(expected.into_iter().all(not_theirs));
+        let is_created = |name: &str| name != "kube-root-ca.crt";
+        assert!(expected.into_iter().all(is_created));
 
-        listed(&maps(&client, &namespace), &expected);
-        listed(&client.api::<Slim>(Some(&namespace.name)), &expected);
-        listed(
+        assert_lists(&maps(&client, &namespace), &expected);
+        assert_lists(&client.api::<Slim>(Some(&namespace.name)), &expected);
+        assert_lists(
             &client.dynamic_api(&configmaps(), Some(&namespace.name)),
             &expected,
         );
-        listed(
+        assert_lists(
             &client.metadata_api(&configmaps(), Some(&namespace.name)),
             &expected,
         );
@@ -177,7 +177,7 @@ fn a_list_is_all_of_it_or_a_page_for_every_kind_of_type() {
 }
 
 #[test]
-fn pages_show_the_state_that_the_first_one_was_of() {
+fn pages_show_the_state_of_the_first_page() {
     on_every_cluster(ONCE, |cluster| {
         let (client, stop) = (cluster.client(), Stop::new());
         let namespace = cluster.namespace("pages");
@@ -235,7 +235,7 @@ fn pages_show_the_state_that_the_first_one_was_of() {
 }
 
 #[test]
-fn pages_of_a_state_that_is_forgotten_end_with_an_error() {
+fn pages_of_an_expired_state_end_with_an_error() {
     on_the_embedded_server(ONCE, |cluster, server| {
         let (client, stop) = (cluster.client(), Stop::new());
         let namespace = cluster.namespace("expired");
@@ -253,24 +253,21 @@ fn pages_of_a_state_that_is_forgotten_end_with_an_error() {
         server.clear_requests();
         let error = pages.next().unwrap().unwrap_err();
         assert!(
-            error.is_gone()
-                && error
-                    .to_string()
-                    .contains("the list has expired at page 3: "),
+            error.is_gone() && error.to_string().contains("the list expired at page 3: "),
             "{error}"
         );
         assert!(pages.next().is_none() && pages.next().is_none());
         assert_eq!(
             server.requests().len(),
             1,
-            "nothing is asked for behind anybody's back"
+            "the iterator must send no more requests"
         );
     });
 }
 
 #[test]
-fn a_watch_tells_what_happens_after_a_list() {
-    fn told<T: Object + DeserializeOwned>(
+fn watch_delivers_events_after_the_list_version() {
+    fn assert_watch<T: Object + DeserializeOwned>(
         api: &Api<T>,
         version: &str,
         expected: &[&str],
@@ -293,19 +290,19 @@ fn a_watch_tells_what_happens_after_a_list() {
         namespace.delete("a");
 
         let expected = ["+a", "~a", "~a", "-a"];
-        drop(told(&api, &version, &expected));
-        drop(told(
+        drop(assert_watch(&api, &version, &expected));
+        drop(assert_watch(
             &client.api::<Slim>(Some(&namespace.name)),
             &version,
             &expected,
         ));
-        drop(told(
+        drop(assert_watch(
             &client.metadata_api(&configmaps(), Some(&namespace.name)),
             &version,
             &expected,
         ));
         let dynamic = client.dynamic_api(&configmaps(), Some(&namespace.name));
-        let mut events = told(&dynamic, &version, &expected);
+        let mut events = assert_watch(&dynamic, &version, &expected);
 
         // A watch continues with new events, and a watch from a later version starts there.
         namespace.create("b", json!({}));
@@ -315,7 +312,11 @@ fn a_watch_tells_what_happens_after_a_list() {
         assert_eq!((b.name(), b.kind()), ("b", "ConfigMap"));
         assert_eq!(events.resource_version(), b.resource_version());
         drop(events);
-        drop(told(&api, changed.resource_version(), &["~a", "-a", "+b"]));
+        drop(assert_watch(
+            &api,
+            changed.resource_version(),
+            &["~a", "-a", "+b"],
+        ));
 
         // An object that leaves the selection is reported as deleted.
         let mut options = from(&version);
@@ -335,7 +336,7 @@ fn a_watch_tells_what_happens_after_a_list() {
 }
 
 #[test]
-fn a_watch_without_a_version_begins_with_what_is_there() {
+fn watch_without_a_version_starts_with_existing_objects() {
     on_every_cluster(ONCE, |cluster| {
         let (client, stop) = (cluster.client(), Stop::new());
         let namespace = cluster.namespace("initial");
@@ -346,13 +347,13 @@ fn a_watch_without_a_version_begins_with_what_is_there() {
         let mut options = labelled("mine");
         options.timeout_seconds = Some(20);
         let mut events = api.watch(&options, &stop).unwrap();
-        let mut told = next(&mut events, 2);
-        told.sort();
-        assert_eq!(told, ["+a", "+b"]);
+        let mut events_seen = next(&mut events, 2);
+        events_seen.sort();
+        assert_eq!(events_seen, ["+a", "+b"]);
         assert_eq!(
             events.resource_version(),
             "",
-            "there is no order in them to go on from"
+            "initial objects do not set the version"
         );
         namespace.patch("a", &json!({"data": {"round": "1"}}));
         assert_eq!(next(&mut events, 1), ["~a"]);
@@ -366,10 +367,10 @@ fn a_watch_without_a_version_begins_with_what_is_there() {
         options.allow_watch_bookmarks = true;
         options.resource_version_match = Some(ResourceVersionMatch::NotOlderThan);
         let mut events = api.watch(&options, &stop).unwrap();
-        let mut told = next(&mut events, 2);
-        told.sort();
+        let mut events_seen = next(&mut events, 2);
+        events_seen.sort();
         assert_eq!(
-            (told, events.resource_version()),
+            (events_seen, events.resource_version()),
             (vec!["+a".to_owned(), "+b".to_owned()], "")
         );
         assert_eq!(next(&mut events, 1), ["bookmark true"]);
@@ -381,7 +382,7 @@ fn a_watch_without_a_version_begins_with_what_is_there() {
 }
 
 #[test]
-fn a_watch_ends_with_its_time_an_error_or_the_stop() {
+fn watch_ends_on_timeout_error_or_stop() {
     on_every_cluster(ONCE, |cluster| {
         let (client, stop) = (cluster.client(), Stop::new());
         let namespace = cluster.namespace("ends");

@@ -116,7 +116,7 @@ impl Local {
     }
 
     /// Whether the kube-apiserver supports the feature gate for sharded lists and watches.
-    pub(crate) fn knows_shards(&self) -> bool {
+    pub(crate) fn supports_shards(&self) -> bool {
         let help = Command::new(self.assets.join("kube-apiserver"))
             .arg("--help")
             .output()
@@ -231,10 +231,7 @@ impl Local {
         let keeper = Keeper::start(&self.assets.join("kube-apiserver"), &arguments, &log, None);
         let client = self.client(port);
         wait_until(
-            &format!(
-                "kube-apiserver becomes ready; {} says why it doesn't",
-                log.display()
-            ),
+            &format!("kube-apiserver is ready; its log is {}", log.display()),
             || client.request(&Request::get("/readyz"), &Stop::new()).ok(),
         );
         keeper

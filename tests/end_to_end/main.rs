@@ -6,7 +6,7 @@
 //! `KUBEBUILDER_ASSETS` with the binaries of etcd and kube-apiserver, which the tests then start.
 //! If both are set, only the tests that kill their server use the binaries.
 
-#![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
+#![allow(clippy::unwrap_used, reason = "a test fails if it cannot continue")]
 
 mod access;
 mod account;

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use self::arguments::Arguments;
 use self::report::Report;
-use self::run::{Audience, Run};
+use self::run::{ProgressObserver, Run};
 use self::table::Table;
 use self::types::{TYPES, measure};
 use crate::cluster::{
@@ -21,12 +21,12 @@ use crate::support::free_port;
 mod arguments;
 #[path = "../../examples/measure/src/count.rs"]
 mod count;
+#[path = "../../examples/measure/src/custom.rs"]
+mod custom;
 #[path = "../../examples/measure/src/latency.rs"]
 mod latency;
 #[path = "../../examples/measure/src/meter.rs"]
 mod meter;
-#[path = "../../examples/measure/src/own.rs"]
-mod own;
 #[path = "../../examples/measure/src/report.rs"]
 mod report;
 #[path = "../../examples/measure/src/run.rs"]
@@ -39,7 +39,7 @@ mod types;
 /// Calls a function once the informer has synced.
 struct Synced<F>(F);
 
-impl<F: FnMut()> Audience for Synced<F> {
+impl<F: FnMut()> ProgressObserver for Synced<F> {
     fn progress(&mut self, _: &ReflectorStatus) {}
 
     fn synced(&mut self, _: &Report) {
@@ -63,7 +63,7 @@ fn run<'a>(
             json,
         } = arguments;
         assert_eq!(json, line.contains(&"--json"));
-        let (stop, audience) = (Stop::new(), &mut Synced(synced));
+        let (stop, observer) = (Stop::new(), &mut Synced(synced));
         measure(
             &r#type,
             &resource,
@@ -71,7 +71,7 @@ fn run<'a>(
                 config,
                 settings: &settings,
                 stop: &stop,
-                audience,
+                observer,
             },
         )
     };
@@ -105,8 +105,12 @@ fn objects_and_events_are_counted_for_every_type() {
                     &format!("{pods}/a"),
                     &json!({"metadata": {"annotations": stamp}}),
                 ));
-                let at_once = json!({"gracePeriodSeconds": 0});
-                cluster.send(Request::delete(format!("{pods}/b")).json(&at_once).unwrap());
+                let no_grace = json!({"gracePeriodSeconds": 0});
+                cluster.send(
+                    Request::delete(format!("{pods}/b"))
+                        .json(&no_grace)
+                        .unwrap(),
+                );
             };
             let mut line = vec!["--type", r#type, "--selector", "app=web", "--handlers", "2"];
             line.extend([
@@ -140,7 +144,7 @@ fn objects_and_events_are_counted_for_every_type() {
 }
 
 #[test]
-fn any_resource_is_found_by_its_name() {
+fn any_resource_can_be_measured_by_name() {
     on_the_embedded_server(BOTH, |cluster, _| {
         let kubeconfig = cluster.kubeconfigs().remove(0);
         let measure = |resource: &str, r#type: &str| {
@@ -178,13 +182,17 @@ fn any_resource_is_found_by_its_name() {
             (
                 "gizmos",
                 "k8s-openapi",
-                "gizmos: of k8s-openapi only pods, nodes, ",
+                "gizmos: the type k8s-openapi is available only for pods, nodes, ",
             ),
-            ("nodes", "own", "only for pods "),
+            (
+                "nodes",
+                "custom",
+                "the type custom is available only for pods",
+            ),
             (
                 "pods",
                 "typed",
-                "there is no type typed, only k8s-openapi, own, ",
+                "unknown type typed; expected one of k8s-openapi, custom, ",
             ),
         ] {
             let error = measure(resource, r#type).unwrap_err();
@@ -194,9 +202,9 @@ fn any_resource_is_found_by_its_name() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_given_up() {
-    let nobody = format!("http://127.0.0.1:{}", free_port());
-    let error = run(["--server", &nobody], || {}).unwrap_err();
+fn absent_server_or_wrong_arguments_are_errors() {
+    let closed_port = format!("http://127.0.0.1:{}", free_port());
+    let error = run(["--server", &closed_port], || {}).unwrap_err();
     assert!(error.contains("127.0.0.1"), "{error}");
     for wrong in [
         &["--server", "http://a", "--context", "b"][..],

@@ -84,19 +84,23 @@ struct Tapped {
 }
 
 impl Tapped {
-    fn noted(&self, body: Body) -> Body {
+    fn recorded(&self, body: Body) -> Body {
         let seen = Arc::clone(&self.tap.seen);
-        Body::timed(Noting { inner: body, seen })
+        Body::timed(RecordingBody { inner: body, seen })
     }
 }
 
 impl ListerWatcher for Tapped {
     fn list(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
-        self.inner.list(options, stop).map(|body| self.noted(body))
+        self.inner
+            .list(options, stop)
+            .map(|body| self.recorded(body))
     }
 
     fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
-        self.inner.watch(options, stop).map(|body| self.noted(body))
+        self.inner
+            .watch(options, stop)
+            .map(|body| self.recorded(body))
     }
 
     fn supports_watch_list(&self) -> bool {
@@ -108,12 +112,12 @@ impl ListerWatcher for Tapped {
     }
 }
 
-struct Noting {
+struct RecordingBody {
     inner: Body,
     seen: Arc<Mutex<Vec<u8>>>,
 }
 
-impl TimedRead for Noting {
+impl TimedRead for RecordingBody {
     fn read_within(&mut self, buffer: &mut [u8], timeout: Option<Duration>) -> io::Result<usize> {
         let length = self.inner.read_within(buffer, timeout)?;
         self.seen
@@ -176,17 +180,17 @@ fn fa7_only_metadata_arrives() {
         assert!(seen.contains("PartialObjectMetadata") && !seen.contains(SECRET));
         assert!(
             all.contains(SECRET) && !all.contains("PartialObjectMetadata"),
-            "what would have come"
+            "the whole objects have the secret"
         );
-        assert!(seen.contains("DELETED"), "a deletion without it, too");
+        assert!(seen.contains("DELETED"), "the deletion was received");
         assert_eq!(metadata.status().unreadable, 0);
-        shut_down(&slim, "of metadata alone");
-        shut_down(&whole, "of whole objects");
+        shut_down(&slim, "with metadata alone");
+        shut_down(&whole, "with whole objects");
     });
 }
 
 #[test]
-fn metadata_is_selected_as_objects_are() {
+fn metadata_informers_support_selectors() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("metadata");
         namespace.create("a", json!({ "tier": "web" }));
@@ -199,23 +203,26 @@ fn metadata_is_selected_as_objects_are() {
             Source::metadata(configmaps()).scope(here.field_selector("metadata.name=b")),
         );
         // The third informer is of a kind without a namespace.
-        let itself =
+        let only_namespace =
             InformerScope::all().field_selector(format!("metadata.name={}", namespace.name));
-        let itself = factory.informer_of(
+        let namespaces = factory.informer_of(
             Source::metadata(GroupVersionResource::new("", "v1", "namespaces"))
-                .scope(itself.clone()),
+                .scope(only_namespace.clone()),
         );
-        let [of_web, of_one, of_itself] =
-            [&web, &one, &itself].map(|informer| synced(&factory, informer));
+        let [of_web, of_one, of_namespaces] =
+            [&web, &one, &namespaces].map(|informer| synced(&factory, informer));
         namespace.patch("b", &json!({ "metadata": { "labels": { "tier": "web" } } }));
         namespace.patch("a", &json!({ "metadata": { "labels": { "tier": "db" } } }));
         namespace.delete("b");
         of_web.wait_for_events(&["+a", "+b", "-a", "-b"]);
         of_one.wait_for_events(&["+b", "~b", "-b"]);
-        assert_eq!(of_itself.known().events, [format!("+{}", namespace.name)]);
-        for follower in [of_web, of_one, of_itself] {
+        assert_eq!(
+            of_namespaces.known().events,
+            [format!("+{}", namespace.name)]
+        );
+        for follower in [of_web, of_one, of_namespaces] {
             assert_eq!(follower.known().problems, [""; 0]);
         }
-        shut_down(&factory, "of selected metadata");
+        shut_down(&factory, "with selected metadata");
     });
 }

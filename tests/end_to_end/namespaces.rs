@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 use std::time::Duration;
 
-use crate::cluster::{BOTH, Cluster, Namespace, on_every_cluster, on_every_cluster_of_our_own};
+use crate::cluster::{BOTH, Cluster, Namespace, on_every_cluster, on_every_disposable_cluster};
 use crate::interceptor::Interceptor;
 use crate::reader::Reader;
 use crate::support::{Follower, PATIENCE, Versions, cached, shut_down, synced, wait_until};
@@ -38,7 +38,7 @@ fn status_of(maps: &SharedIndexInformer<ConfigMap>, namespace: &Namespace<'_>) -
 }
 
 #[test]
-fn several_namespaces_are_one_informer_and_no_other_is_seen() {
+fn one_informer_covers_several_namespaces_and_no_other() {
     on_every_cluster(BOTH, |cluster| {
         let [blue, green, red] = ["blue", "green", "red"].map(|name| cluster.namespace(name));
         for namespace in [&blue, &green, &red] {
@@ -83,7 +83,7 @@ fn several_namespaces_are_one_informer_and_no_other_is_seen() {
         let registration = maps.add_handler(late.clone()).unwrap();
         registration.synced().wait();
         green.patch("new", &json!({ "data": { "round": "1" } }));
-        late.wait("it goes on", |known| {
+        late.wait("the watch continues", |known| {
             known.events.contains(&"~new".to_owned())
         });
         let known = late.known();
@@ -92,12 +92,12 @@ fn several_namespaces_are_one_informer_and_no_other_is_seen() {
             (3, 4, &[][..])
         );
         assert_eq!(known.versions, truth(cluster, &[&blue, &green]));
-        shut_down(&factory, "of several namespaces");
+        shut_down(&factory, "with several namespaces");
     });
 }
 
 #[test]
-fn a_relist_of_one_namespace_is_about_that_one() {
+fn relist_of_one_namespace_leaves_the_other_unchanged() {
     on_every_cluster(BOTH, |cluster| {
         let [blue, green] = ["blue", "green"].map(|name| cluster.namespace(name));
         for namespace in [&blue, &green] {
@@ -116,16 +116,16 @@ fn a_relist_of_one_namespace_is_about_that_one() {
 
         blue.delete("unseen");
         blue.create("trigger", json!({}));
-        follower.wait("what was missed", |known| {
+        follower.wait("the missed changes", |known| {
             ["-unseen", "+trigger"]
                 .iter()
                 .all(|event| known.events.contains(&(*event).to_owned()))
         });
-        wait_until("it watches again", || {
+        wait_until("the informer watches again", || {
             (status_of(&maps, &blue).state == ReflectorState::Watching).then_some(())
         });
         green.patch("unseen", &json!({ "data": { "round": "1" } }));
-        follower.wait("the other goes on", |known| {
+        follower.wait("the watch of the other namespace continues", |known| {
             known.events.contains(&"~unseen".to_owned())
         });
         let known = follower.known();
@@ -159,7 +159,7 @@ fn a_relist_of_one_namespace_is_about_that_one() {
 
 #[test]
 fn deletes_during_outage_are_recovered_in_each_namespace() {
-    on_every_cluster_of_our_own(BOTH, |cluster| {
+    on_every_disposable_cluster(BOTH, |cluster| {
         let [blue, green] = ["blue", "green"].map(|name| cluster.namespace(name));
         for namespace in [&blue, &green] {
             for name in ["kept", "lost"] {
@@ -170,7 +170,7 @@ fn deletes_during_outage_are_recovered_in_each_namespace() {
         let maps = factory.informer::<ConfigMap>();
         let follower = synced(&factory, &maps);
         cluster.kill();
-        wait_until("both have noticed", || {
+        wait_until("both namespaces report the failure", || {
             let refused = |namespace| {
                 status_of(&maps, namespace)
                     .last_error
@@ -184,7 +184,9 @@ fn deletes_during_outage_are_recovered_in_each_namespace() {
         cluster.restart();
         blue.create("new", json!({}));
         let expected = truth(cluster, &[&blue, &green]);
-        follower.wait("it is as the server", |known| known.versions == expected);
+        follower.wait("the follower equals the state of the server", |known| {
+            known.versions == expected
+        });
         let known = follower.known();
         assert_eq!(
             (known.events.len(), known.unknown.len(), &known.problems[..]),
@@ -200,7 +202,7 @@ fn is_refused(error: Error) -> bool {
 }
 
 #[test]
-fn a_namespace_that_may_not_be_listed_holds_up_no_other() {
+fn forbidden_namespace_does_not_block_the_others() {
     on_every_cluster(BOTH, |cluster| {
         let [blue, green] = ["blue", "green"].map(|name| cluster.namespace(name));
         for namespace in [&blue, &green] {
@@ -220,7 +222,7 @@ fn a_namespace_that_may_not_be_listed_holds_up_no_other() {
         factory.start(&stop).unwrap();
         follower.wait_for_events(&["+a"]);
 
-        let error = wait_until("it says what is missing", || {
+        let error = wait_until("the status has the error", || {
             let status = status_of(&maps, &green);
             status
                 .last_error
@@ -262,41 +264,41 @@ fn a_namespace_that_may_not_be_listed_holds_up_no_other() {
 
         reader.allow(&green);
         factory.wait_for_cache_sync(&stop).unwrap();
-        follower.wait("the other's, too", |known| {
+        follower.wait("the objects of both namespaces", |known| {
             known.versions == truth(cluster, &[&blue, &green])
         });
 
         // A revoked right does not remove cached objects.
-        wait_until("it watches", || {
+        wait_until("the informer watches", || {
             (maps.status().state == ReflectorState::Watching).then_some(())
         });
         let before = status_of(&maps, &green).failures;
         reader.deny(&green);
         proxy.cut();
-        wait_until("it is refused again", || {
+        wait_until("the namespace is forbidden again", || {
             let status = status_of(&maps, &green);
             let refused = status.last_error.is_some_and(|error| error.is_forbidden());
             (refused && status.failures > before).then_some(())
         });
         green.create("b", json!({}));
         blue.create("c", json!({}));
-        follower.wait("the other goes on", |known| {
+        follower.wait("the watch of the other namespace continues", |known| {
             known.events.contains(&"+c".to_owned())
         });
         assert_eq!(maps.lister().namespace(&green.name).list().len(), 1);
         assert!(maps.has_synced());
         reader.allow(&green);
-        follower.wait("it goes on", |known| {
+        follower.wait("the watch continues", |known| {
             known.events.contains(&"+b".to_owned())
         });
         assert_eq!(follower.known().problems, [""; 0]);
         assert_eq!(cached(&maps), truth(cluster, &[&blue, &green]));
-        shut_down(&factory, "of namespaces of which one was forbidden");
+        shut_down(&factory, "after a forbidden namespace");
     });
 }
 
 #[test]
-fn a_wait_for_an_object_is_a_wait_for_its_namespace() {
+fn wait_for_object_waits_only_for_its_namespace() {
     on_every_cluster(BOTH, |cluster| {
         let [blue, green] = ["blue", "green"].map(|name| cluster.namespace(name));
         let factory = cluster.factory().scope(scope(&[&blue, &green])).build();

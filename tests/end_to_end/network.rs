@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
 use crate::cluster::{BOTH, Cluster, ListMethod, Namespace, on_every_cluster};
-use crate::interceptor::{Asked, Interceptor};
+use crate::interceptor::{Interceptor, RequestKind};
 use crate::proxy::{Disturbance, Proxy};
 use crate::support::{Follower, PATIENCE, shut_down, wait_until};
 
@@ -55,16 +55,18 @@ impl<'a> Scene<'a> {
     }
 
     /// Waits until the follower matches the server, and checks its events.
-    fn agree(&self) {
+    fn wait_until_equal(&self) {
         let truth = self.cluster.versions(&self.namespace);
         self.follower
-            .wait("it knows what there is", |known| known.versions == truth);
+            .wait("the follower equals the state of the server", |known| {
+                known.versions == truth
+            });
         assert_eq!(self.follower.known().problems, [""; 0]);
     }
 }
 
 #[test]
-fn a_half_open_watch_is_given_up_after_its_idle_timeout() {
+fn half_open_watch_ends_after_its_idle_timeout() {
     on_every_cluster(BOTH, |cluster| {
         let mut options = cluster.options();
         options.watch_idle_timeout = Some(Duration::from_millis(500));
@@ -74,11 +76,11 @@ fn a_half_open_watch_is_given_up_after_its_idle_timeout() {
         scene
             .namespace
             .patch("map-0", &json!({ "data": { "round": "1" } }));
-        scene.agree();
+        scene.wait_until_equal();
         for round in 0..2 {
             scene.proxy.stall();
             scene.namespace.create(&format!("new-{round}"), json!({}));
-            scene.agree();
+            scene.wait_until_equal();
         }
         let error = scene.maps.status().last_error.filter(Error::is_timeout);
         let error = error
@@ -92,14 +94,14 @@ fn a_half_open_watch_is_given_up_after_its_idle_timeout() {
         assert_eq!(
             scene.maps.status().lists,
             lists,
-            "it goes on from where it was"
+            "the watch continues at its last version"
         );
         shut_down(&scene.factory, "after half-open watches");
     });
 }
 
 #[test]
-fn what_comes_in_drips_comes() {
+fn slow_connection_delivers_all_events() {
     on_every_cluster(BOTH, |cluster| {
         let scene = Scene::new(cluster, cluster.options());
         scene.proxy.plan([Disturbance::Drip(3)]);
@@ -107,12 +109,12 @@ fn what_comes_in_drips_comes() {
             .proxy
             .plan(std::iter::repeat_n(Disturbance::Drip(50), 100));
         scene.sync();
-        scene.agree();
+        scene.wait_until_equal();
         scene
             .namespace
             .patch("map-0", &json!({ "data": { "round": "1" } }));
         scene.namespace.delete("map-1");
-        scene.agree();
+        scene.wait_until_equal();
         let status = scene.maps.status();
         assert_eq!(
             (status.lists, status.watches),
@@ -120,14 +122,14 @@ fn what_comes_in_drips_comes() {
             "{status:?}"
         );
         assert!(status.last_error.is_none(), "{status:?}");
-        shut_down(&scene.factory, "in drips");
+        shut_down(&scene.factory, "on a slow connection");
     });
 }
 
 /// Each connection ends, or delivers garbage, after a different number of bytes: within an event,
 /// between two events or within the framing.
 #[test]
-fn connections_that_end_anywhere_cost_no_event() {
+fn connections_broken_anywhere_lose_no_event() {
     type Kind = fn(usize) -> Disturbance;
     let kinds: [(&str, Kind); 3] = [
         ("cut", Disturbance::Cut),
@@ -139,13 +141,13 @@ fn connections_that_end_anywhere_cost_no_event() {
         // second.
         thread::scope(|scope| {
             for (name, kind) in kinds {
-                scope.spawn(move || connections_end_anywhere(cluster, name, kind));
+                scope.spawn(move || break_connections(cluster, name, kind));
             }
         });
     });
 }
 
-fn connections_end_anywhere(cluster: &Cluster, name: &str, kind: fn(usize) -> Disturbance) {
+fn break_connections(cluster: &Cluster, name: &str, kind: fn(usize) -> Disturbance) {
     let mut options = cluster.options();
     options.backoff = Backoff::new(
         Duration::from_millis(5),
@@ -155,7 +157,7 @@ fn connections_end_anywhere(cluster: &Cluster, name: &str, kind: fn(usize) -> Di
     );
     let scene = Scene::new(cluster, options);
     scene.sync();
-    scene.agree();
+    scene.wait_until_equal();
     // The next twelve connections fail after the handshake and the first objects, each at a
     // different position within an event.
     scene.proxy.plan((0..12).map(|n| kind(30_000 + 211 * n)));
@@ -166,7 +168,7 @@ fn connections_end_anywhere(cluster: &Cluster, name: &str, kind: fn(usize) -> Di
         round += 1;
         assert!(
             start.elapsed() < PATIENCE,
-            "{} are left",
+            "{} planned disturbances are left",
             scene.proxy.planned()
         );
         // With large events, a connection reaches its disturbance soon. Only three objects are
@@ -177,16 +179,16 @@ fn connections_end_anywhere(cluster: &Cluster, name: &str, kind: fn(usize) -> Di
         );
     }
     scene.namespace.delete("map-3");
-    scene.agree();
+    scene.wait_until_equal();
     println!(
         "  {name}: {round} rounds, {} connections",
         scene.proxy.connections()
     );
-    shut_down(&scene.factory, "of connections that end anywhere");
+    shut_down(&scene.factory, "after broken connections");
 }
 
 #[test]
-fn w15_garbage_line_costs_a_watch_repeated_costs_a_list() {
+fn w15_garbage_line_rewatches_repeated_one_relists() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("garbage");
         namespace.create("a", json!({}));
@@ -213,28 +215,28 @@ fn w15_garbage_line_costs_a_watch_repeated_costs_a_list() {
         follower.wait_for_events(&["+a", "+garbled"]);
         namespace.create("b", json!({}));
         follower.wait_for_events(&["+a", "+garbled", "+b"]);
-        wait_until("it watches", || {
+        wait_until("the informer watches", || {
             (maps.status().state == ReflectorState::Watching).then_some(())
         });
-        let expected: &[Asked] = match cluster.list_method {
+        let expected: &[RequestKind] = match cluster.list_method {
             // The new watch-list contains an ADDED event of the same object, which is replaced as
             // well, so only a LIST works.
             ListMethod::WatchList => &[
-                Asked::WatchList,
-                Asked::Watch,
-                Asked::WatchList,
-                Asked::List,
-                Asked::Watch,
+                RequestKind::WatchList,
+                RequestKind::Watch,
+                RequestKind::WatchList,
+                RequestKind::List,
+                RequestKind::Watch,
             ],
             ListMethod::List => &[
-                Asked::List,
-                Asked::Watch,
-                Asked::Watch,
-                Asked::List,
-                Asked::Watch,
+                RequestKind::List,
+                RequestKind::Watch,
+                RequestKind::Watch,
+                RequestKind::List,
+                RequestKind::Watch,
             ],
         };
-        assert_eq!(interceptor.asked(), expected);
+        assert_eq!(interceptor.requests(), expected);
         let error = maps.status().last_error.unwrap();
         assert!(
             error.is_decode() && !error.to_string().contains("s3cret"),

@@ -84,7 +84,7 @@ impl Drop for Applied<'_> {
     fn drop(&mut self) {
         for path in &self.global {
             if let Err(error) = self.cluster.try_send(Request::delete(path)) {
-                println!("{path} stays: {error}");
+                println!("{path} was not deleted: {error}");
             }
         }
     }
@@ -98,14 +98,14 @@ fn client_of_the_agent(
 ) -> Option<Client> {
     let config = match cluster.embedded_server() {
         // Every token has all rights on the embedded server.
-        Some(_) => Config::from_kubeconfig(cluster.kubeconfig_of_reader()?, None).unwrap(),
+        Some(_) => Config::from_kubeconfig(cluster.reader_kubeconfig()?, None).unwrap(),
         None => {
             let name = &namespace.name;
             let account = format!("{}/{name}/token", namespace.path("serviceaccounts"));
             let request = json!({"spec": {"expirationSeconds": 600, "audiences": []}});
             let response = cluster.send(Request::post(account).json(&request).unwrap());
             let token = folder.write("token", response["status"]["token"].as_str().unwrap());
-            Config::from_kubeconfig(cluster.kubeconfig_of_nobody()?, None)
+            Config::from_kubeconfig(cluster.unprivileged_kubeconfig()?, None)
                 .unwrap()
                 .token_file(token)
         }
@@ -128,7 +128,7 @@ fn probe(health: &Health, pods: &Observation<agent::Pod>, path: &str) -> String 
 }
 
 #[test]
-fn an_agent_sees_the_pods_of_its_node_as_its_service_account() {
+fn agent_sees_only_pods_of_its_node_with_its_account() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("node-agent");
         let _applied = Applied::new(cluster, &namespace.name);
@@ -148,17 +148,17 @@ fn an_agent_sees_the_pods_of_its_node_as_its_service_account() {
         create("here", "one");
         create("elsewhere", "two");
 
-        let (told, lines) = mpsc::channel();
+        let (sender, lines) = mpsc::channel();
         let stop = Stop::new();
         let agent = agent::watch_node(client.clone(), &node("one"), move |line| {
-            told.send(line).unwrap();
+            sender.send(line).unwrap();
         })
         .unwrap();
         agent
             .wait_for_sync(&stop, PATIENCE)
             .unwrap_or_else(|error| panic!("{error}"));
         // After a LIST, objects reach the handler before the watch is open.
-        wait_until("it watches", || {
+        wait_until("the informer watches", || {
             Some(agent.status().state).filter(|s| *s == ReflectorState::Watching)
         });
         let health = Health::new(PATIENCE);
@@ -243,7 +243,7 @@ fn probe_paths() -> [String; 3] {
 }
 
 #[test]
-fn probes_restart_no_agent_without_a_server() {
+fn liveness_probes_pass_without_a_server() {
     assert_eq!(probe_paths(), ["/healthz", "/healthz", "/readyz"]);
     let server = ApiServer::start().unwrap();
     server
@@ -285,7 +285,7 @@ fn probes_restart_no_agent_without_a_server() {
     }
     assert_eq!(
         probe(&health, &pods, "/metrics?x"),
-        "404 Not Found: try /healthz or /readyz"
+        "404 Not Found: the paths are /healthz and /readyz"
     );
 }
 
@@ -340,16 +340,16 @@ fn healthz_fails_when_a_handler_is_stuck() {
         let response = probe(&health, &pods, "/healthz");
         assert!(
             response.starts_with("200 OK: "),
-            "nothing waits behind it: {response}"
+            "no event is queued behind the handler: {response}"
         );
     }
     create("b");
-    wait_until("an event waits", || {
+    wait_until("an event is queued", || {
         Some(pods.stats().waiting).filter(|waiting| *waiting > 0)
     });
     assert!(
         probe(&health, &pods, "/healthz").starts_with("200 OK: "),
-        "it has been seen waiting once"
+        "the first probe that sees the event must pass"
     );
     let response = probe(&health, &pods, "/healthz");
     assert_eq!(
@@ -358,18 +358,18 @@ fn healthz_fails_when_a_handler_is_stuck() {
     );
     assert!(
         probe(&health, &pods, "/readyz").starts_with("503 "),
-        "it has not synced"
+        "the handler has not synced"
     );
 
     drop(release);
-    wait_until("nothing waits", || {
+    wait_until("no event is queued", || {
         Some(pods.stats()).filter(|stats| stats.waiting == 0)
     });
     assert!(probe(&health, &pods, "/healthz").starts_with("200 OK: "));
 }
 
 #[test]
-fn node_name_rejects_what_changes_the_selector() {
+fn node_name_rejects_invalid_names() {
     for name in [
         "",
         " ",

@@ -50,7 +50,7 @@ struct Shared {
 /// The destination of connections.
 enum Upstream {
     Server(SocketAddr),
-    AsAsked(Protocol),
+    AsRequested(Protocol),
 }
 
 #[derive(Default)]
@@ -79,8 +79,8 @@ impl Proxy {
     }
 
     /// Starts a proxy that connects to the destination that the client names.
-    pub(crate) fn asked_by(protocol: Protocol, port: u16) -> Self {
-        Self::new(port, Upstream::AsAsked(protocol))
+    pub(crate) fn with_protocol(protocol: Protocol, port: u16) -> Self {
+        Self::new(port, Upstream::AsRequested(protocol))
     }
 
     fn new(port: u16, upstream: Upstream) -> Self {
@@ -215,7 +215,7 @@ impl Upstream {
     fn connect(&self, client: &TcpStream) -> io::Result<TcpStream> {
         match self {
             Self::Server(server) => TcpStream::connect(server),
-            Self::AsAsked(protocol) => {
+            Self::AsRequested(protocol) => {
                 // A client names its destination at once. No other client is accepted meanwhile.
                 client.set_read_timeout(Some(Duration::from_secs(5)))?;
                 let server = protocol.connect(client)?;
@@ -288,12 +288,12 @@ impl Link {
     fn carry(&self, mut from: &TcpStream, mut to: &TcpStream, disturbance: Option<Disturbance>) {
         let mut buffer = [0; 16 << 10];
         let mut carried = 0;
-        let most = if let Some(Disturbance::Drip(most)) = disturbance {
-            most
+        let limit = if let Some(Disturbance::Drip(limit)) = disturbance {
+            limit
         } else {
             buffer.len()
         };
-        while let Ok(length @ 1..) = from.read(&mut buffer[..most]) {
+        while let Ok(length @ 1..) = from.read(&mut buffer[..limit]) {
             if self.stalled.load(Ordering::SeqCst) {
                 continue;
             }

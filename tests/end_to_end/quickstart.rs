@@ -38,10 +38,10 @@ fn lines(
     let text = draw(&view, rows, height, width);
     let text = text
         .strip_prefix("\x1b[?7l\x1b[H")
-        .expect("no line is wrapped, and the cursor moves home");
+        .expect("the text must disable wrapping and move the cursor home");
     let text = text
         .strip_suffix("\x1b[K\x1b[J\x1b[?7h")
-        .expect("the rest is erased, and lines wrap again");
+        .expect("the text must erase the rest and enable wrapping");
     let lines: Vec<_> = text.split("\x1b[K\n").map(str::to_owned).collect();
     for line in &lines {
         assert!(!line.contains(char::is_control), "{line:?}");
@@ -80,7 +80,7 @@ fn screen_fits_every_size_of_terminal() {
 }
 
 #[test]
-fn screen_says_how_many_rows_do_not_fit() {
+fn screen_counts_rows_that_do_not_fit() {
     let names: Vec<_> = (0..9).map(|n| format!("web-{n}")).collect();
     let shown = lines("watching", "~ default/web-4", &pods(&names), 10, 60);
     assert_eq!(
@@ -135,7 +135,7 @@ fn screen_wraps_a_long_error() {
 }
 
 #[test]
-fn screen_has_no_control_characters_of_objects() {
+fn screen_escapes_control_characters_of_objects() {
     let hostile = "evil\x1b[2J\x1b]0;title\x07\u{9b}31m\n\r\t\u{202e}";
     lines(hostile, hostile, &[[hostile, hostile, hostile]], 12, 200);
 

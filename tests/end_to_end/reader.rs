@@ -29,7 +29,7 @@ impl<'a> Reader<'a> {
         proxy: &Proxy,
         namespaces: &[&Namespace<'_>],
     ) -> Option<Self> {
-        let path = cluster.kubeconfig_of_reader()?;
+        let path = cluster.reader_kubeconfig()?;
         let client = cluster.client_of(&path, proxy);
         let allowed = Arc::<Mutex<BTreeSet<String>>>::default();
         if let Some(server) = cluster.embedded_server() {

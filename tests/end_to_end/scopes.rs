@@ -7,7 +7,7 @@ use serde_json::json;
 use std::sync::Arc;
 
 use crate::cluster::{BOTH, Cluster, LIST, ListMethod, on_every_cluster};
-use crate::interceptor::{Asked, Interceptor};
+use crate::interceptor::{Interceptor, RequestKind};
 use crate::support::{Follower, PATIENCE, names, shut_down, synced, wait_until};
 
 fn labelled(selector: &str) -> InformerScope {
@@ -57,19 +57,19 @@ fn fa1_informers_of_one_type_differ_by_their_selectors() {
             let known = follower.known();
             assert_eq!((&known.problems[..], known.initial), (&[][..], 1));
         }
-        shut_down(&factory, "of three scopes");
+        shut_down(&factory, "with three scopes");
     });
 }
 
 /// Asserts that `opened` watches were opened so far and `open` of them are still open.
 #[track_caller]
 fn assert_informers(cluster: &Cluster, interceptor: &Interceptor, opened: usize, open: usize) {
-    let is_watch = |asked: &Asked| *asked != Asked::List;
-    wait_until(&format!("{opened} informers have begun to watch"), || {
+    let is_watch = |kind: &RequestKind| *kind != RequestKind::List;
+    wait_until(&format!("{opened} informers have started a watch"), || {
         (interceptor
-            .asked()
+            .requests()
             .iter()
-            .filter(|asked| is_watch(asked))
+            .filter(|kind| is_watch(kind))
             .count()
             == opened)
             .then_some(())
@@ -80,10 +80,10 @@ fn assert_informers(cluster: &Cluster, interceptor: &Interceptor, opened: usize,
         0
     };
     assert_eq!(
-        interceptor.asked().len(),
+        interceptor.requests().len(),
         opened + lists,
         "{:?}",
-        interceptor.asked()
+        interceptor.requests()
     );
     if let Some(server) = cluster.embedded_server() {
         assert!(
@@ -99,13 +99,13 @@ fn observe(
     scope: &InformerScope,
 ) -> (Follower, Observe<ConfigMap>) {
     let follower = Follower::default();
-    let mut told = follower.clone();
+    let mut handler = follower.clone();
     let observe = factory
         .observe(Source::of::<ConfigMap>())
         .scope(scope.clone());
     (
         follower,
-        observe.on_event(move |event| event.deliver(&mut told)),
+        observe.on_event(move |event| event.deliver(&mut handler)),
     )
 }
 
@@ -170,7 +170,7 @@ fn observers_share_an_informer_if_type_and_scope_are_equal() {
         assert_eq!(
             of_first.known().events.len(),
             3,
-            "nothing is told after its end"
+            "a stopped observer must receive no events"
         );
         assert_informers(cluster, &interceptor, 4, 4);
         assert!(second.stop() && inline.stop() && other.stop());
@@ -179,7 +179,9 @@ fn observers_share_an_informer_if_type_and_scope_are_equal() {
         assert!(all.stop());
         namespace.create("c", json!({}));
         let maps = factory.informer::<ConfigMap>();
-        wait_until("it goes on", || (names(&maps) == ["a", "c"]).then_some(()));
+        wait_until("the watch continues", || {
+            (names(&maps) == ["a", "c"]).then_some(())
+        });
         assert_informers(cluster, &interceptor, 4, 1);
 
         // A new observer starts a new informer.
@@ -191,20 +193,20 @@ fn observers_share_an_informer_if_type_and_scope_are_equal() {
         for follower in [of_first, of_second, of_all, of_inline] {
             assert_eq!(follower.known().problems, [""; 0]);
         }
-        shut_down(&factory, "of observers");
+        shut_down(&factory, "with observers");
     });
 }
 
 #[test]
-fn an_observer_of_its_own_needs_no_factory_and_ends_all() {
+fn standalone_observer_needs_no_factory() {
     on_every_cluster(LIST, |cluster| {
         let namespace = cluster.namespace("observe");
         namespace.create("a", json!({}));
         let follower = Follower::default();
-        let mut told = follower.clone();
+        let mut handler = follower.clone();
         let maps = k8s_informer::observe::<ConfigMap>(cluster.client())
             .scope(InformerScope::all().namespace(&namespace.name))
-            .on_event(move |event| event.deliver(&mut told))
+            .on_event(move |event| event.deliver(&mut handler))
             .start()
             .unwrap();
         follower.wait_for_events(&["+a"]);

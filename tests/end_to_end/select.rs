@@ -11,7 +11,7 @@ use crate::cluster::{BOTH, merge_patch, on_every_cluster};
 use crate::support::{names, shut_down, synced, wait_until};
 
 #[test]
-fn objects_enter_and_leave_by_their_labels() {
+fn label_changes_add_and_delete_objects() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("labels");
         namespace.create("a", json!({ "tier": "web" }));
@@ -51,12 +51,12 @@ fn objects_enter_and_leave_by_their_labels() {
             "{:?}",
             known.problems
         );
-        shut_down(&factory, "of a selection by label");
+        shut_down(&factory, "with a label selector");
     });
 }
 
 #[test]
-fn objects_enter_and_leave_by_their_fields() {
+fn field_changes_add_and_delete_objects() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("fields");
         let pods = namespace.path("pods");
@@ -88,12 +88,12 @@ fn objects_enter_and_leave_by_their_fields() {
         follower.wait_for_events(&["+a", "-a", "+b", "+a"]);
         assert_eq!(names(&informer), ["a", "b"]);
         assert_eq!(follower.known().problems, [""; 0]);
-        shut_down(&factory, "of a selection by field");
+        shut_down(&factory, "with a field selector");
     });
 }
 
 #[test]
-fn one_object_by_its_name() {
+fn field_selector_selects_one_object_by_name() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("name");
         namespace.create("other", json!({}));
@@ -109,12 +109,12 @@ fn one_object_by_its_name() {
         namespace.patch("this", &json!({ "data": { "round": "1" } }));
         namespace.delete("this");
         follower.wait_for_events(&["+this", "~this", "-this"]);
-        shut_down(&factory, "of one object");
+        shut_down(&factory, "with one object");
     });
 }
 
 #[test]
-fn a_factory_of_one_namespace_sees_no_other() {
+fn namespaced_factory_sees_no_other_namespace() {
     on_every_cluster(BOTH, |cluster| {
         let (here, there) = (cluster.namespace("here"), cluster.namespace("there"));
         here.create("a", json!({}));
@@ -136,12 +136,12 @@ fn a_factory_of_one_namespace_sees_no_other() {
         here.delete("a");
         follower.wait_for_events(&["+a", "+d", "-a"]);
         assert_eq!(names(&maps), ["d"]);
-        shut_down(&factory, "of one namespace");
+        shut_down(&factory, "with one namespace");
     });
 }
 
 #[test]
-fn an_options_hook_that_asks_nonsense_is_told_so() {
+fn invalid_selector_of_an_options_hook_is_reported() {
     on_every_cluster(BOTH, |cluster| {
         let factory = cluster
             .factory()
@@ -149,7 +149,7 @@ fn an_options_hook_that_asks_nonsense_is_told_so() {
         let factory = factory.namespace("default").build();
         let maps = factory.informer::<ConfigMap>();
         factory.start(&Stop::new()).unwrap();
-        let error = wait_until("it says why", || {
+        let error = wait_until("the status has the error", || {
             let status = maps.status();
             status
                 .last_error
@@ -167,6 +167,6 @@ fn an_options_hook_that_asks_nonsense_is_told_so() {
                 .starts_with("list configmaps in namespace \"default\": "),
             "{error}"
         );
-        shut_down(&factory, "of a selection that is none");
+        shut_down(&factory, "with an invalid selector");
     });
 }

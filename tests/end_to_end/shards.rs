@@ -43,25 +43,25 @@ fn create(cluster: &Cluster, namespace: &Namespace<'_>) {
 
 /// Merges the parts. Panics if two parts have the same key.
 #[track_caller]
-fn together(parts: impl IntoIterator<Item = Versions>) -> Versions {
+fn merge_disjoint(parts: impl IntoIterator<Item = Versions>) -> Versions {
     let mut all = Versions::new();
     for (key, version) in parts.into_iter().flatten() {
         assert!(
             all.insert(key.clone(), version).is_none(),
-            "{key} is held twice"
+            "{key} is in two shards"
         );
     }
     all
 }
 
-fn told(followers: &[Follower]) -> Versions {
-    together(followers.iter().map(|follower| follower.known().versions))
+fn delivered(followers: &[Follower]) -> Versions {
+    merge_disjoint(followers.iter().map(|follower| follower.known().versions))
 }
 
 /// Waits until `shard_applied` has the expected value.
 #[track_caller]
 fn assert_applied<T: Object>(cluster: &Cluster, informers: &[SharedIndexInformer<T>]) {
-    let expected = match (cluster.picks_shards(), cluster.list_method) {
+    let expected = match (cluster.supports_shards(), cluster.list_method) {
         (true, ListMethod::List) => Some(true),
         // A watch-list does not report whether the server filters, and a server that filters sends
         // no object of another shard.
@@ -91,17 +91,21 @@ fn sh4_three_shards_hold_each_object_once() {
             .each_ref()
             .map(|informer| synced(&factory, informer));
         assert_eq!(
-            together(informers.iter().map(cached)),
+            merge_disjoint(informers.iter().map(cached)),
             cluster.versions(&namespace)
         );
-        assert_eq!(told(&followers), cluster.versions(&namespace));
+        assert_eq!(delivered(&followers), cluster.versions(&namespace));
         assert_applied(cluster, &informers);
         for (informer, follower) in informers.iter().zip(&followers) {
             let own = follower.known().initial;
             assert!((1..OBJECTS).contains(&own), "{own}");
             // The number of objects that the server sent.
-            let sent = if cluster.picks_shards() { own } else { OBJECTS };
-            wait_until(&format!("{sent} have been received"), || {
+            let sent = if cluster.supports_shards() {
+                own
+            } else {
+                OBJECTS
+            };
+            wait_until(&format!("{sent} objects are received"), || {
                 (informer.status().received == sent).then_some(())
             });
             assert_eq!(informer.status().unreadable, 0);
@@ -121,15 +125,15 @@ fn sh4_three_shards_hold_each_object_once() {
         // and may belong to another shard, whose watch may be faster than the watch with the
         // deletion.
         let recreated = format!("{}/{}", namespace.name, name(0));
-        wait_until("its deletion has come", || {
-            (!told(&followers).contains_key(&recreated)).then_some(())
+        wait_until("the deletion is delivered", || {
+            (!delivered(&followers).contains_key(&recreated)).then_some(())
         });
         namespace.create(&name(0), json!({}));
         let truth = cluster.versions(&namespace);
-        wait_until("all of it has come", || {
-            (told(&followers) == truth).then_some(())
+        wait_until("all changes are delivered", || {
+            (delivered(&followers) == truth).then_some(())
         });
-        assert_eq!(together(informers.iter().map(cached)), truth);
+        assert_eq!(merge_disjoint(informers.iter().map(cached)), truth);
         let known = followers.each_ref().map(Follower::known);
         assert_eq!(
             known.iter().map(|known| known.events.len()).sum::<usize>(),
@@ -137,7 +141,7 @@ fn sh4_three_shards_hold_each_object_once() {
         );
         assert_eq!(known.each_ref().map(|known| known.problems.len()), [0; 3]);
         assert_applied(cluster, &informers);
-        shut_down(&factory, "of three shards");
+        shut_down(&factory, "with three shards");
     });
 }
 
@@ -172,22 +176,22 @@ fn sh4_three_shards_hold_each_object_once_after_relists() {
         };
         let (informers, followers): (Vec<_>, Vec<_>) =
             factories.iter().zip(shards()).map(of).unzip();
-        assert_eq!(told(&followers), cluster.versions(&namespace));
+        assert_eq!(delivered(&followers), cluster.versions(&namespace));
         for n in 0..10 {
             namespace.delete(&name(n));
         }
         // The watches deliver the new object but no deletions. The relists below deliver the
         // deletions.
         namespace.create("new", json!({}));
-        wait_until("the watches go on", || {
-            told(&followers)
+        wait_until("the watches continue", || {
+            delivered(&followers)
                 .contains_key(&format!("{}/new", namespace.name))
                 .then_some(())
         });
         assert_eq!(
-            told(&followers).len(),
+            delivered(&followers).len(),
             OBJECTS + 1,
-            "nobody knows of the deletions"
+            "the deletions are not delivered yet"
         );
         expire
             .iter()
@@ -196,13 +200,13 @@ fn sh4_three_shards_hold_each_object_once_after_relists() {
             namespace.patch(&name(n), &json!({ "data": { "round": "1" } }));
         }
         let truth = cluster.versions(&namespace);
-        wait_until("all of it is made up for", || {
-            (told(&followers) == truth).then_some(())
+        wait_until("all missed changes are delivered", || {
+            (delivered(&followers) == truth).then_some(())
         });
-        assert_eq!(together(informers.iter().map(cached)), truth);
+        assert_eq!(merge_disjoint(informers.iter().map(cached)), truth);
         assert_applied(cluster, &informers);
         for informer in &informers {
-            wait_until("it says that it has listed again", || {
+            wait_until("the status has the relist", || {
                 let status = informer.status();
                 (status.relists == 1 && status.last_error.is_some_and(|error| error.is_gone()))
                     .then_some(())
@@ -216,12 +220,12 @@ fn sh4_three_shards_hold_each_object_once_after_relists() {
         assert!(known.iter().all(|known| known.problems.is_empty()));
         factories
             .iter()
-            .for_each(|factory| shut_down(factory, "of a shard after a relist"));
+            .for_each(|factory| shut_down(factory, "with shards after a relist"));
     });
 }
 
 #[test]
-fn sh1_a_namespace_is_in_one_shard_if_they_go_by_namespace() {
+fn sh1_sharding_by_namespace_keeps_namespaces_whole() {
     on_every_cluster_with_and_without_shards(BOTH, |cluster| {
         let namespaces: Vec<_> = (0..6)
             .map(|n| cluster.namespace(&format!("shard-{n}")))
@@ -248,8 +252,8 @@ fn sh1_a_namespace_is_in_one_shard_if_they_go_by_namespace() {
         }
         let path = format!("/api/v1/configmaps?labelSelector=run%3D{run}");
         let truth = versions(&cluster.send(Request::get(path)));
-        wait_until("all of it", || {
-            (together(informers.iter().map(cached)) == truth).then_some(())
+        wait_until("all changes are cached", || {
+            (merge_disjoint(informers.iter().map(cached)) == truth).then_some(())
         });
         let mut shard_of = BTreeMap::new();
         for (index, informer) in informers.iter().enumerate() {
@@ -257,12 +261,12 @@ fn sh1_a_namespace_is_in_one_shard_if_they_go_by_namespace() {
                 let before = shard_of.insert(map.namespace().to_owned(), index);
                 assert!(
                     before.is_none_or(|before| before == index),
-                    "{} is split",
+                    "namespace {} is in two shards",
                     map.namespace()
                 );
             }
         }
         assert_eq!(shard_of.len(), namespaces.len());
-        shut_down(&factory, "of shards of namespaces");
+        shut_down(&factory, "with shards by namespace");
     });
 }

@@ -15,7 +15,7 @@ use crate::cluster::{BOTH, ListMethod, on_every_cluster, on_the_embedded_server}
 use crate::support::{Follower, PATIENCE, shut_down, wait_until};
 
 #[test]
-fn in_a_silent_watch() {
+fn shutdown_during_a_silent_watch_is_prompt() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("silent");
         let factory = cluster.factory().namespace(&namespace.name).build();
@@ -34,7 +34,7 @@ fn in_a_silent_watch() {
 }
 
 #[test]
-fn in_a_back_off() {
+fn shutdown_during_backoff_is_prompt() {
     on_every_cluster(BOTH, |cluster| {
         // The path does not exist, so every request fails. The default waits are at least a second.
         let client =
@@ -48,7 +48,7 @@ fn in_a_back_off() {
             "", "v1", "nothings",
         ));
         factory.start(&Stop::new()).unwrap();
-        let error = wait_until("it backs off", || {
+        let error = wait_until("the informer backs off", || {
             let status = nothing.status();
             status
                 .last_error
@@ -65,7 +65,7 @@ fn in_a_back_off() {
 /// Stops the informer after any number of received objects, from the first object of a list to the
 /// events of a watch. More events are always in flight.
 #[test]
-fn after_any_number_of_events() {
+fn shutdown_after_any_number_of_events_is_prompt() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("events");
         for n in 0..40 {
@@ -118,7 +118,7 @@ fn after_any_number_of_events() {
 }
 
 #[test]
-fn from_within_a_handler() {
+fn shutdown_after_stop_in_a_handler_is_prompt() {
     on_the_embedded_server(BOTH, |cluster, server| {
         server
             .create(
@@ -141,7 +141,7 @@ fn from_within_a_handler() {
 
 /// Stops the informer in every part of a response at which a server can leave its client waiting.
 #[test]
-fn while_a_server_says_nothing() {
+fn shutdown_while_the_server_is_silent_is_prompt() {
     let lists: &[(&str, &[u8])] = &[
         ("before the head of a list", b""),
         ("in the head of a list", b"HTTP/1.1 200 OK\r\nContent-"),

@@ -25,13 +25,16 @@ const SHUTDOWN: Duration = Duration::from_secs(2);
 
 /// Polls a condition that does not notify, such as the state of another process.
 #[track_caller]
-pub(crate) fn wait_until<R>(what: &str, mut look: impl FnMut() -> Option<R>) -> R {
+pub(crate) fn wait_until<R>(what: &str, mut poll: impl FnMut() -> Option<R>) -> R {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        if let Some(found) = look() {
+        if let Some(found) = poll() {
             return found;
         }
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        assert!(
+            Instant::now() < deadline,
+            "condition not met in time: {what}"
+        );
         thread::park_timeout(Duration::from_millis(5));
     }
 }
@@ -50,12 +53,12 @@ pub(crate) fn quick() -> ReflectorOptions {
 
 /// Shuts a factory down, which must always be quick.
 #[track_caller]
-pub(crate) fn shut_down(factory: &SharedInformerFactory, while_it: &str) {
+pub(crate) fn shut_down(factory: &SharedInformerFactory, when: &str) {
     let start = Instant::now();
     assert!(factory.shutdown());
     let took = start.elapsed();
-    println!("  shutdown {while_it}: {took:?}");
-    assert!(took < SHUTDOWN, "shutdown {while_it} took {took:?}");
+    println!("  shutdown {when}: {took:?}");
+    assert!(took < SHUTDOWN, "shutdown {when} took {took:?}");
 }
 
 /// Starts a factory. Waits until the informer has synced and a follower has all objects.
@@ -132,7 +135,7 @@ impl Follower {
             let left = deadline.saturating_duration_since(Instant::now());
             assert!(
                 !left.is_zero(),
-                "waited in vain: {what}; the last events: {:?}",
+                "condition not met in time: {what}; the last events: {:?}",
                 known.last_events()
             );
             known = self
@@ -151,20 +154,20 @@ impl Follower {
         self.wait(&format!("{events:?}"), |known| {
             known.events.len() >= events.len()
         });
-        let (mut told, mut expected) = (self.known().events, events.to_vec());
-        told.sort_by(|one, other| one[1..].cmp(&other[1..]));
+        let (mut delivered, mut expected) = (self.known().events, events.to_vec());
+        delivered.sort_by(|one, other| one[1..].cmp(&other[1..]));
         expected.sort_by(|one, other| one[1..].cmp(&other[1..]));
-        assert_eq!(told, expected);
+        assert_eq!(delivered, expected);
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
         self.shared.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn event(&self, kind: char, name: &str, learn: impl FnOnce(&mut Known)) {
+    fn event(&self, kind: char, name: &str, update: impl FnOnce(&mut Known)) {
         let mut known = self.lock();
         known.events.push(format!("{kind}{name}"));
-        learn(&mut known);
+        update(&mut known);
         self.shared.1.notify_all();
     }
 }
@@ -177,7 +180,7 @@ impl Known {
     fn expect(&mut self, what: &str, key: &str, before: Option<&str>, expected: Option<&str>) {
         if before != expected {
             self.problems.push(format!(
-                "{what} of {key}: known at {before:?}, told of {expected:?}"
+                "{what} of {key}: the follower has {before:?}, the event expects {expected:?}"
             ));
         }
     }
@@ -262,11 +265,11 @@ pub(crate) fn threads() -> BTreeMap<String, String> {
             name.trim_end().to_owned(),
         ))
     };
-    let theirs = |name: &str| name.contains("::") || name.starts_with("api-server");
+    let is_ignored = |name: &str| name.contains("::") || name.starts_with("api-server");
     tasks
         .flatten()
         .filter_map(named)
-        .filter(|(_, name)| !theirs(name))
+        .filter(|(_, name)| !is_ignored(name))
         .collect()
 }
 
@@ -284,7 +287,10 @@ pub(crate) fn assert_no_thread_since(before: &BTreeMap<String, String>) {
         if left.is_empty() {
             return;
         }
-        assert!(Instant::now() < deadline, "threads are left: {left:?}");
+        assert!(
+            Instant::now() < deadline,
+            "threads are still running: {left:?}"
+        );
         thread::yield_now();
     }
 }

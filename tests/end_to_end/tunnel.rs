@@ -19,7 +19,7 @@ fn informer_survives_loss_of_tunnels_and_proxy() {
             }
             let port = free_port();
             let url = format!("{}://127.0.0.1:{port}", protocol.scheme());
-            let proxy = Proxy::asked_by(protocol, port);
+            let proxy = Proxy::with_protocol(protocol, port);
             let config = Config::from_kubeconfig(&cluster.kubeconfigs()[0], None).unwrap();
             let builder =
                 SharedInformerFactory::builder(Client::new(config.proxy_url(&url)).unwrap());
@@ -29,13 +29,15 @@ fn informer_survives_loss_of_tunnels_and_proxy() {
                 .build();
             let maps = factory.informer::<ConfigMap>();
             let follower = synced(&factory, &maps);
-            let agree = || {
+            let wait_until_equal = || {
                 let truth = cluster.versions(&namespace);
-                follower.wait("it knows what there is", |known| known.versions == truth);
+                follower.wait("the follower equals the state of the server", |known| {
+                    known.versions == truth
+                });
                 assert_eq!(follower.known().problems, [""; 0]);
             };
             namespace.patch("map-0", &json!({ "data": { "round": "1" } }));
-            agree();
+            wait_until_equal();
             assert!(
                 (1..=2).contains(&proxy.connections()),
                 "{} tunnels",
@@ -44,13 +46,13 @@ fn informer_survives_loss_of_tunnels_and_proxy() {
 
             proxy.cut();
             namespace.create("after-a-cut", json!({}));
-            agree();
+            wait_until_equal();
             proxy.reset();
             namespace.create("after-a-reset", json!({}));
-            agree();
+            wait_until_equal();
 
             drop(proxy);
-            let error = wait_until("it says that the proxy is away", || {
+            let error = wait_until("the status has the refused connection", || {
                 maps.status()
                     .last_error
                     .filter(|error| error.is_connection_refused())
@@ -63,12 +65,12 @@ fn informer_survives_loss_of_tunnels_and_proxy() {
             );
             namespace.delete("map-1");
             namespace.create("while-it-was-away", json!({}));
-            let proxy = Proxy::asked_by(protocol, port);
-            agree();
-            wait_until("it watches", || {
+            let proxy = Proxy::with_protocol(protocol, port);
+            wait_until_equal();
+            wait_until("the informer watches", || {
                 (maps.status().state == ReflectorState::Watching).then_some(())
             });
-            shut_down(&factory, "of a watch in a tunnel");
+            shut_down(&factory, "with a watch in a tunnel");
             drop(proxy);
         }
     });

@@ -14,7 +14,7 @@ use crate::support::{Follower, shut_down, wait_until};
 /// A user's idea of a ConfigMap: "round" must exist and be a number in a string.
 #[derive(Deserialize)]
 struct Map {
-    #[expect(dead_code, reason = "that it can be read is what matters")]
+    #[expect(dead_code, reason = "only the decoding is tested")]
     data: BTreeMap<String, Round>,
     metadata: ObjectMeta,
 }
@@ -40,16 +40,16 @@ fn set_round(namespace: &Namespace<'_>, name: &str, round: &str) {
 /// Waits for a matching status while the informer watches.
 fn status(
     maps: &SharedIndexInformer<Map>,
-    is_so: impl Fn(&ReflectorStatus) -> bool,
+    condition: impl Fn(&ReflectorStatus) -> bool,
 ) -> ReflectorStatus {
-    wait_until("the status follows", || {
+    wait_until("the status meets the condition", || {
         let status = maps.status();
-        (status.state == ReflectorState::Watching && is_so(&status)).then_some(status)
+        (status.state == ReflectorState::Watching && condition(&status)).then_some(status)
     })
 }
 
 #[test]
-fn one_object_that_can_not_be_decoded_costs_only_itself() {
+fn undecodable_object_affects_no_other_object() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("unreadable");
         for name in ["a", "b", "bad"] {
@@ -71,12 +71,12 @@ fn one_object_that_can_not_be_decoded_costs_only_itself() {
             (follower.known().initial, maps.lister().list().len()),
             (2, 2)
         );
-        let told = status(&maps, |_| true);
+        let seen = status(&maps, |_| true);
         assert!(
-            told.unreadable >= 1 && !told.complete && told.listed,
-            "{told:?}"
+            seen.unreadable >= 1 && !seen.complete && seen.listed,
+            "{seen:?}"
         );
-        let error = told.last_error.unwrap();
+        let error = seen.last_error.unwrap();
         assert!(
             error.is_decode()
                 && error
@@ -90,10 +90,10 @@ fn one_object_that_can_not_be_decoded_costs_only_itself() {
         follower.wait("the next event", |known| known.events.len() == 3);
         assert_eq!(follower.known().events[2], "~a");
         assert_eq!(maps.lister().list().len(), 2);
-        status(&maps, |told| told.unreadable >= 2);
+        status(&maps, |seen| seen.unreadable >= 2);
         // "bad" becomes readable.
         set_round(&namespace, "bad", "2");
-        follower.wait("it is seen for the first time", |known| {
+        follower.wait("the object is delivered for the first time", |known| {
             known.events.len() == 4
         });
         assert_eq!(follower.known().events[3], "+bad");
@@ -103,8 +103,8 @@ fn one_object_that_can_not_be_decoded_costs_only_itself() {
         follower.wait("the list", |known| known.events.len() == 5);
         assert_eq!(follower.known().events[4], "+trigger");
         assert_eq!(maps.lister().list().len(), 4);
-        let told = status(&maps, |told| told.unreadable >= 3);
-        assert!(!told.complete, "{told:?}");
+        let seen = status(&maps, |seen| seen.unreadable >= 3);
+        assert!(!seen.complete, "{seen:?}");
 
         // An unreadable object in a deletion event: the object is deleted anyway.
         namespace.delete("b");
@@ -116,17 +116,17 @@ fn one_object_that_can_not_be_decoded_costs_only_itself() {
         // The next relist finds no unreadable object. The bodies of the interceptor have no read
         // timeouts, so only an event can start that relist.
         let mut round = 1;
-        wait_until("nothing is missing", || {
+        wait_until("the cache is complete", || {
             round += 1; // A patch without a change causes no event.
             set_round(&namespace, "a", &round.to_string());
             maps.status().complete.then_some(())
         });
-        shut_down(&factory, "after what can't be read");
+        shut_down(&factory, "after an undecodable object");
     });
 }
 
 #[test]
-fn a_list_that_has_none_such_any_more_makes_it_complete() {
+fn list_of_decodable_objects_makes_the_cache_complete() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("readable");
         namespace.create("bad", json!({}));
@@ -139,12 +139,12 @@ fn a_list_that_has_none_such_any_more_makes_it_complete() {
         factory.wait_for_cache_sync(&Stop::new()).unwrap();
         assert!(!status(&maps, |_| true).complete);
         set_round(&namespace, "bad", "3");
-        wait_until("it is there", || {
+        wait_until("the object is cached", || {
             maps.lister().namespace(&namespace.name).get("bad")
         });
         namespace.create("trigger", json!({}));
-        let told = status(&maps, |told| told.complete);
-        assert!(told.unreadable >= 1, "{told:?}");
-        shut_down(&factory, "after what can be read again");
+        let seen = status(&maps, |seen| seen.complete);
+        assert!(seen.unreadable >= 1, "{seen:?}");
+        shut_down(&factory, "after the object was decodable again");
     });
 }

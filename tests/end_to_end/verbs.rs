@@ -53,7 +53,7 @@ pub(crate) fn labelled(selector: &str) -> ListOptions {
 }
 
 #[test]
-fn a_get_may_be_of_any_state_that_is_new_enough() {
+fn get_not_older_than_accepts_newer_states() {
     on_every_cluster(ONCE, |cluster| {
         let (client, stop) = (cluster.client(), Stop::new());
         let namespace = cluster.namespace("gets");
@@ -73,7 +73,7 @@ fn a_get_may_be_of_any_state_that_is_new_enough() {
 }
 
 #[test]
-fn a_dry_run_does_everything_but_store() {
+fn dry_run_returns_results_but_stores_nothing() {
     on_every_cluster(ONCE, |cluster| {
         let (client, stop) = (cluster.client(), Stop::new());
         let namespace = cluster.namespace("dry");
@@ -124,7 +124,7 @@ fn a_dry_run_does_everything_but_store() {
 }
 
 #[test]
-fn fields_that_nobody_knows_are_dropped_or_refused() {
+fn unknown_fields_are_dropped_or_rejected() {
     on_every_cluster(ONCE, |cluster| {
         let (client, stop) = (cluster.client(), Stop::new());
         let namespace = cluster.namespace("fields");
@@ -177,7 +177,7 @@ fn fields_that_nobody_knows_are_dropped_or_refused() {
         );
         // The response contains the server's warnings.
         let request = Request::post(namespace.path("configmaps"))
-            .json(&body("told"))
+            .json(&body("unknown-field"))
             .unwrap();
         let response = client.request(&request, &stop).unwrap();
         assert_eq!(
@@ -188,7 +188,7 @@ fn fields_that_nobody_knows_are_dropped_or_refused() {
 }
 
 #[test]
-fn writes_are_in_the_name_of_their_manager() {
+fn writes_use_the_configured_field_manager() {
     on_every_cluster(ONCE, |cluster| {
         let (client, stop) = (cluster.client(), Stop::new());
         let namespace = cluster.namespace("manager");
@@ -210,7 +210,7 @@ fn writes_are_in_the_name_of_their_manager() {
             // The embedded server keeps only the names of managers that apply.
             Some(server) => {
                 assert_eq!(managers(&applied), BTreeSet::from(["other".to_owned()]));
-                let told = |verb| {
+                let manager_of = |verb| {
                     let of_verb = server
                         .requests()
                         .into_iter()
@@ -223,7 +223,7 @@ fn writes_are_in_the_name_of_their_manager() {
                         .to_owned()
                 };
                 assert_eq!(
-                    (told(Verb::Create), told(Verb::Patch)),
+                    (manager_of(Verb::Create), manager_of(Verb::Patch)),
                     ("mine".to_owned(), "other".to_owned())
                 );
             }
@@ -239,7 +239,7 @@ fn writes_are_in_the_name_of_their_manager() {
 }
 
 #[test]
-fn a_collection_is_deleted_as_far_as_it_is_selected() {
+fn delete_collection_deletes_only_selected_objects() {
     on_every_cluster(ONCE, |cluster| {
         let (client, stop) = (cluster.client(), Stop::new());
         let (namespace, other) = (cluster.namespace("many"), cluster.namespace("many"));
@@ -332,8 +332,8 @@ fn template() -> Value {
 }
 
 #[test]
-fn what_has_replicas_is_scaled() {
-    fn scaled<T: Object + DeserializeOwned>(api: &Api<T>, selector: Value) {
+fn workloads_with_replicas_can_be_scaled() {
+    fn assert_scaling<T: Object + DeserializeOwned>(api: &Api<T>, selector: Value) {
         let stop = Stop::new();
         let spec = json!({"replicas": 1, "selector": selector, "serviceName": "web", "template": template()});
         let api = api.field_validation(FieldValidation::Ignore);
@@ -423,10 +423,10 @@ fn what_has_replicas_is_scaled() {
         let namespace = cluster.namespace("scale");
         let space = Some(&*namespace.name);
         let labels = json!({"matchLabels": {"app": "web"}});
-        scaled(&client.api::<Deployment>(space), labels.clone());
-        scaled(&client.api::<StatefulSet>(space), labels.clone());
-        scaled(&client.api::<ReplicaSet>(space), labels);
-        scaled(
+        assert_scaling(&client.api::<Deployment>(space), labels.clone());
+        assert_scaling(&client.api::<StatefulSet>(space), labels.clone());
+        assert_scaling(&client.api::<ReplicaSet>(space), labels);
+        assert_scaling(
             &client.api::<ReplicationController>(space),
             json!({"app": "web"}),
         );
@@ -452,7 +452,7 @@ fn pod(name: &str) -> Value {
 }
 
 #[test]
-fn a_pod_is_evicted_unless_its_budget_says_no() {
+fn pod_is_evicted_unless_its_budget_forbids_it() {
     on_every_cluster(ONCE, |cluster| {
         let (client, stop) = (cluster.client(), Stop::new());
         let namespace = cluster.namespace("evict");
@@ -501,7 +501,10 @@ fn a_pod_is_evicted_unless_its_budget_says_no() {
         assert_eq!(error.retry_after(), Some(Duration::from_secs(10)));
         // `evict` must not retry, because up to ten retries after ten seconds each would exceed
         // this limit.
-        assert!(begin.elapsed() < PATIENCE, "it is the caller's at once");
+        assert!(
+            begin.elapsed() < PATIENCE,
+            "the error must be returned without waiting"
+        );
         let allow = |count: u32| {
             let status = json!({
                 "disruptionsAllowed": count, "observedGeneration": 1, "currentHealthy": 2 + count,
@@ -557,7 +560,7 @@ fn a_pod_is_evicted_unless_its_budget_says_no() {
 }
 
 #[test]
-fn what_is_not_there_has_no_log() {
+fn logs_of_a_missing_pod_are_an_error() {
     on_every_cluster(ONCE, |cluster| {
         let (client, stop) = (cluster.client(), Stop::new());
         let namespace = cluster.namespace("logs");

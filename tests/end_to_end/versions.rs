@@ -25,14 +25,14 @@ const WRITERS: usize = 4;
 const KEYS: usize = 5;
 const ROUNDS: usize = 40;
 
-/// Whether `version` is at least `wanted`.
-fn has_reached(version: &str, wanted: &str) -> bool {
-    version.parse::<u64>().unwrap() >= wanted.parse().unwrap()
+/// Whether `version` is at least `expected`.
+fn has_reached(version: &str, expected: &str) -> bool {
+    version.parse::<u64>().unwrap() >= expected.parse().unwrap()
 }
 
 /// Writes to its own keys while other writers write. After each write it waits and finds the write
 /// in the cache.
-fn write_and_look(writer: usize, api: &Api<ConfigMap>, maps: &SharedIndexInformer<ConfigMap>) {
+fn write_and_check(writer: usize, api: &Api<ConfigMap>, maps: &SharedIndexInformer<ConfigMap>) {
     let stop = Stop::new();
     let namespace = api.namespace().unwrap();
     // The version of each name that this writer wrote.
@@ -68,10 +68,10 @@ fn write_and_look(writer: usize, api: &Api<ConfigMap>, maps: &SharedIndexInforme
         }
         // The cache contains not only this write but all earlier writes of this writer, including
         // deletions.
-        let mine = format!("{namespace}/map-{writer}-");
+        let own_prefix = format!("{namespace}/map-{writer}-");
         let cached = cached(maps)
             .into_iter()
-            .filter(|(key, _)| key.starts_with(&mine));
+            .filter(|(key, _)| key.starts_with(&own_prefix));
         assert_eq!(
             cached.collect::<BTreeMap<_, _>>(),
             written,
@@ -81,7 +81,7 @@ fn write_and_look(writer: usize, api: &Api<ConfigMap>, maps: &SharedIndexInforme
 }
 
 #[test]
-fn after_a_wait_for_its_version_a_write_is_in_the_cache() {
+fn cache_has_a_write_after_waiting_for_its_version() {
     on_every_cluster(BOTH, |cluster| {
         for queue in QUEUES {
             let namespace = cluster.namespace("waits");
@@ -102,12 +102,14 @@ fn after_a_wait_for_its_version_a_write_is_in_the_cache() {
             thread::scope(|scope| {
                 for writer in 0..WRITERS {
                     let (api, maps) = (client.api::<ConfigMap>(Some(&namespace.name)), &maps);
-                    scope.spawn(move || write_and_look(writer, &api, maps));
+                    scope.spawn(move || write_and_check(writer, &api, maps));
                 }
             });
             let truth = cluster.versions(&namespace);
             // The last writes were deletions, for which no writer waited.
-            follower.wait("the handler has it all", |known| known.versions == truth);
+            follower.wait("the handler has received all changes", |known| {
+                known.versions == truth
+            });
             assert_eq!(cached(&maps), truth, "{queue:?}");
             assert_eq!(follower.known().problems, [""; 0], "{queue:?}");
             shut_down(&factory, &format!("after waits, with {queue:?}"));
@@ -116,7 +118,7 @@ fn after_a_wait_for_its_version_a_write_is_in_the_cache() {
 }
 
 #[test]
-fn waits_end_where_there_is_no_answer() {
+fn waits_end_if_the_version_cannot_be_reached() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("waits");
         let map = namespace.create("a", json!({}));
@@ -161,7 +163,7 @@ fn waits_end_where_there_is_no_answer() {
                 let waiter = scope.spawn(|| {
                     maps.wait_for_resource_version("99999999999999999999", PATIENCE, &Stop::new())
                 });
-                shut_down(&factory, "of an informer that is waited for");
+                shut_down(&factory, "during a wait for a version");
                 let error = waiter.join().unwrap().unwrap_err();
                 assert!(
                     matches!(error, WaitError::Stopped { .. }),
@@ -179,7 +181,7 @@ fn round(map: &ConfigMap) -> &str {
 }
 
 #[test]
-fn m1_what_one_has_written_is_read_before_the_watch_brings_it() {
+fn m1_own_writes_are_read_before_the_watch_delivers_them() {
     on_every_cluster(BOTH, |cluster| {
         for queue in QUEUES {
             read_your_writes(cluster, queue);
@@ -204,7 +206,7 @@ fn read_your_writes(cluster: &Cluster, queue: InformerQueue) {
         .unwrap();
     let follower = synced(&factory, &maps);
     namespace.create("watched", json!({}));
-    follower.wait("it watches", |known| {
+    follower.wait("the informer watches", |known| {
         known.events.contains(&"+watched".to_owned())
     });
 
@@ -235,7 +237,7 @@ fn read_your_writes(cluster: &Cluster, queue: InformerQueue) {
             assert_eq!(
                 cached_round(name).as_deref(),
                 Some("0"),
-                "the cache does not have it"
+                "the cache must not have the write yet"
             );
         }
     }
@@ -265,10 +267,12 @@ fn read_your_writes(cluster: &Cluster, queue: InformerQueue) {
     assert_eq!(round(&read("added").unwrap()), "1");
     assert_eq!(round(&read("overtaken").unwrap()), "others");
     // The cache learns of the deletion through a handler.
-    wait_until("it is gone", || read("deleted").is_none().then_some(()));
+    wait_until("the mutation cache drops the deleted object", || {
+        read("deleted").is_none().then_some(())
+    });
     assert_eq!(cached(&maps), cluster.versions(&namespace), "{queue:?}");
     shut_down(
         &factory,
-        &format!("after reading one's own writes, with {queue:?}"),
+        &format!("after reading own writes, with {queue:?}"),
     );
 }

@@ -12,7 +12,7 @@ use crate::cluster::{
     BOTH, Cluster, ListMethod, Namespace, WATCH_LIST, on_every_cluster,
     on_every_cluster_without_watch_lists, on_the_embedded_server,
 };
-use crate::interceptor::{Asked, Interceptor};
+use crate::interceptor::{Interceptor, RequestKind};
 use crate::proxy::Disturbance;
 use crate::support::{Follower, shut_down, wait_until};
 
@@ -27,7 +27,7 @@ fn through(
 }
 
 #[test]
-fn wl2_the_first_sync_is_one_watch_and_so_is_everything_after() {
+fn wl2_one_watch_serves_the_first_sync_and_later_events() {
     on_every_cluster(WATCH_LIST, |cluster| {
         let namespace = cluster.namespace("watch-list");
         for name in ["a", "b"] {
@@ -60,7 +60,7 @@ fn wl2_the_first_sync_is_one_watch_and_so_is_everything_after() {
         assert_eq!(known.problems, [""; 0]);
         assert_eq!(known.versions, cluster.versions(&namespace));
 
-        wait_until("the status follows", || {
+        wait_until("the informer watches", || {
             (maps.status().state == ReflectorState::Watching).then_some(())
         });
         let status = maps.status();
@@ -85,15 +85,15 @@ fn wl2_the_first_sync_is_one_watch_and_so_is_everything_after() {
             assert_eq!(
                 param("resourceVersion").unwrap_or_default(),
                 "",
-                "the most recent state"
+                "the most recent state is requested"
             );
         }
-        shut_down(&factory, "of a watch-list");
+        shut_down(&factory, "with a watch-list");
     });
 }
 
 #[test]
-fn where_there_is_nothing_yet_it_syncs_too() {
+fn informer_of_an_empty_namespace_syncs() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("nothing");
         let factory = cluster.factory().namespace(&namespace.name).build();
@@ -106,12 +106,12 @@ fn where_there_is_nothing_yet_it_syncs_too() {
         namespace.create("a", json!({}));
         follower.wait_for_events(&["+a"]);
         assert_eq!(follower.known().initial, 0);
-        shut_down(&factory, "where there was nothing");
+        shut_down(&factory, "with an empty namespace");
     });
 }
 
 #[test]
-fn wl8_server_without_watch_lists_gets_lists_for_a_while() {
+fn wl8_server_without_watch_lists_is_listed() {
     on_every_cluster_without_watch_lists(|cluster| {
         let namespace = cluster.namespace("refused");
         namespace.create("a", json!({}));
@@ -128,18 +128,18 @@ fn wl8_server_without_watch_lists_gets_lists_for_a_while() {
         namespace.create("b", json!({}));
         follower.wait_for_events(&["+a", "+trigger", "+b"]);
         assert_eq!(
-            interceptor.asked(),
+            interceptor.requests(),
             [
-                Asked::WatchList,
-                Asked::List,
-                Asked::Watch,
-                Asked::List,
-                Asked::Watch
+                RequestKind::WatchList,
+                RequestKind::List,
+                RequestKind::Watch,
+                RequestKind::List,
+                RequestKind::Watch
             ],
-            "one is enough"
+            "one rejected watch-list is enough"
         );
         assert_eq!(follower.known().initial, 1);
-        shut_down(&factory, "of a server without watch-lists");
+        shut_down(&factory, "with a server without watch-lists");
     });
 }
 
@@ -150,36 +150,46 @@ fn wl12_missing_bookmark_falls_back_to_list() {
         for name in ["a", "b"] {
             namespace.create(name, json!({}));
         }
-        let interceptor = Interceptor::new(cluster.client(), |asked, _, line| match asked {
-            Asked::WatchList if line.contains(r#""type":"BOOKMARK""#) => String::new(),
+        let interceptor = Interceptor::new(cluster.client(), |kind, _, line| match kind {
+            RequestKind::WatchList if line.contains(r#""type":"BOOKMARK""#) => String::new(),
             _ => line,
         });
         // The reflector waits for the bookmark in reads of ten seconds each. It counts each idle
         // timeout of the request as one such read.
-        let interceptor = interceptor.silence(Duration::from_millis(100));
+        let interceptor = interceptor.idle_timeout(Duration::from_millis(100));
         let factory = through(interceptor.clone(), cluster, &namespace);
         let maps = factory.informer::<ConfigMap>();
         let follower = Follower::default();
         maps.add_handler(follower.clone()).unwrap();
         factory.start(&Stop::new()).unwrap();
-        wait_until("the first objects are there", || {
+        wait_until("the first objects are received", || {
             let status = maps.status();
             (status.received == 2 && status.state == ReflectorState::Listing).then_some(())
         });
-        assert!(maps.lister().list().is_empty(), "all or nothing");
+        assert!(
+            maps.lister().list().is_empty(),
+            "the cache must stay empty until the list is complete"
+        );
         factory.wait_for_cache_sync(&Stop::new()).unwrap();
         assert_eq!(maps.lister().list().len(), 2);
         follower.wait("both", |known| known.events.len() == 2);
         assert_eq!(follower.known().initial, 2);
         namespace.create("c", json!({}));
-        follower.wait("the watch goes on", |known| {
+        follower.wait("the watch continues", |known| {
             known.events.contains(&"+c".to_owned())
         });
-        let asked = interceptor.asked();
-        assert_eq!(asked[..3], [Asked::WatchList, Asked::List, Asked::Watch]);
+        let requests = interceptor.requests();
+        assert_eq!(
+            requests[..3],
+            [
+                RequestKind::WatchList,
+                RequestKind::List,
+                RequestKind::Watch
+            ]
+        );
         assert!(
-            asked[3..].iter().all(|asked| *asked == Asked::Watch),
-            "{asked:?}"
+            requests[3..].iter().all(|kind| *kind == RequestKind::Watch),
+            "{requests:?}"
         );
         shut_down(&factory, "without a bookmark");
     });
@@ -267,13 +277,13 @@ fn wl9_broken_initial_events_are_retried_then_listed() {
                 // After the third broken watch-list in a row, the reflector lists.
                 _ => assert_eq!(status.lists, lists, "{end:?} {times}: {status:?}"),
             }
-            shut_down(&factory, "after connections that broke off");
+            shut_down(&factory, "after broken connections");
         }
     });
 }
 
 #[test]
-fn wl7_what_is_cached_stays_until_the_new_state_has_come_whole() {
+fn wl7_cache_is_kept_until_the_new_state_is_complete() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("relist");
         create_many(&namespace);
@@ -289,17 +299,21 @@ fn wl7_what_is_cached_stays_until_the_new_state_has_come_whole() {
 
         proxy.plan([Disturbance::Stall(MIDDLE)]);
         namespace.create("trigger", json!({}));
-        wait_until("it has got stuck in the middle", || {
+        wait_until("the relist is stuck in the middle", || {
             let status = maps.status();
             (status.state == ReflectorState::Listing && (1..MANY).contains(&status.received))
                 .then_some(())
         });
         namespace.delete("map-1");
         namespace.create("new", json!({}));
-        assert_eq!(maps.lister().list().len(), MANY, "what is there stays");
+        assert_eq!(
+            maps.lister().list().len(),
+            MANY,
+            "the cache must keep its objects"
+        );
         assert!(maps.has_synced());
         proxy.cut();
-        follower.wait("it is as the server", |known| {
+        follower.wait("all missed changes", |known| {
             ["+trigger", "-map-1", "+new"]
                 .iter()
                 .all(|event| known.events.contains(&(*event).to_owned()))
@@ -308,19 +322,19 @@ fn wl7_what_is_cached_stays_until_the_new_state_has_come_whole() {
         assert_eq!(
             (known.events.len(), &known.problems[..]),
             (MANY + 3, &[][..]),
-            "nothing else is told"
+            "no other events may be delivered"
         );
         assert_eq!(known.versions, cluster.versions(&namespace));
         let begin = if cluster.list_method == ListMethod::WatchList {
-            Asked::WatchList
+            RequestKind::WatchList
         } else {
-            Asked::List
+            RequestKind::List
         };
         assert!(
             interceptor
-                .asked()
+                .requests()
                 .iter()
-                .filter(|asked| **asked == begin)
+                .filter(|kind| **kind == begin)
                 .count()
                 >= 3
         );
@@ -330,7 +344,7 @@ fn wl7_what_is_cached_stays_until_the_new_state_has_come_whole() {
 
 /// The effect of a failed first watch-list, as the number of requests of each kind.
 #[test]
-fn wl8_what_a_failure_of_the_first_watch_list_leads_to() {
+fn wl8_first_watch_list_failure_is_retried_or_listed() {
     on_the_embedded_server(WATCH_LIST, |cluster, server| {
         let path = "/api/v1/namespaces/default/configmaps";
         for name in ["a", "b", "c"] {
@@ -341,7 +355,7 @@ fn wl8_what_a_failure_of_the_first_watch_list_leads_to() {
         let garbage = |bytes: &str| Fault::garbage(bytes.as_bytes());
         // All cases end with the same state. They differ in the number of lists and watches and in
         // the error.
-        for (fault, lists, watches, told) in [
+        for (fault, lists, watches, expected_error) in [
             // Unreachable or overloaded: the reflector waits and sends the same request again.
             (Fault::close(), 0, 2, ""),
             (Fault::status(429).retry_after(1), 0, 2, "429"),
@@ -398,7 +412,7 @@ fn wl8_what_a_failure_of_the_first_watch_list_leads_to() {
             factory.start(&Stop::new()).unwrap();
             factory.wait_for_cache_sync(&Stop::new()).unwrap();
             registration.synced().wait();
-            wait_until("it watches", || {
+            wait_until("the informer watches", || {
                 (maps.status().state == ReflectorState::Watching).then_some(())
             });
             let status = maps.status();
@@ -414,7 +428,7 @@ fn wl8_what_a_failure_of_the_first_watch_list_leads_to() {
             );
             let error = status.last_error.unwrap().to_string();
             println!("  {error}");
-            assert!(error.contains(told), "{case}: {error}");
+            assert!(error.contains(expected_error), "{case}: {error}");
             assert!(
                 error.starts_with("watch configmaps in namespace \"default\": "),
                 "{case}: {error}"

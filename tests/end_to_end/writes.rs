@@ -46,7 +46,7 @@ fn data(map: &ConfigMap, key: &str) -> Option<String> {
 }
 
 #[test]
-fn an_object_is_created_read_changed_and_deleted() {
+fn object_is_created_read_replaced_and_deleted() {
     on_every_cluster(ONCE, |cluster| {
         let (client, stop) = (cluster.client(), Stop::new());
         let namespace = cluster.namespace("writes");
@@ -147,7 +147,7 @@ fn an_object_is_created_read_changed_and_deleted() {
 }
 
 #[test]
-fn every_kind_of_type_can_be_written() {
+fn every_object_type_can_be_written() {
     on_every_cluster(ONCE, |cluster| {
         let (client, stop) = (cluster.client(), Stop::new());
         let namespace = cluster.namespace("types");
@@ -248,7 +248,7 @@ fn every_kind_of_type_can_be_written() {
 }
 
 #[test]
-fn each_kind_of_patch_does_what_it_says() {
+fn each_patch_type_is_applied() {
     on_every_cluster(ONCE, |cluster| {
         let (client, stop) = (cluster.client(), Stop::new());
         let namespace = cluster.namespace("patches");
@@ -318,7 +318,7 @@ fn each_kind_of_patch_does_what_it_says() {
 }
 
 #[test]
-fn what_is_applied_is_owned() {
+fn applied_fields_are_owned_by_their_manager() {
     on_every_cluster(ONCE, |cluster| {
         let (client, stop) = (cluster.client(), Stop::new());
         let namespace = cluster.namespace("apply");
@@ -340,13 +340,13 @@ fn what_is_applied_is_owned() {
         assert_eq!(both.data.as_ref().unwrap().len(), 3);
         let error = apply("two", json!({"x": "2", "z": "2"})).unwrap_err();
         assert!(error.is_conflict(), "{error:?}");
-        let said = error.to_string();
+        let text = error.to_string();
         assert!(
-            said.starts_with("apply configmaps \"a\" in namespace ")
-                && said.ends_with(
+            text.starts_with("apply configmaps \"a\" in namespace ")
+                && text.ends_with(
                     "Apply failed with 1 conflict: conflict with \"one\": .data.x (409 Conflict)"
                 ),
-            "{said}"
+            "{text}"
         );
         let causes = &error.status().unwrap().details.as_ref().unwrap().causes;
         assert_eq!(
@@ -388,7 +388,7 @@ fn what_is_applied_is_owned() {
         let error = maps
             .patch("b", &Patch::apply("one", wanted(json!({}))), &stop)
             .unwrap_err();
-        assert!(error.is_bad_request(), "another name: {error:?}");
+        assert!(error.is_bad_request(), "the name differs: {error:?}");
         let error = maps
             .patch("a", &Patch::apply("", wanted(json!({}))), &stop)
             .unwrap_err();
@@ -409,7 +409,7 @@ fn what_is_applied_is_owned() {
 }
 
 #[test]
-fn status_and_spec_have_their_own_doors() {
+fn status_and_spec_are_written_separately() {
     on_every_cluster(ONCE, |cluster| {
         let (client, stop) = (cluster.client(), Stop::new());
         let namespace = cluster.namespace("status");
@@ -475,27 +475,27 @@ fn status_and_spec_have_their_own_doors() {
         );
         assert_eq!(pod.metadata.generation, Some(2));
 
-        let nobody = json!({"metadata": {"name": "q"}, "status": {"message": "d"}});
+        let missing_pod = json!({"metadata": {"name": "q"}, "status": {"message": "d"}});
         let error = pods
             .status()
-            .patch("q", &Patch::apply("me", nobody), &stop)
+            .patch("q", &Patch::apply("me", missing_pod), &stop)
             .unwrap_err();
         assert!(
             error.is_not_found(),
-            "a status creates no object: {error:?}"
+            "a status patch must not create an object: {error:?}"
         );
         let maps = maps(&client, &namespace);
         maps.create(&json!({"metadata": {"name": "a"}}), &stop)
             .unwrap();
         assert!(
             maps.status().get("a", &stop).unwrap_err().is_not_found(),
-            "it has none"
+            "a ConfigMap has no status"
         );
     });
 }
 
 #[test]
-fn a_deletion_hits_only_what_it_means() {
+fn delete_preconditions_protect_other_objects() {
     on_every_cluster(ONCE, |cluster| {
         let (client, stop) = (cluster.client(), Stop::new());
         let namespace = cluster.namespace("delete");
@@ -515,10 +515,7 @@ fn a_deletion_hits_only_what_it_means() {
 
         let second = maps.create(&body, &stop).unwrap();
         let error = maps.delete("a", &options, &stop).unwrap_err();
-        assert!(
-            error.is_conflict(),
-            "another object of the same name: {error:?}"
-        );
+        assert!(error.is_conflict(), "the object was recreated: {error:?}");
         // Metadata without a UID matches no object.
         let error = maps
             .delete(
@@ -547,7 +544,7 @@ fn a_deletion_hits_only_what_it_means() {
             {"op": "remove", "path": "/metadata/finalizers/0"},
         ]));
         metadata.patch("held", &release, &stop).unwrap();
-        wait_until("it is gone", || {
+        wait_until("the object is deleted", || {
             maps.get("held", &stop)
                 .is_err_and(|error| error.is_not_found())
                 .then_some(())
@@ -556,7 +553,7 @@ fn a_deletion_hits_only_what_it_means() {
 }
 
 #[test]
-fn changes_of_many_are_all_kept() {
+fn concurrent_modifications_are_all_kept() {
     const WRITERS: usize = 4;
     const ROUNDS: usize = 5;
     on_every_cluster(ONCE, |cluster| {
@@ -613,7 +610,7 @@ fn changes_of_many_are_all_kept() {
 }
 
 #[test]
-fn a_namespace_that_goes_takes_nothing_new() {
+fn terminating_namespace_rejects_creates() {
     on_every_cluster(ONCE, |cluster| {
         let (client, stop) = (cluster.client(), Stop::new());
         let namespace = cluster.namespace("going");
@@ -633,7 +630,7 @@ fn a_namespace_that_goes_takes_nothing_new() {
 }
 
 #[test]
-fn metadata_alone_is_listed_and_watched() {
+fn metadata_alone_can_be_listed_and_watched() {
     fn names(list: &Value) -> Vec<&str> {
         let items = list["items"].as_array().unwrap();
         items
@@ -684,7 +681,7 @@ fn metadata_alone_is_listed_and_watched() {
 }
 
 #[test]
-fn an_informer_of_metadata_alone_follows() {
+fn metadata_informer_follows_changes() {
     on_every_cluster(BOTH, |cluster| {
         let (client, stop) = (cluster.client(), Stop::new());
         let namespace = cluster.namespace("partial");
@@ -713,9 +710,9 @@ fn an_informer_of_metadata_alone_follows() {
             let reads = reads
                 .iter()
                 .filter(|request| [Verb::List, Verb::Watch].contains(&request.verb()));
-            let mine =
+            let own_reads =
                 reads.filter(|request| request.path().ends_with(&namespace.path("configmaps")));
-            for request in mine {
+            for request in own_reads {
                 let accept = request.header("accept").unwrap();
                 assert!(accept.contains("as=PartialObjectMetadata"), "{accept}");
             }
@@ -731,7 +728,7 @@ struct Event {
 }
 
 #[test]
-fn names_and_bodies_that_are_none_are_not_even_sent() {
+fn invalid_names_are_rejected_before_sending() {
     on_every_cluster(ONCE, |cluster| {
         let (client, stop) = (cluster.client(), Stop::new());
         let namespace = cluster.namespace("names");

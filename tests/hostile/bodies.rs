@@ -10,7 +10,7 @@ use k8s_informer::{DynamicObject, Error};
 use parking_lot::Mutex;
 
 use crate::hostile::objects::object;
-use crate::hostile::support::{EXPIRED, Informed, LAST, QUEUES, list};
+use crate::hostile::support::{EXPIRED, LAST, QUEUES, TestInformer, list};
 
 /// The objects of the first list. The last list lacks "c".
 fn objects() -> Vec<Vec<u8>> {
@@ -20,12 +20,12 @@ fn objects() -> Vec<Vec<u8>> {
 /// Answers each relist with one of `bodies`, then with a good list. Returns the error of each
 /// relist.
 fn errors(bodies: Vec<Answer>, set: impl Fn(&mut ReflectorOptions)) -> Vec<Error> {
-    errors_of(bodies.into_iter().map(|body| vec![body]).collect(), set)
+    errors_of_pages(bodies.into_iter().map(|body| vec![body]).collect(), set)
 }
 
 /// Like [`errors`], but each relist receives several responses (pages). Returns one error for each
 /// relist.
-fn errors_of(lists: Vec<Vec<Answer>>, set: impl Fn(&mut ReflectorOptions)) -> Vec<Error> {
+fn errors_of_pages(lists: Vec<Vec<Answer>>, set: impl Fn(&mut ReflectorOptions)) -> Vec<Error> {
     let first = [
         Answer::body(list("4", "", &objects())),
         Answer::body(EXPIRED),
@@ -37,113 +37,113 @@ fn errors_of(lists: Vec<Vec<Answer>>, set: impl Fn(&mut ReflectorOptions)) -> Ve
     let (count, answers) = (lists.len(), lists.into_iter().flatten());
     let script = ScriptedListerWatcher::new(first.into_iter().chain(answers).chain(good));
     let errors = Arc::new(Mutex::new(Vec::new()));
-    let informed = Informed::<DynamicObject>::run(script, QUEUES[count % 3], |options| {
+    let informer = TestInformer::<DynamicObject>::run(script, QUEUES[count % 3], |options| {
         let errors = Arc::clone(&errors);
         options.watch_error_handler = Some(Arc::new(move |error: &Error| {
             errors.lock().push(error.clone());
         }));
         set(options);
     });
-    let told = informed.told();
-    assert_eq!(told, ["+ns/a@1", "+ns/b@2", "+ns/c@3", "-ns/c@?3"]);
-    let status = informed.status();
+    let notifications = informer.notifications();
+    assert_eq!(notifications, ["+ns/a@1", "+ns/b@2", "+ns/c@3", "-ns/c@?3"]);
+    let status = informer.status();
     assert!(status.complete, "{status:?}");
     let errors = errors.lock().clone();
     assert_eq!(errors.len(), count, "{errors:?}");
     errors
 }
 
-fn of(what: &[u8], beside_metadata: &str) -> Vec<u8> {
+fn list_with(items: &[u8], beside_metadata: &str) -> Vec<u8> {
     let head = format!(
         r#"{{"kind":"List","apiVersion":"v1","metadata":{{"resourceVersion":"6"}}{beside_metadata},"items":"#
     );
-    [head.as_bytes(), what, b"}"].concat()
+    [head.as_bytes(), items, b"}"].concat()
 }
 
 fn broken_bodies() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let good = list("6", "", &objects());
     let text = String::from_utf8(good.clone()).unwrap();
-    let behind = |bytes: &[u8]| [&good, bytes].concat();
+    let after = |bytes: &[u8]| [&good, bytes].concat();
     let before = |bytes: &[u8]| [bytes, &good].concat();
-    let instead = |what: &str, by: &str| text.replacen(what, by, 1).into_bytes();
+    let instead = |old: &str, new: &str| text.replacen(old, new, 1).into_bytes();
     let meta = |meta: &str| instead(r#""metadata":{"resourceVersion":"6","continue":""}"#, meta);
     let raw = |text: &str| text.as_bytes().to_vec();
     let (a, b) = (object("a", "1"), object("b", "2"));
-    let items = |between: &[u8]| of(&[b"[", &a[..], between, &b[..], b"]"].concat(), "");
+    let items = |between: &[u8]| list_with(&[b"[", &a[..], between, &b[..], b"]"].concat(), "");
     vec![
-        ("nothing", Vec::new(), "malformed at byte 0"),
+        ("an empty body", Vec::new(), "malformed at byte 0"),
         ("white space", raw(" \n\t "), "malformed"),
         ("garbage", raw("garbage"), "malformed at byte 7"),
         ("bytes", vec![0xff, 0xfe, 0, 0x80], "malformed"),
-        ("a page", raw("<!DOCTYPE html><html><body>Sign in</body></html>"), "HTML"),
-        ("a page behind white space", raw("\r\n <html></html>"), "HTML"),
+        ("an HTML page", raw("<!DOCTYPE html><html><body>Sign in</body></html>"), "HTML"),
+        ("an HTML page after white space", raw("\r\n <html></html>"), "HTML"),
         ("null", raw("null"), "malformed"),
         ("an array of lists", [b"[", &good[..], b"]"].concat(), "malformed"),
         ("an array of objects", raw(r#"[{"metadata":{"name":"a"}}]"#), "malformed"),
-        ("an object", object("a", "1"), "no list"),
-        ("an object without items", raw("{}"), "no list"),
+        ("an object", object("a", "1"), "not a list"),
+        ("an object without items", raw("{}"), "not a list"),
         (
             "a Status",
             raw(r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","code":500,"items":[]}"#),
-            "no list but a Status",
+            "not a list: its kind is Status",
         ),
         (
             "a Table",
             raw(r#"{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"6"},"columnDefinitions":[],"rows":[],"items":[]}"#),
-            "no list but a Table",
+            "not a list: its kind is Table",
         ),
         ("no kind", instead(r#""kind":"List","#, ""), "it has no kind"),
         ("a kind that is a number", instead(r#""List""#, "7"), "malformed"),
         ("a byte order mark", before(b"\xef\xbb\xbf"), "malformed"),
         ("NUL first", before(b"\0"), "malformed"),
         ("UTF-16", good.iter().flat_map(|byte| [0, *byte]).collect(), "malformed"),
-        ("garbage behind it", behind(b"garbage"), "malformed"),
-        ("a brace behind it", behind(b"}"), "malformed"),
-        ("another list behind it", behind(&good), "malformed"),
-        ("NUL behind it", behind(b"\0"), "malformed"),
-        ("items is an object", of(b"{}", ""), "malformed"),
-        ("items is an object of objects", of(br#"{"a":{"metadata":{"name":"a"}}}"#, ""), "malformed"),
-        ("items is a number", of(b"7", ""), "malformed"),
-        ("items is text", of(br#""[]""#, ""), "malformed"),
-        ("items is false", of(b"false", ""), "malformed"),
-        ("items is nothing", of(b"", ""), "malformed"),
-        ("items is no word", of(b"nul", ""), "malformed"),
-        ("no items", instead(r#""items""#, r#""item""#), "no list"),
-        ("items twice", of(b"[]", r#","items":[]"#), "malformed"),
-        ("items twice, once null", of(b"[]", r#","items":null"#), "malformed"),
+        ("garbage after it", after(b"garbage"), "malformed"),
+        ("a brace after it", after(b"}"), "malformed"),
+        ("another list after it", after(&good), "malformed"),
+        ("NUL after it", after(b"\0"), "malformed"),
+        ("items is an object", list_with(b"{}", ""), "malformed"),
+        ("items is an object of objects", list_with(br#"{"a":{"metadata":{"name":"a"}}}"#, ""), "malformed"),
+        ("items is a number", list_with(b"7", ""), "malformed"),
+        ("items is a string", list_with(br#""[]""#, ""), "malformed"),
+        ("items is false", list_with(b"false", ""), "malformed"),
+        ("items has no value", list_with(b"", ""), "malformed"),
+        ("items is a truncated null", list_with(b"nul", ""), "malformed"),
+        ("no items", instead(r#""items""#, r#""item""#), "not a list"),
+        ("items twice", list_with(b"[]", r#","items":[]"#), "malformed"),
+        ("items twice, once null", list_with(b"[]", r#","items":null"#), "malformed"),
         ("no comma between items", items(b""), "malformed"),
         ("two commas between items", items(b",,"), "malformed"),
-        ("a word behind an item", items(b" x,"), "malformed"),
-        ("a comma before the items", of(&[b"[,", &a[..], b"]"].concat(), ""), "malformed"),
-        ("a comma behind the items", of(&[b"[", &a[..], b",]"].concat(), ""), "malformed"),
-        ("only a comma", of(b"[,]", ""), "malformed"),
+        ("a word after an item", items(b" x,"), "malformed"),
+        ("a comma before the items", list_with(&[b"[,", &a[..], b"]"].concat(), ""), "malformed"),
+        ("a comma after the items", list_with(&[b"[", &a[..], b",]"].concat(), ""), "malformed"),
+        ("only a comma", list_with(b"[,]", ""), "malformed"),
         ("the brace of an item is missing", items(&[b",", &b[..b.len() - 1], b","].concat()), "malformed"),
-        ("a brace too many", items(b"},"), "malformed"),
-        ("a bracket too many", items(b"],"), "malformed"),
+        ("an extra brace", items(b"},"), "malformed"),
+        ("an extra bracket", items(b"],"), "malformed"),
         ("metadata twice", instead(r#""metadata""#, r#""metadata":{},"metadata""#), "malformed"),
         ("metadata is a number", meta(r#""metadata":7"#), "malformed"),
         ("metadata is an array", meta(r#""metadata":["6"]"#), "malformed"),
         ("a version twice", meta(r#""metadata":{"resourceVersion":"6","resourceVersion":"7"}"#), "malformed"),
         ("a version that is a number", meta(r#""metadata":{"resourceVersion":6}"#), "malformed"),
         ("a token that is a number", meta(r#""metadata":{"resourceVersion":"6","continue":7}"#), "malformed"),
-        ("half a character", meta("\"metadata\":{\"resourceVersion\":\"6\",\"continue\":\"~\"}"), "malformed"),
+        ("a truncated character", meta("\"metadata\":{\"resourceVersion\":\"6\",\"continue\":\"~\"}"), "malformed"),
         (
-            "objects to follow, and no token",
+            "remaining objects without a token",
             meta(r#""metadata":{"resourceVersion":"6","remainingItemCount":3}"#),
-            "3 objects are to follow",
+            "it announced 3 more objects",
         ),
         (
-            "fewer than no objects to follow",
+            "a negative remaining count",
             meta(r#""metadata":{"resourceVersion":"6","remainingItemCount":-1}"#),
             "malformed",
         ),
         (
-            "a number of objects as text",
+            "a remaining count that is a string",
             meta(r#""metadata":{"resourceVersion":"6","remainingItemCount":"0"}"#),
             "malformed",
         ),
         ("a million brackets", vec![b'['; 1_000_000], "malformed"),
-        ("a million brackets around", of(&vec![b'['; 1_000_000], ""), "malformed"),
+        ("a million brackets as items", list_with(&vec![b'['; 1_000_000], ""), "malformed"),
         (
             "metadata a million deep",
             meta(&format!("\"metadata\":{}", "{\"a\":".repeat(1_000_000))),
@@ -151,52 +151,52 @@ fn broken_bodies() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         ),
     ]
     .into_iter()
-    .map(|(what, mut body, error)| {
-        if what == "half a character" {
+    .map(|(case, mut body, error)| {
+        if case == "a truncated character" {
             body.iter_mut().filter(|byte| **byte == b'~').for_each(|byte| *byte = 0xc3);
         }
-        (what, body, error)
+        (case, body, error)
     })
     .collect()
 }
 
 #[test]
-fn l15_a_body_that_is_no_list_fails_and_nothing_is_deleted() {
+fn l15_body_that_is_not_a_list_fails_and_deletes_nothing() {
     let bodies = broken_bodies();
     let answers = bodies
         .iter()
         .map(|(_, body, _)| Answer::body(&body[..]))
         .collect();
     let errors = errors(answers, |_| {});
-    for ((what, _, expected), error) in bodies.iter().zip(errors) {
-        assert!(error.is_decode(), "{what}: {error}");
+    for ((case, _, expected), error) in bodies.iter().zip(errors) {
+        assert!(error.is_decode(), "{case}: {error}");
         let error = error.to_string();
         assert!(
             error.contains(expected) && error.starts_with("list scripted objects: "),
-            "{what}: {error}"
+            "{case}: {error}"
         );
     }
 }
 
 #[test]
-fn l13_a_last_page_that_is_no_list_fails_and_nothing_is_deleted() {
+fn l13_last_page_that_is_not_a_list_deletes_nothing() {
     let bodies = broken_bodies();
     let page = || Answer::body(list("6", "more", &objects()[..1]));
     let answers = bodies
         .iter()
         .map(|(_, body, _)| vec![page(), Answer::body(&body[..])])
         .collect();
-    let errors = errors_of(answers, |_| {});
-    for ((what, _, expected), error) in bodies.iter().zip(errors) {
+    let errors = errors_of_pages(answers, |_| {});
+    for ((case, _, expected), error) in bodies.iter().zip(errors) {
         assert!(
             error.is_decode() && error.to_string().contains(expected),
-            "{what}: {error}"
+            "{case}: {error}"
         );
     }
 }
 
 #[test]
-fn a_list_that_is_cut_anywhere_fails_and_nothing_is_deleted() {
+fn truncated_list_fails_and_deletes_nothing() {
     let body = list("6", "", &objects());
     let body = body.trim_ascii_end();
     let cuts = || (0..body.len()).map(|cut| &body[..cut]);
@@ -208,24 +208,24 @@ fn a_list_that_is_cut_anywhere_fails_and_nothing_is_deleted() {
 }
 
 #[test]
-fn w9_a_list_of_something_else_fails_and_nothing_is_deleted() {
-    let of = |api_version: &str, kind: &str| {
+fn w9_list_of_other_kind_fails_and_deletes_nothing() {
+    let list_of = |api_version: &str, kind: &str| {
         let body = String::from_utf8(list("6", "", &objects()[..1])).unwrap();
         let body = body.replacen(r#""List""#, &format!("{kind:?}"), 1);
         Answer::body(body.replacen(r#""v1""#, &format!("{api_version:?}"), 1))
     };
     let others = [
-        of("v1", "NodeList"),
-        of("v2", "PodList"),
-        of("apps/v1", "PodList"),
-        of("v1", "Pod"),
+        list_of("v1", "NodeList"),
+        list_of("v2", "PodList"),
+        list_of("apps/v1", "PodList"),
+        list_of("v1", "Pod"),
     ];
     let errors = errors(Vec::from(others), |options| {
         options.expected_kind = Some(GroupVersionKind::new("", "v1", "Pod"));
     });
     for error in errors {
         assert!(
-            error.is_decode() && error.to_string().contains("a list of v1 Pod was expected"),
+            error.is_decode() && error.to_string().contains("expected a list of v1 Pod"),
             "{error}"
         );
     }

@@ -11,7 +11,7 @@ use crate::hostile::objects::{
     Broken, broken_for_any_type, broken_for_pods, broken_for_typed, object, with,
 };
 use crate::hostile::support::{
-    EXPIRED, Informed, LAST, QUEUES, Sending, event, initial_events, list,
+    Delivery, EXPIRED, LAST, QUEUES, TestInformer, event, initial_events, list,
 };
 
 fn objects() -> Vec<Vec<u8>> {
@@ -39,10 +39,13 @@ fn broken_frames() -> Vec<(&'static str, Vec<u8>)> {
         ]
         .concat()
     };
-    let about = |object: &[u8]| event("MODIFIED", object);
+    let modified = |object: &[u8]| event("MODIFIED", object);
     vec![
         ("garbage", text("garbage")),
-        ("a page", text("<html><body>Bad Gateway</body></html>")),
+        (
+            "an HTML page",
+            text("<html><body>Bad Gateway</body></html>"),
+        ),
         ("null", text("null")),
         ("a number", text("7")),
         ("an array", text("[]")),
@@ -64,28 +67,31 @@ fn broken_frames() -> Vec<(&'static str, Vec<u8>)> {
             "an object twice",
             [&of(r#""DELETED""#)[..a.len()], br#","object":{}}"#].concat(),
         ),
-        ("object: null", about(b"null")),
-        ("object is a number", about(b"7")),
-        ("object is text", about(br#""a""#)),
-        ("object is an array", about(&[b"[", &a[..], b"]"].concat())),
+        ("object: null", modified(b"null")),
+        ("object is a number", modified(b"7")),
+        ("object is a string", modified(br#""a""#)),
+        (
+            "object is an array",
+            modified(&[b"[", &a[..], b"]"].concat()),
+        ),
         (
             "a byte order mark",
             [b"\xef\xbb\xbf", &of(r#""DELETED""#)[..]].concat(),
         ),
         ("NUL first", [b"\0", &of(r#""DELETED""#)[..]].concat()),
-        ("NUL in it", about(&with("a", "7", ",\"x\":\"\0\"", ""))),
+        ("NUL in it", modified(&with("a", "7", ",\"x\":\"\0\"", ""))),
         (
-            "half a character in it",
-            [&about(b"{\"metadata\":{\"name\":\"")[..33], b"\xc3\"}}}"].concat(),
+            "a truncated character in it",
+            [&modified(b"{\"metadata\":{\"name\":\"")[..33], b"\xc3\"}}}"].concat(),
         ),
-        ("a brace too few", event("MODIFIED", &a[..a.len() - 1])),
-        ("a quote too few", about(br#"{"metadata":{"name":"a}}"#)),
-        ("garbage in it", about(br#"{"metadata":{"name":"a"},}"#)),
+        ("a missing brace", event("MODIFIED", &a[..a.len() - 1])),
+        ("a missing quote", modified(br#"{"metadata":{"name":"a}}"#)),
+        ("garbage in it", modified(br#"{"metadata":{"name":"a"},}"#)),
         ("a million brackets", vec![b'['; 1_000_000]),
         ("a million braces", vec![b'{'; 1_000_000]),
         (
-            "an object that goes a million deep",
-            about(&b"{\"a\":".repeat(1_000_000)),
+            "an object a million levels deep",
+            modified(&b"{\"a\":".repeat(1_000_000)),
         ),
         ("a status", EXPIRED.replace("ERROR", "error").into_bytes()),
     ]
@@ -112,14 +118,14 @@ fn w15_malformed_event_restarts_watch_at_last_good_version() {
             ]))
         }));
         answers.push(Answer::open(LAST));
-        let informed =
-            Informed::<DynamicObject>::run(ScriptedListerWatcher::new(answers), queue, |_| {});
-        informed.until_last();
+        let informer =
+            TestInformer::<DynamicObject>::run(ScriptedListerWatcher::new(answers), queue, |_| {});
+        informer.until_last();
         let versions = |request: &Request| match request {
             Request::Watch(options) => options.resource_version.clone(),
             _ => None,
         };
-        let watches: Vec<_> = informed
+        let watches: Vec<_> = informer
             .script
             .requests()
             .iter()
@@ -132,16 +138,19 @@ fn w15_malformed_event_restarts_watch_at_last_good_version() {
             watches,
             expected.collect::<Vec<_>>(),
             "{:?}",
-            informed.status()
+            informer.status()
         );
-        assert_eq!(informed.status().lists, 1);
-        assert_eq!(informed.cache().len(), 3 + frames.len());
+        assert_eq!(informer.status().lists, 1);
+        assert_eq!(informer.cache().len(), 3 + frames.len());
         assert!(
-            informed.told().iter().all(|told| told.starts_with('+')),
+            informer
+                .notifications()
+                .iter()
+                .all(|notification| notification.starts_with('+')),
             "{:?}",
-            informed.told()
+            informer.notifications()
         );
-        let error = informed.status().last_error.unwrap();
+        let error = informer.status().last_error.unwrap();
         assert!(
             error.is_decode() && error.to_string().contains("event 2 after version 41: "),
             "{error}"
@@ -150,26 +159,26 @@ fn w15_malformed_event_restarts_watch_at_last_good_version() {
 }
 
 #[test]
-fn each_line_that_is_no_event_has_a_typed_error() {
-    for (what, frame) in broken_frames() {
+fn invalid_event_line_gives_a_decode_error() {
+    for (case, frame) in broken_frames() {
         let answers = [
             Answer::body(list("4", "", &objects())),
             Answer::body(lines(&[&event("MODIFIED", &object("a", "5")), &frame])),
             Answer::open(LAST),
         ];
         let script = ScriptedListerWatcher::new(answers);
-        let informed = Informed::<Pod>::run(script, InformerQueue::DeltaFifo, |_| {});
-        let error = informed.status().last_error.unwrap();
+        let informer = TestInformer::<Pod>::run(script, InformerQueue::DeltaFifo, |_| {});
+        let error = informer.status().last_error.unwrap();
         let place = "watch scripted objects: event 2 after version 5: ";
         assert!(
             error.is_decode() && error.to_string().starts_with(place),
-            "{what}: {error}"
+            "{case}: {error}"
         );
     }
 }
 
 #[test]
-fn an_event_that_is_cut_anywhere_is_none() {
+fn truncated_event_is_ignored() {
     let frame = event("DELETED", &object("b", "9"));
     let frame = frame.trim_ascii_end();
     let cuts = 0..frame.len();
@@ -185,21 +194,22 @@ fn an_event_that_is_cut_anywhere_is_none() {
     }
     answers.push(Answer::open(LAST));
     let script = ScriptedListerWatcher::new(answers);
-    let informed = Informed::<DynamicObject>::run(script, InformerQueue::RealFifoInOrder, |_| {});
-    assert_eq!(informed.cache(), ["ns/a@7", "ns/b@2", "ns/c@3"]);
-    assert!(informed.gone().is_empty());
+    let informer =
+        TestInformer::<DynamicObject>::run(script, InformerQueue::RealFifoInOrder, |_| {});
+    assert_eq!(informer.cache(), ["ns/a@7", "ns/b@2", "ns/c@3"]);
+    assert!(informer.deleted_keys().is_empty());
     assert_eq!(
-        (informed.status().lists, informed.status().complete),
+        (informer.status().lists, informer.status().complete),
         (1, true)
     );
 }
 
 #[test]
-fn a_change_that_can_not_be_decoded_costs_only_itself() {
+fn undecodable_change_skips_only_that_object() {
     let cases = [broken_for_any_type(), broken_for_typed(), broken_for_pods()].concat();
-    for (broken, what, bytes) in cases {
+    for (broken, case, bytes) in cases {
         if matches!(broken, Broken::Json | Broken::Text)
-            || what.contains("deep") && !what.contains("managed")
+            || case.contains("deep") && !case.contains("managed")
         {
             continue; // These end the stream or are harmless.
         }
@@ -208,21 +218,21 @@ fn a_change_that_can_not_be_decoded_costs_only_itself() {
         }
         for (queue, kind) in QUEUES.into_iter().zip(["ADDED", "MODIFIED", "MODIFIED"]) {
             let events = lines(&[&event(kind, &bytes), &event("MODIFIED", &object("c", "6"))]);
-            let script = Sending::List.script(&[("4", objects())], &events);
-            let informed = Informed::<Pod>::run(script, queue, |_| {});
-            assert!(informed.gone().is_empty(), "{what}");
-            assert_eq!(informed.cache(), ["ns/a@1", "ns/b@2", "ns/c@6"], "{what}");
-            let status = informed.status();
+            let script = Delivery::List.script(&[("4", objects())], &events);
+            let informer = TestInformer::<Pod>::run(script, queue, |_| {});
+            assert!(informer.deleted_keys().is_empty(), "{case}");
+            assert_eq!(informer.cache(), ["ns/a@1", "ns/b@2", "ns/c@6"], "{case}");
+            let status = informer.status();
             assert_eq!(
                 (status.complete, status.unreadable, status.watches),
                 (false, 1, 1),
-                "{what}"
+                "{case}"
             );
             let error = status.last_error.unwrap();
             let place = if broken == Broken::Form { "ns/b: " } else { "" };
             assert!(
                 error.is_decode() && error.to_string().contains(place),
-                "{what}: {error}"
+                "{case}: {error}"
             );
         }
     }
@@ -231,9 +241,9 @@ fn a_change_that_can_not_be_decoded_costs_only_itself() {
 #[test]
 fn undecodable_delete_with_clear_name_still_deletes() {
     let cases = [broken_for_any_type(), broken_for_typed(), broken_for_pods()].concat();
-    for (broken, what, bytes) in cases {
+    for (broken, case, bytes) in cases {
         if matches!(broken, Broken::Json | Broken::Text)
-            || what.contains("deep") && !what.contains("managed")
+            || case.contains("deep") && !case.contains("managed")
         {
             continue;
         }
@@ -241,52 +251,52 @@ fn undecodable_delete_with_clear_name_still_deletes() {
             continue;
         }
         for queue in QUEUES {
-            let script = Sending::List.script(&[("4", objects())], &event("DELETED", &bytes));
-            let informed = Informed::<Pod>::run(script, queue, |_| {});
+            let script = Delivery::List.script(&[("4", objects())], &event("DELETED", &bytes));
+            let informer = TestInformer::<Pod>::run(script, queue, |_| {});
             let (gone, cache): (&[_], &[_]) = match broken {
                 Broken::Form => (&["ns/b"], &["ns/a@1", "ns/c@3"]),
                 _ => (&[], &["ns/a@1", "ns/b@2", "ns/c@3"]),
             };
-            assert_eq!(informed.gone(), gone, "{what} over {queue:?}");
-            assert_eq!(informed.cache(), cache, "{what} over {queue:?}");
-            let status = informed.status();
+            assert_eq!(informer.deleted_keys(), gone, "{case} over {queue:?}");
+            assert_eq!(informer.cache(), cache, "{case} over {queue:?}");
+            let status = informer.status();
             assert_eq!(
                 (status.complete, status.unreadable, status.watches),
                 (false, 1, 1),
-                "{what}"
+                "{case}"
             );
         }
     }
 }
 
 #[test]
-fn wl3_a_broken_deletion_among_the_initial_events_deletes() {
+fn wl3_undecodable_initial_delete_still_deletes() {
     for queue in QUEUES {
         let deleted = event("DELETED", &with("b", "5", "", r#","spec":7"#));
         let nameless = event("DELETED", br#"{"metadata":{"namespace":"ns"},"spec":7}"#);
-        for (deletion, goes) in [(deleted, true), (nameless, false)] {
+        for (deletion, is_deleted) in [(deleted, true), (nameless, false)] {
             let first = [initial_events("4", &objects()), EXPIRED.as_bytes().to_vec()].concat();
             let mut again = [event("ADDED", &object("a", "1")), deletion].concat();
             again.extend(initial_events("6", &[object("c", "3")]));
             again.extend(LAST.as_bytes());
             let script = ScriptedListerWatcher::new([Answer::body(first), Answer::open(again)]);
-            let informed = Informed::<Pod>::run(script.with_watch_list(), queue, |_| {});
-            let cache: &[_] = if goes {
+            let informer = TestInformer::<Pod>::run(script.with_watch_list(), queue, |_| {});
+            let cache: &[_] = if is_deleted {
                 &["ns/a@1", "ns/c@3"]
             } else {
                 &["ns/a@1", "ns/b@2", "ns/c@3"]
             };
-            assert_eq!(informed.cache(), cache);
+            assert_eq!(informer.cache(), cache);
             assert_eq!(
-                (informed.status().complete, informed.status().unreadable),
-                (goes, 1)
+                (informer.status().complete, informer.status().unreadable),
+                (is_deleted, 1)
             );
         }
     }
 }
 
 #[test]
-fn wl3_initial_events_that_share_a_line_all_count() {
+fn wl3_initial_events_on_one_line_are_all_delivered() {
     let mut line = Vec::new();
     for object in objects() {
         line.extend_from_slice(event("ADDED", &object).trim_ascii_end());
@@ -295,15 +305,21 @@ fn wl3_initial_events_that_share_a_line_all_count() {
     let again = [&line[..], &initial_events("6", &[])[..], LAST.as_bytes()].concat();
     let script = ScriptedListerWatcher::new([Answer::body(first), Answer::open(again)]);
     let script = script.with_watch_list();
-    let informed = Informed::<DynamicObject>::run(script, InformerQueue::RealFifoInOrder, |_| {});
-    assert_eq!(informed.told().len(), 3, "{:?}", informed.told());
-    assert_eq!(informed.cache(), ["ns/a@1", "ns/b@2", "ns/c@3"]);
-    assert!(informed.status().complete);
+    let informer =
+        TestInformer::<DynamicObject>::run(script, InformerQueue::RealFifoInOrder, |_| {});
+    assert_eq!(
+        informer.notifications().len(),
+        3,
+        "{:?}",
+        informer.notifications()
+    );
+    assert_eq!(informer.cache(), ["ns/a@1", "ns/b@2", "ns/c@3"]);
+    assert!(informer.status().complete);
 }
 
 #[test]
-fn wl3_garbage_among_the_initial_events_is_a_list_in_the_end() {
-    for (what, frame) in broken_frames() {
+fn wl3_garbage_in_initial_events_falls_back_to_list() {
+    for (case, frame) in broken_frames() {
         let first = [initial_events("4", &objects()), EXPIRED.as_bytes().to_vec()].concat();
         let again = lines(&[
             &event("ADDED", &object("a", "1")),
@@ -317,23 +333,23 @@ fn wl3_garbage_among_the_initial_events_is_a_list_in_the_end() {
             Answer::open(LAST),
         ];
         let script = ScriptedListerWatcher::new(answers).with_watch_list();
-        let informed =
-            Informed::<DynamicObject>::run(script, InformerQueue::RealFifoInOrder, |_| {});
-        assert_eq!(informed.gone(), ["ns/a"], "{what}");
+        let informer =
+            TestInformer::<DynamicObject>::run(script, InformerQueue::RealFifoInOrder, |_| {});
+        assert_eq!(informer.deleted_keys(), ["ns/a"], "{case}");
         assert!(
-            matches!(informed.script.requests()[2], Request::List(_)),
-            "{what}"
+            matches!(informer.script.requests()[2], Request::List(_)),
+            "{case}"
         );
     }
 }
 
 #[test]
-fn w9_object_of_other_kind_is_reported_and_nothing_deleted() {
+fn w9_object_of_other_kind_is_reported_and_not_deleted() {
     let other = with("b", "5", "", r#","kind":"Node","apiVersion":"v1""#);
     let table =
         br#"{"kind":"Table","apiVersion":"meta.k8s.io/v1","rows":[{"object":{"metadata":{"name":"b"}}}]}"#;
     for queue in QUEUES {
-        for (other, c_is_told) in [(&other[..], true), (&table[..], false)] {
+        for (other, c_is_deleted) in [(&other[..], true), (&table[..], false)] {
             let expects = |options: &mut k8s_informer::reflector::ReflectorOptions| {
                 options.expected_kind = Some(GroupVersionKind::new("", "v1", "Pod"));
             };
@@ -341,28 +357,28 @@ fn w9_object_of_other_kind_is_reported_and_nothing_deleted() {
                 ("4", objects()),
                 ("6", vec![object("a", "1"), other.to_vec()]),
             ];
-            let script = Sending::WatchList.script(&states, b"");
-            let informed = Informed::<DynamicObject>::run(script, queue, expects);
-            let cache: &[_] = if c_is_told {
+            let script = Delivery::WatchList.script(&states, b"");
+            let informer = TestInformer::<DynamicObject>::run(script, queue, expects);
+            let cache: &[_] = if c_is_deleted {
                 &["ns/a@1", "ns/b@2"]
             } else {
                 &["ns/a@1", "ns/b@2", "ns/c@3"]
             };
-            assert_eq!(informed.cache(), cache);
-            assert!(!informed.status().complete);
-            let error = informed.status().last_error.unwrap();
+            assert_eq!(informer.cache(), cache);
+            assert!(!informer.status().complete);
+            let error = informer.status().last_error.unwrap();
             assert!(
-                error.is_decode() && error.to_string().contains("v1 Pod was expected"),
+                error.is_decode() && error.to_string().contains("expected v1 Pod"),
                 "{error}"
             );
 
             for kind in ["ADDED", "MODIFIED", "DELETED"] {
-                let script = Sending::List.script(&states[..1], &event(kind, other));
-                let informed = Informed::<DynamicObject>::run(script, queue, expects);
-                assert!(informed.gone().is_empty());
-                let error = informed.status().last_error.unwrap();
+                let script = Delivery::List.script(&states[..1], &event(kind, other));
+                let informer = TestInformer::<DynamicObject>::run(script, queue, expects);
+                assert!(informer.deleted_keys().is_empty());
+                let error = informer.status().last_error.unwrap();
                 assert!(
-                    error.is_decode() && error.to_string().contains("v1 Pod was expected"),
+                    error.is_decode() && error.to_string().contains("expected v1 Pod"),
                     "{error}"
                 );
             }
@@ -371,7 +387,7 @@ fn w9_object_of_other_kind_is_reported_and_nothing_deleted() {
 }
 
 #[test]
-fn an_error_event_without_a_status_is_an_error_and_a_list() {
+fn error_event_without_status_triggers_relist() {
     for object in [
         "null",
         "7",
@@ -387,9 +403,9 @@ fn an_error_event_without_a_status_is_an_error_and_a_list() {
             Answer::open(LAST),
         ];
         let script = ScriptedListerWatcher::new(answers);
-        let informed = Informed::<DynamicObject>::run(script, InformerQueue::DeltaFifo, |_| {});
-        assert_eq!(informed.gone(), ["ns/a"], "{object}");
-        let error = informed.status().last_error.unwrap();
+        let informer = TestInformer::<DynamicObject>::run(script, InformerQueue::DeltaFifo, |_| {});
+        assert_eq!(informer.deleted_keys(), ["ns/a"], "{object}");
+        let error = informer.status().last_error.unwrap();
         assert!(error.status().is_some(), "{object}: {error}");
     }
 }

@@ -10,21 +10,21 @@ use serde::de::DeserializeOwned;
 use crate::hostile::objects::{
     Broken, Case, Small, broken_for_any_type, broken_for_pods, broken_for_typed, object,
 };
-use crate::hostile::support::{Informed, QUEUES, SENDINGS, Sending};
+use crate::hostile::support::{DELIVERIES, Delivery, QUEUES, TestInformer};
 
 /// Sends a relist with a broken "b", without "c" and with a new "d", and then a valid relist.
-fn a_broken_object_is_not_taken_for_deleted<T: Object + DeserializeOwned>(cases: &[Case]) {
+fn assert_broken_object_is_not_deleted<T: Object + DeserializeOwned>(cases: &[Case]) {
     let mut wrong = Vec::new();
-    for (broken, what, bytes) in cases {
-        for sending in SENDINGS {
+    for (broken, case, bytes) in cases {
+        for delivery in DELIVERIES {
             let is_object =
                 bytes.starts_with(b"{") && !matches!(broken, Broken::Json | Broken::Text);
-            if sending == Sending::WatchList && !is_object {
+            if delivery == Delivery::WatchList && !is_object {
                 continue; // This ends the stream.
             }
             for queue in QUEUES {
                 let name = format!(
-                    "{what} in a {} by {sending:?} over {queue:?}",
+                    "{case} in a {} by {delivery:?} over {queue:?}",
                     type_name::<T>()
                 );
                 let states = [
@@ -38,35 +38,41 @@ fn a_broken_object_is_not_taken_for_deleted<T: Object + DeserializeOwned>(cases:
                         vec![object("a", "1"), object("b", "7"), object("d", "6")],
                     ),
                 ];
-                let c_is_told = matches!(broken, Broken::Form | Broken::Text);
-                let mut expected: &[&str] = match c_is_told {
+                let c_is_deleted = matches!(broken, Broken::Form | Broken::Text);
+                let mut expected: &[&str] = match c_is_deleted {
                     true => &["+ns/a@1", "+ns/b@2", "+ns/c@3", "+ns/d@6", "-ns/c@?3"],
                     false => &["+ns/a@1", "+ns/b@2", "+ns/c@3", "+ns/d@6"],
                 };
-                let informed = Informed::<T>::run(sending.script(&states[..2], b""), queue, |_| {});
-                let (told, status) = (sorted(informed.told()), informed.status());
+                let informer =
+                    TestInformer::<T>::run(delivery.script(&states[..2], b""), queue, |_| {});
+                let (notifications, status) = (sorted(informer.notifications()), informer.status());
                 let error = status
                     .last_error
                     .map(|error| error.to_string())
                     .unwrap_or_default();
-                if told != expected || (status.complete, status.unreadable) != (false, 1) {
-                    wrong.push(format!("{name}: {told:?} {error}"));
+                if notifications != expected || (status.complete, status.unreadable) != (false, 1) {
+                    wrong.push(format!("{name}: {notifications:?} {error}"));
                     continue;
                 }
-                if c_is_told && !error.contains("scripted objects: ns/b: ") {
+                if c_is_deleted && !error.contains("scripted objects: ns/b: ") {
                     wrong.push(format!("{name}: {error}"));
                 }
 
-                let informed = Informed::<T>::run(sending.script(&states, b""), queue, |_| {});
-                let (told, status) = (sorted(informed.told()), informed.status());
+                let informer = TestInformer::<T>::run(delivery.script(&states, b""), queue, |_| {});
+                let (notifications, status) = (sorted(informer.notifications()), informer.status());
                 expected = &[
                     "+ns/a@1", "+ns/b@2", "+ns/c@3", "+ns/d@6", "-ns/c@?3", "ns/b@2>7",
                 ];
-                if told != expected || (status.complete, status.unreadable) != (true, 1) {
-                    wrong.push(format!("{name}, and then not: {told:?} {status:?}"));
+                if notifications != expected || (status.complete, status.unreadable) != (true, 1) {
+                    wrong.push(format!(
+                        "{name}, then a valid relist: {notifications:?} {status:?}"
+                    ));
                 }
-                if informed.cache() != ["ns/a@1", "ns/b@7", "ns/d@6"] {
-                    wrong.push(format!("{name}, and then not: {:?}", informed.cache()));
+                if informer.cache() != ["ns/a@1", "ns/b@7", "ns/d@6"] {
+                    wrong.push(format!(
+                        "{name}, then a valid relist: {:?}",
+                        informer.cache()
+                    ));
                 }
             }
         }
@@ -80,34 +86,34 @@ fn sorted(mut words: Vec<String>) -> Vec<String> {
 }
 
 #[test]
-fn a_broken_pod_is_not_taken_for_deleted() {
+fn broken_pod_is_not_deleted() {
     let cases = [broken_for_any_type(), broken_for_typed(), broken_for_pods()].concat();
     // Skip the deep cases, because `Pod` does not decode unknown fields, however deep they are.
     let cases: Vec<_> = cases
         .into_iter()
-        .filter(|(_, what, _)| !what.contains("deep"))
+        .filter(|(_, case, _)| !case.contains("deep"))
         .collect();
-    a_broken_object_is_not_taken_for_deleted::<Pod>(&cases);
+    assert_broken_object_is_not_deleted::<Pod>(&cases);
 }
 
 #[test]
-fn a_broken_object_of_ones_own_type_is_not_taken_for_deleted() {
+fn broken_object_of_a_custom_type_is_not_deleted() {
     let cases = [broken_for_any_type(), broken_for_typed()].concat();
     let cases: Vec<_> = cases
         .into_iter()
-        .filter(|(_, what, _)| !what.contains("deep"))
+        .filter(|(_, case, _)| !case.contains("deep"))
         .collect();
-    a_broken_object_is_not_taken_for_deleted::<Small>(&cases);
+    assert_broken_object_is_not_deleted::<Small>(&cases);
 }
 
 #[test]
-fn a_broken_dynamic_object_is_not_taken_for_deleted() {
-    a_broken_object_is_not_taken_for_deleted::<DynamicObject>(&broken_for_any_type());
+fn broken_dynamic_object_is_not_deleted() {
+    assert_broken_object_is_not_deleted::<DynamicObject>(&broken_for_any_type());
 }
 
 #[test]
-fn w9_an_item_without_a_name_is_told_and_left_out() {
-    for sending in SENDINGS {
+fn w9_nameless_list_item_is_reported_and_skipped() {
+    for delivery in DELIVERIES {
         for nameless in [
             r#"{"metadata":{"namespace":"ns"}}"#,
             r#"{"metadata":{"name":""}}"#,
@@ -117,20 +123,20 @@ fn w9_an_item_without_a_name_is_told_and_left_out() {
                 "4",
                 vec![object("a", "1"), nameless.into(), object("b", "2")],
             )];
-            let script = sending.script(&states, b"");
-            let informed = Informed::<Pod>::run(script, InformerQueue::RealFifoAtomic, |_| {});
-            assert_eq!(informed.cache(), ["ns/a@1", "ns/b@2"]);
-            let status = informed.status();
+            let script = delivery.script(&states, b"");
+            let informer = TestInformer::<Pod>::run(script, InformerQueue::RealFifoAtomic, |_| {});
+            assert_eq!(informer.cache(), ["ns/a@1", "ns/b@2"]);
+            let status = informer.status();
             assert_eq!(
                 (status.listed, status.complete, status.unreadable),
                 (true, false, 1)
             );
             let error = status.last_error.unwrap().to_string();
             assert!(
-                error.ends_with(": unexpected answer: it has no name"),
+                error.ends_with(": unexpected response: it has no name"),
                 "{error}"
             );
-            let place = if sending == Sending::WatchList {
+            let place = if delivery == Delivery::WatchList {
                 "event 2 at the start"
             } else {
                 "item 1 of the list"

@@ -17,8 +17,8 @@ use k8s_informer::{Error, Indexer, ObjectMeta, SharedIndexInformer, Stop, impl_o
 use serde::Deserialize;
 
 use crate::hostile::support::{
-    EXPIRED, FORBIDDEN, Informed, LAST, QUEUES, SENDINGS, Sending, State, event, initial_events,
-    list, options, until,
+    DELIVERIES, Delivery, EXPIRED, FORBIDDEN, LAST, QUEUES, State, TestInformer, event,
+    initial_events, list, options, until,
 };
 
 /// A type with a text that differs between states.
@@ -61,31 +61,31 @@ fn status(code: u16, reason: &str, cause: &str) -> Answer {
 
 #[test]
 fn relist_after_expiry_decodes_everything() {
-    for sending in SENDINGS {
+    for delivery in DELIVERIES {
         let states: [State; 2] = [
             ("9", vec![note("9", "first")]),
             ("9", vec![note("9", "second")]),
         ];
         for queue in QUEUES {
-            let script = sending.script(&states, b"");
-            let informed = Informed::<Note>::run_patiently(script, queue, 1, |_| {});
-            informed.until_last();
+            let script = delivery.script(&states, b"");
+            let informer = TestInformer::<Note>::run_paced(script, queue, 1, |_| {});
+            informer.until_last();
             assert_eq!(
-                text(informed.informer.indexer()),
+                text(informer.informer.indexer()),
                 "second",
-                "{sending:?} {queue:?}"
+                "{delivery:?} {queue:?}"
             );
         }
         let store = Arc::new(Indexer::<Note>::for_objects());
-        reflect(&sending.script(&states, b""), store.clone());
-        assert_eq!(text(&store), "second", "{sending:?}, a plain store");
+        reflect(&delivery.script(&states, b""), store.clone());
+        assert_eq!(text(&store), "second", "{delivery:?}, a plain store");
         // A `Fifo` has no cached objects to reuse, so it always decodes everything.
         let fifo = Arc::new(Fifo::new(Accessor::object()));
-        reflect(&sending.script(&states, b""), fifo.clone());
+        reflect(&delivery.script(&states, b""), fifo.clone());
         assert_eq!(
             fifo.get_by_key("ns/a").unwrap().text,
             "second",
-            "{sending:?}, a Fifo"
+            "{delivery:?}, a Fifo"
         );
     }
 }
@@ -142,10 +142,10 @@ fn relist_after_a_lost_connection_decodes_everything() {
             let second = Answer::body(list("9", "", &[note("9", "second")]));
             let rest = [second, Answer::open(LAST)];
             let script = ScriptedListerWatcher::new([first].into_iter().chain(answers).chain(rest));
-            let informed = Informed::<Note>::run_patiently(script, queue, 1, |_| {});
-            informed.until_last();
+            let informer = TestInformer::<Note>::run_paced(script, queue, 1, |_| {});
+            informer.until_last();
             assert_eq!(
-                text(informed.informer.indexer()),
+                text(informer.informer.indexer()),
                 "second",
                 "{sign}, {queue:?}"
             );
@@ -161,10 +161,10 @@ fn relist_after_an_unreadable_item_decodes_it_again() {
         ("4", vec![named("a", "4", "7"), named("b", "4", "\"\"")]),
         ("9", vec![note("9", "third"), named("b", "4", "\"\"")]),
     ];
-    for sending in SENDINGS {
+    for delivery in DELIVERIES {
         for queue in QUEUES {
-            let informed = relisted(sending, queue, &states, |_| Ok(()));
-            informed.until_text("third");
+            let informer = relisted(delivery, queue, &states, |_| Ok(()));
+            informer.until_text("third");
         }
     }
 }
@@ -177,24 +177,24 @@ fn relist_after_a_rejected_state_decodes_it_again() {
         ("4", vec![note("4", "second"), named("b", "4", "\"\"")]),
         ("9", vec![note("9", "third"), named("b", "4", "\"\"")]),
     ];
-    for sending in SENDINGS {
+    for delivery in DELIVERIES {
         for queue in QUEUES {
             let reject = |note: &Note| {
                 if note.text == "second" {
-                    Err("not this one")
+                    Err("rejected")
                 } else {
                     Ok(())
                 }
             };
-            let informed = relisted(sending, queue, &states, reject);
-            informed.until_text("third");
+            let informer = relisted(delivery, queue, &states, reject);
+            informer.until_text("third");
         }
     }
 }
 
 /// An informer that runs until the end of the test.
 struct Running {
-    what: String,
+    case: String,
     informer: SharedIndexInformer<Note>,
     stop: Stop,
     thread: Option<thread::JoinHandle<()>>,
@@ -202,7 +202,7 @@ struct Running {
 
 impl Running {
     fn start(
-        what: String,
+        case: String,
         lister_watcher: impl k8s_informer::reflector::ListerWatcher + 'static,
         queue: InformerQueue,
         index: impl Fn(&Note) -> Result<(), &'static str> + Send + Sync + 'static,
@@ -221,7 +221,7 @@ impl Running {
             move || informer.run(&stop).unwrap()
         });
         Self {
-            what,
+            case,
             informer,
             stop,
             thread: Some(thread),
@@ -232,7 +232,7 @@ impl Running {
     fn until_text(&self, expected: &str) {
         let cache = self.informer.indexer();
         until(|| cache.get_by_key("last").is_some());
-        assert_eq!(text(cache), expected, "{}", self.what);
+        assert_eq!(text(cache), expected, "{}", self.case);
     }
 }
 
@@ -249,12 +249,12 @@ impl Drop for Running {
 /// Starts an informer that receives these states without a sign of another history: each watch ends
 /// with [`FORBIDDEN`]. Each list waits until the cache has as many objects as the previous state.
 fn relisted(
-    sending: Sending,
+    delivery: Delivery,
     queue: InformerQueue,
     states: &[State],
     index: impl Fn(&Note) -> Result<(), &'static str> + Send + Sync + 'static,
 ) -> Running {
-    let script = sending.script_between(FORBIDDEN, states, b"");
+    let script = delivery.script_between(FORBIDDEN, states, b"");
     let cache = Arc::new(OnceLock::<Arc<Indexer<Note>>>::new());
     let sizes: Vec<usize> = states.iter().map(|(_, items)| items.len()).collect();
     let lists = Arc::new(AtomicUsize::new(0));
@@ -285,11 +285,11 @@ fn relisted(
         k8s_informer::reflector::ListerWatcher::watch(&watch_script, options, stop)
     };
     let mut lister_watcher = ListWatch::new(list, watch);
-    if sending == Sending::WatchList {
+    if delivery == Delivery::WatchList {
         lister_watcher = lister_watcher.with_watch_list();
     }
     let running = Running::start(
-        format!("{sending:?} {queue:?}"),
+        format!("{delivery:?} {queue:?}"),
         lister_watcher,
         queue,
         index,
@@ -305,9 +305,9 @@ struct Gate {
 }
 
 /// A body that opens the gate when everything before it has been read.
-struct Opens(Arc<Gate>);
+struct OpensGate(Arc<Gate>);
 
-impl Read for Opens {
+impl Read for OpensGate {
     fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
         self.0.is_open.store(true, Ordering::SeqCst);
         Ok(0)
@@ -337,10 +337,10 @@ fn split(body: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
 }
 
 #[test]
-fn relist_before_the_one_before_is_processed_decodes_again() {
+fn relist_before_previous_one_is_processed_decodes_again() {
     // The third list arrives while the second one, of another history, is being processed. The
     // cache then still has the first state, which has the same version as the third state.
-    for sending in [Sending::List, Sending::WatchList] {
+    for delivery in [Delivery::List, Delivery::WatchList] {
         for queue in QUEUES {
             let gate = Arc::new(Gate::default());
             let cache = Arc::new(OnceLock::<Arc<Indexer<Note>>>::new());
@@ -363,7 +363,7 @@ fn relist_before_the_one_before_is_processed_decodes_again() {
                 move |at: usize, body: Vec<u8>| match at {
                     2 => {
                         let (first, rest) = split(body);
-                        let opens = Opens(Arc::clone(&gate));
+                        let opens = OpensGate(Arc::clone(&gate));
                         Box::new(Cursor::new(first).chain(opens).chain(Cursor::new(rest)))
                             as Box<dyn Read + Send>
                     }
@@ -394,7 +394,7 @@ fn relist_before_the_one_before_is_processed_decodes_again() {
                 Ok(Body::new(opening(at, body).chain(silence)))
             };
             let mut lister_watcher = ListWatch::new(list, watch);
-            if sending == Sending::WatchList {
+            if delivery == Delivery::WatchList {
                 lister_watcher = lister_watcher.with_watch_list();
             }
             let index = {
@@ -408,7 +408,7 @@ fn relist_before_the_one_before_is_processed_decodes_again() {
                 }
             };
             let running = Running::start(
-                format!("{sending:?} {queue:?}"),
+                format!("{delivery:?} {queue:?}"),
                 lister_watcher,
                 queue,
                 index,

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde::de::DeserializeOwned;
 
 use crate::hostile::objects::{Small, object, with};
-use crate::hostile::support::{Informed, QUEUES, SENDINGS, Sending, event};
+use crate::hostile::support::{DELIVERIES, Delivery, QUEUES, TestInformer, event};
 
 const TWICE: &str = r#","spec":{"replicas":1,"nodeName":"one","containers":[]},"spec":{"replicas":2,"containers":[]}"#;
 
@@ -18,30 +18,30 @@ fn objects() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn json_duplicate_field_of_derived_type_costs_the_object() {
-    for (sending, queue) in SENDINGS.into_iter().zip(QUEUES) {
+fn json_duplicate_field_of_derived_type_is_unreadable() {
+    for (delivery, queue) in DELIVERIES.into_iter().zip(QUEUES) {
         // If the unreadable object is in a list or a change, the cached copy stays. If it is in a
         // deletion, the object is deleted anyway.
-        let listed = sending.script(&[("6", vec![object("a", "1"), twice()])], b"");
-        let relisted = sending.script(
+        let listed = delivery.script(&[("6", vec![object("a", "1"), twice()])], b"");
+        let relisted = delivery.script(
             &[("4", objects()), ("6", vec![object("a", "1"), twice()])],
             b"",
         );
-        let modified = sending.script(&[("4", objects())], &event("MODIFIED", &twice()));
-        let deleted = sending.script(&[("4", objects())], &event("DELETED", &twice()));
+        let modified = delivery.script(&[("4", objects())], &event("MODIFIED", &twice()));
+        let deleted = delivery.script(&[("4", objects())], &event("DELETED", &twice()));
         for (script, cache) in [
             (listed, &["ns/a@1"][..]),
             (relisted, &["ns/a@1", "ns/b@2"]),
             (modified, &["ns/a@1", "ns/b@2"]),
             (deleted, &["ns/a@1"]),
         ] {
-            let informed = Informed::<Small>::run(script, queue, |_| {});
-            assert_eq!(informed.cache(), cache, "{sending:?}");
-            let status = informed.status();
+            let informer = TestInformer::<Small>::run(script, queue, |_| {});
+            assert_eq!(informer.cache(), cache, "{delivery:?}");
+            let status = informer.status();
             assert_eq!(
                 (status.complete, status.unreadable),
                 (false, 1),
-                "{sending:?}"
+                "{delivery:?}"
             );
             let error = status.last_error.unwrap();
             assert!(
@@ -53,21 +53,23 @@ fn json_duplicate_field_of_derived_type_costs_the_object() {
 }
 
 /// Asserts that the last of two keys counts, in a list and in an event. `of` reads the fields.
-fn last_counts<T: Object + DeserializeOwned>(of: impl Fn(&T) -> (Option<u64>, Option<String>)) {
+fn assert_last_duplicate_wins<T: Object + DeserializeOwned>(
+    of: impl Fn(&T) -> (Option<u64>, Option<String>),
+) {
     for queue in QUEUES {
         for script in [
-            Sending::List.script(&[("6", vec![object("a", "1"), twice()])], b""),
-            Sending::List.script(&[("4", objects())], &event("MODIFIED", &twice())),
+            Delivery::List.script(&[("6", vec![object("a", "1"), twice()])], b""),
+            Delivery::List.script(&[("4", objects())], &event("MODIFIED", &twice())),
         ] {
-            let informed = Informed::<T>::run(script, queue, |_| {});
+            let informer = TestInformer::<T>::run(script, queue, |_| {});
             assert_eq!(
-                informed.cache(),
+                informer.cache(),
                 ["ns/a@1", "ns/b@5"],
                 "{:?}",
-                informed.status()
+                informer.status()
             );
-            assert!(informed.status().complete);
-            let object = informed.informer.lister().get("ns", "b").unwrap();
+            assert!(informer.status().complete);
+            let object = informer.informer.lister().get("ns", "b").unwrap();
             // client-go would merge the two values and keep "one".
             let (replicas, node) = of(&object);
             assert!(
@@ -79,9 +81,9 @@ fn last_counts<T: Object + DeserializeOwned>(of: impl Fn(&T) -> (Option<u64>, Op
 }
 
 #[test]
-fn json_duplicate_field_of_other_types_last_one_counts() {
-    last_counts::<Pod>(|pod| (None, pod.spec.as_ref().unwrap().node_name.clone()));
-    last_counts::<DynamicObject>(|object| {
+fn json_last_duplicate_field_wins_for_other_types() {
+    assert_last_duplicate_wins::<Pod>(|pod| (None, pod.spec.as_ref().unwrap().node_name.clone()));
+    assert_last_duplicate_wins::<DynamicObject>(|object| {
         (
             object.read("/spec/replicas").unwrap(),
             object.read("/spec/nodeName").unwrap(),

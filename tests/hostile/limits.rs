@@ -12,7 +12,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 
 use crate::hostile::objects::{object, with};
 use crate::hostile::support::{
-    EXPIRED, Informed, LAST, QUEUES, SENDINGS, Sending, event, initial_events, list,
+    DELIVERIES, Delivery, EXPIRED, LAST, QUEUES, TestInformer, event, initial_events, list,
 };
 
 fn objects() -> Vec<Vec<u8>> {
@@ -91,17 +91,17 @@ fn flood(
             options.limits.object_bytes = limit;
         }
     };
-    let informed = Informed::<DynamicObject>::run_on(
+    let informer = TestInformer::<DynamicObject>::run_on(
         Arc::new(flood),
         script,
         InformerQueue::RealFifoInOrder,
         set,
     );
-    assert_eq!(informed.cache(), ["ns/a@1", "ns/b@2"]);
-    assert_eq!(informed.gone(), ["ns/c"]);
+    assert_eq!(informer.cache(), ["ns/a@1", "ns/b@2"]);
+    assert_eq!(informer.deleted_keys(), ["ns/c"]);
     (
         read.load(Ordering::Relaxed),
-        informed.status().last_error.unwrap(),
+        informer.status().last_error.unwrap(),
     )
 }
 
@@ -138,17 +138,17 @@ fn endless_body_is_read_to_limit_and_fails_the_request() {
     ];
     for limit in [None, Some(1 << 16)] {
         let bytes = limit.unwrap_or(DecodeLimits::default().object_bytes);
-        let check = |(read, error): (u64, Error), what: &str| {
+        let check = |(read, error): (u64, Error), subject: &str| {
             assert!(
                 (read as usize) < bytes + (128 << 10),
-                "{read} bytes of {what}"
+                "{read} bytes of {subject}"
             );
             assert!(error.is_decode(), "{error}");
-            let message = format!("{what} of more than {bytes} bytes");
+            let message = format!("{subject} is larger than {bytes} bytes");
             assert!(error.to_string().ends_with(&message), "{error}");
         };
         let slow = limit.is_none();
-        for (beginning, byte, what) in lists
+        for (beginning, byte, subject) in lists
             .into_iter()
             .filter(|(_, byte, _)| !slow || *byte == b'x')
         {
@@ -165,10 +165,10 @@ fn endless_body_is_read_to_limit_and_fails_the_request() {
                     (beginning, byte),
                     limit,
                 ),
-                what,
+                subject,
             );
         }
-        for (beginning, byte, what) in watches
+        for (beginning, byte, subject) in watches
             .into_iter()
             .filter(|(_, byte, _)| !slow || *byte == b'x')
         {
@@ -183,7 +183,7 @@ fn endless_body_is_read_to_limit_and_fails_the_request() {
                     (beginning, byte),
                     limit,
                 ),
-                what,
+                subject,
             );
             let answers = [
                 Answer::body([initial_events("4", &objects()), EXPIRED.into()].concat()),
@@ -191,13 +191,13 @@ fn endless_body_is_read_to_limit_and_fails_the_request() {
                 Answer::open(LAST),
             ];
             let script = ScriptedListerWatcher::new(answers).with_watch_list();
-            check(flood(script, 1, (beginning, byte), limit), what);
+            check(flood(script, 1, (beginning, byte), limit), subject);
         }
     }
 }
 
 #[test]
-fn object_at_limit_is_accepted_one_byte_more_is_not() {
+fn object_at_limit_is_accepted_one_byte_more_is_rejected() {
     let padded = |size: usize| {
         let empty = with("b", "5", r#","x":"""#, "").len();
         with(
@@ -207,31 +207,31 @@ fn object_at_limit_is_accepted_one_byte_more_is_not() {
             "",
         )
     };
-    for (size, taken) in [(2000, true), (2001, false)] {
+    for (size, accepted) in [(2000, true), (2001, false)] {
         let mut answers = vec![Answer::body(list("4", "", &[padded(size)]))];
-        if !taken {
+        if !accepted {
             answers.push(Answer::body(list("4", "", &objects()[..2])));
         }
         answers.push(Answer::open(LAST));
         let script = ScriptedListerWatcher::new(answers);
-        let informed =
-            Informed::<DynamicObject>::run(script, InformerQueue::DeltaFifo, |options| {
+        let informer =
+            TestInformer::<DynamicObject>::run(script, InformerQueue::DeltaFifo, |options| {
                 options.limits.object_bytes = 2000;
             });
-        let cache: &[_] = if taken {
+        let cache: &[_] = if accepted {
             &["ns/b@5"]
         } else {
             &["ns/a@1", "ns/b@2"]
         };
-        assert_eq!(informed.cache(), cache);
-        let error = informed
+        assert_eq!(informer.cache(), cache);
+        let error = informer
             .status()
             .last_error
             .map(|error| error.to_string())
             .unwrap_or_default();
         assert_eq!(
-            error.ends_with("a list item of more than 2000 bytes"),
-            !taken,
+            error.ends_with("a list item is larger than 2000 bytes"),
+            !accepted,
             "{error}"
         );
     }
@@ -244,10 +244,10 @@ fn nested(levels: usize) -> Vec<u8> {
 }
 
 #[test]
-fn an_object_that_is_nested_too_deep_costs_only_itself() {
+fn too_deeply_nested_object_skips_only_itself() {
     let default = DecodeLimits::default().nesting;
     assert_eq!(default, 127);
-    for (levels, limit, taken) in [
+    for (levels, limit, accepted) in [
         (127, default, true),
         (128, default, false),
         (128, 1000, false),
@@ -256,37 +256,38 @@ fn an_object_that_is_nested_too_deep_costs_only_itself() {
         (9, 9, true),
         (10, 9, false),
     ] {
-        for (sending, queue) in SENDINGS.into_iter().zip(QUEUES) {
+        for (delivery, queue) in DELIVERIES.into_iter().zip(QUEUES) {
             let states = [
                 ("4", objects()),
                 ("6", vec![object("a", "1"), nested(levels)]),
             ];
-            let b = if taken { "ns/b@5" } else { "ns/b@2" };
+            let b = if accepted { "ns/b@5" } else { "ns/b@2" };
             for (script, rest) in [
-                (sending.script(&states, b""), &[][..]),
+                (delivery.script(&states, b""), &[][..]),
                 (
-                    sending.script(&states[..1], &event("MODIFIED", &nested(levels))),
+                    delivery.script(&states[..1], &event("MODIFIED", &nested(levels))),
                     &["ns/c@3"],
                 ),
             ] {
-                let informed = Informed::<DynamicObject>::run(script, queue, |options| {
+                let informer = TestInformer::<DynamicObject>::run(script, queue, |options| {
                     options.limits.nesting = limit;
                 });
-                let name = format!("{levels} levels of {limit} by {sending:?}");
-                assert_eq!(informed.cache(), [&["ns/a@1", b], rest].concat(), "{name}");
-                let status = informed.status();
+                let name = format!("{levels} levels of {limit} by {delivery:?}");
+                assert_eq!(informer.cache(), [&["ns/a@1", b], rest].concat(), "{name}");
+                let status = informer.status();
                 assert_eq!(
                     (status.complete, status.unreadable),
-                    (taken, u64::from(!taken)),
+                    (accepted, u64::from(!accepted)),
                     "{name}"
                 );
                 let error = status
                     .last_error
                     .map(|error| error.to_string())
                     .unwrap_or_default();
-                let message = format!("ns/b: unexpected answer: nested deeper than {limit} levels");
+                let message =
+                    format!("ns/b: unexpected response: nested deeper than {limit} levels");
                 assert!(
-                    taken || limit >= 127 || error.ends_with(&message),
+                    accepted || limit >= 127 || error.ends_with(&message),
                     "{name}: {error}"
                 );
             }
@@ -295,8 +296,8 @@ fn an_object_that_is_nested_too_deep_costs_only_itself() {
 }
 
 /// A CustomResourceDefinition whose schema repeats one keyword up to the nesting limit.
-fn deepest(way: &str) -> Vec<u8> {
-    let (open, close) = match way {
+fn deepest(keyword: &str) -> Vec<u8> {
+    let (open, close) = match keyword {
         "properties" => (r#"{"properties":{"a":"#, "}}"),
         "allOf" => (r#"{"allOf":["#, "]}"),
         "not" => (r#"{"not":"#, "}"),
@@ -313,7 +314,7 @@ fn deepest(way: &str) -> Vec<u8> {
     with("deep", "5", "", &spec)
 }
 
-const WAYS: [&str; 5] = [
+const KEYWORDS: [&str; 5] = [
     "properties",
     "allOf",
     "not",
@@ -322,26 +323,26 @@ const WAYS: [&str; 5] = [
 ];
 
 #[test]
-fn the_deepest_types_fit_the_stack_of_the_crates_threads() {
+fn deepest_schema_fits_the_stack_of_crate_threads() {
     // A stack overflow would abort the process.
-    for way in WAYS {
-        let states = [("4", vec![deepest(way)])];
-        let script = Sending::List.script(&states, &event("MODIFIED", &deepest(way)));
-        let informed =
-            Informed::<CustomResourceDefinition>::run(script, InformerQueue::DeltaFifo, |_| {});
+    for keyword in KEYWORDS {
+        let states = [("4", vec![deepest(keyword)])];
+        let script = Delivery::List.script(&states, &event("MODIFIED", &deepest(keyword)));
+        let informer =
+            TestInformer::<CustomResourceDefinition>::run(script, InformerQueue::DeltaFifo, |_| {});
         assert_eq!(
-            informed.cache(),
+            informer.cache(),
             ["ns/deep@5"],
-            "{way}: {:?}",
-            informed.status()
+            "{keyword}: {:?}",
+            informer.status()
         );
-        let script = Sending::List.script(&states, &event("MODIFIED", &deepest(way)));
-        let informed = Informed::<DynamicObject>::run(script, InformerQueue::DeltaFifo, |_| {});
+        let script = Delivery::List.script(&states, &event("MODIFIED", &deepest(keyword)));
+        let informer = TestInformer::<DynamicObject>::run(script, InformerQueue::DeltaFifo, |_| {});
         assert_eq!(
-            informed.cache(),
+            informer.cache(),
             ["ns/deep@5"],
-            "{way}: {:?}",
-            informed.status()
+            "{keyword}: {:?}",
+            informer.status()
         );
     }
 }

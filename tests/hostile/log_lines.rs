@@ -7,7 +7,7 @@ use k8s_informer::{DynamicObject, Error};
 use serde_json::json;
 
 use crate::hostile::secrets::logged;
-use crate::hostile::support::{Informed, LAST, list};
+use crate::hostile::support::{LAST, TestInformer, list};
 
 /// A line break, terminal escapes of one and two bytes, a bidi override, and a long text.
 fn forged(mark: &str) -> String {
@@ -44,21 +44,21 @@ fn status_in_a_log_is_one_short_line() {
         Answer::body(list("5", "", &[])),
         Answer::open(LAST),
     ];
-    let informed = Informed::<DynamicObject>::run(
+    let informer = TestInformer::<DynamicObject>::run(
         ScriptedListerWatcher::new(answers),
         InformerQueue::DeltaFifo,
         |options| options.watch_list = false,
     );
-    let error = informed.status().last_error.unwrap();
+    let error = informer.status().last_error.unwrap();
     assert_eq!(
         error.status().unwrap().message,
         forged("of-a-watch"),
-        "the field has what was sent"
+        "the field holds the original text"
     );
     for text in [
         error.to_string(),
         format!("{error:?}"),
-        format!("{:?}", informed.status()),
+        format!("{:?}", informer.status()),
     ] {
         assert!(
             text.contains("of-a-watch") && is_harmless(&text),

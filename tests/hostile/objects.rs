@@ -7,13 +7,13 @@ use serde::Deserialize;
 #[derive(Debug, Deserialize)]
 pub(crate) struct Small {
     pub(crate) metadata: ObjectMeta,
-    #[allow(dead_code, reason = "it is there to be decoded")]
+    #[allow(dead_code, reason = "the field only has to be decoded")]
     pub(crate) spec: Option<SmallSpec>,
 }
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct SmallSpec {
-    #[allow(dead_code, reason = "it is there to be decoded")]
+    #[allow(dead_code, reason = "the field only has to be decoded")]
     pub(crate) replicas: u32,
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn broken_for_any_type() -> Vec<Case> {
     vec![
         (
             Broken::Text,
-            "half a character in a label",
+            "a truncated character in a label",
             bytes(r#","labels":{"a":"~"}"#, b"\xc3", ""),
         ),
         (
@@ -83,18 +83,18 @@ pub(crate) fn broken_for_any_type() -> Vec<Case> {
         (Broken::Json, "NUL between values", bytes(",~", b"\0", "")),
         (
             Broken::Json,
-            "a word that is none",
+            "an invalid literal",
             with("b", "5", r#","x":tru"#, ""),
         ),
         (
             Broken::Json,
-            "a number that is none",
+            "an invalid number",
             with("b", "5", r#","x":01"#, ""),
         ),
         (Broken::Json, "NaN", with("b", "5", r#","x":NaN"#, "")),
         (
             Broken::Json,
-            "an escape that is none",
+            "an invalid escape",
             with("b", "5", r#","x":"\x41""#, ""),
         ),
         (
@@ -102,10 +102,10 @@ pub(crate) fn broken_for_any_type() -> Vec<Case> {
             "half a surrogate pair",
             with("b", "5", r#","x":"\ud83d\u00""#, ""),
         ),
-        (Broken::Json, "a comma too many", with("b", "5", ",", "")),
+        (Broken::Json, "an extra comma", with("b", "5", ",", "")),
         (
             Broken::Json,
-            "a comma too few",
+            "a missing comma",
             with("b", "5", r#""x":1"#, ""),
         ),
         (
@@ -130,12 +130,12 @@ pub(crate) fn broken_for_any_type() -> Vec<Case> {
         ),
         (
             Broken::Json,
-            "a bracket for a brace",
+            "a brace instead of a bracket",
             with("b", "5", "", r#","x":[}"#),
         ),
         (
             Broken::Form,
-            "deeper than decoders go",
+            "too deep for decoders",
             with("b", "5", "", &deep),
         ),
         (
@@ -145,14 +145,14 @@ pub(crate) fn broken_for_any_type() -> Vec<Case> {
         ),
         (Broken::Key, "null", raw("null")),
         (Broken::Key, "a number", raw("7")),
-        (Broken::Key, "text", raw(r#""}],{""#)),
+        (Broken::Key, "a string", raw(r#""}],{""#)),
         (
             Broken::Key,
             "an array",
             raw(r#"[{"metadata":{"name":"b"}}]"#),
         ),
         (Broken::Key, "an array of arrays", raw("[[[]]]")),
-        (Broken::Key, "nothing in it", raw("{}")),
+        (Broken::Key, "an empty object", raw("{}")),
         (Broken::Key, "no metadata", raw(r#"{"spec":7}"#)),
         (Broken::Key, "metadata: null", meta("null")),
         (Broken::Key, "metadata is a number", meta("7")),
@@ -183,11 +183,11 @@ pub(crate) fn broken_for_any_type() -> Vec<Case> {
 pub(crate) fn broken_for_typed() -> Vec<Case> {
     let meta = |metadata: &str| format!(r#"{{"metadata":{metadata},"spec":7}}"#).into_bytes();
     vec![
-        (Broken::Form, "text for an object", with("b", "5", "", r#","spec":"x""#)),
+        (Broken::Form, "a string for an object", with("b", "5", "", r#","spec":"x""#)),
         (Broken::Form, "a number for an object", with("b", "5", "", r#","spec":7"#)),
         (Broken::Form, "an array for a map", with("b", "5", r#","labels":["x"]"#, "")),
-        (Broken::Form, "a number for text", with("b", "5", r#","labels":{"x":7}"#, "")),
-        (Broken::Form, "an object for text", with("b", "5", r#","labels":{"x":{}}"#, "")),
+        (Broken::Form, "a number for a string", with("b", "5", r#","labels":{"x":7}"#, "")),
+        (Broken::Form, "an object for a string", with("b", "5", r#","labels":{"x":{}}"#, "")),
         (Broken::Form, "a number for a UID", raw_meta(r#""name":"b","namespace":"ns","uid":7"#)),
         (
             Broken::Form,
@@ -205,7 +205,7 @@ pub(crate) fn broken_for_typed() -> Vec<Case> {
         (Broken::Key, "two names", meta(r#"{"name":"x","namespace":"ns","uid":"u","name":"b"}"#)),
         (
             Broken::Key,
-            "two names, behind the rest",
+            "two names, the second after the rest",
             meta(r#"{"name":"x","namespace":"ns","uid":"u","resourceVersion":"5","name":"b"}"#),
         ),
         (Broken::Key, "two namespaces", meta(r#"{"name":"b","namespace":"x","namespace":"ns"}"#)),
@@ -230,9 +230,9 @@ pub(crate) fn broken_for_pods() -> Vec<Case> {
         "}".repeat(200)
     );
     let form =
-        |what, metadata: &str, beside: &str| (Broken::Form, what, with("b", "5", metadata, beside));
+        |case, metadata: &str, beside: &str| (Broken::Form, case, with("b", "5", metadata, beside));
     vec![
-        form("a number as text", r#","generation":"7""#, ""),
+        form("a number as a string", r#","generation":"7""#, ""),
         form(
             "a fraction for a number",
             r#","deletionGracePeriodSeconds":1.5"#,
@@ -243,7 +243,7 @@ pub(crate) fn broken_for_pods() -> Vec<Case> {
             "",
             r#","spec":{"containers":[],"terminationGracePeriodSeconds":1e300}"#,
         ),
-        form("text for a time", r#","creationTimestamp":"yesterday""#, ""),
+        form("an invalid time", r#","creationTimestamp":"yesterday""#, ""),
         form("an object for an array", "", r#","spec":{"containers":{}}"#),
         form("a number for an element", r#","ownerReferences":[7]"#, ""),
         form("a number for a phase", "", r#","status":{"phase":7}"#),

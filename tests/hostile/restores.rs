@@ -15,7 +15,7 @@ use k8s_informer::{
 use parking_lot::{Condvar, Mutex};
 use serde_json::{Value, json};
 
-use crate::hostile::support::{QUEUES, SENDINGS, SOON, Sending, options, until};
+use crate::hostile::support::{DELIVERIES, Delivery, QUEUES, TIMEOUT, options, until};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// Few objects, so that many states share a version.
@@ -42,12 +42,12 @@ struct Gate {
 }
 
 impl Gate {
-    fn pass(&self) {
+    fn wait_until_open(&self) {
         let mut is_shut = self.is_shut.lock();
         while *is_shut {
             assert!(
-                !self.opened.wait_for(&mut is_shut, SOON).timed_out(),
-                "it stays shut"
+                !self.opened.wait_for(&mut is_shut, TIMEOUT).timed_out(),
+                "the gate was not opened in time"
             );
         }
     }
@@ -62,7 +62,7 @@ impl Gate {
 type States = BTreeMap<String, [String; 3]>;
 
 struct Round {
-    what: String,
+    case: String,
     queue: InformerQueue,
     random: Random,
     server: ApiServer,
@@ -71,7 +71,7 @@ struct Round {
 }
 
 impl Round {
-    fn truth(&self) -> States {
+    fn server_states(&self) -> States {
         let list = self.server.list(MAPS).unwrap();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let items = list["items"].as_array().unwrap().iter();
@@ -141,29 +141,29 @@ impl Round {
         self.gate.set(false);
         let code = [403, 410][self.random.below(2) as usize];
         until(|| self.server.fail_watches(&Fault::status(code)) > 0);
-        let (truth, began) = (self.truth(), Instant::now());
-        let mut strikes = 1;
-        while self.cached() != truth {
+        let (expected, began) = (self.server_states(), Instant::now());
+        let mut attempts = 1;
+        while self.cached() != expected {
             let waited = began.elapsed();
             let status = self.informer.status();
             assert!(
-                waited < SOON,
-                "{}: {status:?}\n{:?}\n{truth:?}",
-                self.what,
+                waited < TIMEOUT,
+                "{}: {status:?}\n{:?}\n{expected:?}",
+                self.case,
                 self.cached()
             );
-            if waited > strikes * Duration::from_secs(1) {
+            if waited > attempts * Duration::from_secs(1) {
                 // The watch that failed with `code` had already ended, so fail the next one. Use
                 // 403, because the informer must not take it for a sign of a restore.
                 self.server.fail_watches(&Fault::status(403));
-                strikes += 1;
+                attempts += 1;
             }
             std::thread::yield_now();
         }
     }
 }
 
-fn round(seed: u64, queue: InformerQueue, sending: Sending) {
+fn round(seed: u64, queue: InformerQueue, delivery: Delivery) {
     let server = ApiServer::builder().seed(seed).start().unwrap();
     for n in 0..OBJECTS {
         server
@@ -171,8 +171,8 @@ fn round(seed: u64, queue: InformerQueue, sending: Sending) {
             .unwrap();
     }
     let mut options = options();
-    options.watch_list = sending == Sending::WatchList;
-    options.page_size = (sending == Sending::Pages).then_some(2);
+    options.watch_list = delivery == Delivery::WatchList;
+    options.page_size = (delivery == Delivery::Pages).then_some(2);
     let client = Client::new(Config::new(server.url())).unwrap();
     let factory = SharedInformerFactory::builder(client)
         .queue(queue)
@@ -183,17 +183,17 @@ fn round(seed: u64, queue: InformerQueue, sending: Sending) {
     let slow = Arc::clone(&gate);
     informer
         .add_index("slow", move |_| {
-            slow.pass();
+            slow.wait_until_open();
             Vec::new()
         })
         .unwrap();
     factory.start(&Stop::new()).unwrap();
     factory.wait_for_cache_sync(&Stop::new()).unwrap();
 
-    let what = format!("seed {seed}, {queue:?}, {sending:?}");
+    let case = format!("seed {seed}, {queue:?}, {delivery:?}");
     let random = Random(0x9E37_79B9_7F4A_7C15 ^ (seed + 1));
     let mut round = Round {
-        what,
+        case,
         queue,
         random,
         server,
@@ -223,15 +223,15 @@ fn round(seed: u64, queue: InformerQueue, sending: Sending) {
 }
 
 #[test]
-fn restored_server_and_slow_processing_leave_no_wrong_state() {
+fn restores_and_slow_processing_leave_correct_state() {
     for seed in 0..ROUNDS {
-        let (queue, sending) = (QUEUES[seed as usize % 3], SENDINGS[seed as usize / 3 % 3]);
-        round(seed, queue, sending);
+        let (queue, delivery) = (QUEUES[seed as usize % 3], DELIVERIES[seed as usize / 3 % 3]);
+        round(seed, queue, delivery);
     }
 }
 
 #[test]
-fn restored_server_is_noticed_by_its_silence() {
+fn restored_server_is_detected_by_watch_silence() {
     for queue in QUEUES {
         let server = ApiServer::start().unwrap();
         let kept = server

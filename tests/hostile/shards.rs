@@ -8,31 +8,32 @@ use k8s_informer::{DynamicObject, Object};
 use serde::de::DeserializeOwned;
 
 use crate::hostile::objects::Small;
-use crate::hostile::support::{Informed, QUEUES, SENDINGS, Sending, event};
+use crate::hostile::support::{DELIVERIES, Delivery, QUEUES, TestInformer, event};
 
 /// One of two shards. It contains objects without a UID, such as the last event of the scripts.
-fn mine() -> Shard {
+fn own_shard() -> Shard {
     Shard::new(1, 2).unwrap()
 }
 
 fn set(options: &mut ReflectorOptions) {
-    options.shard = Some(mine());
+    options.shard = Some(own_shard());
 }
 
 /// A UID in this shard or in the other one.
-fn uid(name: &str, is_mine: bool) -> String {
+fn uid(name: &str, in_own_shard: bool) -> String {
     let mut uids = (0..).map(|number| format!("{name}-{number}"));
-    uids.find(|uid| mine().contains(uid) == is_mine).unwrap()
+    uids.find(|uid| own_shard().contains(uid) == in_own_shard)
+        .unwrap()
 }
 
-fn object(name: &str, version: &str, is_mine: bool) -> Vec<u8> {
-    with(name, version, is_mine, "", "")
+fn object(name: &str, version: &str, in_own_shard: bool) -> Vec<u8> {
+    with(name, version, in_own_shard, "", "")
 }
 
 /// Like [`object`], but with more fields in the metadata and beside it. Each text begins with a
 /// comma.
-fn with(name: &str, version: &str, is_mine: bool, metadata: &str, beside: &str) -> Vec<u8> {
-    let uid = uid(name, is_mine);
+fn with(name: &str, version: &str, in_own_shard: bool, metadata: &str, beside: &str) -> Vec<u8> {
+    let uid = uid(name, in_own_shard);
     format!(
         r#"{{"metadata":{{"name":"{name}","namespace":"ns","uid":"{uid}","resourceVersion":"{version}"{metadata}}}{beside}}}"#
     )
@@ -51,8 +52,8 @@ fn broken(version: &str) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn what_is_broken_in_another_shard_costs_nothing() {
-    for sending in SENDINGS {
+fn broken_object_of_other_shard_is_ignored() {
+    for delivery in DELIVERIES {
         for queue in QUEUES {
             let mut items = vec![object("a", "1", true)];
             items.extend(broken("2"));
@@ -62,24 +63,25 @@ fn what_is_broken_in_another_shard_costs_nothing() {
             }
             events.extend(event("MODIFIED", &object("a", "7", true)));
             let states = [("3", items.clone()), ("4", items)];
-            let informed = Informed::<Small>::run(sending.script(&states, &events), queue, set);
+            let informer =
+                TestInformer::<Small>::run(delivery.script(&states, &events), queue, set);
             assert_eq!(
-                informed.cache(),
+                informer.cache(),
                 ["ns/a@7", "ns/b@5"],
-                "{sending:?} {queue:?}"
+                "{delivery:?} {queue:?}"
             );
-            let mut told = informed.told();
-            told.sort();
+            let mut notifications = informer.notifications();
+            notifications.sort();
             assert_eq!(
-                told,
+                notifications,
                 ["+ns/a@1", "+ns/b@5", "ns/a@1>7"],
-                "{sending:?} {queue:?}"
+                "{delivery:?} {queue:?}"
             );
-            let status = informed.status();
+            let status = informer.status();
             assert_eq!(
                 (status.complete, status.unreadable),
                 (true, 0),
-                "{sending:?} {queue:?}"
+                "{delivery:?} {queue:?}"
             );
             assert_eq!(status.shard_applied, Some(false));
         }
@@ -88,8 +90,8 @@ fn what_is_broken_in_another_shard_costs_nothing() {
 
 /// Sends a relist without "c" in which the UID or the namespace of "b" is unreadable. Asserts that
 /// "b" stays in the cache.
-fn is_not_taken_for_anothers<T: Object + DeserializeOwned>(shard: &Shard, garbled: &[u8]) {
-    for sending in SENDINGS {
+fn assert_kept_in_shard<T: Object + DeserializeOwned>(shard: &Shard, garbled: &[u8]) {
+    for delivery in DELIVERIES {
         for queue in QUEUES {
             let garbled_text = String::from_utf8_lossy(garbled);
             let states = [
@@ -103,40 +105,41 @@ fn is_not_taken_for_anothers<T: Object + DeserializeOwned>(shard: &Shard, garble
                 ),
                 ("6", vec![object("a", "1", true), garbled.to_vec()]),
             ];
-            let informed = Informed::<T>::run(sending.script(&states, b""), queue, |options| {
-                options.shard = Some(shard.clone());
-            });
+            let informer =
+                TestInformer::<T>::run(delivery.script(&states, b""), queue, |options| {
+                    options.shard = Some(shard.clone());
+                });
             assert!(
-                !informed.gone().contains(&"ns/b".to_owned()),
-                "{garbled_text} by {sending:?}"
+                !informer.deleted_keys().contains(&"ns/b".to_owned()),
+                "{garbled_text} by {delivery:?}"
             );
             assert!(
-                informed.cache().contains(&"ns/b@2".to_owned()),
-                "{garbled_text} by {sending:?}"
+                informer.cache().contains(&"ns/b@2".to_owned()),
+                "{garbled_text} by {delivery:?}"
             );
-            let status = informed.status();
+            let status = informer.status();
             assert_eq!(
                 (status.complete, status.unreadable),
                 (false, 1),
-                "{garbled_text} by {sending:?}"
+                "{garbled_text} by {delivery:?}"
             );
         }
     }
 }
 
 #[test]
-fn what_can_not_be_told_whose_it_is_is_not_taken_for_anothers() {
+fn object_of_unknown_shard_is_not_deleted() {
     for odd in ["7", "true", r#"["b-0"]"#, r#"{"b":0}"#] {
         let uid = format!(
             r#"{{"metadata":{{"name":"b","namespace":"ns","uid":{odd},"resourceVersion":"5"}}}}"#
         );
-        is_not_taken_for_anothers::<DynamicObject>(&mine(), uid.as_bytes());
-        is_not_taken_for_anothers::<Small>(&mine(), uid.as_bytes());
+        assert_kept_in_shard::<DynamicObject>(&own_shard(), uid.as_bytes());
+        assert_kept_in_shard::<Small>(&own_shard(), uid.as_bytes());
         let by_namespace = Shard::new(0, 1).unwrap().by_namespace();
         let namespace = format!(
             r#"{{"metadata":{{"name":"b","namespace":{odd},"uid":"u","resourceVersion":"5"}}}}"#
         );
-        is_not_taken_for_anothers::<DynamicObject>(&by_namespace, namespace.as_bytes());
+        assert_kept_in_shard::<DynamicObject>(&by_namespace, namespace.as_bytes());
     }
 }
 
@@ -145,18 +148,19 @@ fn non_text_uid_is_reported_and_its_delete_still_deletes() {
     let odd = br#"{"metadata":{"name":"b","namespace":"ns","uid":7,"resourceVersion":"5"}}"#;
     let states = [("4", vec![object("b", "2", true)])];
     for kind in ["MODIFIED", "DELETED"] {
-        let script = Sending::List.script(&states, &event(kind, odd));
-        let informed =
-            Informed::<DynamicObject>::run_patiently(script, InformerQueue::DeltaFifo, 1, set);
-        let told: &[&str] = if kind == "DELETED" {
+        let script = Delivery::List.script(&states, &event(kind, odd));
+        let informer =
+            TestInformer::<DynamicObject>::run_paced(script, InformerQueue::DeltaFifo, 1, set);
+        let notifications: &[&str] = if kind == "DELETED" {
             &["+ns/b@2", "-ns/b@?2"]
         } else {
             &["+ns/b@2"]
         };
-        assert_eq!(informed.told(), told);
-        let error = informed.status().last_error.unwrap().to_string();
+        assert_eq!(informer.notifications(), notifications);
+        let error = informer.status().last_error.unwrap().to_string();
         assert!(
-            error.ends_with("ns/b: unexpected answer: whose shard it is can't be told by its uid"),
+            error
+                .ends_with("ns/b: unexpected response: its shard can't be determined from its uid"),
             "{error}"
         );
     }
@@ -165,25 +169,32 @@ fn non_text_uid_is_reported_and_its_delete_still_deletes() {
 #[test]
 fn object_after_one_of_other_shard_is_kept() {
     let other = String::from_utf8(event("MODIFIED", &object("other", "5", false))).unwrap();
-    let mine = String::from_utf8(event("ADDED", &object("a", "6", true))).unwrap();
+    let own_event = String::from_utf8(event("ADDED", &object("a", "6", true))).unwrap();
     let cases = [
         // One watch delivers everything: two events on one line, and events with an extra field.
-        (other.trim_end().to_owned() + &mine, 1),
+        (other.trim_end().to_owned() + &own_event, 1),
         (
-            other.replacen(r#"{"type""#, r#"{"x":[1],"type""#, 1) + &mine,
+            other.replacen(r#"{"type""#, r#"{"x":[1],"type""#, 1) + &own_event,
             1,
         ),
-        (other.replacen("}}\n", r#"},"x":{}}"#, 1) + "\n" + &mine, 1),
+        (
+            other.replacen("}}\n", r#"},"x":{}}"#, 1) + "\n" + &own_event,
+            1,
+        ),
         // An invalid frame ends the watch. The next watch continues from the last version.
-        (other.replacen("}}\n", "}", 1) + "\n" + &mine, 2),
-        (other.replacen("}}\n", r#"}x}"#, 1) + "\n" + &mine, 2),
+        (other.replacen("}}\n", "}", 1) + "\n" + &own_event, 2),
+        (other.replacen("}}\n", r#"}x}"#, 1) + "\n" + &own_event, 2),
     ];
     for (events, watches) in cases {
         let states = [("4", vec![])];
         let script = if watches == 1 {
-            Sending::List.script(&states, events.as_bytes())
+            Delivery::List.script(&states, events.as_bytes())
         } else {
-            let last = [mine.as_bytes(), crate::hostile::support::LAST.as_bytes()].concat();
+            let last = [
+                own_event.as_bytes(),
+                crate::hostile::support::LAST.as_bytes(),
+            ]
+            .concat();
             let list = crate::hostile::support::list("4", "", &[]);
             k8s_informer::testing::ScriptedListerWatcher::new([
                 Answer::body(list),
@@ -191,10 +202,10 @@ fn object_after_one_of_other_shard_is_kept() {
                 Answer::open(last),
             ])
         };
-        let informed = Informed::<Small>::run(script, InformerQueue::DeltaFifo, set);
-        assert_eq!(informed.told(), ["+ns/a@6"], "{events}");
-        assert_eq!(informed.status().watches, watches, "{events}");
-        let resumed = informed
+        let informer = TestInformer::<Small>::run(script, InformerQueue::DeltaFifo, set);
+        assert_eq!(informer.notifications(), ["+ns/a@6"], "{events}");
+        assert_eq!(informer.status().watches, watches, "{events}");
+        let resumed = informer
             .script
             .requests()
             .last()

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde::Deserialize;
 
 use crate::hostile::objects::with;
-use crate::hostile::support::{Informed, SENDINGS, State, event};
+use crate::hostile::support::{DELIVERIES, State, TestInformer, event};
 
 fn big(name: &str, version: &str) -> Vec<u8> {
     let metadata = r#","managedFields":[{"manager":"kubectl","fieldsV1":{"f:a":{}}}],"annotations":{"keep":"1","kubectl.kubernetes.io/last-applied-configuration":"{\"a\":[\"}]"}"#;
@@ -35,22 +35,22 @@ fn states() -> ([State; 1], Vec<u8>) {
 }
 
 #[test]
-fn paths_are_left_out_of_pods_however_they_come() {
+fn skipped_paths_are_absent_from_pods() {
     let (states, events) = states();
-    for sending in SENDINGS {
+    for delivery in DELIVERIES {
         for skip in [FieldPaths::default(), paths()] {
             let skips = format!("{skip:?}") != "[]";
-            let script = sending.script(&states, &events);
-            let informed = Informed::<Pod>::run(script, InformerQueue::DeltaFifo, |options| {
+            let script = delivery.script(&states, &events);
+            let informer = TestInformer::<Pod>::run(script, InformerQueue::DeltaFifo, |options| {
                 options.skip = skip;
             });
-            assert_eq!(informed.cache(), ["ns/a@1", "ns/b@5", "ns/c@6"]);
+            assert_eq!(informer.cache(), ["ns/a@1", "ns/b@5", "ns/c@6"]);
             for key in ["ns/a", "ns/b", "ns/c"] {
-                let pod = informed.informer.indexer().get_by_key(key).unwrap();
+                let pod = informer.informer.indexer().get_by_key(key).unwrap();
                 assert_eq!(
                     pod.metadata.managed_fields.is_none(),
                     skips,
-                    "{key} by {sending:?}"
+                    "{key} by {delivery:?}"
                 );
                 assert_eq!(
                     pod.metadata.annotations.as_ref().unwrap().len(),
@@ -69,17 +69,17 @@ fn paths_are_left_out_of_pods_however_they_come() {
 }
 
 #[test]
-fn paths_are_left_out_of_dynamic_objects_however_they_come() {
+fn skipped_paths_are_absent_from_dynamic_objects() {
     let (states, events) = states();
-    for sending in SENDINGS {
-        let script = sending.script(&states, &events);
-        let informed =
-            Informed::<DynamicObject>::run(script, InformerQueue::RealFifoInOrder, |o| {
+    for delivery in DELIVERIES {
+        let script = delivery.script(&states, &events);
+        let informer =
+            TestInformer::<DynamicObject>::run(script, InformerQueue::RealFifoInOrder, |o| {
                 o.skip = paths();
             });
-        assert_eq!(informed.cache(), ["ns/a@1", "ns/b@5", "ns/c@6"]);
+        assert_eq!(informer.cache(), ["ns/a@1", "ns/b@5", "ns/c@6"]);
         for key in ["ns/a", "ns/b", "ns/c"] {
-            let object = informed.informer.indexer().get_by_key(key).unwrap();
+            let object = informer.informer.indexer().get_by_key(key).unwrap();
             let object = object.to_map().unwrap();
             assert_eq!(
                 object["spec"],
@@ -103,39 +103,40 @@ struct Sized {
 impl_object!(Sized, "v1", "Sized", "sizeds", Namespaced);
 
 #[test]
-fn an_object_that_needs_what_was_left_out_is_decoded_whole() {
+fn object_requiring_a_skipped_field_is_decoded_in_full() {
     let (states, events) = states();
-    for sending in SENDINGS {
-        let script = sending.script(&states, &events);
-        let informed = Informed::<Sized>::run(script, InformerQueue::RealFifoAtomic, |options| {
-            options.skip = FieldPaths::new(["/size", "/spec"]).unwrap();
-        });
-        let status = informed.status();
+    for delivery in DELIVERIES {
+        let script = delivery.script(&states, &events);
+        let informer =
+            TestInformer::<Sized>::run(script, InformerQueue::RealFifoAtomic, |options| {
+                options.skip = FieldPaths::new(["/size", "/spec"]).unwrap();
+            });
+        let status = informer.status();
         assert_eq!(
-            informed.cache(),
+            informer.cache(),
             ["ns/a@1", "ns/b@5", "ns/c@6"],
             "{status:?}"
         );
         assert_eq!((status.complete, status.unreadable), (true, 0));
-        let object = informed.informer.indexer().get_by_key("ns/a").unwrap();
+        let object = informer.informer.indexer().get_by_key("ns/a").unwrap();
         assert_eq!((object.size, object.spec.is_some()), (7, true));
     }
 }
 
 #[test]
-fn what_is_broken_in_what_is_left_out_does_not_matter() {
+fn errors_in_skipped_fields_are_ignored() {
     let broken = with(
         "b",
         "5",
         r#","managedFields":{"a":[1,2,"x]"]}"#,
         r#","spec":{"containers":[{"name":"x","env":7}]}"#,
     );
-    for sending in SENDINGS {
-        let script = sending.script(&[("4", vec![broken.clone()])], &event("MODIFIED", &broken));
-        let informed = Informed::<Pod>::run(script, InformerQueue::DeltaFifo, |options| {
+    for delivery in DELIVERIES {
+        let script = delivery.script(&[("4", vec![broken.clone()])], &event("MODIFIED", &broken));
+        let informer = TestInformer::<Pod>::run(script, InformerQueue::DeltaFifo, |options| {
             options.skip = paths();
         });
-        assert_eq!(informed.cache(), ["ns/b@5"]);
-        assert!(informed.status().complete);
+        assert_eq!(informer.cache(), ["ns/b@5"]);
+        assert!(informer.status().complete);
     }
 }

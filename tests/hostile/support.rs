@@ -14,7 +14,7 @@ use parking_lot::{Condvar, Mutex};
 use serde::de::DeserializeOwned;
 
 /// How long a test waits for an event that must happen.
-pub(crate) const SOON: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) const QUEUES: [InformerQueue; 3] = [
     InformerQueue::DeltaFifo,
@@ -22,7 +22,7 @@ pub(crate) const QUEUES: [InformerQueue; 3] = [
     InformerQueue::RealFifoAtomic,
 ];
 
-pub(crate) const SENDINGS: [Sending; 3] = [Sending::List, Sending::Pages, Sending::WatchList];
+pub(crate) const DELIVERIES: [Delivery; 3] = [Delivery::List, Delivery::Pages, Delivery::WatchList];
 
 /// Ends a watch so that a relist follows, with a sign that etcd may have been restored.
 pub(crate) const EXPIRED: &str = r#"{"type":"ERROR","object":{"kind":"Status","status":"Failure","code":410,"reason":"Expired"}}"#;
@@ -37,7 +37,7 @@ pub(crate) const LAST: &str =
 
 /// How a server sends its state.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Sending {
+pub(crate) enum Delivery {
     List,
     Pages,
     WatchList,
@@ -46,13 +46,13 @@ pub(crate) enum Sending {
 /// A version, and the objects at that version.
 pub(crate) type State = (&'static str, Vec<Vec<u8>>);
 
-impl Sending {
+impl Delivery {
     /// A server with these states, one after the other. The events follow the last state.
     pub(crate) fn script(self, states: &[State], events: &[u8]) -> ScriptedListerWatcher {
         self.script_between(EXPIRED, states, events)
     }
 
-    /// Like [`Sending::script`], with `between` as the end of each watch except the last one.
+    /// Like [`Delivery::script`], with `between` as the end of each watch except the last one.
     pub(crate) fn script_between(
         self,
         between: &str,
@@ -144,48 +144,48 @@ pub(crate) enum Change<T> {
 
 struct ReceivedChanges<T> {
     changes: Mutex<Vec<Change<T>>>,
-    another: Condvar,
+    changed: Condvar,
 }
 
 struct Handler<T>(Arc<ReceivedChanges<T>>);
 
 impl<T> Handler<T> {
-    fn told(&self, change: Change<T>) {
+    fn record(&self, change: Change<T>) {
         self.0.changes.lock().push(change);
-        self.0.another.notify_all();
+        self.0.changed.notify_all();
     }
 }
 
 impl<T: Object> ResourceEventHandler<T> for Handler<T> {
     fn on_add(&mut self, object: &Arc<T>, _: bool) {
-        self.told(Change::Add(Arc::clone(object)));
+        self.record(Change::Add(Arc::clone(object)));
     }
 
     fn on_update(&mut self, old: &Arc<T>, new: &Arc<T>) {
-        self.told(Change::Update(Arc::clone(old), Arc::clone(new)));
+        self.record(Change::Update(Arc::clone(old), Arc::clone(new)));
     }
 
     fn on_delete(&mut self, gone: &Deleted<T>) {
-        self.told(Change::Delete(gone.clone()));
+        self.record(Change::Delete(gone.clone()));
     }
 }
 
 /// An informer with a handler that runs until the end of the test.
-pub(crate) struct Informed<T: Object> {
+pub(crate) struct TestInformer<T: Object> {
     pub(crate) informer: SharedIndexInformer<T>,
     pub(crate) script: ScriptedListerWatcher,
-    told: Arc<ReceivedChanges<T>>,
+    received: Arc<ReceivedChanges<T>>,
     stop: Stop,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 /// A script that waits before each response.
-struct Patient<W> {
+struct Paced<W> {
     script: ScriptedListerWatcher,
     wait: W,
 }
 
-impl<W: Fn() + Send + Sync> ListerWatcher for Patient<W> {
+impl<W: Fn() + Send + Sync> ListerWatcher for Paced<W> {
     fn list(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
         if options.continue_token.is_none() {
             (self.wait)();
@@ -229,18 +229,18 @@ pub(crate) fn options() -> ReflectorOptions {
     options
 }
 
-impl<T: Object + DeserializeOwned> Informed<T> {
+impl<T: Object + DeserializeOwned> TestInformer<T> {
     pub(crate) fn run(
         script: ScriptedListerWatcher,
         queue: InformerQueue,
         set: impl FnOnce(&mut ReflectorOptions),
     ) -> Self {
-        Self::run_patiently(script, queue, 0, set)
+        Self::run_paced(script, queue, 0, set)
     }
 
     /// Runs an informer. Each request after the first one waits until at least `cached` objects are
     /// cached and the first list has been processed. Zero means no wait.
-    pub(crate) fn run_patiently(
+    pub(crate) fn run_paced(
         script: ScriptedListerWatcher,
         queue: InformerQueue,
         cached: usize,
@@ -249,20 +249,20 @@ impl<T: Object + DeserializeOwned> Informed<T> {
         let informer = Arc::new(OnceLock::<SharedIndexInformer<T>>::new());
         let wait = {
             let (script, informer) = (script.clone(), Arc::clone(&informer));
-            let is_there = move |informer: &SharedIndexInformer<T>| {
+            let is_cached = move |informer: &SharedIndexInformer<T>| {
                 cached == 0 || informer.has_synced() && informer.indexer().len() >= cached
             };
             move || {
                 if !script.requests().is_empty() {
-                    until(|| informer.get().is_some_and(&is_there));
+                    until(|| informer.get().is_some_and(&is_cached));
                 }
             }
         };
-        let patient = Patient {
+        let paced = Paced {
             script: script.clone(),
             wait,
         };
-        let this = Self::run_on(Arc::new(patient), script, queue, set);
+        let this = Self::run_on(Arc::new(paced), script, queue, set);
         let _ = informer.set(this.informer.clone());
         this
     }
@@ -281,11 +281,13 @@ impl<T: Object + DeserializeOwned> Informed<T> {
         informer_options.queue = queue;
         set(&mut informer_options.reflector);
         let informer = SharedIndexInformer::<T>::new(lister_watcher, informer_options);
-        let told = Arc::new(ReceivedChanges {
+        let received = Arc::new(ReceivedChanges {
             changes: Mutex::default(),
-            another: Condvar::new(),
+            changed: Condvar::new(),
         });
-        informer.add_handler(Handler(Arc::clone(&told))).unwrap();
+        informer
+            .add_handler(Handler(Arc::clone(&received)))
+            .unwrap();
         let stop = Stop::new();
         let thread = thread::spawn({
             let (informer, stop) = (informer.clone(), stop.clone());
@@ -294,7 +296,7 @@ impl<T: Object + DeserializeOwned> Informed<T> {
         Self {
             informer,
             script,
-            told,
+            received,
             stop,
             thread: Some(thread),
         }
@@ -304,12 +306,12 @@ impl<T: Object + DeserializeOwned> Informed<T> {
     pub(crate) fn until_last(&self) {
         let is_last =
             |change: &Change<T>| matches!(change, Change::Add(object) if object.name() == "last");
-        let deadline = Instant::now() + SOON;
-        let mut changes = self.told.changes.lock();
+        let deadline = Instant::now() + TIMEOUT;
+        let mut changes = self.received.changes.lock();
         while !changes.iter().any(is_last) {
             let late = self
-                .told
-                .another
+                .received
+                .changed
                 .wait_until(&mut changes, deadline)
                 .timed_out();
             assert!(
@@ -326,10 +328,10 @@ impl<T: Object + DeserializeOwned> Informed<T> {
 
     /// Returns the notifications in short form: `+ns/a@1`, `ns/a@1>2`, `-ns/a@2`, or `-ns/a@?1` if
     /// the final state is unknown. Omits updates to the same version.
-    pub(crate) fn told(&self) -> Vec<String> {
+    pub(crate) fn notifications(&self) -> Vec<String> {
         self.until_last();
         let version = |object: &Arc<T>| object.resource_version().to_owned();
-        let changes = self.told.changes.lock();
+        let changes = self.received.changes.lock();
         let words = changes.iter().filter_map(|change| match change {
             Change::Add(object) if object.name() == "last" => None,
             Change::Add(object) => Some(format!("+{}", id(&**object))),
@@ -350,15 +352,15 @@ impl<T: Object + DeserializeOwned> Informed<T> {
     /// Passes all notifications to `look`.
     pub(crate) fn changes<R>(&self, look: impl FnOnce(&[Change<T>]) -> R) -> R {
         self.until_last();
-        look(&self.told.changes.lock())
+        look(&self.received.changes.lock())
     }
 
     /// The keys of all delivered deletions.
-    pub(crate) fn gone(&self) -> Vec<String> {
-        let told = self.told();
-        let gone = told
+    pub(crate) fn deleted_keys(&self) -> Vec<String> {
+        let notifications = self.notifications();
+        let gone = notifications
             .iter()
-            .filter_map(|told| told.strip_prefix('-')?.split('@').next());
+            .filter_map(|notification| notification.strip_prefix('-')?.split('@').next());
         gone.map(str::to_owned).collect()
     }
 
@@ -386,7 +388,7 @@ fn id<T: Object>(object: &T) -> String {
     )
 }
 
-impl<T: Object> Drop for Informed<T> {
+impl<T: Object> Drop for TestInformer<T> {
     fn drop(&mut self) {
         self.stop.stop();
         if let Some(thread) = self.thread.take() {
@@ -396,10 +398,13 @@ impl<T: Object> Drop for Informed<T> {
     }
 }
 
-pub(crate) fn until(happened: impl Fn() -> bool) {
-    let deadline = Instant::now() + SOON;
-    while !happened() {
-        assert!(Instant::now() < deadline, "it does not happen");
+pub(crate) fn until(condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + TIMEOUT;
+    while !condition() {
+        assert!(
+            Instant::now() < deadline,
+            "the condition was not met in time"
+        );
         thread::yield_now();
     }
 }

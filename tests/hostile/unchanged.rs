@@ -14,8 +14,8 @@ use serde::{Deserialize, Deserializer};
 
 use crate::hostile::objects::object;
 use crate::hostile::support::{
-    Change, FORBIDDEN, Informed, LAST, QUEUES, SENDINGS, Sending, State, event, initial_events,
-    list,
+    Change, DELIVERIES, Delivery, FORBIDDEN, LAST, QUEUES, State, TestInformer, event,
+    initial_events, list,
 };
 use crate::hostile::user_code::{build, consume, reflect};
 
@@ -43,8 +43,8 @@ impl<'de> Deserialize<'de> for Counted {
     }
 }
 
-fn namespace(test: &str, sending: Sending, queue: InformerQueue) -> String {
-    format!("{test}-{sending:?}-{queue:?}")
+fn namespace(test: &str, delivery: Delivery, queue: InformerQueue) -> String {
+    format!("{test}-{delivery:?}-{queue:?}")
 }
 
 fn meta(namespace: &str, name: &str, rest: &str) -> Vec<u8> {
@@ -68,8 +68,8 @@ struct Outcome {
     updated: BTreeSet<String>,
 }
 
-fn outcome(namespace: &str, informed: &Informed<Counted>) -> Outcome {
-    informed.changes(|changes| {
+fn outcome(namespace: &str, informer: &TestInformer<Counted>) -> Outcome {
+    informer.changes(|changes| {
         let mut first = BTreeMap::new();
         let (mut kept, mut updated) = (BTreeSet::new(), BTreeSet::new());
         for change in changes {
@@ -79,14 +79,14 @@ fn outcome(namespace: &str, informed: &Informed<Counted>) -> Outcome {
                 }
                 Change::Update(old, new) => {
                     assert!(Arc::ptr_eq(old, &first[old.name()]));
-                    let cached = informed.informer.indexer().get(new).unwrap().unwrap();
+                    let cached = informer.informer.indexer().get(new).unwrap().unwrap();
                     assert!(Arc::ptr_eq(new, &cached));
                     if Arc::ptr_eq(old, new) {
                         kept.insert(new.name().to_owned());
                     }
                     updated.insert(new.name().to_owned());
                 }
-                Change::Delete(gone) => panic!("{} is gone", gone.name()),
+                Change::Delete(gone) => panic!("{} was deleted", gone.name()),
             }
         }
         let decoded = DECODED.lock().get(namespace).copied().unwrap_or_default();
@@ -124,32 +124,36 @@ fn two_states(namespace: &str, second: &'static str) -> [State; 2] {
 }
 
 #[test]
-fn i16_what_has_not_changed_is_kept_and_told_and_not_decoded() {
-    for sending in SENDINGS {
+fn i16_unchanged_objects_are_kept_notified_not_decoded() {
+    for delivery in DELIVERIES {
         for queue in QUEUES {
             for second in ["4", "6"] {
-                let namespace = namespace(&format!("same{second}"), sending, queue);
+                let namespace = namespace(&format!("same{second}"), delivery, queue);
                 let script =
-                    sending.script_between(FORBIDDEN, &two_states(&namespace, second), b"");
-                let informed = Informed::<Counted>::run_patiently(script, queue, 6, |_| {});
+                    delivery.script_between(FORBIDDEN, &two_states(&namespace, second), b"");
+                let informer = TestInformer::<Counted>::run_paced(script, queue, 6, |_| {});
                 let expected = Outcome {
                     kept: names("same no-numbers"),
                     decoded: 6 + 4,
                     updated: names("same changed recreated no-uid no-version no-numbers"),
                 };
-                assert_eq!(outcome(&namespace, &informed), expected, "{namespace}");
+                assert_eq!(outcome(&namespace, &informer), expected, "{namespace}");
             }
         }
     }
 }
 
-fn everything_is_decoded(test: &str, second: &'static str, set: impl Fn(&mut ReflectorOptions)) {
-    for sending in SENDINGS {
+fn assert_everything_is_decoded(
+    test: &str,
+    second: &'static str,
+    set: impl Fn(&mut ReflectorOptions),
+) {
+    for delivery in DELIVERIES {
         for queue in QUEUES {
-            let namespace = namespace(test, sending, queue);
+            let namespace = namespace(test, delivery, queue);
             let states = two_states(&namespace, second);
-            let mut script = sending.script_between(FORBIDDEN, &states, b"");
-            if sending == Sending::WatchList && second != "6" {
+            let mut script = delivery.script_between(FORBIDDEN, &states, b"");
+            if delivery == Delivery::WatchList && second != "6" {
                 // The watch list may be older than the requested version, so a list follows.
                 script = ScriptedListerWatcher::new([
                     Answer::body([initial_events("4", &states[0].1), FORBIDDEN.into()].concat()),
@@ -159,12 +163,12 @@ fn everything_is_decoded(test: &str, second: &'static str, set: impl Fn(&mut Ref
                 ]);
                 script = script.with_watch_list();
             }
-            let informed = Informed::<Counted>::run_patiently(script, queue, 6, &set);
+            let informer = TestInformer::<Counted>::run_paced(script, queue, 6, &set);
             let Outcome {
                 kept,
                 decoded,
                 updated,
-            } = outcome(&namespace, &informed);
+            } = outcome(&namespace, &informer);
             assert_eq!((kept, updated.len()), (BTreeSet::new(), 6), "{namespace}");
             assert!(decoded >= 12, "{namespace}: {decoded}");
         }
@@ -172,19 +176,19 @@ fn everything_is_decoded(test: &str, second: &'static str, set: impl Fn(&mut Ref
 }
 
 #[test]
-fn everything_is_decoded_again_when_the_user_says_so() {
-    everything_is_decoded("off", "6", |options| options.reuse_unchanged = false);
+fn relist_decodes_everything_if_reuse_is_off() {
+    assert_everything_is_decoded("off", "6", |options| options.reuse_unchanged = false);
 }
 
 #[test]
-fn everything_is_decoded_again_when_the_lists_version_went_back() {
-    everything_is_decoded("back", "2", |_| {});
+fn relist_decodes_everything_if_list_version_decreases() {
+    assert_everything_is_decoded("back", "2", |_| {});
 }
 
 #[test]
 fn list_with_non_numeric_version_is_decoded_in_full() {
-    everything_is_decoded("words", "x7", |_| {});
-    everything_is_decoded("zero", "07", |_| {});
+    assert_everything_is_decoded("words", "x7", |_| {});
+    assert_everything_is_decoded("zero", "07", |_| {});
 }
 
 #[test]
@@ -203,15 +207,15 @@ fn list_with_version_after_items_is_decoded_in_full() {
         Answer::body(behind.concat()),
         Answer::open(LAST),
     ]);
-    let informed = Informed::<Counted>::run(script, InformerQueue::DeltaFifo, |_| {});
-    let Outcome { kept, decoded, .. } = outcome(namespace, &informed);
+    let informer = TestInformer::<Counted>::run(script, InformerQueue::DeltaFifo, |_| {});
+    let Outcome { kept, decoded, .. } = outcome(namespace, &informer);
     assert_eq!((kept, decoded), (BTreeSet::new(), 12));
 }
 
 #[test]
-fn what_came_by_events_is_kept_too() {
+fn objects_from_events_are_kept_on_relist() {
     for queue in QUEUES {
-        let namespace = namespace("events", Sending::List, queue);
+        let namespace = namespace("events", Delivery::List, queue);
         let object = identified(&namespace, "new", "u", "5");
         let script = ScriptedListerWatcher::new([
             Answer::body(list("4", "", &[])),
@@ -219,9 +223,9 @@ fn what_came_by_events_is_kept_too() {
             Answer::body(list("6", "", &[object])),
             Answer::open(LAST),
         ]);
-        let informed = Informed::<Counted>::run(script, queue, |_| {});
-        let cached = informed.informer.indexer();
-        informed.until_last();
+        let informer = TestInformer::<Counted>::run(script, queue, |_| {});
+        let cached = informer.informer.indexer();
+        informer.until_last();
         assert_eq!(
             cached
                 .get_by_key(&format!("{namespace}/new"))
@@ -244,7 +248,7 @@ fn counts(object: &DynamicObject) -> u64 {
 }
 
 #[test]
-fn what_is_kept_is_not_transformed_again() {
+fn kept_objects_are_not_transformed_again() {
     let transform = |remove: &'static [&'static str]| {
         Transform::try_in_place(move |object: &mut DynamicObject| {
             let count = counts(object) + 1;
@@ -259,12 +263,12 @@ fn what_is_kept_is_not_transformed_again() {
         })
     };
     let states = || [("4", vec![object("a", "1")]), ("6", vec![object("a", "1")])];
-    for sending in SENDINGS {
+    for delivery in DELIVERIES {
         let mut first = None;
         for remove in [&[][..], &["uid"], &["resourceVersion"]] {
             let store = Arc::new(Indexer::for_objects().with_transform(transform(remove)));
             reflect(
-                &sending.script_between(FORBIDDEN, &states(), b""),
+                &delivery.script_between(FORBIDDEN, &states(), b""),
                 store.clone(),
             );
             let kept = store.get_by_key("ns/a").unwrap();
@@ -274,7 +278,7 @@ fn what_is_kept_is_not_transformed_again() {
                 let store = Arc::new(Indexer::new(Accessor::object(), Default::default()));
                 let queue = build(queue, &store, transform(remove));
                 reflect(
-                    &sending.script_between(FORBIDDEN, &states(), b""),
+                    &delivery.script_between(FORBIDDEN, &states(), b""),
                     queue.clone(),
                 );
                 assert!(consume(&*queue, &store).is_empty());

@@ -15,27 +15,27 @@ use serde::{Deserialize, Deserializer};
 
 use crate::hostile::objects::{object, with};
 use crate::hostile::support::{
-    EXPIRED, Informed, LAST, QUEUES, SENDINGS, event, list, options, until,
+    DELIVERIES, EXPIRED, LAST, QUEUES, TestInformer, event, list, options, until,
 };
 
 /// A type whose decoding panics for some objects.
 #[derive(Debug, Deserialize)]
-struct Touchy {
+struct Fragile {
     metadata: ObjectMeta,
     #[serde(default, rename = "spec", deserialize_with = "panics")]
     _spec: (),
 }
 
-impl_object!(Touchy, "v1", "Touchy", "touchies", Namespaced);
+impl_object!(Fragile, "v1", "Fragile", "fragiles", Namespaced);
 
 fn panics<'de, D: Deserializer<'de>>(_: D) -> Result<(), D::Error> {
-    resume_unwind(Box::new("I don't like it"))
+    resume_unwind(Box::new("bad spec"))
 }
 
 #[test]
-fn a_type_whose_decoding_panics_costs_that_one_object() {
+fn decoding_panic_skips_only_that_object() {
     for queue in QUEUES {
-        for sending in SENDINGS {
+        for delivery in DELIVERIES {
             let broken = with("b", "5", "", r#","spec":7"#);
             let states = [
                 (
@@ -45,14 +45,16 @@ fn a_type_whose_decoding_panics_costs_that_one_object() {
                 ("6", vec![object("a", "1"), broken]),
             ];
             let deleted = event("DELETED", &with("a", "7", "", r#","spec":7"#));
-            let informed =
-                Informed::<Touchy>::run(sending.script(&states, &deleted), queue, |_| {});
-            assert_eq!(informed.cache(), ["ns/b@2"], "{sending:?} {queue:?}");
-            let status = informed.status();
+            let informer =
+                TestInformer::<Fragile>::run(delivery.script(&states, &deleted), queue, |_| {});
+            assert_eq!(informer.cache(), ["ns/b@2"], "{delivery:?} {queue:?}");
+            let status = informer.status();
             assert_eq!((status.complete, status.unreadable), (false, 2));
             let error = status.last_error.unwrap().to_string();
             assert!(
-                error.ends_with("ns/a: unexpected answer: decoding it panicked: I don't like it"),
+                error.ends_with(
+                    "ns/a: unexpected response: its Deserialize implementation panicked: bad spec"
+                ),
                 "{error}"
             );
         }
@@ -208,7 +210,7 @@ fn failing_transform_keeps_cached_copy_and_still_deletes() {
         (event("MODIFIED", &bad), &["ns/a@1", "ns/b@2"]),
         (event("DELETED", &bad), &["ns/b@2"]),
     ] {
-        for sending in SENDINGS {
+        for delivery in DELIVERIES {
             for transform in failing_transforms() {
                 let check = |status: ReflectorStatus, unreadable, cache: Vec<String>| {
                     assert_eq!(
@@ -218,10 +220,10 @@ fn failing_transform_keeps_cached_copy_and_still_deletes() {
                     );
                     let error = status.last_error.unwrap().to_string();
                     assert!(error.contains("transforming ns/"), "{error}");
-                    assert_eq!(cache, expected, "{sending:?}");
+                    assert_eq!(cache, expected, "{delivery:?}");
                 };
                 let store = Arc::new(Indexer::for_objects().with_transform(transform.clone()));
-                let status = reflect(&sending.script(&states(), &events), store.clone());
+                let status = reflect(&delivery.script(&states(), &events), store.clone());
                 // An indexer does not transform deleted objects, so a failing transform does not
                 // affect a deletion.
                 let modified = events.starts_with(br#"{"type":"MODIFIED"#);
@@ -230,7 +232,7 @@ fn failing_transform_keeps_cached_copy_and_still_deletes() {
                 for queue in QUEUES {
                     let store = Arc::new(Indexer::for_objects());
                     let queue = build(queue, &store, transform.clone());
-                    let status = reflect(&sending.script(&states(), &events), queue.clone());
+                    let status = reflect(&delivery.script(&states(), &events), queue.clone());
                     let gone = consume(&*queue, &store);
                     check(
                         status,
@@ -278,17 +280,17 @@ fn broken_object_with_custom_key_deletes_nothing() {
         labelled("b", "5", "worse"),
     ] {
         let everything = ["ns/b@3", "x@2", "y@3"];
-        for sending in SENDINGS {
+        for delivery in DELIVERIES {
             let states = [
                 ("4", first.to_vec()),
                 ("6", vec![labelled("c", "3", "ns/b"), bad.clone()]),
             ];
             let store = Arc::new(Indexer::new(Accessor::new(by_label), Indexers::new()));
-            let status = reflect(&sending.script(&states, b""), store.clone());
+            let status = reflect(&delivery.script(&states, b""), store.clone());
             assert_eq!(cached(&store), everything);
             assert_eq!((status.complete, status.unreadable), (false, 1));
 
-            let script = sending.script(&states[..1], &event("DELETED", &bad));
+            let script = delivery.script(&states[..1], &event("DELETED", &bad));
             let store = Arc::new(Indexer::new(Accessor::new(by_label), Indexers::new()));
             let status = reflect(&script, store.clone());
             assert_eq!(cached(&store), everything);

@@ -8,14 +8,16 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
 use crate::hostile::objects::{object, with};
-use crate::hostile::support::{Informed, LAST, QUEUES, SENDINGS, event, initial_events, list};
+use crate::hostile::support::{
+    DELIVERIES, LAST, QUEUES, TestInformer, event, initial_events, list,
+};
 
 fn refused(code: u16, reason: &str) -> Answer {
     let status: Status = serde_json::from_value(json!({ "code": code, "reason": reason })).unwrap();
     Answer::error(Error::from_status(status))
 }
 
-fn asked(request: &Request) -> String {
+fn describe(request: &Request) -> String {
     let version = request
         .options()
         .resource_version
@@ -45,12 +47,13 @@ fn l8_rejected_version_falls_back_to_most_recent() {
                 Answer::open(LAST),
             ];
             let script = ScriptedListerWatcher::new(answers);
-            let informed = Informed::<DynamicObject>::run(script, InformerQueue::DeltaFifo, |_| {});
+            let informer =
+                TestInformer::<DynamicObject>::run(script, InformerQueue::DeltaFifo, |_| {});
             assert_eq!(
-                (informed.cache(), informed.gone()),
+                (informer.cache(), informer.deleted_keys()),
                 (vec!["ns/a@5".into()], vec!["ns/b".into()])
             );
-            let requests: Vec<_> = informed.script.requests().iter().map(asked).collect();
+            let requests: Vec<_> = informer.script.requests().iter().map(describe).collect();
             let bad = |verb: &str| format!("{verb} {version}");
             assert_eq!(
                 requests[2..],
@@ -73,8 +76,9 @@ fn l8_rejected_version_falls_back_to_most_recent() {
                 Answer::open(LAST),
             ];
             let script = ScriptedListerWatcher::new(answers).with_watch_list();
-            let informed = Informed::<DynamicObject>::run(script, InformerQueue::DeltaFifo, |_| {});
-            assert_eq!(informed.cache(), ["ns/a@5"]);
+            let informer =
+                TestInformer::<DynamicObject>::run(script, InformerQueue::DeltaFifo, |_| {});
+            assert_eq!(informer.cache(), ["ns/a@5"]);
         }
     }
     // The informer also recovers if the server rejects a version that is a valid number.
@@ -85,13 +89,13 @@ fn l8_rejected_version_falls_back_to_most_recent() {
         Answer::body(list("8", "", &[object("a", "5")])),
         Answer::open(LAST),
     ];
-    let informed = Informed::<DynamicObject>::run(
+    let informer = TestInformer::<DynamicObject>::run(
         ScriptedListerWatcher::new(answers),
         InformerQueue::DeltaFifo,
         |_| {},
     );
-    informed.until_last();
-    let requests: Vec<_> = informed.script.requests().iter().map(asked).collect();
+    informer.until_last();
+    let requests: Vec<_> = informer.script.requests().iter().map(describe).collect();
     assert_eq!(
         requests[1..],
         ["watch 4", "list most recent", "list most recent", "watch 8"]
@@ -99,7 +103,7 @@ fn l8_rejected_version_falls_back_to_most_recent() {
 }
 
 #[test]
-fn w10_a_version_that_is_no_text_does_not_count() {
+fn w10_version_that_is_not_a_string_is_not_adopted() {
     let bad = |kind: &str, version: &str| {
         event(
             kind,
@@ -116,17 +120,18 @@ fn w10_a_version_that_is_no_text_does_not_count() {
             Answer::open(LAST),
         ];
         let script = ScriptedListerWatcher::new(answers);
-        let informed = Informed::<ConfigMap>::run(script, InformerQueue::RealFifoInOrder, |_| {});
-        informed.until_last();
-        let requests: Vec<_> = informed.script.requests().iter().map(asked).collect();
+        let informer =
+            TestInformer::<ConfigMap>::run(script, InformerQueue::RealFifoInOrder, |_| {});
+        informer.until_last();
+        let requests: Vec<_> = informer.script.requests().iter().map(describe).collect();
         assert_eq!(requests[1..], ["watch 4", "watch 4"], "{version}");
-        assert!(informed.gone().is_empty());
+        assert!(informer.deleted_keys().is_empty());
     }
 }
 
 #[test]
-fn an_object_that_is_listed_twice_is_there_as_it_came_last() {
-    for sending in SENDINGS {
+fn last_of_duplicate_list_items_wins() {
+    for delivery in DELIVERIES {
         for queue in QUEUES {
             let twice = vec![
                 object("b", "2"),
@@ -140,22 +145,22 @@ fn an_object_that_is_listed_twice_is_there_as_it_came_last() {
                 object("a", "1"),
                 object("a", "5"),
             ];
-            let script = sending.script(&[("4", twice), ("6", again)], b"");
-            let informed = Informed::<ConfigMap>::run(script, queue, |_| {});
+            let script = delivery.script(&[("4", twice), ("6", again)], b"");
+            let informer = TestInformer::<ConfigMap>::run(script, queue, |_| {});
             assert_eq!(
-                informed.cache(),
+                informer.cache(),
                 ["ns/a@5", "ns/b@3"],
-                "{sending:?} {queue:?}"
+                "{delivery:?} {queue:?}"
             );
-            assert_eq!(informed.gone(), ["ns/c"], "{sending:?} {queue:?}");
+            assert_eq!(informer.deleted_keys(), ["ns/c"], "{delivery:?} {queue:?}");
         }
     }
 }
 
 #[test]
-fn an_object_that_is_listed_twice_and_once_broken_stays() {
+fn object_listed_twice_and_once_broken_is_kept() {
     let broken = with("b", "3", r#","labels":7"#, "");
-    for sending in SENDINGS {
+    for delivery in DELIVERIES {
         for queue in QUEUES {
             for items in [
                 [object("b", "2"), broken.clone()],
@@ -165,11 +170,11 @@ fn an_object_that_is_listed_twice_and_once_broken_stays() {
                     ("4", vec![object("b", "1"), object("c", "1")]),
                     ("6", items.to_vec()),
                 ];
-                let informed =
-                    Informed::<ConfigMap>::run(sending.script(&states, b""), queue, |_| {});
-                assert_eq!(informed.cache(), ["ns/b@2"], "{sending:?} {queue:?}");
-                assert_eq!(informed.gone(), ["ns/c"], "{sending:?} {queue:?}");
-                assert_eq!(informed.status().unreadable, 1);
+                let informer =
+                    TestInformer::<ConfigMap>::run(delivery.script(&states, b""), queue, |_| {});
+                assert_eq!(informer.cache(), ["ns/b@2"], "{delivery:?} {queue:?}");
+                assert_eq!(informer.deleted_keys(), ["ns/c"], "{delivery:?} {queue:?}");
+                assert_eq!(informer.status().unreadable, 1);
             }
         }
     }

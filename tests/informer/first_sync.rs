@@ -40,7 +40,7 @@ fn fa4_factory_never_started_fails_the_wait() {
     let error = factory.wait_for_cache_sync(&stop).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "call `start` first; these were not started: configmaps, pods"
+        "call `start` first; not started: configmaps, pods"
     );
     assert!(error.unsynced.iter().all(|one| one.not_started));
     assert!(!error.is_stopped() && !error.timed_out() && !error.is_refused());
@@ -54,7 +54,7 @@ fn fa4_factory_never_started_fails_the_wait() {
     let error = factory.wait_for_cache_sync(&stop).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "call `start` first; these were not started: configmaps, pods"
+        "call `start` first; not started: configmaps, pods"
     );
 
     factory.start(&stop).unwrap();
@@ -75,7 +75,7 @@ fn fa4_informer_requested_after_start_fails_only_its_own_wait() {
     let error = late.wait_for_sync(&stop, INSTANT).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "after 10ms these had not synced: configmaps (not started)"
+        "timed out after 10ms; not synced: configmaps (not started)"
     );
     assert!(error.unsynced[0].not_started);
     factory.start(&stop).unwrap();
@@ -103,10 +103,7 @@ fn fail_fast_wait_ends_with_the_first_refusal() {
                 "{error}"
             );
             let text = error.to_string();
-            assert!(
-                text.starts_with("these cannot sync: pods (list pods: "),
-                "{text}"
-            );
+            assert!(text.starts_with("cannot sync: pods (list pods: "), "{text}");
             assert!(text.contains(&code.to_string()), "{text}");
         }
         assert!(factory.shutdown());
@@ -114,7 +111,7 @@ fn fail_fast_wait_ends_with_the_first_refusal() {
 }
 
 #[test]
-fn fail_fast_wait_goes_on_while_errors_may_heal() {
+fn fail_fast_wait_continues_on_transient_errors() {
     let (server, client) = server();
     // Six failures are three cycles, each with a watch-list and a list.
     server.fail_next(Fault::status(503).times(6));
@@ -149,7 +146,7 @@ fn fail_fast_wait_ends_while_another_informer_is_silent() {
 }
 
 #[test]
-fn refusal_that_was_lifted_does_not_end_a_later_wait() {
+fn lifted_refusal_does_not_end_a_later_wait() {
     let (server, client) = server();
     let scope = InformerScope::all().namespace("blue").namespace("green");
     server.fail_next(
@@ -181,7 +178,7 @@ fn refusal_that_was_lifted_does_not_end_a_later_wait() {
 }
 
 #[test]
-fn stopped_wait_is_told_apart_from_a_failed_one() {
+fn sync_error_distinguishes_timeout_stop_and_end() {
     let (server, client) = server();
     server.fail_next(Fault::status(403).always());
     let factory = SharedInformerFactory::builder(client).build();
@@ -207,7 +204,7 @@ fn stopped_wait_is_told_apart_from_a_failed_one() {
     assert!(
         error
             .to_string()
-            .starts_with("ended before these had synced: pods ("),
+            .starts_with("ended before syncing: pods ("),
         "{error}"
     );
     factory.shutdown();
@@ -242,7 +239,10 @@ fn observation_reports_errors_to_its_callback() {
 #[derive(Deserialize)]
 struct Counts {
     metadata: ObjectMeta,
-    #[expect(dead_code, reason = "it cannot be decoded")]
+    #[expect(
+        dead_code,
+        reason = "decoding fails at this field, so nothing reads it"
+    )]
     data: BTreeMap<String, u32>,
 }
 
@@ -283,7 +283,7 @@ fn refused_list_is_logged_once_as_permanent() {
         error.is_refused() && error.to_string().contains("400"),
         "{error}"
     );
-    let line = logged(&["WARN ", "bad-selector", "this is permanent until"]);
+    let line = logged(&["WARN ", "bad-selector", "this error persists until"]);
     assert!(
         line.starts_with("WARN list pods in namespace \"bad-selector\""),
         "{line}"
@@ -293,7 +293,7 @@ fn refused_list_is_logged_once_as_permanent() {
 }
 
 #[test]
-fn errors_read_the_same_by_debug_and_display() {
+fn error_debug_output_equals_display() {
     let (server, client) = server();
     server.fail_next(Fault::status(403).always());
     let pods = SharedInformerFactory::builder(client)

@@ -63,5 +63,5 @@ fn each_rule_is_named_by_a_test() {
         .filter(|rule| !parts.contains(rule.to_lowercase().as_str()))
         .filter(|rule| !deviations.contains(&format!("\n| {rule} | ")))
         .collect();
-    assert!(missing.is_empty(), "no test names {missing:?}");
+    assert!(missing.is_empty(), "rules without a test: {missing:?}");
 }

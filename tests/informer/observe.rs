@@ -41,7 +41,7 @@ fn create(server: &ApiServer, name: &str) {
 /// A notification as `+a`, `~a` or `-a`, and the name of the thread that delivers it.
 type Received = (String, String);
 
-fn told(sender: &Sender<Received>, what: char, name: &str) {
+fn send(sender: &Sender<Received>, what: char, name: &str) {
     let thread = thread::current().name().unwrap_or_default().to_owned();
     let _ = sender.send((format!("{what}{name}"), thread));
 }
@@ -50,27 +50,27 @@ fn recording(observe: Observe<ConfigMap>) -> (Observe<ConfigMap>, Receiver<Recei
     let (sender, receiver) = mpsc::channel();
     let [added, modified, deleted] = [sender.clone(), sender.clone(), sender];
     let observe = observe
-        .on_added(move |map| told(&added, '+', map.name()))
+        .on_added(move |map| send(&added, '+', map.name()))
         .on_modified(move |old, new| {
             assert_ne!(old.resource_version(), new.resource_version());
-            told(&modified, '~', new.name());
+            send(&modified, '~', new.name());
         })
-        .on_deleted(move |gone| told(&deleted, '-', gone.name()));
+        .on_deleted(move |gone| send(&deleted, '-', gone.name()));
     (observe, receiver)
 }
 
-fn next(told: &Receiver<Received>) -> String {
-    told.recv_timeout(SOON).unwrap().0
+fn next(received: &Receiver<Received>) -> String {
+    received.recv_timeout(SOON).unwrap().0
 }
 
 #[test]
-fn what_happens_is_told_on_a_thread_of_its_own_or_inline() {
+fn events_arrive_on_handler_thread_or_inline() {
     for inline in [false, true] {
         let (server, client) = server_with(&["a"]);
-        let (observe, told) = recording(observe::<ConfigMap>(client).name("watcher"));
+        let (observe, received) = recording(observe::<ConfigMap>(client).name("watcher"));
         let observe = if inline { observe.inline() } else { observe };
         let maps = observe.start().unwrap();
-        let (first, on) = told.recv_timeout(SOON).unwrap();
+        let (first, on) = received.recv_timeout(SOON).unwrap();
         assert_eq!(first, "+a");
         assert_eq!(
             on,
@@ -90,16 +90,19 @@ fn what_happens_is_told_on_a_thread_of_its_own_or_inline() {
             .patch(&format!("{MAPS}/b"), json!({"data": {"k": "v"}}))
             .unwrap();
         server.delete(&format!("{MAPS}/b")).unwrap();
-        assert_eq!([next(&told), next(&told), next(&told)], ["+b", "~b", "-b"]);
+        assert_eq!(
+            [next(&received), next(&received), next(&received)],
+            ["+b", "~b", "-b"]
+        );
         assert_eq!(maps.lister().list().len(), 1);
         assert!(maps.stop());
-        assert!(told.recv().is_err(), "the closures are gone");
+        assert!(received.recv().is_err(), "the closures were dropped");
         assert!(server.wait_for_watches(0, SOON));
     }
 }
 
 #[test]
-fn one_closure_takes_every_event() {
+fn on_event_receives_every_kind_of_event() {
     let (server, client) = server_with(&["a"]);
     let (sender, events) = mpsc::channel();
     let resource = GroupVersionResource::new("", "v1", "configmaps");
@@ -134,40 +137,36 @@ fn observations_of_equal_type_and_scope_share_informer() {
     let factory = SharedInformerFactory::builder(client).build();
     let web = || InformerScope::all().label_selector("app=a".parse().unwrap());
     let start = |observe| {
-        let (observe, told) = recording(observe);
-        (observe.start().unwrap(), told)
+        let (observe, received) = recording(observe);
+        (observe.start().unwrap(), received)
     };
     let all = [(); 2].map(|()| start(factory.observe(Source::of::<ConfigMap>())));
     let some = [(); 2].map(|()| start(factory.observe(Source::of::<ConfigMap>()).scope(web())));
     let own = start(factory.observe(Source::of::<ConfigMap>()).inline());
-    for (observation, told) in all.iter().chain([&own]) {
+    for (observation, received) in all.iter().chain([&own]) {
         observation.wait_for_sync(&Stop::new(), SOON).unwrap();
-        let mut first = [next(told), next(told)];
+        let mut first = [next(received), next(received)];
         first.sort();
-        assert_eq!(
-            first,
-            ["+a", "+b"],
-            "who comes late is told everything, too"
-        );
+        assert_eq!(first, ["+a", "+b"], "a late observation gets all objects");
     }
-    for (observation, told) in &some {
-        assert_eq!(next(told), "+a");
+    for (observation, received) in &some {
+        assert_eq!(next(received), "+a");
         assert_eq!(observation.lister().list().len(), 1);
     }
     assert!(server.wait_for_watches(3, SOON));
     assert_eq!(server.open_watches(), 3);
 
-    let [(first, _), (second, told)] = all;
+    let [(first, _), (second, received)] = all;
     assert!(first.stop());
     create(&server, "c");
-    assert_eq!(next(&told), "+c", "the other one goes on");
+    assert_eq!(next(&received), "+c", "the other observation continues");
     drop(second);
     assert!(
         server.wait_for_watches(2, SOON),
-        "with the last one its informer ends"
+        "the informer ends with its last observation"
     );
-    let (again, told) = start(factory.observe(Source::of::<ConfigMap>()));
-    let mut names = [next(&told), next(&told), next(&told)];
+    let (again, received) = start(factory.observe(Source::of::<ConfigMap>()));
+    let mut names = [next(&received), next(&received), next(&received)];
     names.sort();
     assert_eq!(names, ["+a", "+b", "+c"]);
     drop(again);
@@ -187,16 +186,16 @@ fn observations_of_equal_type_and_scope_share_informer() {
 fn requested_informer_outlives_last_observation() {
     let (server, client) = server_with(&["a"]);
     let factory = SharedInformerFactory::builder(client).build();
-    let (observe, told) = recording(factory.observe(Source::of::<ConfigMap>()));
+    let (observe, received) = recording(factory.observe(Source::of::<ConfigMap>()));
     let observation = observe.start().unwrap();
-    assert_eq!(next(&told), "+a");
+    assert_eq!(next(&received), "+a");
     let maps = factory.informer::<ConfigMap>();
     assert!(observation.stop());
     assert!(!maps.is_stopped());
     create(&server, "b");
-    let (observe, told) = recording(factory.observe(Source::of::<ConfigMap>()));
+    let (observe, received) = recording(factory.observe(Source::of::<ConfigMap>()));
     let _observation = observe.start().unwrap();
-    let mut names = [next(&told), next(&told)];
+    let mut names = [next(&received), next(&received)];
     names.sort();
     assert_eq!(names, ["+a", "+b"]);
     factory.shutdown();
@@ -204,7 +203,7 @@ fn requested_informer_outlives_last_observation() {
 }
 
 #[test]
-fn observation_closure_may_end_itself_and_survives_panic() {
+fn observation_closure_may_stop_itself_and_survives_panic() {
     for inline in [false, true] {
         let (server, client) = server_with(&["a"]);
         let slot: Arc<Mutex<Option<Observation<ConfigMap>>>> = Arc::default();
@@ -213,7 +212,7 @@ fn observation_closure_may_end_itself_and_survives_panic() {
         let observe = observe::<ConfigMap>(client).on_added(move |_| {
             calls += 1;
             if calls == 1 {
-                panic!("not the first");
+                panic!("panic in the first call");
             }
             let stopped = own.lock().unwrap().take().map(Observation::stop);
             let _ = sender.send(stopped);
@@ -226,17 +225,17 @@ fn observation_closure_may_end_itself_and_survives_panic() {
         assert_eq!(
             receiver.recv_timeout(SOON).unwrap(),
             Some(false),
-            "it does not wait for itself"
+            "a stop from its own closure does not wait"
         );
         assert!(
             server.wait_for_watches(0, SOON) && receiver.recv_timeout(SOON).is_err(),
-            "it is over"
+            "the observation has ended"
         );
     }
 }
 
 #[test]
-fn it_has_synced_when_the_closures_know_what_was_there() {
+fn observation_syncs_after_initial_callbacks_return() {
     let (_server, client) = server_with(&["a"]);
     let (finish, finished) = mpsc::channel::<()>();
     let maps = observe::<ConfigMap>(client)
@@ -254,7 +253,7 @@ fn it_has_synced_when_the_closures_know_what_was_there() {
 }
 
 #[test]
-fn a_wait_that_is_too_long_says_what_went_wrong() {
+fn timed_out_wait_reports_the_last_error() {
     let (server, client) = server_with(&[]);
     server.fail_next(Fault::status(403).always());
     let maps = observe::<ConfigMap>(client).start().unwrap();
@@ -269,20 +268,20 @@ fn a_wait_that_is_too_long_says_what_went_wrong() {
 }
 
 #[test]
-fn of_an_observation_that_was_stopped_the_factory_keeps_nothing() {
+fn stopped_observation_drops_its_closures() {
     for inline in [false, true] {
         let (_server, client) = server_with(&["a"]);
         let factory = SharedInformerFactory::builder(client).build();
-        let (observe, told) = recording(factory.observe(Source::of::<ConfigMap>()));
+        let (observe, received) = recording(factory.observe(Source::of::<ConfigMap>()));
         let observation = if inline { observe.inline() } else { observe }
             .start()
             .unwrap();
-        assert_eq!(next(&told), "+a");
+        assert_eq!(next(&received), "+a");
         assert!(observation.stop());
         assert_eq!(
-            told.try_recv().unwrap_err(),
+            received.try_recv().unwrap_err(),
             mpsc::TryRecvError::Disconnected,
-            "the closures are gone"
+            "the closures were dropped"
         );
         factory.shutdown();
     }
@@ -290,12 +289,12 @@ fn of_an_observation_that_was_stopped_the_factory_keeps_nothing() {
 
 /// A clock whose next `now` runs a closure.
 #[derive(Default)]
-struct Meddles(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+struct ClockWithHook(Mutex<Option<Box<dyn FnOnce() + Send>>>);
 
-impl Clock for Meddles {
+impl Clock for ClockWithHook {
     fn now(&self) -> Instant {
-        let meddle = self.0.lock().unwrap().take();
-        meddle.into_iter().for_each(|meddle| meddle());
+        let hook = self.0.lock().unwrap().take();
+        hook.into_iter().for_each(|hook| hook());
         Instant::now()
     }
 
@@ -305,9 +304,9 @@ impl Clock for Meddles {
 }
 
 #[test]
-fn observing_informer_stopped_meanwhile_is_an_error() {
+fn observing_concurrently_stopped_informer_fails() {
     let (_server, client) = server_with(&["a"]);
-    let clock = Arc::new(Meddles::default());
+    let clock = Arc::new(ClockWithHook::default());
     let mut options = ReflectorOptions::default();
     options.clock = clock.clone();
     let factory = SharedInformerFactory::builder(client)
@@ -315,22 +314,22 @@ fn observing_informer_stopped_meanwhile_is_an_error() {
         .build();
     let (inner, maps) = (factory.clone(), factory.informer::<ConfigMap>());
     *clock.0.lock().unwrap() = Some(Box::new(move || assert!(inner.stop_informer(&maps))));
-    let (observe, told) = recording(factory.observe(Source::of::<ConfigMap>()));
+    let (observe, received) = recording(factory.observe(Source::of::<ConfigMap>()));
     assert!(
         matches!(observe.start(), Err(InformerError::Stopped { .. })),
-        "it would never be told anything"
+        "a stopped informer delivers no events"
     );
-    assert!(told.recv_timeout(SOON).is_err());
+    assert!(received.recv_timeout(SOON).is_err());
 }
 
 #[test]
-fn a_selector_that_selects_nothing_selects_nothing() {
+fn empty_selector_matches_no_objects() {
     let (_server, client) = server_with(&["a"]);
     let nothing = InformerScope::all().label_selector(Selector::nothing());
     assert_ne!(nothing, InformerScope::all());
-    let (observe, told) = recording(observe::<ConfigMap>(client).scope(nothing));
+    let (observe, received) = recording(observe::<ConfigMap>(client).scope(nothing));
     let maps = observe.start().unwrap();
     maps.wait_for_sync(&Stop::new(), SOON).unwrap();
     assert!(maps.lister().list().is_empty());
-    assert!(maps.stop() && told.recv().is_err());
+    assert!(maps.stop() && received.recv().is_err());
 }

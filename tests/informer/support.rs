@@ -60,7 +60,7 @@ impl Feed {
         self.lists.0.send(Ok(list.to_string())).unwrap();
     }
 
-    pub(crate) fn refuse(&self, error: Error) {
+    pub(crate) fn fail_list(&self, error: Error) {
         self.lists.0.send(Err(error)).unwrap();
     }
 
@@ -101,7 +101,7 @@ fn receive<M>(channel: &Receiver<M>, stop: &Stop) -> Result<M, Error> {
     });
     select! {
         recv(woken) -> _ => Err(Error::other("stopped")),
-        recv(channel) -> message => message.map_err(|_| Error::other("the test is over")),
+        recv(channel) -> message => message.map_err(|_| Error::other("the test has ended")),
     }
 }
 
@@ -187,7 +187,9 @@ impl<R: Send + 'static> Running<R> {
 
     /// Waits until the function returns.
     pub(crate) fn ended(&self) -> R {
-        self.ended.recv_timeout(SOON).expect("it ends")
+        self.ended
+            .recv_timeout(SOON)
+            .expect("the function did not return")
     }
 
     pub(crate) fn end(&self) -> R {
@@ -209,7 +211,7 @@ impl<R> Drop for Running<R> {
                 Ok(_) => {}
                 Err(mpsc::RecvTimeoutError::Disconnected) => break,
                 Err(mpsc::RecvTimeoutError::Timeout) if thread::panicking() => return,
-                Err(mpsc::RecvTimeoutError::Timeout) => panic!("it does not stop"),
+                Err(mpsc::RecvTimeoutError::Timeout) => panic!("the function did not stop"),
             }
         }
         if let Some(thread) = self.thread.take() {
@@ -228,7 +230,7 @@ pub(crate) fn run_synced(informer: &Informer) -> Running<Result<(), InformerErro
     let running = run(informer);
     assert!(
         informer.synced().wait_timeout(SOON),
-        "it syncs: {:?}",
+        "not synced: {:?}",
         informer.status()
     );
     running
@@ -239,7 +241,7 @@ pub(crate) struct Events(mpsc::Receiver<String>);
 
 impl Events {
     pub(crate) fn next(&self) -> String {
-        self.0.recv_timeout(SOON).expect("an event")
+        self.0.recv_timeout(SOON).expect("no event arrived")
     }
 
     pub(crate) fn take(&self, count: usize) -> Vec<String> {
@@ -247,7 +249,7 @@ impl Events {
     }
 
     /// Waits until the handler is dropped. Panics on a notification.
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn is_disconnected(&self) -> bool {
         match self.0.recv_timeout(SOON) {
             Ok(event) => panic!("{event}"),
             Err(error) => error == mpsc::RecvTimeoutError::Disconnected,
@@ -255,9 +257,11 @@ impl Events {
     }
 
     /// Returns the next notification, or `None` if the handler has been dropped.
-    pub(crate) fn next_or_over(&self) -> Option<String> {
+    pub(crate) fn next_or_disconnected(&self) -> Option<String> {
         match self.0.recv_timeout(SOON) {
-            Err(mpsc::RecvTimeoutError::Timeout) => panic!("neither an event nor the end"),
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                panic!("no event arrived, and the handler was not dropped")
+            }
             event => event.ok(),
         }
     }
@@ -329,7 +333,10 @@ pub(crate) fn record(informer: &Informer) -> (HandlerRegistration, Events) {
     (informer.add_handler(recorder).unwrap(), events)
 }
 
-pub(crate) fn record_every(informer: &Informer, period: Duration) -> (HandlerRegistration, Events) {
+pub(crate) fn record_with_resync(
+    informer: &Informer,
+    period: Duration,
+) -> (HandlerRegistration, Events) {
     let (recorder, events) = recorder();
     let mut options = HandlerOptions::default();
     options.resync_period = Some(period);
@@ -363,20 +370,20 @@ impl Door {
         while !state.1 {
             assert!(
                 !changed.wait_until(&mut state, deadline).timed_out(),
-                "the door stays closed"
+                "the door was not opened in time"
             );
         }
     }
 
     /// Waits until `count` callbacks have arrived.
-    pub(crate) fn until_come(&self, count: usize) {
+    pub(crate) fn wait_for_arrivals(&self, count: usize) {
         let (state, changed) = &*self.state;
         let mut state = state.lock();
         let deadline = Instant::now() + SOON;
         while state.0 < count {
             assert!(
                 !changed.wait_until(&mut state, deadline).timed_out(),
-                "nobody comes"
+                "too few callbacks arrived at the door"
             );
         }
     }
@@ -396,11 +403,11 @@ impl Drop for Door {
     }
 }
 
-/// Polls until `is_so` returns `true`, for conditions without a notification.
-pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
+/// Polls until `condition` returns `true`, for conditions without a notification.
+pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + SOON;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "not {what}");
+    while !condition() {
+        assert!(Instant::now() < deadline, "timed out waiting for: {what}");
         thread::yield_now();
     }
 }

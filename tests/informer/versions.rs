@@ -50,8 +50,8 @@ pub(crate) fn run<T: Object + DeserializeOwned>(
     test: impl FnOnce(&Stop),
 ) {
     /// Stops the informer even if the test panics.
-    struct Stops(Stop);
-    impl Drop for Stops {
+    struct StopOnDrop(Stop);
+    impl Drop for StopOnDrop {
         fn drop(&mut self) {
             self.0.stop();
         }
@@ -59,7 +59,7 @@ pub(crate) fn run<T: Object + DeserializeOwned>(
     let stop = Stop::new();
     thread::scope(|scope| {
         scope.spawn(|| informer.run(&stop).unwrap());
-        let _stops = Stops(stop.clone());
+        let _stop_on_drop = StopOnDrop(stop.clone());
         test(&stop);
     });
 }
@@ -104,29 +104,29 @@ fn cache_has_all_changes_up_to_awaited_version() {
 }
 
 #[test]
-fn versions_that_can_not_be_compared_are_an_error_of_their_own() {
+fn incomparable_versions_fail_as_not_comparable() {
     let script = ScriptedListerWatcher::new([list("v10", "n"), Answer::open("")]);
     let informer = SharedIndexInformer::<DynamicObject>::new(Arc::new(script), Default::default());
     run(&informer, |stop| {
-        let mine = informer
-            .wait_for_resource_version("mine", SOON, stop)
+        let invalid = informer
+            .wait_for_resource_version("invalid", SOON, stop)
             .unwrap_err();
         assert!(
-            matches!(&mine, WaitError::NotComparable { version } if version == "mine"),
-            "{mine}"
+            matches!(&invalid, WaitError::NotComparable { version } if version == "invalid"),
+            "{invalid}"
         );
-        let theirs = informer
+        let not_comparable = informer
             .wait_for_resource_version("10", SOON, stop)
             .unwrap_err();
         assert!(
-            matches!(&theirs, WaitError::NotComparable { version } if version == "v10"),
-            "{theirs}"
+            matches!(&not_comparable, WaitError::NotComparable { version } if version == "v10"),
+            "{not_comparable}"
         );
     });
 }
 
 #[test]
-fn a_wait_ends_with_the_stop_and_with_the_informer() {
+fn wait_ends_at_the_stop_and_with_the_informer() {
     let script = || {
         Arc::new(ScriptedListerWatcher::new([
             list("10", "n"),
@@ -156,7 +156,7 @@ fn a_wait_ends_with_the_stop_and_with_the_informer() {
 }
 
 #[test]
-fn namespaces_wait_uses_least_version_object_wait_its_own() {
+fn version_wait_needs_all_namespaces_object_wait_only_one() {
     for queue in QUEUES {
         let script = |version, namespace, events: String| {
             let answers = [list(version, namespace), Answer::open(events)];
@@ -175,7 +175,7 @@ fn namespaces_wait_uses_least_version_object_wait_its_own() {
             informer.wait_for_resource_version("9", SOON, stop).unwrap();
             assert_eq!(informer.store_resource_version(), "9");
             // The reflector's version changes just after the queue's.
-            until("both have listed", || {
+            until("both namespaces listed", || {
                 informer.last_sync_resource_version() == "9"
             });
             let least = informer
@@ -192,7 +192,7 @@ fn namespaces_wait_uses_least_version_object_wait_its_own() {
 }
 
 #[test]
-fn a_stop_makes_no_version_reached_that_the_cache_has_not() {
+fn stop_reports_no_version_beyond_the_cache() {
     let events = event("ADDED", "n", "b", "12") + &event("MODIFIED", "n", "b", "13");
     let script = ScriptedListerWatcher::new([list("10", "n"), Answer::open(events)]);
     let informer = SharedIndexInformer::new(Arc::new(script), options(InformerQueue::DeltaFifo));
@@ -201,7 +201,9 @@ fn a_stop_makes_no_version_reached_that_the_cache_has_not() {
     let index = informer.add_index("stops", move |object: &DynamicObject| {
         match object.resource_version() {
             // While this object is processed, both changes of `b` (12 and 13) are queued.
-            "1" => until("13", || reflector.last_sync_resource_version() == "13"),
+            "1" => until("version 13 queued", || {
+                reflector.last_sync_resource_version() == "13"
+            }),
             // The informer stops between the two changes of `b`.
             "12" => stops.stop(),
             _ => {}
@@ -233,7 +235,7 @@ fn wait_for_object_outside_the_namespaces_is_an_error() {
             .unwrap_err()
             .to_string()
     };
-    let text = r#"the informer does not watch the namespace "red", but only: green, blue"#;
+    let text = r#"the informer does not watch the namespace "red"; it watches: green, blue"#;
     run(&informer, |stop| {
         informer.synced().wait();
         assert_eq!(outside("red", stop), text);
@@ -266,7 +268,7 @@ fn wait_for_object_that_an_index_rejected_is_an_error() {
                 .wait_for_object(&object("n", "a", "12"), SOON, stop)
                 .unwrap_err();
             let text =
-                "the cache has not taken the resourceVersion \"12\" of n/a and still has \"1\"";
+                "the resourceVersion \"12\" of n/a was not stored; the cache still has \"1\"";
             assert!(rejected.to_string().starts_with(text), "{rejected}");
             informer
                 .wait_for_object(&object("n", "a", "1"), SOON, stop)

@@ -16,12 +16,12 @@ use crate::informer::support::{SOON, until};
 use crate::informer::versions::{QUEUES, run};
 
 /// A queue whose `replace_staged` returns only after the consumer has read the status.
-struct Held {
+struct HeldQueue {
     queue: Arc<dyn Queue<DynamicObject>>,
     status: Arc<OnceLock<ReflectorStatus>>,
 }
 
-impl ReflectorStore<DynamicObject> for Held {
+impl ReflectorStore<DynamicObject> for HeldQueue {
     fn add(&self, object: Arc<DynamicObject>) -> Result<(), StoreError> {
         self.queue.add(object)
     }
@@ -39,7 +39,7 @@ impl ReflectorStore<DynamicObject> for Held {
     }
 }
 
-impl Staging<DynamicObject> for Held {
+impl Staging<DynamicObject> for HeldQueue {
     fn key_of_name(&self, namespace: &str, name: &str) -> Option<Key> {
         self.queue.staging()?.key_of_name(namespace, name)
     }
@@ -51,14 +51,14 @@ impl Staging<DynamicObject> for Held {
     }
     fn replace_staged(&self, list: StagedList<DynamicObject>) -> Result<(), StoreError> {
         self.queue.staging().unwrap().replace_staged(list)?;
-        until("the consumer has read the status", || {
+        until("status read by the consumer", || {
             self.status.get().is_some()
         });
         Ok(())
     }
 }
 
-impl Queue<DynamicObject> for Held {
+impl Queue<DynamicObject> for HeldQueue {
     fn pop(
         &self,
         process: &mut Process<'_, DynamicObject>,
@@ -114,7 +114,7 @@ fn status_at_sync(script: ScriptedListerWatcher, queue: InformerQueue) -> Reflec
     let options = SharedIndexInformerOptions {
         queue,
         wrap_queue: Some(Arc::new(move |queue| {
-            Arc::new(Held {
+            Arc::new(HeldQueue {
                 queue,
                 status: Arc::clone(&held),
             })
@@ -128,7 +128,7 @@ fn status_at_sync(script: ScriptedListerWatcher, queue: InformerQueue) -> Reflec
         .on_done(move || read.set(reads.status()).unwrap());
     run(&informer, |stop| {
         informer.wait_for_sync(stop, SOON).unwrap();
-        until("read", || status.get().is_some());
+        until("status read", || status.get().is_some());
     });
     status.get().unwrap().clone()
 }
@@ -234,7 +234,7 @@ fn w15_single_broken_object_does_not_fail_the_wait() {
 }
 
 #[test]
-fn w15_later_list_that_decodes_heals_the_wait() {
+fn w15_later_list_that_decodes_clears_the_error() {
     let gone = json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"});
     let expired = json!({"type": "ERROR", "object": gone}).to_string() + "\n";
     let broken = || list(&[broken("a"), broken("b")]);
@@ -259,7 +259,7 @@ fn w15_later_list_that_decodes_heals_the_wait() {
                 informer.wait_for_sync(stop, SOON).unwrap_err();
                 clock.advance(SOON * 10);
             }
-            until("healed", || informer.status().undecodable.is_none());
+            until("error cleared", || informer.status().undecodable.is_none());
             informer.wait_for_sync(stop, SOON).unwrap();
         });
     }

@@ -9,7 +9,7 @@ use k8s_informer::queue::{Delta, DeltaFifo, PopError, Queue, RealFifo, RealFifoM
 use k8s_informer::store::{Indexers, KnownObjects, ReflectorStore, StoreError, Transform};
 use k8s_informer::{Deleted, Indexer};
 
-use super::things::in_time;
+use super::things::with_timeout;
 
 /// An object that is its own key, and runs a closure when dropped.
 struct Word(String, Option<Arc<dyn Fn() + Send + Sync>>);
@@ -44,7 +44,7 @@ fn queues() -> Vec<(&'static str, Arc<dyn Queue<Word>>)> {
     vec![
         ("DeltaFifo", Arc::new(DeltaFifo::new(accessor()))),
         (
-            "DeltaFifo that knows",
+            "DeltaFifo with known objects",
             Arc::new(
                 DeltaFifo::builder(accessor())
                     .known_objects(store())
@@ -82,7 +82,7 @@ fn drain(queue: &dyn Queue<Word>) -> Vec<Arc<Word>> {
 }
 
 #[test]
-fn empty_and_huge_keys_are_keys() {
+fn empty_and_huge_keys_are_accepted() {
     let huge = "k".repeat(1 << 20);
     for (name, queue) in queues() {
         queue.add(word("")).unwrap();
@@ -103,7 +103,7 @@ fn empty_and_huge_keys_are_keys() {
 }
 
 #[test]
-fn p6_duplicate_key_in_list_comes_twice_in_order() {
+fn p6_duplicate_key_in_list_is_delivered_twice_in_order() {
     for (name, queue) in queues() {
         let twice = vec![word("a"), word("a")];
         queue.replace(twice.clone(), "1").unwrap();
@@ -121,7 +121,7 @@ fn p6_duplicate_key_in_list_comes_twice_in_order() {
 }
 
 #[test]
-fn an_object_without_a_key_is_an_error_and_the_next_one_is_none() {
+fn keyless_object_is_rejected_and_the_next_accepted() {
     for (name, queue) in queues() {
         for bad in ["unkeyable", "panic"] {
             for result in [queue.add(word(bad)), queue.update(word(bad))] {
@@ -136,7 +136,7 @@ fn an_object_without_a_key_is_an_error_and_the_next_one_is_none() {
 }
 
 #[test]
-fn a_closed_queue_still_takes_what_is_written() {
+fn closed_queue_still_accepts_writes() {
     for (name, queue) in queues() {
         queue.close();
         queue.close();
@@ -151,8 +151,8 @@ fn a_closed_queue_still_takes_what_is_written() {
 
 /// A destructor is user code as well: it may call the queue that drops the object.
 #[test]
-fn objects_that_use_the_queue_when_they_are_dropped_hang_nobody() {
-    in_time(|| {
+fn object_destructors_may_use_the_queue() {
+    with_timeout(|| {
         for (name, queue) in queues() {
             let dropped = Arc::new(Mutex::new(0));
             let weak: Weak<dyn Queue<Word>> = Arc::downgrade(&queue);
@@ -183,7 +183,7 @@ fn objects_that_use_the_queue_when_they_are_dropped_hang_nobody() {
 }
 
 #[test]
-fn a_callback_that_panics_leaves_a_queue_that_works() {
+fn panicking_callback_leaves_queue_working() {
     for (name, queue) in queues() {
         queue.replace(vec![word("a")], "1").unwrap();
         queue.add(word("b")).unwrap();
@@ -192,7 +192,7 @@ fn a_callback_that_panics_leaves_a_queue_that_works() {
                 std::panic::catch_unwind(AssertUnwindSafe(|| queue.pop(&mut |_, _| panic!("oh"))));
             assert!(
                 popped.is_ok_and(|popped| popped.is_err()),
-                "{name}: the panic is an error"
+                "{name}: pop must return the panic as an error"
             );
         }
         assert!(queue.has_synced(), "{name}");
@@ -212,7 +212,7 @@ fn panic_payload_that_panics_leaves_queue_working() {
         }
     }
 
-    in_time(|| {
+    with_timeout(|| {
         for (name, queue) in queues() {
             queue.add(word("a")).unwrap();
             queue.add(word("b")).unwrap();
@@ -227,9 +227,9 @@ fn panic_payload_that_panics_leaves_queue_working() {
 #[test]
 fn known_objects_using_queue_on_drop_do_not_hang() {
     #[derive(Default)]
-    struct Fresh(Mutex<Weak<DeltaFifo<Word>>>, AtomicBool);
+    struct CreatedOnDemand(Mutex<Weak<DeltaFifo<Word>>>, AtomicBool);
 
-    impl KnownObjects<Word> for Fresh {
+    impl KnownObjects<Word> for CreatedOnDemand {
         fn list_keys(&self) -> Vec<Key> {
             vec!["a".into(), "b".into()]
         }
@@ -248,8 +248,8 @@ fn known_objects_using_queue_on_drop_do_not_hang() {
         }
     }
 
-    in_time(|| {
-        let known = Arc::new(Fresh::default());
+    with_timeout(|| {
+        let known = Arc::new(CreatedOnDemand::default());
         let transform = Transform::new(Ok::<_, StoreError>);
         let queue = DeltaFifo::builder(accessor())
             .known_objects(known.clone())
@@ -273,6 +273,6 @@ fn known_objects_using_queue_on_drop_do_not_hang() {
             Err("no".into())
         });
         assert!(failed.is_err());
-        assert_eq!(drain(&*queue).len(), 3, "a and b are gone, c is new");
+        assert_eq!(drain(&*queue).len(), 3, "a and b are deleted, c is new");
     });
 }

@@ -11,9 +11,9 @@ use k8s_informer::store::{Change, Indexers, KnownObjects, ReflectorStore, StoreE
 use k8s_informer::{Deleted, Indexer};
 
 use super::things::{Thing, accessor, deleted, gone, sync, thing, tombstone};
-use super::watermark::{Fact, each_kind, fact};
+use super::watermark::{Versioned, each_kind, versioned};
 
-const SOON: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[test]
 fn apply_wakes_a_waiting_pop() {
@@ -27,9 +27,11 @@ fn apply_wakes_a_waiting_pop() {
             });
             // Many rounds, because the pop may or may not be waiting already.
             for version in 0..100 {
-                let changes = ["a", "b", "c"].map(|key| Change::Add(fact(key, version)));
+                let changes = ["a", "b", "c"].map(|key| Change::Add(versioned(key, version)));
                 queue.apply(&mut VecDeque::from(changes)).unwrap();
-                let keys: Vec<_> = (0..3).map(|_| pops.recv_timeout(SOON).unwrap()).collect();
+                let keys: Vec<_> = (0..3)
+                    .map(|_| pops.recv_timeout(TIMEOUT).unwrap())
+                    .collect();
                 assert_eq!(keys, ["a", "b", "c"]);
             }
             queue.close();
@@ -38,14 +40,14 @@ fn apply_wakes_a_waiting_pop() {
 }
 
 #[test]
-fn apply_is_what_the_single_calls_are() {
+fn apply_equals_separate_calls() {
     for ((together, _), (one_by_one, _)) in each_kind().into_iter().zip(each_kind()) {
         let changes = || {
             VecDeque::from([
-                Change::Add(fact("a", 1)),
-                Change::Update(fact("b", 2)),
-                Change::Update(fact("a", 3)),
-                Change::Delete(Deleted::Final(fact("b", 4))),
+                Change::Add(versioned("a", 1)),
+                Change::Update(versioned("b", 2)),
+                Change::Update(versioned("a", 3)),
+                Change::Delete(Deleted::Final(versioned("b", 4))),
                 Change::Delete(Deleted::FinalStateUnknown {
                     key: "c".into(),
                     last_known: None,
@@ -170,9 +172,9 @@ fn transform_runs_on_what_apply_queues() {
 }
 
 /// Known objects that panic on one key.
-struct Picky;
+struct PanickingLookup;
 
-impl KnownObjects<Thing> for Picky {
+impl KnownObjects<Thing> for PanickingLookup {
     fn list_keys(&self) -> Vec<Key> {
         Vec::new()
     }
@@ -184,8 +186,8 @@ impl KnownObjects<Thing> for Picky {
 }
 
 #[test]
-fn changes_behind_a_failed_lookup_stay() {
-    let known = Arc::new(Picky);
+fn changes_after_a_failed_lookup_are_kept() {
+    let known = Arc::new(PanickingLookup);
     let queue = DeltaFifo::builder(Accessor::new(|thing: &Thing| match thing.0 {
         "" => Err(KeyError::new("no key")),
         key => Ok(key.into()),
@@ -209,13 +211,13 @@ fn changes_behind_a_failed_lookup_stay() {
 }
 
 #[test]
-fn requeue_of_one_item_does_not_repeat_the_others() {
+fn requeue_in_a_batch_does_not_repeat_other_items() {
     for (kind, _) in each_kind() {
         let queue = kind.queue();
         for (at, key) in ["a", "b", "c", "d"].into_iter().enumerate() {
-            queue.update(fact(key, at + 5)).unwrap();
+            queue.update(versioned(key, at + 5)).unwrap();
         }
-        let process_batch = &mut |batch: &[Deltas<Fact>], _: bool| {
+        let process_batch = &mut |batch: &[Deltas<Versioned>], _: bool| {
             assert_eq!(batch.len(), 4);
             let mut errors = BatchError::new();
             errors.add(1, Requeue::new());
@@ -228,7 +230,7 @@ fn requeue_of_one_item_does_not_repeat_the_others() {
         };
         assert_eq!((popped.len(), error.to_string().as_str()), (4, "not today"));
         let processed = queue.processed().unwrap();
-        assert_eq!(processed.current(), "5", "a is done, b is not");
+        assert_eq!(processed.current(), "5", "a is processed, b is requeued");
         let mut keys = Vec::new();
         queue.close();
         while let Ok(deltas) = queue.pop(&mut |_, _| Ok(())) {
@@ -244,9 +246,9 @@ fn batch_errors_are_all_reported() {
     for (kind, _) in each_kind() {
         let queue = kind.queue();
         for key in ["a", "b", "c"] {
-            queue.update(fact(key, 5)).unwrap();
+            queue.update(versioned(key, 5)).unwrap();
         }
-        let process_batch = &mut |_: &[Deltas<Fact>], _: bool| {
+        let process_batch = &mut |_: &[Deltas<Versioned>], _: bool| {
             let mut errors = BatchError::new();
             errors.add(0, "first");
             errors.add(2, "last");

@@ -13,19 +13,19 @@ use k8s_informer::{Deleted, Indexer};
 
 use super::things::*;
 
-fn knowing(known: &[Thing]) -> DeltaFifo<Thing> {
+fn with_known(known: &[Thing]) -> DeltaFifo<Thing> {
     DeltaFifo::builder(accessor())
         .known_objects(Arc::new(Known(known.to_vec())))
         .emit_replaced(true)
         .build()
 }
 
-fn plain() -> DeltaFifo<Thing> {
+fn without_known() -> DeltaFifo<Thing> {
     DeltaFifo::builder(accessor()).emit_replaced(true).build()
 }
 
 fn pop(queue: &DeltaFifo<Thing>) -> Vec<Delta<Thing>> {
-    assert!(!queue.is_empty(), "it would block");
+    assert!(!queue.is_empty(), "pop would block");
     queue.pop(&mut |_, _| Ok(())).unwrap().to_vec()
 }
 
@@ -35,7 +35,7 @@ fn drain(queue: &DeltaFifo<Thing>) -> Vec<Vec<Delta<Thing>>> {
 
 #[test]
 fn d1_one_item_for_all_changes_of_a_key() {
-    let queue = plain();
+    let queue = without_known();
     queue.add(thing("foo", 10)).unwrap();
     queue.add(thing("bar", 1)).unwrap();
     queue.update(thing("foo", 12)).unwrap();
@@ -50,8 +50,8 @@ fn d1_one_item_for_all_changes_of_a_key() {
 }
 
 #[test]
-fn d2_a_failing_add_populates_and_a_failing_delete_does_not() {
-    let queue = plain();
+fn d2_failed_add_populates_failed_delete_does_not() {
+    let queue = without_known();
     assert!(matches!(queue.delete(gone("", 1)), Err(StoreError::Key(_))));
     assert!(!queue.has_synced());
     assert!(matches!(
@@ -62,11 +62,11 @@ fn d2_a_failing_add_populates_and_a_failing_delete_does_not() {
 }
 
 #[test]
-fn d3_delete_of_the_unknown_is_dropped() {
-    let queue = plain();
+fn d3_delete_of_unknown_object_is_dropped() {
+    let queue = without_known();
     queue.delete(gone("baz", 10)).unwrap();
     assert!(queue.is_empty());
-    let queue = knowing(&[("foo", 5), ("broken", 99), ("ghost", 0)]);
+    let queue = with_known(&[("foo", 5), ("broken", 99), ("ghost", 0)]);
     queue.add(thing("queued", 1)).unwrap();
     for key in ["foo", "broken", "ghost", "queued", "unknown"] {
         queue.delete(gone(key, 10)).unwrap();
@@ -80,7 +80,7 @@ fn d3_delete_of_the_unknown_is_dropped() {
 }
 
 #[test]
-fn d4_of_two_deletions_the_one_that_knows_more_stays() {
+fn d4_merged_deletions_keep_the_final_object() {
     let cases = [
         (gone("a", 1), gone("a", 2), deleted("a", 1)),
         (
@@ -100,13 +100,16 @@ fn d4_of_two_deletions_the_one_that_knows_more_stays() {
             deleted("a", 1),
         ),
     ];
-    for (first, second, stays) in cases {
-        let queue = knowing(&[("a", 5)]);
+    for (first, second, expected_first) in cases {
+        let queue = with_known(&[("a", 5)]);
         queue.delete(first).unwrap();
         queue.delete(second).unwrap();
         queue.update(thing("a", 3)).unwrap();
         queue.delete(gone("a", 4)).unwrap();
-        assert_eq!(pop(&queue), [stays, updated("a", 3), deleted("a", 4)]);
+        assert_eq!(
+            pop(&queue),
+            [expected_first, updated("a", 3), deleted("a", 4)]
+        );
     }
 }
 
@@ -155,7 +158,7 @@ fn d5_each_object_is_transformed_once_and_tombstones_never() {
 
 #[test]
 fn d6_d7_replace_orders_deletes_after_adds() {
-    let queue = knowing(&[
+    let queue = with_known(&[
         ("foo", 5),
         ("bar", 6),
         ("baz", 7),
@@ -184,24 +187,24 @@ fn d6_d7_replace_orders_deletes_after_adds() {
 }
 
 #[test]
-fn d6_replace_keeps_a_queued_deletion_and_tells_the_new_object() {
-    let queue = knowing(&[("foo", 5)]);
+fn d6_replace_keeps_queued_deletion_before_new_object() {
+    let queue = with_known(&[("foo", 5)]);
     queue.delete(gone("foo", 5)).unwrap();
     queue.replace(vec![thing("foo", 8)], "0").unwrap();
     assert_eq!(pop(&queue), [deleted("foo", 5), replaced("foo", 8)]);
 }
 
 #[test]
-fn d6_a_tombstone_is_made_of_what_an_older_one_knew() {
-    let queue = knowing(&[("foo", 5)]);
+fn d6_repeated_tombstone_keeps_the_last_known_object() {
+    let queue = with_known(&[("foo", 5)]);
     queue.replace(Vec::new(), "0").unwrap();
     queue.replace(Vec::new(), "0").unwrap();
     assert_eq!(pop(&queue), [tombstone("foo", Some(thing("foo", 5)))]);
 }
 
 #[test]
-fn d6_a_failing_replace_queues_what_came_before() {
-    let queue = knowing(&[("known", 5)]);
+fn d6_failed_replace_queues_objects_before_the_failure() {
+    let queue = with_known(&[("known", 5)]);
     assert!(matches!(
         queue.replace(vec![thing("a", 1), thing("", 2), thing("b", 3)], "0"),
         Err(StoreError::Key(_))
@@ -211,7 +214,7 @@ fn d6_a_failing_replace_queues_what_came_before() {
 }
 
 #[test]
-fn d6_emits_sync_unless_told_otherwise() {
+fn d6_replace_emits_sync_by_default() {
     let queue = DeltaFifo::new(accessor());
     queue.replace(vec![thing("a", 1)], "0").unwrap();
     assert_eq!(pop(&queue), [sync("a", 1)]);
@@ -219,7 +222,7 @@ fn d6_emits_sync_unless_told_otherwise() {
 
 #[test]
 fn d8_synced_when_list_and_its_deletes_are_processed() {
-    let queue = knowing(&[("foo", 5), ("bar", 6)]);
+    let queue = with_known(&[("foo", 5), ("bar", 6)]);
     queue
         .replace(vec![thing("foo", 6), thing("foo", 7)], "0")
         .unwrap();
@@ -234,15 +237,15 @@ fn d8_synced_when_list_and_its_deletes_are_processed() {
         queue.pop(&mut note).unwrap();
     }
     assert_eq!(flags, [true, true, false]);
-    let queue = plain();
+    let queue = without_known();
     assert!(!queue.has_synced());
     queue.replace(Vec::new(), "0").unwrap();
-    assert!(queue.has_synced(), "an empty list is processed at once");
+    assert!(queue.has_synced(), "an empty list needs no processing");
 }
 
 #[test]
-fn d9_resync_tells_the_known_that_have_nothing_queued() {
-    let queue = knowing(&[("foo", 5), ("bar", 6), ("ghost", 0), ("broken", 99)]);
+fn d9_resync_queues_known_objects_without_queued_changes() {
+    let queue = with_known(&[("foo", 5), ("bar", 6), ("ghost", 0), ("broken", 99)]);
     queue.update(thing("bar", 7)).unwrap();
     queue.resync().unwrap();
     queue.resync().unwrap();
@@ -250,7 +253,7 @@ fn d9_resync_tells_the_known_that_have_nothing_queued() {
         drain(&queue),
         [vec![updated("bar", 7)], vec![sync("foo", 5)]]
     );
-    let queue = plain();
+    let queue = without_known();
     queue.resync().unwrap();
     assert!(queue.is_empty() && !queue.has_synced());
 }
@@ -258,7 +261,7 @@ fn d9_resync_tells_the_known_that_have_nothing_queued() {
 #[test]
 fn d10_synced_comes_after_the_last_initial_item() {
     for fails in [false, true] {
-        let queue = plain();
+        let queue = without_known();
         queue
             .replace(vec![thing("a", 1), thing("b", 1)], "0")
             .unwrap();
@@ -274,8 +277,8 @@ fn d10_synced_comes_after_the_last_initial_item() {
 }
 
 #[test]
-fn d11_an_error_or_a_panic_of_process_gives_the_deltas_back() {
-    let queue = plain();
+fn d11_process_error_or_panic_returns_the_deltas() {
+    let queue = without_known();
     queue.add(thing("a", 1)).unwrap();
     let Err(PopError::Process {
         popped: deltas,
@@ -306,8 +309,8 @@ fn d11_an_error_or_a_panic_of_process_gives_the_deltas_back() {
 }
 
 #[test]
-fn d12_key_of() {
-    let queue = plain();
+fn d12_key_of_uses_the_newest_delta() {
+    let queue = without_known();
     let key = |deltas: Vec<Delta<Thing>>| queue.key_of(&Deltas::from(deltas));
     assert_eq!(key(Vec::new()).unwrap(), None);
     assert_eq!(
@@ -326,8 +329,8 @@ fn d12_key_of() {
 }
 
 #[test]
-fn d13_who_comes_back_goes_to_the_end() {
-    let queue = plain();
+fn d13_key_readded_after_pop_moves_to_the_end() {
+    let queue = without_known();
     queue.add(thing("foo", 10)).unwrap();
     queue.add(thing("bar", 1)).unwrap();
     queue.update(thing("foo", 11)).unwrap();
@@ -340,8 +343,8 @@ fn d13_who_comes_back_goes_to_the_end() {
 }
 
 #[test]
-fn f7_close_wakes_every_pop_and_leaves_what_is_queued() {
-    let queue = Arc::new(plain());
+fn f7_close_wakes_every_pop_and_keeps_queued_items() {
+    let queue = Arc::new(without_known());
     let threads: Vec<_> = (0..10)
         .map(|_| {
             let queue = Arc::clone(&queue);
@@ -363,8 +366,8 @@ fn f7_close_wakes_every_pop_and_leaves_what_is_queued() {
 
 #[test]
 fn process_may_use_the_queue() {
-    in_time(|| {
-        let queue = knowing(&[("known", 5)]);
+    with_timeout(|| {
+        let queue = with_known(&[("known", 5)]);
         queue.add(thing("a", 1)).unwrap();
         let result = queue.pop(&mut |deltas, _| {
             queue.add(thing("b", 1))?;
@@ -388,9 +391,9 @@ fn process_may_use_the_queue() {
 }
 
 #[test]
-fn a_pop_in_process_is_an_error_and_no_deadlock() {
-    in_time(|| {
-        let queue = plain();
+fn pop_during_process_fails_without_deadlock() {
+    with_timeout(|| {
+        let queue = without_known();
         queue.add(thing("a", 1)).unwrap();
         queue.add(thing("b", 1)).unwrap();
         let inner =
@@ -405,9 +408,9 @@ fn a_pop_in_process_is_an_error_and_no_deadlock() {
 
 /// The known objects are always empty, so the queue knows the object only from the key in flight.
 #[test]
-fn d3_d6_d9_the_key_in_flight_is_known() {
+fn d3_d6_d9_key_in_flight_counts_as_known() {
     let in_flight = |last: fn(&DeltaFifo<Thing>), then: fn(&DeltaFifo<Thing>)| {
-        let queue = knowing(&[]);
+        let queue = with_known(&[]);
         queue.add(thing("a", 1)).unwrap();
         last(&queue);
         let mut process = |_: &Deltas<Thing>, _| {
@@ -438,7 +441,7 @@ fn d3_d6_d9_the_key_in_flight_is_known() {
 /// The known objects still contain the object that is being deleted.
 #[test]
 fn d3_d6_d9_key_in_flight_overrides_the_store() {
-    let queue = knowing(&[("a", 1)]);
+    let queue = with_known(&[("a", 1)]);
     queue.delete(gone("a", 2)).unwrap();
     queue
         .pop(&mut |_, _| {
@@ -454,14 +457,14 @@ fn d3_d6_d9_key_in_flight_overrides_the_store() {
     assert_eq!(
         drain(&queue),
         [vec![sync("a", 4)]],
-        "not what the store has"
+        "the object in flight, not the stored one"
     );
 }
 
 /// A first list that arrives while an earlier item is processed does not count that item.
 #[test]
-fn d8_a_list_that_comes_during_processing_is_counted_whole() {
-    let queue = plain();
+fn d8_list_arriving_during_processing_counts_in_full() {
+    let queue = without_known();
     assert!(
         queue
             .replace(vec![thing("a", 1), thing("", 1)], "0")
@@ -480,8 +483,8 @@ fn d8_a_list_that_comes_during_processing_is_counted_whole() {
 /// Writers, resyncs and relists run against several pops that fill a store. In the end, the store
 /// has the last writes.
 #[test]
-fn nothing_is_lost_between_queue_and_store() {
-    in_time(|| {
+fn concurrent_writes_and_relists_reach_the_store() {
+    with_timeout(|| {
         const KEYS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
         let store = Arc::new(Indexer::new(accessor(), Indexers::new()));
         let queue = Arc::new(
@@ -496,7 +499,11 @@ fn nothing_is_lost_between_queue_and_store() {
                     (Arc::clone(&queue), Arc::clone(&store), Arc::clone(&running));
                 thread::spawn(move || {
                     let mut process = |deltas: &Deltas<Thing>, _: bool| {
-                        assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "two at once");
+                        assert_eq!(
+                            running.fetch_add(1, Ordering::SeqCst),
+                            0,
+                            "two items are processed at once"
+                        );
                         for delta in deltas.iter() {
                             thread::yield_now();
                             match delta {
@@ -557,7 +564,7 @@ fn nothing_is_lost_between_queue_and_store() {
 
 /// A panic of the known objects leaves the queue unchanged.
 #[test]
-fn panicking_known_objects_change_nothing() {
+fn panic_of_known_objects_leaves_queue_unchanged() {
     struct Panics(Mutex<bool>);
     impl KnownObjects<Thing> for Panics {
         fn list_keys(&self) -> Vec<Key> {

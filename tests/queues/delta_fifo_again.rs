@@ -22,12 +22,16 @@ fn keys(queue: &DeltaFifo<Thing>) -> Vec<String> {
 }
 
 #[test]
-fn d11_who_asks_for_it_again_gets_it_again_at_the_end() {
+fn d11_requeued_item_moves_to_the_end() {
     let queue = queue();
     queue.add(thing("a", 1)).unwrap();
     queue.add(thing("b", 1)).unwrap();
     let popped = queue.pop(&mut |_, _| Err(Requeue::new().into())).unwrap();
-    assert_eq!(popped.to_vec(), [added("a", 1)], "that pop has not failed");
+    assert_eq!(
+        popped.to_vec(),
+        [added("a", 1)],
+        "a requeue without a reason must not fail the pop"
+    );
     assert_eq!(keys(&queue), ["b", "a"]);
 
     let failed = queue.pop(&mut |_, _| Err(Requeue::because("not today").into()));
@@ -42,7 +46,7 @@ fn d11_who_asks_for_it_again_gets_it_again_at_the_end() {
 }
 
 #[test]
-fn d11_what_comes_meanwhile_follows_what_goes_back() {
+fn d11_changes_during_processing_follow_requeued_deltas() {
     let queue = queue();
     queue.add(thing("a", 1)).unwrap();
     queue
@@ -60,7 +64,7 @@ fn d11_what_comes_meanwhile_follows_what_goes_back() {
 }
 
 #[test]
-fn d4_two_deletions_that_meet_by_going_back_are_one() {
+fn d4_requeue_keeps_deletions_separated_by_an_add() {
     let queue = queue();
     queue.add(thing("a", 1)).unwrap();
     queue.delete(gone("a", 2)).unwrap();
@@ -81,7 +85,7 @@ fn d4_two_deletions_that_meet_by_going_back_are_one() {
 }
 
 #[test]
-fn d8_what_goes_back_still_belongs_to_the_initial_list() {
+fn d8_requeued_item_still_belongs_to_the_initial_list() {
     let queue = queue();
     queue
         .replace(vec![thing("a", 1), thing("b", 1)], "1")
@@ -113,7 +117,7 @@ fn d8_what_goes_back_still_belongs_to_the_initial_list() {
 }
 
 #[test]
-fn add_if_not_present_gives_way_to_what_is_newer() {
+fn add_if_not_present_returns_deltas_if_key_is_queued() {
     let queue = queue();
     queue.add(thing("a", 1)).unwrap();
     let popped = queue.pop(&mut |_, _| Ok(())).unwrap();
@@ -123,7 +127,7 @@ fn add_if_not_present_gives_way_to_what_is_newer() {
     assert_eq!(
         back,
         Some(popped),
-        "given back: something waits for that key"
+        "returned, because the key is already queued"
     );
 
     let by_object = Deltas::from(vec![added("b", 1)]);
@@ -137,7 +141,7 @@ fn add_if_not_present_gives_way_to_what_is_newer() {
 }
 
 #[test]
-fn what_waits_can_be_read() {
+fn queued_items_can_be_read() {
     let queue = queue();
     queue.add(thing("b", 1)).unwrap();
     queue.add(thing("a", 1)).unwrap();
@@ -165,7 +169,7 @@ fn with_store() -> (Arc<Indexer<Thing>>, DeltaFifo<Thing>) {
 }
 
 #[test]
-fn d3_a_deletion_is_not_lost_behind_one_that_fails() {
+fn d3_deletion_during_a_failing_deletion_is_queued() {
     let (store, queue) = with_store();
     queue.delete(gone("a", 2)).unwrap();
     let failed = queue.pop(&mut |_, _| {
@@ -173,7 +177,10 @@ fn d3_a_deletion_is_not_lost_behind_one_that_fails() {
         Err("no".into())
     });
     assert!(failed.is_err());
-    assert!(store.get_by_key("a").is_some(), "the consumer still has it");
+    assert!(
+        store.get_by_key("a").is_some(),
+        "the store must still have the object"
+    );
     assert_eq!(
         queue.pop(&mut |_, _| Ok(())).unwrap().to_vec(),
         [deleted("a", 3)]
@@ -181,7 +188,7 @@ fn d3_a_deletion_is_not_lost_behind_one_that_fails() {
 }
 
 #[test]
-fn d3_nor_behind_one_that_panics_and_it_precedes_what_is_newer() {
+fn d3_deletion_during_a_panicking_one_precedes_newer_add() {
     let (_store, queue) = with_store();
     queue.delete(gone("a", 2)).unwrap();
     let failed = queue.pop(&mut |_, _| {
@@ -197,7 +204,7 @@ fn d3_nor_behind_one_that_panics_and_it_precedes_what_is_newer() {
 }
 
 #[test]
-fn d6_a_list_that_comes_while_a_deletion_fails_tells_it_again() {
+fn d6_list_during_a_failing_deletion_queues_a_tombstone() {
     let (_store, queue) = with_store();
     queue.delete(gone("a", 2)).unwrap();
     let failed = queue.pop(&mut |_, _| {
@@ -216,7 +223,7 @@ fn d6_a_list_that_comes_while_a_deletion_fails_tells_it_again() {
 }
 
 #[test]
-fn d3_a_deletion_that_succeeds_needs_no_second() {
+fn d3_deletion_during_a_successful_one_is_dropped() {
     let (store, queue) = with_store();
     queue.delete(gone("a", 2)).unwrap();
     queue
@@ -242,7 +249,7 @@ fn d3_a_deletion_that_succeeds_needs_no_second() {
 }
 
 #[test]
-fn d11_a_deletion_that_goes_back_is_told_once() {
+fn d11_requeued_deletion_is_delivered_once() {
     let (_store, queue) = with_store();
     queue.delete(gone("a", 2)).unwrap();
     queue
@@ -259,7 +266,7 @@ fn d11_a_deletion_that_goes_back_is_told_once() {
 }
 
 #[test]
-fn deltas_know_the_key_they_were_queued_by() {
+fn popped_deltas_have_the_key_they_were_queued_under() {
     let queue = queue();
     queue.add(thing("a", 1)).unwrap();
     queue
@@ -273,12 +280,12 @@ fn deltas_know_the_key_they_were_queued_by() {
     assert_eq!(
         popped,
         Deltas::from(popped.to_vec()),
-        "which makes them no others"
+        "the key must not affect equality"
     );
 }
 
 #[test]
-fn deltas_without_key_get_the_one_they_are_queued_by() {
+fn add_if_not_present_sets_the_key_of_keyless_deltas() {
     let queue = queue();
     queue
         .add_if_not_present(vec![added("a", 1)].into())
@@ -288,9 +295,9 @@ fn deltas_without_key_get_the_one_they_are_queued_by() {
 }
 
 /// Calls its queue when dropped.
-struct Loaded(Weak<DeltaFifo<Self>>);
+struct CallsQueueOnDrop(Weak<DeltaFifo<Self>>);
 
-impl Drop for Loaded {
+impl Drop for CallsQueueOnDrop {
     fn drop(&mut self) {
         let _ = self.0.upgrade().map(|queue| queue.len());
     }
@@ -298,15 +305,15 @@ impl Drop for Loaded {
 
 #[test]
 fn redundant_second_delete_is_dropped_outside_the_lock() {
-    in_time(|| {
-        let accessor = || Accessor::new(|_: &Loaded| Ok::<_, KeyError>("a".into()));
+    with_timeout(|| {
+        let accessor = || Accessor::new(|_: &CallsQueueOnDrop| Ok::<_, KeyError>("a".into()));
         let store = Arc::new(Indexer::new(accessor(), Indexers::new()));
         let queue = Arc::new(DeltaFifo::builder(accessor()).known_objects(store).build());
-        let loaded = || Arc::new(Loaded(Arc::downgrade(&queue)));
-        queue.add(loaded()).unwrap();
-        queue.delete(Deleted::Final(loaded())).unwrap();
+        let object = || Arc::new(CallsQueueOnDrop(Arc::downgrade(&queue)));
+        queue.add(object()).unwrap();
+        queue.delete(Deleted::Final(object())).unwrap();
         queue
-            .pop(&mut |_, _| Ok(queue.delete(Deleted::Final(loaded()))?))
+            .pop(&mut |_, _| Ok(queue.delete(Deleted::Final(object()))?))
             .unwrap();
         assert!(queue.is_empty());
     });

@@ -9,7 +9,7 @@ use k8s_informer::object::{Accessor, Key};
 use k8s_informer::queue::{Fifo, PopError, ProcessError, Requeue};
 use k8s_informer::store::{ReflectorStore, StoreError};
 
-use super::things::{Thing, accessor, gone, in_time, thing};
+use super::things::{Thing, accessor, gone, thing, with_timeout};
 
 pub(crate) type Action = fn(&Fifo<Thing>);
 
@@ -18,7 +18,7 @@ pub(crate) fn queue() -> Fifo<Thing> {
 }
 
 /// A queue with its first list.
-pub(crate) fn listed(things: &[Thing]) -> Fifo<Thing> {
+pub(crate) fn queue_with_list(things: &[Thing]) -> Fifo<Thing> {
     let queue = queue();
     queue
         .replace(things.iter().map(|thing| Arc::new(*thing)).collect(), "1")
@@ -35,7 +35,7 @@ pub(crate) fn pop_with(
     queue: &Fifo<Thing>,
     process: impl Fn(&Thing) -> Result<(), ProcessError>,
 ) -> (Thing, bool) {
-    assert!(!queue.is_empty(), "it would block");
+    assert!(!queue.is_empty(), "pop would block");
     let mut initial = None;
     let popped = queue.pop(&mut |thing, in_initial_list| {
         initial = Some(in_initial_list);
@@ -48,19 +48,19 @@ pub(crate) fn drain(queue: &Fifo<Thing>) -> Vec<Thing> {
     std::iter::from_fn(|| (!queue.is_empty()).then(|| pop(queue).0)).collect()
 }
 
-pub(crate) fn again(_: &Thing) -> Result<(), ProcessError> {
+pub(crate) fn requeue(_: &Thing) -> Result<(), ProcessError> {
     Err(Requeue::new().into())
 }
 
 pub(crate) fn failure(result: Result<Arc<Thing>, PopError<Arc<Thing>>>) -> (Thing, String) {
     let Err(PopError::Process { popped, error }) = result else {
-        panic!("it has not failed")
+        panic!("processing did not fail")
     };
     (*popped, error.to_string())
 }
 
 #[test]
-fn f1_the_newest_state_at_the_place_of_the_first() {
+fn f1_pop_returns_newest_state_at_the_first_position() {
     let queue = queue();
     queue.add(thing("a", 1)).unwrap();
     queue.add(thing("b", 1)).unwrap();
@@ -71,7 +71,7 @@ fn f1_the_newest_state_at_the_place_of_the_first() {
 }
 
 #[test]
-fn f1_who_comes_back_after_a_pop_goes_to_the_end() {
+fn f1_key_readded_after_pop_moves_to_the_end() {
     let queue = queue();
     queue.add(thing("a", 1)).unwrap();
     queue.add(thing("b", 1)).unwrap();
@@ -81,7 +81,7 @@ fn f1_who_comes_back_after_a_pop_goes_to_the_end() {
 }
 
 #[test]
-fn f2_what_is_deleted_is_not_popped() {
+fn f2_deleted_keys_are_not_popped() {
     let queue = queue();
     for key in ["a", "b", "c", "d"] {
         queue.add(thing(key, 1)).unwrap();
@@ -119,7 +119,7 @@ fn f2_key_readded_before_pop_keeps_its_place() {
 
 #[test]
 fn f2_f5_deleted_initial_key_counts_until_pop_passes() {
-    let queue = listed(&[("a", 1), ("b", 1), ("c", 1)]);
+    let queue = queue_with_list(&[("a", 1), ("b", 1), ("c", 1)]);
     queue.delete(gone("b", 0)).unwrap();
     queue.delete(gone("c", 0)).unwrap();
     assert_eq!(pop(&queue), (("a", 1), true));
@@ -129,7 +129,7 @@ fn f2_f5_deleted_initial_key_counts_until_pop_passes() {
     assert_eq!(
         pop(&queue),
         (("d", 1), true),
-        "the pop that passes them is still of the initial list"
+        "the pop that passes the deleted keys is still initial"
     );
     assert!(queue.has_synced());
     queue.add(thing("d", 2)).unwrap();
@@ -138,20 +138,20 @@ fn f2_f5_deleted_initial_key_counts_until_pop_passes() {
 
 #[test]
 fn f2_f5_readded_initial_key_keeps_its_place() {
-    let queue = listed(&[("a", 1), ("b", 1)]);
+    let queue = queue_with_list(&[("a", 1), ("b", 1)]);
     queue.delete(gone("a", 0)).unwrap();
     queue.add(thing("a", 2)).unwrap();
     assert_eq!(
         [pop(&queue), pop(&queue)],
         [(("a", 2), true), (("b", 1), true)]
     );
-    assert!(queue.has_synced(), "the second place of a is one too many");
+    assert!(queue.has_synced(), "the re-added key must not count twice");
 }
 
 #[test]
-fn f2_f5_a_pop_that_finds_only_deleted_keys_has_passed_them() {
-    in_time(|| {
-        let queue = listed(&[("a", 1)]);
+fn f2_f5_pop_of_only_deleted_keys_completes_the_sync() {
+    with_timeout(|| {
+        let queue = queue_with_list(&[("a", 1)]);
         queue.delete(gone("a", 0)).unwrap();
         queue.close();
         assert!(!queue.has_synced());
@@ -165,8 +165,8 @@ fn f2_f5_a_pop_that_finds_only_deleted_keys_has_passed_them() {
 
 #[test]
 fn f2_f5_waiting_pop_passes_deleted_keys() {
-    in_time(|| {
-        let queue = Arc::new(listed(&[("a", 1), ("b", 1)]));
+    with_timeout(|| {
+        let queue = Arc::new(queue_with_list(&[("a", 1), ("b", 1)]));
         let (sender, started) = mpsc::channel();
         pop_with(&queue, |_| {
             let (queue, sender) = (Arc::clone(&queue), sender.clone());
@@ -185,7 +185,7 @@ fn f2_f5_waiting_pop_passes_deleted_keys() {
 }
 
 #[test]
-fn f3_replace_is_all_that_waits_in_the_order_of_the_list() {
+fn f3_replace_discards_old_items_and_keeps_list_order() {
     let queue = queue();
     queue.add(thing("a", 1)).unwrap();
     queue.add(thing("b", 1)).unwrap();
@@ -201,7 +201,7 @@ fn f3_replace_is_all_that_waits_in_the_order_of_the_list() {
 
 #[test]
 fn f3_first_list_counts_each_key_once_later_lists_do_not() {
-    let queue = listed(&[("a", 1), ("a", 2), ("b", 1)]);
+    let queue = queue_with_list(&[("a", 1), ("a", 2), ("b", 1)]);
     queue.replace(vec![thing("x", 1)], "2").unwrap();
     assert_eq!(pop(&queue), (("x", 1), true));
     assert!(!queue.has_synced(), "the first list had two keys");
@@ -214,7 +214,7 @@ fn f3_first_list_counts_each_key_once_later_lists_do_not() {
 }
 
 #[test]
-fn f3_an_object_without_a_key_in_a_list_changes_nothing() {
+fn f3_list_with_keyless_object_leaves_queue_unchanged() {
     for bad in [thing("", 1), thing("panic", 1)] {
         let queue = queue();
         let list = || vec![thing("a", 1), Arc::clone(&bad), thing("b", 1)];
@@ -231,7 +231,7 @@ fn f3_an_object_without_a_key_in_a_list_changes_nothing() {
 
 #[test]
 fn f4_resync_does_nothing() {
-    let queue = listed(&[("a", 1)]);
+    let queue = queue_with_list(&[("a", 1)]);
     queue.add(thing("b", 1)).unwrap();
     queue.delete(gone("a", 0)).unwrap();
     queue.resync().unwrap();
@@ -241,7 +241,7 @@ fn f4_resync_does_nothing() {
 
 /// The cases are those of the table in client-go's test.
 #[test]
-fn f5_synced() {
+fn f5_synced_matches_the_table_of_client_go() {
     let pop: Action = |queue| _ = pop(queue);
     let list: Action = |queue| {
         queue
@@ -282,8 +282,8 @@ fn f5_synced() {
 }
 
 #[test]
-fn f6_a_pop_blocks_until_something_is_written() {
-    in_time(|| {
+fn f6_pop_blocks_until_an_object_is_queued() {
+    with_timeout(|| {
         let writes: [Action; 3] = [
             |queue| queue.add(thing("a", 1)).unwrap(),
             |queue| drop(queue.add_if_not_present(thing("a", 1))),
@@ -315,8 +315,8 @@ fn f6_process_error_or_panic_returns_object_no_requeue() {
 
 #[test]
 fn f6_process_may_use_the_queue() {
-    in_time(|| {
-        let queue = listed(&[("a", 1)]);
+    with_timeout(|| {
+        let queue = queue_with_list(&[("a", 1)]);
         pop_with(&queue, |popped| {
             assert_eq!(
                 (*popped, queue.len(), queue.get_by_key("a")),
@@ -327,7 +327,10 @@ fn f6_process_may_use_the_queue() {
             queue.delete(gone("b", 0))?;
             queue.resync()?;
             queue.add_if_not_present(thing("c", 1))?;
-            assert!(!queue.has_synced(), "a of the list is being processed");
+            assert!(
+                !queue.has_synced(),
+                "a of the initial list is still being processed"
+            );
             assert_eq!(queue.list(), [thing("a", 2), thing("c", 1)]);
             queue.replace(vec![thing("c", 2), thing("a", 3)], "2")?;
             queue.close();
@@ -339,8 +342,8 @@ fn f6_process_may_use_the_queue() {
 }
 
 #[test]
-fn f6_a_pop_in_process_is_an_error_and_no_deadlock() {
-    in_time(|| {
+fn f6_pop_during_process_fails_without_deadlock() {
+    with_timeout(|| {
         let queue = queue();
         queue.add(thing("a", 1)).unwrap();
         queue.add(thing("b", 1)).unwrap();
@@ -355,8 +358,8 @@ fn f6_a_pop_in_process_is_an_error_and_no_deadlock() {
 }
 
 #[test]
-fn f7_close_wakes_every_pop_and_leaves_what_is_queued() {
-    in_time(|| {
+fn f7_close_wakes_every_pop_and_keeps_queued_items() {
+    with_timeout(|| {
         let queue = Arc::new(queue());
         let pop = |_| {
             let queue = Arc::clone(&queue);
@@ -372,7 +375,7 @@ fn f7_close_wakes_every_pop_and_leaves_what_is_queued() {
         queue.add_if_not_present(thing("b", 1)).unwrap();
         assert_eq!(drain(&queue), [("a", 1), ("b", 1)]);
         queue.replace(vec![thing("c", 1)], "1").unwrap();
-        pop_with(&queue, again);
+        pop_with(&queue, requeue);
         assert_eq!(drain(&queue), [("c", 1)]);
         assert!(matches!(
             queue.pop(&mut |_, _| Ok(())),
@@ -383,8 +386,8 @@ fn f7_close_wakes_every_pop_and_leaves_what_is_queued() {
 
 /// A close also ends the pops that wait while another pop processes its item.
 #[test]
-fn f7_close_during_processing_ends_the_pops_that_wait() {
-    in_time(|| {
+fn f7_close_during_processing_wakes_waiting_pops() {
+    with_timeout(|| {
         let queue = Arc::new(queue());
         queue.add(thing("a", 1)).unwrap();
         let mut threads = Vec::new();
@@ -411,7 +414,7 @@ fn f7_close_during_processing_ends_the_pops_that_wait() {
 #[test]
 fn f8_synced_after_last_initial_object_is_processed() {
     for fails in [false, true] {
-        let queue = listed(&[("a", 1), ("b", 1)]);
+        let queue = queue_with_list(&[("a", 1), ("b", 1)]);
         let synced = queue.synced();
         assert_eq!(pop(&queue), (("a", 1), true));
         let result = queue.pop(&mut |_, in_initial_list| {
@@ -426,7 +429,7 @@ fn f8_synced_after_last_initial_object_is_processed() {
 }
 
 #[test]
-fn add_if_not_present_keeps_what_waits() {
+fn add_if_not_present_keeps_the_queued_object() {
     let queue = queue();
     queue.add(thing("a", 1)).unwrap();
     queue.add(thing("b", 1)).unwrap();
@@ -442,13 +445,13 @@ fn add_if_not_present_keeps_what_waits() {
     assert_eq!(
         queue.add_if_not_present(thing("b", 3)).unwrap(),
         None,
-        "a deleted one does not wait"
+        "a deleted object is no longer queued"
     );
     assert_eq!(drain(&queue), [("a", 1), ("b", 3), ("c", 2)]);
 }
 
 #[test]
-fn reads() {
+fn reads_return_queued_objects() {
     let queue = queue();
     queue.add(thing("b", 1)).unwrap();
     queue.add(thing("a", 1)).unwrap();
@@ -471,7 +474,7 @@ fn reads() {
 }
 
 #[test]
-fn empty_and_huge_keys() {
+fn empty_and_huge_keys_are_accepted() {
     let queue = Fifo::new(Accessor::new(|key: &String| Ok(key.as_str().into())));
     let huge = Arc::new("k".repeat(1 << 20));
     queue.add(Arc::clone(&huge)).unwrap();

@@ -4,18 +4,18 @@ use k8s_informer::object::Key;
 use k8s_informer::queue::Requeue;
 use k8s_informer::store::ReflectorStore;
 
-use super::fifo::{Action, again, drain, failure, listed, pop, pop_with, queue};
-use super::things::{Thing, gone, in_time, thing};
+use super::fifo::{Action, drain, failure, pop, pop_with, queue, queue_with_list, requeue};
+use super::things::{Thing, gone, thing, with_timeout};
 
 #[test]
-fn f6_who_asks_for_it_again_gets_it_again_at_the_end() {
+fn f6_requeued_object_moves_to_the_end() {
     let queue = queue();
     for key in ["a", "b"] {
         queue.add(thing(key, 1)).unwrap();
     }
     pop_with(&queue, |popped| {
         queue.add(thing("c", 1))?;
-        again(popped)
+        requeue(popped)
     });
     assert_eq!(queue.list(), [thing("b", 1), thing("c", 1), thing("a", 1)]);
     let result = queue.pop(&mut |_, _| Err(Requeue::because("not today").into()));
@@ -24,8 +24,8 @@ fn f6_who_asks_for_it_again_gets_it_again_at_the_end() {
 }
 
 #[test]
-fn f6_a_requeue_alone_in_the_queue_is_popped_again_at_once() {
-    in_time(|| {
+fn f6_requeued_object_alone_is_popped_again_immediately() {
+    with_timeout(|| {
         let queue = queue();
         queue.add(thing("a", 1)).unwrap();
         let mut tries = 0;
@@ -45,10 +45,10 @@ fn f6_a_requeue_alone_in_the_queue_is_popped_again_at_once() {
 }
 
 #[test]
-fn f6_a_requeued_object_still_belongs_to_the_initial_list() {
-    let queue = listed(&[("a", 1), ("b", 1), ("c", 1)]);
+fn f6_requeued_object_still_belongs_to_the_initial_list() {
+    let queue = queue_with_list(&[("a", 1), ("b", 1), ("c", 1)]);
     queue.add(thing("later", 1)).unwrap();
-    assert_eq!(pop_with(&queue, again), (("a", 1), true));
+    assert_eq!(pop_with(&queue, requeue), (("a", 1), true));
     let result = queue.pop(&mut |_, _| Err(Requeue::because("not today").into()));
     assert_eq!(failure(result).0, ("b", 1));
     assert_eq!(queue.list_keys(), ["c", "a", "b", "later"].map(Key::from));
@@ -62,27 +62,27 @@ fn f6_a_requeued_object_still_belongs_to_the_initial_list() {
 
 #[test]
 fn f6_requeue_counts_deleted_keys_its_pop_passed() {
-    let queue = listed(&[("a", 1), ("b", 1), ("c", 1)]);
+    let queue = queue_with_list(&[("a", 1), ("b", 1), ("c", 1)]);
     queue.delete(gone("a", 0)).unwrap();
-    assert_eq!(pop_with(&queue, again), (("b", 1), true));
+    assert_eq!(pop_with(&queue, requeue), (("b", 1), true));
     assert_eq!(
         [pop(&queue), pop(&queue)],
         [(("c", 1), true), (("b", 1), true)]
     );
     assert!(queue.has_synced());
     queue.add(thing("d", 1)).unwrap();
-    assert_eq!(pop_with(&queue, again), (("d", 1), false));
+    assert_eq!(pop_with(&queue, requeue), (("d", 1), false));
     assert_eq!(pop(&queue), (("d", 1), false));
 }
 
 #[test]
-fn f6_what_has_been_said_meanwhile_is_newer_than_a_requeue() {
+fn f6_changes_during_processing_override_a_requeue() {
     let requeued_after = |write: Action| {
-        let queue = listed(&[("a", 1), ("b", 1)]);
+        let queue = queue_with_list(&[("a", 1), ("b", 1)]);
         let mut initial = vec![
             pop_with(&queue, |popped| {
                 write(&queue);
-                again(popped)
+                requeue(popped)
             })
             .1,
         ];

@@ -9,11 +9,11 @@ use k8s_informer::object::{Accessor, KeyError};
 use k8s_informer::queue::{Fifo, PopError, Requeue};
 use k8s_informer::store::ReflectorStore;
 
-use super::things::in_time;
+use super::things::with_timeout;
 
 /// Objects that are replaced, deleted or popped are dropped outside the lock.
 #[test]
-fn objects_that_use_the_queue_when_they_are_dropped() {
+fn object_destructors_may_use_the_queue() {
     struct Noisy(&'static str, Weak<Fifo<Self>>);
     impl Drop for Noisy {
         fn drop(&mut self) {
@@ -23,7 +23,7 @@ fn objects_that_use_the_queue_when_they_are_dropped() {
             }
         }
     }
-    in_time(|| {
+    with_timeout(|| {
         let queue = Arc::new(Fifo::new(Accessor::new(|noisy: &Noisy| match noisy.0 {
             "" => Err(KeyError::new("no key")),
             name => Ok(name.into()),
@@ -44,7 +44,10 @@ fn objects_that_use_the_queue_when_they_are_dropped() {
         queue.replace(vec![silent("b")], "1").unwrap();
         assert!(echoed());
         queue.replace(vec![noisy("c"), silent("c")], "2").unwrap();
-        assert!(!echoed(), "it was dropped before the list came in");
+        assert!(
+            !echoed(),
+            "the first c must be dropped before the list is queued"
+        );
         assert!(queue.replace(vec![noisy("d"), silent("")], "3").is_err());
         assert!(echoed());
         queue.add(noisy("c")).unwrap();
@@ -68,16 +71,16 @@ fn objects_that_use_the_queue_when_they_are_dropped() {
 /// Producers write each key once, and consumers requeue some keys. Every key is processed, one at a
 /// time, and the keys of a producer in their order.
 #[test]
-fn producers_and_consumers_lose_and_repeat_nothing() {
-    const EACH: u32 = 3000;
-    in_time(|| {
+fn concurrent_producers_and_consumers_lose_no_item() {
+    const PER_PRODUCER: u32 = 3000;
+    with_timeout(|| {
         let queue = Arc::new(Fifo::new(Accessor::new(|number: &u32| {
             Ok(number.to_string().into())
         })));
         let produce = |producer: u32| {
             let queue = Arc::clone(&queue);
             thread::spawn(move || {
-                for number in producer * EACH..(producer + 1) * EACH {
+                for number in producer * PER_PRODUCER..(producer + 1) * PER_PRODUCER {
                     match number % 4 {
                         0 => drop(queue.add_if_not_present(Arc::new(number)).unwrap()),
                         1 => queue.update(Arc::new(number)).unwrap(),
@@ -94,14 +97,18 @@ fn producers_and_consumers_lose_and_repeat_nothing() {
                 (Arc::clone(&queue), Arc::clone(&seen), Arc::clone(&running));
             thread::spawn(move || {
                 let mut process = |number: &Arc<u32>, _: bool| {
-                    assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "two at once");
+                    assert_eq!(
+                        running.fetch_add(1, Ordering::SeqCst),
+                        0,
+                        "two items are processed at once"
+                    );
                     let mut seen = seen.lock().unwrap();
-                    let again = seen.1.contains(&**number);
-                    let requeue = !again && number.is_multiple_of(97);
+                    let requeued = seen.1.contains(&**number);
+                    let requeue = !requeued && number.is_multiple_of(97);
                     if requeue {
                         seen.1.push(**number);
                     }
-                    if !again {
+                    if !requeued {
                         seen.0.push(**number);
                     }
                     running.fetch_sub(1, Ordering::SeqCst);
@@ -132,10 +139,13 @@ fn producers_and_consumers_lose_and_repeat_nothing() {
             .into_iter()
             .map(|thread| thread.join().unwrap())
             .sum();
-        let (first, again) = &*seen.lock().unwrap();
-        assert_eq!((done, queue.len()), (3 * EACH as usize + again.len(), 0));
+        let (first, requeued) = &*seen.lock().unwrap();
+        assert_eq!(
+            (done, queue.len()),
+            (3 * PER_PRODUCER as usize + requeued.len(), 0)
+        );
         for producer in 0..3 {
-            let range = producer * EACH..(producer + 1) * EACH;
+            let range = producer * PER_PRODUCER..(producer + 1) * PER_PRODUCER;
             assert!(
                 first
                     .iter()

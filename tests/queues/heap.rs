@@ -11,7 +11,7 @@ use k8s_informer::object::{Accessor, Key, KeyError};
 use k8s_informer::queue::{Heap, PopError, Refused};
 use k8s_informer::store::StoreError;
 
-use super::things::{Thing, accessor, in_time, thing};
+use super::things::{Thing, accessor, thing, with_timeout};
 
 /// Compares by value. The value 99 cannot be compared.
 fn compare(a: &Thing, b: &Thing) -> Ordering {
@@ -42,7 +42,7 @@ fn refused<R, V>(result: Result<R, Refused<V>>) -> (V, StoreError) {
 }
 
 #[test]
-fn f9_the_least_comes_first() {
+fn f9_pop_returns_the_smallest_object() {
     let numbers = |compare: fn(&u32, &u32) -> Ordering| {
         let heap = Heap::new(
             Accessor::new(|number: &u32| Ok(number.to_string().into())),
@@ -61,7 +61,7 @@ fn f9_the_least_comes_first() {
 }
 
 #[test]
-fn f9_of_equals_the_first_written_comes_first() {
+fn f9_equal_objects_are_popped_in_write_order() {
     let heap = heap(&[("a", 2), ("b", 1), ("c", 1), ("d", 2), ("e", 1)]);
     heap.add(thing("a", 1)).unwrap();
     heap.add(thing("c", 1)).unwrap();
@@ -73,7 +73,7 @@ fn f9_of_equals_the_first_written_comes_first() {
 }
 
 #[test]
-fn f9_add_and_update_put_an_object_where_it_belongs_now() {
+fn f9_add_and_update_move_an_object_to_its_new_position() {
     let heap = heap(&[("foo", 10), ("bar", 1), ("baz", 11), ("zab", 30)]);
     heap.add(thing("baz", 0)).unwrap();
     assert_eq!((heap.len(), *heap.pop().unwrap()), (4, ("baz", 0)));
@@ -86,8 +86,8 @@ fn f9_add_and_update_put_an_object_where_it_belongs_now() {
 }
 
 #[test]
-fn f9_bulk_add_gives_a_pop_nothing_until_all_are_in() {
-    in_time(|| {
+fn f9_pop_waits_until_a_bulk_add_is_complete() {
+    with_timeout(|| {
         let heap = Arc::new(heap(&[]));
         let popping = Arc::clone(&heap);
         let popped = thread::spawn(move || {
@@ -103,7 +103,7 @@ fn f9_bulk_add_gives_a_pop_nothing_until_all_are_in() {
 }
 
 #[test]
-fn f9_bulk_add_keeps_what_came_before_an_object_without_a_key() {
+fn f9_bulk_add_keeps_objects_before_a_keyless_one() {
     for bad in [thing("", 2), thing("panic", 2)] {
         let heap = heap(&[]);
         let list = vec![
@@ -124,7 +124,7 @@ fn f9_bulk_add_keeps_what_came_before_an_object_without_a_key() {
 }
 
 #[test]
-fn f9_add_if_not_present_keeps_the_old_one() {
+fn f9_add_if_not_present_keeps_the_existing_object() {
     let heap = heap(&[("a", 2), ("b", 3)]);
     assert_eq!(
         heap.add_if_not_present(thing("a", 9)).unwrap(),
@@ -140,7 +140,7 @@ fn f9_add_if_not_present_keeps_the_old_one() {
 
 #[test]
 fn f9_every_write_wakes_blocked_pops() {
-    in_time(|| {
+    with_timeout(|| {
         let heap = Arc::new(heap(&[]));
         let (sender, popped) = mpsc::channel();
         for _ in 0..4 {
@@ -158,7 +158,7 @@ fn f9_every_write_wakes_blocked_pops() {
 }
 
 #[test]
-fn f9_delete_takes_out_and_gives_back() {
+fn f9_delete_removes_and_returns_the_object() {
     let heap = heap(&[("foo", 10), ("bar", 1), ("bal", 31), ("baz", 11)]);
     assert_eq!(heap.delete(&("bar", 200)).unwrap(), thing("bar", 1));
     assert!(
@@ -177,7 +177,7 @@ fn f9_delete_takes_out_and_gives_back() {
 }
 
 #[test]
-fn f9_reads() {
+fn f9_reads_return_stored_objects() {
     let heap = heap(&[("foo", 10), ("bar", 1), ("baz", 11)]);
     assert_eq!(heap.get(&("foo", 0)).unwrap(), Some(thing("foo", 10)));
     assert_eq!(heap.get(&("none", 0)).unwrap(), None);
@@ -196,8 +196,8 @@ fn f9_reads() {
 }
 
 #[test]
-fn f9_close_wakes_every_pop_and_leaves_what_waits() {
-    in_time(|| {
+fn f9_close_wakes_every_pop_and_keeps_queued_items() {
+    with_timeout(|| {
         let heap = Arc::new(heap(&[]));
         let pop = |_| {
             let heap = Arc::clone(&heap);
@@ -220,7 +220,7 @@ fn f9_close_wakes_every_pop_and_leaves_what_waits() {
 }
 
 #[test]
-fn f9_a_closed_heap_gives_back_what_is_written() {
+fn f9_closed_heap_rejects_and_returns_written_objects() {
     let heap = heap(&[("a", 1)]);
     heap.close();
     for write in [Heap::add, Heap::update] {
@@ -250,7 +250,7 @@ fn f9_a_closed_heap_gives_back_what_is_written() {
 }
 
 #[test]
-fn f9_a_comparison_that_panics_changes_nothing() {
+fn f9_panicking_comparison_rejects_the_write() {
     let heap = heap(&[("a", 1), ("b", 2), ("c", 3)]);
     for write in [Heap::add, Heap::update] {
         for key in ["b", "new"] {
@@ -280,7 +280,7 @@ fn f9_a_comparison_that_panics_changes_nothing() {
 /// Pops and deletions do not compare. An incomparable object fails only the writes that compare
 /// with it.
 #[test]
-fn f9_an_object_that_can_not_be_compared_can_be_taken_out() {
+fn f9_incomparable_object_can_be_removed() {
     let heap = heap(&[("a", 99)]);
     assert!(matches!(
         refused(heap.add(thing("b", 1))).1,
@@ -298,7 +298,7 @@ fn f9_an_object_that_can_not_be_compared_can_be_taken_out() {
 }
 
 #[test]
-fn f9_a_comparison_that_contradicts_itself_loses_nothing() {
+fn f9_inconsistent_comparison_loses_no_object() {
     let calls = AtomicUsize::new(0);
     let heap = Heap::new(
         Accessor::new(|number: &usize| Ok((number % 300).to_string().into())),
@@ -323,22 +323,22 @@ fn f9_a_comparison_that_contradicts_itself_loses_nothing() {
 }
 
 /// A heap whose comparisons run `action` on it.
-fn heap_that_compares_by(action: fn(&Heap<Thing>)) -> Arc<Heap<Thing>> {
-    let itself = Arc::new(OnceLock::<Weak<Heap<Thing>>>::new());
-    let slot = Arc::clone(&itself);
+fn heap_with_comparison_action(action: fn(&Heap<Thing>)) -> Arc<Heap<Thing>> {
+    let own_heap = Arc::new(OnceLock::<Weak<Heap<Thing>>>::new());
+    let slot = Arc::clone(&own_heap);
     let heap = Arc::new(Heap::new(accessor(), move |a: &Thing, b: &Thing| {
         action(&slot.get().unwrap().upgrade().unwrap());
         a.1.cmp(&b.1)
     }));
-    itself.set(Arc::downgrade(&heap)).unwrap();
+    own_heap.set(Arc::downgrade(&heap)).unwrap();
     heap.add(thing("a", 2)).unwrap();
     heap
 }
 
 #[test]
-fn f9_a_comparison_may_read_its_heap() {
-    in_time(|| {
-        let heap = heap_that_compares_by(|heap| {
+fn f9_comparison_may_read_its_heap() {
+    with_timeout(|| {
+        let heap = heap_with_comparison_action(|heap| {
             assert_eq!(
                 (heap.len(), heap.is_closed(), heap.get_by_key("a")),
                 (1, false, Some(thing("a", 2)))
@@ -355,7 +355,7 @@ fn f9_a_comparison_may_read_its_heap() {
 
 #[test]
 fn f9_reentrant_comparison_is_refused_without_deadlock() {
-    in_time(|| {
+    with_timeout(|| {
         let actions: [fn(&Heap<Thing>); 5] = [
             |heap| heap.add(thing("x", 1)).unwrap(),
             |heap| drop(heap.add_if_not_present(thing("x", 1))),
@@ -364,12 +364,12 @@ fn f9_reentrant_comparison_is_refused_without_deadlock() {
             |heap| drop(heap.pop()),
         ];
         for action in actions {
-            let heap = heap_that_compares_by(action);
+            let heap = heap_with_comparison_action(action);
             let (given_back, reason) = refused(heap.add(thing("b", 1)));
             assert!(
                 reason
                     .to_string()
-                    .contains("must not write to its heap, nor pop"),
+                    .contains("must not write to its heap or pop from it"),
                 "{reason}"
             );
             assert_eq!(
@@ -377,7 +377,7 @@ fn f9_reentrant_comparison_is_refused_without_deadlock() {
                 (("b", 1), vec![("a", 2)])
             );
         }
-        let heap = heap_that_compares_by(Heap::close);
+        let heap = heap_with_comparison_action(Heap::close);
         assert!(matches!(
             refused(heap.add(thing("b", 1))).1,
             StoreError::Closed
@@ -388,10 +388,10 @@ fn f9_reentrant_comparison_is_refused_without_deadlock() {
 
 /// The test releases each comparison.
 #[test]
-fn f9_while_a_write_compares_reads_go_on_and_the_others_wait() {
-    in_time(|| {
+fn f9_reads_proceed_and_writes_wait_during_a_comparison() {
+    with_timeout(|| {
         let (entered, in_comparison) = mpsc::channel();
-        let (let_go, wait) = mpsc::channel::<()>();
+        let (release, wait) = mpsc::channel::<()>();
         let gate = Mutex::new((entered, wait));
         let heap = Arc::new(Heap::new(accessor(), move |a: &Thing, b: &Thing| {
             if a.1 == 1 {
@@ -412,7 +412,7 @@ fn f9_while_a_write_compares_reads_go_on_and_the_others_wait() {
         threads.push(spawn(|heap| drop(heap.delete(&("none", 0)))));
         threads.push(spawn(|heap| heap.add(thing("c", 3)).unwrap()));
         assert_eq!((heap.len(), heap.list_keys()), (1, vec!["a".into()]));
-        let_go.send(()).unwrap();
+        release.send(()).unwrap();
         threads
             .into_iter()
             .for_each(|thread| thread.join().unwrap());
@@ -421,8 +421,8 @@ fn f9_while_a_write_compares_reads_go_on_and_the_others_wait() {
         let writer = thread::spawn(move || writing.add(thing("d", 1)));
         in_comparison.recv().unwrap();
         heap.close();
-        let_go.send(()).unwrap();
-        let_go.send(()).unwrap();
+        release.send(()).unwrap();
+        release.send(()).unwrap();
         assert!(matches!(
             refused(writer.join().unwrap()).1,
             StoreError::Closed
@@ -434,7 +434,7 @@ fn f9_while_a_write_compares_reads_go_on_and_the_others_wait() {
 /// Objects that are replaced, deleted or popped are dropped outside the lock, and when no write
 /// compares.
 #[test]
-fn f9_objects_that_use_the_heap_when_they_are_dropped() {
+fn f9_object_destructors_may_use_the_heap() {
     struct Noisy(&'static str, u32, Weak<Heap<Self>>);
     impl Drop for Noisy {
         fn drop(&mut self) {
@@ -446,7 +446,7 @@ fn f9_objects_that_use_the_heap_when_they_are_dropped() {
             }
         }
     }
-    in_time(|| {
+    with_timeout(|| {
         let by_name = Accessor::new(|noisy: &Noisy| match noisy.0 {
             "" => Err(KeyError::new("no key")),
             name => Ok(name.into()),
@@ -480,7 +480,7 @@ fn f9_objects_that_use_the_heap_when_they_are_dropped() {
 }
 
 #[test]
-fn f9_empty_and_huge_keys() {
+fn f9_empty_and_huge_keys_are_accepted() {
     let heap = Heap::new(
         Accessor::new(|key: &String| Ok(key.as_str().into())),
         |a: &String, b: &String| a.len().cmp(&b.len()),
@@ -496,9 +496,9 @@ fn f9_empty_and_huge_keys() {
 
 /// Each key is written once, so each is popped or deleted once.
 #[test]
-fn f9_producers_and_consumers_lose_and_repeat_nothing() {
-    const EACH: u32 = 3000;
-    in_time(|| {
+fn f9_concurrent_use_pops_or_deletes_each_key_once() {
+    const PER_PRODUCER: u32 = 3000;
+    with_timeout(|| {
         let heap = Arc::new(Heap::new(
             Accessor::new(|number: &u32| Ok(number.to_string().into())),
             |a: &u32, b: &u32| (a % 64).cmp(&(b % 64)),
@@ -507,7 +507,7 @@ fn f9_producers_and_consumers_lose_and_repeat_nothing() {
             let heap = Arc::clone(&heap);
             thread::spawn(move || {
                 let mut deleted = Vec::new();
-                for number in producer * EACH..(producer + 1) * EACH {
+                for number in producer * PER_PRODUCER..(producer + 1) * PER_PRODUCER {
                     match number % 8 {
                         0 => drop(heap.add_if_not_present(Arc::new(number)).unwrap()),
                         1 => heap.bulk_add(vec![Arc::new(number)]).unwrap(),
@@ -541,6 +541,6 @@ fn f9_producers_and_consumers_lose_and_repeat_nothing() {
                 .flat_map(|thread| thread.join().unwrap()),
         );
         all.sort_unstable();
-        assert!(all.into_iter().eq(0..3 * EACH));
+        assert!(all.into_iter().eq(0..3 * PER_PRODUCER));
     });
 }

@@ -11,9 +11,9 @@ use k8s_informer::store::{Indexers, ReflectorStore, StagedList, StoreError};
 use super::things::*;
 
 /// An operation on a queue. Returns its result as text.
-type Happen = fn(&DeltaFifo<Thing>, &Indexer<Thing>) -> String;
+type Operation = fn(&DeltaFifo<Thing>, &Indexer<Thing>) -> String;
 
-const HAPPENS: [(&str, Happen); 16] = [
+const OPERATIONS: [(&str, Operation); 16] = [
     ("pop", |queue, store| {
         if queue.is_empty() {
             return String::new();
@@ -30,24 +30,24 @@ const HAPPENS: [(&str, Happen); 16] = [
         });
         format!("{popped:?}")
     }),
-    ("pop that fails", |queue, _| {
+    ("failing pop", |queue, _| {
         if queue.is_empty() {
             String::new()
         } else {
             format!("{:?}", queue.pop(&mut |_, _| Err("no".into())))
         }
     }),
-    ("pop again", |queue, _| {
-        let again = |_: &_, _| Err(Requeue::new().into());
+    ("requeuing pop", |queue, _| {
+        let requeue = |_: &_, _| Err(Requeue::new().into());
         if queue.is_empty() {
             String::new()
         } else {
-            format!("{:?}", queue.pop(&mut { again }))
+            format!("{:?}", queue.pop(&mut { requeue }))
         }
     }),
     ("add b", |queue, _| shown(queue.add(thing("b", 2)))),
     ("update e", |queue, _| shown(queue.update(thing("e", 2)))),
-    ("add nothing", |queue, _| shown(queue.add(thing("", 2)))),
+    ("add without key", |queue, _| shown(queue.add(thing("", 2)))),
     ("delete c", |queue, _| shown(queue.delete(gone("c", 2)))),
     ("replace", |queue, _| {
         shown(queue.replace(vec![thing("a", 3), thing("d", 3), thing("f", 3)], "9"))
@@ -58,11 +58,11 @@ const HAPPENS: [(&str, Happen); 16] = [
         let deltas = Deltas::new("c".into(), vec![added("c", 7)]);
         format!("{:?}", queue.add_if_not_present(deltas))
     }),
-    ("pop, and an update meanwhile", |queue, _| {
-        meanwhile(queue, &|| shown(queue.update(thing("c", 4))))
+    ("update during pop", |queue, _| {
+        pop_with(queue, &|| shown(queue.update(thing("c", 4))))
     }),
-    ("pop, and a list meanwhile", |queue, _| {
-        meanwhile(queue, &|| {
+    ("replace during pop", |queue, _| {
+        pop_with(queue, &|| {
             shown(queue.replace(vec![thing("b", 5), thing("g", 5)], "10"))
         })
     }),
@@ -84,13 +84,13 @@ const HAPPENS: [(&str, Happen); 16] = [
     }),
 ];
 
-fn meanwhile(queue: &DeltaFifo<Thing>, happens: &dyn Fn() -> String) -> String {
+fn pop_with(queue: &DeltaFifo<Thing>, action: &dyn Fn() -> String) -> String {
     if queue.is_empty() {
         return String::new();
     }
     let mut response = String::new();
     let popped = queue.pop(&mut |_, _| {
-        response = happens();
+        response = action();
         Ok(())
     });
     format!("{response} {popped:?}")
@@ -103,7 +103,7 @@ fn shown(result: Result<(), StoreError>) -> String {
 /// Performs the operations on a queue that holds its first list (`is_first`) or a later one. With
 /// `looked_up`, a lookup before each operation makes the queue split the list. Returns every
 /// observable state, and the final contents of the store.
-fn seen(is_first: bool, happens: &[usize], looked_up: bool) -> Vec<String> {
+fn observed_states(is_first: bool, operations: &[usize], looked_up: bool) -> Vec<String> {
     let store = Arc::new(Indexer::new(accessor(), Indexers::new()));
     let queue = DeltaFifo::builder(accessor())
         .known_objects(store.clone())
@@ -112,18 +112,18 @@ fn seen(is_first: bool, happens: &[usize], looked_up: bool) -> Vec<String> {
     let list = |keys: &[&'static str]| keys.iter().map(|key| thing(key, 1)).collect();
     if !is_first {
         queue.replace(list(&["x", "a", "c", "y"]), "5").unwrap();
-        (0..4).for_each(|_| drop(HAPPENS[0].1(&queue, &store)));
+        (0..4).for_each(|_| drop(OPERATIONS[0].1(&queue, &store)));
     }
     queue.replace(list(&["a", "b", "c", "d"]), "7").unwrap();
     let mut seen = Vec::new();
-    let all = HAPPENS.len();
+    let all = OPERATIONS.len();
     // The last operations pop all remaining items.
-    for happens in happens.iter().copied().chain([0; 12]) {
+    for index in operations.iter().copied().chain([0; 12]) {
         if looked_up {
             let _ = queue.list_keys();
         }
-        let (name, happen) = HAPPENS[happens % all];
-        let response = happen(&queue, &store);
+        let (name, operation) = OPERATIONS[index % all];
+        let response = operation(&queue, &store);
         let (len, synced) = (queue.len(), queue.has_synced());
         let processed = queue.processed().unwrap().current();
         seen.push(format!(
@@ -140,15 +140,15 @@ fn seen(is_first: bool, happens: &[usize], looked_up: bool) -> Vec<String> {
 }
 
 #[test]
-fn d6_d8_a_list_is_what_it_would_be_if_each_key_were_looked_up() {
-    for first in 0..HAPPENS.len() {
-        for second in 0..HAPPENS.len() {
-            for third in 0..HAPPENS.len() {
-                let happens = [first, second, third];
+fn d6_d8_unsplit_list_equals_list_split_by_lookups() {
+    for first in 0..OPERATIONS.len() {
+        for second in 0..OPERATIONS.len() {
+            for third in 0..OPERATIONS.len() {
+                let operations = [first, second, third];
                 for is_first in [true, false] {
-                    let [kept, looked_up] =
-                        [false, true].map(|looks| seen(is_first, &happens, looks));
-                    assert_eq!(kept, looked_up, "{happens:?}");
+                    let [unsplit, split] = [false, true]
+                        .map(|looked_up| observed_states(is_first, &operations, looked_up));
+                    assert_eq!(unsplit, split, "{operations:?}");
                 }
             }
         }
@@ -183,7 +183,7 @@ fn d1_duplicate_key_in_list_is_one_item_in_any_order() {
 }
 
 #[test]
-fn what_is_left_of_a_list_is_dropped_with_the_queue() {
+fn dropping_queue_drops_remaining_list_objects() {
     let objects: Vec<_> = ["a", "b", "c"].map(|key| thing(key, 1)).into();
     let queue = DeltaFifo::new(accessor());
     queue.replace(objects.clone(), "7").unwrap();
@@ -228,7 +228,7 @@ fn d13_list_wakes_waiting_pop_which_wakes_the_next() {
 }
 
 #[test]
-fn d6_a_list_comes_as_sync_unless_told_otherwise() {
+fn d6_list_is_queued_as_sync_by_default() {
     let queue = DeltaFifo::new(accessor());
     queue
         .replace(vec![thing("a", 1), thing("b", 1)], "7")

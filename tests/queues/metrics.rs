@@ -14,15 +14,15 @@ use super::things::*;
 use crate::log_capture::{self, LOGGER_PANICS};
 
 #[derive(Default)]
-struct Noted {
+struct RecordedMetrics {
     levels: Mutex<Vec<usize>>,
     latencies: Mutex<Vec<u64>>,
 }
 
-impl InformerMetrics for Noted {
+impl InformerMetrics for RecordedMetrics {
     fn queued_items(&self, items: usize) {
         self.levels.lock().unwrap().push(items);
-        assert!(items < 5, "a panic of the metrics is nobody's concern");
+        assert!(items < 5, "the metrics panic on purpose");
     }
 
     fn processing_latency(&self, latency: Duration) {
@@ -36,7 +36,7 @@ impl InformerMetrics for Noted {
 /// A queue of each type, with the name in its log lines.
 fn queues(
     name: &str,
-    noted: Option<&Arc<Noted>>,
+    recorded: Option<&Arc<RecordedMetrics>>,
     clock: &FakeClock,
 ) -> Vec<(String, Arc<dyn Queue<Thing>>)> {
     let names = [format!("delta {name}"), format!("real {name}")];
@@ -51,27 +51,27 @@ fn queues(
     let mut real = RealFifo::builder(accessor(), mode)
         .name(names[1].as_str())
         .clock(clock());
-    if let Some(noted) = noted {
-        delta = delta.metrics(noted.clone());
-        real = real.metrics(noted.clone());
+    if let Some(recorded) = recorded {
+        delta = delta.metrics(recorded.clone());
+        real = real.metrics(recorded.clone());
     }
     let queues: [Arc<dyn Queue<Thing>>; 2] = [Arc::new(delta.build()), Arc::new(real.build())];
     names.into_iter().zip(queues).collect()
 }
 
 #[test]
-fn r22_how_much_waits_and_how_long_processing_takes() {
+fn r22_metrics_report_depth_and_latency() {
     let clock = FakeClock::new();
     for at in 0..2 {
-        let noted = Arc::new(Noted::default());
-        let (name, queue) = queues("r22", Some(&noted), &clock).swap_remove(at);
-        let level = || *noted.levels.lock().unwrap().last().unwrap();
+        let recorded = Arc::new(RecordedMetrics::default());
+        let (name, queue) = queues("r22", Some(&recorded), &clock).swap_remove(at);
+        let level = || *recorded.levels.lock().unwrap().last().unwrap();
         queue.add(thing("a", 1)).unwrap();
         queue.add(thing("b", 1)).unwrap();
         assert_eq!(level(), 2, "{name}");
         queue
             .pop(&mut |_, _| {
-                assert_eq!(level(), 1, "{name}: not what is being processed");
+                assert_eq!(level(), 1, "{name}: the item in process must not count");
                 clock.advance(Duration::from_millis(30));
                 Ok(())
             })
@@ -79,12 +79,12 @@ fn r22_how_much_waits_and_how_long_processing_takes() {
         let failed = queue.pop(&mut |_, _| Err("no".into()));
         assert!(failed.is_err());
         assert_eq!(
-            (level(), noted.latencies.lock().unwrap().clone()),
+            (level(), recorded.latencies.lock().unwrap().clone()),
             (0, vec![30, 0]),
             "{name}"
         );
         queue.bookmark("7").unwrap();
-        assert_eq!(level(), 0, "{name}: r11, a bookmark is no item");
+        assert_eq!(level(), 0, "{name}: r11, a bookmark is not an item");
         for key in ["a", "b", "c", "d", "e", "f"] {
             queue.add(thing(key, 1)).unwrap();
         }
@@ -95,18 +95,18 @@ fn r22_how_much_waits_and_how_long_processing_takes() {
 /// A resync changes the depth without a write or a pop.
 #[test]
 fn r22_resync_in_order_reports_the_depth() {
-    let noted = Arc::new(Noted::default());
-    let level = || noted.levels.lock().unwrap().last().copied();
+    let recorded = Arc::new(RecordedMetrics::default());
+    let level = || recorded.levels.lock().unwrap().last().copied();
     let mode = RealFifoMode::InOrder(Arc::new(Known(vec![("a", 1), ("b", 1)])));
     let queue = RealFifo::builder(accessor(), mode)
-        .metrics(noted.clone())
+        .metrics(recorded.clone())
         .build();
     queue.resync().unwrap();
     assert_eq!(level(), Some(2));
 }
 
 #[test]
-fn d14_r23_slow_processing_is_logged_where_others_wait() {
+fn d14_r23_slow_processing_is_logged_if_many_items_wait() {
     log_capture::start();
     let clock = FakeClock::new();
     let keys = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
@@ -123,12 +123,12 @@ fn d14_r23_slow_processing_is_logged_where_others_wait() {
         };
         keys.iter()
             .for_each(|key| queue.add(thing(key, 1)).unwrap());
-        assert_eq!(pop(101), 1, "{name}: eleven wait");
-        assert_eq!(pop(101), 0, "{name}: ten wait");
+        assert_eq!(pop(101), 1, "{name}: eleven items wait");
+        assert_eq!(pop(101), 0, "{name}: ten items wait");
         ["x", "y"]
             .iter()
             .for_each(|key| queue.add(thing(key, 1)).unwrap());
-        assert_eq!(pop(100), 0, "{name}: it is not slow");
+        assert_eq!(pop(100), 0, "{name}: 100 ms is not slow");
     }
     let (name, queue) = queues("batch", None, &clock).swap_remove(1);
     keys.iter()
@@ -145,7 +145,7 @@ fn d14_r23_slow_processing_is_logged_where_others_wait() {
 
 /// A logger that prints panics if its output is closed.
 #[test]
-fn a_logger_or_a_clock_that_panics_leaves_a_queue_that_works() {
+fn panicking_logger_or_clock_leaves_queue_working() {
     struct Broken;
 
     impl Clock for Broken {
@@ -158,7 +158,7 @@ fn a_logger_or_a_clock_that_panics_leaves_a_queue_that_works() {
     }
 
     log_capture::start();
-    in_time(|| {
+    with_timeout(|| {
         let slow = FakeClock::new();
         let clocks: [Arc<dyn Clock>; 2] = [Arc::new(Broken), Arc::new(slow.clone())];
         for clock in clocks {

@@ -2,13 +2,13 @@
 
 use k8s_informer::queue::{Queue, Requeue};
 
-use super::watermark::{Fact, each_kind, fact};
+use super::watermark::{Versioned, each_kind, versioned};
 
-fn is_settled(queue: &dyn Queue<Fact>) -> bool {
+fn is_settled(queue: &dyn Queue<Versioned>) -> bool {
     queue.staging().unwrap().is_settled()
 }
 
-fn pop_all(queue: &dyn Queue<Fact>) {
+fn pop_all(queue: &dyn Queue<Versioned>) {
     queue.close();
     while queue.pop(&mut |_, _| Ok(())).is_ok() {}
 }
@@ -17,22 +17,23 @@ fn pop_all(queue: &dyn Queue<Fact>) {
 fn list_is_settled_once_all_of_it_is_processed() {
     for (kind, _) in each_kind() {
         let queue = kind.queue();
-        assert!(is_settled(queue), "there is none");
+        assert!(is_settled(queue), "no list has arrived");
         queue
-            .replace(vec![fact("a", 1), fact("b", 1)], "2")
+            .replace(vec![versioned("a", 1), versioned("b", 1)], "2")
             .unwrap();
-        queue.update(fact("c", 3)).unwrap();
-        queue.update(fact("a", 4)).unwrap();
+        queue.update(versioned("c", 3)).unwrap();
+        queue.update(versioned("a", 4)).unwrap();
         assert!(!is_settled(queue));
         let mut later = 0;
         queue.close();
         loop {
-            let process = |deltas: &k8s_informer::queue::Deltas<Fact>, _: bool| {
+            let process = |deltas: &k8s_informer::queue::Deltas<Versioned>, _: bool| {
                 let newest = deltas.newest().and_then(|delta| delta.object());
                 // The items behind the list: `c`, and the later change of `a` if each change is a
                 // separate item.
-                let is_later =
-                    newest.is_some_and(|fact| fact.0 == "c" || fact.1 == "4" && deltas.len() == 1);
+                let is_later = newest.is_some_and(|versioned| {
+                    versioned.0 == "c" || versioned.1 == "4" && deltas.len() == 1
+                });
                 later += usize::from(is_later);
                 assert_eq!(is_settled(queue), is_later, "{deltas:?}");
                 Ok(())
@@ -52,7 +53,7 @@ fn list_is_settled_once_all_of_it_is_processed() {
 fn requeued_list_is_not_settled() {
     for (kind, _) in each_kind() {
         let queue = kind.queue();
-        queue.replace(vec![fact("a", 1)], "2").unwrap();
+        queue.replace(vec![versioned("a", 1)], "2").unwrap();
         queue.pop(&mut |_, _| Err(Requeue::new().into())).unwrap();
         assert!(!is_settled(queue));
         pop_all(queue);
@@ -66,22 +67,25 @@ fn failed_list_is_settled_by_the_next_one() {
         let queue = kind.queue();
         for version in ["2", "3"] {
             queue
-                .replace(vec![fact("a", 1), fact("b", 1)], version)
+                .replace(vec![versioned("a", 1), versioned("b", 1)], version)
                 .unwrap();
             assert!(queue.pop(&mut |_, _| Err("no".into())).is_err());
             pop_all(queue);
             assert!(
                 !is_settled(queue),
-                "the consumer may have something else still"
+                "the consumer may still hold other objects"
             );
         }
         queue
-            .replace(vec![fact("a", 1), fact("b", 1)], "4")
+            .replace(vec![versioned("a", 1), versioned("b", 1)], "4")
             .unwrap();
         pop_all(queue);
         assert!(is_settled(queue));
-        queue.update(fact("a", 5)).unwrap();
+        queue.update(versioned("a", 5)).unwrap();
         assert!(queue.pop(&mut |_, _| Err("no".into())).is_err());
-        assert!(is_settled(queue), "what came later is of the same history");
+        assert!(
+            is_settled(queue),
+            "a failed later change must not unsettle the list"
+        );
     }
 }

@@ -74,15 +74,15 @@ pub(crate) fn tombstone(key: &str, last_known: Option<Arc<Thing>>) -> Delta<Thin
 }
 
 /// Runs a test that would hang if a lock were held or a wake-up were lost.
-pub(crate) fn in_time(test: impl FnOnce() + Send + 'static) {
+pub(crate) fn with_timeout(test: impl FnOnce() + Send + 'static) {
     let (done, finished) = mpsc::channel();
     let thread = thread::spawn(move || {
         test();
         let _ = done.send(());
     });
-    let in_time = finished.recv_timeout(Duration::from_secs(120));
-    if in_time != Err(mpsc::RecvTimeoutError::Timeout) {
+    let outcome = finished.recv_timeout(Duration::from_secs(120));
+    if outcome != Err(mpsc::RecvTimeoutError::Timeout) {
         thread.join().unwrap();
     }
-    in_time.unwrap();
+    outcome.unwrap();
 }

@@ -11,31 +11,31 @@ use k8s_informer::queue::{
 use k8s_informer::store::{Indexers, ReflectorStore, Transform};
 use k8s_informer::{Deleted, Indexer, Stop};
 
-use super::things::in_time;
+use super::things::with_timeout;
 
 /// A key and a resource version.
-pub(crate) type Fact = (&'static str, String);
+pub(crate) type Versioned = (&'static str, String);
 
-pub(crate) fn fact(key: &'static str, version: impl ToString) -> Arc<Fact> {
+pub(crate) fn versioned(key: &'static str, version: impl ToString) -> Arc<Versioned> {
     Arc::new((key, version.to_string()))
 }
 
-pub(crate) fn accessor() -> Accessor<Fact> {
-    let accessor = Accessor::new(|fact: &Fact| match fact.0 {
+pub(crate) fn accessor() -> Accessor<Versioned> {
+    let accessor = Accessor::new(|versioned: &Versioned| match versioned.0 {
         "" => Err(KeyError::new("no key")),
         key => Ok(key.into()),
     });
-    accessor.with_resource_version(|fact| Some(&fact.1))
+    accessor.with_resource_version(|versioned| Some(&versioned.1))
 }
 
 /// A queue of any type.
 pub(crate) enum Kind {
-    Delta(Box<DeltaFifo<Fact>>),
-    Real(Box<RealFifo<Fact>>),
+    Delta(Box<DeltaFifo<Versioned>>),
+    Real(Box<RealFifo<Versioned>>),
 }
 
 impl Kind {
-    pub(crate) fn queue(&self) -> &dyn Queue<Fact> {
+    pub(crate) fn queue(&self) -> &dyn Queue<Versioned> {
         match self {
             Self::Delta(queue) => &**queue,
             Self::Real(queue) => &**queue,
@@ -43,7 +43,7 @@ impl Kind {
     }
 }
 
-pub(crate) fn each_kind() -> [(Kind, Arc<Indexer<Fact>>); 4] {
+pub(crate) fn each_kind() -> [(Kind, Arc<Indexer<Versioned>>); 4] {
     let store = || Arc::new(Indexer::new(accessor(), Indexers::new()));
     let [for_delta, for_order] = [store(), store()];
     let delta = DeltaFifo::builder(accessor())
@@ -72,26 +72,26 @@ pub(crate) fn each_kind() -> [(Kind, Arc<Indexer<Fact>>); 4] {
     ]
 }
 
-fn on_each(test: impl Fn(&dyn Queue<Fact>, &Watermark)) {
+fn for_each_queue(test: impl Fn(&dyn Queue<Versioned>, &Watermark)) {
     for (kind, _) in each_kind() {
         test(kind.queue(), &kind.queue().processed().unwrap());
     }
 }
 
-fn well(_: &Deltas<Fact>, _: bool) -> Result<(), ProcessError> {
+fn succeed(_: &Deltas<Versioned>, _: bool) -> Result<(), ProcessError> {
     Ok(())
 }
 
-fn pop(queue: &dyn Queue<Fact>) {
-    queue.pop(&mut well).unwrap();
+fn pop(queue: &dyn Queue<Versioned>) {
+    queue.pop(&mut succeed).unwrap();
 }
 
 /// Pops everything. The end is marked by an object, because not all queues keep bookmarks.
-fn pop_all(queue: &dyn Queue<Fact>) {
-    let (mut last, end) = (false, fact("end", ""));
+fn pop_all(queue: &dyn Queue<Versioned>) {
+    let (mut last, end) = (false, versioned("end", ""));
     queue.update(Arc::clone(&end)).unwrap();
     while !last {
-        let popped = queue.pop(&mut well).unwrap();
+        let popped = queue.pop(&mut succeed).unwrap();
         last = popped.iter().any(|delta| {
             delta
                 .object()
@@ -101,14 +101,18 @@ fn pop_all(queue: &dyn Queue<Fact>) {
 }
 
 #[test]
-fn a_version_is_reached_when_its_callback_has_returned() {
-    on_each(|queue, processed| {
+fn version_is_reached_when_its_callback_returns() {
+    for_each_queue(|queue, processed| {
         assert_eq!(processed.current(), "");
-        queue.update(fact("a", 5)).unwrap();
+        queue.update(versioned("a", 5)).unwrap();
         assert_eq!(processed.current(), "");
         queue
             .pop(&mut |_, _| {
-                assert_eq!(processed.current(), "", "it is still being processed");
+                assert_eq!(
+                    processed.current(),
+                    "",
+                    "the object is still being processed"
+                );
                 Ok(())
             })
             .unwrap();
@@ -119,8 +123,8 @@ fn a_version_is_reached_when_its_callback_has_returned() {
             ),
             ("5", "5")
         );
-        queue.delete(Deleted::Final(fact("a", 6))).unwrap();
-        queue.add(fact("a", 7)).unwrap();
+        queue.delete(Deleted::Final(versioned("a", 6))).unwrap();
+        queue.add(versioned("a", 7)).unwrap();
         pop_all(queue);
         assert_eq!(processed.current(), "7");
     });
@@ -128,11 +132,11 @@ fn a_version_is_reached_when_its_callback_has_returned() {
 
 #[test]
 fn failed_item_counts_as_processed_requeued_does_not() {
-    on_each(|queue, processed| {
-        queue.update(fact("a", 5)).unwrap();
+    for_each_queue(|queue, processed| {
+        queue.update(versioned("a", 5)).unwrap();
         queue.pop(&mut |_, _| Err("not today".into())).unwrap_err();
         assert_eq!(processed.current(), "5");
-        queue.update(fact("a", 6)).unwrap();
+        queue.update(versioned("a", 6)).unwrap();
         queue.pop(&mut |_, _| Err(Requeue::new().into())).unwrap();
         queue
             .pop(&mut |_, _| Err(Requeue::because("not today").into()))
@@ -145,10 +149,10 @@ fn failed_item_counts_as_processed_requeued_does_not() {
 
 #[test]
 fn newer_change_taken_early_does_not_count_before_others() {
-    on_each(|queue, processed| {
-        queue.update(fact("a", 1)).unwrap();
-        queue.update(fact("b", 2)).unwrap();
-        queue.update(fact("a", 3)).unwrap();
+    for_each_queue(|queue, processed| {
+        queue.update(versioned("a", 1)).unwrap();
+        queue.update(versioned("b", 2)).unwrap();
+        queue.update(versioned("a", 3)).unwrap();
         // For a `DeltaFifo`, this pops both changes of `a`.
         pop(queue);
         assert_eq!(processed.current(), "1");
@@ -159,9 +163,9 @@ fn newer_change_taken_early_does_not_count_before_others() {
 
 #[test]
 fn list_version_counts_when_all_objects_are_processed() {
-    on_each(|queue, processed| {
+    for_each_queue(|queue, processed| {
         queue
-            .replace(vec![fact("a", 9), fact("b", 3)], "10")
+            .replace(vec![versioned("a", 9), versioned("b", 3)], "10")
             .unwrap();
         queue
             .pop(&mut |_, _| {
@@ -178,8 +182,8 @@ fn list_version_counts_when_all_objects_are_processed() {
 }
 
 #[test]
-fn an_empty_list_counts_too() {
-    on_each(|queue, processed| {
+fn version_of_an_empty_list_counts() {
+    for_each_queue(|queue, processed| {
         queue.replace(Vec::new(), "10").unwrap();
         pop_all(queue);
         assert_eq!(processed.current(), "10");
@@ -187,22 +191,22 @@ fn an_empty_list_counts_too() {
 }
 
 #[test]
-fn after_a_list_that_is_older_the_version_is_older() {
-    on_each(|queue, processed| {
-        queue.update(fact("a", 50)).unwrap();
-        queue.replace(vec![fact("a", 20)], "30").unwrap();
+fn older_list_moves_the_version_back() {
+    for_each_queue(|queue, processed| {
+        queue.update(versioned("a", 50)).unwrap();
+        queue.replace(vec![versioned("a", 20)], "30").unwrap();
         pop_all(queue);
         assert_eq!(processed.current(), "30");
-        queue.replace(vec![fact("a", 20)], "").unwrap();
+        queue.replace(vec![versioned("a", 20)], "").unwrap();
         pop_all(queue);
-        assert_eq!(processed.current(), "", "nobody knows how old that list is");
+        assert_eq!(processed.current(), "", "the list has no version");
     });
 }
 
 #[test]
-fn a_bookmark_counts_when_what_came_before_it_is_processed() {
-    on_each(|queue, processed| {
-        queue.update(fact("a", 5)).unwrap();
+fn bookmark_counts_when_earlier_items_are_processed() {
+    for_each_queue(|queue, processed| {
+        queue.update(versioned("a", 5)).unwrap();
         queue.bookmark("8").unwrap();
         assert_eq!(processed.current(), "");
         pop_all(queue);
@@ -215,7 +219,7 @@ fn a_bookmark_counts_when_what_came_before_it_is_processed() {
 }
 
 #[test]
-fn a_bookmark_that_queues_nothing_counts_at_once() {
+fn unqueued_bookmark_counts_immediately() {
     let [(delta, _), _, (atomic, _), (in_order, _)] = each_kind();
     for queue in [delta.queue(), atomic.queue(), in_order.queue()] {
         queue.bookmark("9").unwrap();
@@ -227,12 +231,12 @@ fn a_bookmark_that_queues_nothing_counts_at_once() {
 fn d3_unknown_delete_counts_once_nothing_is_ahead() {
     let queue = DeltaFifo::new(accessor());
     let processed = queue.processed().unwrap();
-    let (queue, gone) = (&queue as &dyn Queue<Fact>, |version| {
-        Deleted::Final(fact("b", version))
+    let (queue, gone) = (&queue as &dyn Queue<Versioned>, |version| {
+        Deleted::Final(versioned("b", version))
     });
     queue.delete(gone(4)).unwrap();
     assert_eq!(processed.current(), "4");
-    queue.update(fact("a", 5)).unwrap();
+    queue.update(versioned("a", 5)).unwrap();
     queue.delete(gone(6)).unwrap();
     assert_eq!(processed.current(), "4");
     queue
@@ -250,17 +254,17 @@ fn d3_unknown_delete_counts_once_nothing_is_ahead() {
 fn d4_delete_repeated_after_failure_is_awaited() {
     let [(kind, store), ..] = each_kind();
     let (queue, processed) = (kind.queue(), kind.queue().processed().unwrap());
-    store.add(fact("a", 1)).unwrap();
-    queue.delete(Deleted::Final(fact("a", 4))).unwrap();
+    store.add(versioned("a", 1)).unwrap();
+    queue.delete(Deleted::Final(versioned("a", 4))).unwrap();
     queue
         .pop(&mut |_, _| {
-            queue.delete(Deleted::Final(fact("a", 6))).unwrap();
-            queue.update(fact("b", 7)).unwrap();
+            queue.delete(Deleted::Final(versioned("a", 6))).unwrap();
+            queue.update(versioned("b", 7)).unwrap();
             Err("not today".into())
         })
         .unwrap_err();
     assert_eq!(processed.current(), "4");
-    let popped = queue.pop(&mut well).unwrap();
+    let popped = queue.pop(&mut succeed).unwrap();
     assert_eq!(
         (&**popped.key().unwrap(), processed.current().as_str()),
         ("b", "4")
@@ -270,18 +274,18 @@ fn d4_delete_repeated_after_failure_is_awaited() {
 }
 
 #[test]
-fn what_a_tombstone_or_a_resync_holds_is_too_old_to_count() {
+fn versions_of_tombstones_and_resyncs_do_not_count() {
     for (kind, store) in each_kind() {
         let (queue, processed) = (kind.queue(), kind.queue().processed().unwrap());
-        store.add(fact("a", 3)).unwrap();
-        queue.replace(vec![fact("a", 3)], "10").unwrap();
+        store.add(versioned("a", 3)).unwrap();
+        queue.replace(vec![versioned("a", 3)], "10").unwrap();
         pop_all(queue);
         queue.resync().unwrap();
         pop_all(queue);
         assert_eq!(processed.current(), "10");
         let gone = Deleted::FinalStateUnknown {
             key: "a".into(),
-            last_known: Some(fact("a", 3)),
+            last_known: Some(versioned("a", 3)),
         };
         queue.delete(gone).unwrap();
         pop_all(queue);
@@ -290,22 +294,22 @@ fn what_a_tombstone_or_a_resync_holds_is_too_old_to_count() {
 }
 
 #[test]
-fn what_is_put_back_holds_the_version_up_while_others_go_by() {
+fn requeued_item_holds_the_version_back() {
     let queue = DeltaFifo::new(accessor());
     let processed = queue.processed().unwrap();
-    queue.replace(vec![fact("stuck", 1)], "2").unwrap();
+    queue.replace(vec![versioned("stuck", 1)], "2").unwrap();
     pop(&queue);
-    queue.update(fact("stuck", 3)).unwrap();
+    queue.update(versioned("stuck", 3)).unwrap();
     for version in 4..100 {
-        let again = queue.pop(&mut |deltas, _| {
+        let requeued = queue.pop(&mut |deltas, _| {
             assert_eq!(deltas.key().map(|key| &**key), Some("stuck"));
             Err(Requeue::new().into())
         });
-        again.unwrap();
-        queue.update(fact("other", version)).unwrap();
+        requeued.unwrap();
+        queue.update(versioned("other", version)).unwrap();
         // The requeued item is first.
         queue.pop(&mut |_, _| Err(Requeue::new().into())).unwrap();
-        let other = queue.pop(&mut well).unwrap();
+        let other = queue.pop(&mut succeed).unwrap();
         assert_eq!(
             (&**other.key().unwrap(), processed.current().as_str()),
             ("other", "2")
@@ -316,16 +320,16 @@ fn what_is_put_back_holds_the_version_up_while_others_go_by() {
 }
 
 #[test]
-fn adds_do_not_count_while_there_is_no_version() {
-    on_each(|queue, processed| {
+fn adds_without_a_list_version_do_not_count() {
+    for_each_queue(|queue, processed| {
         for start in ["", "0"] {
             queue.replace(Vec::new(), start).unwrap();
-            queue.add(fact("a", 9)).unwrap();
-            queue.add(fact("b", 4)).unwrap();
+            queue.add(versioned("a", 9)).unwrap();
+            queue.add(versioned("b", 4)).unwrap();
             pop_all(queue);
             assert_eq!(processed.current(), start);
-            queue.update(fact("a", 10)).unwrap();
-            queue.add(fact("c", 11)).unwrap();
+            queue.update(versioned("a", 10)).unwrap();
+            queue.add(versioned("c", 11)).unwrap();
             pop_all(queue);
             assert_eq!(processed.current(), "11");
         }
@@ -334,18 +338,19 @@ fn adds_do_not_count_while_there_is_no_version() {
 
 #[test]
 fn unversioned_or_refused_object_keeps_last_version() {
-    on_each(|queue, processed| {
-        queue.update(fact("a", 5)).unwrap();
-        queue.update(fact("a", "")).unwrap();
-        queue.update(fact("", 6)).unwrap_err();
+    for_each_queue(|queue, processed| {
+        queue.update(versioned("a", 5)).unwrap();
+        queue.update(versioned("a", "")).unwrap();
+        queue.update(versioned("", 6)).unwrap_err();
         pop_all(queue);
         assert_eq!(processed.current(), "5");
     });
 }
 
 #[test]
-fn a_version_that_a_transform_takes_out_counts() {
-    let strip = || Transform::new(|object: Arc<Fact>| Ok::<_, String>(fact(object.0, "")));
+fn version_removed_by_a_transform_counts() {
+    let strip =
+        || Transform::new(|object: Arc<Versioned>| Ok::<_, String>(versioned(object.0, "")));
     let delta = DeltaFifo::builder(accessor()).transform(strip()).build();
     let mode = RealFifoMode::Atomic {
         unlock_while_processing: true,
@@ -354,32 +359,32 @@ fn a_version_that_a_transform_takes_out_counts() {
     let real = RealFifo::builder(accessor(), mode)
         .transform(strip())
         .build();
-    for queue in [&delta as &dyn Queue<Fact>, &real] {
-        queue.update(fact("a", 5)).unwrap();
+    for queue in [&delta as &dyn Queue<Versioned>, &real] {
+        queue.update(versioned("a", 5)).unwrap();
         pop(queue);
         assert_eq!(queue.processed().unwrap().current(), "5");
     }
 }
 
 #[test]
-fn a_batch_counts_as_a_whole() {
+fn batch_counts_as_a_whole() {
     let queue = RealFifo::new(accessor());
     let processed = queue.processed().unwrap();
-    let write: &dyn Queue<Fact> = &queue;
+    let write: &dyn Queue<Versioned> = &queue;
     for (at, key) in ["a", "b", "c"].into_iter().enumerate() {
-        write.update(fact(key, at + 5)).unwrap();
+        write.update(versioned(key, at + 5)).unwrap();
     }
-    let again = queue.pop_batch(&mut |_, _| Err(Requeue::new().into()), &mut well);
-    assert_eq!(again.unwrap().len(), 3);
+    let requeued = queue.pop_batch(&mut |_, _| Err(Requeue::new().into()), &mut succeed);
+    assert_eq!(requeued.unwrap().len(), 3);
     assert_eq!(processed.current(), "");
-    queue.pop_batch(&mut |_, _| Ok(()), &mut well).unwrap();
+    queue.pop_batch(&mut |_, _| Ok(()), &mut succeed).unwrap();
     assert_eq!(processed.current(), "7");
 }
 
 #[test]
-fn a_wait_ends_when_the_version_or_a_later_one_is_reached() {
-    in_time(|| {
-        on_each(|queue, processed| {
+fn wait_ends_at_the_version_or_a_later_one() {
+    with_timeout(|| {
+        for_each_queue(|queue, processed| {
             let (started, starts) = mpsc::channel();
             thread::scope(|scope| {
                 let waits = ["7", "8", "9"].map(|version| {
@@ -390,8 +395,8 @@ fn a_wait_ends_when_the_version_or_a_later_one_is_reached() {
                     })
                 });
                 (0..3).for_each(|_| starts.recv().unwrap());
-                queue.update(fact("a", 7)).unwrap();
-                queue.update(fact("b", 10)).unwrap();
+                queue.update(versioned("a", 7)).unwrap();
+                queue.update(versioned("b", 10)).unwrap();
                 pop_all(queue);
                 waits
                     .into_iter()
@@ -403,8 +408,8 @@ fn a_wait_ends_when_the_version_or_a_later_one_is_reached() {
 }
 
 #[test]
-fn a_wait_ends_with_its_time_and_with_its_stop() {
-    in_time(|| {
+fn wait_ends_at_its_timeout_and_on_stop() {
+    with_timeout(|| {
         let (watermark, stop) = (Watermark::new(), Stop::new());
         let late = watermark.wait("5", Duration::from_millis(1), &stop);
         assert_eq!(
@@ -430,8 +435,8 @@ fn a_wait_ends_with_its_time_and_with_its_stop() {
 }
 
 #[test]
-fn versions_that_can_not_be_compared_end_a_wait_at_once() {
-    in_time(|| {
+fn incomparable_versions_end_a_wait_immediately() {
+    with_timeout(|| {
         let (watermark, stop) = (Watermark::new(), Stop::new());
         let not_comparable = |version: &str| {
             Err(WaitError::NotComparable {
@@ -460,9 +465,9 @@ fn versions_that_can_not_be_compared_end_a_wait_at_once() {
 }
 
 #[test]
-fn wait_errors_say_what_happened() {
+fn wait_errors_include_the_version() {
     let reached = || "4".to_owned();
-    let said = [
+    let messages = [
         WaitError::NotComparable {
             version: "abc".to_owned(),
         },
@@ -471,10 +476,10 @@ fn wait_errors_say_what_happened() {
     ]
     .map(|error| error.to_string());
     assert_eq!(
-        said,
+        messages,
         [
             "the resourceVersion \"abc\" can't be compared",
-            "in time only the resourceVersion \"4\" was reached",
+            "timed out at the resourceVersion \"4\"",
             "stopped at the resourceVersion \"4\"",
         ]
     );

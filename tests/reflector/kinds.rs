@@ -58,7 +58,7 @@ fn kinds(store: &Objects) -> Vec<String> {
 }
 
 #[test]
-fn items_have_kind_of_their_page_events_their_own() {
+fn items_take_kind_from_page_events_keep_their_own() {
     let store = indexer();
     let event = item(r#""kind":"Pod","apiVersion":"v1","#, "c", "11");
     let script = ScriptedListerWatcher::new([
@@ -71,7 +71,7 @@ fn items_have_kind_of_their_page_events_their_own() {
 }
 
 #[test]
-fn an_item_that_says_itself_what_it_is_is_that() {
+fn item_with_its_own_kind_keeps_it() {
     let own = item(r#""apiVersion":"x/v1","kind":"Own","#, "a", "1");
     let half = item(r#""kind":"Half","#, "b", "1");
     for (before, after) in [(PODS, ""), ("", r#","kind":"PodList","apiVersion":"v1""#)] {
@@ -97,7 +97,7 @@ fn an_item_that_says_itself_what_it_is_is_that() {
 }
 
 #[test]
-fn s4_last_of_equal_keys_counts_even_awaiting_kind() {
+fn s4_last_of_equal_keys_wins_while_kind_is_pending() {
     let own = |name, version| item(r#""kind":"Pod","apiVersion":"v1","#, name, version);
     for (before, after) in [(PODS, ""), ("", r#","kind":"PodList","apiVersion":"v1""#)] {
         let store = indexer();
@@ -143,7 +143,7 @@ fn s4_last_of_equal_keys_counts_even_awaiting_kind() {
 }
 
 #[test]
-fn a_transform_sees_the_kind_and_what_it_takes_away_is_gone() {
+fn transform_sees_the_kind_and_can_remove_it() {
     for (before, after) in [(PODS, ""), ("", r#","apiVersion":"v1","kind":"PodList""#)] {
         let transform = Transform::try_in_place(|object: &mut DynamicObject| {
             object.edit(|fields| {
@@ -166,7 +166,7 @@ fn a_transform_sees_the_kind_and_what_it_takes_away_is_gone() {
 }
 
 #[test]
-fn a_relist_names_what_is_new_and_keeps_what_is_not() {
+fn relist_sets_kind_of_changed_items_and_keeps_others() {
     for (before, after) in [(PODS, ""), ("", r#","apiVersion":"v1","kind":"PodList""#)] {
         let store = indexer();
         let items = [item("", "a", "1"), item("", "b", "1")];
@@ -183,7 +183,7 @@ fn a_relist_names_what_is_new_and_keeps_what_is_not() {
 }
 
 #[test]
-fn what_is_skipped_is_not_said_by_the_list_either() {
+fn skipped_kind_fields_are_not_filled_from_the_list() {
     let skipping = |pointers: &'static [&'static str]| {
         move |options: &mut ReflectorOptions| options.skip = FieldPaths::new(pointers).unwrap()
     };
@@ -204,7 +204,7 @@ fn what_is_skipped_is_not_said_by_the_list_either() {
 }
 
 #[test]
-fn unusable_item_before_its_kind_is_reported() {
+fn nameless_item_before_the_list_kind_is_reported() {
     let store = indexer();
     let items = [item("", "a", "1"), item("", "", "1")];
     let script = [list(

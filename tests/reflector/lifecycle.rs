@@ -18,9 +18,9 @@ use crate::reflector::support::{
 
 /// A store that panics on its first list.
 #[derive(Default)]
-struct Panics(Mutex<bool>);
+struct PanickingStore(Mutex<bool>);
 
-impl ReflectorStore<DynamicObject> for Panics {
+impl ReflectorStore<DynamicObject> for PanickingStore {
     fn add(&self, _: Arc<DynamicObject>) -> Result<(), StoreError> {
         Ok(())
     }
@@ -44,10 +44,10 @@ impl ReflectorStore<DynamicObject> for Panics {
 }
 
 #[test]
-fn a_store_that_panics_is_an_error_and_a_new_cycle() {
+fn store_panic_is_recorded_and_starts_a_new_cycle() {
     let script =
         ScriptedListerWatcher::new([list("10", &["a"]), list("20", &["a"]), Answer::open("")]);
-    let status = run_until_read(&Arc::new(Panics::default()), &script, 3);
+    let status = run_until_read(&Arc::new(PanickingStore::default()), &script, 3);
     let requests: Vec<_> = script.requests().iter().map(describe).collect();
     assert_eq!(
         requests,
@@ -56,12 +56,12 @@ fn a_store_that_panics_is_an_error_and_a_new_cycle() {
     let error = status.last_error.unwrap().to_string();
     assert_eq!(
         error,
-        "list scripted objects: a step of the reflector panicked: full"
+        "list scripted objects: a reflector step panicked: full"
     );
 }
 
 #[test]
-fn what_fails_after_a_panic_is_told_in_its_own_words() {
+fn error_after_a_panic_keeps_its_own_text() {
     let answers = [
         list("10", &["a"]),
         refused(500, "InternalError"),
@@ -69,7 +69,7 @@ fn what_fails_after_a_panic_is_told_in_its_own_words() {
         Answer::open(""),
     ];
     let script = ScriptedListerWatcher::new(answers);
-    let status = run_until_read(&Arc::new(Panics::default()), &script, 3);
+    let status = run_until_read(&Arc::new(PanickingStore::default()), &script, 3);
     assert_eq!(
         status.last_error.unwrap().to_string(),
         "InternalError (500)"
@@ -77,7 +77,7 @@ fn what_fails_after_a_panic_is_told_in_its_own_words() {
 }
 
 #[test]
-fn stop_ends_whatever_it_is_blocked_in() {
+fn stop_interrupts_requests_bodies_and_backoff() {
     let silent: [fn() -> Vec<Answer>; 4] = [
         Vec::new,
         || vec![Answer::open("{")],
@@ -95,19 +95,19 @@ fn stop_ends_whatever_it_is_blocked_in() {
         assert_eq!(reflector.status().state, ReflectorState::Stopped);
         assert!(
             reflector.status().last_error.is_none(),
-            "a stop is no error"
+            "a stop was recorded as an error"
         );
     }
     let it = Running::new([refused(500, "InternalError")]);
-    it.waits(1);
+    it.until_waits(1);
     drop(it);
 }
 
 #[test]
-fn a_lister_watcher_that_panics_is_an_error_like_any_other() {
+fn lister_watcher_panic_is_recorded_and_retried() {
     let calls = Mutex::new(0);
-    let enough = Stop::new();
-    let done = enough.clone();
+    let stop = Stop::new();
+    let done = stop.clone();
     let panics = ListWatch::new(
         move |_: &ListOptions, _: &Stop| -> Result<Body, Error> {
             *calls.lock() += 1;
@@ -115,14 +115,14 @@ fn a_lister_watcher_that_panics_is_an_error_like_any_other() {
                 panic!("oh no");
             }
             done.stop();
-            Err(Error::other("enough"))
+            Err(Error::other("stop"))
         },
         |_: &ListOptions, _: &Stop| Err(Error::other("no watch")),
     );
     let mut options = ReflectorOptions::default();
     options.backoff = Backoff::new(Duration::ZERO, 1.0, Duration::ZERO, 0.0);
     let reflector = Reflector::new(Arc::new(panics), Arc::new(Recorder::default()), options);
-    reflector.run(&enough);
+    reflector.run(&stop);
     assert_eq!(
         reflector.status().last_error.unwrap().to_string(),
         "the lister-watcher panicked: oh no"
@@ -130,7 +130,7 @@ fn a_lister_watcher_that_panics_is_an_error_like_any_other() {
 }
 
 #[test]
-fn a_description_that_panics_does_not_end_a_reflector() {
+fn panic_in_description_does_not_end_the_reflector() {
     struct Indescribable(Stop);
     impl ListerWatcher for Indescribable {
         fn list(&self, _: &ListOptions, _: &Stop) -> Result<Body, Error> {
@@ -144,20 +144,20 @@ fn a_description_that_panics_does_not_end_a_reflector() {
             panic!("oh no")
         }
     }
-    let enough = Stop::new();
+    let stop = Stop::new();
     let options = ReflectorOptions::default();
-    let it = Indescribable(enough.clone());
+    let it = Indescribable(stop.clone());
     let reflector = Reflector::new(Arc::new(it), Arc::new(Recorder::default()), options);
-    reflector.run(&enough);
+    reflector.run(&stop);
     let error = reflector.status().last_error.unwrap().to_string();
     assert!(
-        error.starts_with("list objects whose description panicked: oh no: "),
+        error.starts_with("list objects (the description panicked: oh no): "),
         "{error}"
     );
 }
 
 #[test]
-fn a_number_of_remaining_items_that_can_not_be_is_no_panic() {
+fn huge_remaining_item_count_saturates() {
     let page = format!(
         r#"{{"kind":"List","metadata":{{"continue":"x","remainingItemCount":{}}},"items":[{}]}}"#,
         u64::MAX,
@@ -172,7 +172,7 @@ fn a_number_of_remaining_items_that_can_not_be_is_no_panic() {
 }
 
 #[test]
-fn while_nothing_has_come_it_lists() {
+fn state_is_listing_before_the_first_object() {
     for watch_list in [false, true] {
         let server = Server::new([Answer::open("")]);
         let server = if watch_list {
@@ -191,7 +191,7 @@ fn while_nothing_has_come_it_lists() {
 }
 
 #[test]
-fn progress_of_a_list_is_told_where_the_server_tells_it() {
+fn status_shows_list_progress_from_remaining_item_count() {
     let body = r#"{"kind": "List", "metadata":{"resourceVersion":"1","continue":"x","remainingItemCount":3},"items":[{"metadata":{"name":"a"}}]}"#;
     let it = Running::new([Answer::body(body)]);
     it.requests(2);
@@ -205,8 +205,8 @@ fn progress_of_a_list_is_told_where_the_server_tells_it() {
 
 #[test]
 fn panic_in_supports_watch_list_falls_back_to_lists() {
-    struct Panics(Stop);
-    impl ListerWatcher for Panics {
+    struct PanickingListerWatcher(Stop);
+    impl ListerWatcher for PanickingListerWatcher {
         fn list(&self, _: &ListOptions, _: &Stop) -> Result<Body, Error> {
             Ok(Body::from(
                 r#"{"kind": "List", "metadata": {"resourceVersion": "10"}, "items": []}"#,
@@ -215,19 +215,19 @@ fn panic_in_supports_watch_list_falls_back_to_lists() {
         fn watch(&self, options: &ListOptions, _: &Stop) -> Result<Body, Error> {
             assert!(!options.send_initial_events);
             self.0.stop();
-            Err(Error::other("enough"))
+            Err(Error::other("stop"))
         }
         fn supports_watch_list(&self) -> bool {
             panic!("oh no")
         }
     }
-    let enough = Stop::new();
-    let it = Arc::new(Panics(enough.clone()));
+    let stop = Stop::new();
+    let it = Arc::new(PanickingListerWatcher(stop.clone()));
     let reflector = Reflector::new(
         it,
         Arc::new(Recorder::default()),
         ReflectorOptions::default(),
     );
-    reflector.run(&enough);
+    reflector.run(&stop);
     assert_eq!(reflector.last_sync_resource_version(), "10");
 }

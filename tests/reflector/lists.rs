@@ -15,8 +15,8 @@ use k8s_informer::{DynamicObject, Error, Indexer, Object, Stop};
 
 use crate::reflector::support::{
     Recorder, Running, SECOND, Server, TICK, bookmark, connection_refused, error_event, event,
-    initial_events_end, list, logged, logging, object, page, patient_status, refused, refused_with,
-    run_until_read,
+    initial_events_end, list, logged, logging, object, page, refused, refused_with, run_until_read,
+    status_with_retry_after,
 };
 
 #[test]
@@ -28,7 +28,7 @@ fn l8_first_list_is_at_0_and_watch_starts_at_its_version() {
     assert_eq!(it.requests(2), ["list 0 limit 500", "watch 10"]);
     assert_eq!(it.calls(2), ["replace [a@1 b@1] at 10", "add c@11"]);
     let Request::Watch(options) = &it.options(2)[1] else {
-        panic!("no watch")
+        panic!("the last request is not a watch")
     };
     assert!(options.allow_watch_bookmarks);
     assert!(
@@ -38,14 +38,14 @@ fn l8_first_list_is_at_0_and_watch_starts_at_its_version() {
 }
 
 #[test]
-fn l9_page_size_is_500_at_any_version_none_on_relist() {
+fn l9_page_size_is_500_at_version_0_and_none_on_relist() {
     let it = Running::new([
         list("10", &[]),
         Answer::body(error_event(410, "Expired")),
         list("20", &[]),
     ]);
     it.requests(2);
-    it.pass(SECOND);
+    it.advance_wait(SECOND);
     assert_eq!(
         it.requests(4),
         ["list 0 limit 500", "watch 10", "list 10", "watch 20"]
@@ -53,7 +53,7 @@ fn l9_page_size_is_500_at_any_version_none_on_relist() {
 }
 
 #[test]
-fn l9_page_size_of_the_user_counts_for_every_list() {
+fn l9_custom_page_size_applies_to_every_list() {
     let answers = [
         list("10", &[]),
         Answer::body(error_event(410, "Expired")),
@@ -61,7 +61,7 @@ fn l9_page_size_of_the_user_counts_for_every_list() {
     ];
     let it = Running::with(answers, |options| options.page_size = Some(7));
     it.requests(2);
-    it.pass(SECOND);
+    it.advance_wait(SECOND);
     assert_eq!(
         it.requests(3),
         ["list 0 limit 7", "watch 10", "list 10 limit 7 NotOlderThan"]
@@ -69,7 +69,7 @@ fn l9_page_size_of_the_user_counts_for_every_list() {
 }
 
 #[test]
-fn l9_match_is_only_on_the_first_page_at_a_version() {
+fn l9_version_match_is_set_on_first_page_at_a_version_only() {
     let it = Running::with(
         [
             list("10", &["a"]),
@@ -84,9 +84,9 @@ fn l9_match_is_only_on_the_first_page_at_a_version() {
         |options| options.page_size = Some(1),
     );
     it.requests(2);
-    it.pass(SECOND);
+    it.advance_wait(SECOND);
     it.requests(6);
-    it.pass(60 * SECOND);
+    it.advance_wait(60 * SECOND);
     let requests = [
         "list 0 limit 1",
         "watch 10",
@@ -102,7 +102,7 @@ fn l9_match_is_only_on_the_first_page_at_a_version() {
 }
 
 #[test]
-fn l10_a_server_that_pages_at_0_is_asked_for_pages_from_then_on() {
+fn l10_pages_at_version_0_enable_paging_of_relists() {
     let it = Running::new([
         page("10", &["a"], "next"),
         list("11", &["b"]),
@@ -110,7 +110,7 @@ fn l10_a_server_that_pages_at_0_is_asked_for_pages_from_then_on() {
         list("20", &[]),
     ]);
     it.requests(3);
-    it.pass(SECOND);
+    it.advance_wait(SECOND);
     let requests = [
         "list 0 limit 500",
         "list most recent limit 500 continue next",
@@ -130,7 +130,7 @@ fn l11_unlistable_version_falls_back_to_most_recent_at_once() {
             list("5", &["b"]),
         ]);
         it.requests(2);
-        it.pass(SECOND);
+        it.advance_wait(SECOND);
         assert_eq!(
             it.requests(5)[2..],
             ["list 10", "list most recent", "watch 5"],
@@ -141,7 +141,7 @@ fn l11_unlistable_version_falls_back_to_most_recent_at_once() {
 }
 
 #[test]
-fn l12_too_large_versions_give_way_to_the_most_recent_one() {
+fn l12_too_large_version_falls_back_to_most_recent() {
     let causes = [
         serde_json::json!({"code": 504, "reason": "Timeout", "details": {"causes": [{"reason": "ResourceVersionTooLarge"}]}}),
         serde_json::json!({"code": 504, "reason": "Timeout", "details": {"causes": [{"message": "Too large resource version"}]}}),
@@ -161,14 +161,14 @@ fn l12_too_large_versions_give_way_to_the_most_recent_one() {
 }
 
 #[test]
-fn l11_the_most_recent_list_is_asked_for_once_a_cycle() {
+fn l11_most_recent_is_requested_once_per_cycle() {
     let it = Running::new([
         refused(410, "Expired"),
         refused(410, "Expired"),
         list("1", &[]),
     ]);
     it.requests(2);
-    it.pass(SECOND);
+    it.advance_wait(SECOND);
     assert_eq!(
         it.requests(3),
         [
@@ -181,7 +181,7 @@ fn l11_the_most_recent_list_is_asked_for_once_a_cycle() {
 }
 
 #[test]
-fn l13_pages_are_one_list_with_the_version_of_the_first() {
+fn l13_pages_form_one_list_with_first_page_version() {
     let it = Running::new([
         page("10", &["a"], "x"),
         page("11", &["b"], "y"),
@@ -197,7 +197,7 @@ fn l13_pages_are_one_list_with_the_version_of_the_first() {
 }
 
 #[test]
-fn l13_an_expired_token_is_answered_by_one_full_list() {
+fn l13_expired_continue_token_triggers_one_full_list() {
     let it = Running::new([
         page("10", &["a"], "x"),
         refused(410, "Expired"),
@@ -216,7 +216,7 @@ fn l13_an_expired_token_is_answered_by_one_full_list() {
 }
 
 #[test]
-fn l13_a_full_list_that_comes_in_pages_is_read_to_its_end() {
+fn l13_paged_full_list_is_read_to_the_end() {
     let it = Running::new([
         page("10", &["a"], "x"),
         refused(410, "Expired"),
@@ -231,7 +231,7 @@ fn l13_a_full_list_that_comes_in_pages_is_read_to_its_end() {
 }
 
 #[test]
-fn l13_continue_tokens_that_repeat_fail_the_list() {
+fn l13_repeated_continue_tokens_fail_the_list() {
     for (tokens, last, first) in [
         (&["x", "x"][..], 2, 1),
         (&["x", "y", "x"], 3, 1),
@@ -239,7 +239,7 @@ fn l13_continue_tokens_that_repeat_fail_the_list() {
     ] {
         let pages = tokens.iter().map(|token| page("10", &["a"], token));
         let it = Running::new(pages.chain([list("20", &["b"])]));
-        it.pass(SECOND);
+        it.advance_wait(SECOND);
         let requests = it.requests(tokens.len() + 2);
         assert_eq!(
             requests[tokens.len()..],
@@ -248,7 +248,7 @@ fn l13_continue_tokens_that_repeat_fail_the_list() {
         );
         assert_eq!(it.store.calls(), ["replace [b@1] at 20"]);
         let error = format!(
-            "list scripted objects: unexpected answer: the list has no end: the continue token of page {last} is the one of page {first}"
+            "list scripted objects: unexpected response: the list never ends: page {last} repeats the continue token of page {first}"
         );
         assert_eq!(it.errors.lock()[0].to_string(), error);
     }
@@ -258,11 +258,11 @@ fn l13_continue_tokens_that_repeat_fail_the_list() {
 fn l13_pages_without_progress_fail_the_list_and_back_off() {
     let endless = (0..).map(|number| page("10", &[], &format!("t{number}")));
     let it = Running::new(endless.take(300));
-    it.pass(SECOND);
-    it.waits(2);
-    assert_eq!(it.count(), 200);
+    it.advance_wait(SECOND);
+    it.until_waits(2);
+    assert_eq!(it.request_count(), 200);
     assert_eq!(it.waited(), [1, 2]);
-    let error = "the last 100 of 100 pages brought nothing new";
+    let error = "the last 100 of 100 pages contained nothing new";
     assert!(
         it.errors
             .lock()
@@ -275,12 +275,12 @@ fn l13_pages_without_progress_fail_the_list_and_back_off() {
 }
 
 #[test]
-fn l13_pages_that_repeat_objects_bring_nothing_new() {
+fn l13_pages_of_repeated_objects_are_no_progress() {
     let endless = (0..).map(|number| page("10", &["a", "b"], &format!("t{number}")));
     let it = Running::new(endless.take(150));
-    it.waits(1);
-    assert_eq!(it.count(), 101);
-    let error = "the last 100 of 101 pages brought nothing new";
+    it.until_waits(1);
+    assert_eq!(it.request_count(), 101);
+    let error = "the last 100 of 101 pages contained nothing new";
     assert!(
         it.last_error().to_string().ends_with(error),
         "{}",
@@ -317,7 +317,7 @@ impl Drop for Alive {
 }
 
 #[test]
-fn l15_of_equal_keys_one_object_is_held() {
+fn l15_one_object_per_key_is_held_during_a_list() {
     const COUNT: usize = 3000;
     let body = |items: &[String], kind_first: bool, token: &str| {
         let items = items.join(",");
@@ -369,7 +369,7 @@ fn l15_of_equal_keys_one_object_is_held() {
                 let most = MOST_ALIVE.load(Ordering::SeqCst);
                 assert!(
                     most <= 7,
-                    "{most} objects at once, {pages} pages, {kind_first}"
+                    "{most} objects at once, {pages} pages, kind first: {kind_first}"
                 );
             }
         }
@@ -384,14 +384,14 @@ fn l13_other_page_failure_fails_list_and_keeps_store() {
         list("20", &["b"]),
     ]);
     it.requests(2);
-    it.pass(SECOND);
+    it.advance_wait(SECOND);
     assert_eq!(it.requests(4)[2..], ["list 0 limit 500", "watch 20"]);
     assert_eq!(it.store.calls(), ["replace [b@1] at 20"]);
     assert!(it.errors.lock()[0].is_internal_error());
 }
 
 #[test]
-fn l15_what_is_no_list_fails_and_leaves_the_store_alone() {
+fn l15_body_that_is_not_a_list_leaves_store_unchanged() {
     let bodies = [
         r#"{"kind":"Table","metadata":{"resourceVersion":"1"},"items":[]}"#,
         r#"{"kind":"Status","status":"Failure","code":403}"#,
@@ -406,7 +406,7 @@ fn l15_what_is_no_list_fails_and_leaves_the_store_alone() {
     ];
     for body in bodies {
         let it = Running::new([Answer::body(body), list("20", &["b"])]);
-        it.pass(SECOND);
+        it.advance_wait(SECOND);
         it.requests(3);
         assert_eq!(it.store.calls(), ["replace [b@1] at 20"], "{body}");
         assert!(
@@ -418,13 +418,13 @@ fn l15_what_is_no_list_fails_and_leaves_the_store_alone() {
 }
 
 #[test]
-fn l15_a_store_that_refuses_the_list_gets_it_again() {
+fn l15_list_rejected_by_store_is_requested_again() {
     let it = Running::start(
         Server::new([list("10", &["a"]), list("10", &["a"])]),
         Recorder::refusing(1),
         |_| {},
     );
-    it.pass(SECOND);
+    it.advance_wait(SECOND);
     assert_eq!(
         it.requests(3),
         ["list 0 limit 500", "list 0 limit 500", "watch 10"]
@@ -445,7 +445,7 @@ fn l15_items_null_is_an_empty_list() {
 }
 
 #[test]
-fn l2_waits_grow_and_l3_start_again_once_a_watch_was_healthy() {
+fn l2_l3_waits_grow_and_reset_after_a_healthy_watch() {
     let mut answers: Vec<_> = (0..7).map(|_| refused(503, "ServiceUnavailable")).collect();
     answers.push(list("10", &[]));
     answers.push(Answer::body(
@@ -454,17 +454,17 @@ fn l2_waits_grow_and_l3_start_again_once_a_watch_was_healthy() {
     let it = Running::new(answers);
     for request in 1..=7 {
         it.requests(request);
-        it.pass(60 * SECOND);
+        it.advance_wait(60 * SECOND);
     }
     it.requests(9);
-    it.pass(SECOND);
+    it.advance_wait(SECOND);
     it.requests(10);
     let waits: Vec<_> = it.clock.waits().iter().map(Duration::as_secs).collect();
     assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30, 1]);
 }
 
 #[test]
-fn l17_slow_list_or_watch_list_is_logged_with_time() {
+fn l17_slow_list_or_watch_list_is_logged_with_duration() {
     logging();
     let ticks = |count| TICK.repeat(count);
     let empty_list = |ticks: String| {
@@ -472,11 +472,11 @@ fn l17_slow_list_or_watch_list_is_logged_with_time() {
             r#"{{"kind":"List",{ticks}"metadata":{{"resourceVersion":"10"}},"items":[]}}"#
         ))
     };
-    let long_log = |name: &str, server: Server| {
+    let info_lines = |name: &str, server: Server| {
         let it = Running::start(server, Recorder::default(), |options| {
             options.name = name.to_owned();
         });
-        it.waits(1);
+        it.until_waits(1);
         logged(&format!("{name}: "))
             .into_iter()
             .filter(|line| line.starts_with("INFO "))
@@ -484,17 +484,17 @@ fn l17_slow_list_or_watch_list_is_logged_with_time() {
     };
     let failed = || refused(403, "Forbidden");
     assert_eq!(
-        long_log("l17 short", Server::new([empty_list(ticks(10)), failed()])),
+        info_lines("l17 short", Server::new([empty_list(ticks(10)), failed()])),
         [""; 0]
     );
     let long = Server::new([empty_list(ticks(11)), failed()]);
     assert_eq!(
-        long_log("l17 long", long),
+        info_lines("l17 long", long),
         ["INFO l17 long: the list took 11 s"]
     );
-    let waits = Server::new([failed()]).taking(11 * SECOND);
+    let waits = Server::new([failed()]).with_latency(11 * SECOND);
     assert_eq!(
-        long_log("l17 failed", waits),
+        info_lines("l17 failed", waits),
         ["INFO l17 failed: the list took 11 s"]
     );
     let pages = Server::new([
@@ -503,14 +503,14 @@ fn l17_slow_list_or_watch_list_is_logged_with_time() {
         failed(),
     ]);
     assert_eq!(
-        long_log("l17 pages", pages),
+        info_lines("l17 pages", pages),
         ["INFO l17 pages: the list took 12 s"]
     );
 
     let stream = ticks(11) + &initial_events_end("10") + &ticks(11) + &error_event(410, "Expired");
     let watch_list = Server::new([Answer::body(stream)]).with_watch_list();
     assert_eq!(
-        long_log("l17 stream", watch_list),
+        info_lines("l17 stream", watch_list),
         ["INFO l17 stream: the watch-list took 11 s"]
     );
 }
@@ -534,12 +534,12 @@ fn l1_first_cycle_starts_at_once_later_ones_wait() {
         "list 20",
     ];
     for (wait, requests) in [2, 3, 5].into_iter().enumerate() {
-        it.waits(wait + 1);
+        it.until_waits(wait + 1);
         assert_eq!(
-            (&*it.requests(requests), it.count()),
+            (&*it.requests(requests), it.request_count()),
             (&all.map(String::from)[..requests], requests)
         );
-        it.pass(60 * SECOND);
+        it.advance_wait(60 * SECOND);
     }
     assert_eq!(it.requests(6), all);
 }
@@ -550,7 +550,7 @@ fn l2_default_waits_grow_from_800_ms_to_30_s_with_jitter() {
     let it = Running::with(failures, |options| options.backoff = Backoff::default());
     let waits = [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0].map(Duration::from_secs_f64);
     for (at, wait) in waits.into_iter().enumerate() {
-        it.pass(60 * SECOND);
+        it.advance_wait(60 * SECOND);
         let waited = it.clock.waits()[at];
         assert!(
             waited >= wait && waited < 2 * wait,
@@ -585,7 +585,7 @@ fn l3_watch_is_healthy_after_an_event_or_a_second() {
             failed(),
         ]);
         for _ in 0..4 {
-            it.pass(60 * SECOND);
+            it.advance_wait(60 * SECOND);
         }
         assert_eq!(it.waited(), waits, "{watch}");
     }
@@ -600,13 +600,13 @@ fn l3_watch_is_healthy_after_an_event_or_a_second() {
         failed(),
     ]);
     for _ in 0..3 {
-        it.pass(60 * SECOND);
+        it.advance_wait(60 * SECOND);
     }
     assert_eq!(it.waited(), [1, 2, 1]);
 }
 
 #[test]
-fn l3_a_watch_that_began_as_a_watch_list_is_as_healthy() {
+fn l3_watch_after_watch_list_is_healthy_by_same_rules() {
     for (watch, waits, next) in [
         (
             initial_events_end("10") + &error_event(410, "Expired"),
@@ -632,7 +632,7 @@ fn l3_a_watch_that_began_as_a_watch_list_is_as_healthy() {
             connection_refused(),
         ]);
         for _ in 0..3 {
-            it.pass(60 * SECOND);
+            it.advance_wait(60 * SECOND);
         }
         assert_eq!(it.requests(4)[2..], ["watch-list ", next], "{watch}");
         assert_eq!(it.waited()[..3], waits, "{watch}");
@@ -640,7 +640,7 @@ fn l3_a_watch_that_began_as_a_watch_list_is_as_healthy() {
 }
 
 #[test]
-fn l4_all_waits_grow_together() {
+fn l4_all_failures_share_one_backoff() {
     let it = Running::watch_list([
         connection_refused(),
         refused(403, "Forbidden"),
@@ -650,7 +650,7 @@ fn l4_all_waits_grow_together() {
         refused(403, "Forbidden"),
     ]);
     for _ in 0..5 {
-        it.pass(60 * SECOND);
+        it.advance_wait(60 * SECOND);
     }
     let requests = [
         "watch-list ",
@@ -666,12 +666,12 @@ fn l4_all_waits_grow_together() {
 }
 
 #[test]
-fn l5_a_wait_is_by_the_clock_of_the_options() {
+fn l5_backoff_uses_the_clock_of_the_options() {
     let it = Running::new([refused(403, "Forbidden"), list("10", &[])]);
-    it.waits(1);
+    it.until_waits(1);
     it.clock.advance(SECOND - Duration::from_millis(1));
     assert_eq!(
-        (it.count(), it.status().state),
+        (it.request_count(), it.status().state),
         (1, ReflectorState::BackingOff)
     );
     it.clock.advance(Duration::from_millis(1));
@@ -686,7 +686,7 @@ fn l7_failed_list_starts_no_watch_and_calls_handler() {
         refused(429, "TooManyRequests"),
     ]);
     for _ in 0..3 {
-        it.pass(60 * SECOND);
+        it.advance_wait(60 * SECOND);
     }
     assert_eq!(it.requests(4), ["list 0 limit 500"; 4]);
     let errors = it.errors.lock();
@@ -697,31 +697,32 @@ fn l7_failed_list_starts_no_watch_and_calls_handler() {
 }
 
 #[test]
-fn l7_the_time_that_a_server_asks_for_is_waited_if_it_is_longer() {
+fn l7_retry_after_longer_than_backoff_is_waited() {
     for (code, reason) in [(429, "TooManyRequests"), (503, "ServiceUnavailable")] {
-        let asks_for = |seconds| refused_with(patient_status(code, reason, seconds));
+        let with_retry_after =
+            |seconds| refused_with(status_with_retry_after(code, reason, seconds));
         let it = Running::new([
-            asks_for(9),
-            asks_for(1),
-            asks_for(40),
-            asks_for(u32::MAX),
+            with_retry_after(9),
+            with_retry_after(1),
+            with_retry_after(40),
+            with_retry_after(u32::MAX),
             list("10", &[]),
         ]);
         for _ in 0..4 {
-            it.pass(600 * SECOND);
+            it.advance_wait(600 * SECOND);
         }
         it.requests(6);
         assert_eq!(
             it.waited(),
             [9, 2, 40, 600],
-            "{reason}: ten minutes at most"
+            "{reason}: a wait is capped at ten minutes"
         );
-        assert_eq!(it.handed(), 4, "{reason}");
+        assert_eq!(it.handled_errors(), 4, "{reason}");
     }
 }
 
 #[test]
-fn l14_a_table_is_no_list() {
+fn l14_table_is_rejected_as_list() {
     let table = r#"{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"10"},"columnDefinitions":[{"name":"Name"}],"rows":[{"cells":["a"],"object":{"metadata":{"name":"a"}}}]}"#;
     let with_items = table.replace(r#""rows":"#, r#""items":"#);
     for table in [
@@ -730,7 +731,7 @@ fn l14_a_table_is_no_list() {
         with_items,
     ] {
         let it = Running::new([Answer::body(&*table), list("20", &["b"])]);
-        it.pass(SECOND);
+        it.advance_wait(SECOND);
         assert_eq!(
             it.requests(3),
             ["list 0 limit 500", "list 0 limit 500", "watch 20"]
@@ -745,7 +746,7 @@ fn l14_a_table_is_no_list() {
 }
 
 #[test]
-fn l16_a_list_is_asked_for_and_read_on_the_reflectors_thread() {
+fn l16_list_is_requested_and_read_on_reflector_thread() {
     struct OnThread(ThreadId, Cursor<&'static str>);
     impl Read for OnThread {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -773,18 +774,18 @@ fn l16_a_list_is_asked_for_and_read_on_the_reflectors_thread() {
 }
 
 #[test]
-fn l18_the_bodies_of_lists_have_no_read_timeout() {
+fn l18_list_bodies_have_no_read_timeout() {
     let it = Running::new([page("10", &["a"], "x"), list("10", &[]), Answer::open("")]);
     it.calls(3);
     let Request::Watch(options) = &it.options(3)[2] else {
-        panic!("no watch")
+        panic!("the last request is not a watch")
     };
-    let of_the_watch = Duration::from_secs(u64::from(options.timeout_seconds.unwrap()) + 30);
-    assert_eq!(it.server.read_timeouts(), [Some(of_the_watch)]);
+    let watch_read_timeout = Duration::from_secs(u64::from(options.timeout_seconds.unwrap()) + 30);
+    assert_eq!(it.server.read_timeouts(), [Some(watch_read_timeout)]);
 }
 
 #[test]
-fn w9_an_item_without_a_name_is_told_and_left_out() {
+fn w9_nameless_list_item_is_reported_and_skipped() {
     let list_of = |version: &str, names: &[&str]| {
         let items: Vec<_> = names.iter().map(|name| object(name, "1")).collect();
         let meta = format!(r#"{{"resourceVersion":"{version}"}}"#);
@@ -809,7 +810,7 @@ fn w9_an_item_without_a_name_is_told_and_left_out() {
     assert_eq!((status.complete, status.unreadable), (false, 1));
     let error = status.last_error.unwrap().to_string();
     assert!(
-        error.ends_with("item 1 of the list: unexpected answer: it has no name"),
+        error.ends_with("item 1 of the list: unexpected response: it has no name"),
         "{error}"
     );
 
@@ -823,7 +824,7 @@ fn w9_an_item_without_a_name_is_told_and_left_out() {
 
     // A store without staging cannot keep missing objects, so it gets no incomplete list.
     let it = Running::new([list_of("10", &["a", ""]), list_of("20", &["a"])]);
-    it.pass(SECOND);
+    it.advance_wait(SECOND);
     it.requests(3);
     assert_eq!(it.store.calls(), ["replace [a@1] at 20"]);
     assert!(it.errors.lock()[0].is_decode(), "{:?}", it.errors.lock());

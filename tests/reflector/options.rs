@@ -12,7 +12,7 @@ use k8s_informer::time::Backoff;
 use k8s_informer::{DynamicObject, Error, SharedIndexInformer, SharedInformerFactory, Stop};
 
 use crate::reflector::support::{
-    Recorder, SECOND, SILENCE, SOON, Server, TICK, error_event, list, refused,
+    Recorder, SECOND, SILENCE, Server, TICK, TIMEOUT, error_event, list, refused,
 };
 
 impl ListerWatcherSource for Server {
@@ -24,7 +24,7 @@ impl ListerWatcherSource for Server {
 /// Checks the options on three reflectors: a plain one, one of an informer, and one of a factory's
 /// informer.
 #[track_caller]
-fn each_way<A: IntoIterator<Item = Answer>>(
+fn for_each_constructor<A: IntoIterator<Item = Answer>>(
     answers: impl Fn() -> A,
     set: impl Fn(&mut ReflectorOptions),
     check: impl Fn(&Server),
@@ -46,7 +46,7 @@ fn each_way<A: IntoIterator<Item = Answer>>(
         options,
     );
     thread::scope(|scope| {
-        let _end = StopAtEnd(&stop);
+        let _end = StopOnDrop(&stop);
         scope.spawn(|| reflector.run(&stop));
         check(&server);
     });
@@ -58,7 +58,7 @@ fn each_way<A: IntoIterator<Item = Answer>>(
     };
     let informer = SharedIndexInformer::<DynamicObject>::new(Arc::new(server.clone()), options);
     thread::scope(|scope| {
-        let _end = StopAtEnd(&stop);
+        let _end = StopOnDrop(&stop);
         scope.spawn(|| informer.run(&stop).unwrap());
         check(&server);
     });
@@ -74,9 +74,9 @@ fn each_way<A: IntoIterator<Item = Answer>>(
 }
 
 /// Stops the reflector even if a check panics.
-struct StopAtEnd<'a>(&'a Stop);
+struct StopOnDrop<'a>(&'a Stop);
 
-impl Drop for StopAtEnd<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.stop();
     }
@@ -84,13 +84,13 @@ impl Drop for StopAtEnd<'_> {
 
 #[track_caller]
 fn first_wait(server: &Server) -> Duration {
-    assert!(server.clock.until_waits(1, SOON));
+    assert!(server.clock.until_waits(1, TIMEOUT));
     server.clock.waits()[0]
 }
 
 #[test]
 fn l9_page_size() {
-    each_way(
+    for_each_constructor(
         Vec::new,
         |options| options.page_size = Some(7),
         |server| assert_eq!(server.requests(1), ["list 0 limit 7"]),
@@ -99,7 +99,7 @@ fn l9_page_size() {
 
 #[test]
 fn w1_min_watch_timeout() {
-    each_way(
+    for_each_constructor(
         || [list("10", &[])],
         |options| options.min_watch_timeout = 1000 * SECOND,
         |server| {
@@ -111,7 +111,7 @@ fn w1_min_watch_timeout() {
 
 #[test]
 fn l2_backoff() {
-    each_way(
+    for_each_constructor(
         || [refused(403, "Forbidden")],
         |options| options.backoff = Backoff::new(7 * SECOND, 2.0, 30 * SECOND, 0.0),
         |server| assert_eq!(first_wait(server), 7 * SECOND),
@@ -120,7 +120,7 @@ fn l2_backoff() {
 
 #[test]
 fn w7_internal_error_retry() {
-    each_way(
+    for_each_constructor(
         || {
             [
                 list("10", &[]),
@@ -134,12 +134,12 @@ fn w7_internal_error_retry() {
 
 #[test]
 fn wl1_watch_list() {
-    each_way(
+    for_each_constructor(
         Vec::new,
         |_| {},
         |server| assert_eq!(server.requests(1), ["list 0 limit 500"]),
     );
-    each_way(
+    for_each_constructor(
         Vec::new,
         |options| options.watch_list = true,
         |server| assert_eq!(server.requests(1), ["watch-list "]),
@@ -148,7 +148,7 @@ fn wl1_watch_list() {
 
 #[test]
 fn w4_watch_idle_timeout() {
-    each_way(
+    for_each_constructor(
         || [list("10", &[]), Answer::open(SILENCE)],
         |options| options.watch_idle_timeout = Some(77 * SECOND),
         |server| {
@@ -160,13 +160,13 @@ fn w4_watch_idle_timeout() {
 
 #[test]
 fn l1_start_jitter() {
-    each_way(
+    for_each_constructor(
         Vec::new,
         |options| options.start_jitter = 1000 * SECOND,
         |server| {
             let wait = first_wait(server);
             assert!(wait < 1000 * SECOND, "{wait:?}");
-            assert_eq!(server.count(), 0);
+            assert_eq!(server.request_count(), 0);
             server.clock.advance(wait);
             assert_eq!(server.requests(1), ["list 0 limit 500"]);
         },
@@ -176,7 +176,7 @@ fn l1_start_jitter() {
 #[test]
 fn w9_expected_kind() {
     let secret = r#"{"type":"ADDED","object":{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a","resourceVersion":"11"}}}"#;
-    each_way(
+    for_each_constructor(
         || [list("10", &[]), Answer::broken(format!("{secret}\n{TICK}"))],
         |options| options.expected_kind = Some(GroupVersionKind::new("", "v1", "Pod")),
         |server| assert_eq!(server.requests(3)[2], "watch 10"),
@@ -186,7 +186,7 @@ fn w9_expected_kind() {
 #[test]
 fn w14_watch_error_handler() {
     let (sender, receiver) = std::sync::mpsc::channel();
-    each_way(
+    for_each_constructor(
         || [refused(403, "Forbidden")],
         |options| {
             let sender = sender.clone();
@@ -194,6 +194,6 @@ fn w14_watch_error_handler() {
                 let _ = sender.send(error.clone());
             }));
         },
-        |_| assert!(receiver.recv_timeout(SOON).unwrap().is_forbidden()),
+        |_| assert!(receiver.recv_timeout(TIMEOUT).unwrap().is_forbidden()),
     );
 }

@@ -19,7 +19,7 @@ use k8s_informer::{
 };
 use serde_json::json;
 
-use crate::reflector::support::SOON;
+use crate::reflector::support::TIMEOUT;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
@@ -46,7 +46,7 @@ fn pods() -> GroupVersionResource {
 }
 
 #[test]
-fn wl11_a_watch_list_brings_the_same_objects_as_a_list() {
+fn wl11_watch_list_yields_same_objects_as_list() {
     let server = ApiServer::start().unwrap();
     for number in 0..50 {
         server
@@ -132,7 +132,7 @@ impl ListerWatcher for FirstWatch {
 }
 
 #[test]
-fn l8_request_too_long_to_send_lists_the_most_recent_state() {
+fn l8_oversized_request_falls_back_to_most_recent_list() {
     for watch_list in [false, true] {
         let server = ApiServer::start().unwrap();
         server
@@ -152,20 +152,22 @@ fn l8_request_too_long_to_send_lists_the_most_recent_state() {
         let stop = Stop::new();
         thread::scope(|scope| {
             scope.spawn(|| reflector.run(&stop));
-            let (deadline, version) =
-                (Instant::now() + SOON, server.resource_version().to_string());
-            let is_there = || {
+            let (deadline, version) = (
+                Instant::now() + TIMEOUT,
+                server.resource_version().to_string(),
+            );
+            let has_caught_up = || {
                 let status = reflector.status();
                 status.last_error.is_some() && status.resource_version == version
             };
-            while !is_there() && Instant::now() < deadline {
+            while !has_caught_up() && Instant::now() < deadline {
                 thread::yield_now();
             }
             stop.stop();
-            assert!(is_there(), "{:?}", reflector.status());
+            assert!(has_caught_up(), "{:?}", reflector.status());
         });
         assert_eq!(store.list_keys(), ["default/a".into()]);
-        let error = "its URL has 40";
+        let error = "the URL has 40";
         let last = reflector.status().last_error.unwrap();
         assert!(
             last.is_config() && last.to_string().contains(error),
@@ -175,7 +177,7 @@ fn l8_request_too_long_to_send_lists_the_most_recent_state() {
 }
 
 #[test]
-fn w4_an_informer_whose_watch_hangs_sees_what_happens_later() {
+fn w4_informer_with_stalled_watch_receives_later_events() {
     for watch_list in [false, true] {
         let server = ApiServer::start().unwrap();
         // The watch delivers one event, or the bookmark after the initial events, and then stalls.
@@ -204,7 +206,7 @@ fn w4_an_informer_whose_watch_hangs_sees_what_happens_later() {
         }
         for name in ["before", "meanwhile"] {
             assert_eq!(
-                receiver.recv_timeout(SOON).unwrap(),
+                receiver.recv_timeout(TIMEOUT).unwrap(),
                 name,
                 "watch-list: {watch_list}"
             );
@@ -214,7 +216,7 @@ fn w4_an_informer_whose_watch_hangs_sees_what_happens_later() {
         assert_eq!(
             (status.lists, status.watches),
             (u64::from(!watch_list), 2),
-            "no list: {watch_list}"
+            "watch-list: {watch_list}"
         );
         factory.shutdown();
         assert_eq!(server.pending_faults(), 0);
@@ -260,22 +262,26 @@ fn three_shards(server: &ApiServer, watch_list: bool) -> Vec<Option<bool>> {
             .patch(&format!("{PODS}/pod-{number}"), patch)
             .unwrap();
     }
-    let is_over = |informer: &SharedIndexInformer<DynamicObject>| {
+    let is_up_to_date = |informer: &SharedIndexInformer<DynamicObject>| {
         let pods = informer.lister().list();
         let has_label = |pod: &DynamicObject| pod.label("app").is_some();
         let number = |pod: &DynamicObject| pod.name()["pod-".len()..].parse::<u32>().unwrap();
         pods.iter()
             .all(|pod| number(pod) % 3 != 0 && has_label(pod) == (number(pod) % 3 == 1))
     };
-    let deadline = Instant::now() + SOON;
+    let deadline = Instant::now() + TIMEOUT;
     let count = || {
         informers
             .iter()
             .map(|informer| informer.lister().list().len())
             .sum::<usize>()
     };
-    while count() != 40 || !informers.iter().all(is_over) {
-        assert!(Instant::now() < deadline, "{} of 40", count());
+    while count() != 40 || !informers.iter().all(is_up_to_date) {
+        assert!(
+            Instant::now() < deadline,
+            "{} objects instead of 40",
+            count()
+        );
         thread::yield_now();
     }
     for (index, informer) in informers.iter().enumerate() {
@@ -285,7 +291,7 @@ fn three_shards(server: &ApiServer, watch_list: bool) -> Vec<Option<bool>> {
             assert_eq!(
                 objects.insert(pod.name().to_owned(), index),
                 None,
-                "{} is there twice",
+                "{} is in two shards",
                 pod.name()
             );
         }
@@ -332,7 +338,7 @@ fn sh2_sh4_three_shards_hold_each_object_once() {
 }
 
 #[test]
-fn sh5_a_server_that_refuses_a_selector_says_why() {
+fn sh5_rejected_selector_error_has_the_server_message() {
     let server = ApiServer::builder()
         .sharded_list_and_watch(true)
         .start()
@@ -347,7 +353,7 @@ fn sh5_a_server_that_refuses_a_selector_says_why() {
     let stop = Stop::new();
     let pods = factory.dynamic(pods());
     factory.start(&stop).unwrap();
-    let deadline = Instant::now() + SOON;
+    let deadline = Instant::now() + TIMEOUT;
     while pods.status().last_error.is_none() {
         assert!(Instant::now() < deadline);
         thread::yield_now();

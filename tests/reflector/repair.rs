@@ -43,12 +43,12 @@ fn end(version: &str) -> String {
     )
 }
 
-/// Runs a reflector of config maps until it has made `requests` requests. Returns the requests, the
+/// Runs a reflector of config maps until it has sent `requests` requests. Returns the requests, the
 /// read timeouts below a minute in seconds, and the status.
 fn run(server: &Server, requests: usize) -> (Vec<String>, Vec<u64>, ReflectorStatus) {
     /// Stops the reflector even if the test panics.
-    struct Stops(Stop);
-    impl Drop for Stops {
+    struct StopOnDrop(Stop);
+    impl Drop for StopOnDrop {
         fn drop(&mut self) {
             self.0.stop();
         }
@@ -59,19 +59,23 @@ fn run(server: &Server, requests: usize) -> (Vec<String>, Vec<u64>, ReflectorSta
     let store = Arc::new(Indexer::<ConfigMap>::for_objects());
     let reflector = Reflector::new(Arc::new(server.clone()), store, options);
     let stop = Stop::new();
-    let made = thread::scope(|scope| {
+    let sent = thread::scope(|scope| {
         scope.spawn(|| reflector.run(&stop));
-        let _stops = Stops(stop.clone());
+        let _stop_on_drop = StopOnDrop(stop.clone());
         server.options(requests)
     });
-    assert_eq!(server.count(), requests, "no request follows");
+    assert_eq!(
+        server.request_count(),
+        requests,
+        "an unexpected request followed"
+    );
     let waits = server
         .read_timeouts()
         .into_iter()
         .flatten()
         .map(|wait| wait.as_secs());
     (
-        made.iter().map(describe).collect(),
+        sent.iter().map(describe).collect(),
         waits.filter(|wait| *wait < 60).collect(),
         reflector.status(),
     )
@@ -127,14 +131,14 @@ fn w15_missed_object_triggers_five_relists() {
 }
 
 #[test]
-fn w15_missed_object_that_comes_triggers_a_relist() {
-    for (kind, came) in [
+fn w15_event_of_missed_object_triggers_a_relist() {
+    for (kind, object) in [
         ("MODIFIED", good("a", "20")),
         ("DELETED", good("a", "20")),
         ("DELETED", broken("a", "20")),
     ] {
         let server = after_five_relists([
-            Answer::open(event(kind, &came) + SILENCE),
+            Answer::open(event(kind, &object) + SILENCE),
             list("21", &[good("b", "1")]),
             Answer::open(""),
         ]);
@@ -175,6 +179,6 @@ fn w15_missed_object_triggers_a_watch_list() {
     assert_eq!(
         waits.iter().filter(|wait| **wait == 1).count(),
         2,
-        "complete once, it starts again: {waits:?}"
+        "the waits start again after a complete list: {waits:?}"
     );
 }

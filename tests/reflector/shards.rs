@@ -12,16 +12,16 @@ use crate::reflector::support::{
 };
 
 /// The hash of this UID begins with 08, so it belongs to the first of two shards.
-const MINE: &str = "ab";
+const OWN_UID: &str = "ab";
 /// The hash of this UID begins with e7.
-const OTHER: &str = "abc";
+const OTHER_UID: &str = "abc";
 
-fn mine() -> Shard {
+fn own_shard() -> Shard {
     Shard::new(0, 2).unwrap()
 }
 
 fn set(options: &mut ReflectorOptions) {
-    options.shard = Some(mine());
+    options.shard = Some(own_shard());
 }
 
 fn object(name: &str, uid: &str, version: &str) -> String {
@@ -58,7 +58,7 @@ fn watch_list(answers: impl IntoIterator<Item = Answer>) -> Running {
 
 #[test]
 fn w10_long_version_of_another_shard_is_not_adopted() {
-    let other = event("MODIFIED", &object("b", OTHER, &"1".repeat(1025)));
+    let other = event("MODIFIED", &object("b", OTHER_UID, &"1".repeat(1025)));
     let it = running([
         page("10", "", &[]),
         Answer::body(other + crate::reflector::support::TICK),
@@ -68,7 +68,7 @@ fn w10_long_version_of_another_shard_is_not_adopted() {
 }
 
 #[test]
-fn sh1_each_page_and_watch_and_watch_list_asks_for_the_shard() {
+fn sh1_every_request_has_the_shard_selector() {
     let answers = || {
         [
             refused(422, "Invalid"),
@@ -85,18 +85,18 @@ fn sh1_each_page_and_watch_and_watch_list_asks_for_the_shard() {
         "list most recent limit 500 continue more",
         "watch 4",
     ];
-    for shard in [Some(mine()), Some(mine().by_namespace()), None] {
+    for shard in [Some(own_shard()), Some(own_shard().by_namespace()), None] {
         let server = Server::new(answers()).with_watch_list();
-        let wanted = shard.as_ref().map(Shard::selector).unwrap_or_default();
+        let selector = shard.as_ref().map(Shard::selector).unwrap_or_default();
         let it = Running::start(server, Recorder::default(), |options| options.shard = shard);
         assert_eq!(it.requests(4), requests);
-        it.pass(SECOND);
+        it.advance_wait(SECOND);
         for request in it.options(6) {
-            assert_eq!(request.options().shard_selector, wanted);
+            assert_eq!(request.options().shard_selector, selector);
             let query = request.options().to_query();
             assert_eq!(
                 query.contains("shardSelector="),
-                !wanted.is_empty(),
+                !selector.is_empty(),
                 "{query}"
             );
         }
@@ -110,14 +110,14 @@ fn sh1_each_page_and_watch_and_watch_list_asks_for_the_shard() {
 }
 
 #[test]
-fn sh2_objects_of_other_shards_are_neither_kept_nor_told() {
-    let items = [object("a", MINE, "1"), object("b", OTHER, "2")];
-    let events = event("ADDED", &object("c", OTHER, "5"))
-        + &event("ADDED", &object("d", MINE, "6"))
-        + &event("MODIFIED", &object("b", OTHER, "7"))
-        + &event("DELETED", &object("b", OTHER, "8"))
-        + &event("DELETED", &object("a", MINE, "9"));
-    let told = [
+fn sh2_objects_of_other_shards_are_not_stored_or_delivered() {
+    let items = [object("a", OWN_UID, "1"), object("b", OTHER_UID, "2")];
+    let events = event("ADDED", &object("c", OTHER_UID, "5"))
+        + &event("ADDED", &object("d", OWN_UID, "6"))
+        + &event("MODIFIED", &object("b", OTHER_UID, "7"))
+        + &event("DELETED", &object("b", OTHER_UID, "8"))
+        + &event("DELETED", &object("a", OWN_UID, "9"));
+    let expected = [
         "replace [a@1] at 4",
         "bookmark 5",
         "add d@6",
@@ -126,24 +126,24 @@ fn sh2_objects_of_other_shards_are_neither_kept_nor_told() {
         "delete a@9",
     ];
     let it = running([page("4", "", &items), Answer::open(&*events)]);
-    assert_eq!(it.calls(2), told);
+    assert_eq!(it.calls(2), expected);
     let initial = items.map(|item| event("ADDED", &item)).concat() + &initial_events_end("4");
     let it = watch_list([Answer::open(initial + &events)]);
-    assert_eq!(it.calls(1), told);
+    assert_eq!(it.calls(1), expected);
 }
 
 #[test]
 fn sh2_name_moving_between_shards_is_deleted_and_added() {
     // An object that is deleted and created again has another UID.
     let items = [
-        object("goes", MINE, "1"),
-        object("comes", OTHER, "2"),
-        object("stays", MINE, "3"),
+        object("leaves", OWN_UID, "1"),
+        object("joins", OTHER_UID, "2"),
+        object("stays", OWN_UID, "3"),
     ];
     let later = [
-        object("goes", OTHER, "5"),
-        object("comes", MINE, "6"),
-        object("stays", MINE, "3"),
+        object("leaves", OTHER_UID, "5"),
+        object("joins", OWN_UID, "6"),
+        object("stays", OWN_UID, "3"),
     ];
     let store = Arc::new(Indexer::<DynamicObject>::for_objects());
     let answers = [
@@ -158,18 +158,18 @@ fn sh2_name_moving_between_shards_is_deleted_and_added() {
     keys.sort();
     assert_eq!(
         keys.iter().map(|key| &**key).collect::<Vec<_>>(),
-        ["comes", "stays"]
+        ["joins", "stays"]
     );
     assert!(status.complete);
 
-    let events = event("DELETED", &object("goes", MINE, "5"))
-        + &event("ADDED", &object("goes", OTHER, "6"))
-        + &event("DELETED", &object("comes", OTHER, "7"))
-        + &event("ADDED", &object("comes", MINE, "8"));
+    let events = event("DELETED", &object("leaves", OWN_UID, "5"))
+        + &event("ADDED", &object("leaves", OTHER_UID, "6"))
+        + &event("DELETED", &object("joins", OTHER_UID, "7"))
+        + &event("ADDED", &object("joins", OWN_UID, "8"));
     let it = running([page("4", "", &items), Answer::open(events)]);
     assert_eq!(
         it.calls(2)[1..],
-        ["delete goes@5", "bookmark 6", "bookmark 7", "add comes@8"]
+        ["delete leaves@5", "bookmark 6", "bookmark 7", "add joins@8"]
     );
 }
 
@@ -190,7 +190,7 @@ fn sh2_missing_uid_or_namespace_is_sharded_as_empty() {
         let added = items.clone().map(|item| event("MODIFIED", &item)).concat();
         let answers = [page("4", "", &items), Answer::open(added)];
         let it = Running::with(answers, |options| options.shard = Some(shard));
-        let told: &[&str] = match index {
+        let expected: &[&str] = match index {
             0 => &["replace [] at 4", "bookmark 1", "bookmark 2", "bookmark 3"],
             _ => &[
                 "replace [a@1 b@2 c@3] at 4",
@@ -199,7 +199,7 @@ fn sh2_missing_uid_or_namespace_is_sharded_as_empty() {
                 "update c@3",
             ],
         };
-        assert_eq!(it.calls(2), told, "{index} {by_namespace}");
+        assert_eq!(it.calls(2), expected, "{index} {by_namespace}");
         assert_eq!(it.status().unreadable, 0);
     }
 }
@@ -216,7 +216,7 @@ fn sh2_nameless_object_is_not_attributed_to_other_shard() {
     ] {
         let store = Arc::new(Indexer::<DynamicObject>::for_objects());
         let answers = [
-            page("4", "", &[object("a", MINE, "1")]),
+            page("4", "", &[object("a", OWN_UID, "1")]),
             Answer::body(error_event(410, "Expired")),
             page("6", "", &[nameless.to_owned()]),
             Answer::open(""),
@@ -236,7 +236,7 @@ fn sh2_nameless_object_is_not_attributed_to_other_shard() {
 }
 
 #[test]
-fn sh2_a_namespace_counts_wherever_it_stands() {
+fn sh2_namespace_is_found_anywhere_in_metadata() {
     let items = [
         r#"{"metadata":{"name":"a","namespace":"ab","uid":"abc","resourceVersion":"1"}}"#,
         r#"{"metadata":{"uid":"abc","resourceVersion":"2","name":"b","namespace":"ab"}}"#,
@@ -246,7 +246,7 @@ fn sh2_a_namespace_counts_wherever_it_stands() {
     let it = Running::with(
         [page("4", "", &items.map(str::to_owned)), Answer::open("")],
         |options| {
-            options.shard = Some(mine().by_namespace());
+            options.shard = Some(own_shard().by_namespace());
         },
     );
     assert_eq!(it.calls(2), ["replace [a@1 b@2] at 4"]);
@@ -254,12 +254,12 @@ fn sh2_a_namespace_counts_wherever_it_stands() {
 
 #[test]
 fn sh2_w10_skipped_object_counts_as_event_with_version() {
-    let foreign = |kind: &str, version: &str| event(kind, &object("b", OTHER, version));
+    let of_other_shard = |kind: &str, version: &str| event(kind, &object("b", OTHER_UID, version));
     let it = running([
         page("4", "", &[]),
         // A watch that had an event is opened again at once (W5).
-        Answer::body(foreign("ADDED", "5")),
-        Answer::body(foreign("DELETED", "6")),
+        Answer::body(of_other_shard("ADDED", "5")),
+        Answer::body(of_other_shard("DELETED", "6")),
         // An event without a version leaves the version unchanged.
         Answer::body(event(
             "MODIFIED",
@@ -284,67 +284,75 @@ fn sh2_w10_skipped_object_counts_as_event_with_version() {
     // In a watch-list, the version of a skipped event counts as well, except for the unordered
     // ADDED events (WL5).
     let it = watch_list([
-        Answer::body(foreign("ADDED", "9") + &foreign("MODIFIED", "12") + &initial_events_end("")),
+        Answer::body(
+            of_other_shard("ADDED", "9")
+                + &of_other_shard("MODIFIED", "12")
+                + &initial_events_end(""),
+        ),
         Answer::open(""),
     ]);
     assert_eq!(it.calls(1), ["replace [] at 12"]);
 }
 
 #[test]
-fn sh3_server_filters_if_every_page_says_so() {
-    let ours = echo(&mine().selector());
+fn sh3_shard_is_applied_if_every_page_confirms_it() {
+    let own_echo = echo(&own_shard().selector());
     let none = String::new();
     let other = echo(&Shard::new(1, 2).unwrap().selector());
-    let items = || vec![object("a", MINE, "1")];
-    let foreign = || vec![object("a", MINE, "1"), object("b", OTHER, "1")];
+    let items = || vec![object("a", OWN_UID, "1")];
+    let unfiltered_items = || vec![object("a", OWN_UID, "1"), object("b", OTHER_UID, "1")];
     let first = |rest: &str| format!(r#","continue":"more"{rest}"#);
     let cases = [
-        ("said", vec![(ours.clone(), items())], Some(true)),
-        ("said of nothing", vec![(ours.clone(), vec![])], Some(true)),
+        ("confirmed", vec![(own_echo.clone(), items())], Some(true)),
         (
-            "said of both pages",
-            vec![(first(&ours), items()), (ours.clone(), vec![])],
+            "confirmed for an empty list",
+            vec![(own_echo.clone(), vec![])],
             Some(true),
         ),
-        ("not said", vec![(none.clone(), items())], Some(false)),
         (
-            "said of the first page",
-            vec![(first(&ours), items()), (none.clone(), vec![])],
+            "confirmed on both pages",
+            vec![(first(&own_echo), items()), (own_echo.clone(), vec![])],
+            Some(true),
+        ),
+        ("not confirmed", vec![(none.clone(), items())], Some(false)),
+        (
+            "confirmed on the first page only",
+            vec![(first(&own_echo), items()), (none.clone(), vec![])],
             Some(false),
         ),
         (
-            "said of the last page",
-            vec![(first(&none), items()), (ours.clone(), vec![])],
+            "confirmed on the last page only",
+            vec![(first(&none), items()), (own_echo.clone(), vec![])],
             Some(false),
         ),
         ("another shard", vec![(other, items())], Some(false)),
         (
-            "said, but not done",
-            vec![(ours.clone(), foreign())],
+            "confirmed, but not filtered",
+            vec![(own_echo.clone(), unfiltered_items())],
             Some(false),
         ),
         (
-            "said in other words",
-            vec![(echo(&mine().selector().replace(' ', "")), items())],
+            "confirmed with another spelling",
+            vec![(echo(&own_shard().selector().replace(' ', "")), items())],
             Some(false),
         ),
         (
-            "null",
+            "shardInfo is null",
             vec![(r#","shardInfo":null"#.to_owned(), items())],
             Some(false),
         ),
         (
-            "no text",
+            "selector is not a string",
             vec![(r#","shardInfo":{"selector":7}"#.to_owned(), items())],
             Some(false),
         ),
         (
-            "no object",
+            "shardInfo is not an object",
             vec![(r#","shardInfo":"x""#.to_owned(), items())],
             Some(false),
         ),
     ];
-    for (what, pages, applied) in cases {
+    for (case, pages, applied) in cases {
         let count = pages.len();
         let answers = pages
             .into_iter()
@@ -352,16 +360,17 @@ fn sh3_server_filters_if_every_page_says_so() {
         let script = ScriptedListerWatcher::new(answers.chain([Answer::open("")]));
         let store = Arc::new(Indexer::<DynamicObject>::for_objects());
         let status = run_until_read_with(&store, &script, count + 1, set);
-        assert_eq!(status.shard_applied, applied, "{what}");
+        assert_eq!(status.shard_applied, applied, "{case}");
         assert!(
             status.listed && status.last_error.is_none(),
-            "{what}: {status:?}"
+            "{case}: {status:?}"
         );
     }
     // The result is unknown before the first list, and without a shard.
     assert_eq!(ReflectorStatus::default().shard_applied, None);
     let store = Arc::new(Indexer::<DynamicObject>::for_objects());
-    let script = ScriptedListerWatcher::new([page("4", &ours, &foreign()), Answer::open("")]);
+    let script =
+        ScriptedListerWatcher::new([page("4", &own_echo, &unfiltered_items()), Answer::open("")]);
     assert_eq!(
         run_until_read_with(&store, &script, 2, |_| {}).shard_applied,
         None
@@ -370,17 +379,21 @@ fn sh3_server_filters_if_every_page_says_so() {
 }
 
 #[test]
-fn sh3_a_list_that_is_made_again_says_it_again() {
+fn sh3_repeated_list_confirms_the_shard_again() {
     // The continue token has expired. The new list confirms the shard again (L13).
-    let first = format!(r#","continue":"more"{}"#, echo(&mine().selector()));
+    let first = format!(r#","continue":"more"{}"#, echo(&own_shard().selector()));
     let answers = [
         page(
             "4",
             &first,
-            &[object("a", MINE, "1"), object("b", OTHER, "2")],
+            &[object("a", OWN_UID, "1"), object("b", OTHER_UID, "2")],
         ),
         refused(410, "Expired"),
-        page("4", &echo(&mine().selector()), &[object("a", MINE, "1")]),
+        page(
+            "4",
+            &echo(&own_shard().selector()),
+            &[object("a", OWN_UID, "1")],
+        ),
         Answer::open(""),
     ];
     let store = Arc::new(Indexer::<DynamicObject>::for_objects());
@@ -389,31 +402,36 @@ fn sh3_a_list_that_is_made_again_says_it_again() {
 }
 
 #[test]
-fn sh3_of_a_watch_list_only_an_object_of_another_shard_tells() {
+fn sh3_watch_list_is_unfiltered_if_another_shard_appears() {
     let applied = |first: Vec<Answer>, bodies: usize| {
         let store = Arc::new(Indexer::<DynamicObject>::for_objects());
         let script = ScriptedListerWatcher::new(first).with_watch_list();
         run_until_read_with(&store, &script, bodies, set).shard_applied
     };
-    let (mine_added, other) = (
-        event("ADDED", &object("a", MINE, "1")),
-        event("ADDED", &object("b", OTHER, "2")),
+    let (own_added, other) = (
+        event("ADDED", &object("a", OWN_UID, "1")),
+        event("ADDED", &object("b", OTHER_UID, "2")),
     );
     let end = initial_events_end("4");
     assert_eq!(
-        applied(vec![Answer::open(mine_added.clone() + &end)], 1),
+        applied(vec![Answer::open(own_added.clone() + &end)], 1),
         None
     );
     assert_eq!(
-        applied(vec![Answer::open(mine_added.clone() + &other + &end)], 1),
+        applied(vec![Answer::open(own_added.clone() + &other + &end)], 1),
         Some(false)
     );
     assert_eq!(
-        applied(vec![Answer::open(mine_added.clone() + &end + &other)], 1),
+        applied(vec![Answer::open(own_added.clone() + &end + &other)], 1),
         Some(false)
     );
     // The result of a list stays until an event contradicts it.
-    let list = || vec![refused(500, ""), page("4", &echo(&mine().selector()), &[])];
+    let list = || {
+        vec![
+            refused(500, ""),
+            page("4", &echo(&own_shard().selector()), &[]),
+        ]
+    };
     let expired = error_event(410, "Expired");
     let then = |events: String| {
         list()
@@ -421,11 +439,11 @@ fn sh3_of_a_watch_list_only_an_object_of_another_shard_tells() {
             .chain([Answer::body(expired.clone()), Answer::open(events)])
     };
     assert_eq!(
-        applied(then(mine_added.clone() + &end).collect(), 2),
+        applied(then(own_added.clone() + &end).collect(), 2),
         Some(true)
     );
     assert_eq!(
-        applied(then(mine_added + &end + &other).collect(), 2),
+        applied(then(own_added + &end + &other).collect(), 2),
         Some(false)
     );
 }
@@ -436,9 +454,9 @@ fn sh4_objects_of_other_shards_count_as_received() {
         page("4", &format!(r#","continue":"more"{remaining}"#), items)
     };
     let items = [
-        object("a", MINE, "1"),
-        object("b", OTHER, "2"),
-        object("c", OTHER, "3"),
+        object("a", OWN_UID, "1"),
+        object("b", OTHER_UID, "2"),
+        object("c", OTHER_UID, "3"),
     ];
     let progress = |remaining: &str| {
         let it = running([one(remaining, &items), Answer::open("")]);
@@ -450,7 +468,7 @@ fn sh4_objects_of_other_shards_count_as_received() {
     assert_eq!(progress(""), (3, None));
     // A server that filters still counts the remaining objects of all shards. The count is negative
     // if the server scans more objects than fit in the page.
-    let server_filtered = echo(&mine().selector());
+    let server_filtered = echo(&own_shard().selector());
     for remaining in ["5", "-2"] {
         assert_eq!(
             progress(&format!(
@@ -471,7 +489,7 @@ fn sh4_objects_of_other_shards_count_as_received() {
 }
 
 #[test]
-fn sh5_a_selector_that_the_server_refuses_is_told_as_such() {
+fn sh5_rejected_selector_is_reported_with_its_message() {
     let message = "invalid shard selector: shard range start 0x8 must be less than end 0x4";
     let refusal = || {
         let mut status = status_json(500, "");
@@ -479,10 +497,14 @@ fn sh5_a_selector_that_the_server_refuses_is_told_as_such() {
         refused_with(status)
     };
     for it in [running([refusal()]), watch_list([refusal(), refusal()])] {
-        it.waits(1);
+        it.until_waits(1);
         let error = it.last_error();
         assert!(error.to_string().contains(message), "{error}");
         assert_eq!(error.status().map(|status| status.code), Some(500));
-        assert_eq!(it.handed(), 1, "the list's");
+        assert_eq!(
+            it.handled_errors(),
+            1,
+            "only the error of the list reaches the handler"
+        );
     }
 }

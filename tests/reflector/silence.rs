@@ -16,7 +16,7 @@ fn timeout_of(request: &Request) -> Duration {
 }
 
 #[test]
-fn w4_a_watch_that_has_fallen_silent_is_opened_again() {
+fn w4_silent_watch_is_reopened_at_last_version() {
     let it = Running::new([
         list("10", &[]),
         Answer::open(event("ADDED", "a", "11") + SILENCE + &event("ADDED", "late", "99")),
@@ -28,10 +28,10 @@ fn w4_a_watch_that_has_fallen_silent_is_opened_again() {
         ["list 0 limit 500", "watch 10", "watch 11", "watch 11"]
     );
     assert_eq!(it.calls(2), ["replace [] at 10", "add a@11", "add b@12"]);
-    assert_eq!((it.waited(), it.handed()), (vec![], 0));
+    assert_eq!((it.waited(), it.handled_errors()), (vec![], 0));
     let error = it.last_error();
     assert!(
-        error.is_timeout() && error.to_string().contains("nothing came for"),
+        error.is_timeout() && error.to_string().contains("no data arrived for"),
         "{error}"
     );
     let limits: Vec<_> = it.options(4)[1..]
@@ -41,7 +41,7 @@ fn w4_a_watch_that_has_fallen_silent_is_opened_again() {
     assert_eq!(
         it.server.read_timeouts(),
         limits,
-        "the server ends it before that, unless it is dead"
+        "the read timeout exceeds the server's timeout by 30 s"
     );
     assert_eq!(it.server.open_bodies_at_request(), 0);
 }
@@ -60,7 +60,7 @@ fn w4_missing_bookmarks_restart_watch_then_list() {
     ]);
     // As after a restore: the server has no events for a version in the future.
     assert_eq!(it.requests(3), ["list 0 limit 500", "watch 10", "watch 12"]);
-    it.pass(SECOND);
+    it.advance_wait(SECOND);
     assert_eq!(
         it.requests(6)[3..],
         ["list 12", "list most recent", "watch 7"]
@@ -73,16 +73,16 @@ fn w4_missing_bookmarks_restart_watch_then_list() {
     assert_eq!(
         timeouts[1..3],
         [Some(180 * SECOND); 2],
-        "a bookmark comes each minute"
+        "a bookmark each minute shortens the timeout to 180 s"
     );
     assert!(
         timeouts[3] > Some(300 * SECOND),
-        "it has to show anew that it sends them"
+        "after a list, the bookmark interval is unknown again"
     );
 }
 
 #[test]
-fn w4_a_silence_before_the_last_event_does_not_count() {
+fn w4_silence_before_the_last_event_does_not_count() {
     let minute = TICK.repeat(60);
     let bookmarks = bookmark("11", "{}") + &minute + &bookmark("12", "{}");
     let it = Running::new([
@@ -103,7 +103,7 @@ fn w4_a_silence_before_the_last_event_does_not_count() {
 }
 
 #[test]
-fn w4_the_watch_idle_timeout_of_the_options_counts_in_its_place() {
+fn w4_watch_idle_timeout_option_replaces_the_default() {
     let answers = || {
         [
             list("10", &[]),
@@ -120,7 +120,7 @@ fn w4_the_watch_idle_timeout_of_the_options_counts_in_its_place() {
     assert!(
         it.last_error()
             .to_string()
-            .ends_with("nothing came for 120 s"),
+            .ends_with("no data arrived for 120 s"),
         "{}",
         it.last_error()
     );
@@ -133,12 +133,12 @@ fn w4_the_watch_idle_timeout_of_the_options_counts_in_its_place() {
     assert_eq!(
         it.server.read_timeouts()[0],
         Some(timeout + 30 * SECOND),
-        "zero would never be idle"
+        "a timeout of zero is ignored"
     );
 }
 
 #[test]
-fn w4_a_body_without_read_timeouts_just_blocks() {
+fn w4_body_without_read_timeouts_never_times_out() {
     let server = Server::new([list("10", &[]), Answer::open("")]).without_read_timeouts();
     let it = Running::start(server, Recorder::default(), |options| {
         options.watch_idle_timeout = Some(SECOND);
@@ -146,12 +146,15 @@ fn w4_a_body_without_read_timeouts_just_blocks() {
     it.calls(2);
     it.clock.advance(1000 * SECOND);
     let status = it.status();
-    assert_eq!((it.count(), status.state), (2, ReflectorState::Watching));
+    assert_eq!(
+        (it.request_count(), status.state),
+        (2, ReflectorState::Watching)
+    );
     assert!(status.last_error.is_none(), "{:?}", status.last_error);
 }
 
 #[test]
-fn w4_the_watch_that_follows_a_watch_list_has_its_own_patience() {
+fn w4_watch_after_watch_list_has_its_own_idle_timeout() {
     let server = Server::new([Answer::open(
         event("ADDED", "a", "1") + SILENCE + &initial_events_end("10") + SILENCE,
     )]);
@@ -166,7 +169,7 @@ fn w4_the_watch_that_follows_a_watch_list_has_its_own_patience() {
 }
 
 #[test]
-fn l3_a_watch_that_fell_silent_after_an_event_was_healthy() {
+fn l3_watch_silent_after_an_event_is_healthy() {
     for (watch, last) in [
         (event("ADDED", "a", "11") + SILENCE, 1),
         (SILENCE.to_owned(), 4),
@@ -180,7 +183,7 @@ fn l3_a_watch_that_fell_silent_after_an_event_was_healthy() {
             connection_refused(),
         ]);
         for _ in 0..3 {
-            it.pass(60 * SECOND);
+            it.advance_wait(60 * SECOND);
         }
         assert_eq!(it.waited(), [1, 2, last]);
     }
@@ -212,14 +215,14 @@ fn w12_body_is_dropped_once_nothing_more_is_read() {
         ],
     ];
     for bodies in bodies {
-        let what = format!("{bodies:?}");
+        let case = format!("{bodies:?}");
         let it = Running::new(bodies);
-        it.waits(1);
-        assert_eq!(it.server.open_bodies(), 0, "while it waits: {what}");
+        it.until_waits(1);
+        assert_eq!(it.server.open_bodies(), 0, "during the wait: {case}");
         assert_eq!(
             it.server.open_bodies_at_request(),
             0,
-            "at the next request: {what}"
+            "at the next request: {case}"
         );
     }
     let it = Running::new([list("10", &[]), Answer::open("")]);
@@ -239,12 +242,12 @@ fn w12_watch_list_body_is_dropped_unless_it_becomes_watch() {
         ),
     ] {
         let it = Running::watch_list([stream]);
-        it.waits(1);
+        it.until_waits(1);
         assert_eq!(it.server.open_bodies(), 0);
     }
     let it = Running::watch_list([Answer::open(initial_events_end("10"))]);
     it.calls(1);
-    assert_eq!((it.server.open_bodies(), it.count()), (1, 1));
+    assert_eq!((it.server.open_bodies(), it.request_count()), (1, 1));
 }
 
 /// A body that is silent for this time and then ends normally.
@@ -253,7 +256,7 @@ fn quiet_for(seconds: usize) -> Answer {
 }
 
 #[test]
-fn w4_idle_timeout_leads_to_a_list_after_two_bookmark_intervals() {
+fn w4_idle_timeouts_trigger_list_after_two_bookmark_intervals() {
     let silent = || Answer::open(SILENCE);
     for (timeout, watches) in [(5, 24), (40, 3), (100, 2)] {
         let answers = [list("10", &["a"])]
@@ -273,7 +276,7 @@ fn w4_idle_timeout_leads_to_a_list_after_two_bookmark_intervals() {
             first[1..].iter().all(|request| request == "watch 10"),
             "{first:?}"
         );
-        it.pass(SECOND);
+        it.advance_wait(SECOND);
         assert_eq!(
             it.requests(watches + 4)[watches + 1..],
             ["list 10", "list most recent", "watch 7"]
@@ -286,7 +289,7 @@ fn w4_idle_timeout_leads_to_a_list_after_two_bookmark_intervals() {
 }
 
 #[test]
-fn w4_silence_adds_up_across_watches_that_ended_in_order() {
+fn w4_silence_adds_up_across_normally_ended_watches() {
     let it = Running::with(
         [
             list("10", &[]),
@@ -299,12 +302,12 @@ fn w4_silence_adds_up_across_watches_that_ended_in_order() {
         |options| options.watch_idle_timeout = Some(100 * SECOND),
     );
     assert_eq!(it.requests(4)[1..], ["watch 10"; 3]);
-    it.pass(SECOND);
+    it.advance_wait(SECOND);
     assert_eq!(it.requests(6)[4..], ["list 10", "watch 10"]);
 }
 
 #[test]
-fn w4_silence_before_any_bookmark_leads_to_a_list() {
+fn w4_silence_before_any_bookmark_triggers_a_list() {
     // The silence is longer than twice the longest watch timeout, which is 630 seconds.
     let it = Running::new([
         list("10", &["a"]),
@@ -315,7 +318,7 @@ fn w4_silence_before_any_bookmark_leads_to_a_list() {
         Answer::open(event("ADDED", "c", "8")),
     ]);
     assert_eq!(it.requests(3)[1..], ["watch 10"; 2]);
-    it.pass(SECOND);
+    it.advance_wait(SECOND);
     assert_eq!(
         it.requests(6)[3..],
         ["list 10", "list most recent", "watch 7"]
@@ -327,7 +330,7 @@ fn w4_silence_before_any_bookmark_leads_to_a_list() {
 }
 
 #[test]
-fn w4_quiet_kind_is_listed_ever_more_rarely() {
+fn w4_lists_of_a_quiet_kind_become_rarer() {
     let ended = || quiet_for(100);
     let confirmed = || list("10", &["a"]);
     let it = Running::with(
@@ -350,8 +353,8 @@ fn w4_quiet_kind_is_listed_ever_more_rarely() {
         |options| options.watch_idle_timeout = Some(100 * SECOND),
     );
     for wait in 0..3 {
-        assert_eq!(it.handed(), 0, "{wait}");
-        it.pass(SECOND);
+        assert_eq!(it.handled_errors(), 0, "{wait}");
+        it.advance_wait(SECOND);
     }
     let is_list = |request: &String| request.starts_with("list");
     let lists: Vec<_> = it

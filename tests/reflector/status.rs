@@ -30,10 +30,10 @@ fn repeated_failure_is_logged_once_and_counted_on_recovery() {
         options.watch_error_handler = None;
     });
     for wait in 1..=4 {
-        it.waits(wait);
+        it.until_waits(wait);
         assert_eq!(it.status().failures, wait as u64);
         assert_eq!(it.status().state, ReflectorState::BackingOff);
-        it.pass(MINUTE);
+        it.advance_wait(MINUTE);
     }
     assert!(
         it.calls(2).contains(&"add a@11".to_owned()),
@@ -51,7 +51,7 @@ fn repeated_failure_is_logged_once_and_counted_on_recovery() {
         "{lines:?}"
     );
     assert!(
-        lines[2].starts_with("INFO once: well again after "),
+        lines[2].starts_with("INFO once: recovered after "),
         "{lines:?}"
     );
     assert!(
@@ -63,7 +63,10 @@ fn repeated_failure_is_logged_once_and_counted_on_recovery() {
         (status.failures, status.state),
         (0, ReflectorState::Watching)
     );
-    assert!(status.last_error.is_some(), "it can still be asked for");
+    assert!(
+        status.last_error.is_some(),
+        "the last error stays available"
+    );
 }
 
 #[test]
@@ -115,12 +118,12 @@ fn status_has_last_error_last_contact_and_list_count() {
         Answer::open(event("ADDED", "b", "21")),
     ];
     let it = Running::new(answers);
-    it.waits(1);
+    it.until_waits(1);
     let first = it.status();
-    assert_eq!(first.last_contact, None, "nobody is there");
+    assert_eq!(first.last_contact, None, "no server responded yet");
     assert!(first.last_error_at.is_some());
-    it.pass(MINUTE);
-    it.waits(2);
+    it.advance_wait(MINUTE);
+    it.until_waits(2);
     let second = it.status();
     assert!(second.last_error_at > first.last_error_at);
     assert!(
@@ -128,27 +131,27 @@ fn status_has_last_error_last_contact_and_list_count() {
         "the stream with the error came from the server"
     );
     assert_eq!((second.relists, second.listed), (0, true));
-    it.pass(MINUTE);
-    it.waits(3);
+    it.advance_wait(MINUTE);
+    it.until_waits(3);
     let third = it.status();
     assert!(
         third.last_contact > second.last_contact,
-        "a refusal is an answer, too"
+        "an error response counts as contact"
     );
-    it.pass(MINUTE);
+    it.advance_wait(MINUTE);
     it.calls(3);
     let last = it.status();
     assert_eq!((last.relists, last.lists, last.watches), (1, 4, 2));
     assert_eq!(
         last.last_error_at, third.last_error_at,
-        "nothing went wrong since"
+        "no error occurred since"
     );
 }
 
 #[test]
 fn status_display_has_no_object_content() {
     let it = Running::new([connection_refused()]);
-    it.waits(1);
+    it.until_waits(1);
     let line = it.status().to_string();
     let expected = "backing off, not synced yet; objects listed 0, lists 1, watches 0, relists 0; \
                     no contact yet; failures 1; last error ";

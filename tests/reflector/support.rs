@@ -22,7 +22,7 @@ use serde::de::DeserializeOwned;
 use crate::log_capture;
 
 /// The longest time that a test waits for an event.
-pub(crate) const SOON: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
 /// In a body: silence until the read timeout, or until the stop if there is none. The next read
@@ -56,7 +56,7 @@ impl Recorder {
         }
     }
 
-    fn note(&self, call: String) -> Result<(), StoreError> {
+    fn record(&self, call: String) -> Result<(), StoreError> {
         self.calls.lock().push(call);
         Ok(())
     }
@@ -83,15 +83,15 @@ fn describe_object(object: &DynamicObject) -> String {
 
 impl ReflectorStore<DynamicObject> for Recorder {
     fn add(&self, object: Arc<DynamicObject>) -> Result<(), StoreError> {
-        self.note(format!("add {}", describe_object(&object)))
+        self.record(format!("add {}", describe_object(&object)))
     }
 
     fn update(&self, object: Arc<DynamicObject>) -> Result<(), StoreError> {
-        self.note(format!("update {}", describe_object(&object)))
+        self.record(format!("update {}", describe_object(&object)))
     }
 
     fn delete(&self, object: Deleted<DynamicObject>) -> Result<(), StoreError> {
-        self.note(format!(
+        self.record(format!(
             "delete {}",
             object
                 .object()
@@ -110,7 +110,7 @@ impl ReflectorStore<DynamicObject> for Recorder {
             .map(|object| describe_object(object))
             .collect();
         names.sort();
-        self.note(format!(
+        self.record(format!(
             "replace [{}] at {resource_version}",
             names.join(" ")
         ))?;
@@ -118,12 +118,12 @@ impl ReflectorStore<DynamicObject> for Recorder {
     }
 
     fn resync(&self) -> Result<(), StoreError> {
-        self.note("resync".to_owned())?;
+        self.record("resync".to_owned())?;
         Self::refuse(&self.refuse_resync)
     }
 
     fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
-        self.note(format!("bookmark {resource_version}"))
+        self.record(format!("bookmark {resource_version}"))
     }
 }
 
@@ -133,8 +133,8 @@ impl ReflectorStore<DynamicObject> for Recorder {
 pub(crate) struct Server {
     script: ScriptedListerWatcher,
     pub(crate) clock: FakeClock,
-    /// The time that each request takes.
-    takes: Duration,
+    /// The duration of each request.
+    latency: Duration,
     /// Whether the bodies support read timeouts.
     read_timeouts: bool,
     state: Arc<ServerState>,
@@ -153,7 +153,7 @@ impl Server {
         Self {
             script: ScriptedListerWatcher::new(answers),
             clock: FakeClock::new(),
-            takes: Duration::ZERO,
+            latency: Duration::ZERO,
             read_timeouts: true,
             state: Arc::default(),
         }
@@ -167,8 +167,8 @@ impl Server {
     }
 
     /// Makes each request take this time.
-    pub(crate) fn taking(self, takes: Duration) -> Self {
-        Self { takes, ..self }
+    pub(crate) fn with_latency(self, latency: Duration) -> Self {
+        Self { latency, ..self }
     }
 
     pub(crate) fn without_read_timeouts(self) -> Self {
@@ -203,33 +203,33 @@ impl Server {
     #[track_caller]
     pub(crate) fn options(&self, count: usize) -> Vec<Request> {
         assert!(
-            self.script.until_requests(count, SOON),
-            "only {:?}",
+            self.script.until_requests(count, TIMEOUT),
+            "not enough requests: {:?}",
             self.script.requests()
         );
         self.script.requests().into_iter().take(count).collect()
     }
 
     /// Returns the number of requests so far.
-    pub(crate) fn count(&self) -> usize {
+    pub(crate) fn request_count(&self) -> usize {
         self.script.requests().len()
     }
 
     fn response(
         &self,
         stop: &Stop,
-        ask: impl FnOnce() -> Result<Body, Error>,
+        request: impl FnOnce() -> Result<Body, Error>,
     ) -> Result<Body, Error> {
         self.state
             .open_at_request
             .fetch_max(self.open_bodies(), Ordering::SeqCst);
-        self.clock.advance(self.takes);
-        let body = ask()?;
+        self.clock.advance(self.latency);
+        let body = request()?;
         self.state.open.fetch_add(1, Ordering::SeqCst);
         let (server, stop) = (self.clone(), stop.clone());
         let body = ServerBody {
             body,
-            come: VecDeque::new(),
+            pending: VecDeque::new(),
             limit: None,
             stop,
             server,
@@ -261,7 +261,7 @@ impl ListerWatcher for Server {
 
 struct ServerBody {
     body: Body,
-    come: VecDeque<u8>,
+    pending: VecDeque<u8>,
     limit: Option<Duration>,
     stop: Stop,
     server: Server,
@@ -280,21 +280,21 @@ impl TimedRead for ServerBody {
 impl Read for ServerBody {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
-            if self.come.is_empty() {
+            if self.pending.is_empty() {
                 let length = self.body.read(buffer)?;
-                self.come.extend(&buffer[..length]);
+                self.pending.extend(&buffer[..length]);
             }
             let is_mark = |byte: &u8| [SILENCE.as_bytes()[0], TICK.as_bytes()[0]].contains(byte);
             let length = self
-                .come
+                .pending
                 .iter()
                 .take(buffer.len())
                 .take_while(|byte| !is_mark(byte))
                 .count();
-            if length > 0 || self.come.is_empty() {
-                return self.come.read(&mut buffer[..length]);
+            if length > 0 || self.pending.is_empty() {
+                return self.pending.read(&mut buffer[..length]);
             }
-            if self.come.pop_front() == Some(TICK.as_bytes()[0]) {
+            if self.pending.pop_front() == Some(TICK.as_bytes()[0]) {
                 self.server.clock.advance(SECOND);
                 continue;
             }
@@ -359,9 +359,9 @@ impl Running {
         let mut options = ReflectorOptions::default();
         options.clock = Arc::new(clock.clone());
         options.backoff = Backoff::new(SECOND, 2.0, 30 * SECOND, 0.0);
-        let handed = Arc::clone(&errors);
+        let handled_errors = Arc::clone(&errors);
         options.watch_error_handler = Some(Arc::new(move |error: &Error| {
-            handed.lock().push(error.clone());
+            handled_errors.lock().push(error.clone());
         }));
         set(&mut options);
         let reflector = Arc::new(Reflector::new(
@@ -399,32 +399,36 @@ impl Running {
     }
 
     /// Returns the number of requests so far.
-    pub(crate) fn count(&self) -> usize {
-        self.server.count()
+    pub(crate) fn request_count(&self) -> usize {
+        self.server.request_count()
     }
 
     /// Waits until `bodies` bodies were read and processed. Returns the store's calls.
     #[track_caller]
     pub(crate) fn calls(&self, bodies: usize) -> Vec<String> {
         let script = &self.server.script;
-        assert!(script.until_read(bodies, SOON), "{:?}", script.requests());
+        assert!(
+            script.until_read(bodies, TIMEOUT),
+            "{:?}",
+            script.requests()
+        );
         self.store.calls()
     }
 
     /// Waits until another wait has begun, and advances the clock.
     #[track_caller]
-    pub(crate) fn pass(&self, time: Duration) {
-        self.waits(self.passed.get() + 1);
+    pub(crate) fn advance_wait(&self, time: Duration) {
+        self.until_waits(self.passed.get() + 1);
         self.passed.set(self.clock.waits().len());
         self.clock.advance(time);
     }
 
     /// Waits until `count` waits have begun.
     #[track_caller]
-    pub(crate) fn waits(&self, count: usize) {
+    pub(crate) fn until_waits(&self, count: usize) {
         assert!(
-            self.clock.until_waits(count, SOON),
-            "no wait: {:?}",
+            self.clock.until_waits(count, TIMEOUT),
+            "not enough waits; requests: {:?}",
             self.server.script.requests()
         );
     }
@@ -441,11 +445,11 @@ impl Running {
     /// Returns the last error.
     #[track_caller]
     pub(crate) fn last_error(&self) -> Error {
-        self.status().last_error.expect("nothing went wrong")
+        self.status().last_error.expect("no error was recorded")
     }
 
     /// Returns the number of errors that the watch error handler received.
-    pub(crate) fn handed(&self) -> usize {
+    pub(crate) fn handled_errors(&self) -> usize {
         self.errors.lock().len()
     }
 }
@@ -494,7 +498,7 @@ where
     let stop = Stop::new();
     thread::scope(|scope| {
         scope.spawn(|| reflector.run(&stop));
-        let read = script.until_read(bodies, SOON);
+        let read = script.until_read(bodies, TIMEOUT);
         stop.stop();
         assert!(read, "{:?}", script.requests());
     });
@@ -570,7 +574,7 @@ pub(crate) fn status_json(code: u16, reason: &str) -> serde_json::Value {
 }
 
 /// A status that requests a retry after `seconds`.
-pub(crate) fn patient_status(code: u16, reason: &str, seconds: u32) -> serde_json::Value {
+pub(crate) fn status_with_retry_after(code: u16, reason: &str, seconds: u32) -> serde_json::Value {
     let mut status = status_json(code, reason);
     status["details"] = serde_json::json!({ "retryAfterSeconds": seconds });
     status

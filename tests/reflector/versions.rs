@@ -28,10 +28,10 @@ fn long() -> String {
     "1".repeat(1025)
 }
 
-const TOO_LONG: &str = "a resourceVersion of more than 1024 bytes";
+const TOO_LONG: &str = "a resourceVersion is larger than 1024 bytes";
 
 #[test]
-fn l8_refused_list_gives_way_to_the_most_recent_state() {
+fn l8_rejected_list_falls_back_to_most_recent() {
     for (code, reason) in UNACCEPTABLE {
         let it = Running::new([
             list("10", &[]),
@@ -39,13 +39,13 @@ fn l8_refused_list_gives_way_to_the_most_recent_state() {
             refused(code, reason),
             list("20", &[]),
         ]);
-        it.pass(SECOND);
+        it.advance_wait(SECOND);
         assert_eq!(
             it.requests(5)[2..],
             ["list 10", "list most recent", "watch 20"],
             "{code}"
         );
-        assert_eq!(it.handed(), 0, "{code}");
+        assert_eq!(it.handled_errors(), 0, "{code}");
     }
     for (code, reason) in OTHERS.into_iter().chain([(429, "TooManyRequests")]) {
         let it = Running::new([
@@ -54,8 +54,8 @@ fn l8_refused_list_gives_way_to_the_most_recent_state() {
             refused(code, reason),
             list("20", &[]),
         ]);
-        it.pass(SECOND);
-        it.pass(60 * SECOND);
+        it.advance_wait(SECOND);
+        it.advance_wait(60 * SECOND);
         assert_eq!(
             it.requests(5)[2..],
             ["list 10", "list 10", "watch 20"],
@@ -65,14 +65,14 @@ fn l8_refused_list_gives_way_to_the_most_recent_state() {
 }
 
 #[test]
-fn l8_refused_watch_gives_way_to_the_most_recent_state() {
+fn l8_rejected_watch_falls_back_to_most_recent() {
     for (code, reason) in UNACCEPTABLE {
         for failure in [
             refused(code, reason),
             Answer::body(error_event(code, reason)),
         ] {
             let it = Running::new([list("10", &[]), failure, list("20", &[])]);
-            it.pass(SECOND);
+            it.advance_wait(SECOND);
             assert_eq!(
                 it.requests(4)[1..],
                 ["watch 10", "list most recent limit 500", "watch 20"],
@@ -82,7 +82,7 @@ fn l8_refused_watch_gives_way_to_the_most_recent_state() {
     }
     for (code, reason) in OTHERS {
         let it = Running::new([list("10", &[]), refused(code, reason), list("20", &[])]);
-        it.pass(SECOND);
+        it.advance_wait(SECOND);
         assert_eq!(
             it.requests(4)[1..],
             ["watch 10", "list 10", "watch 20"],
@@ -90,12 +90,12 @@ fn l8_refused_watch_gives_way_to_the_most_recent_state() {
         );
     }
     let it = Running::new([list("10", &[]), refused(429, "TooManyRequests")]);
-    it.pass(SECOND);
+    it.advance_wait(SECOND);
     assert_eq!(it.requests(3)[1..], ["watch 10", "watch 10"]);
 }
 
 #[test]
-fn l8_refused_watch_list_gives_way_to_the_most_recent_state() {
+fn l8_rejected_watch_list_falls_back_to_most_recent() {
     let first = || Answer::body(initial_events_end("10") + &error_event(410, "Expired"));
     for code in [414, 431] {
         let it = Running::watch_list([
@@ -103,7 +103,7 @@ fn l8_refused_watch_list_gives_way_to_the_most_recent_state() {
             refused(code, ""),
             Answer::open(initial_events_end("20")),
         ]);
-        it.pass(SECOND);
+        it.advance_wait(SECOND);
         assert_eq!(
             it.requests(3)[1..],
             ["watch-list 10", "watch-list most recent"],
@@ -119,21 +119,21 @@ fn l8_refused_watch_list_gives_way_to_the_most_recent_state() {
             refused(code, reason),
             list("20", &[]),
         ]);
-        it.pass(SECOND);
+        it.advance_wait(SECOND);
         let requests = ["watch-list 10", "list 10", "list most recent", "watch 20"];
         assert_eq!(it.requests(5)[1..], requests, "{code}");
     }
 }
 
 #[test]
-fn l8_refusal_at_no_version_is_an_error_like_any_other() {
+fn l8_rejection_at_version_0_is_an_ordinary_error() {
     let it = Running::new([refused(400, "BadRequest"), list("10", &[])]);
-    it.pass(SECOND);
+    it.advance_wait(SECOND);
     assert_eq!(
         it.requests(3),
         ["list 0 limit 500", "list 0 limit 500", "watch 10"]
     );
-    assert_eq!(it.handed(), 1);
+    assert_eq!(it.handled_errors(), 1);
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn w10_long_version_of_a_watch_list_is_not_adopted() {
 fn l15_list_with_a_long_version_fails_and_is_requested_again() {
     let server = Server::new([list(&long(), &["a"]), list("10", &["b"])]);
     let it = Running::start(server, Recorder::default(), |_| {});
-    it.pass(SECOND);
+    it.advance_wait(SECOND);
     assert_eq!(
         it.requests(3),
         ["list 0 limit 500", "list 0 limit 500", "watch 10"]
@@ -198,6 +198,6 @@ fn l15_list_with_a_long_version_fails_and_is_requested_again() {
     assert_eq!(it.store.calls(), ["replace [b@1] at 10"]);
     assert_eq!(
         it.errors.lock()[0].to_string(),
-        format!("list scripted objects: unexpected answer: {TOO_LONG}")
+        format!("list scripted objects: unexpected response: {TOO_LONG}")
     );
 }

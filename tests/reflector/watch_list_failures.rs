@@ -7,7 +7,7 @@ use k8s_informer::testing::Answer;
 
 use crate::reflector::support::{
     Running, SECOND, SILENCE, TICK, connection_refused, error_event, error_event_of, event,
-    initial_events_end, list, patient_status, refused, refused_with, status_json,
+    initial_events_end, list, refused, refused_with, status_json, status_with_retry_after,
     too_large_version,
 };
 
@@ -27,14 +27,14 @@ fn wl8_refused_connection_or_429_is_retried_after_wait() {
     ] {
         let it =
             Running::watch_list([failure(), failure(), Answer::open(initial_events_end("10"))]);
-        it.pass(SECOND);
-        it.pass(2 * SECOND);
+        it.advance_wait(SECOND);
+        it.advance_wait(2 * SECOND);
         assert_eq!(
             it.requests(3),
             ["watch-list ", "watch-list ", "watch-list "]
         );
         assert_eq!(it.waited(), [1, 2], "L4: the waits grow");
-        assert_eq!(it.handed(), 0, "W14: not for the handler");
+        assert_eq!(it.handled_errors(), 0, "W14: the handler is not called");
         assert!(it.last_error().is_connection() || it.last_error().is_too_many_requests());
     }
 }
@@ -49,13 +49,13 @@ fn wl8_third_broken_connection_falls_back_to_list() {
         list("10", &["a"]),
         Answer::open(""),
     ]);
-    it.pass(SECOND);
-    it.pass(2 * SECOND);
+    it.advance_wait(SECOND);
+    it.advance_wait(2 * SECOND);
     assert_eq!(
         it.requests(5)[2..],
         ["watch-list ", "list 0 limit 500", "watch 10"]
     );
-    assert_eq!((it.waited(), it.handed()), (vec![1, 2], 0));
+    assert_eq!((it.waited(), it.handled_errors()), (vec![1, 2], 0));
 }
 
 #[test]
@@ -74,13 +74,13 @@ fn wl8_gone_or_too_large_version_falls_back_to_most_recent() {
                 failure,
                 Answer::open(initial_events_end("5")),
             ]);
-            it.pass(SECOND);
+            it.advance_wait(SECOND);
             assert_eq!(
                 it.requests(3)[1..],
                 ["watch-list 10", "watch-list most recent"],
                 "{status}"
             );
-            assert_eq!((it.waited(), it.handed()), (vec![1], 0), "{status}");
+            assert_eq!((it.waited(), it.handled_errors()), (vec![1], 0), "{status}");
         }
     }
 }
@@ -119,7 +119,7 @@ fn wl8_l6_other_failure_lists_now_and_retries_next_cycle() {
                 Answer::body(error_event(410, "Expired")),
                 Answer::open(initial_events_end("20")),
             ]);
-            it.pass(SECOND);
+            it.advance_wait(SECOND);
             let requests = [
                 "watch-list ",
                 "list 0 limit 500",
@@ -128,13 +128,17 @@ fn wl8_l6_other_failure_lists_now_and_retries_next_cycle() {
             ];
             assert_eq!(it.requests(4), requests, "{reason}");
             assert_eq!(it.waited(), [1], "{reason}: no wait before the list");
-            assert_eq!(it.handed(), 0, "{reason}: W14: not for the handler");
+            assert_eq!(
+                it.handled_errors(),
+                0,
+                "{reason}: W14: the handler is not called"
+            );
         }
     }
 }
 
 #[test]
-fn wl8_one_that_ends_at_once_is_a_list_in_the_same_cycle() {
+fn wl8_watch_list_ending_at_once_falls_back_to_list() {
     for end in [Answer::body(""), Answer::broken("")] {
         let it = Running::watch_list([end, list("10", &[])]);
         assert_eq!(
@@ -147,7 +151,7 @@ fn wl8_one_that_ends_at_once_is_a_list_in_the_same_cycle() {
 }
 
 #[test]
-fn wl8_garbage_in_it_is_a_list_in_the_same_cycle() {
+fn wl8_garbage_in_watch_list_falls_back_to_list() {
     let stream = event("ADDED", "a", "1") + "garbage\n" + &initial_events_end("10");
     let it = Running::watch_list([Answer::open(stream), list("10", &[])]);
     assert_eq!(
@@ -159,14 +163,14 @@ fn wl8_garbage_in_it_is_a_list_in_the_same_cycle() {
 }
 
 #[test]
-fn wl8_a_stop_ends_the_wait_of_a_watch_list() {
+fn wl8_stop_ends_the_wait_after_a_failure() {
     for failure in [
         connection_refused(),
         unfinished(),
-        refused_with(patient_status(503, "", 1000)),
+        refused_with(status_with_retry_after(503, "", 1000)),
     ] {
         let it = Running::watch_list([failure]);
-        it.waits(1);
+        it.until_waits(1);
         drop(it); // Joins the thread while the clock stands still.
     }
 }
@@ -183,9 +187,9 @@ fn l6_refused_watch_list_is_not_retried_for_ten_minutes() {
             expired(),
             Answer::open(initial_events_end("30")),
         ]);
-        it.pass(TEN_MINUTES - SECOND);
+        it.advance_wait(TEN_MINUTES - SECOND);
         it.requests(5);
-        it.pass(2 * SECOND);
+        it.advance_wait(2 * SECOND);
         let requests = [
             "watch-list ",
             "list 0 limit 500",
@@ -195,12 +199,12 @@ fn l6_refused_watch_list_is_not_retried_for_ten_minutes() {
             "watch-list 20",
         ];
         assert_eq!(it.requests(6), requests, "{reason}");
-        assert_eq!(it.handed(), 0, "{reason}");
+        assert_eq!(it.handled_errors(), 0, "{reason}");
     }
 }
 
 #[test]
-fn wl9_a_watch_list_that_ends_early_three_times_is_a_list() {
+fn wl9_third_early_end_falls_back_to_list() {
     let expired = || Answer::body(error_event(410, "Expired"));
     let it = Running::watch_list([
         unfinished(),
@@ -212,18 +216,18 @@ fn wl9_a_watch_list_that_ends_early_three_times_is_a_list() {
         expired(),
         unfinished(),
     ]);
-    it.pass(SECOND);
-    it.pass(2 * SECOND);
+    it.advance_wait(SECOND);
+    it.advance_wait(2 * SECOND);
     it.requests(5);
     assert_eq!(
         it.waited()[..2],
         [1, 2],
         "a wait between the tries, and none before the list"
     );
-    it.pass(TEN_MINUTES - SECOND);
+    it.advance_wait(TEN_MINUTES - SECOND);
     it.requests(7);
-    it.pass(8 * SECOND);
-    it.waits(5);
+    it.advance_wait(8 * SECOND);
+    it.until_waits(5);
     let (tries, rest) = (["watch-list "; 3], it.requests(8).split_off(3));
     assert_eq!(it.requests(3), tries);
     assert_eq!(
@@ -239,7 +243,7 @@ fn wl9_a_watch_list_that_ends_early_three_times_is_a_list() {
     assert_eq!(
         it.waited(),
         [1, 2, 4, 8, 16],
-        "an end before the end is no success"
+        "an early end does not reset the waits"
     );
     assert_eq!(
         it.store.calls(),
@@ -269,7 +273,7 @@ fn wl9_early_ends_in_other_cycles_do_not_count() {
     ];
     let it = Running::watch_list(failed_cycle.into_iter().chain(next_cycle));
     for seconds in [1, 2, 4, 8, 16] {
-        it.pass(seconds * SECOND);
+        it.advance_wait(seconds * SECOND);
     }
     let first = [
         "watch-list ",
@@ -282,7 +286,7 @@ fn wl9_early_ends_in_other_cycles_do_not_count() {
 }
 
 #[test]
-fn wl10_ten_seconds_of_silence_are_told_and_it_goes_on() {
+fn wl10_ten_seconds_of_silence_are_reported_and_tolerated() {
     let silence = |count: usize| SILENCE.repeat(count);
     let it = Running::watch_list([Answer::open(event("ADDED", "a", "1") + SILENCE)]);
     it.calls(1);
@@ -299,18 +303,18 @@ fn wl10_ten_seconds_of_silence_are_told_and_it_goes_on() {
     assert_eq!(
         it.calls(1),
         ["replace [a@1] at 10"],
-        "each event is a sign of life"
+        "each event ends the silence"
     );
     assert!(
         it.last_error().to_string().contains("20 s"),
         "{}",
         it.last_error()
     );
-    assert_eq!(it.count(), 1);
+    assert_eq!(it.request_count(), 1);
 }
 
 #[test]
-fn wl12_a_watch_list_that_falls_silent_is_a_list() {
+fn wl12_silent_watch_list_falls_back_to_list() {
     let it = Running::watch_list([
         Answer::open(
             event("ADDED", "a", "1") + SILENCE + SILENCE + SILENCE + &initial_events_end("10"),
@@ -319,7 +323,7 @@ fn wl12_a_watch_list_that_falls_silent_is_a_list() {
         Answer::body(error_event(410, "Expired")),
         list("30", &["b"]),
     ]);
-    it.pass(SECOND);
+    it.advance_wait(SECOND);
     let requests = [
         "watch-list ",
         "list 0 limit 500",
@@ -330,12 +334,15 @@ fn wl12_a_watch_list_that_falls_silent_is_a_list() {
     assert_eq!(
         it.requests(5),
         requests,
-        "and it is not asked for again in the next cycle"
+        "the watch-list is not retried in the next cycle"
     );
     assert_eq!(it.waited(), [1], "no wait before the list");
     assert_eq!(
         it.store.calls(),
         ["replace [b@1] at 20", "replace [b@1] at 30"]
     );
-    assert_eq!((it.server.open_bodies_at_request(), it.handed()), (0, 0));
+    assert_eq!(
+        (it.server.open_bodies_at_request(), it.handled_errors()),
+        (0, 0)
+    );
 }

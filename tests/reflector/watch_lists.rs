@@ -14,8 +14,8 @@ use crate::reflector::support::{
 };
 
 #[test]
-fn wl1_a_lister_watcher_has_to_say_that_it_supports_watch_lists() {
-    for (supported, wanted, first) in [
+fn wl1_watch_list_needs_support_and_option() {
+    for (supported, enabled, first) in [
         (true, true, "watch-list "),
         (true, false, "list 0 limit 500"),
         (false, true, "list 0 limit 500"),
@@ -28,22 +28,22 @@ fn wl1_a_lister_watcher_has_to_say_that_it_supports_watch_lists() {
             server
         };
         let it = Running::start(server, Recorder::default(), |options| {
-            options.watch_list = wanted;
+            options.watch_list = enabled;
         });
         assert_eq!(
             it.requests(1),
             [first],
-            "supported: {supported}, wanted: {wanted}"
+            "supported: {supported}, enabled: {enabled}"
         );
     }
     assert!(
         ReflectorOptions::default().watch_list,
-        "it is the lister-watcher that has to say it"
+        "the option is on by default"
     );
 }
 
 #[test]
-fn wl2_first_is_at_most_recent_later_ones_not_older() {
+fn wl2_later_watch_lists_start_at_the_last_version() {
     let it = Running::watch_list([
         Answer::body(
             initial_events_end("10") + &event("ADDED", "a", "12") + &error_event(410, "Expired"),
@@ -52,7 +52,7 @@ fn wl2_first_is_at_most_recent_later_ones_not_older() {
         Answer::open(""),
     ]);
     it.requests(1);
-    it.pass(SECOND);
+    it.advance_wait(SECOND);
     assert_eq!(
         it.requests(3),
         ["watch-list ", "watch-list 12", "watch-list most recent"]
@@ -85,9 +85,9 @@ fn wl2_first_is_at_most_recent_later_ones_not_older() {
 }
 
 #[test]
-fn wl3_its_objects_are_what_the_events_up_to_the_end_leave() {
+fn wl3_objects_are_the_result_of_the_initial_events() {
     let it = Running::watch_list([
-        Answer::broken(event("ADDED", "of-a-try-before", "1") + TICK),
+        Answer::broken(event("ADDED", "from-an-earlier-try", "1") + TICK),
         Answer::open(
             event("ADDED", "a", "1")
                 + &event("ADDED", "b", "2")
@@ -98,20 +98,20 @@ fn wl3_its_objects_are_what_the_events_up_to_the_end_leave() {
                 + &initial_events_end("14"),
         ),
     ]);
-    it.pass(SECOND);
+    it.advance_wait(SECOND);
     assert_eq!(it.calls(2), ["replace [b@11 c@13] at 14"]);
     assert_eq!(it.requests(2), ["watch-list ", "watch-list "]);
 }
 
 #[test]
-fn wl3_its_objects_are_transformed_as_those_of_a_list() {
+fn wl3_watch_list_objects_are_transformed_once() {
     let script = ScriptedListerWatcher::new([Answer::open(
         event("ADDED", "a", "1") + &event("MODIFIED", "a", "2") + &initial_events_end("3"),
     )])
     .with_watch_list();
     let mark = Transform::try_in_place(|object: &mut DynamicObject| {
         let marked = object.edit(|fields| fields.insert("marked".to_owned(), true.into()))?;
-        assert_eq!(marked, None, "each object once");
+        assert_eq!(marked, None, "an object was transformed twice");
         Ok::<_, serde_json::Error>(())
     });
     let store = Arc::new(Indexer::for_objects().with_transform(mark));
@@ -165,7 +165,7 @@ fn wl3_object_with_unreadable_change_is_kept_incomplete() {
 }
 
 #[test]
-fn wl4_only_the_bookmark_that_says_so_ends_the_initial_events() {
+fn wl4_only_the_annotated_bookmark_ends_initial_events() {
     let others = [
         r#"{"k8s.io/initial-events-end":"false"}"#,
         r#"{"k8s.io/initial-events-end":"True"}"#,
@@ -193,11 +193,15 @@ fn wl4_only_the_bookmark_that_says_so_ends_the_initial_events() {
         r#""metadata":{"annotations":{"k8s.io/initial-events-end":"true"},"#,
     );
     let it = Running::watch_list([Answer::open(object)]);
-    assert_eq!(it.calls(1), [""; 0], "an object is no bookmark");
+    assert_eq!(
+        it.calls(1),
+        [""; 0],
+        "an annotated object does not end the initial events"
+    );
 }
 
 #[test]
-fn wl5_version_is_the_bookmarks_not_an_objects() {
+fn wl5_version_comes_from_bookmark_not_from_objects() {
     let it = Running::watch_list([Answer::open(
         event("ADDED", "a", "99") + &event("MODIFIED", "a", "100") + &initial_events_end("50"),
     )]);
@@ -210,7 +214,7 @@ fn wl5_version_is_the_bookmarks_not_an_objects() {
     assert_eq!(
         it.calls(1),
         ["replace [a@99 b@40] at 40"],
-        "W10: what has no version leaves the last one"
+        "W10: a bookmark without a version keeps the last one"
     );
 
     let end = event("ADDED", "a", "99") + &initial_events_end("");
@@ -224,7 +228,7 @@ fn wl5_version_is_the_bookmarks_not_an_objects() {
 }
 
 #[test]
-fn wl6_the_same_stream_goes_on_as_the_watch() {
+fn wl6_stream_continues_as_the_watch() {
     let it = Running::watch_list([
         Answer::broken(
             event("ADDED", "a", "1")
@@ -264,8 +268,8 @@ fn wl6_gone_version_is_usable_again_after_watch_list() {
             initial_events_end("20") + &event("ADDED", "a", "21") + &error_event(410, "Expired"),
         ),
     ]);
-    it.pass(SECOND);
-    it.pass(SECOND);
+    it.advance_wait(SECOND);
+    it.advance_wait(SECOND);
     assert_eq!(
         it.requests(4),
         [
@@ -286,13 +290,13 @@ fn wl6_store_refusal_is_reported_and_stream_closed() {
     };
     let server = Server::new([stream(), stream(), stream()]).with_watch_list();
     let it = Running::start(server, Recorder::refusing(2), |_| {});
-    it.waits(1);
+    it.until_waits(1);
     assert_eq!(it.server.open_bodies(), 0);
     assert_eq!(it.reflector.last_sync_resource_version(), "");
     let error = "watch scripted objects: unable to sync list result: no";
     assert_eq!(it.errors.lock()[0].to_string(), error);
-    it.pass(SECOND);
-    it.pass(2 * SECOND);
+    it.advance_wait(SECOND);
+    it.advance_wait(2 * SECOND);
     assert_eq!(
         it.requests(3),
         ["watch-list ", "watch-list ", "watch-list "]
@@ -302,12 +306,12 @@ fn wl6_store_refusal_is_reported_and_stream_closed() {
     assert_eq!(
         it.waited(),
         [1, 2],
-        "what was refused is no success, whatever came"
+        "a rejected list does not reset the waits"
     );
 }
 
 #[test]
-fn wl7_until_its_objects_are_complete_the_store_is_left_alone() {
+fn wl7_store_is_unchanged_until_objects_are_complete() {
     let it = Running::watch_list([
         Answer::body(
             event("ADDED", "a", "1") + &initial_events_end("10") + &error_event(410, "Expired"),
@@ -316,7 +320,7 @@ fn wl7_until_its_objects_are_complete_the_store_is_left_alone() {
             event("ADDED", "b", "11") + &event("ADDED", "c", "12") + &event("DELETED", "a", "13"),
         ),
     ]);
-    it.pass(SECOND);
+    it.advance_wait(SECOND);
     assert_eq!(it.calls(1), ["replace [a@1] at 10"]);
     let status = it.status();
     assert_eq!(
@@ -334,7 +338,7 @@ fn wl7_until_its_objects_are_complete_the_store_is_left_alone() {
 }
 
 #[test]
-fn wl6_a_watch_list_that_ends_with_nothing_is_an_empty_list() {
+fn wl6_watch_list_without_objects_is_an_empty_list() {
     let it = Running::watch_list([Answer::open(initial_events_end("10"))]);
     assert_eq!(it.calls(1), ["replace [] at 10"]);
     assert!(it.status().listed && it.status().last_error.is_none());

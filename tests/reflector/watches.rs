@@ -13,30 +13,30 @@ use parking_lot::Mutex;
 
 use crate::reflector::support::{
     Recorder, Running, SECOND, SILENCE, Server, TICK, bookmark, connection_refused, error_event,
-    error_event_of, event, initial_events_end, list, logged, logging, patient_status, refused,
-    refused_with, run_until_read, run_until_read_with,
+    error_event_of, event, initial_events_end, list, logged, logging, refused, refused_with,
+    run_until_read, run_until_read_with, status_with_retry_after,
 };
 
 #[test]
-fn w3_a_refused_connection_or_429_is_waited_out_without_a_list() {
-    let patient = refused_with(patient_status(429, "TooManyRequests", 9));
-    let it = Running::new([list("10", &[]), patient, Answer::open("")]);
+fn w3_watch_429_is_retried_after_retry_after() {
+    let too_many_requests = refused_with(status_with_retry_after(429, "TooManyRequests", 9));
+    let it = Running::new([list("10", &[]), too_many_requests, Answer::open("")]);
     it.requests(2);
-    it.pass(9 * SECOND);
+    it.advance_wait(9 * SECOND);
     assert_eq!(it.requests(3), ["list 0 limit 500", "watch 10", "watch 10"]);
     assert_eq!(
         it.clock.waits(),
         [9 * SECOND],
-        "Retry-After counts where it is longer"
+        "Retry-After is waited if it is longer"
     );
     assert!(it.errors.lock().is_empty());
 }
 
 #[test]
-fn w3_any_other_refusal_of_the_watch_lists_again() {
+fn w3_watch_403_triggers_relist() {
     let it = Running::new([list("10", &[]), refused(403, "Forbidden"), list("12", &[])]);
     it.requests(2);
-    it.pass(SECOND);
+    it.advance_wait(SECOND);
     assert_eq!(
         it.requests(4),
         ["list 0 limit 500", "watch 10", "list 10", "watch 12"]
@@ -71,7 +71,7 @@ fn w4_ended_watch_resumes_at_last_version_at_once() {
 }
 
 #[test]
-fn w4_short_watches_in_a_row_are_opened_once_a_second() {
+fn w4_consecutive_short_watches_are_rate_limited() {
     type Watch = fn(u32) -> String;
     let cases: [Watch; 3] = [
         |number| bookmark(&format!("{}", 10 + number), "{}"),
@@ -88,10 +88,15 @@ fn w4_short_watches_in_a_row_are_opened_once_a_second() {
                 .chain(watches.map(Answer::body)),
         );
         for (wait, watches) in [(1, 6), (2, 7), (3, 14), (4, 15)] {
-            it.waits(wait);
-            assert_eq!(it.count() - 1, watches, "{:?}", it.requests(1 + watches));
+            it.until_waits(wait);
+            assert_eq!(
+                it.request_count() - 1,
+                watches,
+                "{:?}",
+                it.requests(1 + watches)
+            );
             assert!(it.status().state == ReflectorState::BackingOff);
-            it.pass(SECOND);
+            it.advance_wait(SECOND);
         }
         assert_eq!(it.waited()[..4], [1; 4]);
         assert_eq!(it.requests(9)[7..], ["watch 16", "watch 17"]);
@@ -99,17 +104,20 @@ fn w4_short_watches_in_a_row_are_opened_once_a_second() {
 }
 
 #[test]
-fn w5_a_very_short_watch_backs_off_and_lists() {
+fn w5_very_short_watch_backs_off_and_relists() {
     let it = Running::new([list("10", &[]), Answer::body(""), list("10", &[])]);
     it.requests(2);
-    it.pass(SECOND);
+    it.advance_wait(SECOND);
     assert_eq!(it.requests(3)[2], "list 10");
     assert!(it.last_error().to_string().contains("very short watch"));
-    assert!(it.errors.lock().is_empty(), "W14: not for the handler");
+    assert!(
+        it.errors.lock().is_empty(),
+        "W14: the handler is not called"
+    );
 }
 
 #[test]
-fn w6_an_error_event_lists_again_at_the_last_version() {
+fn w6_error_event_triggers_relist_at_last_version() {
     for (code, reason) in [(410, "Expired"), (500, "InternalError"), (403, "Forbidden")] {
         let it = Running::new([
             list("10", &[]),
@@ -117,21 +125,24 @@ fn w6_an_error_event_lists_again_at_the_last_version() {
             list("30", &[]),
         ]);
         it.requests(2);
-        it.pass(SECOND);
+        it.advance_wait(SECOND);
         assert_eq!(it.requests(3)[2], "list 11", "{reason}");
-        assert!(it.errors.lock().is_empty(), "W14: not for the handler");
+        assert!(
+            it.errors.lock().is_empty(),
+            "W14: the handler is not called"
+        );
     }
 }
 
 #[test]
-fn w6_an_error_event_429_is_waited_out_without_a_list() {
+fn w6_error_event_429_retries_watch_without_relist() {
     let it = Running::new([
         list("10", &[]),
         Answer::body(error_event(429, "TooManyRequests")),
         Answer::open(""),
     ]);
     it.requests(2);
-    it.pass(SECOND);
+    it.advance_wait(SECOND);
     assert_eq!(it.requests(3)[2], "watch 10");
 }
 
@@ -147,7 +158,7 @@ fn w10_synthetic_add_versions_count_after_other_event() {
 }
 
 #[test]
-fn w10_an_event_without_a_version_leaves_the_last_one() {
+fn w10_event_without_version_keeps_the_last_one() {
     let it = Running::new([
         list("10", &[]),
         Answer::body(
@@ -185,7 +196,7 @@ fn w15_garbage_restarts_watch_at_last_good_version() {
 }
 
 #[test]
-fn w15_a_version_is_shown_on_one_line_and_not_at_any_length() {
+fn w15_version_in_errors_is_one_line_and_truncated() {
     let version = format!("7\\n{}", "x".repeat(1000));
     let changes = event("MODIFIED", "a", &version) + "garbage\n";
     let it = Running::new([list("1", &["a"]), Answer::body(changes), Answer::open("")]);
@@ -198,7 +209,7 @@ fn w15_a_version_is_shown_on_one_line_and_not_at_any_length() {
 }
 
 #[test]
-fn w15_garbage_twice_at_one_version_backs_off_and_lists() {
+fn w15_garbage_twice_at_one_version_backs_off_and_relists() {
     let it = Running::new([
         list("10", &[]),
         Answer::open("garbage"),
@@ -206,7 +217,7 @@ fn w15_garbage_twice_at_one_version_backs_off_and_lists() {
         list("20", &[]),
     ]);
     it.requests(3);
-    it.pass(SECOND);
+    it.advance_wait(SECOND);
     assert_eq!(
         it.requests(5)[1..],
         ["watch 10", "watch 10", "list 10", "watch 20"]
@@ -214,7 +225,7 @@ fn w15_garbage_twice_at_one_version_backs_off_and_lists() {
 }
 
 #[test]
-fn w8_events_are_understood_however_they_are_written() {
+fn w8_events_decode_in_any_json_layout() {
     let it = Running::new([
         list("10", &[]),
         Answer::open(concat!(
@@ -238,7 +249,7 @@ fn w8_events_are_understood_however_they_are_written() {
 }
 
 #[test]
-fn w8_an_event_without_a_line_end_counts_when_the_stream_ends() {
+fn w8_last_event_without_line_end_is_delivered() {
     let it = Running::new([
         list("10", &[]),
         Answer::body(event("ADDED", "a", "11").trim_end()),
@@ -249,7 +260,7 @@ fn w8_an_event_without_a_line_end_counts_when_the_stream_ends() {
 }
 
 #[test]
-fn w9_an_object_without_a_name_is_told_and_left_out() {
+fn w9_nameless_object_is_reported_and_skipped() {
     let it = Running::new([
         list("10", &[]),
         Answer::body(event("ADDED", "a", "11") + &event("MODIFIED", "", "12")),
@@ -261,57 +272,60 @@ fn w9_an_object_without_a_name_is_told_and_left_out() {
 }
 
 #[test]
-fn w13_resyncs_happen_while_it_watches_when_somebody_wants_them() {
-    let wanted = Arc::new(Mutex::new(true));
-    let asked = Arc::clone(&wanted);
+fn w13_resyncs_during_a_watch_follow_should_resync() {
+    let enabled = Arc::new(Mutex::new(true));
+    let should_resync = Arc::clone(&enabled);
     let it = Running::with([list("10", &[]), Answer::open("")], |options| {
         options.resync_period = 10 * SECOND;
-        options.should_resync = Some(Arc::new(move || *asked.lock()));
+        options.should_resync = Some(Arc::new(move || *should_resync.lock()));
     });
     it.calls(2);
-    it.pass(10 * SECOND);
-    it.waits(2);
+    it.advance_wait(10 * SECOND);
+    it.until_waits(2);
     assert_eq!(it.store.calls(), ["replace [] at 10", "resync"]);
-    *wanted.lock() = false;
-    it.pass(10 * SECOND);
-    it.waits(3);
+    *enabled.lock() = false;
+    it.advance_wait(10 * SECOND);
+    it.until_waits(3);
     assert_eq!(it.store.calls(), ["replace [] at 10", "resync"]);
 }
 
 #[test]
-fn w13_a_resync_that_fails_ends_the_watch() {
+fn w13_failed_resync_ends_the_watch() {
     let server = Server::new([list("10", &[]), Answer::open(""), list("20", &[])]);
     let store = Recorder::refusing_resyncs(1);
     let it = Running::start(server, store, |options| {
         options.resync_period = 10 * SECOND;
     });
     it.calls(2);
-    it.pass(10 * SECOND);
-    it.pass(SECOND);
+    it.advance_wait(10 * SECOND);
+    it.advance_wait(SECOND);
     assert_eq!(it.requests(4)[2..], ["list 10", "watch 20"]);
 }
 
 #[test]
-fn w13_a_resync_that_panics_ends_the_watch() {
-    let asked = Mutex::new(0);
+fn w13_panic_in_should_resync_ends_the_watch() {
+    let calls = Mutex::new(0);
     let it = Running::with(
         [list("10", &[]), Answer::open(""), list("20", &[])],
         |options| {
             options.resync_period = 10 * SECOND;
             options.should_resync = Some(Arc::new(move || {
-                *asked.lock() += 1;
-                assert!(*asked.lock() > 1, "don't ask");
+                *calls.lock() += 1;
+                assert!(*calls.lock() > 1, "should_resync failed");
                 true
             }));
         },
     );
     it.calls(2);
-    it.pass(10 * SECOND);
-    it.pass(SECOND);
+    it.advance_wait(10 * SECOND);
+    it.advance_wait(SECOND);
     assert_eq!(it.requests(4)[2..], ["list 10", "watch 20"]);
-    assert_eq!(it.last_error().to_string(), "resync: panicked: don't ask");
-    it.pass(10 * SECOND);
-    it.waits(4);
+    assert_eq!(
+        it.last_error().to_string(),
+        "resync: panicked: should_resync failed"
+    );
+    it.advance_wait(10 * SECOND);
+    it.until_waits(4);
     assert_eq!(
         it.store.calls().last().unwrap(),
         "resync",
@@ -321,7 +335,7 @@ fn w13_a_resync_that_panics_ends_the_watch() {
 
 #[test]
 fn w1_watch_timeout_is_between_minimum_and_twice_that() {
-    for (shortest, seconds) in [
+    for (minimum, seconds) in [
         (None, 300),
         (Some(10), 300),
         (Some(300), 300),
@@ -330,25 +344,29 @@ fn w1_watch_timeout_is_between_minimum_and_twice_that() {
         let watches = (0..1000)
             .map(|version| Answer::broken(event("ADDED", "a", &format!("{version}")) + TICK));
         let it = Running::with([list("10", &[])].into_iter().chain(watches), |options| {
-            if let Some(shortest) = shortest {
-                options.min_watch_timeout = Duration::from_secs(shortest);
+            if let Some(minimum) = minimum {
+                options.min_watch_timeout = Duration::from_secs(minimum);
             }
         });
         let requests = it.options(1001);
-        let asked: Vec<_> = requests[1..]
+        let timeouts: Vec<_> = requests[1..]
             .iter()
             .map(|request| request.options().timeout_seconds.unwrap())
             .collect();
         assert!(
-            asked
+            timeouts
                 .iter()
-                .all(|asked| (seconds..2 * seconds).contains(asked)),
-            "{asked:?}"
+                .all(|timeout| (seconds..2 * seconds).contains(timeout)),
+            "{timeouts:?}"
         );
-        let near = |end: u32| asked.iter().any(|asked| asked.abs_diff(end) < seconds / 10);
+        let near = |end: u32| {
+            timeouts
+                .iter()
+                .any(|timeout| timeout.abs_diff(end) < seconds / 10)
+        };
         assert!(
             near(seconds) && near(2 * seconds),
-            "all of it is used: {asked:?}"
+            "the whole range is used: {timeouts:?}"
         );
         assert!(
             requests[1..]
@@ -359,76 +377,82 @@ fn w1_watch_timeout_is_between_minimum_and_twice_that() {
 }
 
 #[test]
-fn w2_the_time_of_a_watch_begins_with_its_request() {
-    for (takes, requests) in [
+fn w2_watch_duration_starts_at_its_request() {
+    for (latency, requests) in [
         (Duration::ZERO, vec!["watch 10", "list 10"]),
         (SECOND, vec!["watch 10", "watch 10"]),
     ] {
-        let server = Server::new([list("10", &[]), Answer::body("")]).taking(takes);
+        let server = Server::new([list("10", &[]), Answer::body("")]).with_latency(latency);
         let it = Running::start(server, Recorder::default(), |_| {});
-        if takes.is_zero() {
-            it.pass(SECOND);
+        if latency.is_zero() {
+            it.advance_wait(SECOND);
         }
         assert_eq!(
             it.requests(3)[1..],
             requests,
-            "a head that comes late is no very short watch"
+            "a late response head does not make a watch very short"
         );
     }
 }
 
 #[test]
-fn w3_a_watch_that_finds_nobody_is_waited_out_without_a_list() {
+fn w3_connection_errors_retry_watch_without_relist() {
     let it = Running::new([
         list("10", &[]),
         connection_refused(),
         Answer::error(io::Error::from(io::ErrorKind::ConnectionReset).into()),
         Answer::open(""),
     ]);
-    it.pass(SECOND);
-    it.pass(2 * SECOND);
+    it.advance_wait(SECOND);
+    it.advance_wait(2 * SECOND);
     assert_eq!(it.requests(4)[1..], ["watch 10"; 3]);
-    assert_eq!(it.handed(), 0, "W14: not for the handler");
+    assert_eq!(it.handled_errors(), 0, "W14: the handler is not called");
     assert!(it.last_error().is_connection());
 }
 
 #[test]
-fn w3_the_time_that_a_server_asks_for_is_waited_if_it_is_longer() {
-    let asks_for = |code, reason| {
-        let status = patient_status(code, reason, 9);
+fn w3_retry_after_longer_than_backoff_is_waited() {
+    let with_retry_after = |code, reason| {
+        let status = status_with_retry_after(code, reason, 9);
         [
             refused_with(status.clone()),
             Answer::body(error_event_of(&status)),
         ]
     };
-    for failure in asks_for(429, "TooManyRequests") {
+    for failure in with_retry_after(429, "TooManyRequests") {
         let it = Running::new([list("10", &[]), failure, Answer::open("")]);
-        it.pass(9 * SECOND);
+        it.advance_wait(9 * SECOND);
         assert_eq!(it.requests(3)[1..], ["watch 10", "watch 10"]);
-        assert_eq!((it.waited(), it.handed()), (vec![9], 0));
+        assert_eq!((it.waited(), it.handled_errors()), (vec![9], 0));
         assert!(it.last_error().is_too_many_requests());
     }
-    for (failure, handed) in asks_for(503, "ServiceUnavailable").into_iter().zip([1, 0]) {
+    for (failure, handled_errors) in with_retry_after(503, "ServiceUnavailable")
+        .into_iter()
+        .zip([1, 0])
+    {
         let it = Running::new([list("10", &[]), failure, list("20", &[])]);
-        it.pass(9 * SECOND);
+        it.advance_wait(9 * SECOND);
         assert_eq!(it.requests(4)[1..], ["watch 10", "list 10", "watch 20"]);
-        assert_eq!((it.waited(), it.handed()), (vec![9], handed));
+        assert_eq!(
+            (it.waited(), it.handled_errors()),
+            (vec![9], handled_errors)
+        );
         assert_eq!(it.last_error().retry_after(), Some(9 * SECOND));
     }
-    for failure in asks_for(429, "TooManyRequests") {
+    for failure in with_retry_after(429, "TooManyRequests") {
         let it = Running::watch_list([failure, Answer::open(initial_events_end("10"))]);
-        it.pass(9 * SECOND);
+        it.advance_wait(9 * SECOND);
         assert_eq!(it.requests(2), ["watch-list ", "watch-list "]);
-        assert_eq!((it.waited(), it.handed()), (vec![9], 0));
+        assert_eq!((it.waited(), it.handled_errors()), (vec![9], 0));
     }
-    for failure in asks_for(503, "ServiceUnavailable") {
+    for failure in with_retry_after(503, "ServiceUnavailable") {
         let it = Running::watch_list([failure, list("10", &[])]);
-        it.pass(9 * SECOND);
+        it.advance_wait(9 * SECOND);
         assert_eq!(
             it.requests(3),
             ["watch-list ", "list 0 limit 500", "watch 10"]
         );
-        assert_eq!((it.waited(), it.handed()), (vec![9], 0));
+        assert_eq!((it.waited(), it.handled_errors()), (vec![9], 0));
     }
 }
 
@@ -447,16 +471,16 @@ fn w7_internal_error_restarts_watch_within_window() {
         ],
         |options| options.internal_error_retry = 10 * SECOND,
     );
-    it.pass(SECOND);
+    it.advance_wait(SECOND);
     let requests = [
         "watch 10", "watch 10", "watch 10", "list 10", "watch 20", "watch 20",
     ];
     assert_eq!(
         it.requests(7)[1..],
         requests,
-        "ten seconds after the first one it is still open"
+        "the retry window is still open after ten seconds"
     );
-    assert_eq!((it.waited(), it.handed()), (vec![1], 0));
+    assert_eq!((it.waited(), it.handled_errors()), (vec![1], 0));
 
     let it = Running::with(
         [
@@ -472,15 +496,15 @@ fn w7_internal_error_restarts_watch_within_window() {
     assert_eq!(
         it.requests(5)[1..],
         ["watch 10"; 4],
-        "a minute later it is another one"
+        "a minute later, a new window begins"
     );
 
     let it = Running::new([list("10", &[]), ends_after(0), list("20", &[])]);
-    it.pass(SECOND);
+    it.advance_wait(SECOND);
     assert_eq!(
         it.requests(3)[1..],
         ["watch 10", "list 10"],
-        "never, if nothing is said"
+        "no retry without the option"
     );
 
     let expired = Answer::body(error_event(410, "Expired"));
@@ -496,7 +520,7 @@ fn w7_internal_error_restarts_watch_within_window() {
             options.internal_error_retry = 10 * SECOND;
         },
     );
-    it.pass(11 * SECOND);
+    it.advance_wait(11 * SECOND);
     assert_eq!(
         it.requests(6)[3..],
         ["list 10", "watch 20", "watch 20"],
@@ -505,9 +529,9 @@ fn w7_internal_error_restarts_watch_within_window() {
 }
 
 #[test]
-fn w8_store_refusal_is_reported_and_watch_goes_on() {
-    struct Refuses(Recorder);
-    impl ReflectorStore<DynamicObject> for Refuses {
+fn w8_store_error_is_reported_and_watch_continues() {
+    struct RejectingStore(Recorder);
+    impl ReflectorStore<DynamicObject> for RejectingStore {
         fn add(&self, object: Arc<DynamicObject>) -> Result<(), StoreError> {
             self.0.add(object)?;
             Err(StoreError::other("no"))
@@ -530,7 +554,7 @@ fn w8_store_refusal_is_reported_and_watch_goes_on() {
         list("10", &[]),
         Answer::open(event("ADDED", "a", "11") + &event("MODIFIED", "a", "12")),
     ]);
-    let store = Arc::new(Refuses(Recorder::default()));
+    let store = Arc::new(RejectingStore(Recorder::default()));
     let status = run_until_read(&store, &script, 2);
     assert_eq!(
         store.0.calls(),
@@ -541,13 +565,13 @@ fn w8_store_refusal_is_reported_and_watch_goes_on() {
             .last_error
             .unwrap()
             .to_string()
-            .ends_with("the store did not take an event: no")
+            .ends_with("the store rejected an event: no")
     );
     assert_eq!(status.resource_version, "12");
 }
 
 #[test]
-fn w9_object_or_bookmark_of_other_kind_is_reported_skipped() {
+fn w9_other_kinds_are_reported_and_skipped() {
     let of_kind = |event: String, kind: &str| {
         event.replace(
             r#""object":{"#,
@@ -573,10 +597,10 @@ fn w9_object_or_bookmark_of_other_kind_is_reported_skipped() {
         assert_eq!(
             it.requests(3)[2],
             "watch 11",
-            "its version does not count: {other}"
+            "its version is not adopted: {other}"
         );
         let error = it.last_error().to_string();
-        assert!(error.contains("v1 Pod was expected, not "), "{error}");
+        assert!(error.contains("expected v1 Pod, found "), "{error}");
     }
     let good = of_kind(event("ADDED", "a", "11"), "Pod") + &of_kind(bookmark("12", "{}"), "Pod");
     let it = Running::with([list("10", &[]), Answer::open(good)], |options| {
@@ -587,7 +611,7 @@ fn w9_object_or_bookmark_of_other_kind_is_reported_skipped() {
 }
 
 #[test]
-fn w9_what_is_left_out_is_no_event_of_a_very_short_watch() {
+fn w9_watch_of_skipped_events_only_is_very_short() {
     let other =
         r#"{"type":"ADDED","object":{"apiVersion":"v1","kind":"Secret","metadata":{"name":"x"}}}"#;
     let it = Running::with(
@@ -596,7 +620,7 @@ fn w9_what_is_left_out_is_no_event_of_a_very_short_watch() {
             options.expected_kind = Some(GroupVersionKind::new("", "v1", "Pod"));
         },
     );
-    it.pass(SECOND);
+    it.advance_wait(SECOND);
     assert_eq!(it.requests(3)[1..], ["watch 10", "list 10"]);
 }
 
@@ -636,7 +660,7 @@ fn w9_delete_of_other_kind_keeps_watch_list_objects() {
 }
 
 #[test]
-fn w9_a_table_is_told_and_left_out() {
+fn w9_table_event_is_skipped() {
     let table = r#"{"type":"ADDED","object":{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"12"},"rows":[]}}"#;
     let it = Running::new([
         list("10", &[]),
@@ -647,7 +671,7 @@ fn w9_a_table_is_told_and_left_out() {
 }
 
 #[test]
-fn w11_watch_after_watch_list_counts_from_first_event() {
+fn w11_versions_count_from_first_event_after_watch_list() {
     let it = Running::watch_list([
         Answer::broken(initial_events_end("10") + &event("ADDED", "a", "11")),
         Answer::open(""),
@@ -666,8 +690,8 @@ fn w13_resyncs_begin_after_watch_list_is_complete() {
         options.resync_period = 10 * SECOND;
     });
     it.calls(1);
-    it.pass(10 * SECOND);
-    it.pass(SECOND);
+    it.advance_wait(10 * SECOND);
+    it.advance_wait(SECOND);
     assert_eq!(
         it.calls(2),
         ["replace [a@1] at 10", "resync", "replace [] at 20"]
@@ -675,15 +699,15 @@ fn w13_resyncs_begin_after_watch_list_is_complete() {
     assert_eq!(
         it.requests(2),
         ["watch-list ", "watch-list 10"],
-        "one that fails ends the watch"
+        "a failed resync ends the watch"
     );
     assert_eq!(
         it.waited()[..2],
         [10, 1],
         "no resync before the objects were complete"
     );
-    it.pass(10 * SECOND);
-    it.waits(4);
+    it.advance_wait(10 * SECOND);
+    it.until_waits(4);
     assert_eq!(it.store.calls().last().unwrap(), "resync");
 
     let server = Server::new([Answer::open(event("ADDED", "a", "1"))]).with_watch_list();
@@ -719,12 +743,12 @@ fn w14_handler_gets_failed_lists_and_watch_requests_only() {
             }
         });
         for wait in 0..3 {
-            it.pass(60 * SECOND);
-            it.waits(wait + 1);
+            it.advance_wait(60 * SECOND);
+            it.until_waits(wait + 1);
         }
-        it.waits(4);
+        it.until_waits(4);
         let warnings = logged(&format!("{name}: ")).len();
-        (it.handed(), warnings)
+        (it.handled_errors(), warnings)
     };
     assert_eq!(run("w14 handler", true), (2, 3));
     assert_eq!(run("w14 none", false), (0, 5));

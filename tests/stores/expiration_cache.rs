@@ -18,7 +18,7 @@ use k8s_informer::time::Clock;
 use super::things::*;
 
 const TTL: Duration = Duration::from_secs(10);
-const A_MOMENT: Duration = Duration::from_nanos(1);
+const ONE_NANOSECOND: Duration = Duration::from_nanos(1);
 
 /// Returns an accessor with a resource version, which is empty for the value 0.
 fn versioned() -> Accessor<Thing> {
@@ -50,7 +50,7 @@ fn arcs(texts: &[&str]) -> Vec<Key> {
 }
 
 #[test]
-fn e1_an_update_makes_an_object_young_again() {
+fn e1_update_restarts_the_age_of_an_object() {
     let (cache, clock) = with_ttl(TTL);
     cache.add(thing("added", 1)).unwrap();
     cache.add(thing("updated", 1)).unwrap();
@@ -68,12 +68,12 @@ fn e1_an_update_makes_an_object_young_again() {
         cache.get(&thing("added again", 0)).unwrap(),
         Some(thing("added again", 2))
     );
-    clock.advance(A_MOMENT);
+    clock.advance(ONE_NANOSECOND);
     assert!(cache.list().is_empty());
 }
 
 #[test]
-fn e1_a_replace_gives_all_its_objects_one_age() {
+fn e1_replaced_objects_have_the_same_timestamp() {
     let clock = FakeClock::new();
     let (sender, ages) = mpsc::channel();
     let cache = ExpirationCache::builder(versioned())
@@ -93,27 +93,27 @@ fn e1_a_replace_gives_all_its_objects_one_age() {
         .unwrap();
     clock.advance(TTL);
     assert_eq!(names(&cache), arcs(&["a", "b"]));
-    let mut asked: Vec<_> = ages.try_iter().collect();
-    asked.sort();
+    let mut seen: Vec<_> = ages.try_iter().collect();
+    seen.sort();
     assert_eq!(
-        asked,
+        seen,
         [("a".into(), 2, now), ("b".into(), 1, now)],
-        "of a key twice the last counts"
+        "the last object of a duplicate key counts"
     );
 }
 
 #[test]
-fn e2_an_entry_of_the_ttl_is_alive_and_an_older_one_is_not() {
+fn e2_entry_expires_only_after_the_ttl() {
     let (cache, clock) = with_ttl(TTL);
     cache.add(thing("a", 1)).unwrap();
     clock.advance(TTL);
     assert!(cache.get_by_key("a").unwrap().is_some() && cache.list().len() == 1);
-    clock.advance(A_MOMENT);
+    clock.advance(ONE_NANOSECOND);
     assert!(cache.get_by_key("a").unwrap().is_none() && cache.list().is_empty());
 }
 
 #[test]
-fn e2_without_a_ttl_nothing_expires() {
+fn e2_nothing_expires_without_a_ttl() {
     let clock = FakeClock::new();
     for builder in [
         ExpirationCache::builder(versioned()),
@@ -138,7 +138,7 @@ fn e3_reads_remove_expired_list_keys_does_not() {
     }
     clock.advance(TTL);
     cache.add(thing("new", 1)).unwrap();
-    clock.advance(A_MOMENT);
+    clock.advance(ONE_NANOSECOND);
     let left = || keys(cache.list_keys());
     assert_eq!(left(), arcs(&["a", "b", "c", "d", "new"]));
     cache.get_by_key("a").unwrap();
@@ -152,7 +152,7 @@ fn e3_reads_remove_expired_list_keys_does_not() {
 /// client-go's `ExpirationCache` protects new objects with a lock. The cache of this crate removes
 /// an entry only if it is still the expired one.
 #[test]
-fn e3_an_object_that_is_written_while_the_old_one_expires_stays() {
+fn e3_object_written_during_expiry_is_kept() {
     let cell = Arc::new(OnceLock::<Arc<ExpirationCache<Thing>>>::new());
     let policy = {
         let cell = Arc::clone(&cell);
@@ -176,7 +176,7 @@ fn e3_an_object_that_is_written_while_the_old_one_expires_stays() {
 /// Writes, reads and expiry run concurrently. No reader gets an older object than before, and the
 /// last write stays.
 #[test]
-fn e3_nothing_new_is_lost_among_threads() {
+fn e3_concurrent_expiry_keeps_new_objects() {
     let (cache, clock) = with_ttl(TTL);
     thread::scope(|scope| {
         for key in ["a", "b"] {
@@ -199,10 +199,10 @@ fn e3_nothing_new_is_lost_among_threads() {
                 assert_eq!(
                     cache.get_by_key(key).unwrap().unwrap().1,
                     value,
-                    "the clock stands still"
+                    "the clock has not advanced"
                 );
             }
-            clock.advance(TTL + A_MOMENT);
+            clock.advance(TTL + ONE_NANOSECOND);
         }
         cache.add(thing("a", 5000)).unwrap();
     });
@@ -210,12 +210,12 @@ fn e3_nothing_new_is_lost_among_threads() {
 }
 
 #[test]
-fn e4_what_nobody_reads_takes_memory_until_it_is_purged() {
+fn e4_unread_expired_objects_stay_until_purged() {
     let (cache, clock) = with_ttl(TTL);
     let object = thing("a", 1);
     let weak: Weak<Thing> = Arc::downgrade(&object);
     cache.add(object).unwrap();
-    clock.advance(TTL + A_MOMENT);
+    clock.advance(TTL + ONE_NANOSECOND);
     cache.add(thing("b", 1)).unwrap();
     assert!(weak.upgrade().is_some() && cache.list_keys().len() == 2);
     cache.purge();
@@ -224,7 +224,7 @@ fn e4_what_nobody_reads_takes_memory_until_it_is_purged() {
 }
 
 #[test]
-fn e5_adds_and_updates_do_not_move_the_resource_version() {
+fn e5_adds_and_updates_do_not_change_the_version() {
     let (cache, _clock) = with_ttl(TTL);
     let version = || cache.last_store_sync_resource_version();
     cache.add(thing("a", 1)).unwrap();
@@ -241,13 +241,13 @@ fn e5_adds_and_updates_do_not_move_the_resource_version() {
     cache.delete(tombstone).unwrap();
     assert_eq!((version().as_str(), cache.list().len()), ("8", 0));
     cache.delete(Deleted::Final(thing("not there", 1))).unwrap();
-    assert_eq!(version(), "rv", "from the object of a deletion");
+    assert_eq!(version(), "rv", "the version comes from the deleted object");
     cache.delete(Deleted::Final(thing("not there", 0))).unwrap();
     assert_eq!(version(), "");
 }
 
 #[test]
-fn it_is_a_store_without_transactions() {
+fn implements_store_without_transactions() {
     let (cache, clock) = with_ttl(TTL);
     let store: Arc<dyn Store<Thing>> = Arc::new(cache);
     store.add(thing("a", 1)).unwrap();
@@ -267,12 +267,12 @@ fn it_is_a_store_without_transactions() {
         .transaction(vec![Change::Add(thing("c", 1))])
         .unwrap_err();
     assert_eq!((error.successful.len(), error.total), (0, 1));
-    clock.advance(TTL + A_MOMENT);
+    clock.advance(TTL + ONE_NANOSECOND);
     assert!(store.list().is_empty());
 }
 
 #[test]
-fn what_has_no_key_changes_nothing() {
+fn keyless_objects_leave_the_cache_unchanged() {
     let (cache, _clock) = with_ttl(TTL);
     cache.replace(vec![thing("a", 1)], "7").unwrap();
     for key in ["unkeyable", "panic"] {
@@ -296,7 +296,7 @@ fn what_has_no_key_changes_nothing() {
     assert_eq!(
         cache.get_by_key("").unwrap(),
         Some(thing("", 4)),
-        "an empty key is a key"
+        "an empty key is valid"
     );
     let huge: &'static str = "k".repeat(1 << 20).leak();
     cache.add(thing(huge, 5)).unwrap();
@@ -304,7 +304,7 @@ fn what_has_no_key_changes_nothing() {
 }
 
 #[test]
-fn a_policy_that_panics_loses_nothing() {
+fn panicking_policy_loses_no_entry() {
     let panics = Arc::new(AtomicBool::new(true));
     let policy = {
         let panics = Arc::clone(&panics);
@@ -323,37 +323,41 @@ fn a_policy_that_panics_loses_nothing() {
     assert_eq!(
         names(&cache),
         arcs(&["b"]),
-        "what the policy can't say of is left out"
+        "an entry is omitted if the policy panics on it"
     );
     panics.store(false, Ordering::Relaxed);
-    assert_eq!(names(&cache), arcs(&["a", "b"]), "and is still there");
+    assert_eq!(
+        names(&cache),
+        arcs(&["a", "b"]),
+        "the entry is still in the cache"
+    );
 }
 
 #[test]
-fn a_policy_may_build_on_the_ttl() {
+fn custom_policy_can_wrap_the_ttl_policy() {
     let clock = FakeClock::new();
     let ttl = TtlPolicy {
         ttl: TTL,
         clock: Arc::new(clock.clone()),
     };
     let policy =
-        move |entry: &TimestampedEntry<Thing>| &*entry.key != "for ever" && ttl.is_expired(entry);
+        move |entry: &TimestampedEntry<Thing>| &*entry.key != "forever" && ttl.is_expired(entry);
     let cache = ExpirationCache::builder(versioned())
         .policy(policy)
         .clock(Arc::new(clock.clone()))
         .build();
     cache
-        .replace(vec![thing("for ever", 1), thing("a", 1)], "1")
+        .replace(vec![thing("forever", 1), thing("a", 1)], "1")
         .unwrap();
-    clock.advance(TTL + A_MOMENT);
-    assert_eq!(names(&cache), arcs(&["for ever"]));
+    clock.advance(TTL + ONE_NANOSECOND);
+    assert_eq!(names(&cache), arcs(&["forever"]));
 }
 
 /// Key functions, policies and destructors use the cache. They would hang if a lock were held.
 #[test]
-fn user_code_runs_under_no_lock() {
-    struct Nosy(u32, Arc<OnceLock<Arc<ExpirationCache<Self>>>>);
-    impl Nosy {
+fn user_code_runs_without_the_lock() {
+    struct Reentrant(u32, Arc<OnceLock<Arc<ExpirationCache<Self>>>>);
+    impl Reentrant {
         fn look(&self) {
             if let Some(cache) = self.1.get() {
                 cache.bookmark("looked").unwrap();
@@ -361,31 +365,33 @@ fn user_code_runs_under_no_lock() {
             }
         }
     }
-    impl Drop for Nosy {
+    impl Drop for Reentrant {
         fn drop(&mut self) {
             self.look();
         }
     }
     let (done, finished) = mpsc::channel();
     thread::spawn(move || {
-        let cell = Arc::new(OnceLock::<Arc<ExpirationCache<Nosy>>>::new());
-        let accessor = Accessor::new(|nosy: &Nosy| {
-            nosy.look();
-            Ok(nosy.0.to_string().into())
+        let cell = Arc::new(OnceLock::<Arc<ExpirationCache<Reentrant>>>::new());
+        let accessor = Accessor::new(|reentrant: &Reentrant| {
+            reentrant.look();
+            Ok(reentrant.0.to_string().into())
         });
-        let policy = |entry: &TimestampedEntry<Nosy>| {
+        let policy = |entry: &TimestampedEntry<Reentrant>| {
             entry.object.look();
             entry.object.0 % 2 == 1
         };
         let cache = Arc::new(ExpirationCache::builder(accessor).policy(policy).build());
         assert!(cell.set(Arc::clone(&cache)).is_ok());
-        let nosy = |id| Arc::new(Nosy(id, Arc::clone(&cell)));
-        cache.add(nosy(1)).unwrap();
-        cache.update(nosy(1)).unwrap();
+        let reentrant = |id| Arc::new(Reentrant(id, Arc::clone(&cell)));
+        cache.add(reentrant(1)).unwrap();
+        cache.update(reentrant(1)).unwrap();
         assert!(cache.get_by_key("1").unwrap().is_none());
-        cache.replace(vec![nosy(2), nosy(3), nosy(3)], "r").unwrap();
+        cache
+            .replace(vec![reentrant(2), reentrant(3), reentrant(3)], "r")
+            .unwrap();
         assert_eq!(cache.list().len(), 1);
-        cache.delete(Deleted::Final(nosy(2))).unwrap();
+        cache.delete(Deleted::Final(reentrant(2))).unwrap();
         cache.replace(Vec::new(), "r").unwrap();
         done.send(()).unwrap();
     });

@@ -45,7 +45,7 @@ fn words() -> IndexFunc<Thing> {
 }
 
 /// Fails on `bad`, and panics on `worse`.
-fn touchy() -> IndexFunc<Thing> {
+fn failing() -> IndexFunc<Thing> {
     IndexFunc::fallible(|thing: &Thing| match thing.value.as_str() {
         "bad" => Err("a bad value"),
         "worse" => panic!("a worse value"),
@@ -86,7 +86,7 @@ fn s2_store_contract() {
     assert_eq!(
         store.last_store_sync_resource_version(),
         "rv-quux",
-        "a deletion of nothing moves it too"
+        "deleting an absent object also sets the version"
     );
     store.add(thing("a", "b")).unwrap();
     store
@@ -96,14 +96,14 @@ fn s2_store_contract() {
     assert_eq!(
         store.get_by_key("c").unwrap().value,
         "g",
-        "the last of a key counts"
+        "the last object of a duplicate key counts"
     );
     assert_eq!(store.snapshot().1, "7");
     assert_eq!((store.len(), store.is_empty()), (2, false));
 }
 
 #[test]
-fn s1_a_key_error_unwraps_to_its_cause_and_changes_nothing() {
+fn s1_key_error_has_a_source_and_changes_nothing() {
     let store = by_words();
     for key in ["", "panic"] {
         let error = store.add(thing(key, "x")).unwrap_err();
@@ -126,7 +126,7 @@ fn s1_a_key_error_unwraps_to_its_cause_and_changes_nothing() {
 }
 
 #[test]
-fn s1_transforms_and_their_panics() {
+fn s1_failed_transform_leaves_store_unchanged() {
     let store = by_words().with_transform(Transform::new(|thing: Arc<Thing>| {
         match thing.value.as_str() {
             "bad" => Err("a bad value"),
@@ -154,7 +154,7 @@ fn s1_transforms_and_their_panics() {
 }
 
 #[test]
-fn s3_a_deletion_tells_its_version_and_a_tombstone_none() {
+fn s3_deletion_sets_the_version_tombstone_does_not() {
     let store = by_words();
     store.add(thing("a", "1")).unwrap();
     store.delete(Deleted::Final(thing("a", "2"))).unwrap();
@@ -181,17 +181,21 @@ fn s3_a_deletion_tells_its_version_and_a_tombstone_none() {
 }
 
 #[test]
-fn s4_a_replace_that_fails_replaces_nothing() {
+fn s4_failed_replace_changes_nothing() {
     let transform = Transform::new(|thing: Arc<Thing>| match thing.value.as_str() {
         "no" => Err("no"),
         _ => Ok(thing),
     });
-    let store = Indexer::new(accessor(), Indexers::new().with("touchy", touchy()))
+    let store = Indexer::new(accessor(), Indexers::new().with("failing", failing()))
         .with_transform(transform);
     store
         .replace(vec![thing("a", "x"), thing("a", "y")], "1")
         .unwrap();
-    assert_eq!(store.list(), [thing("a", "y")], "the last of a key counts");
+    assert_eq!(
+        store.list(),
+        [thing("a", "y")],
+        "the last object of a duplicate key counts"
+    );
     for bad in [
         thing("", "x"),
         thing("panic", "x"),
@@ -205,12 +209,12 @@ fn s4_a_replace_that_fails_replaces_nothing() {
                 .is_err()
         );
         assert_eq!(store.snapshot(), (vec![thing("a", "y")], "1".to_owned()));
-        assert_eq!(values(&store, "touchy"), arcs(&["y"]));
+        assert_eq!(values(&store, "failing"), arcs(&["y"]));
     }
 }
 
 #[test]
-fn s5_get_is_get_by_key_of_the_key() {
+fn s5_get_equals_get_by_key() {
     let store = by_words();
     store.add(thing("a", "x")).unwrap();
     assert_eq!(
@@ -222,7 +226,7 @@ fn s5_get_is_get_by_key_of_the_key() {
 }
 
 #[test]
-fn s8_a_resync_does_nothing() {
+fn s8_resync_does_nothing() {
     let store = by_words();
     store.replace(vec![thing("a", "x")], "7").unwrap();
     ReflectorStore::resync(&store).unwrap();
@@ -230,7 +234,7 @@ fn s8_a_resync_does_nothing() {
 }
 
 #[test]
-fn s11_objects_are_shared_and_not_copied() {
+fn s11_objects_are_shared_not_copied() {
     let store = by_words();
     let object = thing("a", "x");
     store.add(Arc::clone(&object)).unwrap();
@@ -247,12 +251,12 @@ fn s11_objects_are_shared_and_not_copied() {
     assert_eq!(
         Arc::strong_count(&object),
         1,
-        "nothing keeps what has been replaced"
+        "the store must not keep a replaced object"
     );
 }
 
 #[test]
-fn s6_transaction_transforms() {
+fn s6_transaction_applies_the_transform() {
     let store = by_words().with_transform(Transform::in_place(|thing: &mut Thing| {
         thing.value.push('!');
     }));
@@ -267,8 +271,8 @@ fn s6_transaction_transforms() {
 }
 
 #[test]
-fn s6_transaction_reports_what_failed_and_makes_the_rest() {
-    let store = Indexer::new(accessor(), Indexers::new().with("touchy", touchy()));
+fn s6_transaction_reports_failures_and_applies_the_rest() {
+    let store = Indexer::new(accessor(), Indexers::new().with("failing", failing()));
     store.add(thing("gone", "x")).unwrap();
     let tombstone = Deleted::FinalStateUnknown {
         key: "gone".into(),
@@ -303,9 +307,9 @@ fn s6_transaction_reports_what_failed_and_makes_the_rest() {
 }
 
 #[test]
-fn s7_a_store_without_transactions_makes_none() {
-    struct Plain(Indexer<Thing>);
-    impl ReflectorStore<Thing> for Plain {
+fn s7_default_transaction_fails_and_changes_nothing() {
+    struct WithoutTransactions(Indexer<Thing>);
+    impl ReflectorStore<Thing> for WithoutTransactions {
         fn add(&self, thing: Arc<Thing>) -> Result<(), StoreError> {
             self.0.add(thing).map(drop)
         }
@@ -319,7 +323,7 @@ fn s7_a_store_without_transactions_makes_none() {
             self.0.replace(things, rv)
         }
     }
-    impl KnownObjects<Thing> for Plain {
+    impl KnownObjects<Thing> for WithoutTransactions {
         fn list_keys(&self) -> Vec<k8s_informer::object::Key> {
             self.0.list_keys()
         }
@@ -327,7 +331,7 @@ fn s7_a_store_without_transactions_makes_none() {
             Ok(self.0.get_by_key(key))
         }
     }
-    impl Store<Thing> for Plain {
+    impl Store<Thing> for WithoutTransactions {
         fn list(&self) -> Vec<Arc<Thing>> {
             self.0.list()
         }
@@ -338,7 +342,7 @@ fn s7_a_store_without_transactions_makes_none() {
             self.0.last_store_sync_resource_version()
         }
     }
-    let store: Box<dyn Store<Thing>> = Box::new(Plain(by_words()));
+    let store: Box<dyn Store<Thing>> = Box::new(WithoutTransactions(by_words()));
     let error = store
         .transaction(vec![Change::Add(thing("a", "x"))])
         .unwrap_err();
@@ -350,14 +354,14 @@ fn s7_a_store_without_transactions_makes_none() {
 }
 
 #[test]
-fn s9_bookmarks_reach_the_store() {
+fn s9_bookmark_sets_the_version() {
     let store = by_words();
     ReflectorStore::bookmark(&store, "12").unwrap();
     assert_eq!(store.last_store_sync_resource_version(), "12");
 }
 
 #[test]
-fn x2_an_update_moves_the_object_in_every_index() {
+fn x2_update_moves_the_object_in_every_index() {
     let keys = IndexFunc::new(|thing: &Thing| vec![thing.key.to_owned(), thing.value.clone()]);
     let store = Indexer::new(
         accessor(),
@@ -399,13 +403,13 @@ fn x3_x4_x5_index_follows_multiple_values() {
     assert_eq!(
         values(&store, "words"),
         arcs(&["four", "two"]),
-        "a value without objects is gone"
+        "a value without objects is removed"
     );
     store.add(thing("c", "two")).unwrap();
     assert_eq!(
         store.index_keys("words", "two").unwrap(),
         arcs(&["a", "c"]),
-        "a slot is used again"
+        "the free slot is reused"
     );
     store.replace(vec![thing("d", "five")], "1").unwrap();
     assert_eq!(values(&store, "words"), arcs(&["five"]));
@@ -417,7 +421,7 @@ fn x6_failing_index_function_changes_nothing() {
     let store = Indexer::new(
         accessor(),
         Indexers::new()
-            .with("touchy", touchy())
+            .with("failing", failing())
             .with("words", words()),
     );
     store.add(thing("a", "x")).unwrap();
@@ -425,29 +429,29 @@ fn x6_failing_index_function_changes_nothing() {
         let Err(StoreError::Index { index, key, .. }) = store.update(thing("a", value)) else {
             panic!()
         };
-        assert_eq!((&*index, &*key), ("touchy", "a"));
+        assert_eq!((&*index, &*key), ("failing", "a"));
         assert!(
             store
                 .replace(vec![thing("b", "y"), thing("c", value)], "9")
                 .is_err()
         );
         assert!(matches!(
-            store.index("touchy", &thing("a", value)),
+            store.index("failing", &thing("a", value)),
             Err(IndexError::Function { .. })
         ));
     }
     assert_eq!(store.get_by_key("a").unwrap().value, "x");
     assert_eq!(
-        (values(&store, "touchy"), values(&store, "words")),
+        (values(&store, "failing"), values(&store, "words")),
         (arcs(&["x"]), arcs(&["x"]))
     );
     assert_eq!(store.last_store_sync_resource_version(), "rv-x");
     store.delete(Deleted::Final(thing("a", "bad"))).unwrap();
-    assert!(store.is_empty() && values(&store, "touchy").is_empty());
+    assert!(store.is_empty() && values(&store, "failing").is_empty());
 }
 
 #[test]
-fn x6_indexers_that_fail_are_not_added() {
+fn x6_failing_indexers_are_not_added() {
     let store = by_words();
     store.add(thing("a", "fine")).unwrap();
     store.add(thing("b", "worse")).unwrap();
@@ -458,10 +462,10 @@ fn x6_indexers_that_fail_are_not_added() {
         )
     };
     let error = store
-        .add_indexers(more().with("touchy", touchy()))
+        .add_indexers(more().with("failing", failing()))
         .unwrap_err();
     assert!(
-        matches!(error, AddIndexersError::Function { name, key, .. } if (&*name, &*key) == ("touchy", "b"))
+        matches!(error, AddIndexersError::Function { name, key, .. } if (&*name, &*key) == ("failing", "b"))
     );
     assert_eq!(store.get_indexers(), arcs(&["words"]));
     store.add(thing("c", "worse")).unwrap();
@@ -470,13 +474,13 @@ fn x6_indexers_that_fail_are_not_added() {
 }
 
 #[test]
-fn x7_a_replace_builds_all_indices_anew() {
+fn x7_replace_rebuilds_all_indices() {
     let store = by_words();
     store
         .replace(vec![thing("a", "x y"), thing("b", "y")], "1")
         .unwrap();
     store
-        .add_indexers(Indexers::new().with("touchy", touchy()))
+        .add_indexers(Indexers::new().with("failing", failing()))
         .unwrap();
     store
         .replace(
@@ -485,7 +489,7 @@ fn x7_a_replace_builds_all_indices_anew() {
         )
         .unwrap();
     assert_eq!(
-        (values(&store, "words"), values(&store, "touchy")),
+        (values(&store, "words"), values(&store, "failing")),
         (arcs(&["y", "z"]), arcs(&["y z", "z"]))
     );
     assert_eq!(store.index_keys("words", "z").unwrap(), arcs(&["b", "c"]));
@@ -495,7 +499,7 @@ fn x7_a_replace_builds_all_indices_anew() {
 }
 
 #[test]
-fn x8_indexers_can_be_added_to_a_store_without_any() {
+fn x8_indexers_are_added_unless_a_name_conflicts() {
     let store = Indexer::new(accessor(), Indexers::new());
     store.add(thing("a", "x")).unwrap();
     store
@@ -504,16 +508,20 @@ fn x8_indexers_can_be_added_to_a_store_without_any() {
     assert_eq!(store.index_keys("words", "x").unwrap(), arcs(&["a"]));
     let both = Indexers::new()
         .with("words", words())
-        .with("touchy", touchy());
+        .with("failing", failing());
     let AddIndexersError::Conflict { names } = store.add_indexers(both).unwrap_err() else {
         panic!()
     };
     assert_eq!(names, arcs(&["words"]));
-    assert_eq!(store.get_indexers(), arcs(&["words"]), "none of them");
+    assert_eq!(
+        store.get_indexers(),
+        arcs(&["words"]),
+        "no indexer of a conflicting set may be added"
+    );
 }
 
 #[test]
-fn x9_resource_version() {
+fn x9_version_follows_writes_and_bookmarks() {
     let store = ThreadSafeStore::new(Indexers::new())
         .with_resource_version(|thing: &Thing| Some(&thing.rv));
     assert_eq!(store.last_store_sync_resource_version(), "");
@@ -534,12 +542,12 @@ fn x9_resource_version() {
     assert_eq!(
         store.last_store_sync_resource_version(),
         "2",
-        "it may go back"
+        "the version may go back"
     );
 }
 
 #[test]
-fn x10_an_index_answers_each_object_once() {
+fn x10_index_returns_each_object_once() {
     let store = by_words();
     store
         .replace(
@@ -583,19 +591,19 @@ fn x12_get_indexers_is_a_copy() {
     let store = by_words();
     let names = store.get_indexers();
     store
-        .add_indexers(Indexers::new().with("touchy", touchy()))
+        .add_indexers(Indexers::new().with("failing", failing()))
         .unwrap();
     assert_eq!(
         (names, store.get_indexers()),
-        (arcs(&["words"]), arcs(&["touchy", "words"]))
+        (arcs(&["words"]), arcs(&["failing", "words"]))
     );
 }
 
 /// Index functions, transforms and destructors use the store. They would hang if a lock were held.
 #[test]
-fn user_code_runs_under_no_lock() {
-    struct Nosy(u32, Arc<OnceLock<Arc<Indexer<Self>>>>);
-    impl Drop for Nosy {
+fn user_code_runs_without_the_lock() {
+    struct Reentrant(u32, Arc<OnceLock<Arc<Indexer<Self>>>>);
+    impl Drop for Reentrant {
         fn drop(&mut self) {
             if let Some(store) = self.1.get() {
                 store.bookmark("dropped").unwrap();
@@ -604,40 +612,42 @@ fn user_code_runs_under_no_lock() {
     }
     let (done, finished) = mpsc::channel();
     thread::spawn(move || {
-        let cell = Arc::new(OnceLock::<Arc<Indexer<Nosy>>>::new());
-        let look = |nosy: &Nosy| {
-            let count = nosy.1.get().map_or(0, |store| {
+        let cell = Arc::new(OnceLock::<Arc<Indexer<Reentrant>>>::new());
+        let look = |reentrant: &Reentrant| {
+            let count = reentrant.1.get().map_or(0, |store| {
                 store.bookmark("looked").unwrap();
                 store.list().len()
             });
             Some(count)
         };
-        let accessor = Accessor::new(move |nosy: &Nosy| {
-            look(nosy);
-            Ok(nosy.0.to_string().into())
+        let accessor = Accessor::new(move |reentrant: &Reentrant| {
+            look(reentrant);
+            Ok(reentrant.0.to_string().into())
         });
-        let index = IndexFunc::new(move |nosy: &Nosy| {
-            vec![look(nosy).map_or_else(String::new, |_| "x".into())]
+        let index = IndexFunc::new(move |reentrant: &Reentrant| {
+            vec![look(reentrant).map_or_else(String::new, |_| "x".into())]
         });
         let store = Arc::new(
             Indexer::new(accessor, Indexers::new().with("look", index.clone())).with_transform(
-                Transform::new(move |nosy: Arc<Nosy>| {
-                    look(&nosy);
-                    Ok::<_, String>(nosy)
+                Transform::new(move |reentrant: Arc<Reentrant>| {
+                    look(&reentrant);
+                    Ok::<_, String>(reentrant)
                 }),
             ),
         );
         assert!(cell.set(Arc::clone(&store)).is_ok());
-        let nosy = |id| Arc::new(Nosy(id, Arc::clone(&cell)));
-        store.add(nosy(1)).unwrap();
-        store.update(nosy(1)).unwrap();
+        let reentrant = |id| Arc::new(Reentrant(id, Arc::clone(&cell)));
+        store.add(reentrant(1)).unwrap();
+        store.update(reentrant(1)).unwrap();
         store
-            .transaction(vec![Change::Add(nosy(1)), Change::Add(nosy(2))])
+            .transaction(vec![Change::Add(reentrant(1)), Change::Add(reentrant(2))])
             .unwrap();
         store
             .add_indexers(Indexers::new().with("again", index))
             .unwrap();
-        store.replace(vec![nosy(2), nosy(3), nosy(3)], "r").unwrap();
+        store
+            .replace(vec![reentrant(2), reentrant(3), reentrant(3)], "r")
+            .unwrap();
         store
             .delete(Deleted::FinalStateUnknown {
                 key: "2".into(),
@@ -656,17 +666,17 @@ fn user_code_runs_under_no_lock() {
 /// The store has more than a chunk of objects, and they are written and replaced during the reads.
 /// Permanent objects are listed once, and no key twice.
 #[test]
-fn x1_list_during_writes_and_replaces() {
+fn x1_list_during_writes_has_each_object_once() {
     const MANY: u32 = 10_000;
     let accessor = Accessor::new(|number: &(u32, u32)| Ok(number.0.to_string().into()));
     let index = IndexFunc::new(|_: &(u32, u32)| vec!["all".to_owned()]);
     let store = Arc::new(Indexer::new(accessor, Indexers::new().with("all", index)));
-    let everything = |round| {
+    let full_list = |round| {
         (0..MANY)
             .map(|number| Arc::new((number, round)))
             .collect::<Vec<_>>()
     };
-    store.replace(everything(0), "0").unwrap();
+    store.replace(full_list(0), "0").unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let writer = thread::spawn({
         let (store, stop) = (Arc::clone(&store), Arc::clone(&stop));
@@ -685,7 +695,7 @@ fn x1_list_during_writes_and_replaces() {
                     store.add(Arc::new((MANY - number, round))).unwrap();
                 }
                 if round % 4 == 0 {
-                    store.replace(everything(round), "x").unwrap();
+                    store.replace(full_list(round), "x").unwrap();
                 }
                 round += 1;
             }
@@ -693,10 +703,10 @@ fn x1_list_during_writes_and_replaces() {
     });
     let check = |listed: Vec<u32>| {
         let unique: HashSet<u32> = listed.iter().copied().collect();
-        assert_eq!(unique.len(), listed.len(), "a key twice");
+        assert_eq!(unique.len(), listed.len(), "a key is listed twice");
         assert!(
             (0..MANY).step_by(2).all(|even| unique.contains(&even)),
-            "a key missing"
+            "a key is missing"
         );
     };
     for _ in 0..30 {
@@ -765,7 +775,7 @@ fn x8_indexers_added_during_writes_miss_nothing() {
 }
 
 #[test]
-fn x1_keys_are_one_allocation() {
+fn x1_key_is_allocated_once() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&seen);
     let accessor = Accessor::new(move |_: &u32| {
@@ -780,14 +790,14 @@ fn x1_keys_are_one_allocation() {
     assert_eq!(
         Arc::strong_count(&made),
         4,
-        "this one, the recorded one, the map's, the slot's"
+        "`made`, `seen`, the map and the slot"
     );
 }
 
 /// The index has more values than are copied at once. New values make the index move the others
 /// during the copy.
 #[test]
-fn x11_values_that_stay_are_listed_once_while_others_come() {
+fn x11_existing_values_are_listed_once_during_adds() {
     let store = ThreadSafeStore::new(
         Indexers::new().with("itself", IndexFunc::new(|word: &String| vec![word.clone()])),
     );
@@ -821,7 +831,7 @@ fn x11_values_that_stay_are_listed_once_while_others_come() {
 }
 
 #[test]
-fn x13_the_version_is_told_to_the_metrics() {
+fn x13_version_is_reported_to_the_metrics() {
     #[derive(Default)]
     struct Versions(Mutex<Vec<u64>>);
     impl InformerMetrics for Versions {
@@ -855,7 +865,7 @@ fn x13_the_version_is_told_to_the_metrics() {
 #[test]
 fn replace_indexes_only_the_last_of_equal_keys() {
     let (sender, indexed) = mpsc::channel();
-    let picky = IndexFunc::fallible(move |thing: &Thing| {
+    let index = IndexFunc::fallible(move |thing: &Thing| {
         let _ = sender.send(format!("{}={}", thing.key, thing.value));
         if thing.value == "bad" {
             Err("no index for it")
@@ -863,7 +873,7 @@ fn replace_indexes_only_the_last_of_equal_keys() {
             Ok(vec![thing.value.clone()])
         }
     });
-    let indexers = || Indexers::new().with("value", picky.clone());
+    let indexers = || Indexers::new().with("value", index.clone());
     let list = || {
         ["a=bad", "b=1", "a=2", "b=bad", "b=3"].map(|text| {
             let (key, value) = text.split_once('=').unwrap();

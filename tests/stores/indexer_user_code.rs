@@ -19,17 +19,17 @@ fn thing(key: u32) -> Arc<Thing> {
     Arc::new(Thing(key, ""))
 }
 
-fn touchy(key: u32, panics: &'static str) -> Arc<Thing> {
+fn panicking(key: u32, panics: &'static str) -> Arc<Thing> {
     Arc::new(Thing(key, panics))
 }
 
-fn unless(thing: &Thing, function: &str) {
+fn panic_if(thing: &Thing, function: &str) {
     assert!(thing.1 != function, "{function} panics on {}", thing.0);
 }
 
 fn index(function: &'static str) -> IndexFunc<Thing> {
     IndexFunc::new(move |thing: &Thing| {
-        unless(thing, function);
+        panic_if(thing, function);
         vec![(thing.0 % 3).to_string(), thing.1.to_owned()]
     })
 }
@@ -42,12 +42,12 @@ fn indexers() -> Indexers<Thing> {
 
 fn indexer() -> Indexer<Thing> {
     let accessor = Accessor::new(|thing: &Thing| {
-        unless(thing, "key");
+        panic_if(thing, "key");
         Ok(thing.0.to_string().into())
     });
     let store =
         Indexer::new(accessor, indexers()).with_transform(Transform::new(|thing: Arc<Thing>| {
-            unless(&thing, "transform");
+            panic_if(&thing, "transform");
             Ok::<_, String>(thing)
         }));
     store.replace(vec![thing(1), thing(2)], "7").unwrap();
@@ -56,7 +56,7 @@ fn indexer() -> Indexer<Thing> {
 
 fn thread_safe_store() -> ThreadSafeStore<Thing> {
     let store = ThreadSafeStore::new(indexers()).with_resource_version(|thing: &Thing| {
-        unless(thing, "version");
+        panic_if(thing, "version");
         None
     });
     store
@@ -110,14 +110,14 @@ macro_rules! check {
 }
 
 /// The functions that run on each object written to an indexer.
-const WRITING: [&str; 4] = ["key", "transform", "first", "second"];
+const WRITE_FUNCTIONS: [&str; 4] = ["key", "transform", "first", "second"];
 
 #[test]
-fn an_indexer_whose_functions_panic_is_as_before() {
+fn panicking_functions_leave_indexer_unchanged() {
     let store = indexer();
-    for panics in WRITING {
+    for panics in WRITE_FUNCTIONS {
         for key in [1, 9] {
-            let bad = || touchy(key, panics);
+            let bad = || panicking(key, panics);
             for result in [store.add(bad()), store.update(bad())] {
                 match (panics, result.unwrap_err()) {
                     ("key", StoreError::Key(_))
@@ -131,25 +131,25 @@ fn an_indexer_whose_functions_panic_is_as_before() {
             check!(store, [1, 2], "7");
         }
     }
-    assert!(store.delete(Deleted::Final(touchy(1, "key"))).is_err());
-    assert!(store.get(&touchy(1, "key")).is_err());
+    assert!(store.delete(Deleted::Final(panicking(1, "key"))).is_err());
+    assert!(store.get(&panicking(1, "key")).is_err());
     check!(store, [1, 2], "7");
-    store.delete(Deleted::Final(touchy(1, "first"))).unwrap();
+    store.delete(Deleted::Final(panicking(1, "first"))).unwrap();
     check!(store, [2], "7");
     store.add(thing(5)).unwrap();
     check!(store, [2, 5], "7");
 }
 
 #[test]
-fn a_transaction_of_an_indexer_leaves_out_what_panics() {
-    for panics in WRITING {
+fn transaction_skips_changes_that_panic() {
+    for panics in WRITE_FUNCTIONS {
         let store = indexer();
         let changes = vec![
             Change::Add(thing(3)),
-            Change::Update(touchy(1, panics)),
-            Change::Add(touchy(9, panics)),
+            Change::Update(panicking(1, panics)),
+            Change::Add(panicking(9, panics)),
             Change::Delete(Deleted::Final(thing(2))),
-            Change::Delete(Deleted::Final(touchy(1, "key"))),
+            Change::Delete(Deleted::Final(panicking(1, "key"))),
         ];
         let error = store.transaction(changes).unwrap_err();
         assert_eq!(
@@ -161,11 +161,11 @@ fn a_transaction_of_an_indexer_leaves_out_what_panics() {
 }
 
 #[test]
-fn a_thread_safe_store_whose_functions_panic_is_as_before() {
+fn panicking_functions_leave_thread_safe_store_unchanged() {
     let store = thread_safe_store();
     for panics in ["version", "first", "second"] {
         for key in ["1", "9"] {
-            let bad = || touchy(key.parse().unwrap(), panics);
+            let bad = || panicking(key.parse().unwrap(), panics);
             assert!(store.add(key.into(), bad()).is_err());
             assert!(store.update(key.into(), bad()).is_err());
             check!(store, [1, 2], "7");
@@ -183,7 +183,7 @@ fn a_thread_safe_store_whose_functions_panic_is_as_before() {
             }
         }
     }
-    let gone = Deleted::Final(touchy(1, "version"));
+    let gone = Deleted::Final(panicking(1, "version"));
     assert!(store.delete_with_object("1", &gone).is_err());
     assert!(
         store
@@ -192,7 +192,7 @@ fn a_thread_safe_store_whose_functions_panic_is_as_before() {
     );
     check!(store, [1, 2], "7");
     store
-        .delete_with_object("1", &Deleted::Final(touchy(1, "first")))
+        .delete_with_object("1", &Deleted::Final(panicking(1, "first")))
         .unwrap();
     store.delete("2");
     store.add("4".into(), thing(4)).unwrap();
@@ -200,11 +200,11 @@ fn a_thread_safe_store_whose_functions_panic_is_as_before() {
 }
 
 #[test]
-fn an_index_that_panics_on_the_object_asked_about_is_an_error() {
+fn index_lookup_fails_if_its_function_panics() {
     let (indexer, store) = (indexer(), thread_safe_store());
     for result in [
-        indexer.index("first", &touchy(1, "first")),
-        store.index("first", &touchy(1, "first")),
+        indexer.index("first", &panicking(1, "first")),
+        store.index("first", &panicking(1, "first")),
     ] {
         assert_eq!(
             result.unwrap_err(),
@@ -215,11 +215,11 @@ fn an_index_that_panics_on_the_object_asked_about_is_an_error() {
         );
     }
     assert_eq!(
-        indexer.index("second", &touchy(1, "first")).unwrap(),
+        indexer.index("second", &panicking(1, "first")).unwrap(),
         [thing(1)]
     );
     assert_eq!(
-        store.index("second", &touchy(1, "first")).unwrap(),
+        store.index("second", &panicking(1, "first")).unwrap(),
         [thing(1)]
     );
     check!(indexer, [1, 2], "7");
@@ -229,9 +229,9 @@ fn an_index_that_panics_on_the_object_asked_about_is_an_error() {
 /// The store has more objects than one indexing chunk, and the bad object is in the last chunk. The
 /// new indices are removed again.
 #[test]
-fn indexers_that_panic_on_what_is_stored_are_not_added() {
+fn indexers_that_panic_on_stored_objects_are_not_added() {
     const MANY: u32 = 10_000;
-    let things = || (1..MANY).map(|key| touchy(key, if key == MANY - 1 { "third" } else { "" }));
+    let things = || (1..MANY).map(|key| panicking(key, if key == MANY - 1 { "third" } else { "" }));
     let indexer = indexer();
     indexer.replace(things().collect(), "8").unwrap();
     let store = thread_safe_store();

@@ -14,7 +14,7 @@ use k8s_informer::store::{Change, KnownObjects, ReflectorStore, Store, StoreErro
 use super::things::*;
 use crate::log_capture;
 
-const SOON: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn sorted(mut things: Vec<Arc<Thing>>) -> Vec<Thing> {
     things.sort();
@@ -30,32 +30,33 @@ fn recording() -> (UndeltaStore<Thing>, Receiver<Vec<Thing>>) {
 }
 
 #[test]
-fn s10_each_write_is_followed_by_one_push_of_everything() {
+fn s10_each_write_pushes_the_whole_state_once() {
     let (store, pushed) = recording();
-    let one = |expected: &[Thing]| assert_eq!(pushed.try_iter().collect::<Vec<_>>(), [expected]);
+    let assert_pushed =
+        |expected: &[Thing]| assert_eq!(pushed.try_iter().collect::<Vec<_>>(), [expected]);
     store.add(thing("a", 1)).unwrap();
-    one(&[("a", 1)]);
+    assert_pushed(&[("a", 1)]);
     store.add(thing("b", 2)).unwrap();
-    one(&[("a", 1), ("b", 2)]);
+    assert_pushed(&[("a", 1), ("b", 2)]);
     store.add(thing("a", 1)).unwrap();
-    one(&[("a", 1), ("b", 2)]);
+    assert_pushed(&[("a", 1), ("b", 2)]);
     store.update(thing("a", 3)).unwrap();
-    one(&[("a", 3), ("b", 2)]);
+    assert_pushed(&[("a", 3), ("b", 2)]);
     store.delete(Deleted::Final(thing("b", 0))).unwrap();
-    one(&[("a", 3)]);
+    assert_pushed(&[("a", 3)]);
     store
         .delete(Deleted::FinalStateUnknown {
             key: "never there".into(),
             last_known: None,
         })
         .unwrap();
-    one(&[("a", 3)]);
+    assert_pushed(&[("a", 3)]);
     store
         .replace(vec![thing("c", 1), thing("d", 1), thing("c", 2)], "7")
         .unwrap();
-    one(&[("c", 2), ("d", 1)]);
+    assert_pushed(&[("c", 2), ("d", 1)]);
     store.replace(Vec::new(), "8").unwrap();
-    one(&[]);
+    assert_pushed(&[]);
 }
 
 #[test]
@@ -76,7 +77,7 @@ fn s10_reads_bookmarks_and_resyncs_push_nothing() {
 }
 
 #[test]
-fn s10_what_is_refused_pushes_nothing() {
+fn s10_rejected_writes_push_nothing() {
     let (store, pushed) = recording();
     store.replace(vec![thing("a", 1)], "7").unwrap();
     pushed.try_iter().for_each(drop);
@@ -107,7 +108,7 @@ fn s10_what_is_refused_pushes_nothing() {
 }
 
 #[test]
-fn it_is_a_store_without_transactions() {
+fn implements_store_without_transactions() {
     let (store, pushed) = recording();
     let store: Arc<dyn Store<Thing>> = Arc::new(store);
     store.add(thing("a", 1)).unwrap();
@@ -139,13 +140,13 @@ fn it_is_a_store_without_transactions() {
 fn s10_push_function_panic_is_logged_and_write_stands() {
     log_capture::start();
     let (sender, pushed) = channel();
-    let itself: Arc<OnceLock<Weak<UndeltaStore<Thing>>>> = Arc::default();
+    let own_store: Arc<OnceLock<Weak<UndeltaStore<Thing>>>> = Arc::default();
     let store = Arc::new(UndeltaStore::new(accessor(), {
-        let itself = Arc::clone(&itself);
+        let own_store = Arc::clone(&own_store);
         move |things: Vec<Arc<Thing>>| match things.len() {
             1 => panic!("one is too few"),
             2 => {
-                itself
+                own_store
                     .get()
                     .and_then(Weak::upgrade)
                     .unwrap()
@@ -156,9 +157,9 @@ fn s10_push_function_panic_is_logged_and_write_stands() {
             _ => sender.send(sorted(things)).unwrap(),
         }
     }));
-    itself.set(Arc::downgrade(&store)).unwrap();
+    own_store.set(Arc::downgrade(&store)).unwrap();
     store.add(thing("a", 1)).unwrap();
-    let line = "ERROR the push function of an UndeltaStore: panicked: one is too few";
+    let line = "ERROR the push function of an UndeltaStore panicked: one is too few";
     assert_eq!(
         log_capture::lines_with(&["UndeltaStore", "too few"]),
         [line]
@@ -173,14 +174,17 @@ fn s10_push_function_panic_is_logged_and_write_stands() {
 
 /// In client-go, the older of two lists may be pushed last.
 #[test]
-fn s10_the_last_push_is_what_the_store_has() {
+fn s10_last_push_equals_the_store_contents() {
     let pushing = AtomicBool::new(false);
     let pushes = Arc::new(AtomicUsize::new(0));
     let last = Arc::new(Mutex::new(Vec::new()));
     let store = UndeltaStore::new(accessor(), {
         let (pushes, last) = (Arc::clone(&pushes), Arc::clone(&last));
         move |things| {
-            assert!(!pushing.swap(true, Ordering::SeqCst), "two pushes at once");
+            assert!(
+                !pushing.swap(true, Ordering::SeqCst),
+                "two pushes run at once"
+            );
             pushes.fetch_add(1, Ordering::Relaxed);
             *last.lock().unwrap() = sorted(things);
             thread::yield_now();
@@ -207,39 +211,39 @@ fn s10_the_last_push_is_what_the_store_has() {
 }
 
 #[test]
-fn s10_writes_beside_a_push_leave_theirs_to_it() {
+fn s10_writes_during_a_push_share_the_next_push() {
     let (sender, pushed) = channel();
-    let (go_on, door) = channel::<()>();
-    let door = Mutex::new(door);
+    let (release, gate) = channel::<()>();
+    let gate = Mutex::new(gate);
     let store = Arc::new(UndeltaStore::new(accessor(), move |things| {
         sender.send(sorted(things)).unwrap();
-        door.lock().unwrap().recv_timeout(SOON).unwrap();
+        gate.lock().unwrap().recv_timeout(TIMEOUT).unwrap();
     }));
     let first = thread::spawn({
         let store = Arc::clone(&store);
         move || store.add(thing("a", 1)).unwrap()
     });
-    assert_eq!(pushed.recv_timeout(SOON).unwrap(), [("a", 1)]);
+    assert_eq!(pushed.recv_timeout(TIMEOUT).unwrap(), [("a", 1)]);
     // These writes return while the push is in progress, and reads continue.
     store.add(thing("b", 1)).unwrap();
     store.add(thing("c", 1)).unwrap();
     assert_eq!(store.list().len(), 3);
     assert_eq!(pushed.try_iter().count(), 0);
-    go_on.send(()).unwrap();
+    release.send(()).unwrap();
     assert_eq!(
-        pushed.recv_timeout(SOON).unwrap(),
+        pushed.recv_timeout(TIMEOUT).unwrap(),
         [("a", 1), ("b", 1), ("c", 1)]
     );
-    go_on.send(()).unwrap();
+    release.send(()).unwrap();
     first.join().unwrap();
-    assert_eq!(pushed.try_iter().count(), 0, "one push stands for both");
+    assert_eq!(pushed.try_iter().count(), 0, "one push covers both writes");
 }
 
 /// The push function and destructors use the store. They would hang if a lock were held.
 #[test]
-fn s10_user_code_runs_under_no_lock_and_may_write() {
-    struct Nosy(u32, Arc<OnceLock<Arc<UndeltaStore<Self>>>>);
-    impl Nosy {
+fn s10_user_code_runs_without_the_lock_and_may_write() {
+    struct Reentrant(u32, Arc<OnceLock<Arc<UndeltaStore<Self>>>>);
+    impl Reentrant {
         fn look(&self) {
             if let Some(store) = self.1.get() {
                 store.bookmark("looked").unwrap();
@@ -247,28 +251,28 @@ fn s10_user_code_runs_under_no_lock_and_may_write() {
             }
         }
     }
-    impl Drop for Nosy {
+    impl Drop for Reentrant {
         fn drop(&mut self) {
             self.look();
         }
     }
     let (done, finished) = channel();
     thread::spawn(move || {
-        let cell = Arc::new(OnceLock::<Arc<UndeltaStore<Nosy>>>::new());
-        let accessor = Accessor::new(|nosy: &Nosy| {
-            nosy.look();
-            Ok(nosy.0.to_string().into())
+        let cell = Arc::new(OnceLock::<Arc<UndeltaStore<Reentrant>>>::new());
+        let accessor = Accessor::new(|reentrant: &Reentrant| {
+            reentrant.look();
+            Ok(reentrant.0.to_string().into())
         });
         let (sender, pushed) = channel();
         let push = {
             let cell = Arc::clone(&cell);
-            move |nosies: Vec<Arc<Nosy>>| {
+            move |objects: Vec<Arc<Reentrant>>| {
                 // Adds objects until there are three.
-                let len = nosies.len() as u32;
+                let len = objects.len() as u32;
                 if (1..3).contains(&len) {
                     cell.get()
                         .unwrap()
-                        .add(Arc::new(Nosy(len + 1, Arc::clone(&cell))))
+                        .add(Arc::new(Reentrant(len + 1, Arc::clone(&cell))))
                         .unwrap();
                 }
                 sender.send(len).unwrap();
@@ -276,16 +280,16 @@ fn s10_user_code_runs_under_no_lock_and_may_write() {
         };
         let store = Arc::new(UndeltaStore::new(accessor, push));
         assert!(cell.set(Arc::clone(&store)).is_ok());
-        let nosy = |id| Arc::new(Nosy(id, Arc::clone(&cell)));
-        store.add(nosy(1)).unwrap();
+        let reentrant = |id| Arc::new(Reentrant(id, Arc::clone(&cell)));
+        store.add(reentrant(1)).unwrap();
         assert_eq!(pushed.try_iter().collect::<Vec<_>>(), [1, 2, 3]);
-        store.update(nosy(1)).unwrap();
+        store.update(reentrant(1)).unwrap();
         store.replace(Vec::new(), "r").unwrap();
-        store.delete(Deleted::Final(nosy(1))).unwrap();
+        store.delete(Deleted::Final(reentrant(1))).unwrap();
         assert_eq!(pushed.try_iter().last(), Some(0));
         done.send(()).unwrap();
     });
     finished
-        .recv_timeout(SOON)
+        .recv_timeout(TIMEOUT)
         .expect("a lock is held, or an assertion failed");
 }

@@ -10,7 +10,7 @@ use k8s_informer::workqueue::{DelayingQueue, WorkQueue, WorkQueueMetrics};
 use super::support::*;
 
 #[test]
-fn q10_zero_delay_adds_at_once_after_shutdown_never() {
+fn q10_zero_delay_adds_immediately_unless_shut_down() {
     let (queue, clock) = delaying();
     queue.add_after("a", Duration::ZERO);
     assert_eq!(queue.len(), 1);
@@ -30,7 +30,7 @@ fn q10_delaying_never_blocks() {
 }
 
 #[test]
-fn q11_it_comes_when_its_time_has_come() {
+fn q11_item_is_added_when_its_delay_ends() {
     let (queue, clock) = delaying();
     queue.add_after("a", millis(50));
     clock.advance(millis(50) - Duration::from_nanos(1));
@@ -39,11 +39,11 @@ fn q11_it_comes_when_its_time_has_come() {
     assert_eq!(queue.take().as_deref(), Some(&"a"));
     queue.add_after("a", millis(50));
     clock.advance(millis(50));
-    assert_eq!(queue.len(), 1, "it can be delayed again");
+    assert_eq!(queue.len(), 1, "the item can be delayed again");
 }
 
 #[test]
-fn q11_of_two_times_the_earlier_one_counts() {
+fn q11_earliest_of_several_delays_counts() {
     let (queue, clock) = delaying();
     queue.add_after("a", millis(50));
     queue.add_after("a", millis(30));
@@ -55,7 +55,7 @@ fn q11_of_two_times_the_earlier_one_counts() {
 }
 
 #[test]
-fn q11_items_come_in_the_order_of_their_times() {
+fn q11_items_are_added_in_the_order_of_their_due_times() {
     let (queue, clock) = delaying();
     let items = [("c", 3), ("a", 1), ("d", 4), ("b", 2)];
     items
@@ -70,8 +70,8 @@ fn q11_items_come_in_the_order_of_their_times() {
 /// Items become due while the only worker waits in `get`, so the queue's own thread must deliver
 /// them.
 #[test]
-fn q11_the_thread_wakes_who_waits() {
-    in_time(|| {
+fn q11_timer_thread_wakes_a_waiting_worker() {
+    with_timeout(|| {
         let (queue, clock) = delaying();
         let queue = Arc::new(queue);
         let worker = thread::spawn({
@@ -79,15 +79,15 @@ fn q11_the_thread_wakes_who_waits() {
             move || [queue.get(), queue.get(), queue.get()]
         });
         queue.add_after("b", millis(20));
-        assert!(clock.until_waits(1, PATIENCE));
+        assert!(clock.until_waits(1, TIMEOUT));
         // An item that is due earlier ends the thread's wait for `b`.
         queue.add_after("a", millis(10));
-        assert!(clock.until_waits(2, PATIENCE));
+        assert!(clock.until_waits(2, TIMEOUT));
         // An item that is due later does not end the wait.
         queue.add_after("c", millis(30));
         for waits in [3, 4] {
             clock.advance(millis(10));
-            assert!(clock.until_waits(waits, PATIENCE));
+            assert!(clock.until_waits(waits, TIMEOUT));
         }
         clock.advance(millis(10));
         assert_eq!(worker.join().unwrap(), [Some("a"), Some("b"), Some("c")]);
@@ -97,17 +97,17 @@ fn q11_the_thread_wakes_who_waits() {
 
 /// Unlike in client-go, the thread has no heartbeat.
 #[test]
-fn q11_the_thread_sleeps_until_something_is_due() {
+fn q11_timer_thread_sleeps_until_an_item_is_due() {
     let (queue, clock) = delaying();
     clock.advance(Duration::from_secs(100));
     queue.add_after("a", Duration::from_secs(3600));
-    assert!(clock.until_waits(1, PATIENCE));
+    assert!(clock.until_waits(1, TIMEOUT));
     clock.advance(Duration::from_secs(3599));
     assert_eq!((queue.len(), clock.waits().len()), (0, 1));
 }
 
 #[test]
-fn q12_an_item_may_wait_and_be_delayed() {
+fn q12_item_may_be_both_queued_and_delayed() {
     let (queue, clock) = delaying();
     queue.add_after("a", millis(10));
     queue.add("a");
@@ -118,7 +118,7 @@ fn q12_an_item_may_wait_and_be_delayed() {
 }
 
 #[test]
-fn q13_what_is_delayed_is_dropped_by_a_shutdown() {
+fn q13_shutdown_drops_delayed_items() {
     let (queue, clock) = delaying();
     let item = Arc::new(1);
     queue.add_after(Arc::clone(&item), millis(10));
@@ -129,7 +129,7 @@ fn q13_what_is_delayed_is_dropped_by_a_shutdown() {
 }
 
 #[test]
-fn q13_what_is_due_when_it_is_shut_down_still_comes() {
+fn q13_items_due_before_shutdown_are_returned() {
     let (queue, clock) = delaying();
     queue.add_after("a", millis(10));
     clock.advance(millis(10));
@@ -138,8 +138,8 @@ fn q13_what_is_due_when_it_is_shut_down_still_comes() {
 }
 
 #[test]
-fn q14_a_shutdown_after_a_drain_ends_it() {
-    in_time(|| {
+fn q14_shutdown_aborts_a_drain() {
+    with_timeout(|| {
         let (queue, _clock) = delaying();
         let queue = Arc::new(queue);
         queue.add("a");
@@ -160,9 +160,9 @@ fn q14_a_shutdown_after_a_drain_ends_it() {
 }
 
 /// A clock that shares a reference count, which shows when all clones are gone.
-struct Held(FakeClock, #[allow(dead_code)] Arc<()>);
+struct CountedClock(FakeClock, #[allow(dead_code)] Arc<()>);
 
-impl Clock for Held {
+impl Clock for CountedClock {
     fn now(&self) -> Instant {
         self.0.now()
     }
@@ -173,8 +173,8 @@ impl Clock for Held {
 }
 
 #[test]
-fn q14_the_thread_ends_with_either_shutdown_and_with_the_queue() {
-    in_time(|| {
+fn q14_timer_thread_ends_on_shutdown_and_on_drop() {
+    with_timeout(|| {
         type End = fn(&DelayingQueue<&'static str>);
         let ends: [End; 3] = [
             |queue| queue.shut_down(),
@@ -182,34 +182,37 @@ fn q14_the_thread_ends_with_either_shutdown_and_with_the_queue() {
             |_| {},
         ];
         for (end, idle) in ends.into_iter().flat_map(|end| [(end, true), (end, false)]) {
-            let (clock, held) = (FakeClock::new(), Arc::new(()));
-            let of_it = Arc::new(Held(clock.clone(), Arc::clone(&held)));
-            let queue = WorkQueue::builder().clock(of_it).build_delaying().unwrap();
+            let (clock, count) = (FakeClock::new(), Arc::new(()));
+            let counted_clock = Arc::new(CountedClock(clock.clone(), Arc::clone(&count)));
+            let queue = WorkQueue::builder()
+                .clock(counted_clock)
+                .build_delaying()
+                .unwrap();
             if !idle {
                 queue.add_after("a", Duration::from_secs(3600));
-                assert!(clock.until_waits(1, PATIENCE));
+                assert!(clock.until_waits(1, TIMEOUT));
             }
             end(&queue);
             drop(queue);
             // The thread has dropped its clone as well.
-            assert_eq!(Arc::strong_count(&held), 1);
+            assert_eq!(Arc::strong_count(&count), 1);
         }
     });
 }
 
 #[test]
-fn a_delay_beyond_all_time_is_no_error() {
+fn maximum_delay_is_not_an_error() {
     let (queue, clock) = delaying();
     queue.add_after("a", Duration::MAX);
-    assert!(clock.until_waits(1, PATIENCE));
+    assert!(clock.until_waits(1, TIMEOUT));
     queue.add_after("a", millis(1));
     clock.advance(millis(1));
     assert_eq!(queue.len(), 1);
 }
 
 #[test]
-fn it_works_by_the_machines_clock() {
-    in_time(|| {
+fn default_clock_is_the_system_clock() {
+    with_timeout(|| {
         let queue = DelayingQueue::new().unwrap();
         queue.add_after("b", millis(20));
         queue.add_after("a", millis(1));
@@ -218,9 +221,9 @@ fn it_works_by_the_machines_clock() {
 }
 
 /// A clock at the last representable time.
-struct AtItsEnd(Instant);
+struct LastInstant(Instant);
 
-impl AtItsEnd {
+impl LastInstant {
     fn new() -> Self {
         let (mut end, mut step) = (Instant::now(), Duration::MAX);
         while !step.is_zero() {
@@ -231,7 +234,7 @@ impl AtItsEnd {
     }
 }
 
-impl Clock for AtItsEnd {
+impl Clock for LastInstant {
     fn now(&self) -> Instant {
         self.0
     }
@@ -244,17 +247,17 @@ impl Clock for AtItsEnd {
     }
 }
 
-struct Nothing;
+struct NoopMetrics;
 
-impl WorkQueueMetrics for Nothing {}
+impl WorkQueueMetrics for NoopMetrics {}
 
 #[test]
-fn when_no_later_time_can_be_told_a_delayed_item_comes_at_once() {
-    in_time(|| {
+fn delay_past_the_last_instant_adds_immediately() {
+    with_timeout(|| {
         for measured in [false, true] {
-            let queue = WorkQueue::builder().clock(Arc::new(AtItsEnd::new()));
+            let queue = WorkQueue::builder().clock(Arc::new(LastInstant::new()));
             let queue = if measured {
-                queue.metrics(Arc::new(Nothing))
+                queue.metrics(Arc::new(NoopMetrics))
             } else {
                 queue
             };

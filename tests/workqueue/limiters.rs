@@ -23,7 +23,7 @@ fn waits(
 }
 
 #[test]
-fn q16_each_failure_doubles_the_wait_of_its_item_up_to_the_most() {
+fn q16_each_failure_doubles_the_delay_up_to_the_maximum() {
     let limiter = ItemExponentialFailureRateLimiter::new(millis(1), millis(10));
     assert_eq!(waits(&limiter, "a", 6), [1, 2, 4, 8, 10, 10].map(millis));
     assert_eq!(waits(&limiter, "b", 2), [1, 2].map(millis));
@@ -36,21 +36,21 @@ fn q16_each_failure_doubles_the_wait_of_its_item_up_to_the_most() {
 }
 
 #[test]
-fn q16_no_number_of_failures_is_too_many() {
-    let most = Duration::from_secs(1000);
-    for base in [Duration::from_nanos(1), millis(1), most, Duration::MAX] {
-        let limiter = ItemExponentialFailureRateLimiter::new(base, most);
-        assert_eq!(waits(&limiter, "a", 2000).last(), Some(&most));
+fn q16_many_failures_do_not_exceed_the_maximum() {
+    let max_delay = Duration::from_secs(1000);
+    for base in [Duration::from_nanos(1), millis(1), max_delay, Duration::MAX] {
+        let limiter = ItemExponentialFailureRateLimiter::new(base, max_delay);
+        assert_eq!(waits(&limiter, "a", 2000).last(), Some(&max_delay));
     }
-    let limiter = ItemExponentialFailureRateLimiter::new(Duration::ZERO, most);
+    let limiter = ItemExponentialFailureRateLimiter::new(Duration::ZERO, max_delay);
     assert!(
         waits(&limiter, "a", 2000).iter().all(Duration::is_zero),
-        "twice nothing is nothing"
+        "zero doubled is zero"
     );
 }
 
 #[test]
-fn q16_a_wait_that_is_just_too_long_is_the_most() {
+fn q16_overflowing_delay_becomes_the_maximum() {
     // The second wait would be 2^63 ns.
     let limiter = ItemExponentialFailureRateLimiter::new(Duration::from_nanos(1 << 62), NEVER);
     assert_eq!(
@@ -60,7 +60,7 @@ fn q16_a_wait_that_is_just_too_long_is_the_most() {
 }
 
 #[test]
-fn q16_the_defaults() {
+fn q16_delays_of_the_default_limiters() {
     let limiter = default_item_based_rate_limiter();
     assert_eq!(waits(&limiter, "a", 3), [1, 2, 4].map(millis));
     assert_eq!(
@@ -86,7 +86,7 @@ fn q16_the_defaults() {
 }
 
 #[test]
-fn q17_the_first_waits_of_an_item_are_short() {
+fn q17_first_delays_of_an_item_are_fast_then_slow() {
     let limiter = ItemFastSlowRateLimiter::new(millis(5), millis(100), 3);
     assert_eq!(waits(&limiter, "a", 5), [5, 5, 5, 100, 100].map(millis));
     assert_eq!(limiter.num_requeues(&"a"), 5);
@@ -103,7 +103,7 @@ fn q17_the_first_waits_of_an_item_are_short() {
 }
 
 #[test]
-fn q17_a_bucket_empties_and_fills() {
+fn q17_bucket_empties_and_refills() {
     let clock = FakeClock::new();
     let bucket = BucketRateLimiter::new(2.0, 2).with_clock(Arc::new(clock.clone()));
     assert_eq!(waits(&bucket, "a", 4), [0, 0, 500, 1000].map(millis));
@@ -111,13 +111,13 @@ fn q17_a_bucket_empties_and_fills() {
     assert_eq!(
         waits(&bucket, "b", 1),
         [millis(750)],
-        "who owes goes on owing"
+        "borrowed tokens are still owed"
     );
     clock.advance(Duration::from_secs(3600));
     assert_eq!(
         waits(&bucket, "a", 3),
         [0, 0, 500].map(millis),
-        "no more than it holds"
+        "the bucket refills to its burst at most"
     );
     bucket.forget(&"a");
     assert_eq!(
@@ -130,7 +130,7 @@ fn q17_a_bucket_empties_and_fills() {
 }
 
 #[test]
-fn q17_buckets_at_the_edges() {
+fn q17_bucket_with_extreme_rates_and_bursts() {
     let bucket = |rate, burst| waits(&BucketRateLimiter::new(rate, burst), "a", 3);
     assert_eq!(bucket(0.0, 1), [Duration::ZERO, NEVER, NEVER]);
     assert_eq!(bucket(-1.0, 1), [Duration::ZERO, NEVER, NEVER]);
@@ -141,7 +141,7 @@ fn q17_buckets_at_the_edges() {
 }
 
 #[test]
-fn q17_the_slowest_limiter_counts_and_each_is_asked() {
+fn q17_max_of_limiter_uses_the_longest_delay() {
     let fast_slow = Arc::new(ItemFastSlowRateLimiter::new(millis(3), millis(5), 2));
     let exponential = ItemExponentialFailureRateLimiter::new(millis(1), millis(1000));
     let both = MaxOfRateLimiter::new(vec![
@@ -157,7 +157,7 @@ fn q17_the_slowest_limiter_counts_and_each_is_asked() {
     assert_eq!(
         both.num_requeues(&"a"),
         5,
-        "the other one has not forgotten"
+        "the other limiter has not forgotten"
     );
     both.forget(&"a");
     assert_eq!(both.num_requeues(&"a"), 0);
@@ -169,7 +169,7 @@ fn q17_the_slowest_limiter_counts_and_each_is_asked() {
 }
 
 #[test]
-fn q17_no_longer_than_this() {
+fn q17_max_wait_limiter_caps_the_delay() {
     let exponential = ItemExponentialFailureRateLimiter::new(millis(1), millis(1000));
     let limiter = WithMaxWaitRateLimiter::new(exponential, millis(3));
     assert_eq!(waits(&limiter, "a", 4), [1, 2, 3, 3].map(millis));

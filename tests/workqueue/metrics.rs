@@ -7,7 +7,7 @@ use k8s_informer::workqueue::{DelayingQueue, WorkQueue, WorkQueueMetrics};
 use super::support::*;
 
 #[derive(Default)]
-struct Noted(Mutex<Figures>);
+struct RecordedMetrics(Mutex<Figures>);
 
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Figures {
@@ -21,9 +21,9 @@ struct Figures {
     refreshed: usize,
 }
 
-impl Noted {
-    fn note(&self, note: impl FnOnce(&mut Figures)) {
-        note(&mut self.0.lock().unwrap());
+impl RecordedMetrics {
+    fn record(&self, record: impl FnOnce(&mut Figures)) {
+        record(&mut self.0.lock().unwrap());
     }
 
     fn figures(&self) -> Figures {
@@ -31,103 +31,103 @@ impl Noted {
     }
 }
 
-impl WorkQueueMetrics for Noted {
+impl WorkQueueMetrics for RecordedMetrics {
     fn depth(&self, items: usize) {
-        self.note(|figures| figures.depth = items);
+        self.record(|figures| figures.depth = items);
     }
     fn added(&self) {
-        self.note(|figures| figures.adds += 1);
+        self.record(|figures| figures.adds += 1);
     }
     fn queue_duration(&self, waited: Duration) {
-        self.note(|figures| figures.queued.push(waited));
+        self.record(|figures| figures.queued.push(waited));
     }
     fn work_duration(&self, worked: Duration) {
-        self.note(|figures| figures.worked.push(worked));
+        self.record(|figures| figures.worked.push(worked));
     }
     fn unfinished_work(&self, total: Duration) {
-        self.note(|figures| figures.unfinished = total);
+        self.record(|figures| figures.unfinished = total);
     }
     fn longest_running_processor(&self, longest: Duration) {
-        self.note(|figures| {
+        self.record(|figures| {
             figures.longest = longest;
             figures.refreshed += 1;
         });
     }
     fn retried(&self) {
-        self.note(|figures| figures.retries += 1);
+        self.record(|figures| figures.retries += 1);
     }
 }
 
-fn queue() -> (DelayingQueue<&'static str>, Arc<Noted>, FakeClock) {
-    let (noted, clock) = (Arc::new(Noted::default()), FakeClock::new());
+fn queue() -> (DelayingQueue<&'static str>, Arc<RecordedMetrics>, FakeClock) {
+    let (recorded, clock) = (Arc::new(RecordedMetrics::default()), FakeClock::new());
     let builder = WorkQueue::builder()
         .name("pods")
         .clock(Arc::new(clock.clone()))
-        .metrics(noted.clone());
-    (builder.build_delaying().unwrap(), noted, clock)
+        .metrics(recorded.clone());
+    (builder.build_delaying().unwrap(), recorded, clock)
 }
 
 #[test]
-fn q18_depth_adds_and_how_long_items_wait_and_take() {
-    let (queue, noted, clock) = queue();
+fn q18_metrics_report_depth_adds_and_durations() {
+    let (queue, recorded, clock) = queue();
     queue.add("a");
     queue.add("b");
     clock.advance(millis(30));
     queue.add("a");
     assert_eq!(
-        (noted.figures().depth, noted.figures().adds),
+        (recorded.figures().depth, recorded.figures().adds),
         (2, 2),
-        "it waits already"
+        "a is already queued"
     );
     let item = queue.take().unwrap();
     assert_eq!(
-        (noted.figures().depth, noted.figures().queued),
+        (recorded.figures().depth, recorded.figures().queued),
         (1, vec![millis(30)])
     );
     clock.advance(millis(20));
     queue.add("a");
     queue.add("a");
     assert_eq!(
-        (noted.figures().depth, noted.figures().adds),
+        (recorded.figures().depth, recorded.figures().adds),
         (2, 3),
-        "it will wait"
+        "a will be queued again"
     );
     clock.advance(millis(5));
     drop(item);
     assert_eq!(
-        (noted.figures().depth, noted.figures().worked),
+        (recorded.figures().depth, recorded.figures().worked),
         (2, vec![millis(25)])
     );
     drop(queue.take());
     drop(queue.take());
     assert_eq!(
-        noted.figures().queued,
+        recorded.figures().queued,
         [30, 55, 5].map(millis),
-        "from when it was added"
+        "durations start at the add"
     );
     assert_eq!(
-        (noted.figures().depth, noted.figures().worked.len()),
+        (recorded.figures().depth, recorded.figures().worked.len()),
         (0, 3)
     );
     queue.done(&"a");
     assert_eq!(
-        noted.figures().worked.len(),
+        recorded.figures().worked.len(),
         3,
-        "it was not being processed"
+        "a was not being processed"
     );
 }
 
 #[test]
-fn q18_each_delay_is_a_retry_and_what_is_due_is_an_add() {
-    let (queue, noted, clock) = queue();
+fn q18_delays_count_as_retries_due_items_as_adds() {
+    let (queue, recorded, clock) = queue();
     queue.add_after("a", millis(10));
     queue.add_after("a", millis(20));
     queue.add_after("b", Duration::ZERO);
     assert_eq!(
         (
-            noted.figures().retries,
-            noted.figures().adds,
-            noted.figures().depth
+            recorded.figures().retries,
+            recorded.figures().adds,
+            recorded.figures().depth
         ),
         (3, 1, 1)
     );
@@ -135,66 +135,66 @@ fn q18_each_delay_is_a_retry_and_what_is_due_is_an_add() {
     assert_eq!(queue.len(), 2);
     assert_eq!(
         (
-            noted.figures().retries,
-            noted.figures().adds,
-            noted.figures().depth
+            recorded.figures().retries,
+            recorded.figures().adds,
+            recorded.figures().depth
         ),
         (3, 2, 2)
     );
     queue.shut_down();
     queue.add_after("c", millis(10));
-    assert_eq!(noted.figures().retries, 3);
+    assert_eq!(recorded.figures().retries, 3);
 }
 
 #[test]
 fn q18_unfinished_work_is_measured_twice_a_second() {
-    let (queue, noted, clock) = queue();
-    assert!(clock.until_waits(1, PATIENCE));
+    let (queue, recorded, clock) = queue();
+    assert!(clock.until_waits(1, TIMEOUT));
     queue.add("a");
     let a = queue.take();
     clock.advance(millis(400));
     queue.add("b");
     let b = queue.take();
-    assert_eq!(noted.figures().refreshed, 0);
+    assert_eq!(recorded.figures().refreshed, 0);
     clock.advance(millis(100));
-    assert!(clock.until_waits(2, PATIENCE));
-    let figures = noted.figures();
+    assert!(clock.until_waits(2, TIMEOUT));
+    let figures = recorded.figures();
     assert_eq!(
         (figures.unfinished, figures.longest, figures.refreshed),
         (millis(600), millis(500), 1)
     );
     drop(a);
     clock.advance(millis(500));
-    assert!(clock.until_waits(3, PATIENCE));
+    assert!(clock.until_waits(3, TIMEOUT));
     assert_eq!(
-        (noted.figures().unfinished, noted.figures().longest),
+        (recorded.figures().unfinished, recorded.figures().longest),
         (millis(600), millis(600))
     );
     drop(b);
     clock.advance(millis(500));
-    assert!(clock.until_waits(4, PATIENCE));
+    assert!(clock.until_waits(4, TIMEOUT));
     assert_eq!(
-        (noted.figures().unfinished, noted.figures().longest),
+        (recorded.figures().unfinished, recorded.figures().longest),
         (Duration::ZERO, Duration::ZERO)
     );
     queue.shut_down();
-    let refreshed = noted.figures().refreshed;
+    let refreshed = recorded.figures().refreshed;
     clock.advance(millis(500));
     assert_eq!(
-        (noted.figures().refreshed, clock.waits()),
+        (recorded.figures().refreshed, clock.waits()),
         (refreshed, vec![millis(500); 4])
     );
 }
 
 #[test]
-fn q18_a_queue_that_nobody_measures_asks_no_clock() {
+fn q18_queue_without_metrics_does_not_use_the_clock() {
     struct NoClock;
     impl k8s_informer::time::Clock for NoClock {
         fn now(&self) -> std::time::Instant {
-            panic!("nobody wants to know")
+            panic!("the clock must not be read")
         }
         fn wait(&self, _: Duration, _: &k8s_informer::Stop) -> bool {
-            panic!("there is nothing to wait for")
+            panic!("the clock must not wait")
         }
     }
     let queue = WorkQueue::builder()
@@ -208,7 +208,7 @@ fn q18_a_queue_that_nobody_measures_asks_no_clock() {
 }
 
 #[test]
-fn metrics_that_panic_or_hold_the_queue_hurt_nobody() {
+fn metrics_may_panic_or_drop_the_queue() {
     #[derive(Default)]
     struct Broken(Mutex<Option<Arc<WorkQueue<&'static str>>>>);
     impl WorkQueueMetrics for Broken {
@@ -223,7 +223,7 @@ fn metrics_that_panic_or_hold_the_queue_hurt_nobody() {
             drop(self.0.lock().unwrap().take());
         }
     }
-    in_time(|| {
+    with_timeout(|| {
         let (broken, clock) = (Arc::new(Broken::default()), FakeClock::new());
         let builder = WorkQueue::builder()
             .clock(Arc::new(clock.clone()))
@@ -231,7 +231,7 @@ fn metrics_that_panic_or_hold_the_queue_hurt_nobody() {
         let queue = Arc::new(builder.build().unwrap());
         queue.add("a");
         drop(queue.take());
-        assert!(clock.until_waits(1, PATIENCE));
+        assert!(clock.until_waits(1, TIMEOUT));
         *broken.0.lock().unwrap() = Some(queue);
         clock.advance(millis(500));
         while Arc::strong_count(&broken) > 1 {

@@ -5,7 +5,7 @@ use std::sync::{Barrier, Mutex};
 use k8s_informer::Stop;
 use k8s_informer::workqueue::parallelize_until;
 
-use super::support::in_time;
+use super::support::with_timeout;
 
 /// Returns how often each piece was processed.
 fn counts(workers: usize, pieces: usize, chunk_size: usize) -> Vec<usize> {
@@ -17,7 +17,7 @@ fn counts(workers: usize, pieces: usize, chunk_size: usize) -> Vec<usize> {
 }
 
 #[test]
-fn q19_each_piece_is_done_once() {
+fn q19_each_piece_is_processed_once() {
     for (workers, pieces, chunk_size) in [
         (1, 10, 0),
         (10, 1000, 1),
@@ -38,7 +38,7 @@ fn q19_each_piece_is_done_once() {
 }
 
 #[test]
-fn q19_no_more_threads_than_chunks() {
+fn q19_threads_do_not_exceed_chunks() {
     let threads = Mutex::new(Vec::new());
     parallelize_until(&Stop::new(), 100, 100, 50, |_| {
         threads.lock().unwrap().push(std::thread::current().id());
@@ -51,8 +51,8 @@ fn q19_no_more_threads_than_chunks() {
 }
 
 #[test]
-fn q19_the_workers_work_at_the_same_time() {
-    in_time(|| {
+fn q19_workers_run_concurrently() {
+    with_timeout(|| {
         let all = Barrier::new(4);
         parallelize_until(&Stop::new(), 4, 4, 1, |_| {
             all.wait();
@@ -61,7 +61,7 @@ fn q19_the_workers_work_at_the_same_time() {
 }
 
 #[test]
-fn q19_a_stop_is_looked_for_before_each_piece() {
+fn q19_stop_is_checked_before_each_piece() {
     let (stop, done) = (Stop::new(), AtomicUsize::new(0));
     parallelize_until(&stop, 1, 100, 100, |piece| {
         done.fetch_add(1, Ordering::Relaxed);
@@ -70,11 +70,13 @@ fn q19_a_stop_is_looked_for_before_each_piece() {
         }
     });
     assert_eq!(done.into_inner(), 5);
-    parallelize_until(&stop, 3, 100, 1, |_| panic!("it is stopped"));
+    parallelize_until(&stop, 3, 100, 1, |_| {
+        panic!("no piece may run after the stop")
+    });
 }
 
 #[test]
-fn q19_a_panic_ends_the_work_and_goes_on_in_the_caller() {
+fn q19_panic_ends_the_work_and_reaches_the_caller() {
     let done = AtomicUsize::new(0);
     let work = |piece| {
         if piece == 3 {

@@ -13,7 +13,7 @@ fn all(queue: &WorkQueue<&'static str>) -> Vec<&'static str> {
 }
 
 #[test]
-fn q1_item_never_waits_while_being_processed() {
+fn q1_item_is_not_queued_while_being_processed() {
     let queue = WorkQueue::new();
     queue.add("a");
     assert_eq!(queue.len(), 1);
@@ -26,7 +26,7 @@ fn q1_item_never_waits_while_being_processed() {
 
 #[test]
 fn q2_waiting_item_keeps_place_new_item_wakes_worker() {
-    in_time(|| {
+    with_timeout(|| {
         let queue = Arc::new(WorkQueue::new());
         ["b", "a", "b", "c", "a"]
             .into_iter()
@@ -42,7 +42,7 @@ fn q2_waiting_item_keeps_place_new_item_wakes_worker() {
 }
 
 #[test]
-fn q2_nothing_is_added_after_a_shutdown() {
+fn q2_adds_after_shutdown_are_ignored() {
     let queue = WorkQueue::new();
     queue.add("a");
     queue.shut_down();
@@ -51,12 +51,16 @@ fn q2_nothing_is_added_after_a_shutdown() {
     assert_eq!(all(&queue), ["a"]);
     queue.add("a");
     queue.done(&"a");
-    assert_eq!(queue.get(), None, "not while it is being processed either");
+    assert_eq!(
+        queue.get(),
+        None,
+        "an add during processing is also ignored"
+    );
 }
 
 #[test]
-fn q3_who_waits_for_an_item_hears_of_the_shutdown() {
-    in_time(|| {
+fn q3_shutdown_wakes_waiting_workers() {
+    with_timeout(|| {
         let queue = Arc::new(WorkQueue::<u32>::new());
         let workers: Vec<_> = (0..3)
             .map(|_| {
@@ -72,7 +76,7 @@ fn q3_who_waits_for_an_item_hears_of_the_shutdown() {
 }
 
 #[test]
-fn q4_what_was_added_while_it_was_processed_goes_to_the_end() {
+fn q4_item_added_during_processing_moves_to_the_end() {
     let queue = WorkQueue::new();
     queue.add("a");
     queue.add("b");
@@ -84,7 +88,7 @@ fn q4_what_was_added_while_it_was_processed_goes_to_the_end() {
 }
 
 #[test]
-fn q4_done_of_an_item_that_waits_is_ignored() {
+fn q4_done_for_a_queued_item_is_ignored() {
     let queue = WorkQueue::new();
     queue.add("a");
     queue.done(&"a");
@@ -97,7 +101,7 @@ fn q4_done_of_an_item_that_waits_is_ignored() {
 }
 
 #[test]
-fn q4_item_done_by_name_is_not_done_by_its_guard() {
+fn q4_stale_guard_does_not_mark_the_item_done() {
     let queue = WorkQueue::new();
     queue.add("a");
     let first = queue.take().unwrap();
@@ -106,13 +110,16 @@ fn q4_item_done_by_name_is_not_done_by_its_guard() {
     let second = queue.take().unwrap();
     queue.add("a");
     drop(first);
-    assert!(queue.is_empty(), "the second one is still at it");
+    assert!(
+        queue.is_empty(),
+        "the second processing is still in progress"
+    );
     drop(second);
     assert_eq!(all(&queue), ["a"]);
 }
 
 #[test]
-fn q5_many_adds_are_one_before_and_one_during_the_processing() {
+fn q5_adds_before_and_during_processing_are_deduplicated() {
     let queue = WorkQueue::new();
     (0..100).for_each(|_| queue.add("a"));
     let item = queue.take().unwrap();
@@ -126,7 +133,7 @@ fn q5_many_adds_are_one_before_and_one_during_the_processing() {
 }
 
 #[test]
-fn q6_shutdown_hands_out_waiting_and_dirty_items() {
+fn q6_shutdown_still_returns_queued_and_dirty_items() {
     let queue = WorkQueue::new();
     ["a", "b"].into_iter().for_each(|item| queue.add(item));
     let item = queue.take().unwrap();
@@ -157,14 +164,14 @@ fn q7_drain_waits_for_processing_and_its_follow_ups() {
     queue.add("a");
     let drained = drain(&queue);
     drop(item);
-    let again = queue.take().unwrap();
+    let second = queue.take().unwrap();
     assert!(drained.try_recv().is_err());
-    drop(again);
-    assert_eq!(drained.recv_timeout(PATIENCE), Ok(true));
+    drop(second);
+    assert_eq!(drained.recv_timeout(TIMEOUT), Ok(true));
 }
 
 #[test]
-fn q7_a_drain_waits_for_what_nobody_has_taken_yet() {
+fn q7_drain_waits_for_queued_items() {
     let queue = Arc::new(WorkQueue::new());
     ["a", "b"].into_iter().for_each(|item| queue.add(item));
     let drained = drain(&queue);
@@ -172,25 +179,28 @@ fn q7_a_drain_waits_for_what_nobody_has_taken_yet() {
     drop(a);
     assert!(drained.try_recv().is_err());
     drop(b);
-    assert_eq!(drained.recv_timeout(PATIENCE), Ok(true));
-    assert!(queue.shut_down_with_drain(), "there is nothing to wait for");
+    assert_eq!(drained.recv_timeout(TIMEOUT), Ok(true));
+    assert!(
+        queue.shut_down_with_drain(),
+        "an idle queue drains immediately"
+    );
 }
 
 #[test]
-fn q7_all_who_wait_for_a_drain_return() {
+fn q7_all_concurrent_drains_return() {
     let queue = Arc::new(WorkQueue::new());
     queue.add("a");
     let item = queue.take().unwrap();
     let drains = [drain(&queue), drain(&queue), drain(&queue)];
     drop(item);
     assert_eq!(
-        drains.map(|drained| drained.recv_timeout(PATIENCE)),
+        drains.map(|drained| drained.recv_timeout(TIMEOUT)),
         [Ok(true); 3]
     );
 }
 
 #[test]
-fn q7_a_shutdown_ends_every_drain() {
+fn q7_shutdown_ends_every_drain() {
     let queue = Arc::new(WorkQueue::new());
     ["a", "b"].into_iter().for_each(|item| queue.add(item));
     let item = queue.take().unwrap();
@@ -210,7 +220,7 @@ fn q7_a_shutdown_ends_every_drain() {
 }
 
 #[test]
-fn q7_a_drain_with_a_time_out_gives_up_and_the_workers_do_not() {
+fn q7_drain_timeout_leaves_workers_running() {
     let queue = WorkQueue::new();
     ["a", "b"].into_iter().for_each(|item| queue.add(item));
     let item = queue.take().unwrap();
@@ -220,14 +230,14 @@ fn q7_a_drain_with_a_time_out_gives_up_and_the_workers_do_not() {
     assert_eq!(all(&queue), ["b"]);
     queue.done(&"b");
     assert!(
-        queue.shut_down_with_drain_timeout(PATIENCE),
-        "there is nothing to wait for"
+        queue.shut_down_with_drain_timeout(TIMEOUT),
+        "an idle queue drains immediately"
     );
     assert!(queue.shut_down_with_drain_timeout(Duration::MAX));
 }
 
 #[test]
-fn q8_the_length_is_of_what_waits() {
+fn q8_length_counts_queued_items() {
     let queue = WorkQueue::new();
     ["a", "b", "a"].into_iter().for_each(|item| queue.add(item));
     assert_eq!((queue.len(), queue.is_empty()), (2, false));
@@ -239,7 +249,7 @@ fn q8_the_length_is_of_what_waits() {
 }
 
 #[test]
-fn q8_what_is_done_is_dropped() {
+fn q8_done_items_are_dropped() {
     let queue = WorkQueue::new();
     let item = Arc::new(1);
     queue.add(Arc::clone(&item));
@@ -252,7 +262,7 @@ fn q8_what_is_done_is_dropped() {
 }
 
 #[test]
-fn q9_only_what_waits_is_touched() {
+fn q9_only_queued_items_are_touched() {
     let (order, touches) = recording();
     let queue = WorkQueue::builder().order(order).build().unwrap();
     queue.add("a");
@@ -270,8 +280,8 @@ fn q9_only_what_waits_is_touched() {
 }
 
 #[test]
-fn a_stop_ends_one_workers_wait_and_leaves_the_queue() {
-    in_time(|| {
+fn stop_ends_the_wait_of_one_worker_only() {
+    with_timeout(|| {
         let (queue, stop) = (Arc::new(WorkQueue::new()), Stop::new());
         queue.add("a");
         assert_eq!(queue.take_or_stop(&stop).as_deref(), Some(&"a"));
@@ -289,12 +299,12 @@ fn a_stop_ends_one_workers_wait_and_leaves_the_queue() {
 }
 
 #[test]
-fn it_shows_how_it_stands() {
+fn debug_output_has_counts_and_state() {
     let queue = WorkQueue::builder().name("pods").build().unwrap();
     ["a", "b", "c"].into_iter().for_each(|item| queue.add(item));
     let item = queue.take().unwrap();
     let shown = format!("{queue:?}, {item:?}");
-    let wanted =
+    let expected =
         "WorkQueue { name: \"pods\", len: 2, processing: 1, delayed: 0, shutting_down: false, .. }";
-    assert_eq!(shown, format!("{wanted}, WorkItem(\"a\")"));
+    assert_eq!(shown, format!("{expected}, WorkItem(\"a\")"));
 }

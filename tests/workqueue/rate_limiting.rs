@@ -14,7 +14,7 @@ fn queue() -> (RateLimitingQueue<&'static str>, FakeClock) {
 }
 
 #[test]
-fn q15_each_failure_waits_longer_until_it_is_forgotten() {
+fn q15_each_failure_delays_longer_until_forgotten() {
     let (queue, clock) = queue();
     for wait in [1, 2, 4] {
         queue.add_rate_limited("a");
@@ -32,7 +32,7 @@ fn q15_each_failure_waits_longer_until_it_is_forgotten() {
 }
 
 #[test]
-fn q15_what_is_forgotten_stays_in_the_queue() {
+fn q15_forgotten_items_stay_queued() {
     let (queue, clock) = queue();
     queue.add_rate_limited("a");
     queue.forget(&"a");
@@ -43,7 +43,7 @@ fn q15_what_is_forgotten_stays_in_the_queue() {
 }
 
 #[test]
-fn q15_the_limiter_counts_after_a_shutdown_too() {
+fn q15_limiter_also_counts_after_shutdown() {
     let (queue, _) = queue();
     queue.shut_down();
     queue.add_rate_limited("a");

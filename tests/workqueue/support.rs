@@ -6,24 +6,24 @@ use std::time::Duration;
 use k8s_informer::testing::FakeClock;
 use k8s_informer::workqueue::{DelayingQueue, Order, WorkQueue};
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
 /// Runs a test that would hang if a lock were held or a wake-up were lost.
-pub(crate) fn in_time(test: impl FnOnce() + Send + 'static) {
+pub(crate) fn with_timeout(test: impl FnOnce() + Send + 'static) {
     let (done, finished) = mpsc::channel();
     let thread = thread::spawn(move || {
         test();
         let _ = done.send(());
     });
-    let in_time = finished.recv_timeout(PATIENCE);
-    if in_time != Err(mpsc::RecvTimeoutError::Timeout) {
+    let outcome = finished.recv_timeout(TIMEOUT);
+    if outcome != Err(mpsc::RecvTimeoutError::Timeout) {
         thread.join().unwrap();
     }
-    in_time.unwrap();
+    outcome.unwrap();
 }
 
 /// A delaying queue and its clock.
@@ -66,7 +66,7 @@ impl Order<&'static str> for Recording {
     }
 
     fn push(&mut self, item: &'static str) {
-        assert!(!self.waiting.contains(&item), "{item} waits twice");
+        assert!(!self.waiting.contains(&item), "{item} is queued twice");
         self.waiting.push_back(item);
     }
 

@@ -33,7 +33,7 @@ impl Processed {
     fn process(&self, item: usize) {
         assert!(
             !self.running[item].swap(true, Ordering::SeqCst),
-            "{item} twice at once"
+            "item {item} is processed twice at once"
         );
         let newest = self.newest[item].load(Ordering::SeqCst);
         self.seen[item].fetch_max(newest, Ordering::SeqCst);
@@ -54,8 +54,8 @@ impl Processed {
 
 /// client-go's `TestBasic`. It also checks that a processing starts after each change.
 #[test]
-fn q5_no_item_by_two_workers_at_once_and_no_change_is_missed() {
-    in_time(|| {
+fn q5_no_concurrent_processing_and_no_missed_change() {
+    with_timeout(|| {
         let (queue, processed) = (
             Arc::new(DelayingQueue::new().unwrap()),
             Arc::new(Processed::new()),
@@ -96,7 +96,10 @@ fn q5_no_item_by_two_workers_at_once_and_no_change_is_missed() {
             .into_iter()
             .for_each(|producer| producer.join().unwrap());
         assert!(queue.shut_down_with_drain());
-        assert!(processed.all_seen(), "when the drain is over");
+        assert!(
+            processed.all_seen(),
+            "the drain ended before every change was processed"
+        );
         workers
             .into_iter()
             .for_each(|worker| worker.join().unwrap());
@@ -106,8 +109,8 @@ fn q5_no_item_by_two_workers_at_once_and_no_change_is_missed() {
 /// A worker may be stopped at the moment when a new item wakes it. Then another worker gets the
 /// item.
 #[test]
-fn a_stopped_worker_leaves_no_item_behind() {
-    in_time(|| {
+fn stopped_worker_leaves_no_item_behind() {
+    with_timeout(|| {
         for _ in 0..300 {
             let (queue, stop) = (Arc::new(WorkQueue::new()), Stop::new());
             let got = Arc::new(AtomicUsize::new(0));
@@ -140,8 +143,8 @@ fn a_stopped_worker_leaves_no_item_behind() {
 }
 
 #[test]
-fn a_worker_that_panics_loses_no_item() {
-    in_time(|| {
+fn panicking_worker_loses_no_item() {
+    with_timeout(|| {
         let queue = Arc::new(WorkQueue::new());
         let tries = Arc::new(Mutex::new(HashMap::new()));
         (0..10).for_each(|item| queue.add(item));

@@ -46,12 +46,12 @@ impl Clone for Bad {
 }
 
 #[test]
-fn an_item_that_panics_costs_only_its_own_call() {
-    in_time(|| {
+fn panicking_item_fails_only_its_own_call() {
+    with_timeout(|| {
         let (queue, clock) = delaying();
         assert!(
             panics(|| queue.add(Bad("hash"))),
-            "an empty map need not ask for it"
+            "an add must hash the item, even if the map is empty"
         );
         queue.add(Bad("a"));
         for bad in ["hash", "clone"] {
@@ -94,8 +94,8 @@ impl Order<&'static str> for BadOrder {
 }
 
 #[test]
-fn an_order_that_panics_costs_only_that_call() {
-    in_time(|| {
+fn panicking_order_fails_only_that_call() {
+    with_timeout(|| {
         let (bad, clock) = (Arc::new(AtomicBool::new(false)), FakeClock::new());
         let set = |to| bad.store(to, Ordering::SeqCst);
         let order = BadOrder(VecDeque::new(), Arc::clone(&bad));
@@ -140,7 +140,7 @@ fn an_order_that_panics_costs_only_that_call() {
 
 /// A worker whose order panics wakes another worker for the item.
 #[test]
-fn a_worker_that_an_order_ends_leaves_the_item_to_another() {
+fn item_goes_to_another_worker_if_the_order_panics() {
     struct Once(VecDeque<u32>, bool);
     impl Order<u32> for Once {
         fn push(&mut self, item: u32) {
@@ -153,7 +153,7 @@ fn a_worker_that_an_order_ends_leaves_the_item_to_another() {
             self.0.pop_front()
         }
     }
-    in_time(|| {
+    with_timeout(|| {
         for _ in 0..100 {
             let queue = WorkQueue::builder()
                 .order(Once(VecDeque::new(), true))
@@ -178,9 +178,9 @@ fn a_worker_that_an_order_ends_leaves_the_item_to_another() {
 }
 
 #[test]
-fn q5_an_order_that_hands_out_anything_hands_out_nothing_twice() {
-    struct Liar(VecDeque<u32>);
-    impl Order<u32> for Liar {
+fn q5_order_with_wrong_items_returns_no_item_twice() {
+    struct WrongOrder(VecDeque<u32>);
+    impl Order<u32> for WrongOrder {
         fn push(&mut self, item: u32) {
             self.0.extend([item, item + 100, item]);
         }
@@ -189,7 +189,7 @@ fn q5_an_order_that_hands_out_anything_hands_out_nothing_twice() {
         }
     }
     let queue = WorkQueue::builder()
-        .order(Liar(VecDeque::new()))
+        .order(WrongOrder(VecDeque::new()))
         .build()
         .unwrap();
     queue.add(1);
@@ -203,7 +203,7 @@ fn q5_an_order_that_hands_out_anything_hands_out_nothing_twice() {
 }
 
 #[test]
-fn a_limiter_that_panics_costs_only_that_call() {
+fn panicking_limiter_fails_only_that_call() {
     struct BadLimiter;
     impl RateLimiter<&'static str> for BadLimiter {
         fn when(&self, item: &&'static str) -> Duration {
@@ -228,7 +228,7 @@ fn a_limiter_that_panics_costs_only_that_call() {
 }
 
 #[test]
-fn a_clock_that_panics_leaves_no_thread_and_no_lock() {
+fn panicking_clock_leaves_no_thread_and_no_lock() {
     struct BadClock(FakeClock, Arc<AtomicBool>);
     impl Clock for BadClock {
         fn now(&self) -> Instant {
@@ -241,14 +241,17 @@ fn a_clock_that_panics_leaves_no_thread_and_no_lock() {
             self.0.wait(duration, stop)
         }
     }
-    in_time(|| {
+    with_timeout(|| {
         let (bad, clock) = (Arc::new(AtomicBool::new(false)), FakeClock::new());
-        let of_it = Arc::new(BadClock(clock.clone(), Arc::clone(&bad)));
-        let queue = WorkQueue::builder().clock(of_it).build_delaying().unwrap();
+        let bad_clock = Arc::new(BadClock(clock.clone(), Arc::clone(&bad)));
+        let queue = WorkQueue::builder()
+            .clock(bad_clock)
+            .build_delaying()
+            .unwrap();
         queue.add_after("a", millis(10));
         queue.add("b");
         let item = queue.take().unwrap();
-        assert!(clock.until_waits(1, PATIENCE));
+        assert!(clock.until_waits(1, TIMEOUT));
         bad.store(true, Ordering::SeqCst);
         assert!(panics(|| queue.add("c")) && panics(|| queue.len()));
         drop(item);
@@ -288,8 +291,8 @@ impl Drop for Noisy {
 }
 
 #[test]
-fn items_are_dropped_under_no_lock() {
-    in_time(|| {
+fn items_are_dropped_without_the_lock() {
+    with_timeout(|| {
         let (queue, clock) = delaying();
         let queue = Arc::new(queue);
         let noisy = |number| Noisy(number, Arc::downgrade(&queue));

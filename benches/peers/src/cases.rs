@@ -13,10 +13,10 @@ use serde::de::DeserializeOwned;
 use crate::SYNCED;
 use crate::common::bare::{Bare, Decoder};
 use crate::common::pods::VERSIONS;
+use crate::measure::custom;
 use crate::measure::meter::Reading;
-use crate::measure::own;
 use crate::measure::report::Report;
-use crate::measure::run::{Audience, Listing, Run, Settings};
+use crate::measure::run::{Listing, ProgressObserver, Run, Settings};
 use crate::measure::types;
 use crate::peer;
 
@@ -123,7 +123,7 @@ impl Case {
         match (self.program, self.object) {
             (Program::Ours | Program::OursInline, _) => self.ours(task),
             (Program::Bare, ObjectType::Pod) => self.bare::<Pod>(task),
-            (Program::Bare, ObjectType::Custom) => self.bare::<own::Pod>(task),
+            (Program::Bare, ObjectType::Custom) => self.bare::<custom::Pod>(task),
             (Program::Bare, ObjectType::Dynamic) => self.bare::<k8s_informer::DynamicObject>(task),
             (_, ObjectType::Dynamic) => {
                 let pods = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Pod"));
@@ -152,11 +152,11 @@ impl Case {
             config,
             settings: &settings,
             stop: &Stop::new(),
-            audience: &mut Parent,
+            observer: &mut Parent,
         };
         let r#type = match self.object {
             ObjectType::Pod => "k8s-openapi",
-            ObjectType::Custom => "own",
+            ObjectType::Custom => "custom",
             ObjectType::Dynamic => "dynamic",
         };
         types::measure(r#type, "pods", run)
@@ -171,7 +171,7 @@ impl Case {
         let synced = Reading::now();
         println!("{SYNCED}");
         for _ in 0..task.events {
-            let frame = watch.frame()?.ok_or("it has ended")?;
+            let frame = watch.frame()?.ok_or("the watch ended early")?;
             drop(black_box(decoder.object::<T>(frame)?));
         }
         let end = Reading::now();
@@ -190,7 +190,7 @@ impl Case {
     pub(crate) fn short_name(self) -> String {
         let program = match self.program {
             Program::KubeRs => "kube-rs",
-            Program::KubeRsMultiThread => "kube-rs on many threads",
+            Program::KubeRsMultiThread => "kube-rs multi-threaded",
             Program::Ours => "ours",
             Program::OursInline => "ours inline",
             Program::Bare => "bare",
@@ -232,7 +232,7 @@ pub(crate) struct Task<'a> {
 
 struct Parent;
 
-impl Audience for Parent {
+impl ProgressObserver for Parent {
     fn progress(&mut self, _: &ReflectorStatus) {}
 
     fn synced(&mut self, _: &Report) {

@@ -48,8 +48,8 @@ fn draw(path: &Path, title: &str, bars: &[(Case, f64)]) -> Result<(), Box<dyn Er
     let area = SVGBackend::new(path, (WIDTH, height.try_into()?)).into_drawing_area();
     let text = |size: i32| ("sans-serif", size).into_font().color(&TEXT);
     area.draw(&Text::new(title, (8, 12), text(18)))?;
-    let most = bars.iter().map(|(_, value)| *value).fold(0.0, f64::max);
-    let scale = f64::from(WIDTH as i32 - LEFT - RIGHT) / most;
+    let largest = bars.iter().map(|(_, value)| *value).fold(0.0, f64::max);
+    let scale = f64::from(WIDTH as i32 - LEFT - RIGHT) / largest;
     let right = text(15).pos(Pos::new(HPos::Right, VPos::Center));
     let left = text(15).pos(Pos::new(HPos::Left, VPos::Center));
     for (row, (case, value)) in (0..).zip(bars) {

@@ -24,9 +24,9 @@ mod common {
 #[path = "../../../examples/measure/src"]
 mod measure {
     pub(crate) mod count;
+    pub(crate) mod custom;
     pub(crate) mod latency;
     pub(crate) mod meter;
-    pub(crate) mod own;
     pub(crate) mod report;
     pub(crate) mod run;
     pub(crate) mod types;
@@ -45,14 +45,14 @@ use measure::report::Report;
 
 const USAGE: &str = "\
 usage: peers [options]
-  --part PART       table, paced, handlers, large or hot; several times for several [all]
-  --only TEXT       cases whose names contain it, and kube-rs in the same configurations
-  --pods N          objects of the first list [20000]
-  --events N        events as fast as they are read [50000]
-  --runs N          figures are medians of so many runs, the cases in turn [3]
+  --part PART       table, paced, handlers, large or hot; repeat it for several parts [all]
+  --only TEXT       only cases whose names contain TEXT, and kube-rs in the same configurations
+  --pods N          the number of objects in the first list [20000]
+  --events N        the number of events, sent at full speed [50000]
+  --runs N          the number of runs; figures are medians, and the cases run in turn [3]
   --quick           2000 Pods, 5000 events, one run
-  --charts FOLDER   where the part `table` writes cpu.svg and memory.svg
-  --list            the names of the cases";
+  --charts FOLDER   the folder in which the part `table` writes cpu.svg and memory.svg
+  --list            print the names of the cases";
 
 /// The events per second in the part `paced`.
 const RATES: [usize; 3] = [10, 100, 1000];
@@ -69,7 +69,7 @@ struct Settings {
 }
 
 fn main() -> ExitCode {
-    if replay::serve_if_asked() {
+    if replay::serve_if_child() {
         return ExitCode::SUCCESS;
     }
     match start() {
@@ -101,7 +101,7 @@ fn start() -> Result<(), Box<dyn Error>> {
                     .into_iter()
                     .find(|case| case.to_string() == name);
                 let url = arguments.value()?.string()?;
-                let report = case.ok_or("no such case")?.run(Task {
+                let report = case.ok_or("unknown case")?.run(Task {
                     url: &url,
                     events: arguments.value()?.parse()?,
                     handlers: arguments.value()?.parse()?,
@@ -170,8 +170,9 @@ fn compare(settings: &Settings) -> Result<(), Box<dyn Error>> {
         .copied()
         .filter(|case| case.program != Program::OursInline)
         .collect();
-    let is_asked =
-        |part: &str| settings.parts.is_empty() || settings.parts.iter().any(|asked| asked == part);
+    let is_selected = |part: &str| {
+        settings.parts.is_empty() || settings.parts.iter().any(|selected| selected == part)
+    };
     describe_machine(settings);
     let mut bench = Bench {
         server: Replay::spawn(settings.pods),
@@ -183,7 +184,7 @@ fn compare(settings: &Settings) -> Result<(), Box<dyn Error>> {
         handlers: 1,
         is_hot: false,
     };
-    if is_asked("table") {
+    if is_selected("table") {
         let reports = bench.measure(&cases, saturated)?;
         table::print_all(&reports);
         if let Some(folder) = &settings.charts {
@@ -194,7 +195,7 @@ fn compare(settings: &Settings) -> Result<(), Box<dyn Error>> {
             chart::write(folder, &some)?;
         }
     }
-    if is_asked("paced") {
+    if is_selected("paced") {
         for rate in RATES {
             let paced = Load {
                 events: rate * PACED_SECONDS,
@@ -207,24 +208,24 @@ fn compare(settings: &Settings) -> Result<(), Box<dyn Error>> {
             );
         }
     }
-    if is_asked("handlers") {
+    if is_selected("handlers") {
         let load = Load {
             handlers: 16,
             ..saturated
         };
         table::print_events(
-            "16 handlers (kube-rs: 16 calls for each object of the stream)",
+            "16 handlers (kube-rs: 16 calls per object of the stream)",
             &bench.measure(&shared, load)?,
         );
     }
-    if is_asked("hot") {
+    if is_selected("hot") {
         let load = Load {
             is_hot: true,
             ..saturated
         };
         table::print_events("all events of one object", &bench.measure(&few, load)?);
     }
-    if is_asked("large") {
+    if is_selected("large") {
         let pods = 5 * settings.pods;
         bench.server = Replay::spawn(pods);
         println!("\n{pods} Pods");
@@ -244,7 +245,7 @@ fn describe_machine(settings: &Settings) {
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     println!(
-        "{} Pods, {} events, medians of {} runs; {processors} processors ({}), {} of memory, Linux {}, load {}",
+        "{} Pods, {} events, medians of {} runs; {processors} CPUs ({}), {} of memory, Linux {}, load {}",
         settings.pods,
         settings.events,
         settings.runs,
@@ -309,19 +310,21 @@ impl Bench {
             ])
             .stdout(Stdio::piped())
             .spawn()?;
-        let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        let mut lines = BufReader::new(child.stdout.take().expect("stdout is piped")).lines();
         if lines.next().transpose()?.as_deref() == Some(SYNCED) {
             if is_hot {
-                self.server.go_hot(events);
+                self.server.send_hot_events(events);
             } else {
-                self.server.go(events, rate);
+                self.server.send_events(events, rate);
             }
         }
         let report = lines.next().transpose()?;
         if !child.wait()?.success() {
             return Err(format!("{case} failed").into());
         }
-        Ok(serde_json::from_str(&report.ok_or("it has not reported")?)?)
+        Ok(serde_json::from_str(
+            &report.ok_or("the process printed no report")?,
+        )?)
     }
 }
 

@@ -73,11 +73,11 @@ where
             last: None,
             samples,
         }));
-        let enough = Arc::new(Notify::new());
+        let limit_reached = Arc::new(Notify::new());
         let handler = {
-            let (log, enough) = (Arc::clone(&log), Arc::clone(&enough));
+            let (log, limit_reached) = (Arc::clone(&log), Arc::clone(&limit_reached));
             move |object: &K| {
-                let log = &mut *log.lock().expect("nobody panics");
+                let log = &mut *log.lock().expect("no thread panics");
                 let now = Instant::now();
                 log.first_object.get_or_insert(now);
                 if !log.synced {
@@ -95,7 +95,7 @@ where
                     );
                 }
                 if log.events == events * handlers {
-                    enough.notify_one();
+                    limit_reached.notify_one();
                 }
             }
         };
@@ -123,13 +123,13 @@ where
 
         reader.wait_until_ready().await?;
         let (synced, took) = (Reading::now(), begun.elapsed());
-        log.lock().expect("nobody panics").synced = true;
+        log.lock().expect("no thread panics").synced = true;
         let objects = reader.len();
         println!("{SYNCED}");
-        enough.notified().await;
+        limit_reached.notified().await;
         let end = Reading::now();
 
-        let log = &mut *log.lock().expect("nobody panics");
+        let log = &mut *log.lock().expect("no thread panics");
         let elapsed = log
             .first
             .zip(log.last)

@@ -19,9 +19,9 @@ mod common {
 #[path = "../../../examples/measure/src"]
 mod measure {
     pub(crate) mod count;
+    pub(crate) mod custom;
     pub(crate) mod latency;
     pub(crate) mod meter;
-    pub(crate) mod own;
     pub(crate) mod report;
     pub(crate) mod run;
 }
@@ -37,9 +37,9 @@ use k8s_informer::informer::Source;
 use k8s_informer::reflector::ReflectorStatus;
 use k8s_informer::{Config, Stop};
 use k8s_openapi::api::core::v1::Pod;
-use measure::own;
+use measure::custom;
 use measure::report::Report;
-use measure::run::{Audience, Run, Settings};
+use measure::run::{ProgressObserver, Run, Settings};
 
 #[cfg(feature = "mimalloc")]
 #[global_allocator]
@@ -51,7 +51,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 const PODS: usize = 10_000;
 const EVENTS: u64 = 30_000;
-const TYPES: [&str; 2] = ["k8s-openapi", "own"];
+const TYPES: [&str; 2] = ["k8s-openapi", "custom"];
 
 /// The line that a child prints when it waits for events.
 const SYNCED: &str = "synced";
@@ -116,7 +116,7 @@ const VARIANTS: [Variant; 9] = [
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    if replay::serve_if_asked() {
+    if replay::serve_if_child() {
         return Ok(());
     }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -172,7 +172,7 @@ fn build(variant: &Variant) -> Result<PathBuf, Box<dyn Error>> {
     let program = messages
         .filter_map(|message: serde_json::Value| message["executable"].as_str().map(str::to_owned))
         .next_back()
-        .ok_or_else(|| format!("{} does not build", variant.name))?;
+        .ok_or_else(|| format!("cannot build {}", variant.name))?;
     let name = format!("tuning-{}", variant.name.replace([' ', ',', '='], "-"));
     let copy = folder.join("target").join(name);
     fs::copy(program, &copy)?;
@@ -228,16 +228,18 @@ fn once(
         .envs(variant.environment.iter().copied())
         .stdout(Stdio::piped())
         .spawn()?;
-    let output = child.stdout.take().ok_or("it is piped")?;
+    let output = child.stdout.take().ok_or("stdout is not piped")?;
     let mut lines = BufReader::new(output).lines();
     if lines.next().transpose()?.as_deref() == Some(SYNCED) {
-        server.go(EVENTS as usize, 0);
+        server.send_events(EVENTS as usize, 0);
     }
     let report = lines.next().transpose()?;
     if !child.wait()?.success() {
         return Err(format!("{} failed", variant.name).into());
     }
-    Ok(serde_json::from_str(&report.ok_or("it has not reported")?)?)
+    Ok(serde_json::from_str(
+        &report.ok_or("the process printed no report")?,
+    )?)
 }
 
 fn median(reports: &[Report], figure: impl Fn(&Report) -> f64) -> f64 {
@@ -257,11 +259,11 @@ fn case(object: &str, url: &str) -> Result<(), Box<dyn Error>> {
         config: Config::new(url),
         settings: &settings,
         stop: &Stop::new(),
-        audience: &mut Parent,
+        observer: &mut Parent,
     };
     let report = match object {
         "k8s-openapi" => run.measure::<Pod>(|_| Ok(Source::of()), |_| 0),
-        _ => run.measure::<own::Pod>(|_| Ok(Source::of()), |_| 0),
+        _ => run.measure::<custom::Pod>(|_| Ok(Source::of()), |_| 0),
     }?;
     println!("{}", serde_json::to_string(&report)?);
     Ok(())
@@ -269,7 +271,7 @@ fn case(object: &str, url: &str) -> Result<(), Box<dyn Error>> {
 
 struct Parent;
 
-impl Audience for Parent {
+impl ProgressObserver for Parent {
     fn progress(&mut self, _: &ReflectorStatus) {}
 
     fn synced(&mut self, _: &Report) {

@@ -136,14 +136,15 @@ impl TeamController {
             .build();
         // The server selects, so only relevant objects are transferred and cached. Metadata is
         // enough for Namespaces.
-        let ours = InformerScope::all().label_selector(TEAM.parse()?);
+        let scope = InformerScope::all().label_selector(TEAM.parse()?);
         let namespaces = factory.informer_of(
-            Source::metadata(GroupVersionResource::new("", "v1", "namespaces")).scope(ours.clone()),
+            Source::metadata(GroupVersionResource::new("", "v1", "namespaces"))
+                .scope(scope.clone()),
         );
-        let ours = InformerScope::all()
+        let scope = InformerScope::all()
             .label_selector(format!("{MANAGED_BY}={MANAGER}").parse()?)
             .field_selector(format!("metadata.name={NAME}"));
-        let maps = factory.informer_of(Source::of::<TeamMap>().scope(ours.clone()));
+        let maps = factory.informer_of(Source::of::<TeamMap>().scope(scope.clone()));
 
         let queue = Arc::new(Queue::new(default_controller_rate_limiter())?);
         enqueue(&namespaces, &queue, Notification::name)?;
@@ -226,14 +227,16 @@ impl TeamController {
     /// that state has changed.
     fn reconcile(&self, namespace: &str, calls: &Stop) -> Result<Action, k8s_informer::Error> {
         let maps = self.client.api::<TeamMap>(Some(namespace));
-        let wanted = self.namespaces.get_by_key(namespace);
-        if wanted
+        let cached_namespace = self.namespaces.get_by_key(namespace);
+        if cached_namespace
             .as_ref()
             .is_some_and(|namespace| namespace.metadata.is_being_deleted())
         {
             return Ok(Action::Nothing); // The ConfigMap is deleted with its Namespace.
         }
-        let team = wanted.as_ref().and_then(|namespace| namespace.label(TEAM));
+        let team = cached_namespace
+            .as_ref()
+            .and_then(|namespace| namespace.label(TEAM));
         let found = self.maps.lister().get(namespace, NAME);
 
         let (written, action) = match (team, found) {

@@ -21,7 +21,7 @@ const NAMESPACES: &str = "/api/v1/namespaces";
 
 pub(crate) fn run(options: Options) -> Result<(), Box<dyn Error>> {
     let server = ApiServer::start()?;
-    println!("An API server inside of this program: {}\n", server.url());
+    println!("API server inside this program: {}\n", server.url());
     let client = Client::new(Config::new(server.url()))?;
     let (sender, reports) = mpsc::channel();
     let controller = TeamController::new(client, options, move |namespace, outcome| {
@@ -31,18 +31,18 @@ pub(crate) fn run(options: Options) -> Result<(), Box<dyn Error>> {
     })?;
 
     let stop = Stop::new();
-    let told = thread::scope(|scope| {
+    let counts = thread::scope(|scope| {
         let running = scope.spawn(|| controller.run(&stop).map_err(|error| error.to_string()));
-        let told = play(&Stage {
+        let played = play(&Stage {
             server: &server,
             reports: &reports,
         });
-        println!("It stops: what has begun is finished, then the workers end, then the informers.");
+        println!("Stopping: the workers finish their keys and end, then the informers stop.");
         stop.stop();
         let ended = running.join().map_err(|_| "the controller panicked")?;
-        ended.and(told.map_err(|error| error.to_string()))
+        ended.and(played.map_err(|error| error.to_string()))
     })?;
-    println!("Every thread has ended. What became of the keys: {told:?}");
+    println!("All threads have ended. Number of keys per outcome: {counts:?}");
     Ok(())
 }
 
@@ -57,7 +57,7 @@ fn kind(outcome: &Outcome) -> &'static str {
         Outcome::Done(Action::Deleted) => "deleted",
         Outcome::Retry(error) if error.is_conflict() => "conflict",
         Outcome::Retry(_) => "retry",
-        Outcome::GivenUp(_) => "given up",
+        Outcome::GivenUp(_) => "gave up",
     }
 }
 
@@ -66,16 +66,16 @@ fn play(stage: &Stage<'_>) -> Result<Counts, Box<dyn Error>> {
     let mut expect = |namespace, what| stage.expect(namespace, what, &mut counts);
     let server = stage.server;
 
-    println!("Two Namespaces, one of which belongs to a team:");
+    println!("Create two Namespaces, one with a team:");
     stage.namespace("plain", json!({}))?;
     stage.namespace("blue", json!({ TEAM: "sky" }))?;
     expect("blue", "created")?;
 
-    println!("Somebody deletes the ConfigMap behind its back:");
+    println!("Delete the ConfigMap that the controller created:");
     server.delete(&map("blue"))?;
     expect("blue", "created")?;
 
-    println!("Somebody changes it, and once more while the controller puts it right:");
+    println!("Change the ConfigMap, and change it again while the controller repairs it:");
     server.fail_next(
         Fault::delay(Duration::from_millis(300))
             .on(Verb::Patch)
@@ -87,7 +87,7 @@ fn play(stage: &Stage<'_>) -> Result<Counts, Box<dyn Error>> {
     server.patch(&map("blue"), json!({ "data": { "team": "lake" } }))?;
     expect("blue", "repaired")?;
 
-    println!("The other one gets a team, while the server fails three times:");
+    println!("Add the other Namespace to a team, while three requests fail:");
     server.fail_next(
         Fault::status(500)
             .on(Verb::Create)
@@ -97,23 +97,21 @@ fn play(stage: &Stage<'_>) -> Result<Counts, Box<dyn Error>> {
     stage.label("plain", json!("forest"))?;
     expect("plain", "created")?;
 
-    println!(
-        "In a third one a ConfigMap of that name is there already, which is not the controller's:"
-    );
+    println!("Add a third Namespace to a team; its ConfigMap of that name has another owner:");
     stage.namespace("red", json!({}))?;
-    let theirs = json!({ "metadata": { "name": NAME }, "data": { "colour": "red" } });
-    server.create(&format!("{NAMESPACES}/red/configmaps"), theirs)?;
+    let foreign = json!({ "metadata": { "name": NAME }, "data": { "colour": "red" } });
+    server.create(&format!("{NAMESPACES}/red/configmaps"), foreign)?;
     stage.label("red", json!("fire"))?;
     expect("red", "retry")?;
-    println!("  (It is taken away.)");
+    println!("Delete the ConfigMap of the other owner:");
     server.delete(&map("red"))?;
     expect("red", "created")?;
 
-    println!("The first one leaves its team:");
+    println!("Remove the first Namespace from its team:");
     stage.label("blue", Value::Null)?;
     expect("blue", "deleted")?;
 
-    println!("\nThe ConfigMaps now:");
+    println!("\nConfigMaps at the end:");
     let query = format!("/api/v1/configmaps?fieldSelector=metadata.name%3D{NAME}");
     for map in server.list(&query)?["items"]
         .as_array()
@@ -156,11 +154,8 @@ impl Stage<'_> {
         counts: &mut Counts,
     ) -> Result<(), Box<dyn Error>> {
         loop {
-            let waited_in_vain = |_| format!("waited in vain for {namespace} to be {what}");
-            let (of, kind) = self
-                .reports
-                .recv_timeout(PATIENCE)
-                .map_err(waited_in_vain)?;
+            let timed_out = |_| format!("{namespace}: timed out waiting for the outcome {what:?}");
+            let (of, kind) = self.reports.recv_timeout(PATIENCE).map_err(timed_out)?;
             *counts.entry(kind).or_insert(0) += 1;
             if of == namespace && kind == what {
                 return Ok(());

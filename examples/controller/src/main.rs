@@ -2,9 +2,9 @@
 //! name.
 //!
 //! ```text
-//! cargo run -p controller              on an API server inside of this program; ends by itself
+//! cargo run -p controller              on an API server inside this program; ends on its own
 //! cargo run -p controller -- --live    on the cluster of your kubeconfig, until Ctrl-C
-//!     --workers N                      how many Namespaces are looked at at a time; 2 unless set
+//!     --workers N                      the number of Namespaces reconciled at the same time; default: 2
 //! ```
 //!
 //! On a cluster, `kubectl label namespace NAME example.com/team=sky` creates work for the
@@ -64,7 +64,7 @@ fn live(options: Options) -> Result<(), Box<dyn Error>> {
     let stop = Stop::on_signals()?;
     let client = Client::try_default()?;
     println!(
-        "Namespaces of {} with the label {}; Ctrl-C ends it",
+        "Watching Namespaces of {} with the label {}; press Ctrl-C to stop",
         client.server(),
         controller::TEAM
     );
@@ -78,7 +78,7 @@ fn print(namespace: &str, outcome: &Outcome) {
     match outcome {
         Outcome::Done(Action::Nothing) => {}
         Outcome::Done(action) => println!("  {namespace}: {action:?}"),
-        Outcome::Retry(error) => println!("  {namespace}: will try again: {error}"),
-        Outcome::GivenUp(error) => println!("  {namespace}: given up: {error}"),
+        Outcome::Retry(error) => println!("  {namespace}: will retry: {error}"),
+        Outcome::GivenUp(error) => println!("  {namespace}: gave up: {error}"),
     }
 }

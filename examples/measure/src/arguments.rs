@@ -13,32 +13,38 @@ use super::types::TYPES;
 const USAGE: &str = "\
 usage: measure [RESOURCE] [--type TYPE] [options]
 
-RESOURCE is what kubectl calls it: pods (unless given), deploy, certificates.cert-manager.io
-    --type k8s-openapi        the whole object, decoded (unless given)
-    --type own                a struct with metadata, nodeName and phase of Pods
-    --type dynamic            the whole object of any resource, as JSON text
-    --type metadata           metadata alone, of any resource: the server sends no more
-which server, unless it is that of kubectl's current context, or of the Pod that this runs in
-    --server URL              this one, without credentials
-    --kubeconfig PATH         that of another file
-    --context NAME            that of another context
-which objects
-    --namespace NAME          only of this one (again for several)
-    --selector LABELS         only with these labels: app=web,tier!=cache
-    --field-selector FIELDS   only with these fields: spec.nodeName=worker-1
-    --keep-managed-fields     decode managedFields, too
-how they come
-    --watch-list              by a watch, where the server can (unless given)
+RESOURCE is a name as in kubectl: pods (default), deploy, certificates.cert-manager.io
+
+Type of the objects
+    --type k8s-openapi        the whole object, as a struct of k8s-openapi (default)
+    --type custom             a custom struct with the metadata, nodeName and phase of Pods
+    --type dynamic            the whole object as JSON text; any resource
+    --type metadata           only the metadata, and the server sends nothing else; any resource
+
+Server; default: the current context of kubectl, or the cluster of the Pod that this runs in
+    --server URL              this server, without credentials
+    --kubeconfig PATH         another kubeconfig file
+    --context NAME            another context
+
+Selection of objects
+    --namespace NAME          only this namespace; repeat it for several
+    --selector LABELS         only objects with these labels: app=web,tier!=cache
+    --field-selector FIELDS   only objects with these fields: spec.nodeName=worker-1
+    --keep-managed-fields     also decode managedFields
+
+Initial objects
+    --watch-list              by a watch, if the server supports it (default)
     --list                    by LIST, in pages of 500
-    --page-size N             by LIST, in pages of this many
-for how long it is watched, unless until Ctrl-C
-    --events N                until so many events have come
-    --seconds S               for so long
-    --handlers N              so many handlers are told; 1 unless given
-    --inline                  call one handler on the thread that keeps the cache
-    --latency                 how long events take, of objects whose annotation example.com/sent-at says when
-                              they were sent: nanoseconds since 1970
-    --json                    print 'synced' once it has, and then nothing but the line of JSON
+    --page-size N             by LIST, in pages of N
+
+Events after the sync; default: until Ctrl-C
+    --events N                stop after N events
+    --seconds S               stop after S seconds
+    --handlers N              the number of handlers; default: 1
+    --inline                  call the single handler on the thread that updates the cache
+    --latency                 measure the latency of events; the objects need the annotation
+                              example.com/sent-at with their send time, in nanoseconds since 1970
+    --json                    print only 'synced' after the sync, and the line of JSON at the end
 ";
 
 pub(crate) struct Arguments {
@@ -100,18 +106,22 @@ impl Arguments {
             }
         }
         if !TYPES.contains(&r#type.as_str()) {
-            return Err(format!("there is no type {type}, only {}", TYPES.join(", ")).into());
+            return Err(
+                format!("unknown type {type}; expected one of {}", TYPES.join(", ")).into(),
+            );
         }
         if settings.inline && settings.handlers > 1 {
-            return Err("--inline: there is one handler only".into());
+            return Err("--inline cannot be combined with more than one handler".into());
         }
         if settings.handlers == 0 {
-            return Err("--handlers: without any nothing can be counted".into());
+            return Err("--handlers must be at least 1".into());
         }
         let config = match (server, kubeconfig, context) {
             (None, None, None) => Config::try_default()?,
             (Some(server), None, None) => Config::new(server),
-            (Some(_), ..) => return Err("--server needs neither --kubeconfig nor --context".into()),
+            (Some(_), ..) => {
+                return Err("--server cannot be combined with --kubeconfig or --context".into());
+            }
             (None, path, context) => {
                 let mut options = KubeconfigOptions::new();
                 if let Some(path) = path {

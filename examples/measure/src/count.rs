@@ -15,9 +15,9 @@ pub(crate) struct Count {
     limit: u64,
     /// The number of handlers that have not reached their limit. The counts of all handlers share
     /// it.
-    others: Arc<AtomicUsize>,
+    remaining: Arc<AtomicUsize>,
     /// Stopped when the last handler reaches its limit.
-    enough: Stop,
+    limit_reached: Stop,
 }
 
 pub(crate) struct EventLog {
@@ -39,10 +39,14 @@ impl EventLog {
 }
 
 impl Count {
-    /// Returns one count per handler, each with the given limit. `enough` is stopped when all
+    /// Returns one count per handler, each with the given limit. `limit_reached` is stopped when all
     /// handlers have reached it. Without a limit it is never stopped.
-    pub(crate) fn several(handlers: usize, limit: Option<u64>, enough: &Stop) -> Vec<Arc<Self>> {
-        let others = Arc::new(AtomicUsize::new(handlers));
+    pub(crate) fn several(
+        handlers: usize,
+        limit: Option<u64>,
+        limit_reached: &Stop,
+    ) -> Vec<Arc<Self>> {
+        let remaining = Arc::new(AtomicUsize::new(handlers));
         let limit = limit.unwrap_or(u64::MAX);
         let count = |_| {
             let samples = Samples::with_capacity(limit.try_into().unwrap_or(usize::MAX));
@@ -56,12 +60,12 @@ impl Count {
             Arc::new(Self {
                 log,
                 limit,
-                others: Arc::clone(&others),
-                enough: enough.clone(),
+                remaining: Arc::clone(&remaining),
+                limit_reached: limit_reached.clone(),
             })
         };
         if limit == 0 {
-            enough.stop();
+            limit_reached.stop();
         }
         (0..handlers).map(count).collect()
     }
@@ -89,8 +93,8 @@ impl Count {
         log.samples.add(sent_at);
         if log.events == self.limit {
             drop(log);
-            if self.others.fetch_sub(1, Ordering::AcqRel) == 1 {
-                self.enough.stop();
+            if self.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
+                self.limit_reached.stop();
             }
         }
     }

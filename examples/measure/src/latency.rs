@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_samples_that_so_many_do_not_exceed() {
+    fn percentiles_are_the_nearest_rank_samples() {
         assert_eq!(summary([]), None);
         assert_eq!(summary([7]), Some((1, [7.0; 4])));
         assert_eq!(summary((1..=10).rev()), Some((10, [5.0, 9.0, 10.0, 10.0])));
@@ -102,14 +102,14 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_samples_are_kept() {
+    fn only_the_latest_samples_are_kept() {
         let (samples, [.., max]) =
             summary((0..10).map(|_| 1_000_000).chain((0..KEPT).map(|_| 1))).unwrap();
         assert_eq!((samples, max), (KEPT, 1.0));
     }
 
     #[test]
-    fn an_object_without_a_time_is_no_sample() {
+    fn objects_without_send_time_are_ignored() {
         let mut samples = Samples::with_capacity(1);
         for annotation in ["", "soon", "0", "00000000000000000000"] {
             samples.add(parse(annotation));

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! cargo run --release -p measure                                Pods of your cluster, until Ctrl-C
-//! cargo run --release -p measure -- --type own --seconds 60     the same as a struct with few fields
+//! cargo run --release -p measure -- --type custom --seconds 60     the same as a struct with few fields
 //! cargo run --release -p measure -- deploy --type dynamic       any resource by its name
 //!     --help                                                    everything else
 //! ```
@@ -14,9 +14,9 @@
 
 mod arguments;
 mod count;
+mod custom;
 mod latency;
 mod meter;
-mod own;
 mod report;
 mod run;
 mod table;
@@ -33,7 +33,7 @@ use k8s_informer::reflector::ReflectorStatus;
 
 use self::arguments::Arguments;
 use self::report::Report;
-use self::run::{Audience, Run};
+use self::run::{ProgressObserver, Run};
 use self::table::Table;
 
 fn main() -> ExitCode {
@@ -71,7 +71,7 @@ fn run() -> Result<(), Box<dyn Error>> {
         config,
         settings: &settings,
         stop: &stop,
-        audience: &mut screen,
+        observer: &mut screen,
     };
     let report = types::measure(&r#type, &resource, run);
     screen.bar.finish_and_clear();
@@ -90,7 +90,7 @@ struct Screen {
     bar: ProgressBar,
 }
 
-impl Audience for Screen {
+impl ProgressObserver for Screen {
     fn progress(&mut self, status: &ReflectorStatus) {
         if let Some(expected) = status.expected {
             self.bar.set_length(expected as u64);
@@ -111,7 +111,10 @@ impl Audience for Screen {
         if self.json {
             println!("synced");
         } else {
-            eprintln!("synced: {} objects; Ctrl-C ends it early", report.objects);
+            eprintln!(
+                "synced: {} objects; press Ctrl-C to stop early",
+                report.objects
+            );
         }
     }
 }

@@ -16,7 +16,7 @@ use super::report::Report;
 /// The interval at which progress is reported and a failing first list is detected.
 const FRAME: Duration = Duration::from_millis(100);
 
-/// The number of consecutive failures after which the measurement is given up, if nothing has
+/// The number of consecutive failures after which the measurement fails, if nothing has
 /// arrived yet.
 const FAILURES: u64 = 3;
 
@@ -64,7 +64,7 @@ pub(crate) enum Listing {
 }
 
 /// Receives the progress of a measurement.
-pub(crate) trait Audience {
+pub(crate) trait ProgressObserver {
     fn progress(&mut self, status: &ReflectorStatus);
     /// Called after the sync. The figures of the events are not set yet.
     fn synced(&mut self, report: &Report);
@@ -76,7 +76,7 @@ pub(crate) struct Run<'a> {
     pub(crate) settings: &'a Settings,
     /// Ends the measurement early.
     pub(crate) stop: &'a Stop,
-    pub(crate) audience: &'a mut dyn Audience,
+    pub(crate) observer: &'a mut dyn ProgressObserver,
 }
 
 impl Run<'_> {
@@ -91,7 +91,7 @@ impl Run<'_> {
             config,
             settings,
             stop,
-            audience,
+            observer,
         } = self;
         let before = Reading::now();
         let Settings {
@@ -120,15 +120,17 @@ impl Run<'_> {
         let factory = factory.reflector_options(options).build();
         let source = source(&client)?;
         let sent_at = if *latency { sent_at } else { |_: &T| 0 };
-        let enough = stop.child();
-        let counts = Count::several(*handlers, *events, &enough);
+        let limit_reached = stop.child();
+        let counts = Count::several(*handlers, *events, &limit_reached);
         let mut counting = counts.iter().map(|count| Counting {
             count: Arc::clone(count),
             sent_at,
         });
         let (mut observation, mut registrations) = (None, Vec::new());
         let informer = if *inline {
-            let mut counting = counting.next().ok_or("inline is one handler")?;
+            let mut counting = counting
+                .next()
+                .ok_or("an inline measurement needs a handler")?;
             let observe = factory
                 .observe(source)
                 .on_event(move |event| event.deliver(&mut counting));
@@ -146,10 +148,10 @@ impl Run<'_> {
         while !informer.synced().wait_timeout(FRAME) {
             if stop.is_stopped() {
                 factory.shutdown();
-                return Err(format!("stopped before it had synced: {}", informer.status()).into());
+                return Err(format!("stopped before the sync: {}", informer.status()).into());
             }
             let status = informer.status();
-            audience.progress(&status);
+            observer.progress(&status);
             if !status.listed && status.failures >= FAILURES && status.last_error.is_some() {
                 factory.shutdown();
                 return Err(status.to_string().into());
@@ -178,11 +180,11 @@ impl Run<'_> {
             threads: synced.threads,
             ..Report::default()
         };
-        audience.synced(&report);
+        observer.synced(&report);
 
         match time {
-            Some(time) => _ = enough.wait_timeout(*time),
-            None => enough.wait(),
+            Some(time) => _ = limit_reached.wait_timeout(*time),
+            None => limit_reached.wait(),
         }
         let end = Reading::now();
         let mut log = counts[0].log();

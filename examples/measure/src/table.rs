@@ -20,30 +20,30 @@ impl fmt::Display for Table<'_> {
         let mut row = |what: &str, figure: String| writeln!(f, "  {what:32} {figure}");
         row("objects", report.objects.to_string())?;
         if report.unreadable > 0 {
-            row("that could not be decoded", report.unreadable.to_string())?;
+            row("  not decoded", report.unreadable.to_string())?;
         }
-        let way = match report.lists {
+        let method = match report.lists {
             0 => "a watch".to_owned(),
             1 => "LIST".to_owned(),
             pages => format!("LIST in {pages} pages"),
         };
-        row("that came by", way)?;
-        row("until synced", format!("{:.2} s", report.sync_seconds))?;
+        row("  received by", method)?;
+        row("time until synced", format!("{:.2} s", report.sync_seconds))?;
         let cpu = report.sync_cpu_seconds;
         row(
-            "  of a processor",
-            format!("{cpu:.2} s, {:.1} us an object", cpu / objects * 1e6),
+            "  CPU time",
+            format!("{cpu:.2} s, {:.1} us per object", cpu / objects * 1e6),
         )?;
         row(
-            "memory for it",
+            "memory of the cache",
             format!(
-                "{:.1} MiB, {:.2} KiB an object",
+                "{:.1} MiB, {:.2} KiB per object",
                 cache / MIB,
                 cache / objects / KIB
             ),
         )?;
         row("memory of the process", mib(report.resident_bytes))?;
-        row("  at most", mib(report.peak_bytes))?;
+        row("  peak", mib(report.peak_bytes))?;
         row("threads", report.threads.to_string())?;
         row(
             "events",
@@ -53,20 +53,20 @@ impl fmt::Display for Table<'_> {
             let events = report.events as f64;
             if report.events_seconds > 0.0 {
                 row(
-                    "  a second",
+                    "  per second",
                     format!("{:.0}", (events - 1.0) / report.events_seconds),
                 )?;
             }
             row(
-                "  of a processor",
+                "  CPU time",
                 format!(
-                    "{:.1} us an event",
+                    "{:.1} us per event",
                     report.events_cpu_seconds / events * 1e6
                 ),
             )?;
             row(
-                "  wake-ups of threads",
-                format!("{:.2} an event", report.wakeups as f64 / events),
+                "  thread wake-ups",
+                format!("{:.2} per event", report.wakeups as f64 / events),
             )?;
         }
         if let Some(Latency {
@@ -79,20 +79,20 @@ impl fmt::Display for Table<'_> {
         {
             row(
                 "  latency",
-                format!("{p50_us} us for half of {samples}, {p90_us} us for 90 %,"),
+                format!("p50 {p50_us} us of {samples} samples, p90 {p90_us} us,"),
             )?;
-            row("", format!("{p99_us} us for 99 %, {max_us} us at most"))?;
+            row("", format!("p99 {p99_us} us, maximum {max_us} us"))?;
         }
         row(
             "memory of the process at the end",
             mib(report.resident_after_bytes),
         )?;
-        row("  at most", mib(report.peak_after_bytes))?;
+        row("  peak", mib(report.peak_after_bytes))?;
         writeln!(f)?;
         writeln!(
             f,
-            "This process took {}. A relist in which every object has changed holds each of them twice until the\n\
-             list is complete: a memory limit that outlasts it is {} or more, as long as handlers keep up.",
+            "The peak memory of this process is {}. If every object changes between two lists, a relist keeps each\n\
+             object twice until it is complete. For this, set a memory limit of at least {}, if handlers keep up.",
             mib(report.peak_after_bytes),
             mib(report.peak_after_bytes + cache as u64)
         )

@@ -9,12 +9,12 @@ use k8s_openapi::Metadata;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret, Service};
 
+use super::custom;
 use super::latency::{SENT_AT, parse};
-use super::own;
 use super::report::Report;
 use super::run::Run;
 
-pub(crate) const TYPES: [&str; 4] = ["k8s-openapi", "own", "dynamic", "metadata"];
+pub(crate) const TYPES: [&str; 4] = ["k8s-openapi", "custom", "dynamic", "metadata"];
 
 /// Measures an informer for `resource` with objects of the given type, one of [`TYPES`].
 pub(crate) fn measure(
@@ -26,10 +26,10 @@ pub(crate) fn measure(
     let found = |client: &Client| find(client, resource, &stop);
     let report = match r#type {
         "k8s-openapi" => built_in(resource, run),
-        "own" if resource == own::Pod::PLURAL => {
-            run.measure(|_| Ok(Source::of()), own::Pod::sent_at)
+        "custom" if resource == custom::Pod::PLURAL => {
+            run.measure(|_| Ok(Source::of()), custom::Pod::sent_at)
         }
-        "own" => Err("only for pods there is a struct of one's own".into()),
+        "custom" => Err("the type custom is available only for pods".into()),
         "dynamic" => run.measure(
             |client| Ok(Source::dynamic(found(client)?)),
             |object: &DynamicObject| {
@@ -43,7 +43,7 @@ pub(crate) fn measure(
                 object.metadata.annotations.get(SENT_AT).map_or(0, parse)
             },
         ),
-        _ => Err(format!("there is no type {type}, only {}", TYPES.join(", ")).into()),
+        _ => Err(format!("unknown type {type}; expected one of {}", TYPES.join(", ")).into()),
     }?;
     Ok(Report {
         r#type: r#type.to_owned(),
@@ -59,7 +59,7 @@ macro_rules! types_of_k8s_openapi {
                 return run.measure(|_| Ok(Source::of()), sent_at::<$type>);
             })*
             let all = [$(<$type as Resource>::PLURAL),*].join(", ");
-            Err(format!("{resource}: of k8s-openapi only {all}; other resources have the other types").into())
+            Err(format!("{resource}: the type k8s-openapi is available only for {all}; use another type").into())
         }
 
         /// Returns the resource of a built-in type, which needs no discovery request.

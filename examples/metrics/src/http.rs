@@ -10,13 +10,13 @@ use k8s_informer::Stop;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The maximum number of bytes of a request head. No scrape needs more.
-const MOST: u64 = 16 << 10;
+const MAX_HEAD: u64 = 16 << 10;
 
 /// Serves `text` at `GET /metrics` until `stop` is signalled.
 pub(crate) fn serve(listener: &TcpListener, stop: &Stop, text: impl Fn() -> String) {
     let address = listener.local_addr();
     // A connection from this program wakes the thread that blocks in `accept`.
-    let _wakes = stop.on_stop(move || {
+    let _wake = stop.on_stop(move || {
         if let Ok(address) = address {
             let _ = TcpStream::connect(address);
         }
@@ -40,7 +40,9 @@ pub(crate) fn serve(listener: &TcpListener, stop: &Stop, text: impl Fn() -> Stri
 fn reply(mut connection: TcpStream, text: &impl Fn() -> String) -> io::Result<()> {
     connection.set_read_timeout(Some(PATIENCE))?;
     connection.set_write_timeout(Some(PATIENCE))?;
-    let mut lines = BufReader::new(connection.try_clone()?).take(MOST).lines();
+    let mut lines = BufReader::new(connection.try_clone()?)
+        .take(MAX_HEAD)
+        .lines();
     let request = lines.next().transpose()?.unwrap_or_default();
     // Read the rest of the head. Closing a connection with unread data would reset it.
     for line in lines {
@@ -52,10 +54,7 @@ fn reply(mut connection: TcpStream, text: &impl Fn() -> String) -> io::Result<()
     let path = |word: &str| word.split('?').next().map(str::to_owned);
     let (status, body) = match (words.next(), words.next().and_then(path).as_deref()) {
         (Some("GET"), Some("/metrics")) => ("200 OK", text()),
-        (Some("GET"), _) => (
-            "404 Not Found",
-            "what there is, is at /metrics\n".to_owned(),
-        ),
+        (Some("GET"), _) => ("404 Not Found", "the metrics are at /metrics\n".to_owned()),
         _ => ("405 Method Not Allowed", "GET\n".to_owned()),
     };
     write!(
@@ -78,7 +77,7 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> io::Result<String> {
     match reply.split_once("\r\n\r\n") {
         Some((head, body)) if head.starts_with("HTTP/1.1 200 ") => Ok(body.to_owned()),
         _ => Err(io::Error::other(
-            reply.lines().next().unwrap_or("no answer").to_owned(),
+            reply.lines().next().unwrap_or("no response").to_owned(),
         )),
     }
 }

@@ -2,11 +2,11 @@
 //! standard library.
 //!
 //! ```text
-//! cargo run -p metrics                    on an API server inside of this program: lets Pods come,
-//!                                         change and go, scrapes itself once, and prints what it got
-//! cargo run -p metrics -- --port 9090     the same, and serves http://127.0.0.1:9090/metrics until Ctrl-C
-//!     --live                              on the cluster of your kubeconfig, whose Pods it leaves alone
-//!     --once                              scrapes itself once and ends, with a port, too
+//! cargo run -p metrics                    on an API server inside this program: creates, changes and
+//!                                         deletes Pods, scrapes itself once, and prints the metrics
+//! cargo run -p metrics -- --port 9090     serves http://127.0.0.1:9090/metrics until Ctrl-C
+//!     --live                              on your kubeconfig's cluster, without changing its Pods
+//!     --once                              scrapes itself once and ends, even with --port
 //! ```
 
 mod http;
@@ -110,11 +110,11 @@ fn run(options: Options) -> Result<(), Box<dyn Error>> {
         .build();
     let resource = GroupVersionResource::new("", "v1", "pods");
     let pods = factory.dynamic(resource.clone());
-    let (told, changes) = mpsc::channel();
+    let (sender, changes) = mpsc::channel();
     let handler = pods.add_event_handler(|handler| {
         let count = move || {
             // The receiver is dropped when the demo ends.
-            let _ = told.send(());
+            let _ = sender.send(());
         };
         let (added, updated, deleted) = (count.clone(), count.clone(), count);
         handler
@@ -148,7 +148,7 @@ fn run(options: Options) -> Result<(), Box<dyn Error>> {
         print!("{}", http::get(address, "/metrics")?);
         stop.stop();
     } else {
-        println!("http://{address}/metrics, until Ctrl-C");
+        println!("Serving http://{address}/metrics; press Ctrl-C to stop");
         match &server {
             Some(server) => {
                 while !stop.is_stopped() {
@@ -159,9 +159,7 @@ fn run(options: Options) -> Result<(), Box<dyn Error>> {
         }
     }
     factory.shutdown();
-    serving
-        .join()
-        .map_err(|_| "the server of metrics panicked")?;
+    serving.join().map_err(|_| "the metrics server panicked")?;
     Ok(())
 }
 

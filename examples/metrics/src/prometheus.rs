@@ -92,7 +92,7 @@ impl Histogram {
     }
 
     pub(crate) fn observe(&mut self, value: f64) {
-        let bucket = self.buckets.iter().position(|most| value <= *most);
+        let bucket = self.buckets.iter().position(|bound| value <= *bound);
         if let Some(count) = bucket.and_then(|bucket| self.counts.get_mut(bucket)) {
             *count += 1;
         }
@@ -130,25 +130,26 @@ impl Exporter {
     /// Returns the current values of all metrics.
     pub(crate) fn text(&self) -> String {
         let mut text = Text::default();
-        self.tell_informers(&mut text);
-        self.tell_reflectors(&mut text);
-        self.tell_handlers(&mut text);
+        self.write_informers(&mut text);
+        self.write_reflectors(&mut text);
+        self.write_handlers(&mut text);
         text.into_string()
     }
 
-    fn tell_informers(&self, text: &mut Text) {
+    fn write_informers(&self, text: &mut Text) {
         let informers: Vec<(String, Arc<Figures>)> = {
             let mut informers = lock(&self.informers);
             // Remove informers that have ended.
             informers.retain(|(informer, _)| informer.is_reserved());
-            let told = informers.iter();
-            told.map(|(id, figures)| {
-                (
-                    labels(id.name(), id.group_version_resource()),
-                    Arc::clone(figures),
-                )
-            })
-            .collect()
+            let informers = informers.iter();
+            informers
+                .map(|(id, figures)| {
+                    (
+                        labels(id.name(), id.group_version_resource()),
+                        Arc::clone(figures),
+                    )
+                })
+                .collect()
         };
         text.family(
             "informer_queued_items",
@@ -178,7 +179,7 @@ impl Exporter {
         );
     }
 
-    fn tell_reflectors(&self, text: &mut Text) {
+    fn write_reflectors(&self, text: &mut Text) {
         let reflectors: Vec<(String, ReflectorStatus)> = {
             let mut reflectors = lock(&self.reflectors);
             let now: Vec<_> = reflectors
@@ -210,7 +211,7 @@ impl Exporter {
         family(
             "reflector_listed_items",
             "gauge",
-            "Number of items returned by the last API list, or by the one under way, for the reflectors.",
+            "Number of items returned by the last API list, or by the current one, for the reflectors.",
             |status| Some(status.received as u64),
         );
         family(
@@ -229,12 +230,12 @@ impl Exporter {
         family(
             "reflector_synced",
             "gauge",
-            "Whether a whole list has reached the store.",
+            "Whether the store has received a complete list.",
             |status| Some(status.listed.into()),
         );
     }
 
-    fn tell_handlers(&self, text: &mut Text) {
+    fn write_handlers(&self, text: &mut Text) {
         let handlers: Vec<(String, HandlerStats)> = {
             let mut handlers = lock(&self.handlers);
             handlers.retain(|(_, handler)| !handler.ended().is_done());
@@ -259,19 +260,19 @@ impl Exporter {
         family(
             "informer_notifications_total",
             "counter",
-            "Total number of notifications that a handler was called with.",
+            "Total number of notifications delivered to a handler.",
             |stats| stats.delivered,
         );
         family(
             "informer_merged_notifications_total",
             "counter",
-            "Total number of notifications that a handler was spared, merged with others.",
+            "Total number of notifications merged into another one before delivery.",
             |stats| stats.merged,
         );
         family(
             "informer_handler_panics_total",
             "counter",
-            "Total number of calls of a handler that panicked.",
+            "Total number of handler calls that panicked.",
             |stats| stats.panics,
         );
     }
@@ -319,11 +320,11 @@ impl Text {
         {
             let comma = if labels.is_empty() { "" } else { "," };
             let mut so_far = 0;
-            for (most, count) in buckets.iter().zip(counts) {
+            for (bound, count) in buckets.iter().zip(counts) {
                 so_far += count;
                 self.line(
                     &bucket,
-                    &format!("{labels}{comma}{}", label("le", &most.to_string())),
+                    &format!("{labels}{comma}{}", label("le", &bound.to_string())),
                     so_far,
                 );
             }

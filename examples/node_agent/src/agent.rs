@@ -42,7 +42,7 @@ pub(crate) fn node_name(option: &str, name: &str) -> Result<String, String> {
         return Ok(name.to_owned());
     }
     Err(format!(
-        "{option} is {name:?}; a node's name has lower-case letters, digits, \"-\" and \".\""
+        "{option} is {name:?}; a node name consists of lower-case letters, digits, \"-\" and \".\""
     ))
 }
 

@@ -74,7 +74,10 @@ impl Health {
                 (UNAVAILABLE, format!("{status}\n"))
             }
             "/healthz" | "/readyz" => (OK, format!("{status}\n")),
-            _ => ("404 Not Found", "try /healthz or /readyz\n".to_owned()),
+            _ => (
+                "404 Not Found",
+                "the paths are /healthz and /readyz\n".to_owned(),
+            ),
         }
     }
 

@@ -68,7 +68,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     let node = match (node, env::var_os("NODE_NAME")) {
         (Some(node), _) => node,
         (None, Some(name)) => agent::node_name("$NODE_NAME", &name.to_string_lossy())?,
-        (None, None) => return Err("which node? Use --node or set $NODE_NAME".into()),
+        (None, None) => return Err("no node name was given; use --node or set $NODE_NAME".into()),
     };
     live(&node, port)
 }

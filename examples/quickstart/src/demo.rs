@@ -24,7 +24,7 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     // The test server acts as the cluster. For a real cluster, use Client::try_default().
     let server = ApiServer::start()?;
     let client = Client::new(Config::new(server.url()))?;
-    println!("An API server inside of this program: {}\n", server.url());
+    println!("API server inside this program: {}\n", server.url());
     let stop = Stop::new();
     create(&client, "early-0", "worker-1", &stop)?;
 
@@ -38,11 +38,7 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     pods.add_event_handler(|handler| {
         handler
             .on_add(|pod, initial| {
-                println!(
-                    "+ {} {}",
-                    row(pod),
-                    if initial { "(was there)" } else { "" }
-                );
+                println!("+ {} {}", row(pod), if initial { "(initial)" } else { "" });
             })
             .on_update(|old, new| println!("~ {} (was {})", row(new), old.phase()))
             .on_delete(|gone| println!("- {}/{}", gone.namespace(), gone.name()))
@@ -53,7 +49,7 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     // Now the informer runs: it lists, watches, fills the cache and calls the handlers.
     factory.start(&stop)?;
     factory.wait_for_cache_sync(&stop)?;
-    println!("  synced with {} Pod\n", pods.lister().list().len());
+    println!("  synced: {} Pod\n", pods.lister().list().len());
 
     // Create, change and delete Pods with ordinary HTTP requests.
     println!("  {}", head());
@@ -75,11 +71,11 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     }
 
     // 11 events: 5 adds (one of them for the initial Pod), 4 updates and 2 deletes.
-    let mut told = BTreeMap::new();
+    let mut totals = BTreeMap::new();
     for what in counts.iter().take(11) {
-        *told.entry(what).or_insert(0) += 1;
+        *totals.entry(what).or_insert(0) += 1;
     }
-    println!("\nThe other handler counted {told:?}.\n");
+    println!("\nThe other handler counted {totals:?}.\n");
 
     println!("The cache, read through the lister:\n  {}", head());
     let lister = pods.lister();
@@ -91,11 +87,11 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     let on_worker_1 = lister.by_index("node", "worker-1")?;
     let mut names: Vec<_> = on_worker_1.iter().map(|pod| pod.name()).collect();
     names.sort_unstable();
-    println!("On worker-1, by the index: {}\n", names.join(", "));
+    println!("On worker-1, from the index: {}\n", names.join(", "));
 
     // Stop the informers of the factory and block until all their threads have ended.
     factory.shutdown();
-    println!("Stopped; every thread has ended.");
+    println!("Stopped: all threads have ended.");
     Ok(())
 }
 

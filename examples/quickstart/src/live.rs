@@ -25,7 +25,7 @@ pub(crate) fn run(namespace: Option<String>) -> Result<(), Box<dyn Error>> {
     let stop = Stop::on_signals()?;
     let client = Client::try_default()?;
     // "Ctrl-C" comes first: a long server address must not push it off the screen.
-    let title = format!("Ctrl-C ends this. Server: {}", client.server());
+    let title = format!("Press Ctrl-C to stop. Server: {}", client.server());
     let scope = namespace
         .as_ref()
         .map_or("all namespaces".to_owned(), |name| {
@@ -87,7 +87,7 @@ fn table(
             all.sort_by(|a, b| (a.namespace(), a.name()).cmp(&(b.namespace(), b.name())));
         }
         let summary = match pods.store_resource_version() {
-            version if version.is_empty() => format!("Pods of {scope}: nothing in the cache yet"),
+            version if version.is_empty() => format!("Pods of {scope}: the cache is still empty"),
             version => format!(
                 "{} Pods of {scope} in the cache, at version {version}",
                 all.len()
@@ -100,7 +100,7 @@ fn table(
                 last_error: Some(error),
                 ..
             } => {
-                format!("trying again: {error}")
+                format!("retrying: {error}")
             }
             status => status.to_string(),
         };

@@ -31,12 +31,12 @@ pub(crate) fn draw<const COLUMNS: usize>(
     // character.
     let width = width.saturating_sub(1);
     let mut lines: Vec<_> = view.header.iter().map(|line| fit(line, width)).collect();
-    let room = if rows.len() == 0 {
+    let available = if rows.len() == 0 {
         height.saturating_sub(lines.len())
     } else {
         height / 4
     };
-    lines.extend(wrap(view.status, width, room.max(1)));
+    lines.extend(wrap(view.status, width, available.max(1)));
     if !view.recent.is_empty() && lines.len() + 4 <= height {
         lines.push(fit(view.recent, width));
     }
@@ -64,9 +64,9 @@ fn table<const COLUMNS: usize>(
     width: usize,
 ) -> Vec<String> {
     let total = rows.len();
-    let room = height.saturating_sub(1);
-    let shown = if total > room {
-        room.saturating_sub(1)
+    let available = height.saturating_sub(1);
+    let shown = if total > available {
+        available.saturating_sub(1)
     } else {
         total
     };

@@ -1,7 +1,7 @@
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use super::{Api, refused};
+use super::{Api, request_error};
 use crate::client::Request;
 use crate::client::resource::{PARTIAL, PARTIAL_LIST};
 use crate::error::Error;
@@ -93,9 +93,9 @@ impl Serialize for DeleteOptions {
         let mut options = json!({"apiVersion": "v1", "kind": "DeleteOptions"});
         // An empty value is sent as well: it matches no object, which is safer than no
         // precondition.
-        for (field, wanted) in [("uid", uid), ("resourceVersion", resource_version)] {
-            if let Some(wanted) = wanted {
-                options["preconditions"][field] = wanted.as_str().into();
+        for (field, value) in [("uid", uid), ("resourceVersion", resource_version)] {
+            if let Some(value) = value {
+                options["preconditions"][field] = value.as_str().into();
             }
         }
         if let Some(policy) = propagation_policy {
@@ -119,9 +119,9 @@ impl<T> Api<T> {
     /// Returns an [`is_not_found`](Error::is_not_found) error if the object does not exist, and an
     /// [`is_conflict`](Error::is_conflict) error if it does not match the preconditions.
     pub fn delete(&self, name: &str, options: &DeleteOptions, stop: &Stop) -> Result<(), Error> {
-        self.about("delete", name, || {
-            let request = Request::delete(self.path_of(name)?).json(&self.deletion(options)?)?;
-            self.done(request.accept(self.accept), stop)
+        self.with_context("delete", name, || {
+            let request = Request::delete(self.path_of(name)?).json(&self.delete_body(options)?)?;
+            self.send(request.accept(self.accept), stop)
         })
     }
 
@@ -169,10 +169,10 @@ impl<T> Api<T> {
         which: &ListOptions,
         stop: &Stop,
     ) -> Result<(), Error> {
-        self.about("delete all", "", || {
+        self.with_context("delete all", "", || {
             if !which.shard_selector.is_empty() {
-                return Err(refused(
-                    "a server that knows no shards would delete the objects of all of them",
+                return Err(request_error(
+                    "a shard selector is not allowed: a server without sharding would delete the objects of all shards",
                 ));
             }
             let request = Request::delete(self.collection()?).raw_query(&which.to_query());
@@ -182,16 +182,16 @@ impl<T> Api<T> {
             } else {
                 self.accept
             };
-            let request = request.json(&self.deletion(options)?)?.accept(accept);
-            self.done(request, stop)
+            let request = request.json(&self.delete_body(options)?)?.accept(accept);
+            self.send(request, stop)
         })
     }
 
     /// Serializes the options. A dry run is added to this body, because servers ignore a dry run in
     /// the query if a deletion has a body.
-    pub(super) fn deletion(&self, options: &DeleteOptions) -> Result<Value, Error> {
-        let mut body =
-            serde_json::to_value(options).map_err(|_| refused("the options can't be written"))?;
+    pub(super) fn delete_body(&self, options: &DeleteOptions) -> Result<Value, Error> {
+        let mut body = serde_json::to_value(options)
+            .map_err(|_| request_error("the options can't be serialized as JSON"))?;
         if self.options.dry_run {
             body["dryRun"] = json!(["All"]);
         }
@@ -200,7 +200,7 @@ impl<T> Api<T> {
 
     /// Sends a request and ignores the body of the response. Depending on the kind, the body is the
     /// object, a list or a `Status`.
-    pub(super) fn done(&self, request: Request, stop: &Stop) -> Result<(), Error> {
+    pub(super) fn send(&self, request: Request, stop: &Stop) -> Result<(), Error> {
         // Read to the end, so that the connection can be reused.
         self.client.request(&request, stop)?.discard()
     }

@@ -107,14 +107,14 @@ impl<T: Object + DeserializeOwned> Api<T> {
     /// is too old, and an [`is_decode`](Error::is_decode) error if the response is not a list of
     /// `T`. It also returns the errors of [`get`](Self::get).
     pub fn list(&self, options: &ListOptions, stop: &Stop) -> Result<ObjectList<T>, Error> {
-        let lister_watcher = self.about("list", "", || self.lister_watcher())?;
+        let lister_watcher = self.with_context("list", "", || self.lister_watcher())?;
         let response = lister_watcher.list_response(options, stop)?;
-        self.about("list", "", || {
+        self.with_context("list", "", || {
             let list = self.read_list(response)?;
             if let Some(token) = &list.continue_token {
                 let mut check = PageCheck::after(options.continue_token.as_deref());
                 check
-                    .follow(token, list.items.len())
+                    .record_page(token, list.items.len())
                     .map_err(Error::decode)?;
             }
             Ok(list)
@@ -190,7 +190,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
         let mut items = Vec::new();
         response.read_whole(|bytes| {
             splitter.feed(bytes, |item| {
-                let item = decoder.item(item).and_then(named);
+                let item = decoder.item(item).and_then(require_name);
                 items.push(item.map_err(|unreadable| {
                     unreadable.error_at(|| format!("item {}", items.len() + 1))
                 })?);
@@ -214,7 +214,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
         match (&list.continue_token, list.remaining_item_count) {
             // The remaining objects cannot be requested without a continue token.
             (None, Some(remaining @ 1..)) => Err(Error::decode(format!(
-                "the list ends, but says that {remaining} objects are to follow"
+                "the list ended, but it announced {remaining} more objects"
             ))),
             _ => Ok(list),
         }
@@ -222,7 +222,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
 }
 
 /// Rejects an object without a name: it cannot be addressed.
-fn named<T: Object>(object: T) -> Result<T, Unreadable> {
+fn require_name<T: Object>(object: T) -> Result<T, Unreadable> {
     if object.name().is_empty() {
         Err(Unreadable::nameless(&object))
     } else {
@@ -232,7 +232,7 @@ fn named<T: Object>(object: T) -> Result<T, Unreadable> {
 
 /// An iterator over the pages of a list, created by [`Api::pages`]. It requests each page on
 /// demand.
-#[must_use = "nothing is asked for unless the pages are wanted"]
+#[must_use = "pages are fetched only when you iterate"]
 #[doc(alias = "ListPager")]
 pub struct Pages<T> {
     api: Api<T>,
@@ -257,8 +257,11 @@ impl<T: Object + DeserializeOwned> Iterator for Pages<T> {
         let list = self.api.list(&self.options, &self.stop).and_then(|list| {
             self.items = self.items.saturating_add(list.items.len());
             if let Some(token) = &list.continue_token {
-                let followed = self.check.follow(token, self.items).map_err(Error::decode);
-                self.api.about("list", "", || followed)?;
+                let followed = self
+                    .check
+                    .record_page(token, self.items)
+                    .map_err(Error::decode);
+                self.api.with_context("list", "", || followed)?;
             }
             Ok(list)
         });
@@ -276,7 +279,7 @@ impl<T: Object + DeserializeOwned> Iterator for Pages<T> {
                 Ok(list)
             }
             Err(error) if self.page > 1 && error.is_gone() => {
-                Err(error.context(format!("the list has expired at page {}", self.page)))
+                Err(error.context(format!("the list expired at page {}", self.page)))
             }
             Err(error) => Err(error.context(format!("page {}", self.page))),
         })

@@ -218,7 +218,7 @@ impl<T> Api<T> {
     }
 
     /// Runs `work`, and adds the verb, resource, name and namespace to its error.
-    fn about<R>(
+    fn with_context<R>(
         &self,
         verb: &str,
         name: &str,
@@ -235,7 +235,9 @@ impl<T> Api<T> {
     /// Returns the path of the collection.
     fn collection(&self) -> Result<String, Error> {
         if (self.scope, self.namespace()) == (Some(Scope::Namespaced), None) {
-            return Err(refused("this kind lives in namespaces, and none is given"));
+            return Err(request_error(
+                "this kind is namespaced, but no namespace was given",
+            ));
         }
         self.check_namespace()?;
         self.resource.path(self.namespace())
@@ -244,8 +246,8 @@ impl<T> Api<T> {
     /// Rejects a namespace for a cluster-scoped kind.
     fn check_namespace(&self) -> Result<(), Error> {
         match (self.scope, self.namespace()) {
-            (Some(Scope::Cluster), Some(_)) => Err(refused(
-                "this kind does not live in namespaces, and one is given",
+            (Some(Scope::Cluster), Some(_)) => Err(request_error(
+                "this kind is cluster-scoped, but a namespace was given",
             )),
             _ => Ok(()),
         }
@@ -256,7 +258,7 @@ impl<T> Api<T> {
         let path = format!("{}/{}", self.collection()?, path_segment("name", name)?);
         match self.subresource.as_deref() {
             None => Ok(path),
-            Some("") => Err(refused("no subresource is named")),
+            Some("") => Err(request_error("the name of the subresource is empty")),
             Some(subresource) => {
                 let subresource = path_segment("subresource", subresource)?;
                 Ok(format!("{path}/{subresource}"))
@@ -266,10 +268,10 @@ impl<T> Api<T> {
 
     /// Serializes an object, and adds `apiVersion` and `kind` if they are missing.
     fn body<B: Serialize + ?Sized>(&self, body: &B) -> Result<Value, Error> {
-        let mut body =
-            serde_json::to_value(body).map_err(|_| refused("the body can't be written as JSON"))?;
+        let mut body = serde_json::to_value(body)
+            .map_err(|_| request_error("the body can't be serialized as JSON"))?;
         let Value::Object(fields) = &mut body else {
-            return Err(refused("the body is no object"));
+            return Err(request_error("the body is not a JSON object"));
         };
         if let Some(kind) = &self.kind {
             fields
@@ -291,7 +293,7 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
     /// Returns an [`is_not_found`](Error::is_not_found) error if the object does not exist, and an
     /// [`is_decode`](Error::is_decode) error if the response is not a `T` or is a different object.
     pub fn get(&self, name: &str, stop: &Stop) -> Result<Fetched<T>, Error> {
-        self.about("get", name, || {
+        self.with_context("get", name, || {
             self.fetch(Request::get(self.path_of(name)?), Some(name), stop)
         })
     }
@@ -327,7 +329,7 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
         resource_version: &str,
         stop: &Stop,
     ) -> Result<Fetched<T>, Error> {
-        self.about("get", name, || {
+        self.with_context("get", name, || {
             let request =
                 Request::get(self.path_of(name)?).query("resourceVersion", resource_version);
             self.fetch(request, Some(name), stop)
@@ -353,13 +355,13 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
     ) -> Result<Fetched<T>, Error> {
         let body = self.body(object);
         // Clone the name, because the closure consumes `body`. The closure and not this line
-        // returns the error of an invalid body, so that `about` adds its context.
+        // returns the error of an invalid body, so that `with_context` adds its context.
         let name = body
             .as_ref()
             .ok()
             .and_then(|body| body.pointer("/metadata/name")?.as_str());
         let name = name.unwrap_or_default().to_owned();
-        self.about("create", &name, || {
+        self.with_context("create", &name, || {
             let request = self
                 .options
                 .add_to(Request::post(self.collection()?).json(&body?)?);
@@ -384,7 +386,7 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
         patch: &Patch<B>,
         stop: &Stop,
     ) -> Result<Fetched<T>, Error> {
-        self.about(patch.verb(), name, || {
+        self.with_context(patch.verb(), name, || {
             let request = Request::patch(self.path_of(name)?);
             let request = patch.request(request, &self.options, |body| self.body(body))?;
             self.fetch(request, Some(name), stop)
@@ -464,7 +466,7 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
         T: WholeObject,
     {
         let name = object.name();
-        self.about("replace", name, || {
+        self.with_context("replace", name, || {
             let request = Request::put(self.path_of(name)?).json(&**object)?;
             self.fetch(self.options.add_to(request), Some(name), stop)
         })
@@ -524,16 +526,16 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
             .response(&response.bytes()?)
             .map_err(with_context)?;
         // The caller may write the object back under its own name, so the name must match.
-        let is_it = match name {
+        let is_requested = match name {
             Some(name) => object.name() == name,
             None => !object.name().is_empty(),
         };
         let namespace = self.namespace().unwrap_or_default();
-        if is_it && (object.namespace().is_empty() || object.namespace() == namespace) {
+        if is_requested && (object.namespace().is_empty() || object.namespace() == namespace) {
             Ok(Fetched::new(object))
         } else {
             Err(with_context(Error::decode(
-                "it is not the object that was asked for",
+                "it is not the requested object",
             )))
         }
     }
@@ -556,6 +558,6 @@ impl<T> fmt::Debug for Api<T> {
 }
 
 /// An error of a request that is rejected before it is sent.
-fn refused(message: impl Into<String>) -> Error {
+fn request_error(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Other(message.into()))
 }

@@ -37,7 +37,7 @@ pub(super) struct WriteOptions {
 
 impl WriteOptions {
     /// Returns a copy with this field manager.
-    pub(super) fn of_manager(&self, field_manager: &str) -> Self {
+    pub(super) fn with_field_manager(&self, field_manager: &str) -> Self {
         Self {
             field_manager: Some(field_manager.into()),
             ..self.clone()

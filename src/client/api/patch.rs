@@ -129,7 +129,9 @@ impl<B: Serialize> Patch<B> {
         whole: impl FnOnce(&B) -> Result<Value, Error>,
     ) -> Result<Request, Error> {
         let request = match &self.kind {
-            Kind::Apply { field_manager, .. } => options.of_manager(field_manager).add_to(request),
+            Kind::Apply { field_manager, .. } => {
+                options.with_field_manager(field_manager).add_to(request)
+            }
             _ => options.add_to(request),
         };
         let (request, media_type) = match &self.kind {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Api, DeleteOptions, refused};
+use super::{Api, DeleteOptions, request_error};
 use crate::client::Request;
 use crate::error::Error;
 use crate::reflector::Body;
@@ -115,8 +115,8 @@ impl<T> Api<T> {
     /// [`is_conflict`](Error::is_conflict) error if it does not match the preconditions. Resources
     /// other than pods are rejected.
     pub fn evict(&self, name: &str, options: &DeleteOptions, stop: &Stop) -> Result<(), Error> {
-        self.about("evict", name, || {
-            self.check_pods("evicted")?;
+        self.with_context("evict", name, || {
+            self.check_pods("can be evicted")?;
             let eviction = json!({
                 "apiVersion": "policy/v1",
                 "kind": "Eviction",
@@ -130,7 +130,7 @@ impl<T> Api<T> {
             )
             .json(&eviction)?
             .retries(0);
-            self.done(self.options.add_to(request), stop)
+            self.send(self.options.add_to(request), stop)
         })
     }
 
@@ -167,8 +167,8 @@ impl<T> Api<T> {
     /// rejected.
     pub fn logs(&self, name: &str, options: &LogOptions, stop: &Stop) -> Result<Body, Error> {
         let log = self.view::<T>(None, Some("log".into()));
-        log.about("get", name, || {
-            self.check_pods("asked for their logs")?;
+        log.with_context("get", name, || {
+            self.check_pods("have logs")?;
             let request = options.add_to(Request::get(log.path_of(name)?));
             let mut request = request.accept("application/json, */*");
             if options.follow {
@@ -181,7 +181,7 @@ impl<T> Api<T> {
     fn check_pods(&self, what: &str) -> Result<(), Error> {
         match (&*self.resource.group, &*self.resource.resource) {
             ("", "pods") => Ok(()),
-            _ => Err(refused(format!("only pods can be {what}"))),
+            _ => Err(request_error(format!("only pods {what}"))),
         }
     }
 }

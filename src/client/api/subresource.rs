@@ -150,7 +150,7 @@ impl<T> Api<T> {
     pub fn path(&self, name: &str, subresource: &str) -> Result<String, Error> {
         let subresource = (!subresource.is_empty()).then(|| subresource.to_owned().into());
         let api = self.view::<T>(None, subresource);
-        api.about("name the path of", name, || api.path_of(name))
+        api.with_context("build the path of", name, || api.path_of(name))
     }
 }
 
@@ -184,7 +184,7 @@ impl<T: DeserializeOwned + Send> Subresource<T> {
         body: &B,
         stop: &Stop,
     ) -> Result<T, Error> {
-        self.api.about("create", name, || {
+        self.api.with_context("create", name, || {
             let request = Request::post(self.api.path_of(name)?).json(body)?;
             let request = self.api.options.add_to(request);
             let response = self.api.client.request(&request, stop)?;

@@ -86,7 +86,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
     /// The errors of [`list`](Self::list). If the resource version is too old, the server can also
     /// report that in the first event.
     pub fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<WatchEvents<T>, Error> {
-        let lister_watcher = self.about("watch", "", || self.lister_watcher())?;
+        let lister_watcher = self.with_context("watch", "", || self.lister_watcher())?;
         let body = lister_watcher.watch(options, stop)?;
         let decoder = self.decoder();
         // Without a version, the watch starts with `ADDED` events in no particular order.
@@ -102,7 +102,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
             body: Some(body),
             buffer: vec![0; READ_BUFFER],
             pending: VecDeque::new(),
-            versions_count: version.is_some(),
+            tracks_versions: version.is_some(),
             version: version.unwrap_or_default().to_owned(),
             idle_timeout: seconds.map(|seconds| Duration::from_secs(seconds.into()) + WATCH_SLACK),
             description: lister_watcher.description(),
@@ -168,7 +168,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
 /// assert_eq!(red.unwrap().data.unwrap()["colour"], "red");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use = "a watch tells nothing unless its events are read"]
+#[must_use = "events are received only when you iterate"]
 pub struct WatchEvents<T> {
     /// The response body. `None` after the end of the watch.
     body: Option<Body>,
@@ -181,7 +181,7 @@ pub struct WatchEvents<T> {
     version: String,
     /// Whether the version of an event is one to resume from. False during the unordered initial
     /// `ADDED` events of a watch that started without a version (W10).
-    versions_count: bool,
+    tracks_versions: bool,
     idle_timeout: Option<Duration>,
     /// What is watched, for error messages.
     description: String,
@@ -239,9 +239,9 @@ impl<T: Object> WatchEvents<T> {
     /// the watch continues.
     fn read(&mut self, mut body: Body) {
         match body.read_within(&mut self.buffer, self.idle_timeout) {
-            Ok(0) => self.take_rest(),
+            Ok(0) => self.decode_rest(),
             Ok(length) => {
-                if self.take_frames(length) {
+                if self.decode_frames(length) {
                     self.body = Some(body);
                 }
             }
@@ -251,18 +251,18 @@ impl<T: Object> WatchEvents<T> {
     }
 
     /// Splits and decodes the bytes read. Returns whether the watch continues.
-    fn take_frames(&mut self, length: usize) -> bool {
+    fn decode_frames(&mut self, length: usize) -> bool {
         let buffer = std::mem::take(&mut self.buffer);
         let mut input = &buffer[..length];
-        let taken = loop {
+        let result = loop {
             match self.frames.next(input) {
                 Ok((_, None)) => break Ok(()),
                 Ok((consumed, Some(piece))) => {
                     let frame = self.frames.piece(input, piece);
-                    match take(&mut self.decoder, frame, &mut self.pending) {
+                    match decode_frame(&mut self.decoder, frame, &mut self.pending) {
                         Ok(false) => {}
                         Ok(true) => {
-                            self.frames.several();
+                            self.frames.split_line();
                         }
                         Err(error) => break Err(error),
                     }
@@ -272,7 +272,7 @@ impl<T: Object> WatchEvents<T> {
             }
         };
         self.buffer = buffer;
-        match taken {
+        match result {
             Ok(()) => true,
             Err(error) => {
                 self.pending.push_back(Pending::Failed(error));
@@ -282,27 +282,27 @@ impl<T: Object> WatchEvents<T> {
     }
 
     /// Decodes what remains at the end of the body.
-    fn take_rest(&mut self) {
+    fn decode_rest(&mut self) {
         loop {
-            let taken = match self.frames.next_at_end() {
+            let result = match self.frames.next_at_end() {
                 Ok(None) => return,
                 Ok(Some(piece)) => {
                     let frame = self.frames.piece(&[], piece);
-                    take(&mut self.decoder, frame, &mut self.pending)
+                    decode_frame(&mut self.decoder, frame, &mut self.pending)
                 }
                 Err(error) => Err(error.into()),
             };
-            match taken {
+            match result {
                 Ok(false) => {}
                 Ok(true) => {
-                    self.frames.several();
+                    self.frames.split_line();
                 }
                 Err(error) => return self.pending.push_back(Pending::Failed(error)),
             }
         }
     }
 
-    fn hand_out(&mut self, pending: Pending<T>) -> Result<WatchEvent<T>, Error> {
+    fn deliver(&mut self, pending: Pending<T>) -> Result<WatchEvent<T>, Error> {
         let (kind, version) = match &pending {
             Pending::Event(WatchEvent::Added(object)) => {
                 (EventKind::Added, object.resource_version())
@@ -319,8 +319,8 @@ impl<T: Object> WatchEvents<T> {
             Pending::Unreadable(kind, version, _) => (*kind, &**version),
             Pending::Failed(_) => (EventKind::Error, ""),
         };
-        self.versions_count |= !matches!(kind, EventKind::Added | EventKind::Error);
-        if self.versions_count && !version.is_empty() {
+        self.tracks_versions |= !matches!(kind, EventKind::Added | EventKind::Error);
+        if self.tracks_versions && !version.is_empty() {
             version.clone_into(&mut self.version);
         }
         match pending {
@@ -334,7 +334,7 @@ impl<T: Object> WatchEvents<T> {
 
 /// Decodes one frame into `pending`. Returns `true` if the frame contains several events; the
 /// caller must then split it. An error ends the watch.
-fn take<T: Object>(
+fn decode_frame<T: Object>(
     decoder: &mut Decoder<T>,
     frame: &[u8],
     pending: &mut VecDeque<Pending<T>>,
@@ -384,7 +384,7 @@ impl<T: Object> Iterator for WatchEvents<T> {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             if let Some(pending) = self.pending.pop_front() {
-                return Some(self.hand_out(pending));
+                return Some(self.deliver(pending));
             }
             let body = self.body.take()?;
             self.read(body);

@@ -5,7 +5,7 @@ use ureq::http::HeaderValue;
 /// Returns the `Authorization` header for a bearer token, or a description of the problem with it.
 pub(super) fn bearer(token: &str) -> Result<HeaderValue, &'static str> {
     if token.bytes().any(|byte| !byte.is_ascii_graphic()) {
-        return Err("holds blanks, line breaks or characters that a token can't have");
+        return Err("contains whitespace or other characters that are not allowed in a token");
     }
     secret(format!("Bearer {token}")).ok_or("can't be sent")
 }

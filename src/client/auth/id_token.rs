@@ -34,8 +34,8 @@ impl ValidIdToken {
     pub(super) fn header(&self) -> Result<HeaderValue, Error> {
         match self.until {
             Some(until) if until <= SystemTime::now() => Err(credentials_error(format!(
-                "{} has expired, and this crate does not refresh it: log in again, or let an exec plugin \
-                 (such as kubelogin) get tokens",
+                "{} has expired, and this crate does not refresh it: log in again, or use an exec plugin \
+                 (such as kubelogin) to get tokens",
                 self.what
             ))),
             _ => Ok(self.header.clone()),
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_used_until_it_expires() {
+    fn id_token_is_used_until_expiry() {
         for valid in [r#"{"exp": 99999999999}"#, "{}", r#"{"exp": 1e300}"#] {
             assert!(token(valid).unwrap().header().unwrap().is_sensitive());
         }
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_refused() {
+    fn malformed_id_token_is_rejected() {
         for bad in ["[]", r#"{"exp": "soon"}"#, "{"] {
             let error = token(bad).map(drop).unwrap_err().to_string();
             assert_eq!(

@@ -11,9 +11,9 @@ use crate::text::percent_encoded;
 const TOKEN: &[u8] = b"!#$&'*+-.^_`|~";
 
 /// The headers for an [`Impersonation`].
-pub(super) struct Impersonating(Vec<(HeaderName, HeaderValue)>);
+pub(super) struct ImpersonationHeaders(Vec<(HeaderName, HeaderValue)>);
 
-impl Impersonating {
+impl ImpersonationHeaders {
     pub(super) fn new(impersonation: &Impersonation) -> Result<Self, Error> {
         // Destructured so that a new field can't be forgotten.
         let Impersonation {
@@ -23,7 +23,7 @@ impl Impersonating {
             extra,
         } = impersonation;
         if user.is_empty() {
-            return Err(config_error("impersonation needs the name of a user"));
+            return Err(config_error("impersonation requires a user name"));
         }
         let mut headers = vec![(
             HeaderName::from_static("impersonate-user"),
@@ -48,7 +48,7 @@ impl Impersonating {
             );
             let name = HeaderName::try_from(name).map_err(|_| {
                 config_error(format!(
-                    "{key:?} can't be a key of an impersonation's extra"
+                    "{key:?} is not a valid key of the extra fields to impersonate"
                 ))
             })?;
             headers.push((name, value("extra", text)?));
@@ -67,7 +67,7 @@ impl Impersonating {
 fn value(what: &str, text: &str) -> Result<HeaderValue, Error> {
     HeaderValue::from_bytes(text.as_bytes()).map_err(|_| {
         config_error(format!(
-            "the {what} to impersonate holds characters that a header can't have"
+            "the {what} to impersonate contains characters that are not allowed in a header"
         ))
     })
 }

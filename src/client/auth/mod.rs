@@ -14,7 +14,7 @@ use ureq::http::request::Builder;
 use self::exec::{ClusterInfo, Credential, Plugin};
 use self::header::{basic, bearer};
 use self::id_token::ValidIdToken;
-use self::impersonate::Impersonating;
+use self::impersonate::ImpersonationHeaders;
 use self::token_file::TokenFile;
 use super::config::{Config, ProxyChoice};
 use super::credential_data::{Pem, PemSource, config_error, credentials_error};
@@ -25,12 +25,12 @@ use crate::stop::Stop;
 /// configured client certificates.
 pub(super) struct Auth {
     method: AuthMethod,
-    impersonating: Option<Impersonating>,
+    impersonation: Option<ImpersonationHeaders>,
 }
 
 enum AuthMethod {
     /// Anonymous, or a client certificate.
-    Nothing,
+    Anonymous,
     /// The same header for every request.
     Fixed(HeaderValue),
     TokenFile(TokenFile),
@@ -63,7 +63,7 @@ impl Identity {
     }
 
     /// Whether this identity and `other` send the same credentials to the server.
-    pub(super) fn is_as_good_as(&self, other: &Self) -> bool {
+    pub(super) fn is_equivalent_to(&self, other: &Self) -> bool {
         self.header == other.header && self.pair() == other.pair()
     }
 }
@@ -71,21 +71,21 @@ impl Identity {
 impl Auth {
     pub(super) fn new(config: &Config) -> Result<Self, Error> {
         let method = AuthMethod::new(config)?;
-        let impersonating = config
+        let impersonation = config
             .impersonation
             .as_ref()
-            .map(Impersonating::new)
+            .map(ImpersonationHeaders::new)
             .transpose()?;
         Ok(Self {
             method,
-            impersonating,
+            impersonation,
         })
     }
 
     /// Returns the current credentials. Blocks while a plugin runs.
     pub(super) fn identity(&self, stop: &Stop) -> Result<Identity, Error> {
         let header = match &self.method {
-            AuthMethod::Nothing => None,
+            AuthMethod::Anonymous => None,
             AuthMethod::Fixed(header) => Some(header.clone()),
             AuthMethod::TokenFile(file) => file.header(),
             AuthMethod::IdToken(token) => Some(token.header()?),
@@ -125,8 +125,8 @@ impl Auth {
         if let Some(header) = &identity.header {
             head = head.header(ureq::http::header::AUTHORIZATION, header);
         }
-        match &self.impersonating {
-            Some(impersonating) => impersonating.add_to(head),
+        match &self.impersonation {
+            Some(impersonation) => impersonation.add_to(head),
             None => head,
         }
     }
@@ -142,7 +142,9 @@ impl AuthMethod {
             _ => None,
         };
         if config.basic.is_some() && (inline.is_some() || config.token_file.is_some()) {
-            return Err(config_error("a user name and a token exclude each other"));
+            return Err(config_error(
+                "a user name and a token can't be used together",
+            ));
         }
         if let Some((user, password)) = &config.basic {
             return Ok(Self::Fixed(basic(user, &password.0)));
@@ -155,7 +157,7 @@ impl AuthMethod {
         }
         match (&config.id_token, &config.exec) {
             (Some(_), Some(_)) => Err(config_error(
-                "an id-token and an exec plugin exclude each other",
+                "an id-token and an exec plugin can't be used together",
             )),
             (Some(token), None) => Ok(Self::IdToken(ValidIdToken::new(token)?)),
             // As in client-go, the plugin is not used if there is a client certificate.
@@ -165,7 +167,7 @@ impl AuthMethod {
                     plugin.with_metrics(config.policy.metrics.clone()),
                 )))
             }
-            _ => Ok(Self::Nothing),
+            _ => Ok(Self::Anonymous),
         }
     }
 }

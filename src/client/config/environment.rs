@@ -18,7 +18,7 @@ impl Environment {
     /// The name that messages use for the files listed in `$KUBECONFIG`.
     pub(super) const KUBECONFIG: &str = "$KUBECONFIG";
 
-    pub(super) fn of_this_process() -> Self {
+    pub(super) fn from_process() -> Self {
         Self {
             kubeconfig: std::env::var_os("KUBECONFIG"),
             home: std::env::home_dir(),

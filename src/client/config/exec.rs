@@ -160,7 +160,7 @@ impl fmt::Debug for ExecConfig {
         let names: Vec<_> = self.env.iter().map(|(name, _)| name).collect();
         f.debug_struct("ExecConfig")
             .field("command", &self.command)
-            .field("args", &format_args!("{} of them", self.args.len()))
+            .field("args", &format_args!("{} arguments", self.args.len()))
             .field("env", &names)
             .field("api_version", &self.api_version)
             .field("interactive_mode", &self.interactive_mode)

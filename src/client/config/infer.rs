@@ -22,41 +22,41 @@ pub(super) fn infer(
     let (origin, paths) = files.paths(environment);
     let kubeconfig = Kubeconfig::load(&paths)?;
 
-    let are_missing = kubeconfig.files.is_empty();
-    let place = match (files, &paths[..]) {
-        (Files::One(path), _) if are_missing => {
+    let all_missing = kubeconfig.files.is_empty();
+    let source = match (files, &paths[..]) {
+        (Files::One(path), _) if all_missing => {
             return Err(config_error(format!(
                 "{}: there is no such file",
                 path.display()
             )));
         }
         (_, []) => origin.to_owned(),
-        _ if are_missing => format!("{origin} ({})", names(&paths)),
+        _ if all_missing => format!("{origin} ({})", names(&paths)),
         _ => names(&kubeconfig.files),
     };
-    if are_missing && origin == Environment::KUBECONFIG {
-        log::warn!("{place}: not there");
+    if all_missing && origin == Environment::KUBECONFIG {
+        log::warn!("{source}: not found");
     }
 
     let problem = match kubeconfig.resolve(overrides) {
-        Ok((mut config, says_namespace)) => {
-            if !says_namespace && let Some(namespace) = namespace_of_pod(environment) {
+        Ok((mut config, has_namespace)) => {
+            if !has_namespace && let Some(namespace) = namespace_of_pod(environment) {
                 config.default_namespace = namespace;
             }
             return Ok(config);
         }
-        Err(Problem::Empty(_)) if are_missing => format!("{place}: not there"),
+        Err(Problem::Empty(_)) if all_missing => format!("{source}: not found"),
         Err(Problem::Empty(problem)) if !matches!(files, Files::One(_)) => {
-            format!("{place}: {problem}")
+            format!("{source}: {problem}")
         }
-        Err(Problem::Empty(problem) | Problem::Wrong(problem)) => {
-            return Err(config_error(format!("{place}: {problem}")));
+        Err(Problem::Empty(problem) | Problem::Invalid(problem)) => {
+            return Err(config_error(format!("{source}: {problem}")));
         }
     };
 
     let mut config = in_cluster(environment).map_err(|in_cluster| {
         config_error(format!(
-            "nothing to connect to: {problem}; in-cluster: {in_cluster}"
+            "no cluster configuration found: {problem}; in-cluster: {in_cluster}"
         ))
     })?;
     if let Some(namespace) = overrides.namespace.as_ref().filter(|name| !name.is_empty()) {
@@ -79,12 +79,14 @@ fn names(files: &[PathBuf]) -> String {
 pub(super) fn infer(environment: &Environment) -> Result<Config, Error> {
     let (origin, files) = environment.kubeconfig_files();
     let problem = match files.iter().any(|file| file.exists()) {
-        true => "there, but this program is built without k8s-informer's feature `kubeconfig`",
-        false => "not there",
+        true => {
+            "found, but this program was built without the feature `kubeconfig` of k8s-informer"
+        }
+        false => "not found",
     };
     in_cluster(environment).map_err(|in_cluster| {
         config_error(format!(
-            "nothing to connect to: {origin}: {problem}; in-cluster: {in_cluster}"
+            "no cluster configuration found: {origin}: {problem}; in-cluster: {in_cluster}"
         ))
     })
 }
@@ -127,7 +129,7 @@ pub(super) fn in_cluster(environment: &Environment) -> Result<Config, String> {
         config.ca = Some(PemSource::file("the service account's CA", ca));
     } else {
         log::error!(
-            "{} is not there: trusting the authorities of the system",
+            "{} does not exist: using the certificate authorities of the system",
             ca.display()
         );
     }
@@ -151,12 +153,12 @@ fn namespace_of_pod(environment: &Environment) -> Option<String> {
 /// The namespace from `POD_NAMESPACE` (the downward API), or else that of the service account, as
 /// in client-go.
 fn namespace(environment: &Environment) -> Option<String> {
-    let of_the_account = || read_trimmed(&environment.service_account.join("namespace")).ok();
+    let of_service_account = || read_trimmed(&environment.service_account.join("namespace")).ok();
     let set = environment
         .pod_namespace
         .clone()
         .filter(|namespace| !namespace.is_empty());
-    set.or_else(of_the_account)
+    set.or_else(of_service_account)
         .filter(|namespace| !namespace.is_empty())
 }
 
@@ -195,12 +197,12 @@ mod tests {
 
     fn inferred(environment: &Environment) -> Result<Config, Error> {
         #[cfg(feature = "kubeconfig")]
-        return infer(environment, &Files::Usual, &Overrides::default());
+        return infer(environment, &Files::Default, &Overrides::default());
         #[cfg(not(feature = "kubeconfig"))]
         infer(environment)
     }
 
-    fn nothing(folder: &Path) -> Environment {
+    fn empty_environment(folder: &Path) -> Environment {
         Environment {
             kubeconfig: None,
             home: Some(folder.join("home")),
@@ -212,11 +214,11 @@ mod tests {
     }
 
     #[test]
-    fn every_place_is_named_when_there_is_nothing() {
-        let environment = nothing(Path::new("/nowhere"));
+    fn missing_configuration_error_names_all_sources() {
+        let environment = empty_environment(Path::new("/nowhere"));
         assert_eq!(
             inferred(&environment).unwrap_err().to_string(),
-            "configuration: nothing to connect to: ~/.kube/config (/nowhere/home/.kube/config): not there; \
+            "configuration: no cluster configuration found: ~/.kube/config (/nowhere/home/.kube/config): not found; \
              in-cluster: KUBERNETES_SERVICE_HOST is not set, so this is not a pod"
         );
         let environment = Environment {
@@ -230,7 +232,7 @@ mod tests {
         let error = error.to_string();
         assert!(
             error.contains(
-                "$KUBECONFIG (/nowhere/a, /nowhere/b): not there; in-cluster: can't read"
+                "$KUBECONFIG (/nowhere/a, /nowhere/b): not found; in-cluster: can't read"
             ),
             "{error}"
         );
@@ -238,17 +240,20 @@ mod tests {
     }
 
     #[test]
-    fn the_service_account_of_a_pod() {
+    fn in_cluster_config_uses_service_account() {
         let folder = Folder::new("pod");
         folder.write("serviceaccount/token", "abc\n");
         folder.write("serviceaccount/namespace", "team\n");
-        let mut environment = nothing(&folder.0);
+        let mut environment = empty_environment(&folder.0);
         environment.service_host = Some("fd00::1".to_owned());
         environment.service_port = Some("443".to_owned());
         let config = inferred(&environment).unwrap();
         assert_eq!(config.server.0, "https://[fd00::1]:443");
         assert_eq!(config.default_namespace, "team");
-        assert!(config.ca.is_none(), "no ca.crt: the system's");
+        assert!(
+            config.ca.is_none(),
+            "without ca.crt, the system's authorities are used"
+        );
         assert_eq!(
             config.token_file.unwrap(),
             folder.0.join("serviceaccount/token")
@@ -259,14 +264,14 @@ mod tests {
 
     #[cfg(feature = "kubeconfig")]
     #[test]
-    fn a_kubeconfig_comes_first_and_a_broken_one_is_not_passed_over() {
+    fn kubeconfig_has_precedence_and_broken_one_is_an_error() {
         let folder = Folder::new("order");
         folder.write("serviceaccount/token", "abc");
         let home = folder.write(
             "home/.kube/config",
             "{current-context: a, contexts: [{name: a, context: {cluster: c}}], clusters: [{name: c, cluster: {server: home}}]}",
         );
-        let mut environment = nothing(&folder.0);
+        let mut environment = empty_environment(&folder.0);
         environment.service_host = Some("10.0.0.1".to_owned());
         environment.service_port = Some("443".to_owned());
         assert_eq!(inferred(&environment).unwrap().server.0, "home");

@@ -143,7 +143,7 @@ impl Config {
     /// Returns an error if a kubeconfig exists but can't be used. If there is no configuration at
     /// all, the error lists every place that was searched and why it was not usable.
     pub fn try_default() -> Result<Self, Error> {
-        let environment = Environment::of_this_process();
+        let environment = Environment::from_process();
         #[cfg(feature = "kubeconfig")]
         return infer::infer(&environment, &Default::default(), &Default::default());
         #[cfg(not(feature = "kubeconfig"))]
@@ -181,7 +181,7 @@ impl Config {
     /// Returns an error if this process does not run in a pod, or if the pod has no service
     /// account: `KUBERNETES_SERVICE_HOST`, `KUBERNETES_SERVICE_PORT` or the token file is missing.
     pub fn in_cluster() -> Result<Self, Error> {
-        infer::in_cluster(&Environment::of_this_process()).map_err(config_error)
+        infer::in_cluster(&Environment::from_process()).map_err(config_error)
     }
 
     /// Trusts only the certificate authorities in this PEM text. By default, the authorities of the
@@ -496,7 +496,7 @@ impl Config {
     }
 
     /// Whether the configuration contains credentials other than a client certificate.
-    pub(super) fn authenticates(&self) -> bool {
+    pub(super) fn has_credentials(&self) -> bool {
         self.token.is_some()
             || self.token_file.is_some()
             || self.basic.is_some()
@@ -505,7 +505,7 @@ impl Config {
     }
 
     /// Whether the configuration contains any setting that only makes sense with TLS.
-    pub(super) fn mentions_tls(&self) -> bool {
+    pub(super) fn has_tls_settings(&self) -> bool {
         self.ca.is_some()
             || self.client_certificate.is_some()
             || self.client_key.is_some()
@@ -519,13 +519,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn defaults() {
+    fn config_has_documented_defaults() {
         let config = Config::new("http://a");
         assert_eq!(config.connect_timeout, Some(Duration::from_secs(10)));
         assert_eq!(config.response_timeout, Some(Duration::from_secs(90)));
         assert_eq!(config.default_namespace, "default");
         assert!(config.policy.rate_limit.is_none() && config.policy.metrics.is_none());
         assert_eq!(config.policy.body_limit, 256 * 1024 * 1024);
-        assert!(!config.insecure && !config.mentions_tls());
+        assert!(!config.insecure && !config.has_tls_settings());
     }
 }

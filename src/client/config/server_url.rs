@@ -35,11 +35,11 @@ impl fmt::Debug for ServerUrl {
 pub(in crate::client) fn server_url(config: &Config) -> Result<Uri, Error> {
     let given = config.server.trim();
     if given.is_empty() {
-        return Err(config_error("no server is given"));
+        return Err(config_error("the server's URL is empty"));
     }
     if given.contains('@') {
         return Err(config_error(
-            "the server's URL holds a user name or password, which is not supported",
+            "the server's URL contains a user name or password, which is not supported",
         ));
     }
     if given.contains(['?', '#']) {
@@ -47,27 +47,27 @@ pub(in crate::client) fn server_url(config: &Config) -> Result<Uri, Error> {
             "the server's URL has a query or a fragment, which is not supported",
         ));
     }
-    let url = match (given.contains("://"), config.mentions_tls()) {
+    let url = match (given.contains("://"), config.has_tls_settings()) {
         (true, _) => given.to_owned(),
         (false, true) => format!("https://{given}"),
         (false, false) => format!("http://{given}"),
     };
     let uri: Uri = url
         .parse()
-        .map_err(|_| config_error(format!("{given:?} is not a URL of a server")))?;
+        .map_err(|_| config_error(format!("{given:?} is not a valid server URL")))?;
     match (uri.scheme_str(), uri.host()) {
         (Some("http" | "https"), Some(host)) if !host.is_empty() && has_port_or_none(&uri) => {
             Ok(uri)
         }
         _ => Err(config_error(format!(
-            "{given:?} is not an http or https URL of a server"
+            "{given:?} is not an http or https URL"
         ))),
     }
 }
 
 impl Config {
     /// Whether all traffic stays on this machine.
-    pub(in crate::client) fn stays_on_this_machine(&self) -> bool {
+    pub(in crate::client) fn server_is_local(&self) -> bool {
         // With a proxy, `localhost` or a loopback address means the machine of the proxy.
         if matches!(self.proxy, ProxyChoice::Url(_)) {
             return false;
@@ -89,12 +89,12 @@ impl Config {
 /// the client would connect to the default port.
 fn has_port_or_none(uri: &Uri) -> bool {
     let authority = uri.authority().map_or("", |authority| authority.as_str());
-    let behind = authority
+    let suffix = authority
         .strip_prefix(uri.host().unwrap_or_default())
         .unwrap_or(authority);
     let is_port = |port: &str| {
         port.bytes().all(|byte| byte.is_ascii_digit())
             && port.parse::<u16>().is_ok_and(|port| port > 0)
     };
-    matches!(behind, "" | ":") || behind.strip_prefix(':').is_some_and(is_port)
+    matches!(suffix, "" | ":") || suffix.strip_prefix(':').is_some_and(is_port)
 }

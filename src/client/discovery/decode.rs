@@ -19,14 +19,14 @@ const NAME_LIMIT: usize = 253;
 
 /// The results decoded so far.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct DiscoveryBuilder {
     pub(super) groups: Vec<DiscoveredGroup>,
     /// The index of each group in `groups`.
     positions: HashMap<String, usize>,
     pub(super) resources: Vec<DiscoveredResource>,
     pub(super) failures: Vec<DiscoveryFailure>,
     /// The versions whose resources must still be requested.
-    pub(super) to_ask: Vec<(String, String)>,
+    pub(super) to_fetch: Vec<(String, String)>,
 }
 
 type Items<'a> = Option<Vec<&'a RawValue>>;
@@ -152,7 +152,7 @@ struct Resource {
     categories: Option<Vec<String>>,
 }
 
-impl Found {
+impl DiscoveryBuilder {
     /// Decodes a response to `/api` or `/apis`.
     pub(super) fn read_root(&mut self, body: &[u8]) -> Result<(), Error> {
         let root: Root<'_> = decode(body)?;
@@ -174,7 +174,7 @@ impl Found {
                 let versions = versions.filter_map(|item| serde_json::from_str(item.get()).ok());
                 self.add_group(String::new(), versions.collect(), None, true);
             }
-            _ => return Err(Error::decode("it is no list of API groups")),
+            _ => return Err(Error::decode("it is not a list of API groups")),
         }
         Ok(())
     }
@@ -270,7 +270,7 @@ impl Found {
             all.extend(self.item(item, || group.to_owned(), version));
         }
         let mut subresources = HashMap::<String, Vec<_>>::new();
-        let (below, whole): (Vec<_>, Vec<_>) =
+        let (subresource_items, resource_items): (Vec<_>, Vec<_>) =
             all.into_iter().partition(|found| found.name.contains('/'));
         for Resource {
             name,
@@ -279,7 +279,7 @@ impl Found {
             kind,
             verbs,
             ..
-        } in below
+        } in subresource_items
         {
             let Some((parent, name)) = name.split_once('/') else {
                 continue;
@@ -296,7 +296,7 @@ impl Found {
                     .push(found);
             }
         }
-        for found in whole {
+        for found in resource_items {
             let subresources = subresources.remove(&found.name).unwrap_or_default();
             self.add_resource(DiscoveredResource {
                 resource: GroupVersionResource::new(group, version, found.name),
@@ -328,7 +328,7 @@ impl Found {
     fn check_group(&mut self, name: &str) -> bool {
         let is_group = name.is_empty() || is_name(name);
         if !is_group {
-            let error = Error::decode("a group with a name that is none");
+            let error = Error::decode("the name of a group is invalid");
             self.fail(String::new(), "", error);
         }
         is_group
@@ -362,7 +362,7 @@ impl Found {
         name: String,
         versions: Vec<String>,
         preferred: Option<String>,
-        ask: bool,
+        fetch: bool,
     ) {
         let (mut usable, mut seen) = (Vec::new(), HashSet::new());
         for version in versions {
@@ -370,22 +370,22 @@ impl Found {
                 self.fail(
                     name.clone(),
                     "",
-                    Error::decode("a version with a name that is none"),
+                    Error::decode("the name of a version is invalid"),
                 );
             } else if seen.insert(version.clone()) {
                 usable.push(version);
             }
         }
-        if ask {
-            self.to_ask
+        if fetch {
+            self.to_fetch
                 .extend(usable.iter().map(|version| (name.clone(), version.clone())));
         }
         let preferred = preferred.filter(|preferred| seen.contains(preferred));
         let Some(preferred) = preferred.or_else(|| usable.first().cloned()) else {
             return;
         };
-        if let Some(place) = self.positions.get(&name) {
-            let group = &mut self.groups[*place];
+        if let Some(index) = self.positions.get(&name) {
+            let group = &mut self.groups[*index];
             let known: HashSet<_> = group.versions.iter().cloned().collect();
             group.versions.extend(
                 usable
@@ -405,7 +405,7 @@ impl Found {
     fn add_resource(&mut self, mut resource: DiscoveredResource) {
         // Other characters in a name could change the path of a request.
         if !is_name(resource.plural()) || !is_name(&resource.kind.kind) {
-            let error = Error::decode("a resource with a name that is none");
+            let error = Error::decode("the name of a resource is invalid");
             return self.fail(resource.group().to_owned(), resource.version(), error);
         }
         if !is_name(&resource.singular) {
@@ -489,7 +489,7 @@ fn is_name(name: &str) -> bool {
 fn stale() -> Error {
     Error::from_status(Status {
         status: "Failure".to_owned(),
-        message: "the server behind it does not answer".to_owned(),
+        message: "its API server does not respond".to_owned(),
         reason: "ServiceUnavailable".to_owned(),
         code: 503,
         ..Status::default()

@@ -6,10 +6,10 @@ use crate::error::{Error, ErrorKind};
 use crate::object::GroupVersionKind;
 
 /// The maximum number of similar names, and of failures, in a message.
-const TOLD: usize = 5;
+const MAX_LISTED: usize = 5;
 
 /// The maximum length of a name, in characters. A longer one is not similar to any name.
-const LONGEST: usize = 63;
+const MAX_NAME_LENGTH: usize = 63;
 
 /// The parts of a name to find.
 #[derive(Clone, Copy)]
@@ -75,31 +75,31 @@ impl Discovery {
         };
         // Resource names contain no capital letters, so a full kind is unambiguous and comes first.
         let found = full
-            .and_then(|full| self.of_kind(full, true))
-            .or_else(|| full.and_then(|full| self.of_resource(full)))
-            .or_else(|| self.of_resource(short))
-            .or_else(|| full.and_then(|full| self.of_kind(full, false)))
-            .or_else(|| self.of_kind(short, false))
-            .or_else(|| self.of_core(first, rest));
+            .and_then(|full| self.find_by_kind(full, true))
+            .or_else(|| full.and_then(|full| self.find_by_resource(full)))
+            .or_else(|| self.find_by_resource(short))
+            .or_else(|| full.and_then(|full| self.find_by_kind(full, false)))
+            .or_else(|| self.find_by_kind(short, false))
+            .or_else(|| self.find_in_core(first, rest));
         if let Some(found) = found {
             return Ok(found);
         }
-        let asked = [full.map_or("", |full| full.group), short.group];
+        let requested = [full.map_or("", |full| full.group), short.group];
         let failed = self
             .failures()
             .iter()
-            .find(|failure| !failure.group.is_empty() && asked.contains(&&*failure.group));
+            .find(|failure| !failure.group.is_empty() && requested.contains(&&*failure.group));
         Err(match failed {
-            Some(failure) => failure
-                .error
-                .clone()
-                .context(format!("resource {}: its group", quoted(name))),
-            None => Error::new(ErrorKind::NoMatch(self.nothing("resource", name, first))),
+            Some(failure) => failure.error.clone().context(format!(
+                "resource {}: discovery of its group failed",
+                quoted(name)
+            )),
+            None => Error::new(ErrorKind::NoMatch(self.no_match("resource", name, first))),
         })
     }
 
     /// Like [`by_kind`](Self::by_kind), but returns an error if there is no such kind.
-    pub(super) fn of_this_kind(
+    pub(super) fn find_exact_kind(
         &self,
         kind: &GroupVersionKind,
     ) -> Result<&DiscoveredResource, Error> {
@@ -107,58 +107,61 @@ impl Discovery {
             return Ok(found);
         }
         let mut failures = self.failures().iter();
-        let is_its_own = |failure: &&DiscoveryFailure| {
+        let is_of_kind = |failure: &&DiscoveryFailure| {
             !failure.group.is_empty()
                 && failure.group == kind.group
                 && [&*kind.version, ""].contains(&&*failure.version)
         };
-        Err(match failures.find(is_its_own) {
+        Err(match failures.find(is_of_kind) {
             Some(failure) => {
                 let name = quoted(&kind.to_string());
                 failure
                     .error
                     .clone()
-                    .context(format!("the kind {name}: its group"))
+                    .context(format!("the kind {name}: discovery of its group failed"))
             }
             None => {
-                let text = self.nothing("kind", &kind.to_string(), &kind.kind);
+                let text = self.no_match("kind", &kind.to_string(), &kind.kind);
                 Error::new(ErrorKind::NoMatch(text))
             }
         })
     }
 
     /// Finds a resource by its plural, singular or short name.
-    fn of_resource(&self, asked: Name<'_>) -> Option<&DiscoveredResource> {
+    fn find_by_resource(&self, requested: Name<'_>) -> Option<&DiscoveredResource> {
         let Name {
             name,
             version,
             group,
-        } = asked;
+        } = requested;
         if name.is_empty() {
             return None;
         }
-        let own = |found: &&DiscoveredResource| group.is_empty() || found.group() == group;
+        let in_group = |found: &&DiscoveredResource| group.is_empty() || found.group() == group;
         let is_whole = self
             .resources()
             .iter()
-            .filter(own)
+            .filter(in_group)
             .any(|found| found.plural() == name || found.singular == name);
         let has_short =
             |found: &&DiscoveredResource| found.short_names.iter().any(|short| short == name);
         let expanded = if is_whole {
             None
         } else {
-            let below = |found: &&DiscoveredResource| found.group().starts_with(group);
+            let group_has_prefix = |found: &&DiscoveredResource| found.group().starts_with(group);
             let mut short = self.resources().iter().filter(has_short);
-            short.clone().find(own).or_else(|| short.find(below))
+            short
+                .clone()
+                .find(in_group)
+                .or_else(|| short.find(group_has_prefix))
         };
         if let Some(expanded) = expanded {
             // The short name determines the group and the plural name; the requested version is
             // selected here.
-            let same = |found: &&DiscoveredResource| {
+            let same_resource = |found: &&DiscoveredResource| {
                 found.group() == expanded.group() && found.plural() == expanded.plural()
             };
-            let mut all = self.resources().iter().filter(same);
+            let mut all = self.resources().iter().filter(same_resource);
             return all.find(|found| version.is_none_or(|version| found.version() == version));
         }
         let name = name.to_lowercase();
@@ -173,35 +176,35 @@ impl Discovery {
         let mut named = candidates.filter(|found| found.plural() == name || found.singular == name);
         let first = named.next()?;
         // If a plural name and a singular name match in the same version, the plural name wins.
-        let beside = |found: &&DiscoveredResource| {
+        let plural_in_version = |found: &&DiscoveredResource| {
             (found.group(), found.version()) == (first.group(), first.version())
                 && found.plural() == name
         };
         Some(if first.plural() == name {
             first
         } else {
-            named.find(beside).unwrap_or(first)
+            named.find(plural_in_version).unwrap_or(first)
         })
     }
 
-    /// Finds a resource by its kind. With `only_of_group`, the kind must match in case, and an
+    /// Finds a resource by its kind. With `exact`, the kind must match in case, and an
     /// empty group means the core group.
-    fn of_kind(&self, asked: Name<'_>, only_of_group: bool) -> Option<&DiscoveredResource> {
+    fn find_by_kind(&self, requested: Name<'_>, exact: bool) -> Option<&DiscoveredResource> {
         let Name {
             name,
             version,
             group,
-        } = asked;
-        let any_group = group.is_empty() && !only_of_group;
+        } = requested;
+        let any_group = group.is_empty() && !exact;
         self.resources().iter().find(|found| {
-            (found.kind.kind == name || !only_of_group && found.kind.kind.to_lowercase() == name)
+            (found.kind.kind == name || !exact && found.kind.kind.to_lowercase() == name)
                 && (any_group || found.group() == group)
                 && version.is_none_or(|version| found.version() == version)
         })
     }
 
     /// Finds `pods.v1`, the display form of a resource in the core group.
-    fn of_core(&self, name: &str, version: &str) -> Option<&DiscoveredResource> {
+    fn find_in_core(&self, name: &str, version: &str) -> Option<&DiscoveredResource> {
         let mut core = self
             .resources()
             .iter()
@@ -210,75 +213,84 @@ impl Discovery {
     }
 
     /// Returns the message for a name without a match.
-    fn nothing(&self, what: &str, asked: &str, name: &str) -> String {
-        let mut text = format!("the server has no {what} {}", quoted(asked));
-        let near = self.near(name);
-        if !near.is_empty() {
-            text.push_str(&format!("; near it: {}", near.join(", ")));
+    fn no_match(&self, what: &str, requested: &str, name: &str) -> String {
+        let mut text = format!("the server has no {what} {}", quoted(requested));
+        let similar = self.similar_names(name);
+        if !similar.is_empty() {
+            text.push_str(&format!("; similar names: {}", similar.join(", ")));
         }
         let failures = self.failures();
-        for (index, failure) in failures.iter().take(TOLD).enumerate() {
+        for (index, failure) in failures.iter().take(MAX_LISTED).enumerate() {
             let group = if failure.group.is_empty() {
                 "a group"
             } else {
                 &failure.group
             };
             let slash = if failure.version.is_empty() { "" } else { "/" };
-            let start = if index == 0 { "; not asked: " } else { ", " };
+            let start = if index == 0 {
+                "; discovery failed for "
+            } else {
+                ", "
+            };
             text.push_str(&format!(
                 "{start}{group}{slash}{} ({})",
                 failure.version, failure.error
             ));
         }
-        if failures.len() > TOLD {
-            text.push_str(&format!(" and {} more", failures.len() - TOLD));
+        if failures.len() > MAX_LISTED {
+            text.push_str(&format!(" and {} more", failures.len() - MAX_LISTED));
         }
         text
     }
 
     /// Returns similar names, such as `deployments.apps`, the most similar one first.
-    fn near(&self, asked: &str) -> Vec<String> {
-        let asked = asked.to_lowercase();
+    fn similar_names(&self, requested: &str) -> Vec<String> {
+        let requested = requested.to_lowercase();
         // Fewer changes are allowed in shorter names, because a few changes turn a short name into
         // an unrelated one.
-        let allowed = match asked.chars().count() {
+        let allowed = match requested.chars().count() {
             0..=3 => 1,
             4..=7 => 2,
-            8..=LONGEST => 3,
+            8..=MAX_NAME_LENGTH => 3,
             _ => return Vec::new(),
         };
-        let mut near = Vec::<(usize, String)>::new();
+        let mut similar = Vec::<(usize, String)>::new();
         for found in self.resources().iter().filter(|found| found.is_preferred) {
             let kind = found.kind.kind.to_lowercase();
             let long = [found.plural(), &*found.singular, &*kind];
             let distances = long
                 .into_iter()
-                .filter_map(|name| distance(&asked, name, allowed));
+                .filter_map(|name| distance(&requested, name, allowed));
             let short = found
                 .short_names
                 .iter()
-                .filter(|short| short.to_lowercase() == asked)
+                .filter(|short| short.to_lowercase() == requested)
                 .map(|_| 0);
             // A prefix of a plural name is similar: the name may be incomplete.
-            let begins = (asked.len() > 2 && found.plural().starts_with(&asked)).then_some(1);
+            let begins =
+                (requested.len() > 2 && found.plural().starts_with(&requested)).then_some(1);
             let Some(distance) = distances.chain(short).chain(begins).min() else {
                 continue;
             };
             let dot = if found.group().is_empty() { "" } else { "." };
-            near.push((
+            similar.push((
                 distance,
                 format!("{}{dot}{}", found.plural(), found.group()),
             ));
         }
         // The sort is stable: equally similar names stay in the order of the server.
-        near.sort_by_key(|(distance, _)| *distance);
-        near.into_iter().take(TOLD).map(|(_, name)| name).collect()
+        similar.sort_by_key(|(distance, _)| *distance);
+        similar
+            .into_iter()
+            .take(MAX_LISTED)
+            .map(|(_, name)| name)
+            .collect()
     }
 }
 
 /// Quotes and shortens a name for a message. The name can contain any characters.
 fn quoted(name: &str) -> String {
-    let mut short: String = name.chars().take(LONGEST).collect();
+    let mut short: String = name.chars().take(MAX_NAME_LENGTH).collect();
     if short.len() < name.len() {
         short.push('…');
     }
@@ -314,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn how_far_names_are_from_each_other() {
+    fn distance_counts_edits_up_to_limit() {
         for (one, other, expected) in [
             ("pods", "pods", Some(0)),
             ("pdos", "pods", Some(1)),

@@ -15,7 +15,7 @@ pub use document::{
     DiscoveredGroup, DiscoveredResource, DiscoveredSubresource, Discovery, DiscoveryFailure,
 };
 
-use self::decode::Found;
+use self::decode::DiscoveryBuilder;
 use super::{Client, Request, response_checks};
 use crate::error::Error;
 use crate::object::{GroupVersionKind, GroupVersionResource, group_version_path};
@@ -33,13 +33,13 @@ const ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDis
 const BODY_LIMIT: u64 = 64 * 1024 * 1024;
 
 /// The maximum number of group versions that are requested one by one, in the unaggregated form.
-const MOST_VERSIONS: usize = 2048;
+const MAX_VERSIONS: usize = 2048;
 
 /// The maximum number of failures that are logged.
-const MOST_LOGGED: usize = 20;
+const MAX_LOGGED: usize = 20;
 
 /// The minimum time between two fetches that are caused by missing names.
-const PAUSE: Duration = Duration::from_secs(10);
+const MIN_REFETCH_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The discovery cache of a client. Nothing blocks while the lock is held.
 #[derive(Default)]
@@ -50,9 +50,9 @@ pub(super) struct Cache {
 #[derive(Default)]
 struct State {
     /// The number of the fetch that was started last.
-    begun: u64,
+    last_started: u64,
     /// The fetch in progress.
-    flight: Option<Arc<Flight>>,
+    pending: Option<Arc<PendingFetch>>,
     /// The latest result, with the number of its fetch.
     current: Option<(u64, Arc<Discovery>)>,
     /// The time of the last fetch that was caused by a missing name.
@@ -60,7 +60,7 @@ struct State {
 }
 
 /// A fetch in progress, shared by all threads that wait for its result.
-struct Flight {
+struct PendingFetch {
     number: u64,
     done: Done,
     result: Mutex<Option<Result<Arc<Discovery>, Error>>>,
@@ -68,10 +68,10 @@ struct Flight {
 
 impl State {
     /// Returns whether a missing name may cause a fetch now. If so, records the time.
-    fn may_look_again(&mut self, now: Instant) -> bool {
+    fn may_refetch(&mut self, now: Instant) -> bool {
         let may = self
             .missed
-            .is_none_or(|missed| now.saturating_duration_since(missed) >= PAUSE);
+            .is_none_or(|missed| now.saturating_duration_since(missed) >= MIN_REFETCH_INTERVAL);
         if may {
             self.missed = Some(now);
         }
@@ -79,26 +79,26 @@ impl State {
     }
 }
 
-/// Ends a flight when dropped, also after a panic: caches its result if it succeeded, and wakes the
+/// Ends a fetch when dropped, also after a panic: caches its result if it succeeded, and wakes the
 /// waiting threads.
-struct Landing<'a> {
+struct FetchGuard<'a> {
     cache: &'a Cache,
-    flight: Arc<Flight>,
+    pending: Arc<PendingFetch>,
 }
 
-impl Drop for Landing<'_> {
+impl Drop for FetchGuard<'_> {
     fn drop(&mut self) {
-        let result = self.flight.result.lock().clone();
+        let result = self.pending.result.lock().clone();
         let old = {
             let mut state = self.cache.state.lock();
-            state.flight = None;
+            state.pending = None;
             match result {
-                Some(Ok(discovery)) => state.current.replace((self.flight.number, discovery)),
+                Some(Ok(discovery)) => state.current.replace((self.pending.number, discovery)),
                 _ => None,
             }
         };
         drop(old);
-        self.flight.done.set();
+        self.pending.done.set();
     }
 }
 
@@ -131,7 +131,7 @@ impl Client {
     ///
     /// The errors of [`Discovery::find`] and [`discovery`](Self::discovery).
     pub fn discover(&self, name: &str, stop: &Stop) -> Result<DiscoveredResource, Error> {
-        self.look_for(|discovery| discovery.find(name), stop)
+        self.find_or_refetch(|discovery| discovery.find(name), stop)
     }
 
     /// Finds the resource of a kind, in the given version.
@@ -167,30 +167,30 @@ impl Client {
         kind: &GroupVersionKind,
         stop: &Stop,
     ) -> Result<DiscoveredResource, Error> {
-        self.look_for(|discovery| discovery.of_this_kind(kind), stop)
+        self.find_or_refetch(|discovery| discovery.find_exact_kind(kind), stop)
     }
 
     /// Searches the cache. If there is no match, fetches once more and searches again.
-    fn look_for(
+    fn find_or_refetch(
         &self,
         find: impl Fn(&Discovery) -> Result<&DiscoveredResource, Error>,
         stop: &Stop,
     ) -> Result<DiscoveredResource, Error> {
         let context = |error: Error| error.context("discover");
-        let begun = self.inner.discovery.state.lock().begun;
+        let last_started = self.inner.discovery.state.lock().last_started;
         let (number, discovery) = self.discovered(1, stop)?;
         let error = match find(&discovery) {
             Ok(found) => return Ok(found.clone()),
             Err(error) => error,
         };
         // If the result was fetched during this call, another fetch is useless.
-        if number > begun
+        if number > last_started
             || !self
                 .inner
                 .discovery
                 .state
                 .lock()
-                .may_look_again(Instant::now())
+                .may_refetch(Instant::now())
         {
             return Err(context(error));
         }
@@ -239,7 +239,7 @@ impl Client {
     ///
     /// The errors of [`discovery`](Self::discovery). The cached result is kept after an error.
     pub fn rediscover(&self, stop: &Stop) -> Result<Arc<Discovery>, Error> {
-        let next = self.inner.discovery.state.lock().begun + 1;
+        let next = self.inner.discovery.state.lock().last_started + 1;
         Ok(self.discovered(next, stop)?.1)
     }
 
@@ -250,7 +250,7 @@ impl Client {
             if !found.has_verb(verb) {
                 let verbs: Vec<&str> = found.verbs.iter().map(String::as_str).take(10).collect();
                 return Err(Error::other(format!(
-                    "{} has no verb {verb}, which an informer needs; it has: {}",
+                    "{} does not support the verb {verb}, which an informer needs; it supports: {}",
                     found.resource,
                     verbs.join(", ")
                 )));
@@ -264,50 +264,50 @@ impl Client {
     fn discovered(&self, at_least: u64, stop: &Stop) -> Result<(u64, Arc<Discovery>), Error> {
         let cache = &self.inner.discovery;
         loop {
-            let flight = {
+            let pending = {
                 let mut state = cache.state.lock();
                 if let Some((number, discovery)) = &state.current
                     && *number >= at_least
                 {
                     return Ok((*number, discovery.clone()));
                 }
-                match &state.flight {
-                    Some(flight) => Err(flight.clone()),
+                match &state.pending {
+                    Some(pending) => Err(pending.clone()),
                     None => {
-                        state.begun += 1;
+                        state.last_started += 1;
                         let done = Done::new("discovery");
-                        let flight = Flight {
-                            number: state.begun,
+                        let pending = PendingFetch {
+                            number: state.last_started,
                             done,
                             result: Mutex::new(None),
                         };
-                        Ok(state.flight.insert(Arc::new(flight)).clone())
+                        Ok(state.pending.insert(Arc::new(pending)).clone())
                     }
                 }
             };
-            match flight {
-                Ok(flight) => {
-                    let landing = Landing {
+            match pending {
+                Ok(pending) => {
+                    let guard = FetchGuard {
                         cache,
-                        flight: flight.clone(),
+                        pending: pending.clone(),
                     };
                     let fetched = self.fetch_discovery(stop).map(Arc::new);
-                    let result = flight.result.lock().insert(fetched).clone();
-                    drop(landing);
-                    return Ok((flight.number, result?));
+                    let result = pending.result.lock().insert(fetched).clone();
+                    drop(guard);
+                    return Ok((pending.number, result?));
                 }
-                Err(flight) => {
-                    if !flight.done.wait_or_stop(stop) {
+                Err(pending) => {
+                    if !pending.done.wait_or_stop(stop) {
                         return Err(Error::stopped().context("discover"));
                     }
                     // A fetch stopped by its caller has no result, so the loop starts another one.
-                    let error = flight
+                    let error = pending
                         .result
                         .lock()
                         .as_ref()
                         .and_then(|result| result.as_ref().err().cloned());
                     if let Some(error) = error.filter(|error| !error.is_stopped())
-                        && flight.number >= at_least
+                        && pending.number >= at_least
                     {
                         return Err(error);
                     }
@@ -317,10 +317,10 @@ impl Client {
     }
 
     fn fetch_discovery(&self, stop: &Stop) -> Result<Discovery, Error> {
-        let mut found = Found::default();
+        let mut found = DiscoveryBuilder::default();
         for path in ["/api", "/apis"] {
             let request = Request::get(path).accept(ACCEPT);
-            let response = self.small(&request, stop);
+            let response = self.fetch_bytes(&request, stop);
             // A partial API server may serve only one of the two paths.
             if response.as_ref().is_err_and(Error::is_not_found) {
                 continue;
@@ -328,23 +328,25 @@ impl Client {
             let read = response.and_then(|body| {
                 found
                     .read_root(&body)
-                    .map_err(|error| self.of(&request, error))
+                    .map_err(|error| self.add_context(&request, error))
             });
             read.map_err(|error| error.context("discover"))?;
         }
-        let to_ask = std::mem::take(&mut found.to_ask);
-        for (index, (group, version)) in to_ask.into_iter().enumerate() {
-            if index >= MOST_VERSIONS {
-                let error = Error::decode(format!("there are more than {MOST_VERSIONS} before it"));
+        let to_fetch = std::mem::take(&mut found.to_fetch);
+        for (index, (group, version)) in to_fetch.into_iter().enumerate() {
+            if index >= MAX_VERSIONS {
+                let error = Error::decode(format!(
+                    "not fetched: the limit is {MAX_VERSIONS} group versions"
+                ));
                 found.fail(group, &version, error);
                 continue;
             }
             let read = group_version_path(&group, &version)
                 .map(Request::get)
                 .and_then(|request| {
-                    let body = self.small(&request, stop)?;
+                    let body = self.fetch_bytes(&request, stop)?;
                     let read = found.read_resources(&group, &version, &body);
-                    read.map_err(|error| self.of(&request, error))
+                    read.map_err(|error| self.add_context(&request, error))
                 });
             match read {
                 Err(error) if error.is_stopped() => return Err(error.context("discover")),
@@ -352,7 +354,7 @@ impl Client {
                 Ok(()) => {}
             }
         }
-        for failure in found.failures.iter().take(MOST_LOGGED) {
+        for failure in found.failures.iter().take(MAX_LOGGED) {
             log::warn!(
                 "discovery: {}/{}: {}",
                 failure.group,
@@ -368,13 +370,14 @@ impl Client {
     }
 
     /// Sends a request and reads the complete JSON response, up to `BODY_LIMIT`.
-    fn small(&self, request: &Request, stop: &Stop) -> Result<Vec<u8>, Error> {
+    fn fetch_bytes(&self, request: &Request, stop: &Stop) -> Result<Vec<u8>, Error> {
         let response = self.request(&request.clone().body_limit(BODY_LIMIT), stop)?;
-        response_checks::check_json(&response.headers).map_err(|error| self.of(request, error))?;
+        response_checks::check_json(&response.headers)
+            .map_err(|error| self.add_context(request, error))?;
         response.bytes()
     }
 
-    fn of(&self, request: &Request, error: Error) -> Error {
+    fn add_context(&self, request: &Request, error: Error) -> Error {
         error.context(format!(
             "{} {}{}",
             request.method,
@@ -389,11 +392,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_there_is_looked_for_every_ten_seconds() {
+    fn missing_name_refetches_once_per_ten_seconds() {
         let (mut state, start) = (State::default(), Instant::now());
-        assert!(state.may_look_again(start));
-        assert!(!state.may_look_again(start + PAUSE - Duration::from_millis(1)));
-        assert!(state.may_look_again(start + PAUSE));
-        assert!(!state.may_look_again(start + PAUSE));
+        assert!(state.may_refetch(start));
+        assert!(!state.may_refetch(start + MIN_REFETCH_INTERVAL - Duration::from_millis(1)));
+        assert!(state.may_refetch(start + MIN_REFETCH_INTERVAL));
+        assert!(!state.may_refetch(start + MIN_REFETCH_INTERVAL));
     }
 }

@@ -61,8 +61,8 @@ fn split(word: &[u8]) -> Option<Word<'_>> {
     })
 }
 
-fn find(text: &[u8], wanted: &[u8; 2]) -> Option<usize> {
-    text.windows(2).position(|window| window == wanted)
+fn find(text: &[u8], pattern: &[u8; 2]) -> Option<usize> {
+    text.windows(2).position(|window| window == pattern)
 }
 
 fn unpack(encoding: u8, content: &[u8]) -> Option<Vec<u8>> {
@@ -122,7 +122,7 @@ mod tests {
 
     /// The cases of Go's `TestDecodeHeader`, and malformed words.
     #[test]
-    fn words_are_decoded_and_what_only_looks_like_one_stays() {
+    fn valid_encoded_words_are_decoded_others_kept() {
         for (text, expected) in [
             ("", ""),
             ("=?UTF-8?Q?=C2=A1Hola,_se=C3=B1or!?=", "¡Hola, señor!"),

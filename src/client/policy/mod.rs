@@ -90,10 +90,10 @@ impl Policy {
         })
     }
 
-    /// Reports the warnings in the headers of a response. `asked` describes the request in log
+    /// Reports the warnings in the headers of a response. `context` describes the request in log
     /// records.
-    pub(super) fn warn(&self, headers: &HeaderMap, asked: &str) {
-        self.warnings.report(headers, asked);
+    pub(super) fn warn(&self, headers: &HeaderMap, context: &str) {
+        self.warnings.report(headers, context);
     }
 
     /// Waits for the delay before a retry. Returns an error if `stop` is set first.

@@ -39,7 +39,11 @@ impl RequestMetrics {
     }
 
     /// Waits for the rate limit, if there is one.
-    pub(in crate::client) fn wait_for_turn(&self, asked: &str, stop: &Stop) -> Result<(), Error> {
+    pub(in crate::client) fn wait_for_rate_limit(
+        &self,
+        context: &str,
+        stop: &Stop,
+    ) -> Result<(), Error> {
         let Policy {
             throttle,
             meter,
@@ -47,7 +51,7 @@ impl RequestMetrics {
             ..
         } = &*self.policy;
         if let Some(throttle) = throttle {
-            let waited = throttle.wait(asked, stop)?;
+            let waited = throttle.wait(context, stop)?;
             meter.event(|metrics| metrics.rate_limiter_duration(&self.method, host, waited));
         }
         Ok(())

@@ -13,12 +13,12 @@ use crate::time::{Clock, TokenBucket};
 /// Longer waits are logged at `debug`. The client-go counterpart is `longThrottleLatency`.
 const LONG: Duration = Duration::from_millis(50);
 
-/// Longer waits are logged at `info`, at most one every `OFTEN_ENOUGH`. The client-go counterpart
+/// Longer waits are logged at `info`, at most one every `INFO_INTERVAL`. The client-go counterpart
 /// is `extraLongThrottleLatency`.
 const VERY_LONG: Duration = Duration::from_secs(1);
 
 /// The minimum time between two `info` records, as in client-go's `globalThrottledLogger`.
-const OFTEN_ENOUGH: Duration = Duration::from_secs(10);
+const INFO_INTERVAL: Duration = Duration::from_secs(10);
 
 pub(super) struct Throttle {
     bucket: TokenBucket,
@@ -32,7 +32,7 @@ impl Throttle {
         // With these values, every request would wait forever.
         if qps.is_nan() || qps <= 0.0 || burst == 0 {
             return Err(config_error(
-                "the rate limit lets nothing through: qps and burst must be above 0",
+                "the rate limit would block all requests: qps and burst must be above 0",
             ));
         }
         Ok(Self {
@@ -44,13 +44,13 @@ impl Throttle {
 
     /// Takes a token and waits until it is valid. Returns how long the call waited. A wait ended by
     /// `stop` still consumes the token.
-    pub(super) fn wait(&self, asked: &str, stop: &Stop) -> Result<Duration, Error> {
-        let turn = self.bucket.reserve(&*self.clock);
-        if turn.is_zero() {
-            return Ok(turn);
+    pub(super) fn wait(&self, context: &str, stop: &Stop) -> Result<Duration, Error> {
+        let delay = self.bucket.reserve(&*self.clock);
+        if delay.is_zero() {
+            return Ok(delay);
         }
         let begun = self.clock.now();
-        if !self.clock.wait(turn, stop) {
+        if !self.clock.wait(delay, stop) {
             return Err(Error::stopped());
         }
         let waited = self.clock.now().saturating_duration_since(begun);
@@ -62,7 +62,7 @@ impl Throttle {
             };
             log::log!(
                 level,
-                "{asked}: waited {waited:?} for the client's own rate limit"
+                "{context}: waited {waited:?} for the client's own rate limit"
             );
         }
         Ok(waited)
@@ -71,7 +71,8 @@ impl Throttle {
     fn is_info_due(&self, waited: Duration) -> bool {
         let now = self.clock.now();
         let mut logged = self.logged.lock();
-        let due = logged.is_none_or(|logged| now.saturating_duration_since(logged) >= OFTEN_ENOUGH);
+        let due =
+            logged.is_none_or(|logged| now.saturating_duration_since(logged) >= INFO_INTERVAL);
         if waited > VERY_LONG && due {
             *logged = Some(now);
             return true;
@@ -86,7 +87,7 @@ mod tests {
     use crate::testing::FakeClock;
 
     #[test]
-    fn long_throttling_is_warned_of_once_in_ten_seconds() {
+    fn long_throttling_logs_info_once_per_ten_seconds() {
         let clock = FakeClock::new();
         let throttle = Throttle::new(1.0, 1, Arc::new(clock.clone())).unwrap();
         let long = Duration::from_millis(1001);
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_lets_nothing_through_is_an_error() {
+    fn rate_limit_that_blocks_all_requests_is_rejected() {
         for (qps, burst) in [
             (0.0, 1),
             (-1.0, 1),

@@ -12,10 +12,10 @@ use ureq::http::header::WARNING;
 use super::encoded_words;
 use crate::panic::catch;
 use crate::sync::Mutex;
-use crate::text::Prose;
+use crate::text::EscapedText;
 
 /// The number of logged texts that a client remembers. The API server has a few dozen texts in all.
-const REMEMBERED: usize = 256;
+const MAX_REMEMBERED: usize = 256;
 
 /// The code of the API server's warnings: miscellaneous persistent warning.
 const MISCELLANEOUS: u16 = 299;
@@ -72,27 +72,27 @@ impl Warnings {
 
     /// Reports the warnings in the headers of a response. Unreadable warnings are ignored, because
     /// they do not affect the response.
-    pub(super) fn report(&self, headers: &HeaderMap, asked: &str) {
+    pub(super) fn report(&self, headers: &HeaderMap, context: &str) {
         for value in headers.get_all(WARNING) {
             for warning in parse(value.as_bytes()) {
                 match &self.handler {
                     Some(WarningHandler(handler)) => {
                         if let Err(panic) = catch(|| handler(&warning)) {
-                            log::error!("{asked}: the handler of warnings {panic}");
+                            log::error!("{context}: the warning handler {panic}");
                         }
                     }
-                    None => self.log(&warning, asked),
+                    None => self.log(&warning, context),
                 }
             }
         }
     }
 
-    fn log(&self, warning: &Warning, asked: &str) {
+    fn log(&self, warning: &Warning, context: &str) {
         let text = &warning.text;
         if warning.code != MISCELLANEOUS || text.is_empty() || !self.logged.is_new(text) {
             return;
         }
-        log::warn!("{asked}: the server warns: {}", Prose(text));
+        log::warn!("{context}: the server warns: {}", EscapedText(text));
     }
 }
 
@@ -112,7 +112,7 @@ impl Logged {
         if texts.contains(&hash) {
             return false;
         }
-        if texts.len() == REMEMBERED {
+        if texts.len() == MAX_REMEMBERED {
             texts.pop_front();
         }
         texts.push_back(hash);
@@ -141,10 +141,10 @@ fn first(header: &[u8]) -> Option<(Warning, &[u8])> {
         return None;
     }
     let code = std::str::from_utf8(code).ok()?.parse().ok()?;
-    let agent = shown(agent.to_vec()).filter(|agent| !agent.is_empty())?;
+    let agent = printable(agent.to_vec()).filter(|agent| !agent.is_empty())?;
     let (text, mut rest) = quoted(rest)?;
     // RFC 2616 has encoded words here; RFC 7234 does not.
-    let text = shown(encoded_words::decode(&text).unwrap_or(text))?;
+    let text = printable(encoded_words::decode(&text).unwrap_or(text))?;
     if let Some(date) = rest.strip_prefix(b"\"") {
         let end = date.iter().position(|byte| *byte == b'"')?;
         rest = date.get(end + 1..)?.trim_ascii();
@@ -175,7 +175,7 @@ fn quoted(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
 }
 
 /// Returns the text if it is valid UTF-8 without control characters.
-fn shown(text: Vec<u8>) -> Option<String> {
+fn printable(text: Vec<u8>) -> Option<String> {
     String::from_utf8(text)
         .ok()
         .filter(|text| !text.contains(char::is_control))
@@ -195,7 +195,7 @@ mod tests {
 
     /// The cases of apimachinery's `TestParseWarningHeader`.
     #[test]
-    fn what_can_not_be_read_is_none() {
+    fn malformed_warning_is_none() {
         for header in [
             &b""[..],
             b"A B",
@@ -221,7 +221,7 @@ mod tests {
 
     /// The cases of apimachinery's `TestParseWarningHeader`.
     #[test]
-    fn a_warning_has_a_code_an_agent_and_a_text() {
+    fn warning_is_parsed_into_code_agent_and_text() {
         let escaped = "text\"\\abc";
         for (header, text, remainder) in [
             (r#"299 - "text""#, "text", ""),
@@ -285,7 +285,7 @@ mod tests {
 
     /// The cases of apimachinery's `TestParseWarningHeaders`.
     #[test]
-    fn a_header_has_several_up_to_one_that_can_not_be_read() {
+    fn header_is_parsed_up_to_first_malformed_warning() {
         let texts = |header: &str| -> Vec<String> {
             parse(header.as_bytes())
                 .into_iter()
@@ -308,14 +308,14 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_new_once_until_too_many_others_have_come() {
+    fn repeated_text_is_new_again_after_256_others() {
         let logged = Logged::default();
         assert!(logged.is_new("a") && !logged.is_new("a"));
-        for n in 1..REMEMBERED {
+        for n in 1..MAX_REMEMBERED {
             assert!(logged.is_new(&n.to_string()));
         }
-        assert!(!logged.is_new("a"), "as many as that are remembered");
+        assert!(!logged.is_new("a"), "the oldest of 256 texts was forgotten");
         assert!(logged.is_new("one more") && logged.is_new("a"));
-        assert_eq!(logged.texts.lock().len(), REMEMBERED);
+        assert_eq!(logged.texts.lock().len(), MAX_REMEMBERED);
     }
 }

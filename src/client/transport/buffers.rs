@@ -112,10 +112,10 @@ mod tests {
     /// Reads and consumes `amount` bytes, or fewer if there is no space. Returns the size of the
     /// input.
     fn read(buffers: &mut ConnectionBuffers, amount: usize) -> usize {
-        let room = buffers.input_append_buf().len();
-        buffers.input_appended(amount.min(room));
-        buffers.input_consume(amount.min(room));
-        room
+        let free_len = buffers.input_append_buf().len();
+        buffers.input_appended(amount.min(free_len));
+        buffers.input_consume(amount.min(free_len));
+        free_len
     }
 
     #[test]
@@ -125,11 +125,7 @@ mod tests {
         assert_eq!(buffers.output().len(), 100);
         assert_eq!(buffers.capacities().0, 0);
         assert_eq!(buffers.input_append_buf().len(), SMALL);
-        assert_eq!(
-            buffers.capacities().1,
-            0,
-            "what was sent needs no memory any longer"
-        );
+        assert_eq!(buffers.capacities().1, 0, "the output buffer was not freed");
         for _ in 0..10 {
             read(&mut buffers, LARGEST);
         }
@@ -144,8 +140,8 @@ mod tests {
         let mut buffers = buffers();
         let mut total = 0;
         // Small reads must not prevent growth.
-        while let room @ 1.. = buffers.input_append_buf().len() {
-            let amount = room.min(700);
+        while let free_len @ 1.. = buffers.input_append_buf().len() {
+            let amount = free_len.min(700);
             buffers.input_appended(amount);
             buffers.input_consume(0);
             total += amount;
@@ -155,11 +151,15 @@ mod tests {
         assert!((BUFFER..BUFFER + 700).contains(&total), "{total}");
         assert!(!buffers.tmp_and_output().0.is_empty());
         buffers.release();
-        assert_eq!(buffers.input().len(), total, "it is in use");
+        assert_eq!(
+            buffers.input().len(),
+            total,
+            "release dropped unconsumed input"
+        );
     }
 
     #[test]
-    fn no_byte_is_lost_by_random_reads_and_consumes() {
+    fn random_reads_and_consumes_lose_no_byte() {
         const PERIOD: usize = 251;
         let pattern: Vec<u8> = (0..PERIOD as u8)
             .cycle()
@@ -175,7 +175,7 @@ mod tests {
                 usize::try_from(state % below as u64).unwrap()
             };
             let mut buffers = buffers();
-            let (mut came, mut taken) = (0, 0);
+            let (mut received, mut consumed) = (0, 0);
             for _ in 0..2000 {
                 match random(10) {
                     0 => {
@@ -188,7 +188,7 @@ mod tests {
                         output.fill(255);
                     }
                     3..=6 => {
-                        let unconsumed = came - taken;
+                        let unconsumed = received - consumed;
                         let free = buffers.input_append_buf();
                         assert_eq!(free.is_empty(), unconsumed >= BUFFER);
                         let most = if random(3) == 0 {
@@ -198,8 +198,8 @@ mod tests {
                         };
                         let amount = random(most + 1);
                         let amount = if random(4) == 0 { most } else { amount };
-                        free[..amount].copy_from_slice(&pattern[came % PERIOD..][..amount]);
-                        came += amount;
+                        free[..amount].copy_from_slice(&pattern[received % PERIOD..][..amount]);
+                        received += amount;
                         buffers.input_appended(amount);
                     }
                     _ => {
@@ -210,14 +210,14 @@ mod tests {
                             random(there + 1)
                         };
                         buffers.input_consume(amount);
-                        taken += amount;
-                        assert_eq!(buffers.can_use_input(), amount > 0 && came > taken);
+                        consumed += amount;
+                        assert_eq!(buffers.can_use_input(), amount > 0 && received > consumed);
                     }
                 }
-                assert!(buffers.input() == &pattern[taken % PERIOD..][..came - taken]);
+                assert!(buffers.input() == &pattern[consumed % PERIOD..][..received - consumed]);
                 assert!(buffers.input.capacity() <= 2 * LARGEST);
             }
-            assert!(came > LARGEST, "{came}");
+            assert!(received > LARGEST, "{received}");
         }
     }
 }

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn left_is_rounded_up_and_never_negative() {
+    fn remaining_time_is_rounded_up_and_never_negative() {
         let deadline = ReadDeadline::default();
         assert_eq!(deadline.left(), None);
         let now = Instant::now();

@@ -13,12 +13,12 @@ pub(in crate::client) fn from_ureq(error: ureq::Error) -> Error {
         ureq::Error::Timeout(timeout) => ErrorKind::Timeout(
             match timeout {
                 Timeout::Resolve => "the server's name was not resolved in time",
-                Timeout::Connect => "no connection in time",
+                Timeout::Connect => "the connection was not established in time",
                 Timeout::SendRequest | Timeout::SendBody | Timeout::PerWrite => {
-                    "the server did not take the request in time"
+                    "the server did not accept the request in time"
                 }
-                Timeout::RecvResponse => "the server did not answer in time",
-                Timeout::PerRead => "nothing came from the server for too long",
+                Timeout::RecvResponse => "the server did not respond in time",
+                Timeout::PerRead => "the server sent no data for too long",
                 _ => "timed out",
             }
             .to_owned(),
@@ -27,14 +27,14 @@ pub(in crate::client) fn from_ureq(error: ureq::Error) -> Error {
             ErrorKind::Connection("the server's name has no address".to_owned())
         }
         ureq::Error::LargeResponseHeader(..) => ErrorKind::Decode(format!(
-            "its head, or the head of a chunk, is larger than {} KiB",
+            "the head of the response, or of a chunk, is larger than {} KiB",
             BUFFER / 1024
         )),
-        ureq::Error::TlsRequired => ErrorKind::Tls("not set up".to_owned()),
+        ureq::Error::TlsRequired => ErrorKind::Tls("not configured".to_owned()),
         // The messages of the original errors are omitted, because they could quote request or
         // response data.
         ureq::Error::Protocol(_) => ErrorKind::Connection(
-            "what the server sent is not HTTP/1.1, or what was sent is too large".to_owned(),
+            "the response is not HTTP/1.1, or the request is too large".to_owned(),
         ),
         ureq::Error::Http(_) | ureq::Error::BadUri(_) => {
             ErrorKind::Config("not a valid HTTP request".to_owned())
@@ -48,7 +48,7 @@ pub(in crate::client) fn from_ureq(error: ureq::Error) -> Error {
 /// error is unwrapped first.
 pub(in crate::client) fn from_io(error: io::Error) -> Error {
     let error = match error.downcast::<Error>() {
-        Ok(ours) => return ours,
+        Ok(original) => return original,
         Err(error) => error,
     };
     if let Some(inner) = error.get_ref() {
@@ -66,7 +66,7 @@ pub(in crate::client) fn from_io(error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => Error::new(ErrorKind::Refused(error.to_string())),
         io::ErrorKind::UnexpectedEof => {
-            Error::connection("the server closed the connection before the end of its answer")
+            Error::connection("the server closed the connection before the end of its response")
         }
         _ => Error::connection(error.to_string()),
     }
@@ -91,13 +91,13 @@ fn explain(error: &rustls::Error) -> String {
         rustls::Error::InvalidCertificate(
             Certificate::UnknownIssuer | Certificate::BadSignature,
         ) => {
-            "no authority that is trusted here has signed the server's certificate: the configured CA \
-             (certificate-authority in a kubeconfig), or those of the system where none is configured"
+            "the server's certificate is not signed by a trusted authority: the configured CA \
+             (certificate-authority in a kubeconfig), or the system's authorities if no CA is configured"
         }
         rustls::Error::InvalidCertificate(
             Certificate::NotValidForName | Certificate::NotValidForNameContext { .. },
         ) => {
-            "the server's certificate is for another name; if it is the right server, set tls-server-name to a name that it is for"
+            "the server's certificate is for another name; if this is the right server, set tls-server-name to a name in the certificate"
         }
         rustls::Error::InvalidCertificate(
             Certificate::Expired | Certificate::ExpiredContext { .. },
@@ -106,10 +106,10 @@ fn explain(error: &rustls::Error) -> String {
             Certificate::NotValidYet | Certificate::NotValidYetContext { .. },
         ) => "the server's certificate is not valid yet, or this machine's clock is wrong",
         rustls::Error::InvalidMessage(_) => {
-            "the server does not speak TLS there; is its URL http:// rather than https://?"
+            "the server does not speak TLS on this port; should its URL start with http:// instead of https://?"
         }
         rustls::Error::AlertReceived(_) => {
-            "the server ended the handshake; it may want a client certificate, or another one"
+            "the server ended the handshake; it may require a client certificate, or a different one"
         }
         _ => return error.to_string(),
     };

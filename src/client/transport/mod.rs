@@ -8,13 +8,13 @@
 //!
 //! | ureq | tests |
 //! |---|---|
-//! | calls our `Connector` for each connection that is not pooled, and passes its errors on | `stop::while_connecting`, `http::nobody_listens` |
-//! | passes each read its own deadline, and loses no byte when a read times out | `timeouts::every_byte_arrives_whatever_reads_gave_up_in_between` |
-//! | returns from a read as soon as one chunk has arrived | `sizes::a_watch_in_chunks_of_one_byte_is_as_good_as_any` |
-//! | uses buffers of our size, which limit the head of a response | `sizes::a_head_may_be_so_large_and_no_larger_whatever_comes_with_it` |
-//! | returns a connection to the pool after the last byte of a body, and checks with our transport whether it is still open | `http::a_body_that_is_read_to_its_end_gives_its_connection_back`, `stop::stop_of_earlier_request_spares_next_on_same_connection` |
+//! | calls our `Connector` for each connection that is not pooled, and passes its errors on | `stop::stop_ends_connecting`, `http::refused_or_unresolvable_server_is_a_connection_error` |
+//! | passes each read its own deadline, and loses no byte when a read times out | `timeouts::body_is_complete_despite_read_timeouts` |
+//! | returns from a read as soon as one chunk has arrived | `sizes::watch_in_one_byte_chunks_arrives_unchanged` |
+//! | uses buffers of our size, which limit the head of a response | `sizes::response_head_above_32_kib_is_rejected` |
+//! | returns a connection to the pool after the last byte of a body, and checks with our transport whether it is still open | `http::connection_is_reused_after_body_is_read`, `stop::stop_of_earlier_request_does_not_end_the_next_one` |
 //! | lets our error end a blocked connect, handshake, write or read | the other tests of `stop` |
-//! | accepts no addresses from our `Resolver`, and leaves names and proxies to our `Connector` | `proxy::a_name_is_reached_by_any_of_its_addresses`, `proxy::names_are_resolved_by_the_proxy` |
+//! | accepts no addresses from our `Resolver`, and leaves names and proxies to our `Connector` | `proxy::host_name_is_reached_by_any_of_its_addresses`, `proxy::names_are_resolved_by_the_proxy` |
 //!
 //! Each file imports only files that come before it in this order: sizes, authority; buffers,
 //! deadline, cancel; resolve, tcp, tls_config; error, tls_transport; proxy; connector.
@@ -68,7 +68,7 @@ pub(super) fn agent(tls: Option<Tls>, proxy: Option<Proxy>) -> Agent {
         .max_idle_age(MAX_IDLE)
         .build();
     if let Some(proxy) = &proxy {
-        log::debug!("the way to the server leads through the proxy {proxy}");
+        log::debug!("connections to the server use the proxy {proxy}");
     }
     Agent::with_parts(config, ServerConnector::new(tls, proxy), NoResolver)
 }

@@ -88,18 +88,20 @@ impl NameResolver {
             addresses: OnceLock::new(),
             done: Done::new("name resolution"),
         });
-        let theirs = lookup.clone();
+        let pending_lookup = lookup.clone();
         thread::Builder::new()
             .name("k8s-informer resolve".to_owned())
             .spawn(move || {
-                let addresses = match (theirs.host.as_str(), theirs.port).to_socket_addrs() {
-                    Ok(addresses) => Ok(addresses.collect()),
-                    Err(error) => {
-                        Err((error.kind(), format!("resolve {:?}: {error}", theirs.host)))
-                    }
-                };
-                let _ = theirs.addresses.set(addresses);
-                theirs.done.set();
+                let addresses =
+                    match (pending_lookup.host.as_str(), pending_lookup.port).to_socket_addrs() {
+                        Ok(addresses) => Ok(addresses.collect()),
+                        Err(error) => Err((
+                            error.kind(),
+                            format!("resolve {:?}: {error}", pending_lookup.host),
+                        )),
+                    };
+                let _ = pending_lookup.addresses.set(addresses);
+                pending_lookup.done.set();
             })?;
         // Published only after the thread has started. Otherwise other requests could wait for a
         // lookup that never ends.
@@ -128,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_looked_up() {
+    fn host_name_is_resolved() {
         let addresses = NameResolver::default()
             .resolve("localhost", 80, None, Some(&Stop::new()))
             .unwrap();
@@ -139,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_and_a_timeout_end_the_wait_for_a_lookup_that_hangs() {
+    fn stop_and_timeout_end_wait_for_hanging_lookup() {
         let names = NameResolver::default();
         // A lookup that never ends.
         *names.pending.lock() = Some(Arc::new(Lookup {

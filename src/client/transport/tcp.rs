@@ -46,7 +46,7 @@ pub(super) fn dial(
     let mut waiting = alternate_families(addresses);
     let mut last = DialError::Failed(ureq::Error::HostNotFound);
     // A single address needs no first round.
-    for first_look in [true, false]
+    for first_round in [true, false]
         .into_iter()
         .skip(usize::from(addresses.len() < 2))
     {
@@ -56,8 +56,8 @@ pub(super) fn dial(
             let left = left().map_err(DialError::Failed)?;
             let timeout = match left {
                 // The whole first round takes at most a quarter of the time left.
-                Some(left) if first_look => Some(FALLBACK_DELAY.min(left / 4 / count as u32)),
-                None if first_look => Some(FALLBACK_DELAY),
+                Some(left) if first_round => Some(FALLBACK_DELAY.min(left / 4 / count as u32)),
+                None if first_round => Some(FALLBACK_DELAY),
                 // Each address but the last one gets half of the time left.
                 left => left.map(|left| left / if index + 1 < count { 2 } else { 1 }),
             };
@@ -276,13 +276,13 @@ mod tests {
         let mut queued = Vec::new();
         while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
             queued.push(stream);
-            assert!(queued.len() < 100, "the queue has no end");
+            assert!(queued.len() < 100, "the accept queue did not fill up");
         }
         (listener, queued, address)
     }
 
     /// A bound socket that does not listen, so that connections are refused.
-    fn deaf() -> (socket2::Socket, SocketAddr) {
+    fn refusing() -> (socket2::Socket, SocketAddr) {
         let socket = socket2::Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         socket
             .bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_families_take_turns() {
+    fn address_families_alternate() {
         let addresses = |text: &str| -> Vec<SocketAddr> {
             text.split(' ')
                 .map(|address| address.parse().unwrap())
@@ -313,34 +313,34 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_silent_or_deaf_address_does_not_keep_another_one_waiting() {
-        let ((_full, _queued, silent), (_deaf, deaf)) = (silent(), deaf());
+    fn dial_skips_silent_and_refusing_addresses() {
+        let ((_full, _queued, silent), (_refusing, refusing)) = (silent(), refusing());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let good = listener.local_addr().unwrap();
         // Without a limit, a single wait for the silent address could take forever.
         for limit in [None, Some(Duration::from_secs(60))] {
-            let Ok(socket) = dial(&[silent, deaf, silent, good], || Ok(limit), None) else {
+            let Ok(socket) = dial(&[silent, refusing, silent, good], || Ok(limit), None) else {
                 panic!()
             };
             assert_eq!(socket.stream.peer_addr().unwrap(), good);
         }
         let error = dial(
-            &[silent, deaf],
+            &[silent, refusing],
             || Ok(Some(Duration::from_millis(100))),
             None,
         )
         .err()
         .unwrap();
         assert!(matches!(error, DialError::Silent));
-        let Some(DialError::Failed(error)) = dial(&[deaf], || Ok(None), None).err() else {
+        let Some(DialError::Failed(error)) = dial(&[refusing], || Ok(None), None).err() else {
             panic!()
         };
-        assert!(error.to_string().contains(&deaf.to_string()), "{error}");
+        assert!(error.to_string().contains(&refusing.to_string()), "{error}");
     }
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_stop_ends_the_wait_for_silent_addresses() {
+    fn stop_ends_wait_for_silent_addresses() {
         let (_full, _queued, silent) = silent();
         let stop = Stop::new();
         let running = Running::begin(&stop, false);
@@ -356,8 +356,10 @@ mod tests {
         });
     }
 
+    // socket2 cannot read the keepalive settings on Windows.
+    #[cfg(unix)]
     #[test]
-    fn sockets_notice_a_dead_peer_and_send_at_once() {
+    fn sockets_have_keepalive_and_nodelay() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let timeout = Some(Duration::from_secs(5));
         let socket = connect(listener.local_addr().unwrap(), timeout, None).unwrap();
@@ -375,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_idle_until_a_byte_or_its_end_comes() {
+    fn connection_is_idle_until_data_or_eof() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         for bytes in [&b"x"[..], b""] {
             let socket = connect(listener.local_addr().unwrap(), None, None).unwrap();
@@ -391,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_time_out_at_the_deadline_of_the_call() {
+    fn reads_time_out_at_deadline_of_call() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = connect(listener.local_addr().unwrap(), None, None).unwrap();
         let mut transport = TcpTransport::new(socket, false);

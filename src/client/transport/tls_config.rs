@@ -50,7 +50,7 @@ impl Peer {
         let host = without_brackets(name).split('%').next().unwrap_or_default();
         let server_name = ServerName::try_from(host.to_owned()).map_err(|_| {
             config_error(format!(
-                "{name:?} is not a name that a certificate can be for"
+                "{name:?} is not a valid server name for a certificate"
             ))
         })?;
         Ok(Self {
@@ -70,7 +70,7 @@ pub(in crate::client) struct Pems {
 }
 
 pub(in crate::client) fn server_tls(peer: &Peer, pems: &Pems) -> Result<Tls, Error> {
-    let builder = trusting(peer, || match &pems.ca {
+    let builder = builder_with_roots(peer, || match &pems.ca {
         Some(ca) => authorities(ca),
         None => system_authorities(),
     })?;
@@ -99,7 +99,7 @@ fn identity(
             config_error(format!("{key}: encrypted keys are not supported"))
         }
         pem::Error::NoItemsFound => {
-            config_error(format!("{key}: holds no private key in PEM form"))
+            config_error(format!("{key}: contains no private key in PEM form"))
         }
         // The message of the original error is omitted, because it would quote the data.
         _ => config_error(format!("{key}: is not valid PEM")),
@@ -109,12 +109,12 @@ fn identity(
         .load_private_key(parsed)
         .map_err(|_| {
             let other = if cfg!(feature = "ring") {
-                " (P-521 with feature aws-lc-rs in place of ring)"
+                " (P-521 with the feature aws-lc-rs instead of ring)"
             } else {
                 ""
             };
             config_error(format!(
-                "{key}: not a key that can be used; RSA, P-256, P-384 and Ed25519 can{other}"
+                "{key}: the type or size of the key is not supported; RSA, P-256, P-384 and Ed25519 are{other}"
             ))
         })?;
     let identity = CertifiedKey::new(chain, parsed);
@@ -137,7 +137,7 @@ pub(in crate::client) fn proxy_tls(
     ca: Option<&Pem>,
 ) -> Result<Tls, Error> {
     let peer = Peer::new(host, insecure)?;
-    let builder = trusting(&peer, || match (ca, system_authorities()) {
+    let builder = builder_with_roots(&peer, || match (ca, system_authorities()) {
         (None, system) => system,
         (Some(ca), Err(_)) => authorities(ca),
         (Some(ca), Ok(mut system)) => {
@@ -149,7 +149,7 @@ pub(in crate::client) fn proxy_tls(
 }
 
 /// Trusts these authorities, or any certificate if the peer is [insecure](Peer::new).
-fn trusting(
+fn builder_with_roots(
     peer: &Peer,
     authorities: impl FnOnce() -> Result<RootCertStore, Error>,
 ) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Error> {
@@ -187,7 +187,7 @@ fn certificates(pem: &Pem) -> Result<Vec<CertificateDer<'static>>, Error> {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem.bytes).collect();
     match certificates {
         Ok(certificates) if certificates.is_empty() => Err(config_error(format!(
-            "{pem}: holds no certificate in PEM form"
+            "{pem}: contains no certificate in PEM form"
         ))),
         Ok(certificates) => Ok(certificates),
         Err(_) => Err(config_error(format!("{pem}: is not valid PEM"))),
@@ -199,7 +199,7 @@ fn authorities(pem: &Pem) -> Result<RootCertStore, Error> {
     let (_, ignored) = roots.add_parsable_certificates(certificates(pem)?);
     if roots.is_empty() {
         return Err(config_error(format!(
-            "{pem}: holds no certificate that can be an authority"
+            "{pem}: contains no certificate that can be an authority"
         )));
     }
     if ignored > 0 {
@@ -218,14 +218,14 @@ fn system_authorities() -> Result<RootCertStore, Error> {
         "/etc/ssl/cert.pem",
         "/usr/local/etc/ssl/cert.pem",
     ];
-    const WHAT: &str = "the authorities of the system";
+    const WHAT: &str = "the certificate authorities of the system";
     if let Some(file) = std::env::var_os("SSL_CERT_FILE").filter(|file| !file.is_empty()) {
         return authorities(&PemSource::file(format!("{WHAT} (SSL_CERT_FILE)"), file).read()?);
     }
     match BUNDLES.iter().find(|bundle| Path::new(bundle).exists()) {
         Some(bundle) => authorities(&PemSource::file(WHAT, *bundle).read()?),
         None => Err(config_error(
-            "no certificate authority is configured, and the system has no bundle of them where it is looked for \
+            "no certificate authority is configured, and no certificate bundle of the system was found \
              (SSL_CERT_FILE, /etc/ssl/certs/ca-certificates.crt, /etc/pki/tls/certs/ca-bundle.crt, /etc/ssl/cert.pem …)",
         )),
     }

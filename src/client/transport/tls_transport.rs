@@ -22,15 +22,15 @@ pub(super) type Route = Either<TcpTransport, Box<TlsTransport<TcpTransport>>>;
 /// the output buffer.
 pub(super) fn handshake<T: Transport>(
     tls: &Tls,
-    below: T,
+    inner: T,
     details: &ConnectionDetails<'_>,
     output: usize,
 ) -> Result<TlsTransport<T>, ureq::Error> {
     let mut connection = ClientConnection::new(tls.config.clone(), tls.server_name.clone())
         .map_err(io::Error::other)?;
-    let mut below = adapter(below, details)?;
-    connection.complete_io(&mut below)?;
-    let stream = StreamOwned::new(connection, below);
+    let mut inner = adapter(inner, details)?;
+    connection.complete_io(&mut inner)?;
+    let stream = StreamOwned::new(connection, inner);
     Ok(TlsTransport {
         stream,
         buffers: ConnectionBuffers::new(SMALL_INPUT, output),

@@ -30,7 +30,7 @@ impl SharedInformerFactory {
     pub fn start(&self, stop: &Stop) -> Result<(), InformerError> {
         let mut informers = self.factory.informers.lock();
         if informers.shut_down {
-            return Err(shut_down());
+            return Err(shut_down_error());
         }
         let mut waiting = informers
             .all
@@ -67,7 +67,7 @@ impl SharedInformerFactory {
                     stop.stop();
                 }
                 Err(panic) => {
-                    log::error!("{}: its run {panic}", informer.name());
+                    log::error!("{}: the informer {panic}", informer.name());
                     stop.stop();
                 }
             }
@@ -81,7 +81,7 @@ impl SharedInformerFactory {
                 }
             };
             if let Err(panic) = panic::catch(forget) {
-                log::error!("an informer, being dropped, {panic}");
+                log::error!("the destructor of an informer {panic}");
             }
             ended.set();
         };
@@ -116,7 +116,7 @@ impl SharedInformerFactory {
     /// factory.informer::<Pod>();
     /// let stop = Stop::new();
     /// let error = factory.wait_for_cache_sync(&stop).unwrap_err();
-    /// assert_eq!(error.to_string(), "call `start` first; these were not started: pods");
+    /// assert_eq!(error.to_string(), "call `start` first; not started: pods");
     /// factory.start(&stop)?;
     /// factory.wait_for_cache_sync(&stop)?;
     /// # factory.shutdown();
@@ -155,10 +155,10 @@ impl SharedInformerFactory {
     /// factory.start(&stop)?;
     /// let error = factory.wait_for_cache_sync_with(&stop, Duration::from_millis(300)).unwrap_err();
     /// assert!(error.timed_out());
-    /// assert!(error.to_string().starts_with("after 300ms these had not synced: pods (list pods: "), "{error}");
+    /// assert!(error.to_string().starts_with("timed out after 300ms; not synced: pods (list pods: "), "{error}");
     ///
     /// let error = factory.wait_for_cache_sync_with(&stop, SyncOptions::new().fail_fast()).unwrap_err();
-    /// assert!(error.to_string().starts_with("these cannot sync: pods (list pods: "), "{error}");
+    /// assert!(error.to_string().starts_with("cannot sync: pods (list pods: "), "{error}");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -261,7 +261,7 @@ impl SharedInformerFactory {
     pub(super) fn start_observed(&self, owner: Owner) -> Result<(), InformerError> {
         let mut informers = self.factory.informers.lock();
         if informers.shut_down {
-            return Err(shut_down());
+            return Err(shut_down_error());
         }
         match informers
             .all
@@ -276,7 +276,7 @@ impl SharedInformerFactory {
             // `stop_informer` has removed the informer since the observation requested it.
             None => Err(InformerError::Stopped {
                 name: "informer".into(),
-                what: "it is not observed",
+                what: "the observation was not started",
             }),
         }
     }
@@ -286,7 +286,7 @@ impl SharedInformerFactory {
     pub(super) fn unobserve(&self, owner: Owner) -> bool {
         self.end_one(owner, |entry| {
             entry.observations -= 1;
-            entry.observations == 0 && !entry.is_asked_for
+            entry.observations == 0 && !entry.is_requested
         })
     }
 
@@ -297,8 +297,8 @@ impl SharedInformerFactory {
         let entry = {
             let mut informers = self.factory.informers.lock();
             let Informers { all, stopping, .. } = &mut *informers;
-            let is_it = |entry: &Entry| entry.informer.owner() == owner;
-            if let Some((identity, entry)) = all.iter_mut().find(|(_, entry)| is_it(entry)) {
+            let has_owner = |entry: &Entry| entry.informer.owner() == owner;
+            if let Some((identity, entry)) = all.iter_mut().find(|(_, entry)| has_owner(entry)) {
                 if !ends(entry) {
                     return true;
                 }
@@ -306,7 +306,7 @@ impl SharedInformerFactory {
                 stopping.extend(all.remove(&identity));
                 retired = Some(identity);
             }
-            let stopped = stopping.iter().find(|entry| is_it(entry));
+            let stopped = stopping.iter().find(|entry| has_owner(entry));
             stopped.and_then(|entry| Some((Arc::clone(&entry.informer), entry.run.clone()?)))
         };
         if let (Some(metrics), Some(identity)) = (&self.factory.metrics, retired) {
@@ -321,12 +321,12 @@ impl SharedInformerFactory {
         let name = informer.name().to_owned();
         drop(informer);
         if Owner::wait_for(&[owner], || ended.wait()).is_none() {
-            let whose = if owner.is_current() {
+            let caller = if owner.is_current() {
                 "one of its own callbacks"
             } else {
                 "a callback that it waits for"
             };
-            log::warn!("{name}: stopped from within {whose}: not waiting for it");
+            log::warn!("{name}: stopped from {caller}; not waiting for its threads");
             return false;
         }
         self.factory.forget(has_ended);
@@ -342,7 +342,7 @@ impl SharedInformerFactory {
     pub fn shutdown(&self) -> bool {
         let owners = self.stop_all();
         Owner::wait_for(&owners, || self.factory.join())
-            .ok_or_else(from_within)
+            .ok_or_else(from_within_error)
             .is_ok()
     }
 
@@ -366,7 +366,7 @@ impl SharedInformerFactory {
     /// factory.start(&Stop::new())?;
     /// begun.recv()?; // The callback blocks.
     /// let error = factory.shutdown_timeout(Duration::from_secs(1)).unwrap_err();
-    /// assert_eq!(error.to_string(), "after 1s these threads had not ended: handler-1 run");
+    /// assert_eq!(error.to_string(), "timed out after 1s; threads still running: handler-1 run");
     /// drop(finish);
     /// # drop(begun);
     /// factory.shutdown_timeout(Duration::from_secs(60))?;
@@ -381,7 +381,7 @@ impl SharedInformerFactory {
         let deadline = Instant::now().checked_add(timeout);
         let owners = self.stop_all();
         let joined = Owner::wait_for(&owners, || self.join_until(deadline));
-        let stuck = joined.ok_or_else(from_within)?;
+        let stuck = joined.ok_or_else(from_within_error)?;
         if stuck.is_empty() {
             Ok(())
         } else {
@@ -460,13 +460,13 @@ impl Factory {
     }
 }
 
-fn from_within() -> ShutdownError {
+fn from_within_error() -> ShutdownError {
     let error = ShutdownError::FromWithin;
     log::warn!("{error}");
     error
 }
 
-fn shut_down() -> InformerError {
+fn shut_down_error() -> InformerError {
     InformerError::Stopped {
         name: "factory".into(),
         what: "informers were not started",
@@ -509,10 +509,10 @@ impl fmt::Display for ShutdownError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TimedOut { after, stuck } => {
-                write!(f, "after {after:?} these threads had not ended: {}", stuck.join(", "))
+                write!(f, "timed out after {after:?}; threads still running: {}", stuck.join(", "))
             }
             Self::FromWithin => f.write_str(
-                "a factory was shut down from within a callback of one of its informers: not waiting for it",
+                "the factory was shut down from a callback of one of its informers; not waiting for its threads",
             ),
         }
     }

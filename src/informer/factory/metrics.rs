@@ -12,7 +12,7 @@ pub(super) struct FactoryMetrics {
     /// The metrics in use. Two threads can create the same informer at once, and one of these
     /// informers is then dropped. Both informers get the same metrics, so that the remaining one
     /// has metrics in any case. The provider is called under this lock.
-    given: Mutex<HashMap<Identity, Weak<ReservedMetrics>>>,
+    in_use: Mutex<HashMap<Identity, Weak<ReservedMetrics>>>,
 }
 
 impl FactoryMetrics {
@@ -20,7 +20,7 @@ impl FactoryMetrics {
         Self {
             name,
             provider,
-            given: Mutex::default(),
+            in_use: Mutex::default(),
         }
     }
 
@@ -38,25 +38,25 @@ impl FactoryMetrics {
         informer: &Identity,
         problems: &mut Vec<String>,
     ) -> Option<Arc<dyn InformerMetrics>> {
-        let mut given = self.given.lock();
-        let others = given
+        let mut in_use = self.in_use.lock();
+        let existing = in_use
             .get(informer)
             .and_then(Weak::upgrade)
             .filter(|metrics| metrics.is_reserved());
-        if let Some(metrics) = others {
+        if let Some(metrics) = existing {
             return Some(metrics);
         }
-        given.retain(|_, metrics| metrics.strong_count() > 0);
+        in_use.retain(|_, metrics| metrics.strong_count() > 0);
         let identity = self.name.reserve(informer.resource.clone(), problems);
         let metrics = identity.reserved_metrics(&*self.provider, problems)?;
-        given.insert(informer.clone(), Arc::downgrade(&metrics));
+        in_use.insert(informer.clone(), Arc::downgrade(&metrics));
         Some(metrics)
     }
 
     /// Detaches the metrics of an informer that was stopped and removed, so that the next informer
     /// of the same resource can have metrics.
     pub(super) fn retire(&self, informer: &Identity) {
-        let retired = { self.given.lock().remove(informer) };
+        let retired = { self.in_use.lock().remove(informer) };
         if let Some(metrics) = retired.and_then(|metrics| metrics.upgrade()) {
             metrics.release();
         }

@@ -146,7 +146,7 @@ struct Entry {
     informer: Arc<dyn AnyInformer>,
     /// Whether the informer was requested by anything except an observation. If so, the informer
     /// stays when the last observation ends.
-    is_asked_for: bool,
+    is_requested: bool,
     /// The number of observations.
     observations: usize,
     /// `None` until the informer is started.
@@ -261,7 +261,7 @@ impl SharedInformerFactory {
     /// assert_eq!(deployments.name(), "deployments.apps");
     ///
     /// let error = factory.find_resource("deploymens.apps", &stop).unwrap_err();
-    /// assert!(error.is_no_match() && error.to_string().contains("near it: deployments.apps"), "{error}");
+    /// assert!(error.is_no_match() && error.to_string().contains("similar names: deployments.apps"), "{error}");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -285,8 +285,8 @@ impl SharedInformerFactory {
     ) -> SharedIndexInformer<T> {
         let identity = Identity::new(source, exclusive);
         let factory = &*self.factory;
-        let ask = |entry: &mut Entry| -> Option<SharedIndexInformer<T>> {
-            entry.is_asked_for |= !is_observed;
+        let request = |entry: &mut Entry| -> Option<SharedIndexInformer<T>> {
+            entry.is_requested |= !is_observed;
             entry.observations += usize::from(is_observed);
             entry.informer.as_any().downcast_ref().cloned()
         };
@@ -296,17 +296,17 @@ impl SharedInformerFactory {
                 .lock()
                 .all
                 .get_mut(&identity)
-                .and_then(ask)
+                .and_then(request)
         } {
             return informer;
         }
         // Call `new` after the unlock: it may be user code, which may request another informer.
         let informer = new(factory, factory.options(&identity, source.kind.clone()));
-        let there = {
+        let existing = {
             let mut informers = factory.informers.lock();
-            ask(informers.all.entry(identity).or_insert_with(|| Entry {
+            request(informers.all.entry(identity).or_insert_with(|| Entry {
                 informer: Arc::new(informer.clone()),
-                is_asked_for: false,
+                is_requested: false,
                 observations: 0,
                 run: None,
             }))
@@ -314,7 +314,7 @@ impl SharedInformerFactory {
         // If another thread has already inserted its informer, `informer` is dropped here. This
         // happens after the unlock, because `informer` may own user values, whose destructors run
         // here.
-        there.unwrap_or(informer)
+        existing.unwrap_or(informer)
     }
 }
 

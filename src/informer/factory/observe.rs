@@ -109,7 +109,7 @@ impl SharedInformerFactory {
 ///
 /// **Threads.** An observation uses the threads of an informer (a reflector and a process loop),
 /// and two more threads that call the closures, unless it is [inline](Self::inline).
-#[must_use = "nothing is observed before it is started"]
+#[must_use = "the observation begins when you call `start`"]
 pub struct Observe<T> {
     factory: SharedInformerFactory,
     /// Whether the factory was created for this observation only.
@@ -259,7 +259,7 @@ impl<T: Object + DeserializeOwned> Observe<T> {
             informer,
             handler: None,
             _errors: errors,
-            is_over: false,
+            has_ended: false,
         };
         if let Some(handler) = handler {
             observation.handler = Some(
@@ -286,7 +286,7 @@ impl<T> fmt::Debug for Observe<T> {
 
 /// A running observation. When it is [stopped](Self::stop) or dropped, it ends and joins every
 /// thread that it needed.
-#[must_use = "dropping it ends the observation"]
+#[must_use = "dropping the value ends the observation"]
 pub struct Observation<T: Object + DeserializeOwned> {
     factory: SharedInformerFactory,
     owns_factory: bool,
@@ -294,7 +294,7 @@ pub struct Observation<T: Object + DeserializeOwned> {
     /// `None` for an inline observation.
     handler: Option<HandlerRegistration>,
     _errors: Option<ErrorSubscription>,
-    is_over: bool,
+    has_ended: bool,
 }
 
 impl<T: Object + DeserializeOwned> Observation<T> {
@@ -383,7 +383,7 @@ impl<T: Object + DeserializeOwned> Observation<T> {
     }
 
     fn end(&mut self) -> bool {
-        if std::mem::replace(&mut self.is_over, true) {
+        if std::mem::replace(&mut self.has_ended, true) {
             return true;
         }
         let handler_ended = self

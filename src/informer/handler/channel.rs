@@ -40,9 +40,9 @@ use crate::sync::channel::{self, Receiver, Select, Sender};
 /// k8s_informer::crossbeam_channel::select! {
 ///     recv(events) -> event => match event? {
 ///         Notification::Added { object, is_in_initial_list: true } => assert_eq!(object.name(), "a"),
-///         _ => panic!("not an add"),
+///         _ => panic!("expected an add"),
 ///     },
-///     recv(patience) -> _ => panic!("nothing came"),
+///     recv(patience) -> _ => panic!("no event arrived"),
 /// }
 /// stop.stop();
 /// running.join().unwrap()?;
@@ -59,7 +59,10 @@ impl<T> ChannelHandler<T> {
     /// Returns the handler, and the receiver of a channel with the given capacity.
     #[cfg_attr(
         all(test, shuttle),
-        expect(private_interfaces, reason = "the channel of the interleaving tests")
+        expect(
+            private_interfaces,
+            reason = "under shuttle, the channel types are private"
+        )
     )]
     pub fn new(capacity: usize) -> (Self, Receiver<Notification<T>>) {
         let (events, receiver) = channel::bounded(capacity);

@@ -94,15 +94,18 @@ impl<T> Notification<T> {
 
     /// Whether the notification owns the last reference to one of its objects. If several owners
     /// check at the same time, the result may be `false` for all of them.
-    pub(crate) fn is_last(&self) -> bool {
-        let is_last = |object: &Arc<T>| Arc::strong_count(object) == 1;
+    pub(crate) fn is_last_reference(&self) -> bool {
+        let is_last_reference = |object: &Arc<T>| Arc::strong_count(object) == 1;
         match self {
-            Self::Added { object, .. } => is_last(object),
-            Self::Modified { old, new } => is_last(old) || is_last(new),
+            Self::Added { object, .. } => is_last_reference(object),
+            Self::Modified { old, new } => is_last_reference(old) || is_last_reference(new),
             Self::Deleted {
                 gone,
                 last_delivered,
-            } => gone.object().is_some_and(is_last) || last_delivered.as_ref().is_some_and(is_last),
+            } => {
+                gone.object().is_some_and(is_last_reference)
+                    || last_delivered.as_ref().is_some_and(is_last_reference)
+            }
         }
     }
 

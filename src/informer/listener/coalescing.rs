@@ -84,16 +84,16 @@ impl<T> Coalescing<T> {
             ..Merged::default()
         };
         match merge(older, event, &mut merged.dropped) {
-            Became::One(event) => {
+            MergeResult::One(event) => {
                 merged.initial = before - initial(&event);
                 self.waiting.insert(slot, KeyedNotification { key, event });
             }
-            Became::Nothing => {
+            MergeResult::Nothing => {
                 merged.events = 2;
                 merged.initial = before;
                 self.forget(&key, slot);
             }
-            Became::Both(older, event) => {
+            MergeResult::Both(older, event) => {
                 self.waiting.insert(
                     slot,
                     KeyedNotification {
@@ -144,7 +144,7 @@ impl<T> Coalescing<T> {
 }
 
 /// The result of merging two events of one object.
-enum Became<T> {
+enum MergeResult<T> {
     One(Notification<T>),
     Nothing,
     Both(Notification<T>, Notification<T>),
@@ -155,9 +155,9 @@ fn merge<T>(
     older: Notification<T>,
     newer: Notification<T>,
     dropped: &mut Vec<Notification<T>>,
-) -> Became<T> {
+) -> MergeResult<T> {
     use Notification::{Added, Deleted, Modified};
-    let (became, superfluous) = match (older, newer) {
+    let (merged, superfluous) = match (older, newer) {
         (
             Added {
                 object,
@@ -197,7 +197,7 @@ fn merge<T>(
         }
         (older @ Added { .. }, newer @ Deleted { .. }) => {
             dropped.extend([older, newer]);
-            return Became::Nothing;
+            return MergeResult::Nothing;
         }
         (Modified { old, new: between }, Modified { old: same, new }) => (
             Modified { old, new },
@@ -256,7 +256,7 @@ fn merge<T>(
             )
         }
         (older @ Deleted { .. }, newer @ Deleted { .. }) => (older, newer),
-        (older @ Deleted { .. }, newer @ Added { .. }) => return Became::Both(older, newer),
+        (older @ Deleted { .. }, newer @ Added { .. }) => return MergeResult::Both(older, newer),
         // After the deletion, the object is new to the handler, so the update becomes an add. Only
         // an add is ever placed after a deletion, and every later event merges with this add, so an
         // object never has three events.
@@ -265,7 +265,7 @@ fn merge<T>(
                 object: old,
                 is_in_initial_list: false,
             });
-            return Became::Both(
+            return MergeResult::Both(
                 older,
                 Added {
                     object: new,
@@ -275,7 +275,7 @@ fn merge<T>(
         }
     };
     dropped.push(superfluous);
-    Became::One(became)
+    MergeResult::One(merged)
 }
 
 #[cfg(test)]

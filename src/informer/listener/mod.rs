@@ -225,7 +225,7 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
         else {
             return Ok(());
         };
-        let (next, nexts) = channel::bounded(0);
+        let (next, deliveries) = channel::bounded(0);
         let (handler, name, reclaim) = (
             Arc::clone(&self.handler),
             &self.handler.name,
@@ -234,14 +234,14 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
         let runs = move || {
             handler
                 .owner
-                .adopt(|| run(&nexts, callee, &handler, &reclaim, &*clock));
+                .adopt(|| run(&deliveries, callee, &handler, &reclaim, &*clock));
         };
         let runs = threads.spawn(format!("{name} run"), stacks.handlers, runs);
         runs.inspect_err(|_| self.handler.ended.set())?;
         let handler = Arc::clone(&self.handler);
         let pops = move || {
             pop(&added, &next, Buffer::new(buffer), &handler);
-            handler.counters.nothing_waits();
+            handler.counters.clear_waiting();
         };
         threads.spawn(format!("{name} pop"), stacks.others, pops)
     }
@@ -329,7 +329,7 @@ impl<T> Drop for ProcessorListener<T> {
         if let Some(idle) = self.idle.lock().take() {
             // The handler never ran. Its destructor is user code and runs on the current thread.
             if let Err(panic) = panic::catch(|| self.handler.owner.adopt(|| drop(idle))) {
-                log::error!("{}, being dropped, {panic}", self.handler);
+                log::error!("{}: the destructor {panic}", self.handler);
             }
             self.handler.ended.set();
         }
@@ -380,7 +380,7 @@ fn pop<T>(
                     break;
                 }
                 counters.taken(taken);
-                counters.waits(buffer.len());
+                counters.set_buffered(buffer.len());
                 continue;
             }
         };
@@ -391,7 +391,7 @@ fn pop<T>(
             dropped_initial_adds += merged.initial;
             drop_each(merged.dropped, handler);
         }
-        counters.waits(buffer.len());
+        counters.set_buffered(buffer.len());
     }
     while buffer.len() > 0 {
         drop_each(buffer.read(BATCH), handler);
@@ -400,7 +400,7 @@ fn pop<T>(
 
 /// The run thread: receives from the next channel and calls the handler, one event at a time (SP9).
 fn run<T>(
-    nexts: &Receiver<Delivery<T>>,
+    deliveries: &Receiver<Delivery<T>>,
     mut callee: Box<dyn ResourceEventHandler<T>>,
     handler: &Handler,
     reclaim: &ReclaimQueue<T>,
@@ -410,12 +410,12 @@ fn run<T>(
         counters, tracker, ..
     } = handler;
     if let Err(panic) = panic::catch(|| callee.begin(&handler.removed)) {
-        log::error!("{handler}, beginning, {panic}");
+        log::error!("{handler}: `begin` {panic}");
     }
     for Delivery {
         dropped_initial_adds,
         events,
-    } in nexts
+    } in deliveries
     {
         let mut events = events.into_iter();
         // Count the dropped adds before the first event is delivered: counting may run a callback
@@ -424,28 +424,28 @@ fn run<T>(
             (0..dropped_initial_adds).for_each(|_| tracker.finished());
         }
         while !handler.removed.is_stopped()
-            && let Some(told) = events.next()
+            && let Some(notification) = events.next()
         {
-            let is_in_initial_list = told.event.is_in_initial_list();
+            let is_in_initial_list = notification.event.is_in_initial_list();
             let waiting = counters.begin();
             // Catch panics of the clock, which is user code as well.
             let now = || panic::catch(|| clock.now()).ok();
             let began = (waiting > MANY).then(now).flatten();
             let callee = &mut *callee;
-            let called = panic::catch(|| told.event.deliver(callee));
+            let called = panic::catch(|| notification.event.deliver(callee));
             // A separate catch: a destructor that panics during the unwind of another panic would
             // abort the process.
-            if let Err(panic) = panic::catch(|| reclaim.put(told)) {
-                log::error!("{handler}: an object, being dropped, {panic}");
+            if let Err(panic) = panic::catch(|| reclaim.put(notification)) {
+                log::error!("{handler}: the destructor of an object {panic}");
             }
             counters.delivered(called.is_err());
             if let Err(panic) = called {
-                log::error!("{handler} {panic}; the next event follows");
+                log::error!("{handler} {panic}; continuing with the next event");
             }
             let took = began.and_then(|began| Some(now()?.duration_since(began)));
             if let Some(took) = took.filter(|took| *took > SLOW) {
                 log::warn!(
-                    "{handler} took {} ms for an event while {waiting} waited",
+                    "{handler} took {} ms for an event while {waiting} events were waiting",
                     took.as_millis()
                 );
             }
@@ -463,7 +463,7 @@ fn run<T>(
     }
     // Catch panics: the handler's destructor is user code as well.
     if let Err(panic) = panic::catch(|| drop(callee)) {
-        log::error!("{handler}, being dropped, {panic}");
+        log::error!("{handler}: the destructor {panic}");
     }
     handler.ended.set();
 }

@@ -64,7 +64,7 @@ impl Counters {
     }
 
     /// Records the number of events in the buffer.
-    pub(super) fn waits(&self, buffered: usize) {
+    pub(super) fn set_buffered(&self, buffered: usize) {
         self.buffered.store(buffered, Ordering::Relaxed);
         let waiting = self.waiting();
         if waiting > self.most_waiting.load(Ordering::Relaxed) {
@@ -96,7 +96,7 @@ impl Counters {
     }
 
     /// Records that the waiting events have been dropped.
-    pub(super) fn nothing_waits(&self) {
+    pub(super) fn clear_waiting(&self) {
         self.buffered.store(0, Ordering::Relaxed);
         self.taken.store(0, Ordering::Relaxed);
     }

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn t1_synced_when_upstream_is_and_nothing_is_on_its_way() {
+    fn t1_synced_when_upstream_synced_and_none_pending() {
         let tracker = SyncTracker::new("handler");
         tracker.start();
         tracker.start();

@@ -31,22 +31,25 @@ fn text(notification: &KeyedNotification<DynamicObject>, sync: bool) -> String {
 }
 
 /// Processes all queued items and returns the notifications.
-fn told(queue: &dyn Queue<DynamicObject>, store: &Arc<Indexer<DynamicObject>>) -> Vec<String> {
-    let (part, mut told) = (IndexerPart::new(Arc::clone(store), None, false), Vec::new());
+fn process_all(
+    queue: &dyn Queue<DynamicObject>,
+    store: &Arc<Indexer<DynamicObject>>,
+) -> Vec<String> {
+    let (part, mut delivered) = (IndexerPart::new(Arc::clone(store), None, false), Vec::new());
     queue.close();
     let mut process = |deltas: &Deltas<DynamicObject>, initial| {
         part.process(deltas, initial, &mut |notification, sync| {
-            told.push(text(&notification, sync));
+            delivered.push(text(&notification, sync));
             true
         })?;
         Ok(())
     };
     while queue.pop(&mut process).is_ok() {}
-    told
+    delivered
 }
 
 #[test]
-fn k4_the_cache_files_an_object_under_the_key_it_was_queued_by() {
+fn k4_object_is_stored_under_its_queued_key() {
     let store = Arc::new(Indexer::for_objects());
     let rename = Transform::new(|_| Ok::<_, String>(object("same", "1")));
     let queue = DeltaFifo::builder(Accessor::object())
@@ -57,22 +60,22 @@ fn k4_the_cache_files_an_object_under_the_key_it_was_queued_by() {
         .replace(vec![object("a", "1"), object("b", "1")], "1")
         .unwrap();
     queue.delete(Deleted::Final(object("a", "2"))).unwrap();
-    told(&queue, &store);
+    process_all(&queue, &store);
     assert_eq!(store.list_keys(), ["b".into()]);
 }
 
 #[test]
-fn a_key_is_made_once_for_queue_and_store() {
+fn queue_and_store_share_the_key_allocation() {
     let store = Arc::new(Indexer::for_objects());
     let queue = DeltaFifo::new(Accessor::object());
     queue.add(object("a", "1")).unwrap();
     let queued = queue.list_keys().remove(0);
-    told(&queue, &store);
+    process_all(&queue, &store);
     assert!(Arc::ptr_eq(&queued, &store.list_keys()[0]));
 }
 
 #[test]
-fn p6_p7_a_whole_list_reaches_the_store_before_anything_is_told() {
+fn p6_p7_list_is_stored_before_notifications() {
     let store = Arc::new(Indexer::for_objects());
     for name in ["gone", "same", "new version"] {
         store.add(object(name, "1")).unwrap();
@@ -104,11 +107,11 @@ fn p6_p7_a_whole_list_reaches_the_store_before_anything_is_told() {
             "1",
         )
         .unwrap();
-    assert_eq!(told(&queue, &store), expected);
+    assert_eq!(process_all(&queue, &store), expected);
 }
 
 #[test]
-fn p6_a_key_that_is_twice_in_a_list_is_told_once() {
+fn p6_duplicate_key_in_list_is_delivered_once() {
     let store = Arc::new(Indexer::for_objects());
     let queue = RealFifo::new(Accessor::object());
     queue
@@ -120,7 +123,7 @@ fn p6_a_key_that_is_twice_in_a_list_is_told_once() {
             "8",
         )
         .unwrap();
-    assert_eq!(told(&queue, &store), ["+a@2", "+b@5", "a@2>4"]);
+    assert_eq!(process_all(&queue, &store), ["+a@2", "+b@5", "a@2>4"]);
     let mut stored: Vec<_> = store
         .list()
         .iter()
@@ -131,7 +134,7 @@ fn p6_a_key_that_is_twice_in_a_list_is_told_once() {
 }
 
 #[test]
-fn p9_an_object_without_a_key_costs_only_itself() {
+fn p9_object_without_key_does_not_affect_others() {
     let accessor = Accessor::new(|object: &DynamicObject| match object.name() {
         "" => Err(KeyError::new("no name")),
         name => Ok(name.into()),
@@ -143,31 +146,34 @@ fn p9_an_object_without_a_key_costs_only_itself() {
     );
     let pop = |objects: &[Arc<DynamicObject>]| {
         queue.replace(objects.to_vec(), "7").unwrap();
-        let mut told = Vec::new();
+        let mut delivered = Vec::new();
         let mut notify = |notification: KeyedNotification<DynamicObject>, _| {
-            told.push(notification.key.to_string());
+            delivered.push(notification.key.to_string());
             true
         };
         let popped =
             queue.pop(&mut |deltas, initial| Ok(part.process(deltas, initial, &mut notify)?));
-        told.sort();
-        (told, store.len(), popped.is_ok())
+        delivered.sort();
+        (delivered, store.len(), popped.is_ok())
     };
-    let told = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>();
+    let delivered = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>();
     assert_eq!(
         pop(&[object("a", "1"), object("b", "1")]),
-        (told(&["a", "b"]), 2, true)
+        (delivered(&["a", "b"]), 2, true)
     );
     // The object without a key may be the new state of "b", so "b" stays.
     assert_eq!(
         pop(&[object("a", "2"), object("", "2"), object("c", "2")]),
-        (told(&["a", "c"]), 3, false)
+        (delivered(&["a", "c"]), 3, false)
     );
-    assert_eq!(pop(&[object("a", "3")]), (told(&["a", "b", "c"]), 1, true));
+    assert_eq!(
+        pop(&[object("a", "3")]),
+        (delivered(&["a", "b", "c"]), 1, true)
+    );
 }
 
 #[test]
-fn p1_refused_delta_does_not_drop_later_ones() {
+fn p1_rejected_delta_does_not_drop_later_ones() {
     let picky = IndexFunc::fallible(|object: &DynamicObject| match object.resource_version() {
         "2" => Err("refused"),
         _ => Ok(Vec::new()),
@@ -180,18 +186,18 @@ fn p1_refused_delta_does_not_drop_later_ones() {
     for version in ["1", "2", "3"] {
         queue.add(object("a", version)).unwrap();
     }
-    let (part, mut told) = (
+    let (part, mut delivered) = (
         IndexerPart::new(Arc::clone(&store), None, false),
         Vec::new(),
     );
     let mut notify = |notification: KeyedNotification<DynamicObject>, sync| {
-        told.push(text(&notification, sync));
+        delivered.push(text(&notification, sync));
         true
     };
     let popped =
         queue.pop(&mut |deltas, initial| Ok(part.process(deltas, initial, &mut notify)?));
-    assert!(popped.is_err(), "the refusal is reported");
-    assert_eq!(told, ["+a@1", "a@1>3"]);
+    assert!(popped.is_err(), "the rejection is reported");
+    assert_eq!(delivered, ["+a@1", "a@1>3"]);
     assert_eq!(store.get_by_key("a").unwrap().resource_version(), "3");
 }
 
@@ -202,12 +208,12 @@ fn p4_p5_bookmark_reaches_store_full_resync_reaches_handlers() {
     let queue = RealFifo::new(Accessor::object());
     queue.bookmark("9").unwrap();
     queue.resync().unwrap();
-    assert_eq!(told(&queue, &store), ["a@1>1="]);
+    assert_eq!(process_all(&queue, &store), ["a@1>1="]);
     assert_eq!(store.last_store_sync_resource_version(), "9");
 }
 
 #[test]
-fn c3_after_a_stop_the_rest_of_what_was_popped_is_left() {
+fn c3_stop_skips_remaining_notifications_of_a_pop() {
     let store = Arc::new(Indexer::for_objects());
     let of_one = DeltaFifo::new(Accessor::object());
     for version in ["1", "2", "3"] {
@@ -221,12 +227,12 @@ fn c3_after_a_stop_the_rest_of_what_was_popped_is_left() {
         )
         .unwrap();
     for queue in [&of_one as &dyn Queue<DynamicObject>, &of_many] {
-        let mut told = 0;
+        let mut delivered = 0;
         queue
             .pop(&mut |deltas, initial| {
                 let mut notify = |_, _| {
-                    told += 1;
-                    told < 2
+                    delivered += 1;
+                    delivered < 2
                 };
                 Ok(IndexerPart::new(Arc::clone(&store), None, false).process(
                     deltas,
@@ -235,7 +241,7 @@ fn c3_after_a_stop_the_rest_of_what_was_popped_is_left() {
                 )?)
             })
             .unwrap();
-        assert_eq!(told, 2);
+        assert_eq!(delivered, 2);
     }
 }
 
@@ -265,16 +271,16 @@ fn batch(names: &[&str]) -> Vec<Deltas<DynamicObject>> {
 
 /// Processes a batch until `enough` notifications were delivered. Returns the error and the
 /// notifications.
-fn batch_told(
+fn process_batch_until(
     store: &Arc<Indexer<DynamicObject>>,
     batch: &[Deltas<DynamicObject>],
     enough: usize,
 ) -> (Option<String>, Vec<String>) {
-    let mut told = Vec::new();
+    let mut delivered = Vec::new();
     let processed = IndexerPart::new(Arc::clone(store), None, false).process_batch(
         batch,
         true,
-        &mut |told_now, sync| {
+        &mut |notification, sync| {
             // P11: the whole batch is in the cache before the first notification.
             for delta in batch.iter().flat_map(|deltas| deltas.iter()) {
                 if let Delta::Added(object) = delta
@@ -283,15 +289,15 @@ fn batch_told(
                     assert_eq!(store.get_by_key(object.name()).as_ref(), Some(object));
                 }
             }
-            told.push(text(&told_now, sync));
-            told.len() < enough
+            delivered.push(text(&notification, sync));
+            delivered.len() < enough
         },
     );
-    (processed.err().map(|error| error.to_string()), told)
+    (processed.err().map(|error| error.to_string()), delivered)
 }
 
 #[test]
-fn p10_p11_a_batch_is_in_the_cache_before_it_is_told_in_order() {
+fn p10_p11_batch_is_cached_before_delivery_in_order() {
     let store = picky(&["b", "d"]);
     let mut batch = batch(&["c", "b", "a"]);
     let queue = RealFifo::new(Accessor::object());
@@ -299,9 +305,9 @@ fn p10_p11_a_batch_is_in_the_cache_before_it_is_told_in_order() {
     // P3: a deletion of an object that is not in the cache is delivered.
     queue.delete(Deleted::Final(object("e", "3"))).unwrap();
     batch.extend(queue.list());
-    let (error, told) = batch_told(&store, &batch, usize::MAX);
+    let (error, delivered) = process_batch_until(&store, &batch, usize::MAX);
     assert_eq!(
-        (error, told),
+        (error, delivered),
         (
             None,
             ["+c@2", "b@1>2", "+a@2", "-d", "-e"]
@@ -313,10 +319,11 @@ fn p10_p11_a_batch_is_in_the_cache_before_it_is_told_in_order() {
 }
 
 #[test]
-fn p10_of_a_batch_that_fails_in_part_the_rest_is_told() {
+fn p10_partly_failed_batch_delivers_the_rest() {
     let store = picky(&["bad", "b"]);
-    let (error, told) = batch_told(&store, &batch(&["a", "bad", "b", "worse", "c"]), usize::MAX);
-    assert_eq!(told, ["+a@2", "b@1>2", "+c@2"]);
+    let (error, delivered) =
+        process_batch_until(&store, &batch(&["a", "bad", "b", "worse", "c"]), usize::MAX);
+    assert_eq!(delivered, ["+a@2", "b@1>2", "+c@2"]);
     assert!(error.is_some_and(|error| error.contains("not this one")));
     assert_eq!(
         store.get_by_key("bad").unwrap().resource_version(),
@@ -328,23 +335,23 @@ fn p10_of_a_batch_that_fails_in_part_the_rest_is_told() {
 }
 
 #[test]
-fn p10_of_a_batch_that_fails_as_a_whole_nothing_is_told() {
+fn p10_fully_failed_batch_delivers_nothing() {
     let store = picky(&["bad"]);
-    let (error, told) = batch_told(&store, &batch(&["bad", "worse"]), usize::MAX);
-    assert!(error.is_some() && told.is_empty(), "{told:?}");
+    let (error, delivered) = process_batch_until(&store, &batch(&["bad", "worse"]), usize::MAX);
+    assert!(error.is_some() && delivered.is_empty(), "{delivered:?}");
     assert_eq!(store.list_keys(), ["bad".into()]);
 }
 
 #[test]
 fn c3_after_stop_rest_of_batch_is_cached_not_delivered() {
     let store = picky(&[]);
-    let (error, told) = batch_told(&store, &batch(&["a", "bad", "b", "c", "d"]), 2);
-    assert_eq!(told, ["+a@2", "+b@2"]);
+    let (error, delivered) = process_batch_until(&store, &batch(&["a", "bad", "b", "c", "d"]), 2);
+    assert_eq!(delivered, ["+a@2", "+b@2"]);
     assert!(error.is_some() && store.len() == 4);
 }
 
 #[test]
-fn p10_p12_what_is_of_no_single_object_is_no_part_of_a_batch() {
+fn p10_p12_batch_rejects_changes_without_single_object() {
     let queue = RealFifo::builder(
         Accessor::object(),
         RealFifoMode::Atomic {
@@ -360,18 +367,18 @@ fn p10_p12_what_is_of_no_single_object_is_no_part_of_a_batch() {
     let mut all = queue.list();
     assert_eq!(all.len(), 3);
     all.extend(batch(&["a"]));
-    let (error, told) = batch_told(&store, &all, usize::MAX);
-    assert!(error.is_some_and(|error| error.contains("single objects only")));
-    assert_eq!(told, ["+a@2"]);
+    let (error, delivered) = process_batch_until(&store, &all, usize::MAX);
+    assert!(error.is_some_and(|error| error.contains("only changes of single objects")));
+    assert_eq!(delivered, ["+a@2"]);
     assert_eq!(
         store.last_store_sync_resource_version(),
         "2",
-        "of a, not of the bookmark"
+        "the version of `a`, not of the bookmark"
     );
 }
 
 #[test]
-fn c4_what_a_queue_lets_go_together_is_told_as_one_by_one() {
+fn c4_batches_and_single_pops_deliver_the_same() {
     for batches in [true, false] {
         let store = picky(&[]);
         let queue = RealFifo::new(Accessor::object());
@@ -381,12 +388,12 @@ fn c4_what_a_queue_lets_go_together_is_told_as_one_by_one() {
         }
         queue.delete(Deleted::Final(object("b", "7"))).unwrap();
         queue.close();
-        let (part, told) = (
+        let (part, delivered) = (
             IndexerPart::new(Arc::clone(&store), None, false),
             RefCell::new(Vec::new()),
         );
         let notify = |notification: KeyedNotification<DynamicObject>, sync| {
-            told.borrow_mut().push(text(&notification, sync));
+            delivered.borrow_mut().push(text(&notification, sync));
             true
         };
         let mut one =
@@ -417,13 +424,13 @@ fn c4_what_a_queue_lets_go_together_is_told_as_one_by_one() {
             }
         }
         assert_eq!(
-            *told.borrow(),
+            *delivered.borrow(),
             ["+a@1", "a@1>2", "+b@3", "a@2>5", "+c@6", "-b"]
         );
         assert_eq!(
             (pops < 7, most > 1),
             (batches, batches),
-            "{pops} pops of {most} at most"
+            "{pops} pops, largest batch {most}"
         );
     }
 }

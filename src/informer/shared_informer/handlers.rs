@@ -105,7 +105,7 @@ impl<T: Object> SharedIndexInformer<T> {
         let requested = self.resync_period(&mut lifecycle, resync_period, now, warnings);
         let period = effective_resync_period(requested, lifecycle.options.reflector.resync_period);
         if period.is_zero() && !requested.is_zero() {
-            let what = "is not told again: the informer has no resync period";
+            let what = "gets no resyncs: the informer has no resync period";
             warnings.push(format!("handler {name:?} {what}"));
         }
         let listener = ProcessorListener::new(NewListener {
@@ -196,35 +196,35 @@ impl<T: Object> SharedIndexInformer<T> {
         let (informer, name) = (self.name(), registration.name());
         match owner.is_current() {
             true => log::warn!(
-                "{informer}: handler {name:?} shuts itself down: it is removed, and does not wait for its own end"
+                "{informer}: handler {name:?} was shut down from its own callback: removed, but not waiting for its thread"
             ),
             false => log::warn!(
-                "{informer}: handler {name:?} is shut down by a callback that it waits for: not waiting for it"
+                "{informer}: handler {name:?} was shut down from a callback that it waits for: removed, but not waiting for its thread"
             ),
         }
         false
     }
 
-    /// Returns the resync period for a handler that requested `asked`: zero for no resyncs,
+    /// Returns the resync period for a handler with this requested period: zero for no resyncs,
     /// otherwise at least one second. If the period is shorter than the informer's, the result
     /// depends on the start of the informer: before it, the informer adopts the shorter period;
     /// after it, the handler gets the informer's period (I9).
     fn resync_period(
         &self,
         lifecycle: &mut Lifecycle<T>,
-        asked: Option<Duration>,
+        requested: Option<Duration>,
         now: Instant,
         warnings: &mut Vec<String>,
     ) -> Duration {
         let check = lifecycle.options.reflector.resync_period;
-        let asked = asked.unwrap_or(self.shared.default_resync_period);
-        if asked.is_zero() {
-            return asked;
+        let requested = requested.unwrap_or(self.shared.default_resync_period);
+        if requested.is_zero() {
+            return requested;
         }
-        let period = asked.max(MIN_RESYNC_PERIOD);
-        if asked < period {
+        let period = requested.max(MIN_RESYNC_PERIOD);
+        if requested < period {
             warnings.push(format!(
-                "a resync period of {asked:?} is too short; it is {period:?}"
+                "a resync period of {requested:?} is too short; using {period:?}"
             ));
         }
         if period >= check {
@@ -232,7 +232,7 @@ impl<T: Object> SharedIndexInformer<T> {
         }
         if lifecycle.started {
             warnings.push(format!(
-                "a resync period of {period:?} can't be had after the start; it is {check:?}"
+                "a resync period of {period:?} is shorter than that of the running informer; using {check:?}"
             ));
             return check;
         }

@@ -257,7 +257,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
 
 impl Part {
     /// Whether this part may contain objects of this namespace.
-    pub(super) fn may_have(&self, namespace: &str) -> bool {
+    pub(super) fn may_contain(&self, namespace: &str) -> bool {
         match (&self.namespace, &self.only_namespace) {
             (Some(of), _) => of == namespace,
             // An object without a namespace is cluster-scoped, so the namespace does not restrict

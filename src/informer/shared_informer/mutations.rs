@@ -43,8 +43,8 @@ impl<T: Object> SharedIndexInformer<T> {
     ///     .json(&json!({"data": {"k": "v"}}))?;
     /// let written: ConfigMap = client.request(&patch, &stop)?.json()?;
     /// fresh.mutation(Arc::new(written))?;
-    /// let read = fresh.get_by_key("web/a")?.expect("it is there");
-    /// assert_eq!(read.data.as_ref().expect("the new data")["k"], "v"); // Before the watch event.
+    /// let read = fresh.get_by_key("web/a")?.expect("the object exists");
+    /// assert_eq!(read.data.as_ref().expect("the object has data")["k"], "v"); // Before the watch event.
     /// # factory.shutdown();
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -69,20 +69,20 @@ impl<T: Object> SharedIndexInformer<T> {
             buffer: HandlerBuffer::Unbounded,
         };
         let own = Arc::default();
-        let (informer, told) = (Arc::downgrade(&self.shared), Arc::downgrade(&cache));
-        let overtakes = Overtakes {
-            cache: told,
+        let (informer, weak_cache) = (Arc::downgrade(&self.shared), Arc::downgrade(&cache));
+        let updater = MutationCacheUpdater {
+            cache: weak_cache,
             informer,
             own: Arc::clone(&own),
         };
-        let registration = self.add_handler_with_options(overtakes, options)?;
+        let registration = self.add_handler_with_options(updater, options)?;
         own.get_or_init(|| registration);
         Ok(cache)
     }
 }
 
 /// Passes the informer's notifications to a mutation cache while the cache exists.
-struct Overtakes<T> {
+struct MutationCacheUpdater<T> {
     cache: Weak<MutationCache<T>>,
     informer: Weak<Shared<T>>,
     /// The registration of this handler. It is set before the caller gets the cache and can drop
@@ -90,13 +90,13 @@ struct Overtakes<T> {
     own: Arc<OnceLock<HandlerRegistration>>,
 }
 
-impl<T: Object> Overtakes<T> {
+impl<T: Object> MutationCacheUpdater<T> {
     fn update_cache(&self, update: impl FnOnce(&MutationCache<T>) -> Result<(), StoreError>) {
         if let Some(cache) = self.cache.upgrade() {
             // The error is harmless, so a debug message is enough: an object whose version cannot
             // be compared counts as newer than any mutation.
             if let Err(error) = update(&cache) {
-                log::debug!("mutation cache: not told: {error}");
+                log::debug!("mutation cache: not updated: {error}");
             }
         } else if let (Some(shared), Some(own)) = (self.informer.upgrade(), self.own.get()) {
             SharedIndexInformer { shared }.remove_event_handler(own);
@@ -104,7 +104,7 @@ impl<T: Object> Overtakes<T> {
     }
 }
 
-impl<T: Object> ResourceEventHandler<T> for Overtakes<T> {
+impl<T: Object> ResourceEventHandler<T> for MutationCacheUpdater<T> {
     fn on_add(&mut self, object: &Arc<T>, _is_in_initial_list: bool) {
         self.update_cache(|cache| cache.on_add_or_update(object));
     }

@@ -90,7 +90,7 @@ impl<T: Object> SharedIndexInformer<T> {
     /// let script = Arc::new(ScriptedListerWatcher::new([]));
     /// let informer = SharedIndexInformer::<DynamicObject>::new(script, Default::default());
     /// let error = informer.wait_for_sync(&Stop::new(), Duration::from_millis(1)).unwrap_err();
-    /// assert_eq!(error.to_string(), "after 1ms these had not synced: scripted objects (not started)");
+    /// assert_eq!(error.to_string(), "timed out after 1ms; not synced: scripted objects (not started)");
     /// ```
     ///
     /// # Errors
@@ -235,7 +235,7 @@ impl<T: Object> SharedIndexInformer<T> {
     /// the reflector, and may be behind the cache for a moment.
     pub fn status(&self) -> ReflectorStatus {
         let all = self.controllers().iter().map(Controller::status);
-        let mut status = all.reduce(both).unwrap_or_default();
+        let mut status = all.reduce(combine).unwrap_or_default();
         if self.controllers().len() > 1 {
             status.resource_version = self.last_sync_resource_version();
         }
@@ -287,10 +287,10 @@ impl<T: Object> SharedIndexInformer<T> {
 }
 
 /// Combines the statuses of two reflectors of one informer.
-fn both(one: ReflectorStatus, other: ReflectorStatus) -> ReflectorStatus {
+fn combine(one: ReflectorStatus, other: ReflectorStatus) -> ReflectorStatus {
     use ReflectorState::{BackingOff, Created, Listing, Stopped, Watching};
-    let worst = [BackingOff, Listing, Created, Watching, Stopped];
-    let rank = |state: ReflectorState| worst.iter().position(|worst| *worst == state);
+    let worst_first = [BackingOff, Listing, Created, Watching, Stopped];
+    let rank = |state: ReflectorState| worst_first.iter().position(|other| *other == state);
     let state = if rank(one.state) <= rank(other.state) {
         one.state
     } else {
@@ -300,25 +300,25 @@ fn both(one: ReflectorStatus, other: ReflectorStatus) -> ReflectorStatus {
         .expected
         .zip(other.expected)
         .map(|(one, other)| one + other);
-    let mut both = one;
-    both.state = state;
-    both.listed &= other.listed;
-    both.received += other.received;
-    both.expected = expected;
-    both.complete &= other.complete;
-    both.unreadable += other.unreadable;
-    both.undecodable = both.undecodable.or(other.undecodable);
-    both.lists += other.lists;
-    both.watches += other.watches;
-    both.relists += other.relists;
-    both.failures += other.failures;
-    both.last_contact = both.last_contact.max(other.last_contact);
-    both.shard_applied = match (both.shard_applied, other.shard_applied) {
+    let mut combined = one;
+    combined.state = state;
+    combined.listed &= other.listed;
+    combined.received += other.received;
+    combined.expected = expected;
+    combined.complete &= other.complete;
+    combined.unreadable += other.unreadable;
+    combined.undecodable = combined.undecodable.or(other.undecodable);
+    combined.lists += other.lists;
+    combined.watches += other.watches;
+    combined.relists += other.relists;
+    combined.failures += other.failures;
+    combined.last_contact = combined.last_contact.max(other.last_contact);
+    combined.shard_applied = match (combined.shard_applied, other.shard_applied) {
         (Some(one), Some(other)) => Some(one && other),
         (one, other) => one.or(other).filter(|applied| !applied),
     };
-    if other.last_error_at >= both.last_error_at {
-        (both.last_error, both.last_error_at) = (other.last_error, other.last_error_at);
+    if other.last_error_at >= combined.last_error_at {
+        (combined.last_error, combined.last_error_at) = (other.last_error, other.last_error_at);
     }
-    both
+    combined
 }

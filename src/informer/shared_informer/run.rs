@@ -39,7 +39,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
                 });
             }
             self.request_run();
-            let _ends = Ends(&self.shared);
+            let _end_guard = EndGuard(&self.shared);
             let controllers = self.start(lifecycle)?;
             // Subscribe after `lifecycle` has been unlocked: if a queue has already synced, the
             // callbacks run here.
@@ -47,7 +47,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             if let Some(inline) = &self.shared.inline
                 && let Err(panic) = panic::catch(|| inline.lock().begin(stop))
             {
-                log::error!("{}: the observer, beginning, {panic}", self.shared.name);
+                log::error!("{}: the observer's `begin` {panic}", self.shared.name);
             }
             run_all(controllers, stop)
         })
@@ -59,7 +59,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
     }
 
     /// Creates the controllers. Takes the guard by value, so that a panic in user code releases the
-    /// lock before [`Ends`] takes it again.
+    /// lock before [`EndGuard`] takes it again.
     fn start(
         &self,
         mut lifecycle: MutexGuard<'_, Lifecycle<T>>,
@@ -206,14 +206,18 @@ impl<T: Send + Sync + 'static> Shared<T> {
     fn set_synced(&self) {
         self.synced.set();
         self.processor.set_upstream_synced();
-        log::info!("{}: synced, {} in the cache", self.name, self.indexer.len());
+        log::info!(
+            "{}: synced with {} objects in the cache",
+            self.name,
+            self.indexer.len()
+        );
     }
 }
 
-/// Ends the informer when its run is over, also after a panic.
-struct Ends<'a, T: Send + Sync + 'static>(&'a Shared<T>);
+/// Ends the informer on drop, so also after a panic of its run.
+struct EndGuard<'a, T: Send + Sync + 'static>(&'a Shared<T>);
 
-impl<T: Send + Sync + 'static> Drop for Ends<'_, T> {
+impl<T: Send + Sync + 'static> Drop for EndGuard<'_, T> {
     fn drop(&mut self) {
         let Shared {
             lifecycle,
@@ -261,7 +265,7 @@ impl<T: Object> PartProcessor<T> {
         // After the unlock: a logger is user code and may add a handler.
         for panic in panics {
             log::error!(
-                "{}: the observer {panic}; the next event follows",
+                "{}: the observer {panic}; continuing with the next event",
                 self.shared.name
             );
         }
@@ -330,6 +334,6 @@ fn run_all<T: Object>(controllers: &[Controller<T>], stop: &Stop) -> Result<(), 
         }
         run(first);
     });
-    others.iter().for_each(Controller::give_up);
+    others.iter().for_each(Controller::drop_callbacks);
     failed.into_inner().map_or(Ok(()), Err)
 }

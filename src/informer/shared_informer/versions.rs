@@ -41,7 +41,7 @@ impl<T: Object> SharedIndexInformer<T> {
     /// let stop = Stop::new();
     /// factory.start(&stop)?;
     /// let map = server.create("/api/v1/namespaces/web/configmaps", json!({"metadata": {"name": "a"}}))?;
-    /// let version = map["metadata"]["resourceVersion"].as_str().expect("it has one");
+    /// let version = map["metadata"]["resourceVersion"].as_str().expect("a resourceVersion");
     /// maps.wait_for_resource_version(version, Duration::from_secs(10), &stop)?;
     /// assert!(maps.lister().get("web", "a").is_some());
     /// # factory.shutdown();
@@ -108,7 +108,7 @@ impl<T: Object> SharedIndexInformer<T> {
     ) -> Result<(), WaitError> {
         let (version, namespace) = (object.resource_version(), object.namespace());
         let Shared { parts, indexer, .. } = &*self.shared;
-        if !parts.iter().any(|source| source.may_have(namespace)) {
+        if !parts.iter().any(|source| source.may_contain(namespace)) {
             let watched = parts
                 .iter()
                 .filter_map(|source| source.namespace.as_ref().or(source.only_namespace.as_ref()));
@@ -153,10 +153,10 @@ impl<T: Object> SharedIndexInformer<T> {
             return Watermark::new().wait(version, rest, &stop);
         };
         let parts = self.shared.parts.iter().zip(watermarks);
-        let concerned = parts
-            .filter(|(source, _)| namespace.is_none_or(|namespace| source.may_have(namespace)));
+        let relevant = parts
+            .filter(|(source, _)| namespace.is_none_or(|namespace| source.may_contain(namespace)));
         Watermark::wait_all(
-            concerned.map(|(_, watermark)| watermark),
+            relevant.map(|(_, watermark)| watermark),
             version,
             rest,
             &stop,

@@ -57,16 +57,16 @@ fn delivered(recorder: &Recorder, things: &[Arc<Thing>]) -> usize {
             view.initial
                 .iter()
                 .map(String::as_str)
-                .eq(things.iter().take(view.told).map(|t| t.name()))
+                .eq(things.iter().take(view.calls).map(|t| t.name()))
         );
-        view.told
+        view.calls
     })
 }
 
 /// Every notification is delivered in order. The handler is synced after the last one, and not
 /// before.
 #[test]
-fn sp8_sp11_everything_is_delivered_in_order() {
+fn sp8_sp11_all_events_are_delivered_in_order() {
     check(|| {
         let (threads, recorder, things) = (Threads::new(Owner::new()), Recorder::new(), things(4));
         let listener = listener(1, &recorder);
@@ -77,7 +77,7 @@ fn sp8_sp11_everything_is_delivered_in_order() {
             let (handler, recorder) = (Arc::clone(&listener.handler), recorder.clone());
             move || {
                 handler.synced().wait();
-                assert_eq!(recorder.read(|view| view.told), 4);
+                assert_eq!(recorder.read(|view| view.calls), 4);
             }
         });
         let together = any(4);
@@ -99,7 +99,7 @@ fn sp8_sp11_everything_is_delivered_in_order() {
 /// A listener can be dropped at any point, before its threads run or during a call. Both threads
 /// end, a prefix of the notifications is delivered, and none of the others stays in memory.
 #[test]
-fn sp12_a_close_at_any_point_ends_the_threads() {
+fn sp12_drop_at_any_point_ends_the_threads() {
     check(|| {
         let (threads, recorder, things) = (
             Arc::new(Threads::new(Owner::new())),
@@ -130,30 +130,31 @@ fn sp12_a_close_at_any_point_ends_the_threads() {
             let (threads, recorder) = (Arc::clone(&threads), recorder.clone());
             thread::spawn(move || {
                 threads.join();
-                recorder.read(|view| view.told)
+                recorder.read(|view| view.calls)
             })
         });
         let joined = join_all(joiners);
         let delivered = delivered(&recorder, &things);
         assert!(delivered <= added);
-        assert_eq!(
-            joined, [delivered; 2],
-            "nothing is called after any of the joins"
-        );
+        assert_eq!(joined, [delivered; 2], "no call follows a join");
         assert!(things.iter().all(|thing| Arc::strong_count(thing) == 1));
-        assert_eq!(Arc::strong_count(&recorder.shared), 1, "nor the handler");
+        assert_eq!(
+            Arc::strong_count(&recorder.shared),
+            1,
+            "the handler is dropped"
+        );
     });
 }
 
 /// A handler is removed during a distribution. It receives a prefix, and the other handler receives
 /// everything.
 #[test]
-fn sp6_a_handler_is_removed_while_others_are_told() {
+fn sp6_handler_is_removed_during_distribution() {
     check(|| {
         let processor = Arc::new(SharedProcessor::new("informer".into(), Owner::new()));
-        let (stays, goes, things) = (Recorder::new(), Recorder::new(), things(3));
-        processor.add_listener(listener(1, &stays), []).unwrap();
-        processor.add_listener(listener(2, &goes), []).unwrap();
+        let (kept, removed, things) = (Recorder::new(), Recorder::new(), things(3));
+        processor.add_listener(listener(1, &kept), []).unwrap();
+        processor.add_listener(listener(2, &removed), []).unwrap();
         processor.start().unwrap();
         let remover = thread::spawn({
             let processor = Arc::clone(&processor);
@@ -166,11 +167,11 @@ fn sp6_a_handler_is_removed_while_others_are_told() {
             }
         }
         processor.flush();
-        stays.wait_for(|view| view.told == 3);
+        kept.wait_for(|view| view.calls == 3);
         remover.join().unwrap();
         processor.stop();
-        assert_eq!(delivered(&stays, &things), 3);
-        delivered(&goes, &things);
+        assert_eq!(delivered(&kept, &things), 3);
+        delivered(&removed, &things);
         assert!(things.iter().all(|thing| Arc::strong_count(thing) == 1));
     });
 }
@@ -209,7 +210,7 @@ fn changes() -> Vec<KeyedNotification<Thing>> {
 /// A coalescing handler receives consistent events, ends in the same state as other handlers, and
 /// becomes synced. A callback of `synced` may remove it on any thread while more changes arrive.
 #[test]
-fn sp8_sp11_a_coalescing_handler_ends_where_the_others_do() {
+fn sp8_sp11_coalescing_handler_reaches_final_state() {
     check(|| {
         let (processor, recorder) = (
             Arc::new(SharedProcessor::new("informer".into(), Owner::new())),
@@ -245,12 +246,12 @@ fn sp8_sp11_a_coalescing_handler_ends_where_the_others_do() {
         processor.flush();
         handler.synced().wait();
         if !removes {
-            recorder.wait_for(|view| view.there.iter().eq([(&"a".to_owned(), &5)]));
+            recorder.wait_for(|view| view.objects.iter().eq([(&"a".to_owned(), &5)]));
             let stats = handler.stats();
-            let told = recorder.read(|view| view.told);
+            let calls = recorder.read(|view| view.calls);
             assert!(
-                stats.merged as usize + told == 7 && stats.most_waiting <= 4,
-                "{told} {stats:?}"
+                stats.merged as usize + calls == 7 && stats.most_waiting <= 4,
+                "{calls} {stats:?}"
             );
         }
         syncing.join().unwrap();

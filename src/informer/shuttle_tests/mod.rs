@@ -62,19 +62,19 @@ impl Object for Thing {
 /// event that contradicts the state.
 #[derive(Debug, Default)]
 struct View {
-    there: BTreeMap<String, usize>,
+    objects: BTreeMap<String, usize>,
     /// The names added as part of the initial list.
     initial: Vec<String>,
-    told: usize,
+    calls: usize,
 }
 
 impl View {
     fn add(&mut self, new: &Thing, is_in_initial_list: bool) {
-        self.told += 1;
+        self.calls += 1;
         assert_eq!(
-            self.there.insert(new.name().to_owned(), new.version()),
+            self.objects.insert(new.name().to_owned(), new.version()),
             None,
-            "an add of {new:?}: {self:?}"
+            "duplicate add of {new:?}: {self:?}"
         );
         if is_in_initial_list {
             self.initial.push(new.name().to_owned());
@@ -82,17 +82,24 @@ impl View {
     }
 
     fn update(&mut self, old: &Thing, new: &Thing) {
-        self.told += 1;
-        let known = self.there.insert(new.name().to_owned(), new.version());
-        assert_eq!(known, Some(old.version()), "an update to {new:?}: {self:?}");
-        assert!(new.version() >= old.version(), "it went back to {new:?}");
+        self.calls += 1;
+        let known = self.objects.insert(new.name().to_owned(), new.version());
+        assert_eq!(
+            known,
+            Some(old.version()),
+            "unexpected update to {new:?}: {self:?}"
+        );
+        assert!(
+            new.version() >= old.version(),
+            "update to the older {new:?}"
+        );
     }
 
     fn delete(&mut self, gone: &Deleted<Thing>) {
-        self.told += 1;
+        self.calls += 1;
         assert!(
-            self.there.remove(gone.name()).is_some(),
-            "a deletion of {}: {self:?}",
+            self.objects.remove(gone.name()).is_some(),
+            "deletion of unknown {}: {self:?}",
             gone.name()
         );
     }

@@ -69,7 +69,7 @@ impl Cache {
         let stored = stored
             .iter()
             .map(|thing| (thing.name().to_owned(), thing.version()));
-        assert_eq!(stored.collect::<BTreeMap<_, _>>(), view.there);
+        assert_eq!(stored.collect::<BTreeMap<_, _>>(), view.objects);
         view
     }
 }
@@ -97,7 +97,7 @@ fn consume(
         RefCell::new(View::default()),
         Cell::new(requeue),
     );
-    let goes_back = || {
+    let should_requeue = || {
         let back = requeue.get() > 0 && any(2) == 0;
         requeue.set(requeue.get() - usize::from(back));
         back
@@ -106,11 +106,11 @@ fn consume(
         view.borrow_mut().apply(&notification.event);
         true
     };
-    let mut one = |deltas: &Deltas<Thing>, is_in_initial_list| match goes_back() {
+    let mut one = |deltas: &Deltas<Thing>, is_in_initial_list| match should_requeue() {
         true => Err(Requeue::new().into()),
         false => Ok(part.process(deltas, is_in_initial_list, &mut { notify })?),
     };
-    let mut many = |batch: &[Deltas<Thing>], is_in_initial_list| match goes_back() {
+    let mut many = |batch: &[Deltas<Thing>], is_in_initial_list| match should_requeue() {
         true => Err(Requeue::new().into()),
         false if kind == Kind::Delta => {
             part.process_each(batch, is_in_initial_list, &mut { notify })
@@ -156,17 +156,17 @@ impl Server {
         self.version += 1;
         let thing = Thing::new(name, self.version);
         if any(2) == 0 {
-            let was_there = self.objects.insert(name, self.version).is_some();
+            let existed = self.objects.insert(name, self.version).is_some();
             let Some(queue) = queue else { return };
-            if was_there {
+            if existed {
                 queue.update(thing)
             } else {
                 queue.add(thing)
             }
             .unwrap();
         } else {
-            let was_there = self.objects.remove(name).is_some();
-            let Some(queue) = queue.filter(|_| was_there || self.unknown) else {
+            let existed = self.objects.remove(name).is_some();
+            let Some(queue) = queue.filter(|_| existed || self.unknown) else {
                 return;
             };
             queue.delete(Deleted::Final(thing)).unwrap();
@@ -186,7 +186,7 @@ impl Server {
 /// Changes objects on the server, by watch events and lists, while resyncs run. The notifications
 /// are consistent: no duplicate or unknown deletion, and no older version. At the end, the store
 /// equals the server's state.
-fn no_deletion_is_lost_or_told_twice(kind: Kind, requeue: usize) {
+fn assert_each_deletion_is_delivered_once(kind: Kind, requeue: usize) {
     let cache = Cache::new(kind, requeue);
     let resyncs = thread::spawn({
         let queue = Arc::clone(&cache.queue);
@@ -215,33 +215,33 @@ fn no_deletion_is_lost_or_told_twice(kind: Kind, requeue: usize) {
         .objects
         .iter()
         .map(|(name, version)| ((*name).to_owned(), *version));
-    assert_eq!(view.there, objects.collect());
+    assert_eq!(view.objects, objects.collect());
 }
 
 #[test]
-fn d3_d6_d9_delta_fifo_no_deletion_is_lost_or_told_twice() {
-    check(|| no_deletion_is_lost_or_told_twice(Kind::Delta, 0));
+fn d3_d6_d9_delta_fifo_delivers_each_deletion_once() {
+    check(|| assert_each_deletion_is_delivered_once(Kind::Delta, 0));
 }
 
 #[test]
-fn d3_delta_fifo_nothing_is_lost_that_is_put_back() {
-    check(|| no_deletion_is_lost_or_told_twice(Kind::Delta, 2));
+fn d3_delta_fifo_requeued_items_are_not_lost() {
+    check(|| assert_each_deletion_is_delivered_once(Kind::Delta, 2));
 }
 
 #[test]
-fn r5_r9_real_fifo_in_order_no_deletion_is_lost_or_told_twice() {
-    check(|| no_deletion_is_lost_or_told_twice(Kind::InOrder, any(2)));
+fn r5_r9_real_fifo_in_order_delivers_each_deletion_once() {
+    check(|| assert_each_deletion_is_delivered_once(Kind::InOrder, any(2)));
 }
 
 #[test]
-fn p5_p6_real_fifo_atomic_no_deletion_is_lost_or_told_twice() {
-    check(|| no_deletion_is_lost_or_told_twice(Kind::Atomic, any(2)));
+fn p5_p6_real_fifo_atomic_delivers_each_deletion_once() {
+    check(|| assert_each_deletion_is_delivered_once(Kind::Atomic, any(2)));
 }
 
 /// Two deletions and a list without the object run concurrently, for an object that is known or in
 /// flight. Exactly one deletion is delivered.
 #[test]
-fn d3_of_several_deletions_one_is_told() {
+fn d3_concurrent_deletions_are_delivered_once() {
     check(|| {
         let cache = Cache::new(Kind::Delta, 0);
         cache.queue.add(Thing::new("a", 1)).unwrap();
@@ -255,9 +255,9 @@ fn d3_of_several_deletions_one_is_told() {
         join_all(deletions);
         let view = cache.end();
         assert_eq!(
-            (view.told, view.there.len()),
+            (view.calls, view.objects.len()),
             (2, 0),
-            "an add and a deletion"
+            "one add and one deletion"
         );
     });
 }
@@ -265,7 +265,7 @@ fn d3_of_several_deletions_one_is_told() {
 /// A deletion fails. A second deletion, or a list without the object, that arrives meanwhile or
 /// later is delivered.
 #[test]
-fn d3_a_deletion_that_comes_while_another_fails_is_told() {
+fn d3_deletion_during_failed_deletion_is_delivered() {
     check(|| {
         let store = Arc::new(Indexer::new(Accessor::object(), Indexers::new()));
         let queue = build(InformerQueue::default(), &store);
@@ -275,7 +275,7 @@ fn d3_a_deletion_that_comes_while_another_fails_is_told() {
         let consumer = thread::spawn({
             let (queue, store, fails) = (Arc::clone(&queue), Arc::clone(&store), fails.clone());
             move || {
-                let mut told = 0;
+                let mut calls = 0;
                 loop {
                     let popped = queue.pop(&mut |deltas, _| {
                         if !fails.is_done() {
@@ -283,12 +283,12 @@ fn d3_a_deletion_that_comes_while_another_fails_is_told() {
                             return Err("not now".into());
                         }
                         Ok(part(&store).process(deltas, false, &mut |_, _| {
-                            told += 1;
+                            calls += 1;
                             true
                         })?)
                     });
                     if matches!(popped, Err(PopError::Closed)) {
-                        return told;
+                        return calls;
                     }
                 }
             }
@@ -327,6 +327,6 @@ fn d10_synced_when_the_initial_list_is_stored() {
         let mut view = cache.end();
         view.initial.sort_unstable();
         assert!(view.initial.iter().take(2).eq(["a", "b"]), "{view:?}");
-        assert_eq!(view.there.len(), 3);
+        assert_eq!(view.objects.len(), 3);
     });
 }

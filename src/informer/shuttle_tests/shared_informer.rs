@@ -64,8 +64,8 @@ fn informer() -> SharedIndexInformer<Thing> {
 }
 
 /// Whether the view has the state after all events.
-fn is_all(view: &View) -> bool {
-    view.there
+fn has_all(view: &View) -> bool {
+    view.objects
         .iter()
         .map(|(name, version)| (name.as_str(), *version))
         .eq([("a", 2), ("c", 3)])
@@ -93,7 +93,7 @@ fn add(
 
 /// A handler added at any point receives every object once and becomes synced.
 #[test]
-fn i12_a_handler_may_come_at_any_point() {
+fn i12_handler_added_at_any_point_gets_all_objects() {
     check_times(SHARE, || {
         let (informer, stop, early, late) =
             (informer(), Stop::new(), Recorder::new(), Recorder::new());
@@ -103,19 +103,19 @@ fn i12_a_handler_may_come_at_any_point() {
         let second = adding.join().unwrap().unwrap();
         for (recorder, registration) in [(&early, &first), (&late, &second)] {
             registration.synced().wait();
-            recorder.wait_for(is_all);
+            recorder.wait_for(has_all);
         }
         assert!(informer.has_synced());
         stop.stop();
         running.join().unwrap().unwrap();
-        assert!(early.read(is_all) && late.read(is_all));
+        assert!(early.read(has_all) && late.read(has_all));
     });
 }
 
 /// A stop at any point ends everything, while handlers are added and removed. A handler added after
 /// the stop gets an error, and no handler is called after the end.
 #[test]
-fn i8_i14_a_stop_at_any_point_ends_everything() {
+fn i8_i14_stop_at_any_point_ends_run_and_handlers() {
     check_times(SHARE, || {
         let (informer, stop, early, late) =
             (informer(), Stop::new(), Recorder::new(), Recorder::new());
@@ -132,7 +132,7 @@ fn i8_i14_a_stop_at_any_point_ends_everything() {
         stop.stop();
         running.join().unwrap().unwrap();
         assert!(informer.is_stopped());
-        let told = early.read(|view| view.told);
+        let calls = early.read(|view| view.calls);
         let added = adding.join().unwrap();
         assert!(
             matches!(added, Ok(_) | Err(InformerError::Stopped { .. })),
@@ -143,11 +143,11 @@ fn i8_i14_a_stop_at_any_point_ends_everything() {
             informer.add_handler(Recorder::new()),
             Err(InformerError::Stopped { .. })
         ));
-        assert_eq!(early.read(|view| view.told), told);
+        assert_eq!(early.read(|view| view.calls), calls);
         assert_eq!(
             Arc::strong_count(&late.shared),
             1,
-            "it is gone with its threads"
+            "the handler is dropped with its threads"
         );
     });
 }

@@ -47,7 +47,7 @@ impl<'a> Counts<'a> {
     /// Stores the position after a string that may be a key. Ignores strings that are not part of
     /// the JSON.
     #[inline]
-    pub(super) fn saw_string(&self, string: &str) {
+    pub(super) fn record_string(&self, string: &str) {
         let start = string
             .as_ptr()
             .addr()
@@ -64,7 +64,7 @@ impl<'a> Counts<'a> {
 
     /// Returns the number of elements of the array whose key was read last. Only strings, arrays
     /// and objects count; if there are none, returns `None`.
-    pub(super) fn array_behind_key(&self) -> Option<usize> {
+    pub(super) fn array_len_after_key(&self) -> Option<usize> {
         let value = self
             .json
             .get(self.key_end.get()?..)?

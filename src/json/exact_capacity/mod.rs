@@ -12,7 +12,7 @@
 
 mod counts;
 #[cfg(test)]
-#[expect(dead_code, reason = "compared by what Debug shows")]
+#[expect(dead_code, reason = "compared through Debug")]
 mod tests;
 
 use std::fmt;
@@ -104,7 +104,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Exact<'_, V> {
 
     #[inline]
     fn visit_borrowed_str<E: Error>(self, string: &'de str) -> Result<V::Value, E> {
-        self.counts.saw_string(string);
+        self.counts.record_string(string);
         self.inner.visit_borrowed_str(string)
     }
 
@@ -187,6 +187,6 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Exact<'_, A> {
     /// Counts only on request, so types that need no hint, such as `serde_json::Value`, have no
     /// cost. The request comes before the first element is read.
     fn size_hint(&self) -> Option<usize> {
-        self.counts.array_behind_key()
+        self.counts.array_len_after_key()
     }
 }

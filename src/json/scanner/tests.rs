@@ -54,7 +54,7 @@ fn every_other_backslash_of_a_run_escapes() {
 /// Compares the scan by blocks with the scan by bytes, for whole inputs and for chunks of random
 /// sizes.
 #[test]
-fn blocks_end_a_value_where_single_bytes_do() {
+fn block_scan_matches_byte_scan() {
     let mut random = Random::seeded(2);
     // Some alphabets produce mostly strings, others mostly brackets or backslashes. Few results are
     // valid JSON.
@@ -80,15 +80,16 @@ fn blocks_end_a_value_where_single_bytes_do() {
                 bytes.escape_ascii()
             );
 
-            let (mut scanner, mut came) = (Scanner::default(), 0);
+            let (mut scanner, mut consumed) = (Scanner::default(), 0);
             let in_parts = loop {
-                if came == bytes.len() {
+                if consumed == bytes.len() {
                     break None;
                 }
-                let part = &bytes[came..][..1 + random.below((bytes.len() - came).min(200))];
+                let part =
+                    &bytes[consumed..][..1 + random.below((bytes.len() - consumed).min(200))];
                 match scanner.end(part) {
-                    Some(end) => break Some(came + end),
-                    None => came += part.len(),
+                    Some(end) => break Some(consumed + end),
+                    None => consumed += part.len(),
                 }
             };
             assert_eq!(in_parts, end, "{}", bytes.escape_ascii());

@@ -33,7 +33,7 @@ fn entries(map: &StringMap) -> Vec<(String, String)> {
 }
 
 #[test]
-fn it_is_what_a_btree_map_is_whatever_is_done_to_it() {
+fn random_operations_match_btree_map() {
     for seed in 1..=20_u64 {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let (mut map, mut model) = (StringMap::new(), BTreeMap::<String, String>::new());
@@ -81,7 +81,7 @@ fn it_is_what_a_btree_map_is_whatever_is_done_to_it() {
 }
 
 #[test]
-fn entries_may_come_in_any_order_and_more_than_once() {
+fn unordered_and_duplicate_entries_match_btree_map() {
     for seed in 1..=100_u64 {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let given: Vec<_> = (0..random.below(12))
@@ -114,7 +114,7 @@ fn entries_may_come_in_any_order_and_more_than_once() {
 }
 
 #[test]
-fn non_string_map_is_refused_with_the_error_of_btree_map() {
+fn decode_errors_match_btree_map() {
     let refused = [
         "null",
         "7",
@@ -129,18 +129,18 @@ fn non_string_map_is_refused_with_the_error_of_btree_map() {
         r#"{a: "b"}"#,
     ];
     for json in refused {
-        let ours = serde_json::from_str::<StringMap>(json)
+        let actual = serde_json::from_str::<StringMap>(json)
             .unwrap_err()
             .to_string();
-        let theirs = serde_json::from_str::<BTreeMap<String, String>>(json)
+        let expected = serde_json::from_str::<BTreeMap<String, String>>(json)
             .unwrap_err()
             .to_string();
-        assert_eq!(ours, theirs, "{json}");
+        assert_eq!(actual, expected, "{json}");
     }
 }
 
 #[test]
-fn it_is_one_allocation_of_what_it_holds() {
+fn map_uses_one_allocation_of_exact_size() {
     assert_eq!(size_of::<StringMap>(), 2 * size_of::<usize>());
     assert_eq!(
         StringMap::from([("app", "web")]).text.len(),
@@ -151,6 +151,6 @@ fn it_is_one_allocation_of_what_it_holds() {
 
 #[test]
 #[should_panic(expected = "no entry found for key")]
-fn a_key_that_is_not_there_has_no_place() {
+fn index_panics_on_missing_key() {
     let _ = &StringMap::new()["app"];
 }

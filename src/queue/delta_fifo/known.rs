@@ -18,7 +18,7 @@ pub(super) enum Known {
 
 /// A copy of the known objects. Declare the variable before taking the lock, so that it is dropped
 /// after the lock is released.
-pub(super) struct Everything<T> {
+pub(super) struct KnownSnapshot<T> {
     /// The state after everything in flight has been processed. An object is `None` if its lookup
     /// failed.
     pub(super) objects: Vec<(Key, Option<Arc<T>>)>,
@@ -41,7 +41,7 @@ impl Drop for Problems {
 }
 
 // `derive` would require `T: Default`.
-impl<T> Default for Everything<T> {
+impl<T> Default for KnownSnapshot<T> {
     fn default() -> Self {
         Self {
             objects: Vec::new(),
@@ -69,7 +69,7 @@ impl<T> DeltaFifo<T> {
         Ok(match state.in_flight_key(key) {
             Some(taken) if taken.newest.is_some() => Known::Yes,
             Some(_) => Known::BeingDeleted,
-            None => match ask(|| known.lookup(key))? {
+            None => match call_known(|| known.lookup(key))? {
                 Ok(None) => Known::No,
                 Ok(Some(object)) => {
                     dropped.push(object);
@@ -81,22 +81,22 @@ impl<T> DeltaFifo<T> {
     }
 
     /// Whether any object is queued, in flight or known.
-    pub(super) fn has_anything(&self, state: &State<T>) -> Result<bool, StoreError> {
+    pub(super) fn has_objects(&self, state: &State<T>) -> Result<bool, StoreError> {
         if !state.items.is_empty() || state.in_flight.is_some() {
             return Ok(true);
         }
-        self.known_objects
-            .as_ref()
-            .map_or(Ok(false), |known| ask(|| !known.list_keys().is_empty()))
+        self.known_objects.as_ref().map_or(Ok(false), |known| {
+            call_known(|| !known.list_keys().is_empty())
+        })
     }
 
     /// Reads all known objects except those that `skip` selects. The objects in flight come last.
-    /// If the known objects panic, `everything` keeps the objects that were read before.
+    /// If the known objects panic, `snapshot` keeps the objects that were read before.
     pub(super) fn known(
         &self,
         state: &State<T>,
         skip: impl Fn(&Key) -> bool,
-        everything: &mut Everything<T>,
+        snapshot: &mut KnownSnapshot<T>,
     ) -> Result<(), StoreError> {
         let Some(known) = &self.known_objects else {
             return Ok(());
@@ -106,19 +106,22 @@ impl<T> DeltaFifo<T> {
             .as_ref()
             .map_or(&[][..], |in_flight| &in_flight.keys);
         let taken: HashSet<&Key> = in_flight.iter().map(|taken| &taken.key).collect();
-        let Everything {
+        let KnownSnapshot {
             objects,
             being_deleted,
             problems,
-        } = everything;
+        } = snapshot;
         let mut look_up = |key: &Key| {
             known.lookup(key).unwrap_or_else(|error| {
-                let problem = format!("{}: known object {key}: {error}", self.timing.name);
+                let problem = format!(
+                    "{}: can't look up known object {key}: {error}",
+                    self.timing.name
+                );
                 problems.0.push(problem);
                 None
             })
         };
-        ask(|| {
+        call_known(|| {
             for key in known.list_keys() {
                 if !skip(&key) && !taken.contains(&key) {
                     let object = look_up(&key);
@@ -137,6 +140,6 @@ impl<T> DeltaFifo<T> {
 }
 
 /// Calls the known objects and converts a panic to an error.
-pub(super) fn ask<R>(ask: impl FnOnce() -> R) -> Result<R, StoreError> {
-    catch(ask).map_err(|panic| StoreError::other(format!("the known objects {panic}")))
+pub(super) fn call_known<R>(call: impl FnOnce() -> R) -> Result<R, StoreError> {
+    catch(call).map_err(|panic| StoreError::other(format!("the known objects {panic}")))
 }

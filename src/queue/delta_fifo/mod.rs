@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 pub use builder::DeltaFifoBuilder;
 
-use self::known::{Everything, ask};
+use self::known::{KnownSnapshot, call_known};
 use self::state::{Batch, InFlight};
 use super::error::Processed;
 use super::timing::Timing;
@@ -187,7 +187,7 @@ impl<T> DeltaFifo<T> {
             Some(deltas)
         } else {
             deltas.since = state.versions.begin();
-            state.put_back(&key, deltas, None, &mut Vec::new());
+            state.requeue(&key, deltas, None, &mut Vec::new());
             None
         };
         self.unlock(state);
@@ -313,7 +313,7 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
         if self.known_objects.is_none() {
             return Ok(());
         }
-        let mut known = Everything::default();
+        let mut known = KnownSnapshot::default();
         {
             let mut state = self.state.lock();
             self.known(&state, |_| false, &mut known)?;
@@ -358,7 +358,7 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
     fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
         let version = version_tracker::version(resource_version);
         let mut state = self.state.lock();
-        state.versions.event(version);
+        state.versions.record_event(version);
         self.unlock(state);
         Ok(())
     }
@@ -443,7 +443,7 @@ impl<T: Send + Sync> Staging<T> for DeltaFifo<T> {
             let deltas = state.items.get(key);
             deltas.and_then(|deltas| deltas.newest()?.object().cloned())
         };
-        let known = || ask(|| self.known_objects.as_ref()?.lookup(key).ok()?).ok()?;
+        let known = || call_known(|| self.known_objects.as_ref()?.lookup(key).ok()?).ok()?;
         queued.or_else(known)
     }
 
@@ -522,19 +522,19 @@ impl<T> DeltaFifo<T> {
         };
         for (at, (deltas, taken)) in batch.deltas.iter().zip(&in_flight.keys).enumerate() {
             let key = &taken.key;
-            let (again, failed) = (processed.again(at), processed.failed(at));
+            let (requeued, failed) = (processed.is_requeued(at), processed.failed(at));
             // Requeued items of the initial list go to the end of that list. `initial_population`
             // still counts the remaining items of this batch, which are not in `order`.
             let remaining = batch.deltas.len() - at;
-            if again {
+            if requeued {
                 let place = batch
                     .is_initial
                     .then(|| state.initial_population - remaining);
-                state.put_back(key, deltas.clone(), place, &mut dropped);
+                state.requeue(key, deltas.clone(), place, &mut dropped);
             } else {
                 state.initial_population -= usize::from(batch.is_initial);
                 if failed {
-                    state.versions.failed(deltas.since);
+                    state.versions.record_failure(deltas.since);
                 }
                 state.versions.end(deltas.since);
             }
@@ -544,13 +544,13 @@ impl<T> DeltaFifo<T> {
             // Deliver the deferred deletion only if the deletion in flight failed and the consumer
             // may still have the object.
             let known = self.known_objects.as_ref().filter(|_| failed);
-            let known = known.map(|known| ask(|| known.lookup(key)));
+            let known = known.map(|known| call_known(|| known.lookup(key)));
             if matches!(known, None | Some(Ok(Ok(None)))) {
                 state.versions.end(*since);
             } else {
                 let mut deltas = Deltas::from(vec![Delta::Deleted(gone.clone())]);
                 deltas.since = *since;
-                state.put_back(key, deltas, None, &mut dropped);
+                state.requeue(key, deltas, None, &mut dropped);
             }
             known_objects.push(known);
         }

@@ -134,7 +134,7 @@ impl<T> State<T> {
 
     /// Queues popped deltas again, before newer deltas of their key. They go to position `place` of
     /// `order`. Without a `place` they take the position of the newer deltas, or else the end.
-    pub(super) fn put_back(
+    pub(super) fn requeue(
         &mut self,
         key: &Key,
         deltas: Deltas<T>,
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_grows_while_a_key_is_put_back_for_ever() {
+    fn versions_stay_bounded_while_a_key_is_requeued_forever() {
         let queue = DeltaFifo::new(accessor());
         write(&queue, "stuck", 1);
         let mut others = 0;
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_grows_with_changes_of_keys_that_wait() {
+    fn versions_stay_bounded_while_queued_keys_change() {
         let queue = DeltaFifo::new(accessor());
         for version in 1..10_000 {
             write(&queue, ["a", "b", "c"][version % 3], version);

@@ -3,7 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use super::known::{Everything, Known};
+use super::known::{Known, KnownSnapshot};
 use super::state::tombstone;
 use super::{DeltaFifo, State};
 use crate::object::{Deleted, Key};
@@ -155,7 +155,7 @@ impl<T> DeltaFifo<T> {
         } = prepared;
         let (key, is_added, delta) = match (change, key) {
             (Change::Bookmark(_), _) | (_, None) => {
-                state.versions.event(version);
+                state.versions.record_event(version);
                 return (state, Ok(()));
             }
             (Change::Delete(gone), Some(key)) => {
@@ -166,7 +166,7 @@ impl<T> DeltaFifo<T> {
         };
         state.populated = true;
         state.push(&key, delta, dropped);
-        state.versions.object(version, is_added);
+        state.versions.record_object(version, is_added);
         (state, Ok(()))
     }
 
@@ -203,7 +203,7 @@ impl<T> DeltaFifo<T> {
             Ok(Known::No) => dropped.extend(gone.object().cloned()),
             Err(error) => return (state, Err(Rejected::new(Change::Delete(gone), error))),
         }
-        state.versions.event(version);
+        state.versions.record_event(version);
         (state, Ok(()))
     }
 
@@ -236,9 +236,9 @@ impl<T> DeltaFifo<T> {
         // dropped after the lock is released.
         let is_relist = self.state.lock().populated;
         let mut listed = is_relist.then(keys);
-        let (mut known, mut dropped) = (Everything::default(), Vec::new());
+        let (mut known, mut dropped) = (KnownSnapshot::default(), Vec::new());
         let mut state = self.state.lock();
-        if listed.is_none() && self.has_anything(&state)? {
+        if listed.is_none() && self.has_objects(&state)? {
             listed = Some(keys());
         }
         match &listed {
@@ -262,7 +262,7 @@ impl<T> DeltaFifo<T> {
                 }
             }
         }
-        state.versions.list(resource_version.into());
+        state.versions.record_list(resource_version.into());
         if !state.populated {
             state.populated = true;
             state.initial_population = state.order.len();

@@ -320,7 +320,7 @@ impl<T> Heap<T> {
                 // A comparison that writes or pops would wait for its own end. The panic becomes
                 // the error of the write that compares.
                 drop(state);
-                panic!("a comparison must not write to its heap, nor pop");
+                panic!("a comparison must not write to its heap or pop from it");
             }
             self.settled.wait(&mut state);
         }

@@ -129,9 +129,9 @@ impl<T> Order<T> {
             if let Some(number) = self.by_key.get_mut(key) {
                 *number = slot;
             }
-            self.hang(slot, parent, self.side(last, parent));
-            self.hang(children[BEFORE], slot, BEFORE);
-            self.hang(children[AFTER], slot, AFTER);
+            self.attach(slot, parent, self.side(last, parent));
+            self.attach(children[BEFORE], slot, BEFORE);
+            self.attach(children[AFTER], slot, AFTER);
         }
         self.nodes.shrink_when_empty();
         self.by_key.shrink_when_empty();
@@ -174,7 +174,7 @@ impl<T> Order<T> {
 
     /// Links a child to its parent. If `parent` is `NONE`, the child becomes the root. If `child`
     /// is `NONE`, the parent has no child on this side.
-    fn hang(&mut self, child: usize, parent: usize, side: usize) {
+    fn attach(&mut self, child: usize, parent: usize, side: usize) {
         match self.nodes.get_mut(parent) {
             Some(parent) => parent.children[side] = child,
             None => self.root = child,
@@ -193,11 +193,11 @@ impl<T> Order<T> {
             ),
             None => (self.outermost(self.root, BEFORE), BEFORE),
         };
-        self.hang(slot, parent, side);
+        self.attach(slot, parent, side);
         while let Some(parent) = self.nodes.get(self.nodes[slot].parent)
             && parent.weight < self.nodes[slot].weight
         {
-            self.lift(slot);
+            self.rotate_up(slot);
         }
     }
 
@@ -212,10 +212,10 @@ impl<T> Order<T> {
             if heavier == NONE {
                 break;
             }
-            self.lift(heavier);
+            self.rotate_up(heavier);
         }
         let parent = self.nodes[slot].parent;
-        self.hang(NONE, parent, self.side(slot, parent));
+        self.attach(NONE, parent, self.side(slot, parent));
         self.nodes[slot].parent = NONE;
     }
 
@@ -224,13 +224,13 @@ impl<T> Order<T> {
     }
 
     /// Rotates a node above its parent. The order stays the same.
-    fn lift(&mut self, slot: usize) {
+    fn rotate_up(&mut self, slot: usize) {
         let parent = self.nodes[slot].parent;
         let grandparent = self.nodes[parent].parent;
         let (side, parents_side) = (self.side(slot, parent), self.side(parent, grandparent));
-        self.hang(self.nodes[slot].children[1 - side], parent, side);
-        self.hang(slot, grandparent, parents_side);
-        self.hang(parent, slot, 1 - side);
+        self.attach(self.nodes[slot].children[1 - side], parent, side);
+        self.attach(slot, grandparent, parents_side);
+        self.attach(parent, slot, 1 - side);
     }
 }
 
@@ -262,7 +262,7 @@ mod tests {
 
     /// Compares the order with a vector as the model.
     #[test]
-    fn insertions_moves_and_removals_keep_the_order_and_the_tree() {
+    fn insert_move_and_remove_match_the_model() {
         let (mut order, mut model) = (Order::new(), Vec::new());
         let mut random = Random::new();
         for number in 0..4000 {
@@ -314,13 +314,16 @@ mod tests {
     }
 
     #[test]
-    fn it_stays_flat_and_gives_room_back() {
+    fn tree_stays_flat_and_frees_memory() {
         let mut order = Order::new();
         for number in 0..100_000 {
             let last = order.nodes.len().checked_sub(1);
             order.insert(last, number.to_string().into(), Arc::new(number));
         }
-        assert!(order.check(order.root, NONE) < 100, "a balanced one has 17");
+        assert!(
+            order.check(order.root, NONE) < 100,
+            "a balanced tree has depth 17"
+        );
         assert!((0..100_000).all(|number| order.pop().is_some_and(|first| *first == number)));
         assert!(
             order.pop().is_none() && order.nodes.capacity() == 0 && order.by_key.capacity() == 0

@@ -176,7 +176,7 @@ impl<T> RealFifoBuilder<T> {
                 versions: VersionTracker::default(),
             }),
             changed: Condvar::new(),
-            landed: Condvar::new(),
+            flight_ended: Condvar::new(),
         }
     }
 }

@@ -25,42 +25,42 @@ impl<T> RealFifo<T> {
         }
         // The objects are prepared before writers have to wait. If an object fails, the objects
         // before it are still queued.
-        let mut whole = Ok(resource_version);
+        let mut version_or_error = Ok(resource_version);
         let mut replaced = Vec::with_capacity(objects.len());
         for object in objects {
             match self.prepare(object) {
                 Ok(prepared) => replaced.push(prepared),
                 Err(error) => {
-                    whole = Err(error);
+                    version_or_error = Err(error);
                     break;
                 }
             }
         }
-        self.replace_prepared(known, &listed, replaced, &Gaps::default(), whole)
+        self.replace_prepared(known, &listed, replaced, &Gaps::default(), version_or_error)
     }
 
-    /// Queues a prepared list. `whole` is its version, or the error of the object at which
-    /// `replaced` ends. Objects that may be in one of the gaps get no tombstone.
+    /// Queues a prepared list. `version_or_error` is its version, or the error of the object at
+    /// which `replaced` ends. Objects that may be in one of the gaps get no tombstone.
     pub(super) fn replace_prepared(
         &self,
         known: &dyn KnownObjects<T>,
         listed: &HashSet<Key>,
         replaced: Vec<(Option<Key>, Arc<T>)>,
         gaps: &Gaps,
-        whole: Result<&str, StoreError>,
+        version_or_error: Result<&str, StoreError>,
     ) -> Result<(), StoreError> {
         self.exclusively(|| {
             let mut gone = Vec::new();
             let queued = self.newest_of_each()?;
-            let stays = |key: &Key| listed.contains(key) || gaps.cover(key);
-            for (key, delta) in queued.iter().filter(|(key, _)| !stays(key)) {
+            let may_exist = |key: &Key| listed.contains(key) || gaps.cover(key);
+            for (key, delta) in queued.iter().filter(|(key, _)| !may_exist(key)) {
                 if !matches!(delta, Delta::Deleted(_)) {
                     gone.push((Arc::clone(key), delta.object().cloned()));
                 }
             }
             let queued: HashSet<Key> = queued.into_iter().map(|(key, _)| key).collect();
             for key in known.list_keys() {
-                if !stays(&key) && !queued.contains(&key) {
+                if !may_exist(&key) && !queued.contains(&key) {
                     let last_known = look_up(&self.timing.name, known, &key);
                     gone.push((key, last_known));
                 }
@@ -76,9 +76,9 @@ impl<T> RealFifo<T> {
             for (key, object) in replaced {
                 state.push(key, Delta::Replaced(object));
             }
-            let result = whole.map(|version| {
+            let result = version_or_error.map(|version| {
                 state.replaced();
-                state.versions.list(version.into());
+                state.versions.record_list(version.into());
             });
             self.unlock(state);
             result
@@ -124,7 +124,7 @@ impl<T> RealFifo<T> {
             let Some(key) = deltas.key() else {
                 drop(state);
                 return Err(
-                    KeyError::new("a queued object has lost its key in the transform").into(),
+                    KeyError::new("the transform removed the key of a queued object").into(),
                 );
             };
             match positions.get(key) {
@@ -152,7 +152,7 @@ impl<T> RealFifo<T> {
                 // A process callback made this call, so its pop is in flight and already excludes
                 // others.
                 Some(in_flight) if in_flight.thread == thread => break false,
-                Some(_) => self.landed.wait(&mut state),
+                Some(_) => self.flight_ended.wait(&mut state),
             }
         };
         if own {
@@ -167,7 +167,7 @@ impl<T> RealFifo<T> {
         if own {
             let mut state = self.state.lock();
             state.in_flight = None;
-            self.landed.notify_all();
+            self.flight_ended.notify_all();
             self.changed.notify_all();
         }
         result
@@ -178,7 +178,7 @@ fn look_up<T>(queue: &str, known: &dyn KnownObjects<T>, key: &str) -> Option<Arc
     match known.lookup(key) {
         Ok(object) => object,
         Err(error) => {
-            log::error!("{queue}: known object {key}: {error}");
+            log::error!("{queue}: can't look up known object {key}: {error}");
             None
         }
     }

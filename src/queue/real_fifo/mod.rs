@@ -97,7 +97,7 @@ pub struct RealFifo<T> {
     changed: Condvar,
     /// Writers wait here until an exclusive flight has ended. Lists and resyncs in `InOrder` mode
     /// wait here until nothing is in flight. The end of a flight wakes all of them.
-    landed: Condvar,
+    flight_ended: Condvar,
 }
 
 struct State<T> {
@@ -161,7 +161,7 @@ impl<T> RealFifo<T> {
             .as_ref()
             .is_some_and(|in_flight| in_flight.exclusive && in_flight.thread != this)
         {
-            self.landed.wait(&mut state);
+            self.flight_ended.wait(&mut state);
         }
         state
     }
@@ -308,7 +308,7 @@ impl<T> RealFifo<T> {
         let version = ResourceVersion::from(&*list.resource_version);
         let mut state = self.lock();
         state.push(None, Delta::ReplacedAll(Arc::new(list)));
-        state.versions.list(version);
+        state.versions.record_list(version);
         state.replaced();
         self.unlock(state);
     }
@@ -326,7 +326,7 @@ impl<T> State<T> {
         if let Some(delta) = delta {
             self.push(key, delta);
         }
-        self.versions.object(version, is_added);
+        self.versions.record_object(version, is_added);
     }
 
     fn push(&mut self, key: Option<Key>, delta: Delta<T>) {
@@ -432,7 +432,7 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
         if is_queued {
             state.push(None, Delta::Bookmark(resource_version.into()));
         }
-        state.versions.event(version);
+        state.versions.record_event(version);
         // Use `publish`, which does not report the depth: client-go does not report it after a
         // bookmark either (R22).
         self.publish(state);
@@ -485,7 +485,7 @@ impl<T: Send + Sync> Staging<T> for RealFifo<T> {
     fn prepare(&self, object: Arc<T>) -> Result<(Key, Arc<T>), StoreError> {
         match self.prepare(object)? {
             (Some(key), object) => Ok((key, object)),
-            (None, _) => Err(KeyError::new("the object has lost its key in the transform").into()),
+            (None, _) => Err(KeyError::new("the transform removed the key of the object").into()),
         }
     }
 

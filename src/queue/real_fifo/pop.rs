@@ -74,7 +74,7 @@ impl<T> RealFifo<T> {
         let mut state = self.state.lock();
         state.in_flight = None;
         for (at, deltas) in batch.iter().enumerate().rev() {
-            if processed.again(at) {
+            if processed.is_requeued(at) {
                 state.items.push_front(deltas.clone());
                 // If the first list arrived during processing, all items before it belong to the
                 // initial population. The requeued item is one of them.
@@ -82,13 +82,13 @@ impl<T> RealFifo<T> {
                 state.initial_population += usize::from(is_overtaken);
             } else {
                 if processed.failed(at) {
-                    state.versions.failed(deltas.since);
+                    state.versions.record_failure(deltas.since);
                 }
                 state.versions.end(deltas.since);
                 state.initial_population -= usize::from(taken.is_initial);
             }
         }
-        self.landed.notify_all();
+        self.flight_ended.notify_all();
         self.unlock(state);
     }
 }
@@ -111,14 +111,14 @@ impl<T> State<T> {
                 next.newest(),
                 None | Some(Delta::ReplacedAll(_) | Delta::SyncAll | Delta::Bookmark(_))
             );
-            let closes = single || next.key().is_none();
+            let ends_batch = single || next.key().is_none();
             if (single && !batch.is_empty())
                 || next.key().is_some_and(|key| !keys.insert(key.clone()))
             {
                 break;
             }
             batch.extend(self.items.pop_front());
-            if closes {
+            if ends_batch {
                 break;
             }
         }

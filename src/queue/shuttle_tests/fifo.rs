@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Promise::Newest;
+use super::Guarantee::Newest;
 use super::{fifo, is_popped};
 use crate::object::Deleted;
 use crate::queue::Requeue;
@@ -26,23 +26,23 @@ fn every_item_wakes_a_pop() {
 }
 
 #[test]
-fn a_close_at_any_point_loses_nothing() {
-    check(|| super::a_close_at_any_point_loses_nothing(fifo(), Newest));
+fn close_at_any_point_loses_no_item() {
+    check(|| super::close_at_any_point_loses_no_item(fifo(), Newest));
 }
 
 #[test]
-fn what_is_put_back_keeps_the_promise() {
-    check(|| super::what_is_put_back_keeps_the_promise(fifo(), Newest));
+fn requeued_items_keep_the_guarantee() {
+    check(|| super::requeued_items_keep_the_guarantee(fifo(), Newest));
 }
 
 #[test]
-fn a_callback_may_add() {
-    check(|| super::a_callback_may_add(fifo(), Newest));
+fn callback_can_add_items() {
+    check(|| super::callback_can_add_items(fifo(), Newest));
 }
 
 /// A callback may receive the deleted object once more if it was requeued before the deletion.
 #[test]
-fn what_has_been_deleted_is_not_put_back() {
+fn deleted_item_is_not_requeued() {
     check(|| {
         let queue = fifo();
         queue.add(Arc::new(("a", 1))).unwrap();
@@ -50,10 +50,13 @@ fn what_has_been_deleted_is_not_put_back() {
         let consumer = thread::spawn({
             let (queue, deleted) = (Arc::clone(&queue), Arc::clone(&deleted));
             move || {
-                let mut over = false;
+                let mut was_deleted = false;
                 while is_popped(queue.pop(&mut |_, _| {
-                    assert!(!over, "it was deleted before it was to be put back");
-                    over = deleted.load(Ordering::SeqCst);
+                    assert!(
+                        !was_deleted,
+                        "popped again, although it was requeued after the deletion"
+                    );
+                    was_deleted = deleted.load(Ordering::SeqCst);
                     Err(Requeue::new().into())
                 })) {}
             }
@@ -71,12 +74,12 @@ fn what_has_been_deleted_is_not_put_back() {
 
 /// No write is needed after the deletions for the queue to become synced.
 #[test]
-fn f5_f8_synced_although_some_of_it_is_deleted() {
+fn f5_f8_synced_although_items_were_deleted() {
     check(|| {
         let queue = fifo();
-        let consumers = [false, true].map(|comes_back| {
+        let consumers = [false, true].map(|pops_again| {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || while is_popped(queue.pop(&mut |_, _| Ok(()))) && comes_back {})
+            thread::spawn(move || while is_popped(queue.pop(&mut |_, _| Ok(()))) && pops_again {})
         });
         queue
             .replace([("a", 1), ("b", 1)].map(Arc::new).to_vec(), "1")

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use super::Promise::NewestAtOnce;
+use super::Guarantee::NewestConcurrent;
 use super::{Item, accessor, arcs, heap};
 use crate::queue::Heap;
 use crate::store::StoreError;
@@ -12,31 +12,31 @@ use crate::sync::{Mutex, any, check, join_all, thread};
 
 #[test]
 fn every_pop_gets_an_item() {
-    check(|| super::every_pop_gets_an_item(heap(), false, NewestAtOnce));
+    check(|| super::every_pop_gets_an_item(heap(), false, NewestConcurrent));
 }
 
 #[test]
 fn every_pop_gets_an_item_of_a_list() {
-    check(|| super::every_pop_gets_an_item(heap(), true, NewestAtOnce));
+    check(|| super::every_pop_gets_an_item(heap(), true, NewestConcurrent));
 }
 
 #[test]
 fn every_item_wakes_a_pop() {
-    check(|| super::every_item_wakes_a_pop(heap(), NewestAtOnce));
+    check(|| super::every_item_wakes_a_pop(heap(), NewestConcurrent));
 }
 
 #[test]
-fn a_close_at_any_point_loses_nothing() {
-    check(|| super::a_close_at_any_point_loses_nothing(heap(), NewestAtOnce));
+fn close_at_any_point_loses_no_item() {
+    check(|| super::close_at_any_point_loses_no_item(heap(), NewestConcurrent));
 }
 
 /// Like [`heap`], but asserts that one write compares at a time, and yields in each comparison.
-fn heap_of_one_at_a_time() -> Arc<Heap<Item>> {
+fn heap_with_exclusive_comparisons() -> Arc<Heap<Item>> {
     let comparing = AtomicBool::new(false);
     Arc::new(Heap::new(accessor(), move |a, b| {
         assert!(
             !comparing.swap(true, Ordering::SeqCst),
-            "two writes compare"
+            "two writes compare at the same time"
         );
         thread::yield_now();
         comparing.store(false, Ordering::SeqCst);
@@ -47,9 +47,9 @@ fn heap_of_one_at_a_time() -> Arc<Heap<Item>> {
 /// Concurrent writers keep the heap sorted. No item appears twice, and the newest item of each key
 /// is popped, deleted or still in the heap.
 #[test]
-fn writers_that_compare_keep_the_order() {
+fn concurrent_writers_keep_the_order() {
     check(|| {
-        let heap = heap_of_one_at_a_time();
+        let heap = heap_with_exclusive_comparisons();
         heap.bulk_add(arcs(&[("a", 1), ("b", 2)])).unwrap();
         let out = Arc::new(Mutex::new(Vec::new()));
         let writers = [[("a", 5), ("c", 3)], [("b", 4), ("d", 6)]].map(|items| {
@@ -67,7 +67,7 @@ fn writers_that_compare_keep_the_order() {
                 }),
             })
         });
-        let takers = [0, 1].map(|kind| {
+        let consumers = [0, 1].map(|kind| {
             let (heap, out) = (Arc::clone(&heap), Arc::clone(&out));
             thread::spawn(move || match kind {
                 0 => out.lock().push(*heap.pop().unwrap()),
@@ -80,13 +80,13 @@ fn writers_that_compare_keep_the_order() {
                     }),
             })
         });
-        join_all(writers.into_iter().chain(takers));
+        join_all(writers.into_iter().chain(consumers));
         let left = heap.list();
         assert!(left.is_sorted_by_key(|item| Reverse(item.1)), "{left:?}");
         let mut all = out.lock().clone();
         all.extend(left.iter().map(|item| **item));
         all.sort_unstable();
-        assert!(all.is_sorted_by(|a, b| a < b), "one of them twice: {all:?}");
+        assert!(all.is_sorted_by(|a, b| a < b), "duplicate item: {all:?}");
         for newest in [("a", 5), ("b", 4), ("c", 3), ("d", 6)] {
             assert!(all.contains(&newest), "{newest:?} is lost: {all:?}");
         }
@@ -94,9 +94,9 @@ fn writers_that_compare_keep_the_order() {
 }
 
 #[test]
-fn one_of_two_adds_what_was_not_there() {
+fn concurrent_add_if_not_present_adds_once() {
     check(|| {
-        let heap = heap_of_one_at_a_time();
+        let heap = heap_with_exclusive_comparisons();
         let writers = [1, 2].map(|version| {
             let heap = Arc::clone(&heap);
             thread::spawn(move || heap.add_if_not_present(Arc::new(("a", version))).unwrap())
@@ -114,9 +114,9 @@ fn one_of_two_adds_what_was_not_there() {
 /// A deletion and a pop compete for one object. The one that does not get the object must not block
 /// forever.
 #[test]
-fn a_deletion_or_a_pop_gets_it() {
+fn delete_or_pop_takes_the_item() {
     check(|| {
-        let heap = heap_of_one_at_a_time();
+        let heap = heap_with_exclusive_comparisons();
         heap.add(Arc::new(("a", 1))).unwrap();
         let popper = thread::spawn({
             let heap = Arc::clone(&heap);
@@ -136,10 +136,10 @@ fn a_deletion_or_a_pop_gets_it() {
 }
 
 #[test]
-fn nothing_is_added_after_a_close() {
+fn closed_heap_rejects_items() {
     check(|| {
         const ADDED: [Item; 3] = [("a", 2), ("b", 3), ("c", 4)];
-        let heap = heap_of_one_at_a_time();
+        let heap = heap_with_exclusive_comparisons();
         heap.add(Arc::new(("a", 1))).unwrap();
         let writers = [(); 2].map(|()| {
             let heap = Arc::clone(&heap);
@@ -168,9 +168,9 @@ fn nothing_is_added_after_a_close() {
 }
 
 #[test]
-fn what_is_added_together_is_popped_in_order() {
+fn bulk_added_items_are_popped_in_order() {
     check(|| {
-        let heap = heap_of_one_at_a_time();
+        let heap = heap_with_exclusive_comparisons();
         let popper = thread::spawn({
             let heap = Arc::clone(&heap);
             move || [(); 3].map(|()| heap.pop().unwrap().1)

@@ -184,15 +184,15 @@ fn accessor() -> Accessor<Item> {
 
 /// The guarantee of a queue for the items that it accepted.
 #[derive(Clone, Copy, PartialEq)]
-enum Promise {
+enum Guarantee {
     /// Each item is popped after all items that the same thread added before it.
     InOrder,
     /// Each item is popped after the older items of its key.
-    EachOfAKey,
+    InOrderPerKey,
     /// The newest item of each key is popped. Older ones may be popped before it.
     Newest,
     /// The newest item of each key is popped. Two items may be processed at the same time.
-    NewestAtOnce,
+    NewestConcurrent,
 }
 
 /// The items that two producers add, each in this order.
@@ -208,7 +208,7 @@ struct Popped {
     /// Notified when `items` grows.
     more: Condvar,
     /// Whether some of the popped items are requeued.
-    puts_back: bool,
+    requeues: bool,
     processing: AtomicBool,
     overlaps: AtomicUsize,
 }
@@ -218,13 +218,13 @@ impl Popped {
         if self.processing.swap(true, Ordering::SeqCst) {
             self.overlaps.fetch_add(1, Ordering::SeqCst);
         }
-        let puts_back = self.puts_back && any(3) == 0;
-        if !puts_back {
+        let requeues = self.requeues && any(3) == 0;
+        if !requeues {
             self.items.lock().extend(items);
             self.more.notify_all();
         }
         self.processing.store(false, Ordering::SeqCst);
-        if puts_back {
+        if requeues {
             Err(Requeue::new().into())
         } else {
             Ok(())
@@ -243,15 +243,15 @@ impl Popped {
         }
     }
 
-    /// Asserts that the popped items fulfil `promise` for the added items.
-    fn assert_is<L: AsRef<[Item]>>(&self, threads: &[L], promise: Promise) {
+    /// Asserts that the popped items fulfil `guarantee` for the added items.
+    fn assert_is<L: AsRef<[Item]>>(&self, threads: &[L], guarantee: Guarantee) {
         let mut popped = self.items.lock().clone();
         let mut added: Vec<Item> = threads
             .iter()
             .flat_map(|items| items.as_ref())
             .copied()
             .collect();
-        if promise == Promise::InOrder {
+        if guarantee == Guarantee::InOrder {
             for items in threads.iter().map(AsRef::as_ref) {
                 assert!(
                     popped.iter().filter(|item| items.contains(item)).eq(items),
@@ -262,10 +262,10 @@ impl Popped {
         // The sort is stable, so it keeps the order within a key.
         popped.sort_by_key(|item| item.0);
         added.sort_by_key(|item| item.0);
-        if let Promise::InOrder | Promise::EachOfAKey = promise {
+        if let Guarantee::InOrder | Guarantee::InOrderPerKey = guarantee {
             assert_eq!(popped, added);
         } else {
-            if promise == Promise::NewestAtOnce {
+            if guarantee == Guarantee::NewestConcurrent {
                 popped.sort_unstable();
             }
             let last: Vec<Item> = added
@@ -280,11 +280,11 @@ impl Popped {
             assert!(popped.is_sorted_by(|a, b| a < b), "{popped:?}");
             assert!(popped.iter().all(|item| added.contains(item)), "{popped:?}");
         }
-        if promise != Promise::NewestAtOnce {
+        if guarantee != Guarantee::NewestConcurrent {
             assert_eq!(
                 self.overlaps.load(Ordering::SeqCst),
                 0,
-                "processed at the same time"
+                "items were processed at the same time"
             );
         }
     }
@@ -322,7 +322,7 @@ fn consume<const N: usize, Q: Subject>(
 
 /// Two producers, two consumers. The queue is closed only after everything has been popped, so only
 /// the producers can wake the consumers until then.
-fn every_item_wakes_a_pop<Q: Subject>(queue: Arc<Q>, promise: Promise) {
+fn every_item_wakes_a_pop<Q: Subject>(queue: Arc<Q>, guarantee: Guarantee) {
     let popped = Arc::new(Popped::default());
     let consumers = consume::<2, _>(&queue, &popped);
     let producers = produce(&queue);
@@ -336,12 +336,12 @@ fn every_item_wakes_a_pop<Q: Subject>(queue: Arc<Q>, promise: Promise) {
     queue.close();
     join_all(producers);
     join_all(consumers);
-    popped.assert_is(&ADDED, promise);
+    popped.assert_is(&ADDED, guarantee);
 }
 
 /// Two producers, three consumers. After a close at any point every pop ends, and items that have
 /// not been popped are still in the queue.
-fn a_close_at_any_point_loses_nothing<Q: Subject>(queue: Arc<Q>, promise: Promise) {
+fn close_at_any_point_loses_no_item<Q: Subject>(queue: Arc<Q>, guarantee: Guarantee) {
     let popped = Arc::new(Popped::default());
     let consumers = consume::<3, _>(&queue, &popped);
     let producers = produce(&queue);
@@ -349,11 +349,11 @@ fn a_close_at_any_point_loses_nothing<Q: Subject>(queue: Arc<Q>, promise: Promis
     let added = join_all(producers);
     join_all(consumers);
     popped.pop_all(&*queue);
-    popped.assert_is(&added, promise);
+    popped.assert_is(&added, guarantee);
 }
 
 /// There are as many pops as items. Each pop is called once, on its own thread.
-fn every_pop_gets_an_item<Q: Subject>(queue: Arc<Q>, at_once: bool, promise: Promise) {
+fn every_pop_gets_an_item<Q: Subject>(queue: Arc<Q>, at_once: bool, guarantee: Guarantee) {
     const ITEMS: [Item; 3] = [("a", 1), ("b", 1), ("c", 1)];
     let popped = Arc::new(Popped::default());
     let consumers = ITEMS.map(|_| {
@@ -369,23 +369,23 @@ fn every_pop_gets_an_item<Q: Subject>(queue: Arc<Q>, at_once: bool, promise: Pro
         }));
     }
     join_all(consumers);
-    popped.assert_is(&ITEMS.map(|item| [item]), promise);
+    popped.assert_is(&ITEMS.map(|item| [item]), guarantee);
 }
 
-fn what_is_put_back_keeps_the_promise<Q: Subject>(queue: Arc<Q>, promise: Promise) {
+fn requeued_items_keep_the_guarantee<Q: Subject>(queue: Arc<Q>, guarantee: Guarantee) {
     let popped = Arc::new(Popped {
-        puts_back: true,
+        requeues: true,
         ..Popped::default()
     });
     let consumers = consume::<2, _>(&queue, &popped);
     join_all(produce(&queue));
     queue.close();
     join_all(consumers);
-    popped.assert_is(&ADDED, promise);
+    popped.assert_is(&ADDED, guarantee);
 }
 
 /// Callbacks add items while other threads add, pop and close.
-fn a_callback_may_add<Q: Subject>(queue: Arc<Q>, promise: Promise) {
+fn callback_can_add_items<Q: Subject>(queue: Arc<Q>, guarantee: Guarantee) {
     let popped = Arc::new(Popped::default());
     let consumers = [(); 2].map(|()| {
         let (queue, popped) = (Arc::clone(&queue), Arc::clone(&popped));
@@ -413,5 +413,8 @@ fn a_callback_may_add<Q: Subject>(queue: Arc<Q>, promise: Promise) {
     producer.join().unwrap();
     join_all(consumers);
     popped.pop_all(&*queue);
-    popped.assert_is(&[&[("a", 1), ("a", 2), ("a", 3)][..], &[("b", 1)]], promise);
+    popped.assert_is(
+        &[&[("a", 1), ("a", 2), ("a", 3)][..], &[("b", 1)]],
+        guarantee,
+    );
 }

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
-use super::Promise::InOrder;
+use super::Guarantee::InOrder;
 use super::{Item, accessor, is_popped, real_fifo, real_fifo_in_order};
 use crate::object::{Deleted, Key};
 use crate::queue::{Queue, RealFifo, RealFifoMode};
@@ -27,23 +27,23 @@ fn every_item_wakes_a_pop() {
 }
 
 #[test]
-fn a_close_at_any_point_loses_nothing() {
-    check(|| super::a_close_at_any_point_loses_nothing(real_fifo(), InOrder));
+fn close_at_any_point_loses_no_item() {
+    check(|| super::close_at_any_point_loses_no_item(real_fifo(), InOrder));
 }
 
 #[test]
-fn what_is_put_back_keeps_the_promise() {
-    check(|| super::what_is_put_back_keeps_the_promise(real_fifo(), InOrder));
+fn requeued_items_keep_the_guarantee() {
+    check(|| super::requeued_items_keep_the_guarantee(real_fifo(), InOrder));
 }
 
 #[test]
-fn a_callback_may_add() {
-    check(|| super::a_callback_may_add(real_fifo(), InOrder));
+fn callback_can_add_items() {
+    check(|| super::callback_can_add_items(real_fifo(), InOrder));
 }
 
 /// After the processing, all waiting writers continue, although no other thread writes or pops.
 #[test]
-fn r19_writers_wait_for_the_processing() {
+fn r19_writers_block_during_processing() {
     check(|| {
         let (queue, unlocked) = match any(3) {
             0 => (real_fifo_in_order(), false),
@@ -91,33 +91,39 @@ fn r19_writers_wait_for_the_processing() {
 
 /// Known objects that assert that the queue does not change while they are called.
 #[derive(Default)]
-struct Watchful {
+struct ExclusiveKnownObjects {
     queue: OnceLock<Weak<RealFifo<Item>>>,
-    asked: AtomicBool,
+    in_call: AtomicBool,
 }
 
-impl KnownObjects<Item> for Watchful {
+impl KnownObjects<Item> for ExclusiveKnownObjects {
     fn list_keys(&self) -> Vec<Key> {
-        assert!(!self.asked.swap(true, Ordering::SeqCst), "asked by two");
+        assert!(
+            !self.in_call.swap(true, Ordering::SeqCst),
+            "two calls at the same time"
+        );
         let queue = self.queue.get().and_then(Weak::upgrade).unwrap();
         let before = queue.len();
         thread::yield_now();
         assert_eq!(queue.len(), before);
-        self.asked.store(false, Ordering::SeqCst);
+        self.in_call.store(false, Ordering::SeqCst);
         vec!["a".into()]
     }
 
     fn lookup(&self, _: &str) -> Result<Option<Arc<Item>>, StoreError> {
         thread::yield_now();
-        assert!(!self.asked.load(Ordering::SeqCst), "asked by two");
+        assert!(
+            !self.in_call.load(Ordering::SeqCst),
+            "two calls at the same time"
+        );
         Ok(Some(Arc::new(("a", 1))))
     }
 }
 
 #[test]
-fn r5_r9_nobody_comes_between_queue_and_known_objects() {
+fn r5_r9_queue_is_unchanged_during_known_objects_calls() {
     check(|| {
-        let known = Arc::new(Watchful::default());
+        let known = Arc::new(ExclusiveKnownObjects::default());
         let mode = RealFifoMode::InOrder(Arc::clone(&known) as _);
         let queue = Arc::new(RealFifo::builder(accessor(), mode).build());
         known.queue.set(Arc::downgrade(&queue)).unwrap();
@@ -125,7 +131,7 @@ fn r5_r9_nobody_comes_between_queue_and_known_objects() {
             let queue = Arc::clone(&queue);
             move || while is_popped(Queue::pop(&*queue, &mut |_, _| Ok(()))) {}
         });
-        let asking = [0, 1].map(|kind| {
+        let callers = [0, 1].map(|kind| {
             let queue = Arc::clone(&queue);
             thread::spawn(move || match kind {
                 0 => queue.resync().unwrap(),
@@ -133,7 +139,7 @@ fn r5_r9_nobody_comes_between_queue_and_known_objects() {
             })
         });
         queue.add(Arc::new(("b", 1))).unwrap();
-        join_all(asking);
+        join_all(callers);
         queue.close();
         popper.join().unwrap();
         assert!(queue.is_empty());

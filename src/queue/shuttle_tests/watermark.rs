@@ -11,29 +11,30 @@ use crate::stop::Stop;
 use crate::sync::{Mutex, any, check, join_all, thread};
 
 /// No timeout, so a missed wakeup blocks forever.
-const EVER: Duration = Duration::MAX;
+const FOREVER: Duration = Duration::MAX;
 const VERSIONS: [&str; 5] = ["", "1", "2", "3", "4"];
-const TOLD: [Item; 4] = [("a", 1), ("b", 2), ("a", 3), ("c", 4)];
+const ITEMS: [Item; 4] = [("a", 1), ("b", 2), ("a", 3), ("c", 4)];
 
 fn accessor() -> Accessor<Item> {
     let accessor = Accessor::new(|item: &Item| Ok::<_, KeyError>(item.0.into()));
     accessor.with_resource_version(|item| Some(VERSIONS[item.1]))
 }
 
-fn a_wait_ends_when_all_before_is_processed(queue: Arc<dyn Queue<Item>>) {
+fn assert_wait_returns_after_earlier_changes(queue: Arc<dyn Queue<Item>>) {
     let processed = Arc::new(Mutex::new(Vec::new()));
     let watermark = queue.processed().unwrap();
     let waits = [(); 2].map(|()| {
         let (watermark, processed) = (watermark.clone(), Arc::clone(&processed));
-        let wanted = 1 + any(TOLD.len());
+        let wanted = 1 + any(ITEMS.len());
         thread::spawn(move || {
             watermark
-                .wait(VERSIONS[wanted], EVER, &Stop::new())
+                .wait(VERSIONS[wanted], FOREVER, &Stop::new())
                 .unwrap();
             let before = watermark.current();
             let processed = processed.lock().clone();
             assert!(
-                TOLD.iter()
+                ITEMS
+                    .iter()
                     .all(|item| item.1 > wanted || processed.contains(item)),
                 "{processed:?}"
             );
@@ -58,7 +59,7 @@ fn a_wait_ends_when_all_before_is_processed(queue: Arc<dyn Queue<Item>>) {
             assert!(matches!(ended, PopError::Closed));
         })
     });
-    for item in TOLD {
+    for item in ITEMS {
         queue.update(Arc::new(item)).unwrap();
     }
     // No later event wakes the waiters.
@@ -69,22 +70,22 @@ fn a_wait_ends_when_all_before_is_processed(queue: Arc<dyn Queue<Item>>) {
 }
 
 #[test]
-fn a_wait_ends_when_all_before_is_processed_in_a_delta_fifo() {
-    check(|| a_wait_ends_when_all_before_is_processed(Arc::new(DeltaFifo::new(accessor()))));
+fn delta_fifo_wait_returns_after_earlier_changes() {
+    check(|| assert_wait_returns_after_earlier_changes(Arc::new(DeltaFifo::new(accessor()))));
 }
 
 #[test]
-fn a_wait_ends_when_all_before_is_processed_in_a_real_fifo() {
-    check(|| a_wait_ends_when_all_before_is_processed(super::real_fifo_of(accessor())));
+fn real_fifo_wait_returns_after_earlier_changes() {
+    check(|| assert_wait_returns_after_earlier_changes(super::real_fifo_of(accessor())));
 }
 
 /// The version of a bookmark is reached both with an empty queue and during processing.
 #[test]
-fn a_bookmark_wakes_who_waits_for_it() {
+fn bookmark_wakes_waiter() {
     check(|| {
         let queue: Arc<dyn Queue<Item>> = Arc::new(DeltaFifo::new(accessor()));
         let watermark = queue.processed().unwrap();
-        let waiter = thread::spawn(move || watermark.wait("3", EVER, &Stop::new()));
+        let waiter = thread::spawn(move || watermark.wait("3", FOREVER, &Stop::new()));
         let consumer = thread::spawn({
             let queue = Arc::clone(&queue);
             move || queue.pop(&mut |_, _| Ok(())).map(drop).unwrap()
@@ -97,12 +98,12 @@ fn a_bookmark_wakes_who_waits_for_it() {
 }
 
 #[test]
-fn a_stop_at_any_point_ends_a_wait() {
+fn stop_at_any_point_ends_waits() {
     check(|| {
         let (watermark, stop) = (Watermark::new(), Stop::new());
         let waits = [(); 2].map(|()| {
             let (watermark, stop) = (watermark.clone(), stop.clone());
-            thread::spawn(move || watermark.wait("2", EVER, &stop))
+            thread::spawn(move || watermark.wait("2", FOREVER, &stop))
         });
         watermark.set("1");
         stop.stop();

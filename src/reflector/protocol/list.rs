@@ -18,7 +18,7 @@ pub(super) struct ListRequest {
     continue_token: Option<String>,
     /// Whether the whole list is requested at once, whatever its size. Set after a continue token
     /// expired (L13).
-    whole: bool,
+    full_list: bool,
     /// Whether the list was requested again at the most recent version (L11).
     retried: bool,
     pages: u32,
@@ -28,7 +28,7 @@ pub(super) struct ListRequest {
     pub(super) remaining: Option<u64>,
     /// Whether the server confirmed on each page so far that it selected the objects of the shard
     /// (SH3).
-    pub(super) of_shard: bool,
+    pub(super) shard_confirmed: bool,
     shard_selector: String,
     limits: DecodeLimits,
     /// The version of the store. Objects that have not changed since are not decoded, unless the
@@ -58,13 +58,13 @@ impl ListRequest {
             resource_version,
             limit,
             continue_token: None,
-            whole: false,
+            full_list: false,
             retried: false,
             pages: 0,
             page_check: PageCheck::default(),
             version: String::new(),
             remaining: None,
-            of_shard: true,
+            shard_confirmed: true,
             shard_selector,
             limits,
             reusable_version,
@@ -77,7 +77,7 @@ impl ListRequest {
     /// The options of the next request.
     pub(super) fn options(&self) -> ListOptions {
         let mut options = ListOptions::default();
-        if !self.whole {
+        if !self.full_list {
             options.limit = self.limit;
         }
         if self.continue_token.is_none() {
@@ -150,7 +150,7 @@ impl ListRequest {
                 .check_resource_version(page.resource_version())?;
             page.resource_version().clone_into(&mut self.version);
         }
-        self.of_shard &= page.shard_selector() == Some(&self.shard_selector);
+        self.shard_confirmed &= page.shard_selector() == Some(&self.shard_selector);
         let remaining = page.remaining_item_count();
         // Ignore the count if the server applied a shard, because it counts the objects of all
         // shards.
@@ -158,7 +158,7 @@ impl ListRequest {
         if let Some(token) = page.continue_token() {
             // Pages that only repeat keys are an error.
             self.page_check
-                .follow(token, received)
+                .record_page(token, received)
                 .map_err(Error::decode)?;
             self.continue_token = Some(token.to_owned());
             return Ok(true);
@@ -166,7 +166,7 @@ impl ListRequest {
         // Without this check, objects that were not sent would be deleted.
         match remaining {
             Some(remaining @ 1..) => Err(Error::decode(format!(
-                "the list ends, but says that {remaining} objects are to follow"
+                "the list ended, but it announced {remaining} more objects"
             ))),
             _ => Ok(false),
         }
@@ -175,10 +175,10 @@ impl ListRequest {
     /// Returns whether to request the list again at once after a failed request, and how.
     pub(super) fn retry(&mut self, error: &Error) -> Retry {
         let was_first_page = self.continue_token.is_none();
-        if self.continue_token.take().is_some() && !self.whole && error.is_expired() {
+        if self.continue_token.take().is_some() && !self.full_list && error.is_expired() {
             self.restart();
-            self.whole = true;
-            return Retry::Whole;
+            self.full_list = true;
+            return Retry::FullList;
         }
         // Drop a version that the server does not accept. It may come from a garbled event, and
         // would make every list fail.
@@ -189,7 +189,7 @@ impl ListRequest {
             && (error.is_gone() || error.is_too_large_resource_version() || unacceptable)
         {
             self.restart();
-            self.whole = false;
+            self.full_list = false;
             self.retried = true;
             self.resource_version = None;
             return Retry::MostRecent;
@@ -207,7 +207,7 @@ impl ListRequest {
         self.page_check = PageCheck::default();
         self.version.clear();
         self.remaining = None;
-        self.of_shard = true;
+        self.shard_confirmed = true;
         self.splitter = ListSplitter::new(self.limits.object_bytes);
         self.page = None;
     }
@@ -224,7 +224,7 @@ pub(super) enum Retry {
     /// The LIST failed.
     No,
     /// A continue token expired. Request the whole list at once (L13).
-    Whole,
+    FullList,
     /// The version is unavailable. Request the most recent one at once (L11).
     MostRecent,
 }

@@ -23,10 +23,10 @@ use crate::wire::{ListOptions, Piece, ResourceVersionMatch, SplitError, WATCH_SL
 
 /// The longest wait after which cached versions are still trusted. During a longer wait, an API
 /// server may restart with a restored etcd.
-const OUTAGE: Duration = Duration::from_secs(1);
+const MAX_TRUSTED_WAIT: Duration = Duration::from_secs(1);
 
 /// The upper bound of a `Retry-After`, so that a garbled one does not stop the reflector.
-const RETRY_AFTER: Duration = Duration::from_secs(600);
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
 
 /// Decides what a reflector requests, how long it waits, and what follows a failure. It has no
 /// thread, socket, clock, store or object type.
@@ -65,13 +65,13 @@ pub(super) struct Protocol {
     /// request pages (L10).
     paginated: bool,
     /// The number of watch-lists in this cycle that ended before they were complete.
-    unfinished: u32,
+    unfinished_watch_lists: u32,
     /// The time before which no watch-list is requested.
-    watch_list_from: Option<Instant>,
+    watch_list_paused_until: Option<Instant>,
     /// The number of consecutive watches in this cycle that ended within a second.
     short_watches: u32,
     /// Whether the server is known to send bookmarks regularly.
-    bookmarks_come: bool,
+    server_sends_bookmarks: bool,
     /// How long watches have been silent since the last event or list.
     total_silence: Duration,
     /// The number of lists since the last event that were caused by silence.
@@ -122,10 +122,10 @@ impl Protocol {
             version_unavailable: false,
             history_is_known: false,
             paginated: false,
-            unfinished: 0,
-            watch_list_from: None,
+            unfinished_watch_lists: 0,
+            watch_list_paused_until: None,
             short_watches: 0,
-            bookmarks_come: false,
+            server_sends_bookmarks: false,
             total_silence: Duration::ZERO,
             lists_for_silence: 0,
             broken_at: None,
@@ -305,20 +305,22 @@ impl Protocol {
 
     /// Whether the server confirmed on each page of the list that it selected the objects of the
     /// shard. `None` for a watch-list, or without a shard.
-    pub(super) fn list_is_of_shard(&self) -> Option<bool> {
+    pub(super) fn list_shard_confirmed(&self) -> Option<bool> {
         match &self.phase {
-            Phase::ListEnd(list) if !self.settings.shard_selector.is_empty() => Some(list.of_shard),
+            Phase::ListEnd(list) if !self.settings.shard_selector.is_empty() => {
+                Some(list.shard_confirmed)
+            }
             _ => None,
         }
     }
 
     /// The position of the next event in the watch, for messages.
-    pub(super) fn event_place(&self) -> String {
+    pub(super) fn event_position(&self) -> String {
         let events = match &self.phase {
             Phase::WatchBody(watch) => watch.events,
             _ => 0,
         };
-        watch::place(events + 1, &self.version)
+        watch::event_position(events + 1, &self.version)
     }
 
     /// The last report that [`take_reports`](Self::take_reports) has not returned yet.
@@ -349,10 +351,10 @@ impl Protocol {
             }
             (Phase::Watch, Ok(())) => {
                 let mut watch = self.watch_stream(timeout, started);
-                watch.versions_count = !matches!(self.version.as_str(), "" | "0");
+                watch.tracks_versions = !matches!(self.version.as_str(), "" | "0");
                 self.phase = Phase::WatchBody(watch);
             }
-            (Phase::Watch, Err(error)) => self.watch_refused(error),
+            (Phase::Watch, Err(error)) => self.watch_request_failed(error),
             (Phase::WatchList, Ok(())) => {
                 let mut watch = self.watch_stream(timeout, started);
                 watch.is_initial = true;
@@ -419,7 +421,7 @@ impl Protocol {
     pub(super) fn waited(&mut self, now: Instant) {
         (self.now, self.has_waited) = (now, true);
         if let Phase::Wait(waited, next) = self.phase {
-            self.history_is_known &= waited <= OUTAGE;
+            self.history_is_known &= waited <= MAX_TRUSTED_WAIT;
             match next {
                 AfterWait::Relist => self.relist(),
                 AfterWait::List => self.begin_list(),
@@ -557,8 +559,10 @@ impl Protocol {
     /// Begins a new cycle: a watch-list or a list for the objects, and then a watch (L6).
     fn relist(&mut self) {
         self.internal_errors.forget();
-        (self.unfinished, self.short_watches) = (0, 0);
-        let may_watch_list = self.watch_list_from.is_none_or(|from| self.now >= from);
+        (self.unfinished_watch_lists, self.short_watches) = (0, 0);
+        let may_watch_list = self
+            .watch_list_paused_until
+            .is_none_or(|until| self.now >= until);
         if self.settings.watch_list && may_watch_list {
             self.phase = Phase::WatchList;
         } else {
@@ -637,7 +641,7 @@ impl Protocol {
     /// Whether a silence without bookmarks indicates a failure. If the user configured the idle
     /// timeout, only that timeout counts.
     fn expects_bookmarks(&self) -> bool {
-        self.bookmarks_come && self.settings.watch_idle_timeout.is_none()
+        self.server_sends_bookmarks && self.settings.watch_idle_timeout.is_none()
     }
 
     /// Backs off (L1).
@@ -645,7 +649,7 @@ impl Protocol {
         let wait = self
             .backoff
             .step()
-            .max(at_least.unwrap_or_default().min(RETRY_AFTER));
+            .max(at_least.unwrap_or_default().min(MAX_RETRY_AFTER));
         self.phase = Phase::Wait(wait, next);
     }
 

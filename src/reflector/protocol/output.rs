@@ -58,7 +58,7 @@ pub(in crate::reflector) enum ReportKind {
 
 impl Report {
     /// Whether the request will fail in the same way until something else changes.
-    pub(in crate::reflector) fn is_refusal(&self) -> bool {
+    pub(in crate::reflector) fn is_permanent(&self) -> bool {
         let is_request = matches!(self.kind, ReportKind::Request | ReportKind::Other);
         is_request && self.reading.is_none() && self.error.is_permanent()
     }

@@ -6,14 +6,14 @@ use crate::time::Backoff;
 
 /// The maximum number of relists after an object is missed. The count starts again when another
 /// object is missed.
-const RELISTS: u32 = 5;
+const MAX_RELISTS: u32 = 5;
 
 /// The minimum wait before a relist, whatever the back-off.
-const SHORTEST: Duration = Duration::from_secs(1);
+const MIN_WAIT: Duration = Duration::from_secs(1);
 
 /// The maximum number of missed objects that are remembered. Objects beyond this number cause no
 /// further relists.
-const OBJECTS: usize = 1000;
+const MAX_MISSED: usize = 1000;
 
 /// Schedules relists while objects are missing because they could not be decoded or stored.
 ///
@@ -31,7 +31,7 @@ pub(super) struct Repair {
 
 impl Repair {
     pub(super) fn new(mut backoff: Backoff) -> Self {
-        let wait = backoff.step().max(SHORTEST);
+        let wait = backoff.step().max(MIN_WAIT);
         Self {
             missed: HashSet::new(),
             relists_left: 0,
@@ -43,8 +43,8 @@ impl Repair {
 
     /// Records that an object could not be decoded or stored.
     pub(super) fn missed(&mut self, key: Option<Key>, now: Instant) {
-        if self.missed.len() < OBJECTS && self.missed.insert(key.unwrap_or_else(|| "".into())) {
-            self.relists_left = RELISTS;
+        if self.missed.len() < MAX_MISSED && self.missed.insert(key.unwrap_or_else(|| "".into())) {
+            self.relists_left = MAX_RELISTS;
             self.schedule(now);
         }
     }
@@ -70,7 +70,7 @@ impl Repair {
             self.missed = HashSet::new();
             self.relists_left = 0;
             self.backoff.reset();
-            self.wait = self.backoff.step().max(SHORTEST);
+            self.wait = self.backoff.step().max(MIN_WAIT);
         }
         self.schedule(now);
     }
@@ -81,7 +81,7 @@ impl Repair {
             return false;
         }
         self.relists_left -= 1;
-        self.wait = self.backoff.step().max(SHORTEST);
+        self.wait = self.backoff.step().max(MIN_WAIT);
         true
     }
 

@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 use super::watch_ends::VERY_SHORT;
 use super::{Phase, Protocol};
 use crate::error::Error;
-use crate::wire::{EventKind, FrameSplitter, Piece, Shown, SplitError};
+use crate::wire::{EscapedName, EventKind, FrameSplitter, Piece, SplitError};
 
 /// The maximum silence of the server before the initial events of a watch-list are complete (WL10).
 pub(super) const WATCH_LIST_SILENCE: Duration = Duration::from_secs(30);
@@ -33,7 +33,7 @@ pub(super) struct WatchStream {
     pub(super) events: u64,
     /// Whether the versions of ADDED events count. They do not at the start of a watch without a
     /// version, where these events are unordered (W10).
-    pub(super) versions_count: bool,
+    pub(super) tracks_versions: bool,
     /// The silence after which the watch is considered dead.
     idle_timeout: Duration,
     /// The time since the last bytes.
@@ -66,7 +66,7 @@ impl WatchStream {
             last_event: started,
             due: started + timeout,
             events: 0,
-            versions_count: false,
+            tracks_versions: false,
             idle_timeout,
             silence: Duration::ZERO,
             last_bookmark: None,
@@ -97,10 +97,10 @@ impl WatchStream {
         self.events == 0 && now.duration_since(self.started) < VERY_SHORT
     }
 
-    /// The time to wait for bytes. `bookmarks_come` is whether the server is known to send
+    /// The time to wait for bytes. `expects_bookmarks` is whether the server is known to send
     /// bookmarks.
-    pub(super) fn read_timeout(&self, bookmarks_come: bool) -> Duration {
-        match (self.is_initial, bookmarks_come) {
+    pub(super) fn read_timeout(&self, expects_bookmarks: bool) -> Duration {
+        match (self.is_initial, expects_bookmarks) {
             (true, _) => SILENCE_WARNING,
             (false, true) => self.idle_timeout.min(BOOKMARK_SILENCE),
             (false, false) => self.idle_timeout,
@@ -110,7 +110,7 @@ impl WatchStream {
     /// Ends the initial events and returns their version. The following events are changes (WL6).
     pub(super) fn end_initial_events(&mut self, now: Instant) -> String {
         (self.is_initial, self.initial_events_ended) = (false, false);
-        (self.started, self.events, self.versions_count) = (now, 0, true);
+        (self.started, self.events, self.tracks_versions) = (now, 0, true);
         std::mem::take(&mut self.initial_version)
     }
 }
@@ -130,20 +130,20 @@ impl Protocol {
         if !watch.is_initial {
             self.lists_for_silence = 0;
         }
-        watch.versions_count |= kind != EventKind::Added;
+        watch.tracks_versions |= kind != EventKind::Added;
         if version.is_empty() {
             return;
         }
         match watch.is_initial {
             true if kind != EventKind::Added => version.clone_into(&mut watch.initial_version),
-            false if watch.versions_count => version.clone_into(&mut self.version),
+            false if watch.tracks_versions => version.clone_into(&mut self.version),
             _ => {}
         }
     }
 
     /// Whether the version of an ADDED event counts now.
-    pub(in crate::reflector) fn versions_count(&self) -> bool {
-        matches!(&self.phase, Phase::WatchBody(watch) if watch.versions_count)
+    pub(in crate::reflector) fn tracks_versions(&self) -> bool {
+        matches!(&self.phase, Phase::WatchBody(watch) if watch.tracks_versions)
     }
 
     /// Reports a bookmark (W10, WL6).
@@ -156,7 +156,7 @@ impl Protocol {
             let last = watch.last_bookmark.replace(self.now);
             let is_regular =
                 last.is_some_and(|last| self.now.duration_since(last) <= BOOKMARK_SILENCE);
-            self.bookmarks_come |= is_regular;
+            self.server_sends_bookmarks |= is_regular;
         }
         self.event(EventKind::Bookmark, version);
         if !initial_events_end || !is_initial {
@@ -176,16 +176,16 @@ impl Protocol {
     /// The frame is then split.
     pub(in crate::reflector) fn several_events(&mut self) {
         if let Phase::WatchBody(watch) = &mut self.phase {
-            watch.frames.several();
+            watch.frames.split_line();
         }
     }
 }
 
 /// Returns the position of an event in the stream, for messages.
-pub(super) fn place(number: u64, version: &str) -> String {
+pub(super) fn event_position(number: u64, version: &str) -> String {
     match version {
         "" => format!("event {number} at the start of the watch"),
-        version => format!("event {number} after version {}", Shown(version)),
+        version => format!("event {number} after version {}", EscapedName(version)),
     }
 }
 
@@ -200,7 +200,7 @@ pub(super) struct RetryWindow {
 
 impl RetryWindow {
     /// Errors that are further apart are unrelated, so the window begins again.
-    const APART: Duration = Duration::from_secs(60);
+    const MAX_GAP: Duration = Duration::from_secs(60);
 
     pub(super) fn new(length: Duration) -> Self {
         Self {
@@ -214,7 +214,7 @@ impl RetryWindow {
     pub(super) fn retry(&mut self, now: Instant) -> bool {
         if self
             .last
-            .is_some_and(|last| now.duration_since(last) >= Self::APART)
+            .is_some_and(|last| now.duration_since(last) >= Self::MAX_GAP)
         {
             self.first = None;
         }
@@ -249,11 +249,11 @@ mod tests {
                 .into_iter()
                 .all(|second| window.retry(at(second)))
         );
-        assert!(!window.retry(at(91)), "the window is over");
-        assert!(window.retry(at(92)), "and begins again");
+        assert!(!window.retry(at(91)), "the window has ended");
+        assert!(window.retry(at(92)), "a new window begins");
         assert!(
             window.retry(at(153)) && window.retry(at(153 + 89)),
-            "a minute apart: it begins again"
+            "an error a minute later begins a new window"
         );
     }
 }

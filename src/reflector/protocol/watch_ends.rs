@@ -13,7 +13,7 @@ pub(super) const VERY_SHORT: Duration = Duration::from_secs(1);
 
 /// The maximum number of consecutive short watches that are opened again at once. Later ones start
 /// at least a second apart.
-const SHORT_WATCHES: u32 = 5;
+const MAX_SHORT_WATCHES: u32 = 5;
 
 /// A list is requested after this number of watch-lists have ended early (WL9).
 const WATCH_LIST_TRIES: u32 = 3;
@@ -35,10 +35,10 @@ pub(in crate::reflector) enum WatchEnd {
 
 impl Protocol {
     /// Decides what follows a failed watch request.
-    pub(super) fn watch_refused(&mut self, error: Error) {
+    pub(super) fn watch_request_failed(&mut self, error: Error) {
         self.doubt_history(&error);
         let retry_after = error.retry_after();
-        if is_waited_out(&error) {
+        if is_server_unavailable(&error) {
             self.report(error, ReportKind::Other);
             return self.wait(retry_after, AfterWait::Watch);
         }
@@ -85,7 +85,7 @@ impl Protocol {
                 // The connection may be dead in one direction, which can hide a restored etcd.
                 self.history_is_known = false;
                 let seconds = silence.as_secs();
-                let error = Error::timeout(format!("nothing came for {seconds} s"));
+                let error = Error::timeout(format!("no data arrived for {seconds} s"));
                 self.report(error, ReportKind::Other);
                 self.resume_unless_silent();
             }
@@ -137,9 +137,9 @@ impl Protocol {
             }
             WatchEnd::Silence => {
                 self.history_is_known = false;
-                let what = "nothing came, and no bookmark that ends the initial events";
+                let what = "before the bookmark that ends the initial events";
                 let seconds = silence.as_secs();
-                let error = Error::timeout(format!("{what}, for {seconds} s"));
+                let error = Error::timeout(format!("no data arrived for {seconds} s {what}"));
                 self.report(error, ReportKind::Other);
                 if silence >= WATCH_LIST_SILENCE {
                     self.pause_watch_list();
@@ -173,7 +173,7 @@ impl Protocol {
         self.total_silence += self.now.saturating_duration_since(watch.last_event);
         let limit = match self.settings.watch_idle_timeout {
             Some(timeout) => timeout.max(BOOKMARK_INTERVAL),
-            None if self.bookmarks_come => BOOKMARK_SILENCE,
+            None if self.server_sends_bookmarks => BOOKMARK_SILENCE,
             // The longest possible silence of one watch: its maximum duration and the slack.
             None => self
                 .settings
@@ -188,7 +188,7 @@ impl Protocol {
         {
             return self.resume_watch();
         }
-        (self.total_silence, self.bookmarks_come) = (Duration::ZERO, false);
+        (self.total_silence, self.server_sends_bookmarks) = (Duration::ZERO, false);
         self.lists_for_silence += 1;
         self.history_is_known = false;
         self.wait(None, AfterWait::Relist);
@@ -204,7 +204,7 @@ impl Protocol {
             true => 0,
             false => self.short_watches.saturating_add(1),
         };
-        self.phase = match self.short_watches > SHORT_WATCHES {
+        self.phase = match self.short_watches > MAX_SHORT_WATCHES {
             true => Phase::Wait(left, AfterWait::Watch),
             false => Phase::Watch,
         };
@@ -215,12 +215,13 @@ impl Protocol {
     pub(super) fn watch_list_failed(&mut self, error: Error) {
         self.doubt_history(&error);
         let retry_after = error.retry_after();
-        if is_waited_out(&error) {
+        if is_server_unavailable(&error) {
             // Try the watch-list again, because a list would fail as well. A list helps only if
             // just the watch-lists break the connection, so count these errors.
-            self.unfinished += u32::from(error.is_connection() && !error.is_connection_refused());
+            self.unfinished_watch_lists +=
+                u32::from(error.is_connection() && !error.is_connection_refused());
             self.report(error, ReportKind::Other);
-            return match self.unfinished < WATCH_LIST_TRIES {
+            return match self.unfinished_watch_lists < WATCH_LIST_TRIES {
                 true => self.wait(retry_after, AfterWait::WatchList),
                 false => self.begin_list(),
             };
@@ -252,8 +253,8 @@ impl Protocol {
     fn watch_list_unfinished(&mut self) {
         let what = "the watch-list ended before the bookmark that ends its initial events";
         self.report(Error::connection(what), ReportKind::Other);
-        self.unfinished += 1;
-        if self.unfinished < WATCH_LIST_TRIES {
+        self.unfinished_watch_lists += 1;
+        if self.unfinished_watch_lists < WATCH_LIST_TRIES {
             return self.wait(None, AfterWait::WatchList);
         }
         self.pause_watch_list();
@@ -261,7 +262,7 @@ impl Protocol {
     }
 
     fn pause_watch_list(&mut self) {
-        self.watch_list_from = self.now.checked_add(WATCH_LIST_PAUSE);
+        self.watch_list_paused_until = self.now.checked_add(WATCH_LIST_PAUSE);
     }
 }
 
@@ -271,6 +272,6 @@ fn very_short_watch() -> Error {
 
 /// Whether the server is down or overloaded. The reflector waits, because a list would add load
 /// (W3).
-fn is_waited_out(error: &Error) -> bool {
+fn is_server_unavailable(error: &Error) -> bool {
     error.is_connection() && !error.is_tls() || error.is_too_many_requests()
 }

@@ -10,9 +10,9 @@ use crate::json::Peek;
 use crate::object::{Deleted, Key, Object, meta_namespace_key};
 use crate::panic;
 use crate::reflector::headroom::Headroom;
-use crate::reflector::initial_list::{InitialList, prepared, refused, stored_key};
+use crate::reflector::initial_list::{InitialList, prepare, stored_key, unreadable_object};
 use crate::reflector::protocol::{Output, Protocol, ReportKind, WatchEnd};
-use crate::reflector::reclaim::{Reclaim, Reclaiming};
+use crate::reflector::reclaim::{Reclaim, ReclaimGuard};
 use crate::reflector::undecodable::UndecodableList;
 use crate::reflector::{Body, ReflectorOptions};
 use crate::stop::Stop;
@@ -98,7 +98,7 @@ impl<'r, T: Object> Session<'r, T> {
                 self.opened(opened, options.timeout_seconds, started, stop);
             }
             Output::Wait(duration) => {
-                reflector.backs_off();
+                reflector.set_backing_off();
                 if clock.wait(duration, stop) {
                     self.protocol.waited(clock.now());
                 }
@@ -138,7 +138,7 @@ impl<'r, T: Object> Session<'r, T> {
         let now = self.reflector.options().clock.now();
         let has_answered = |error: &Error| error.status().is_some();
         if opened.as_ref().map_or_else(has_answered, |_| true) {
-            self.reflector.has_contact(now);
+            self.reflector.record_contact(now);
         }
         let opened = opened.map(|body| {
             self.body = Some(body);
@@ -162,7 +162,7 @@ impl<'r, T: Object> Session<'r, T> {
             Err(error) => self.protocol.ended(Err(error), now),
             Ok(None) => self.protocol.read_timed_out(now),
             Ok(Some(length)) => {
-                self.reflector.has_contact(now);
+                self.reflector.record_contact(now);
                 self.protocol.read(now);
                 let was_watching = self.protocol.is_watching();
                 let mut buffer = std::mem::replace(&mut self.buffer, read_buffer());
@@ -183,7 +183,7 @@ impl<'r, T: Object> Session<'r, T> {
     /// body that has ended.
     fn consume(&mut self, mut input: &[u8]) {
         let reclaim = self.reclaim.clone();
-        let _reclaiming = Reclaiming::begin(reclaim.as_deref());
+        let _reclaim_guard = ReclaimGuard::begin(reclaim.as_deref());
         loop {
             let (consumed, output) = self.protocol.poll(input);
             match output {
@@ -192,15 +192,15 @@ impl<'r, T: Object> Session<'r, T> {
                     head,
                     may_reuse,
                 } => {
-                    reclaim.as_ref().inspect(|reclaim| reclaim.one());
-                    self.headroom.stays(bytes.len());
+                    reclaim.as_ref().inspect(|reclaim| reclaim.free_one());
+                    self.headroom.record(bytes.len());
                     let unchanged = |identity: &Peek<'_>| unchanged(identity, self.store);
                     let unchanged = may_reuse.then_some(&unchanged as _);
                     let decoded = self.decoder.list_item(bytes, head, unchanged);
                     self.item(decoded);
                 }
                 Output::Frame { bytes, may_reuse } => {
-                    reclaim.as_ref().inspect(|reclaim| reclaim.one());
+                    reclaim.as_ref().inspect(|reclaim| reclaim.free_one());
                     let unchanged = |identity: &Peek<'_>| unchanged(identity, self.store);
                     let unchanged = may_reuse.then_some(&unchanged as _);
                     let (decoded, length) = (self.decoder.event(bytes, unchanged), bytes.len());
@@ -208,7 +208,7 @@ impl<'r, T: Object> Session<'r, T> {
                         Ok((kind, decoded)) => self.event(kind, decoded, length),
                         Err(BadFrame::Several) => self.protocol.several_events(),
                         Err(BadFrame::Malformed(error)) => {
-                            let error = error.context(self.protocol.event_place());
+                            let error = error.context(self.protocol.event_position());
                             self.protocol.watch_ended(WatchEnd::Malformed(error));
                         }
                     }
@@ -219,11 +219,11 @@ impl<'r, T: Object> Session<'r, T> {
                         Err(error) => self.protocol.list_failed(error),
                         Ok(()) => {
                             let (decoder, store) = (&self.decoder, self.store);
-                            let unreadable = self.initial.name_items(page, decoder, store);
+                            let unreadable = self.initial.set_kinds(page, decoder, store);
                             for (item, unreadable) in unreadable {
                                 self.unreadable_item(item, &unreadable);
                             }
-                            self.protocol.page_end(self.initial.amount());
+                            self.protocol.page_end(self.initial.distinct_objects());
                         }
                     }
                 }
@@ -241,9 +241,11 @@ impl<'r, T: Object> Session<'r, T> {
     fn item(&mut self, decoded: Result<DecodedItem<T>, Unreadable>) {
         let item = self.initial.next_item();
         let prepared = match decoded {
-            Ok(DecodedItem::Object(object)) => prepared(object, self.store),
+            Ok(DecodedItem::Object(object)) => prepare(object, self.store),
             Ok(DecodedItem::Unchanged(key, object)) => Ok((key, object)),
-            Ok(DecodedItem::Unnamed(object)) => return self.initial.put_unnamed(item, object),
+            Ok(DecodedItem::WithoutKind(object)) => {
+                return self.initial.put_without_kind(item, object);
+            }
             Ok(DecodedItem::OtherShard) => return self.initial.add_other_shard(),
             Err(unreadable) => Err(unreadable),
         };
@@ -256,7 +258,7 @@ impl<'r, T: Object> Session<'r, T> {
     fn unreadable_item(&mut self, item: usize, unreadable: &Unreadable) {
         let error = unreadable.error_at(|| format!("item {item} of the list"));
         self.initial
-            .leave_gap_of_item(stored_key(unreadable, self.store));
+            .add_unreadable_item(stored_key(unreadable, self.store));
         self.initial.add_error(&error);
         self.missed(unreadable.namespaced_key(), error);
     }
@@ -265,13 +267,13 @@ impl<'r, T: Object> Session<'r, T> {
     fn event(&mut self, kind: EventKind, decoded: Decoded<T>, length: usize) {
         let is_initial = !self.protocol.has_open_watch();
         if is_initial {
-            self.headroom.stays(length);
+            self.headroom.record(length);
         }
         match decoded {
             Decoded::Object(object) if object.name().is_empty() => {
                 self.unreadable_event(kind, &Unreadable::nameless(&object));
             }
-            Decoded::Object(object) if is_initial => match prepared(object, self.store) {
+            Decoded::Object(object) if is_initial => match prepare(object, self.store) {
                 Ok((key, object)) => {
                     let version = self.checked_version(object.resource_version());
                     self.protocol.event(kind, version);
@@ -304,7 +306,7 @@ impl<'r, T: Object> Session<'r, T> {
                     if kind == EventKind::Added {
                         self.initial.add_other_shard();
                     }
-                } else if self.protocol.versions_count() && !version.is_empty() {
+                } else if self.protocol.tracks_versions() && !version.is_empty() {
                     // The object is not stored, so send only its version: the store is then
                     // complete up to this version.
                     self.changes.push_back(Change::Bookmark(version.to_owned()));
@@ -333,7 +335,7 @@ impl<'r, T: Object> Session<'r, T> {
                 if staged && kind != EventKind::Bookmark {
                     self.unreadable_event(EventKind::Modified, &other);
                 } else {
-                    let error = other.into_error(self.protocol.event_place());
+                    let error = other.into_error(self.protocol.event_position());
                     self.protocol.report(error, ReportKind::Other);
                 }
             }
@@ -382,11 +384,11 @@ impl<'r, T: Object> Session<'r, T> {
             self.flush();
             return self.delete_unreadable(unreadable);
         }
-        let error = unreadable.error_at(|| self.protocol.event_place());
+        let error = unreadable.error_at(|| self.protocol.event_position());
         if is_initial {
             match stored_key(unreadable, self.store) {
                 Some(key) if is_deleted => self.initial.remove(&key),
-                key => self.initial.leave_gap(key),
+                key => self.initial.add_gap(key),
             }
             self.initial.add_error(&error);
         }
@@ -423,7 +425,7 @@ impl<'r, T: Object> Session<'r, T> {
                 (
                     Some(Change::Delete(Deleted::Final(object))),
                     StoreError::Transform { .. } | StoreError::Key(_),
-                ) => self.delete_unreadable(&refused(&**object, &error)),
+                ) => self.delete_unreadable(&unreadable_object(&**object, &error)),
                 _ => self.rejected(&error),
             }
         }
@@ -431,7 +433,7 @@ impl<'r, T: Object> Session<'r, T> {
 
     /// Reports an event that the store rejected. The watch continues (W8).
     fn rejected(&mut self, error: &StoreError) {
-        let failed = Error::other(format!("the store did not take an event: {error}"));
+        let failed = Error::other(format!("the store rejected an event: {error}"));
         match error {
             StoreError::Transform { key, .. } => self.missed(key.clone(), failed),
             StoreError::Key(_) => self.missed(None, failed),
@@ -449,15 +451,15 @@ impl<'r, T: Object> Session<'r, T> {
     fn replace(&mut self, version: &str) {
         let is_watch_list = self.protocol.listing() == Some("watch-list");
         if is_watch_list && self.initial.has_reused && self.protocol.may_be_older(version) {
-            let what = "the objects of the watch-list are older than what has been seen";
+            let what = "the watch-list is older than the last seen resourceVersion";
             return self.protocol.reject_initial_events(Error::decode(what));
         }
         let mut initial = std::mem::take(&mut self.initial);
         let (received, complete) = (initial.received(), initial.is_complete());
         let is_first = self.protocol.lists_replaced() == 0 || self.undecodable.is_some();
         let undecodable = initial.take_undecodable().filter(|_| is_first);
-        if let Some(of_shard) = self.protocol.list_is_of_shard() {
-            self.shard_applied = Some(of_shard && !initial.has_other_shard());
+        if let Some(shard_confirmed) = self.protocol.list_shard_confirmed() {
+            self.shard_applied = Some(shard_confirmed && !initial.has_other_shard());
         }
         let keeps_older = initial.keeps_older(self.store);
         let list = initial.into_staged(version);
@@ -470,7 +472,7 @@ impl<'r, T: Object> Session<'r, T> {
                 self.store.replace(objects.collect(), version)
             }
             None => {
-                let what = "objects of the list can't be read, and the store has no staging";
+                let what = "some objects in the list can't be read, and the store can't keep their cached copies";
                 return self.protocol.not_replaced(Error::decode(what));
             }
         };
@@ -510,7 +512,7 @@ fn read_some(
             }
         }
     });
-    read.unwrap_or_else(|panic| Err(Error::other(format!("the reader of the body {panic}"))))
+    read.unwrap_or_else(|panic| Err(Error::other(format!("the body reader {panic}"))))
 }
 
 fn decode_options(options: &ReflectorOptions) -> DecodeOptions {

@@ -93,18 +93,18 @@ impl<V> Lru<V> {
     }
 
     /// Returns the values that have not expired, least recently touched first.
-    pub(super) fn alive(&self, now: Instant) -> Vec<(Key, Arc<V>)> {
-        let mut alive = Vec::with_capacity(self.order.len());
+    pub(super) fn unexpired(&self, now: Instant) -> Vec<(Key, Arc<V>)> {
+        let mut unexpired = Vec::with_capacity(self.order.len());
         for key in self.order.values() {
             if let Some(entry) = self
                 .entries
                 .get(key)
                 .filter(|entry| !entry.is_expired(self.ttl, now))
             {
-                alive.push((Arc::clone(key), Arc::clone(&entry.value)));
+                unexpired.push((Arc::clone(key), Arc::clone(&entry.value)));
             }
         }
-        alive
+        unexpired
     }
 
     pub(super) fn len(&self) -> usize {
@@ -131,7 +131,7 @@ mod tests {
     use crate::time::Random;
 
     #[test]
-    fn it_does_what_a_plain_list_does() {
+    fn lru_matches_the_model() {
         const SIZE: usize = 5;
         const TTL: Duration = Duration::from_secs(10);
         let mut random = Random::new();
@@ -183,9 +183,9 @@ mod tests {
                 .iter()
                 .filter(|entry| now.duration_since(entry.2) <= TTL)
                 .collect();
-            let alive = lru.alive(now);
+            let unexpired = lru.unexpired(now);
             assert!(
-                alive
+                unexpired
                     .iter()
                     .map(|(key, value)| (&**key, value))
                     .eq(expected.iter().map(|entry| (entry.0.as_str(), &entry.1)))

@@ -176,7 +176,7 @@ impl<T: Object> MutationCache<T> {
         let indexer = self.indexer.as_ref().ok_or(IndexError::NoIndexer)?;
         let function = indexer.index_func(name)?;
         let now = self.clock.now();
-        let overlay = self.locked(|overlay| overlay.alive(now));
+        let overlay = self.locked(|overlay| overlay.unexpired(now));
         let mut stored = indexer.index_entries(name, value)?;
         if overlay.is_empty() {
             return Ok(stored.into_iter().map(|(_, object)| object).collect());
@@ -190,7 +190,7 @@ impl<T: Object> MutationCache<T> {
             .collect();
         let mut objects = Vec::with_capacity(stored.len());
         let mut superseded = Vec::new();
-        let mut met = Vec::new();
+        let mut touched = Vec::new();
         for (key, stored) in &stored {
             match mutations.get(key).copied() {
                 None => objects.push(Arc::clone(stored)),
@@ -199,7 +199,7 @@ impl<T: Object> MutationCache<T> {
                     objects.push(Arc::clone(stored));
                 }
                 Some(mutation) => {
-                    met.push((key, mutation));
+                    touched.push((key, mutation));
                     if let Some(object) = &mutation.object {
                         match has(key, object) {
                             Some(true) => objects.push(Arc::clone(object)),
@@ -234,7 +234,8 @@ impl<T: Object> MutationCache<T> {
             superseded
                 .iter()
                 .for_each(|(key, mutation)| overlay.remove_same(key, mutation));
-            met.iter()
+            touched
+                .iter()
                 .for_each(|(key, mutation)| overlay.touch(key, mutation));
         });
         Ok(objects)

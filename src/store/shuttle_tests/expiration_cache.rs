@@ -8,12 +8,12 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{any, check, join_all, thread};
 
 /// A cache in which objects with a version below `oldest` have expired.
-struct Aging {
+struct AgingCache {
     cache: ExpirationCache<Item>,
     oldest: Arc<AtomicUsize>,
 }
 
-impl Aging {
+impl AgingCache {
     fn new() -> Arc<Self> {
         let oldest = Arc::new(AtomicUsize::new(0));
         let policy = {
@@ -63,16 +63,16 @@ impl Aging {
 /// A key that is rewritten before it expires is found by every read, even if other readers find the
 /// older object expired.
 #[test]
-fn e3_what_is_renewed_in_time_is_always_found() {
+fn e3_object_renewed_in_time_is_always_found() {
     check(|| {
-        let aging = Aging::new();
+        let aging = AgingCache::new();
         aging.write(0);
         let readers = [(); 2].map(|()| {
             let aging = Arc::clone(&aging);
             thread::spawn(move || {
                 let mut newest = 0;
                 for _ in 0..3 {
-                    let found = aging.read().expect("it never expired");
+                    let found = aging.read().expect("the object never expires");
                     assert!(found.version >= newest, "{found:?} after {newest}");
                     newest = found.version;
                 }
@@ -90,9 +90,9 @@ fn e3_what_is_renewed_in_time_is_always_found() {
 /// A written object is found even if another reader finds the older object expired. An object that
 /// has expired before it is written is never found.
 #[test]
-fn e3_what_is_written_after_the_expiry_stays() {
+fn e3_object_written_after_expiry_stays() {
     check(|| {
-        let aging = Aging::new();
+        let aging = AgingCache::new();
         aging.write(0);
         let readers = [(); 2].map(|()| {
             let aging = Arc::clone(&aging);

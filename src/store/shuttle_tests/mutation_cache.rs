@@ -79,7 +79,7 @@ impl Cached {
                 .map_or(0, |thing| thing.version());
         }
         let found = self.cache.by_index("all", "x").unwrap();
-        assert!(found.len() <= 1, "one object, answered twice: {found:?}");
+        assert!(found.len() <= 1, "duplicate object: {found:?}");
         found.first().map_or(0, |thing| thing.version())
     }
 
@@ -109,7 +109,7 @@ impl Cached {
 
 /// A mutation is visible to all later reads, in this version or a newer one: it stays in the
 /// overlay until it is in the store.
-fn who_writes_reads_it(adds: bool) {
+fn assert_mutation_is_visible_to_later_reads(adds: bool) {
     let cached = Cached::new(adds);
     if !adds {
         cached.watch(1, false);
@@ -121,7 +121,7 @@ fn who_writes_reads_it(adds: bool) {
             for version in [3, 5] {
                 cached.cache.mutation(Thing::new(version)).unwrap();
                 let read = cached.read();
-                assert!(read >= version, "{read} after writing {version}");
+                assert!(read >= version, "read {read} after writing {version}");
             }
         }
     });
@@ -141,17 +141,17 @@ fn who_writes_reads_it(adds: bool) {
 }
 
 #[test]
-fn m2_m3_who_writes_reads_what_he_wrote() {
-    check(|| who_writes_reads_it(false));
+fn m2_m3_update_is_visible_to_later_reads() {
+    check(|| assert_mutation_is_visible_to_later_reads(false));
 }
 
 #[test]
-fn m2_m3_who_creates_reads_what_he_created() {
-    check(|| who_writes_reads_it(true));
+fn m2_m3_create_is_visible_to_later_reads() {
+    check(|| assert_mutation_is_visible_to_later_reads(true));
 }
 
 #[test]
-fn m1_the_newer_of_two_writes_is_read() {
+fn m1_newer_of_two_mutations_is_read() {
     check(|| {
         let cached = Cached::new(true);
         let writers = [1, 2].map(|version| {
@@ -170,11 +170,11 @@ fn m1_the_newer_of_two_writes_is_read() {
 /// A late mutation does not restore a deleted object. An object created later under the same name
 /// is found.
 #[test]
-fn m4_what_is_gone_stays_gone() {
+fn m4_late_mutation_does_not_restore_deleted_object() {
     check(|| {
         let cached = Cached::new(true);
         cached.watch(1, false);
-        let again = any(2) == 0;
+        let recreated = any(2) == 0;
         let watch = thread::spawn({
             let cached = Arc::clone(&cached);
             move || {
@@ -187,7 +187,7 @@ fn m4_what_is_gone_stays_gone() {
             let cached = Arc::clone(&cached);
             move || {
                 cached.cache.mutation(Thing::new(3)).unwrap();
-                if again {
+                if recreated {
                     cached.cache.mutation(Thing::with_uid("second", 6)).unwrap();
                     assert_eq!(cached.read(), 6);
                 }
@@ -202,6 +202,6 @@ fn m4_what_is_gone_stays_gone() {
             }
         });
         join_all([watch, writer, reader]);
-        assert_eq!(cached.read(), if again { 6 } else { 0 });
+        assert_eq!(cached.read(), if recreated { 6 } else { 0 });
     });
 }

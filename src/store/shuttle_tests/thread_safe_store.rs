@@ -80,7 +80,7 @@ fn assert_consistent(store: &Store) {
 /// Every read returns the content before or after a replace, never a mix, and never older content
 /// than an earlier read.
 #[test]
-fn a_replace_is_never_half_seen() {
+fn reads_never_see_a_partial_replace() {
     check(|| {
         let store = Arc::new(Store::new(indexers()));
         store.replace(generation(0..5, 0), "0").unwrap();
@@ -124,7 +124,7 @@ fn a_replace_is_never_half_seen() {
 }
 
 #[test]
-fn a_snapshot_is_one_point_in_time() {
+fn snapshot_is_one_point_in_time() {
     check(|| {
         let store = Arc::new(
             Store::new(Indexers::new())
@@ -156,28 +156,25 @@ fn a_snapshot_is_one_point_in_time() {
 }
 
 #[test]
-fn a_list_has_what_stays_once() {
+fn list_has_each_remaining_key_once() {
     check(|| {
         let store = Arc::new(Store::new(indexers()));
         store.replace(generation(0..5, 0), "0").unwrap();
-        let writers = [1, 3].map(|goes| {
+        let writers = [1, 3].map(|removed| {
             let store = Arc::clone(&store);
             thread::spawn(move || {
                 // The key may return in another slot.
-                store.delete(&key(goes));
-                store.add(key(goes + 5), item(goes + 5, 0)).unwrap();
-                store.add(key(goes), item(goes, 1)).unwrap();
-                store.update(key(4), item(4, goes)).unwrap();
+                store.delete(&key(removed));
+                store.add(key(removed + 5), item(removed + 5, 0)).unwrap();
+                store.add(key(removed), item(removed, 1)).unwrap();
+                store.update(key(4), item(4, removed)).unwrap();
             })
         });
         for _ in 0..2 {
             let keys = keys_of(&read_all(&store));
+            assert!(keys.is_sorted_by(|a, b| a < b), "duplicate key: {keys:?}");
             assert!(
-                keys.is_sorted_by(|a, b| a < b),
-                "one of them twice: {keys:?}"
-            );
-            assert!(
-                [0, 2, 4].iter().all(|stays| keys.contains(stays)),
+                [0, 2, 4].iter().all(|remaining| keys.contains(remaining)),
                 "{keys:?}"
             );
         }
@@ -188,7 +185,7 @@ fn a_list_has_what_stays_once() {
 }
 
 #[test]
-fn an_index_that_is_added_is_whole() {
+fn added_index_is_complete() {
     check(|| {
         let store = Arc::new(Store::new(Indexers::new().with("all", all())));
         store.replace(generation(0..5, 0), "0").unwrap();
@@ -236,7 +233,7 @@ fn an_index_that_is_added_is_whole() {
 /// If two threads add an index with the same name, one of them succeeds. An index that cannot be
 /// added leaves neither its function nor its values behind.
 #[test]
-fn an_index_that_is_not_added_leaves_nothing() {
+fn failed_index_leaves_nothing_behind() {
     check(|| {
         let store = Arc::new(Store::new(Indexers::new().with("all", all())));
         store.replace(generation(0..5, 0), "0").unwrap();

@@ -19,7 +19,7 @@ impl Pushed {
     fn push(&self, mut list: Vec<Arc<Item>>) {
         assert!(
             !self.pushing.swap(true, Ordering::SeqCst),
-            "pushed at the same time"
+            "two pushes at the same time"
         );
         list.sort_unstable();
         self.lists.lock().push(list);
@@ -54,7 +54,7 @@ fn store() -> (Arc<UndeltaStore<Item>>, Arc<Pushed>) {
 }
 
 #[test]
-fn s10_the_last_push_is_the_final_state() {
+fn s10_last_push_has_the_final_state() {
     check(|| {
         let (store, pushed) = store();
         let writers = [0, 1, 2].map(|key| {
@@ -80,7 +80,7 @@ fn s10_the_last_push_is_the_final_state() {
 
 /// A write while no other thread pushes is pushed before it returns.
 #[test]
-fn s10_who_writes_alone_finds_it_pushed() {
+fn s10_uncontended_write_is_pushed_before_return() {
     check(|| {
         let (store, pushed) = store();
         let reader = thread::spawn({
@@ -101,16 +101,16 @@ fn s10_who_writes_alone_finds_it_pushed() {
 }
 
 #[test]
-fn s10_a_push_may_write() {
+fn s10_push_callback_can_write() {
     check(|| {
         let pushed = Arc::new(Pushed::default());
         let this: Arc<OnceLock<Arc<UndeltaStore<Item>>>> = Arc::default();
         let store = Arc::new(UndeltaStore::new(accessor(), {
             let (pushed, this) = (Arc::clone(&pushed), Arc::clone(&this));
             move |list: Vec<Arc<Item>>| {
-                let answered = list.iter().any(|item| item.key == 9);
+                let written = list.iter().any(|item| item.key == 9);
                 pushed.push(list);
-                if !answered {
+                if !written {
                     this.get().unwrap().add(item(9, 1)).unwrap();
                 }
             }

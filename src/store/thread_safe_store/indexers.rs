@@ -11,7 +11,7 @@ use crate::sync::RwLockWriteGuard;
 
 /// The number of objects indexed per write lock, which blocks readers for a few hundred
 /// microseconds.
-const FILED: usize = 256;
+const INDEX_CHUNK: usize = 256;
 
 impl<T> ThreadSafeStore<T> {
     /// Adds indices and indexes the objects that are already stored. You can read the indices once
@@ -29,7 +29,7 @@ impl<T> ThreadSafeStore<T> {
     pub fn add_indexers(&self, indexers: Indexers<T>) -> Result<(), AddIndexersError> {
         let new = self.register(indexers)?;
         let ids: Vec<u32> = new.iter().map(|registered| registered.id).collect();
-        match self.file_all(&new, &ids) {
+        match self.index_all(&new, &ids) {
             Ok(()) => {
                 self.change_functions(|registered| {
                     registered.ready |= ids.contains(&registered.id);
@@ -39,7 +39,7 @@ impl<T> ThreadSafeStore<T> {
             }
             Err(error) => {
                 self.change_functions(|registered| !ids.contains(&registered.id));
-                self.unfile_all(&ids);
+                self.unindex_all(&ids);
                 Err(error)
             }
         }
@@ -80,7 +80,7 @@ impl<T> ThreadSafeStore<T> {
 
     /// Indexes the existing objects. It stops at a concurrent replace, because new content is
     /// already indexed when it is written.
-    fn file_all(&self, new: &[Registered<T>], ids: &[u32]) -> Result<(), AddIndexersError> {
+    fn index_all(&self, new: &[Registered<T>], ids: &[u32]) -> Result<(), AddIndexersError> {
         let mut from = 0;
         let generation = self.state.read().generation;
         loop {
@@ -99,26 +99,26 @@ impl<T> ThreadSafeStore<T> {
             for (key, object) in &chunk {
                 computed.push(compute(new, key, &**object).map_err(|error| failed(error, key))?);
             }
-            let mut filed = chunk.iter().zip(computed);
-            while filed.len() > 0 {
+            let mut pending = chunk.iter().zip(computed);
+            while pending.len() > 0 {
                 let mut state = self.state.write();
-                for ((key, object), computed) in filed.by_ref().take(FILED) {
-                    state.slots.file_in(key, object, ids, computed);
+                for ((key, object), computed) in pending.by_ref().take(INDEX_CHUNK) {
+                    state.slots.index_object(key, object, ids, computed);
                 }
                 RwLockWriteGuard::unlock_fair(state);
             }
         }
     }
 
-    fn unfile_all(&self, ids: &[u32]) {
+    fn unindex_all(&self, ids: &[u32]) {
         let mut from = 0;
         let removed: Vec<_> = loop {
             let mut state = self.state.write();
             if from >= state.slots.extent() {
                 break ids.iter().map(|id| state.slots.remove_index(*id)).collect();
             }
-            state.slots.unfile(from, FILED, ids);
-            from += FILED;
+            state.slots.unindex(from, INDEX_CHUNK, ids);
+            from += INDEX_CHUNK;
             RwLockWriteGuard::unlock_fair(state);
         };
         drop(removed);

@@ -12,7 +12,7 @@ use crate::metrics::{InformerMetrics, Meter, resource_version_metric};
 use crate::object::{Deleted, Key};
 use crate::panic::catch;
 use crate::sync::{RwLock, RwLockWriteGuard};
-use crate::time::slow;
+use crate::time::slow_threshold;
 
 /// The number of slots visited per lock, which takes a few tens of microseconds. It is two in
 /// interleaving tests, where stores are small.
@@ -254,12 +254,12 @@ impl<T> ThreadSafeStore<T> {
     /// version function failed or panicked. The others have been applied.
     pub fn transaction(&self, changes: Vec<(Key, Change<T>)>) -> Result<(), TransactionError> {
         let total = changes.len();
-        let (made, errors) = self.transact(changes.into_iter().enumerate().collect());
+        let (applied, errors) = self.transact(changes.into_iter().enumerate().collect());
         if errors.is_empty() {
             return Ok(());
         }
         Err(TransactionError {
-            successful: made,
+            successful: applied,
             total,
             errors: errors.into_iter().map(|(_, error)| error).collect(),
         })
@@ -297,7 +297,7 @@ impl<T> ThreadSafeStore<T> {
             });
             Ok(computed.collect::<Vec<_>>())
         });
-        let mut made = Vec::with_capacity(changes.len());
+        let mut applied = Vec::with_capacity(changes.len());
         // Both vectors are declared outside the block that holds the lock, so that they are dropped
         // after the lock is released.
         let mut replaced = Vec::with_capacity(changes.len());
@@ -315,7 +315,7 @@ impl<T> ThreadSafeStore<T> {
                         continue;
                     }
                 };
-                made.push(position);
+                applied.push(position);
                 last = version;
                 match change {
                     Change::Add(object) | Change::Update(object) => {
@@ -329,20 +329,20 @@ impl<T> ThreadSafeStore<T> {
         }
         let took = began.elapsed();
         if took
-            > slow(
-                made.len().max(1),
+            > slow_threshold(
+                applied.len().max(1),
                 Duration::from_millis(500),
                 Duration::from_secs(5),
             )
         {
             log::info!(
-                "a transaction of {} changes took {took:?}: too many at once",
-                made.len()
+                "a transaction of {} changes took {took:?}; use smaller transactions",
+                applied.len()
             );
         }
         self.report_version();
         errors.sort_by_key(|(position, _)| *position);
-        (made, errors)
+        (applied, errors)
     }
 
     /// Sets the resource version: all changes up to it have been delivered.
@@ -419,7 +419,7 @@ fn build<T>(
     for (key, object) in objects {
         slots.put(Arc::clone(key), Arc::clone(object), Computed::new());
     }
-    slots.file_all(|key, object| compute(functions, key, object))?;
+    slots.index_all(|key, object| compute(functions, key, object))?;
     Ok(slots)
 }
 

@@ -160,7 +160,7 @@ impl<T> ThreadSafeStore<T> {
                 if !more {
                     return Ok(found);
                 }
-                state = self.give_way(state, || found.reserve(4 * CHUNK));
+                state = self.yield_lock(state, || found.reserve(4 * CHUNK));
                 if state.generation != generation {
                     drop(state);
                     restarts -= 1;
@@ -199,13 +199,13 @@ impl<T> ThreadSafeStore<T> {
                 let slots = state
                     .slots
                     .range(from, chunk)
-                    .filter(|slot| slot.born <= began);
+                    .filter(|slot| slot.inserted_at <= began);
                 found.extend(slots.map(&of));
                 from = from.saturating_add(chunk);
                 if from >= state.slots.extent() {
                     return found;
                 }
-                state = self.give_way(state, || found.reserve(CHUNK));
+                state = self.yield_lock(state, || found.reserve(CHUNK));
                 if state.generation != generation {
                     break;
                 }
@@ -228,7 +228,7 @@ impl<T> ThreadSafeStore<T> {
         let mut restarts = RESTARTS;
         'again: loop {
             let mut found = Vec::new();
-            let mut met = HashSet::new();
+            let mut seen = HashSet::new();
             let mut state = self.state.read();
             let (generation, began) = (state.generation, state.slots.now());
             for value in values {
@@ -245,12 +245,12 @@ impl<T> ThreadSafeStore<T> {
                             from = Some(at);
                             break;
                         }
-                        if slot.born <= began && (values.len() == 1 || met.insert(at)) {
+                        if slot.inserted_at <= began && (values.len() == 1 || seen.insert(at)) {
                             found.push(of(slot));
                         }
                     }
                     if from.is_some() {
-                        state = self.give_way(state, || found.reserve(CHUNK));
+                        state = self.yield_lock(state, || found.reserve(CHUNK));
                         if state.generation != generation {
                             drop(state);
                             restarts -= 1;
@@ -265,7 +265,7 @@ impl<T> ThreadSafeStore<T> {
 
     /// Releases the lock so that waiting writers can run, calls `meanwhile`, and takes the lock
     /// again.
-    fn give_way<'a>(
+    fn yield_lock<'a>(
         &'a self,
         state: RwLockReadGuard<'a, State<T>>,
         meanwhile: impl FnOnce(),

@@ -44,7 +44,7 @@ type Waiter = thread::Thread;
 
 /// Creates a channel without a buffer; `capacity` must be 0.
 pub(crate) fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
-    assert_eq!(capacity, 0, "a channel with a buffer is not modelled");
+    assert_eq!(capacity, 0, "buffered channels are not simulated");
     let channel = Arc::new(Channel(Mutex::new(State {
         offers: VecDeque::new(),
         requests: VecDeque::new(),
@@ -270,7 +270,7 @@ impl SelectedOperation {
         }
         assert!(
             state.serve(value).is_none(),
-            "somebody else has served who was found ready"
+            "another thread served the ready receiver"
         );
         Ok(())
     }
@@ -280,10 +280,7 @@ impl SelectedOperation {
         match state.take() {
             Some(value) => Ok(value),
             None => {
-                assert!(
-                    !state.sending,
-                    "somebody else has taken what was found ready"
-                );
+                assert!(!state.sending, "another thread received the ready value");
                 Err(RecvError)
             }
         }

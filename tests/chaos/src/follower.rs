@@ -133,7 +133,7 @@ impl Follower {
                 .insert(key.to_owned(), new.number())
                 .unwrap_or_default();
             if new.number() < last && !self.restored.load(SeqCst) {
-                broken.get_or_insert_with(|| format!("the version goes back from {last}"));
+                broken.get_or_insert_with(|| format!("the version is older than {last}"));
             }
         }
         if let Some(broken) = broken {
@@ -179,7 +179,7 @@ impl<T: Object> ResourceEventHandler<T> for Follower {
             Some(&new),
             |known| {
                 let held = known.view.insert(key.clone(), new.clone());
-                held.map(|held| format!("the handler holds it already, {held:?}"))
+                held.map(|held| format!("the handler already holds {held:?}"))
             },
         );
     }
@@ -191,8 +191,8 @@ impl<T: Object> ResourceEventHandler<T> for Follower {
             &key,
             Some(&new),
             |known| match known.view.insert(key.clone(), new.clone()) {
-                None => Some("the handler does not hold it".to_owned()),
-                Some(held) if held != old => Some(format!("the handler was given {held:?} last")),
+                None => Some("the handler does not hold the object".to_owned()),
+                Some(held) if held != old => Some(format!("the handler last received {held:?}")),
                 Some(_) => None,
             },
         );
@@ -214,7 +214,7 @@ impl Follower {
         let key = gone.key().to_string();
         let state = gone.object().map(|object| State::of(&**object));
         let what = if gone.is_final_state_unknown() {
-            "delete unseen"
+            "delete (final state unknown)"
         } else {
             "delete"
         };
@@ -228,9 +228,9 @@ impl Follower {
             &key,
             state.as_ref().filter(|_| is_final),
             |known| match known.view.remove(&key) {
-                None => Some("the handler does not hold it".to_owned()),
+                None => Some("the handler does not hold the object".to_owned()),
                 Some(held) if last.as_ref().is_some_and(|last| *last != held) => {
-                    Some(format!("the handler was given {held:?} last"))
+                    Some(format!("the handler last received {held:?}"))
                 }
                 Some(_) => None,
             },

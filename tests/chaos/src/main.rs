@@ -157,11 +157,11 @@ impl Options {
         };
         let mut arguments = std::env::args().skip(1);
         while let Some(name) = arguments.next() {
-            let text = arguments.next().ok_or(format!("{name} takes a value"))?;
+            let text = arguments.next().ok_or(format!("{name} needs a value"))?;
             if name == "--only" || name == "--without" {
                 let named = |accident: &Accident| accident.name() == text;
                 if !Accident::ALL.iter().any(named) {
-                    return Err(format!("there is no accident {text}"));
+                    return Err(format!("unknown accident {text}"));
                 }
                 options
                     .accidents
@@ -170,7 +170,7 @@ impl Options {
             }
             let value = text
                 .parse::<u64>()
-                .map_err(|_| format!("{name} takes a number"))?;
+                .map_err(|_| format!("{name} needs a number"))?;
             match name.as_str() {
                 "--seed" => options.seed = value,
                 "--writes" => options.writes = value,
@@ -178,7 +178,7 @@ impl Options {
                 "--seconds" => options.seconds = Some(value),
                 "--settle" => options.settle = Duration::from_secs(value),
                 "--informers" => options.informers = value as usize,
-                _ => return Err(format!("there is no option {name}")),
+                _ => return Err(format!("unknown option {name}")),
             }
         }
         Ok(options)
@@ -194,7 +194,7 @@ fn main() -> ExitCode {
         }
     };
     let Some(assets) = Server::assets() else {
-        println!("chaos: skipped, there is no etcd and kube-apiserver in $KUBEBUILDER_ASSETS");
+        println!("chaos: skipped: $KUBEBUILDER_ASSETS does not contain etcd and kube-apiserver");
         return ExitCode::SUCCESS;
     };
     println!("chaos: seed {}", options.seed);
@@ -250,11 +250,11 @@ impl Chaos {
             let subject = chaos.subject();
             chaos.subjects.push(subject);
         }
-        chaos.say("started");
+        chaos.log("started");
         chaos
     }
 
-    fn say(&self, what: &str) {
+    fn log(&self, what: &str) {
         println!("{:8.1} {what}", self.setting.start.elapsed().as_secs_f64());
     }
 
@@ -293,7 +293,7 @@ impl Chaos {
             let late = self
                 .options
                 .seconds
-                .is_some_and(|most| self.setting.start.elapsed().as_secs() >= most);
+                .is_some_and(|limit| self.setting.start.elapsed().as_secs() >= limit);
             if self.world.written() >= self.options.writes || late {
                 return;
             }
@@ -312,13 +312,13 @@ impl Chaos {
         self.faults.add(accident.name());
         let mut disturber = Disturber::start(&self.subjects, level, self.random.fork());
         self.world.gate(false);
-        let most = self.options.round;
+        let writes = self.options.round;
         let mut found = BTreeSet::new();
         match accident {
             Accident::RestoreSeen | Accident::RestoreUnseen => {
-                self.write_until(written + most / 4);
+                self.write_until(written + writes / 4);
                 let backup = self.server.backup();
-                self.write_until(written + most / 4 * 3);
+                self.write_until(written + writes / 4 * 3);
                 while self.server.revision() < backup + LOST {
                     self.write_until(self.world.written() + 1);
                 }
@@ -335,18 +335,18 @@ impl Chaos {
                 self.world.gate(false);
             }
             _ => {
-                self.write_until(written + most / 2);
+                self.write_until(written + writes / 2);
                 self.strike(accident);
             }
         }
-        self.write_until(written + most);
+        self.write_until(written + writes);
         drop(disturber);
         self.world.gate(true);
         let wrote = began.elapsed();
         let settle = Instant::now();
         found.extend(self.settle(round, accident));
-        self.say(&format!(
-            "round {round}: accident: {}, faults at {level}/1000, {} writes in all, {} objects, {wrote:.1?} and {:.1?} to settle{}",
+        self.log(&format!(
+            "round {round}: accident: {}, faults at {level}/1000, {} writes in total, {} objects, {wrote:.1?} of writes, {:.1?} to settle{}",
             accident.name(),
             self.world.written(),
             self.world.truth().len(),
@@ -364,10 +364,7 @@ impl Chaos {
             if now != last {
                 (last, since) = (now, Instant::now());
             }
-            assert!(
-                since.elapsed() < STUCK,
-                "the server takes no writes any more"
-            );
+            assert!(since.elapsed() < STUCK, "the server accepts no more writes");
         }
     }
 
@@ -445,7 +442,7 @@ impl Chaos {
             if began.elapsed() > NOTICE {
                 for subject in ahead {
                     let text = format!(
-                        "{} has not noticed in {NOTICE:?} that etcd was restored from {lost} to {now}: {}",
+                        "{} did not notice within {NOTICE:?} that etcd was restored from {lost} to {now}: {}",
                         subject.name(),
                         subject.plan()
                     );
@@ -455,7 +452,10 @@ impl Chaos {
                 }
                 return;
             }
-            for subject in ahead.into_iter().filter(|subject| !subject.notices_alone()) {
+            for subject in ahead
+                .into_iter()
+                .filter(|subject| !subject.notices_silence())
+            {
                 let watches = |status: &ReflectorStatus| status.state == ReflectorState::Watching;
                 // Do not cut a list: the server takes three seconds for a list at a version that it
                 // does not have.
@@ -561,11 +561,11 @@ impl Chaos {
         println!("{} writes: {}", self.world.written(), self.world.counts());
         println!("{} faults: {}", self.faults.total(), *self.faults);
         println!(
-            "{} informers, whose handlers got {} events",
+            "{} informers, {} events delivered to handlers",
             self.numbers, self.events
         );
         if self.findings.is_empty() {
-            println!("no difference");
+            println!("no differences");
             return ExitCode::SUCCESS;
         }
         println!("{} findings:", self.findings.len());
@@ -674,7 +674,7 @@ fn tls(server: &Server) -> ClientConfig {
     let config =
         ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     config
-        .expect("versions of TLS")
+        .expect("supported TLS versions")
         .with_root_certificates(roots)
         .with_no_client_auth()
 }

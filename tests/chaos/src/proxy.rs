@@ -360,17 +360,17 @@ impl Link {
         if let Some(Fault::Delay(delay)) = fault {
             thread::sleep(delay);
         }
-        let most = if matches!(fault, Some(Fault::Drip)) {
+        let max_read = if matches!(fault, Some(Fault::Drip)) {
             100
         } else {
             buffer.len()
         };
-        while let Ok(length @ 1..) = from.read(&mut buffer[..most]) {
+        while let Ok(length @ 1..) = from.read(&mut buffer[..max_read]) {
             if self.stalled.load(SeqCst) {
                 continue;
             }
             let bytes = &mut buffer[..length];
-            let place = match fault {
+            let cut_at = match fault {
                 Some(
                     Fault::Cut(at)
                     | Fault::Reset(at)
@@ -388,23 +388,23 @@ impl Link {
                 bytes[7] = b'1';
             }
             carried += length;
-            let Some(place) = place else {
+            let Some(cut_at) = cut_at else {
                 if (&self.client).write_all(bytes).is_err() {
                     break;
                 }
-                if most < 1000 && carried < 100_000 {
+                if max_read < 1000 && carried < 100_000 {
                     thread::sleep(Duration::from_micros(200));
                 }
                 continue;
             };
             if let Some(Fault::Garble(_)) = fault {
-                for byte in bytes.iter_mut().skip(place).take(2) {
+                for byte in bytes.iter_mut().skip(cut_at).take(2) {
                     *byte = 1;
                 }
                 let _ = (&self.client).write_all(bytes);
                 continue;
             }
-            let _ = (&self.client).write_all(&bytes[..place]);
+            let _ = (&self.client).write_all(&bytes[..cut_at]);
             match fault {
                 Some(Fault::Reset(_)) => return self.reset(),
                 Some(Fault::Stall(_)) => self.stalled.store(true, SeqCst),

@@ -188,7 +188,7 @@ impl Server {
             .args([from, to])
             .status()
             .expect("cp");
-        assert!(status.success(), "etcd's data could not be copied");
+        assert!(status.success(), "cannot copy the data of etcd");
     }
 
     /// Returns etcd's revision, which is the newest resourceVersion.
@@ -242,7 +242,7 @@ fn wait_for(what: &str, logs: &Path, mut ready: impl FnMut() -> bool) {
     while !ready() {
         assert!(
             Instant::now() < deadline,
-            "{what} does not become ready; its log is in {}",
+            "{what} did not become ready; see its log in {}",
             logs.display()
         );
         thread::sleep(Duration::from_millis(50));

@@ -217,9 +217,9 @@ impl fmt::Display for Plan {
         if let Some(size) = page_size {
             write!(f, " in pages of {size}")?;
         }
-        for (is_so, what) in [
+        for (is_enabled, what) in [
             (self.http, "http proxy"),
-            (self.hurried, "hurried"),
+            (self.hurried, "fast clock"),
             (self.watch_idle_timeout, "watch_idle_timeout"),
             (!self.reuse_unchanged, "no reuse"),
             (
@@ -229,12 +229,12 @@ impl fmt::Display for Plan {
             (self.resync, "resync"),
             (self.skip, "skip"),
         ] {
-            if is_so {
+            if is_enabled {
                 write!(f, ", {what}")?;
             }
         }
         if self.slow_index > 0 {
-            write!(f, ", {} us an object", self.slow_index)?;
+            write!(f, ", {} us per object", self.slow_index)?;
         }
         Ok(())
     }
@@ -252,7 +252,7 @@ pub(crate) trait Subject: Send + Sync {
     fn plan(&self) -> String;
     fn proxy(&self) -> &Proxy;
     /// Whether the informer notices a restore even if its connections stay open.
-    fn notices_alone(&self) -> bool;
+    fn notices_silence(&self) -> bool;
     fn statuses(&self) -> Vec<ReflectorStatus>;
     /// Adds a handler, and may remove one.
     fn change_handlers(&self, random: &Random);
@@ -405,7 +405,7 @@ impl<T: Object + DeserializeOwned> Informer<T> {
     fn add_handler(&self, random: &Random) {
         let (coalesces, filters) = (random.one_in(2), random.one_in(2));
         // A handler without coalescing receives every event and must keep up.
-        let most = if coalesces {
+        let max_millis = if coalesces {
             random.pick(&[1, 10, 40])
         } else {
             random.pick(&[0, 0, 1])
@@ -413,7 +413,7 @@ impl<T: Object + DeserializeOwned> Informer<T> {
         let Setting { start, restored } = &*self.setting;
         let follower = Follower::new(
             *start,
-            Duration::from_millis(most),
+            Duration::from_millis(max_millis),
             random.fork(),
             Arc::clone(restored),
         );
@@ -424,7 +424,7 @@ impl<T: Object + DeserializeOwned> Informer<T> {
             if filters { " filtering" } else { "" },
         );
         options.name = format!(
-            "handler{c}{f} {most} ms, at {:.1} s",
+            "handler{c}{f} {max_millis} ms, at {:.1} s",
             start.elapsed().as_secs_f64()
         );
         if coalesces {
@@ -461,7 +461,7 @@ impl<T: Object + DeserializeOwned> Subject for Informer<T> {
         &self.proxy
     }
 
-    fn notices_alone(&self) -> bool {
+    fn notices_silence(&self) -> bool {
         self.plan.hurried
     }
 
@@ -559,7 +559,10 @@ impl<T: Object + DeserializeOwned> Subject for Informer<T> {
             let why = status
                 .last_error
                 .map_or("no error".to_owned(), |error| error.to_string());
-            let lines = vec![format!("{} unreadable so far; {why}", status.unreadable)];
+            let lines = vec![format!(
+                "{} unreadable objects so far; {why}",
+                status.unreadable
+            )];
             differences.push(Difference {
                 what: "not complete".to_owned(),
                 lines,
@@ -610,7 +613,11 @@ fn compare(found: &View, expected: &View, history: &dyn Fn(&str) -> Vec<String>)
             let text = |state: &Option<&State>| {
                 state.map_or("nothing".to_owned(), |state| state.to_string())
             };
-            let line = format!("{key}: {}, the server has {}", text(found), text(expected));
+            let line = format!(
+                "{key}: got {}, the server has {}",
+                text(found),
+                text(expected)
+            );
             std::iter::once(line)
                 .chain(history(key).into_iter().map(|event| format!("    {event}")))
         })

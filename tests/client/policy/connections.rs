@@ -11,7 +11,7 @@ use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::ListOptions;
 use k8s_informer::{Client, Config, Stop};
 
-use crate::client::server::{Reply, SOON, Seen, Server, first_chunk, read_request, reply};
+use crate::client::server::{Reply, SOON, Server, ServerEvent, first_chunk, read_request, reply};
 
 fn client(server: &Server) -> Client {
     Client::new(Config::new(server.url()).response_timeout(SOON)).unwrap()
@@ -26,7 +26,7 @@ fn get(client: &Client) {
 }
 
 #[test]
-fn it_is_used_again_after_lists_watches_writes_and_failures() {
+fn connection_is_reused_after_reads_writes_and_failures() {
     let server = Server::start(|request| {
         let (first, _) = request.split_once("\r\n").unwrap();
         Reply::Write(match first.split_once(' ').unwrap().1 {
@@ -92,7 +92,7 @@ fn connection_with_unread_or_large_body_is_not_reused() {
 }
 
 #[test]
-fn it_is_not_used_again_when_the_server_says_so() {
+fn connection_close_header_prevents_reuse() {
     for headers in ["Connection: close\r\n", "connection: Close\r\n"] {
         let server = Server::start(move |_| Reply::Write(reply("200 OK", headers, "{}")));
         let client = client(&server);
@@ -103,7 +103,7 @@ fn it_is_not_used_again_when_the_server_says_so() {
 }
 
 #[test]
-fn connection_closed_while_idle_costs_no_request() {
+fn connection_closed_while_idle_fails_no_request() {
     let server = Server::start(|_| Reply::WriteAndClose(reply("200 OK", "", "{}")));
     let client = client(&server);
     for request in [
@@ -119,13 +119,13 @@ fn connection_closed_while_idle_costs_no_request() {
             .unwrap();
         server.request();
         // The server closes the connection before the next request.
-        assert_eq!(server.next(), Seen::Closed);
+        assert_eq!(server.next(), ServerEvent::Closed);
     }
     assert_eq!(server.accepted(), 4);
 }
 
 #[test]
-fn concurrent_requests_get_own_connections_then_share() {
+fn concurrent_requests_use_separate_pooled_connections() {
     const THREADS: usize = 8;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -163,7 +163,7 @@ fn concurrent_requests_get_own_connections_then_share() {
                     assert_eq!(
                         response.bytes().unwrap(),
                         path.as_bytes(),
-                        "everybody has his own answer"
+                        "a request received the response of another one"
                     );
                 }
             })

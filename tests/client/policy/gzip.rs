@@ -62,20 +62,20 @@ fn list(client: &Client) -> Result<String, Error> {
 }
 
 #[test]
-fn lists_ask_for_it_and_nothing_else_does() {
+fn only_lists_accept_gzip() {
     let server = Server::start(|_| Reply::Write(reply("200 OK", "", LIST)));
-    let asked = || {
+    let accept_encoding = || {
         let request = server.request();
         let mut lines = request
             .lines()
             .filter_map(|line| line.strip_prefix("accept-encoding: "));
-        let asked = lines.next().unwrap().to_owned();
+        let accept_encoding = lines.next().unwrap().to_owned();
         assert_eq!(lines.next(), None, "{request}");
-        asked
+        accept_encoding
     };
     let client = client(&server);
     list(&client).unwrap();
-    assert_eq!(asked(), "gzip");
+    assert_eq!(accept_encoding(), "gzip");
     let (options, stop) = (ListOptions::default(), Stop::new());
     io::read_to_string(
         client
@@ -84,7 +84,7 @@ fn lists_ask_for_it_and_nothing_else_does() {
             .unwrap(),
     )
     .unwrap();
-    assert_eq!(asked(), "gzip");
+    assert_eq!(accept_encoding(), "gzip");
     io::read_to_string(
         client
             .lister_watcher(&pods(), None)
@@ -92,18 +92,18 @@ fn lists_ask_for_it_and_nothing_else_does() {
             .unwrap(),
     )
     .unwrap();
-    assert_eq!(asked(), "identity");
+    assert_eq!(accept_encoding(), "identity");
     for request in [Request::get("/api/v1/pods"), Request::post("/api/v1/pods")] {
         client.request(&request, &stop).unwrap().bytes().unwrap();
-        assert_eq!(asked(), "identity");
+        assert_eq!(accept_encoding(), "identity");
     }
     let plain = Client::new(Config::new(server.url()).disable_compression(true)).unwrap();
     list(&plain).unwrap();
-    assert_eq!(asked(), "identity");
+    assert_eq!(accept_encoding(), "identity");
 }
 
 #[test]
-fn list_is_equal_with_and_without_gzip_reuses_connection() {
+fn gzip_list_equals_plain_list_and_reuses_connection() {
     let text = format!("{LIST}{}", " ".repeat(100_000));
     let (body, whole) = (gzip(text.as_bytes()), text.clone());
     // Two gzip members form one body.
@@ -126,37 +126,37 @@ fn list_is_equal_with_and_without_gzip_reuses_connection() {
 }
 
 #[test]
-fn what_is_cut_short_or_damaged_is_an_error_that_says_so() {
+fn truncated_or_damaged_gzip_body_is_an_error() {
     let body = gzip(format!("{LIST}{}", "s3cret ".repeat(1000)).as_bytes());
-    let mut wrong_sum = body.clone();
-    let sum = wrong_sum.len() - 8;
-    wrong_sum[sum] ^= 1;
+    let mut wrong_checksum = body.clone();
+    let sum = wrong_checksum.len() - 8;
+    wrong_checksum[sum] ^= 1;
     let mut wrong_inside = body.clone();
     wrong_inside[12] ^= 0xff;
     let trailed = [&*body, b"s3cret"].concat();
     for (what, bytes, expected) in [
         (
-            "half of it",
+            "half of the body",
             body[..body.len() / 2].to_vec(),
-            "its compressed body ends before its end",
+            "the compressed body is truncated",
         ),
         (
-            "without its sum",
+            "no checksum",
             body[..body.len() - 4].to_vec(),
-            "its compressed body ends before its end",
+            "the compressed body is truncated",
         ),
+        ("empty body", Vec::new(), "the compressed body is truncated"),
         (
-            "nothing",
-            Vec::new(),
-            "its compressed body ends before its end",
+            "wrong checksum",
+            wrong_checksum,
+            "the compressed body is corrupt",
         ),
-        ("another sum", wrong_sum, "its compressed body is damaged"),
-        ("other bits", wrong_inside, "its compressed body "),
-        ("something behind it", trailed, "its compressed body "),
+        ("flipped bits", wrong_inside, "the compressed body "),
+        ("trailing bytes", trailed, "the compressed body "),
         (
-            "no gzip",
+            "not gzip",
             b"{\"s3cret\": true, \"and\": \"more\"}".to_vec(),
-            "its compressed body is damaged",
+            "the compressed body is corrupt",
         ),
     ] {
         let server = Server::start(move |_| Reply::Write(compressed(&bytes)));
@@ -184,7 +184,7 @@ fn what_is_cut_short_or_damaged_is_an_error_that_says_so() {
 }
 
 #[test]
-fn a_failure_may_come_compressed_too() {
+fn compressed_error_of_list_is_decoded() {
     let status =
         r#"{"kind": "Status", "message": "no pods for you", "reason": "Forbidden", "code": 403}"#;
     let bytes = compressed(&gzip(status.as_bytes()));
@@ -204,13 +204,13 @@ fn a_failure_may_come_compressed_too() {
         .request(&Request::get("/"), &Stop::new())
         .unwrap_err();
     assert!(
-        error.is_forbidden() && error.to_string().contains("403 and no reason"),
+        error.is_forbidden() && error.to_string().contains("403 and no message"),
         "{error:?}"
     );
 }
 
 #[test]
-fn what_did_not_ask_for_it_refuses_it() {
+fn unrequested_gzip_is_rejected() {
     let bytes = compressed(&gzip(LIST.as_bytes()));
     let server = Server::start(move |_| Reply::Write(bytes.clone()));
     let client = client(&server);
@@ -221,14 +221,14 @@ fn what_did_not_ask_for_it_refuses_it() {
         client.request(&Request::get("/"), &stop).unwrap_err(),
     ] {
         assert!(
-            error.is_decode() && error.to_string().contains("gzip, which was not asked for"),
+            error.is_decode() && error.to_string().contains("gzip, which was not requested"),
             "{error}"
         );
     }
 }
 
 #[test]
-fn a_silent_body_times_out_and_can_be_read_on() {
+fn silent_gzip_body_times_out_on_each_read() {
     let body = gzip(LIST.as_bytes());
     let head = chunked(&body[..20], 20);
     // Removes the final chunk.
@@ -244,7 +244,7 @@ fn a_silent_body_times_out_and_can_be_read_on() {
 }
 
 #[test]
-fn a_stop_ends_a_body_that_hangs() {
+fn stop_ends_hanging_gzip_body() {
     let body = gzip(&[b' '; 100_000]);
     let head = chunked(&body[..50], 50);
     let head = head[..head.len() - 5].to_vec();
@@ -287,7 +287,7 @@ fn bomb_of_many_objects_ends_at_the_body_limit() {
                 Ok(whole) => assert!(!is_bomb && whole == text),
                 Err(error) => {
                     let expected =
-                        "unpacks to more than 1048576 bytes, and to more than 100 times its size";
+                        "expands to more than 1048576 bytes, and to more than 100 times its size";
                     assert!(
                         is_bomb && error.is_decode() && error.to_string().ends_with(expected),
                         "{error}"
@@ -299,7 +299,7 @@ fn bomb_of_many_objects_ends_at_the_body_limit() {
 }
 
 #[test]
-fn a_bomb_is_an_object_that_is_too_large() {
+fn gzip_bomb_ends_at_the_object_limit() {
     // A string of a gigabyte compresses to a megabyte. It is written in pieces.
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder
@@ -320,7 +320,7 @@ fn a_bomb_is_an_object_that_is_too_large() {
         }
     }
     let (sizes, decompressed) = channel();
-    let (errors, said) = channel();
+    let (errors, reported) = channel();
     let mut options = ReflectorOptions::default();
     options.watch_list = false;
     options.limits.object_bytes = 1 << 20;
@@ -333,7 +333,7 @@ fn a_bomb_is_an_object_that_is_too_large() {
         .build();
     factory.dynamic(pods());
     factory.start(&Stop::new()).unwrap();
-    let error = said.recv_timeout(SOON).unwrap();
+    let error = reported.recv_timeout(SOON).unwrap();
     assert!(error.is_decode(), "{error:?}");
     let bytes = decompressed.recv_timeout(SOON).unwrap();
     assert!(bytes < 3 << 20, "{bytes} bytes");

@@ -24,7 +24,7 @@ fn bytes(config: Config, request: &Request) -> Result<Vec<u8>, Error> {
 }
 
 #[test]
-fn a_body_has_as_many_bytes_as_the_request_or_the_client_allows() {
+fn request_body_limit_overrides_client_body_limit() {
     let server = Server::answering(BODY);
     let config = || Config::new(server.url());
     let get = || Request::get("/path");
@@ -45,7 +45,7 @@ fn a_body_has_as_many_bytes_as_the_request_or_the_client_allows() {
         let error = bytes(config, &request).unwrap_err();
         assert!(error.is_decode(), "{error:?}");
         let expected = format!(
-            "GET {}/path: unexpected answer: the body is larger than 9 bytes",
+            "GET {}/path: unexpected response: the body is larger than 9 bytes",
             server.url()
         );
         assert_eq!(error.to_string(), expected);
@@ -58,7 +58,7 @@ fn a_body_has_as_many_bytes_as_the_request_or_the_client_allows() {
 }
 
 #[test]
-fn a_body_that_says_that_it_is_too_large_is_not_waited_for() {
+fn too_large_content_length_is_rejected_at_once() {
     let server = Server::start(|_| {
         Reply::WriteAndHang(b"HTTP/1.1 200 OK\r\nContent-Length: 1048577\r\n\r\n".to_vec())
     });
@@ -74,7 +74,7 @@ fn a_body_that_says_that_it_is_too_large_is_not_waited_for() {
 }
 
 #[test]
-fn a_body_without_a_length_is_read_up_to_the_limit() {
+fn chunked_body_is_read_up_to_the_limit() {
     let server = Server::start(|_| Reply::WriteAndHang(first_chunk(BODY)));
     let client = Client::new(Config::new(server.url()).body_limit(4)).unwrap();
     let response = client.request(&Request::get("/"), &Stop::new()).unwrap();
@@ -91,7 +91,7 @@ fn a_body_without_a_length_is_read_up_to_the_limit() {
 }
 
 #[test]
-fn an_api_has_the_limit_of_its_client() {
+fn api_uses_body_limit_of_its_client() {
     let server = Server::start(|_| {
         Reply::Write(reply(
             "200 OK",
@@ -125,7 +125,7 @@ fn pod_list(server: &Server, config: impl FnOnce(Config) -> Config) -> Api<Dynam
 }
 
 #[test]
-fn api_list_above_the_body_limit_is_refused() {
+fn api_list_above_the_body_limit_is_rejected() {
     const PAGE: &str =
         r#"{"kind":"PodList","metadata":{"continue":"x"},"items":[{"metadata":{"name":"a"}}]}"#;
     let (all, stop) = (ListOptions::default(), Stop::new());
@@ -157,7 +157,7 @@ fn api_list_above_the_body_limit_is_refused() {
 }
 
 /// Answers each request with `first`, then with blanks forever, so that no read is silent for long.
-fn dripping(first: &'static str) -> String {
+fn slow_server(first: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     thread::spawn(move || {
@@ -184,10 +184,10 @@ fn dripping(first: &'static str) -> String {
 }
 
 #[test]
-fn body_that_drips_ends_at_the_response_timeout() {
+fn slow_body_ends_at_the_response_timeout() {
     let limit = Duration::from_millis(200);
     let pods = GroupVersionResource::new("", "v1", "pods");
-    let list = dripping(r#"{"kind":"PodList","metadata":{},"items":["#);
+    let list = slow_server(r#"{"kind":"PodList","metadata":{},"items":["#);
     let client = Client::new(Config::new(list).response_timeout(limit)).unwrap();
     let get = {
         let client = client.clone();
@@ -196,7 +196,7 @@ fn body_that_drips_ends_at_the_response_timeout() {
     let api: Api<DynamicObject> = client.dynamic_api(&pods, Some("n"));
     let (all, none) = (ListOptions::default(), DeleteOptions::default());
     type Call = Box<dyn FnOnce(&Stop) -> Result<(), Error> + Send>;
-    let of = |call: fn(
+    let api_call = |call: fn(
         &Api<DynamicObject>,
         &ListOptions,
         &DeleteOptions,
@@ -209,24 +209,27 @@ fn body_that_drips_ends_at_the_response_timeout() {
     let calls: [(&str, Call); 9] = [
         (
             "list",
-            of(|api, all, _, stop| api.list(all, stop).map(drop)),
+            api_call(|api, all, _, stop| api.list(all, stop).map(drop)),
         ),
         (
             "page",
-            of(|api, all, _, stop| api.pages(all, stop).next().unwrap().map(drop)),
+            api_call(|api, all, _, stop| api.pages(all, stop).next().unwrap().map(drop)),
         ),
-        ("get", of(|api, _, _, stop| api.get("a", stop).map(drop))),
+        (
+            "get",
+            api_call(|api, _, _, stop| api.get("a", stop).map(drop)),
+        ),
         (
             "delete",
-            of(|api, _, none, stop| api.delete("a", none, stop)),
+            api_call(|api, _, none, stop| api.delete("a", none, stop)),
         ),
         (
             "delete all",
-            of(|api, all, none, stop| api.delete_collection(none, all, stop)),
+            api_call(|api, all, none, stop| api.delete_collection(none, all, stop)),
         ),
         (
             "create",
-            of(|api, _, _, stop| {
+            api_call(|api, _, _, stop| {
                 api.subresource::<DynamicObject>("b")
                     .create("a", &0, stop)
                     .map(drop)
@@ -260,7 +263,7 @@ fn body_that_drips_ends_at_the_response_timeout() {
         thread::spawn(move || sender.send(call(&Stop::new())));
         let error = done
             .recv_timeout(SOON)
-            .unwrap_or_else(|_| panic!("{what} does not end"))
+            .unwrap_or_else(|_| panic!("{what} did not end"))
             .expect_err(what);
         assert!(error.is_timeout(), "{what}: {error}");
     }

@@ -29,7 +29,7 @@ impl RecordedMetrics {
         })
     }
 
-    fn note(&self, line: String, host: &str) {
+    fn record(&self, line: String, host: &str) {
         assert_eq!(host, self.host);
         self.lines.lock().unwrap().push(line);
         assert!(!self.panics, "these metrics are broken");
@@ -42,27 +42,27 @@ impl RecordedMetrics {
 
 impl ClientMetrics for RecordedMetrics {
     fn request(&self, code: &str, method: &str, host: &str) {
-        self.note(format!("{method} {code}"), host);
+        self.record(format!("{method} {code}"), host);
     }
 
     fn request_retry(&self, code: &str, method: &str, host: &str) {
-        self.note(format!("{method} {code} again"), host);
+        self.record(format!("{method} {code} again"), host);
     }
 
     fn request_duration(&self, method: &str, host: &str, duration: Duration) {
-        self.note(format!("{method} {duration:?}"), host);
+        self.record(format!("{method} {duration:?}"), host);
     }
 
     fn request_size(&self, method: &str, host: &str, bytes: u64) {
-        self.note(format!("{method} sent {bytes}"), host);
+        self.record(format!("{method} sent {bytes}"), host);
     }
 
     fn response_size(&self, method: &str, host: &str, bytes: u64) {
-        self.note(format!("{method} got {bytes}"), host);
+        self.record(format!("{method} got {bytes}"), host);
     }
 
     fn rate_limiter_duration(&self, method: &str, host: &str, duration: Duration) {
-        self.note(format!("{method} waited {duration:?}"), host);
+        self.record(format!("{method} waited {duration:?}"), host);
     }
 }
 
@@ -101,7 +101,7 @@ fn request_metrics_are_recorded_when_sent_and_when_read() {
 }
 
 #[test]
-fn failures_are_counted_by_code_lost_answers_as_error() {
+fn failed_requests_are_counted_by_code_or_as_error() {
     let server = Server::start(|request| match request {
         request if request.starts_with("PUT") => Reply::WriteAndClose(b"SSH-2.0\r\n\r\n".to_vec()),
         _ => Reply::Write(reply("404 No", "", "nothing")),
@@ -122,7 +122,7 @@ fn failures_are_counted_by_code_lost_answers_as_error() {
 }
 
 #[test]
-fn retried_request_counts_twice_latency_covers_both() {
+fn retried_request_counts_twice_with_total_latency() {
     let count = AtomicUsize::new(0);
     let server = Server::start(move |_| match count.fetch_add(1, Ordering::SeqCst) {
         0 => Reply::Write(reply("429 Slow", "Retry-After: 2\r\n", "slower")),
@@ -155,7 +155,7 @@ fn retried_request_counts_twice_latency_covers_both() {
 }
 
 #[test]
-fn of_a_watch_only_the_code_is_told() {
+fn watch_records_only_its_status_code() {
     let server = Server::answering("{}");
     let (recorded, clock) = (RecordedMetrics::of(&server), FakeClock::new());
     let pods = client(&server, &recorded, &clock)
@@ -176,7 +176,7 @@ fn of_a_watch_only_the_code_is_told() {
 }
 
 #[test]
-fn the_wait_for_the_rate_limit_is_told_each_time() {
+fn rate_limit_wait_is_recorded_for_each_request() {
     let server = Server::answering("{}");
     let (recorded, clock) = (RecordedMetrics::of(&server), FakeClock::new());
     let config = Config::new(server.url())
@@ -212,7 +212,7 @@ fn the_wait_for_the_rate_limit_is_told_each_time() {
 }
 
 #[test]
-fn a_panic_of_the_metrics_costs_nothing() {
+fn metrics_panic_does_not_fail_the_request() {
     let server = Server::answering("{}");
     let recorded = Arc::new(RecordedMetrics {
         host: server.address.to_string(),

@@ -18,27 +18,27 @@ use crate::client::server::{SOON, Server};
 use crate::log_capture;
 
 /// A client with a fake clock.
-fn client_by(clock: &FakeClock, server: &Server) -> Client {
+fn client_with_clock(clock: &FakeClock, server: &Server) -> Client {
     let config = Config::new(server.url()).clock(Arc::new(clock.clone()));
     Client::new(config.response_timeout(SOON)).unwrap()
 }
 
 /// Returns the log lines about this server. Call it once before anything is logged.
 fn logged(server: &Server) -> Vec<String> {
-    logged_of(&format!("{}/", server.address))
+    logs_about(&format!("{}/", server.address))
 }
 
-fn logged_of(about: &str) -> Vec<String> {
+fn logs_about(about: &str) -> Vec<String> {
     log_capture::start();
     log_capture::lines_with(&[about])
 }
 
 #[test]
-fn credentials_without_tls_are_not_sent_in_silence() {
-    assert!(logged_of("nowhere").is_empty());
+fn credentials_without_tls_are_logged() {
+    assert!(logs_about("nowhere").is_empty());
     let warnings = |config: Config, server: &str| {
         drop(Client::new(config).unwrap());
-        logged_of(&format!("{server}/ are sent WITHOUT TLS")).len()
+        logs_about(&format!("{server}/ are sent WITHOUT TLS")).len()
     };
     let token = |server: &str| Config::new(server).token("s3cret");
     // A URL without a scheme is http if no TLS option is set.
@@ -53,8 +53,8 @@ fn credentials_without_tls_are_not_sent_in_silence() {
         ),
         1
     );
-    let away = token("http://127.0.0.1:6").proxy_url("http://proxy.test");
-    assert_eq!(warnings(away, "http://127.0.0.1:6"), 1);
+    let proxied = token("http://127.0.0.1:6").proxy_url("http://proxy.test");
+    assert_eq!(warnings(proxied, "http://127.0.0.1:6"), 1);
     assert_eq!(
         warnings(token("http://127.0.0.1:7"), "http://127.0.0.1:7"),
         0

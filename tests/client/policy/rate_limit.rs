@@ -8,7 +8,7 @@ use k8s_informer::reflector::ListOptions;
 use k8s_informer::testing::FakeClock;
 use k8s_informer::{Client, Config, Stop};
 
-use super::{client_by, logged};
+use super::{client_with_clock, logged};
 use crate::client::server::{Reply, SOON, Server, reply};
 
 fn limited(clock: &FakeClock, server: &Server, qps: f64, burst: usize) -> Client {
@@ -25,10 +25,10 @@ fn get(client: &Client) {
 }
 
 #[test]
-fn there_is_none_by_default() {
+fn no_rate_limit_by_default() {
     let server = Server::answering("{}");
     let clock = FakeClock::new();
-    let client = client_by(&clock, &server);
+    let client = client_with_clock(&clock, &server);
     for _ in 0..100 {
         get(&client);
     }
@@ -36,7 +36,7 @@ fn there_is_none_by_default() {
 }
 
 #[test]
-fn after_a_burst_requests_wait_for_their_turn() {
+fn requests_beyond_burst_wait_and_are_logged() {
     let server = Server::answering("{}");
     logged(&server);
     let clock = FakeClock::new();
@@ -82,7 +82,7 @@ fn after_a_burst_requests_wait_for_their_turn() {
 }
 
 #[test]
-fn short_waits_are_not_worth_a_line() {
+fn short_waits_are_not_logged() {
     let server = Server::answering("{}");
     logged(&server);
     let clock = FakeClock::new();
@@ -96,7 +96,7 @@ fn short_waits_are_not_worth_a_line() {
 }
 
 #[test]
-fn a_stop_ends_the_wait_and_nothing_is_sent() {
+fn stop_ends_rate_limit_wait_without_sending() {
     let server = Server::answering("{}");
     let clock = FakeClock::new();
     let client = limited(&clock, &server, 1.0, 1);
@@ -119,7 +119,7 @@ fn a_stop_ends_the_wait_and_nothing_is_sent() {
     assert_eq!(
         clock.waits().len(),
         1,
-        "who is stopped already does not wait at all"
+        "a request stopped beforehand must not wait"
     );
     server.request();
     clock.advance(Duration::from_secs(60));
@@ -128,7 +128,7 @@ fn a_stop_ends_the_wait_and_nothing_is_sent() {
 }
 
 #[test]
-fn lists_watches_and_what_is_sent_again_count() {
+fn lists_watches_and_retries_count_against_limit() {
     let busy = std::sync::atomic::AtomicBool::new(true);
     let server = Server::start(move |request| {
         if request.starts_with("POST") && busy.swap(false, std::sync::atomic::Ordering::SeqCst) {

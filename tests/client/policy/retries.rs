@@ -6,7 +6,7 @@ use k8s_informer::client::Request;
 use k8s_informer::testing::FakeClock;
 use k8s_informer::{Config, Error, Stop};
 
-use super::client_by;
+use super::client_with_clock;
 use crate::client::server::{Reply, SOON, Server, reply};
 
 const BUSY: &str = "429 Too Many Requests";
@@ -22,9 +22,9 @@ fn busy(times: usize, status: &'static str, headers: &'static str, body: &'stati
 /// Sends a request with a clock that ends each wait at once. Returns the requested waits.
 fn send(server: &Server, request: Request) -> (Result<(), Error>, Vec<Duration>) {
     let clock = FakeClock::new();
-    let client = client_by(&clock, server);
+    let client = client_with_clock(&clock, server);
     let done = Stop::new();
-    let turning = thread::spawn({
+    let advancing = thread::spawn({
         let (clock, done) = (clock.clone(), done.clone());
         move || {
             for waits in 1.. {
@@ -41,12 +41,12 @@ fn send(server: &Server, request: Request) -> (Result<(), Error>, Vec<Duration>)
         .request(&request, &Stop::new())
         .and_then(|response| response.bytes().map(drop));
     done.stop();
-    turning.join().unwrap();
+    advancing.join().unwrap();
     (result, clock.waits())
 }
 
 #[test]
-fn a_busy_server_is_asked_again_when_it_says_with_the_same_body() {
+fn request_is_retried_after_retry_after_with_same_body() {
     for (status, headers) in [
         (BUSY, "Retry-After: 1\r\n"),
         ("500 Oops", "Retry-After: 1\r\n"),
@@ -72,13 +72,13 @@ fn a_busy_server_is_asked_again_when_it_says_with_the_same_body() {
                 [first.clone(), first],
                 "{status}"
             );
-            assert_eq!(server.accepted(), 1, "on the same connection");
+            assert_eq!(server.accepted(), 1, "retries must reuse the connection");
         }
     }
 }
 
 #[test]
-fn what_does_not_ask_for_it_is_not_sent_again() {
+fn response_without_usable_retry_after_is_not_retried() {
     let status = r#"{"kind": "Status", "code": 409, "details": {"retryAfterSeconds": 1}}"#;
     for (code, headers, body) in [
         (BUSY, "", ""),
@@ -98,7 +98,7 @@ fn what_does_not_ask_for_it_is_not_sent_again() {
 }
 
 #[test]
-fn the_details_of_a_status_say_when_where_no_header_does() {
+fn status_retry_after_applies_without_header() {
     let body = r#"{"kind": "Status", "code": 429, "details": {"retryAfterSeconds": 2}}"#;
     let (result, waits) = send(&busy(1, BUSY, "", body), Request::get("/"));
     result.unwrap();
@@ -112,7 +112,7 @@ fn the_details_of_a_status_say_when_where_no_header_does() {
 }
 
 #[test]
-fn it_is_asked_ten_times_more_or_as_often_as_wanted() {
+fn request_is_retried_ten_times_or_as_configured() {
     assert_eq!(Request::DEFAULT_RETRIES, 10);
     for (request, retries) in [
         (Request::get("/"), 10),
@@ -129,7 +129,7 @@ fn it_is_asked_ten_times_more_or_as_often_as_wanted() {
         assert_eq!(
             waits,
             vec![Duration::ZERO; retries],
-            "at once, if it says so"
+            "retries must obey `Retry-After: 0`"
         );
         for _ in 0..=retries {
             server.request();
@@ -139,7 +139,7 @@ fn it_is_asked_ten_times_more_or_as_often_as_wanted() {
 }
 
 #[test]
-fn a_wait_that_is_longer_than_an_answer_may_take_is_the_callers() {
+fn retry_after_beyond_response_timeout_is_returned() {
     let server = busy(1, BUSY, "Retry-After: 6\r\n", "");
     let (result, waits) = send(&server, Request::get("/"));
     assert_eq!(
@@ -163,10 +163,10 @@ fn a_wait_that_is_longer_than_an_answer_may_take_is_the_callers() {
 }
 
 #[test]
-fn a_stop_ends_the_wait() {
+fn stop_ends_retry_wait() {
     let server = busy(usize::MAX, BUSY, "Retry-After: 1\r\n", "");
     let clock = FakeClock::new();
-    let client = client_by(&clock, &server);
+    let client = client_with_clock(&clock, &server);
     let stop = Stop::new();
     let waiting = thread::spawn({
         let stop = stop.clone();

@@ -18,17 +18,17 @@ fn get(client: &Client, path: &str) {
         .unwrap();
 }
 
-fn noting(server: &Server) -> (Client, Arc<Mutex<Vec<Warning>>>) {
-    let noted = Arc::new(Mutex::new(Vec::new()));
-    let notes = Arc::clone(&noted);
+fn recording_client(server: &Server) -> (Client, Arc<Mutex<Vec<Warning>>>) {
+    let recorded = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&recorded);
     let config = Config::new(server.url()).on_warning(move |warning| {
-        notes.lock().unwrap().push(warning.clone());
+        sink.lock().unwrap().push(warning.clone());
     });
-    (Client::new(config).unwrap(), noted)
+    (Client::new(config).unwrap(), recorded)
 }
 
 #[test]
-fn each_text_is_logged_once_a_client() {
+fn each_warning_text_is_logged_once_per_client() {
     let server = Server::start(|request| {
         let other = if request.contains("/other") {
             "Warning: 299 - \"another\"\r\n"
@@ -55,7 +55,7 @@ fn each_text_is_logged_once_a_client() {
 }
 
 #[test]
-fn what_is_logged_is_short_and_has_no_control_characters() {
+fn invalid_warnings_are_dropped_and_long_ones_truncated() {
     let long = "x".repeat(9000);
     let bytes = format!(
         "Warning: 299 - \"=?utf-8?q?=1b[31mred?=\"\r\nWarning: 110 - \"stale\"\r\nWarning: 299 - \"\"\r\n\
@@ -74,17 +74,17 @@ fn what_is_logged_is_short_and_has_no_control_characters() {
 }
 
 #[test]
-fn warning_handler_gets_every_warning_and_none_is_logged() {
+fn warning_handler_receives_all_and_disables_logging() {
     let server = Server::start(|_| {
         let headers = "Warning: 299 - \"one\", 299 me \"t\\\"wo\" \"Tue, 15 Nov 1994 08:12:31 GMT\"\r\n\
                        Warning: 110 proxy:80 \"stale\"\r\n";
         Reply::Write(reply("200 OK", headers, "{}"))
     });
     logged(&server);
-    let (client, noted) = noting(&server);
+    let (client, recorded) = recording_client(&server);
     get(&client, "/");
     get(&client, "/");
-    let noted: Vec<_> = noted
+    let recorded: Vec<_> = recorded
         .lock()
         .unwrap()
         .iter()
@@ -96,46 +96,46 @@ fn warning_handler_gets_every_warning_and_none_is_logged() {
         (110, "proxy:80", "stale"),
     ]
     .map(|(code, agent, text)| (code, agent.to_owned(), text.to_owned()));
-    assert_eq!(noted, [expected.clone(), expected].concat());
+    assert_eq!(recorded, [expected.clone(), expected].concat());
     assert!(logged(&server).is_empty(), "{:?}", logged(&server));
 }
 
 #[test]
-fn failures_lists_and_watches_have_warnings_too() {
+fn warnings_of_failures_lists_and_watches_are_delivered() {
     let server = Server::start(|request| match request {
         request if request.starts_with("POST") => Reply::Write(reply("422 No", DEPRECATED, "no")),
         _ => Reply::Write(reply("200 OK", DEPRECATED, "{}")),
     });
-    let (client, noted) = noting(&server);
+    let (client, recorded) = recording_client(&server);
     client
         .request(&Request::post("/"), &Stop::new())
         .unwrap_err();
-    assert_eq!(noted.lock().unwrap().len(), 1);
+    assert_eq!(recorded.lock().unwrap().len(), 1);
     let pods = client.lister_watcher(&GroupVersionResource::new("", "v1", "pods"), None);
     pods.list(&ListOptions::default(), &Stop::new()).unwrap();
-    assert_eq!(noted.lock().unwrap().len(), 2);
+    assert_eq!(recorded.lock().unwrap().len(), 2);
     pods.watch(&ListOptions::default(), &Stop::new()).unwrap();
-    assert_eq!(noted.lock().unwrap().len(), 3);
+    assert_eq!(recorded.lock().unwrap().len(), 3);
 }
 
 #[test]
-fn a_panic_of_the_handler_costs_nothing_but_a_line() {
+fn handler_panic_is_logged_and_keeps_connection() {
     let server = Server::start(|_| Reply::Write(reply("200 OK", DEPRECATED, "{}")));
     logged(&server);
     let client =
         Client::new(Config::new(server.url()).on_warning(|_| panic!("not {}", "today"))).unwrap();
     get(&client, "/");
     get(&client, "/");
-    assert_eq!(server.accepted(), 1, "the connection is as good as before");
+    assert_eq!(server.accepted(), 1, "the connection must be reused");
     let line = format!(
-        "ERROR GET {}/: the handler of warnings panicked: not today",
+        "ERROR GET {}/: the warning handler panicked: not today",
         server.url()
     );
     assert_eq!(logged(&server), [line.clone(), line]);
 }
 
 #[test]
-fn a_handler_and_metrics_are_not_shown() {
+fn config_debug_names_warning_handler_and_limits() {
     let config = Config::new("http://127.0.0.1:1")
         .on_warning(|_| {})
         .rate_limit(1.5, 2)

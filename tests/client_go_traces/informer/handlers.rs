@@ -45,10 +45,10 @@ struct Recorder {
 impl Recorder {
     fn note(&self, event: Value) {
         let is_blocked = self.world.change(|state| {
-            let told = state.handlers.get_mut(&self.id).unwrap();
-            told.events.push(event);
-            told.hangs = told.blocked;
-            told.blocked
+            let handler = state.handlers.get_mut(&self.id).unwrap();
+            handler.events.push(event);
+            handler.hangs = handler.blocked;
+            handler.blocked
         });
         if is_blocked {
             let is_free = |state: &State| !state.handlers[&self.id].blocked;

@@ -163,13 +163,14 @@ impl Replay for Subject {
             }
             "add_handler" => self.add_handler(&step["handler"], true),
             "remove_handler" => {
-                let told = |state: &State| {
+                let registration = |state: &State| {
                     state.handlers[text(&step["h"])]
                         .registration
                         .clone()
                         .unwrap()
                 };
-                self.informer.remove_event_handler(&self.world.look(told));
+                self.informer
+                    .remove_event_handler(&self.world.look(registration));
                 Ok(())
             }
             "block_handler" | "unblock_handler" => {
@@ -259,8 +260,8 @@ impl Subject {
         let world = self.world.clone();
         let wakes = registration.ended().on_done(move || world.change(|_| ()));
         self.world.change(|state| {
-            let told = state.handlers.get_mut(id).unwrap();
-            (told.registration, told.wakes) = (Some(registration), Some(wakes));
+            let handler = state.handlers.get_mut(id).unwrap();
+            (handler.registration, handler.wakes) = (Some(registration), Some(wakes));
         });
         // Before the start, the informer uses the shortest period (I9).
         if let Some(period) = options
@@ -274,12 +275,12 @@ impl Subject {
 
     fn emit(&self, step: &Value) {
         for event in step["events"].as_array().into_iter().flatten() {
-            self.say(&source::event(event));
+            self.send_frame(&source::event(event));
         }
     }
 
     /// Sends a frame on the watch.
-    fn say(&self, frame: &str) {
+    fn send_frame(&self, frame: &str) {
         self.world
             .change(|state| state.bytes.extend(frame.as_bytes()));
         self.world.settle();
@@ -322,7 +323,7 @@ impl Subject {
                     self.world.settle();
                 }
             }
-            class => self.say(&source::error_event(class)),
+            class => self.send_frame(&source::error_event(class)),
         }
         self.world.advance_to(answered);
         self.reply(step);
@@ -370,30 +371,31 @@ impl Subject {
             .map(|item| Arc::new(item.0.clone()))
             .collect();
         let (now, resyncs) = (self.world.elapsed().as_millis() as u64, self.resyncs);
-        let (running, requests, errors, told) = self.world.change(|state| {
-            let told = state.handlers.iter_mut().map(|(id, told)| {
-                let events = handlers::sorted(std::mem::take(&mut told.events), told.late, resyncs);
+        let (running, requests, errors, handlers) = self.world.change(|state| {
+            let handlers = state.handlers.iter_mut().map(|(id, handler)| {
+                let events =
+                    handlers::sorted(std::mem::take(&mut handler.events), handler.late, resyncs);
                 (
                     id.clone(),
                     events,
-                    told.is_through(),
-                    told.registration.clone().unwrap(),
+                    handler.is_idle(),
+                    handler.registration.clone().unwrap(),
                 )
             });
-            let told: Vec<_> = told.collect();
+            let handlers: Vec<_> = handlers.collect();
             (
                 state.running,
                 std::mem::take(&mut state.requests),
                 std::mem::take(&mut state.errors),
-                told,
+                handlers,
             )
         });
-        let handlers: serde_json::Map<_, _> = told
+        let handlers: serde_json::Map<_, _> = handlers
             .into_iter()
-            .map(|(id, events, is_through, registration)| {
+            .map(|(id, events, is_idle, registration)| {
                 // A handler becomes synced shortly after its callback has returned.
                 let wanted = want["handlers"][&id]["synced"] == true;
-                let due = is_through && informer_synced && !registration.ended().is_done();
+                let due = is_idle && informer_synced && !registration.ended().is_done();
                 let synced = match wanted || due {
                     true => registration.synced().wait_timeout(PATIENCE),
                     false => registration.has_synced(),
@@ -426,14 +428,14 @@ impl Drop for Subject {
             state
                 .handlers
                 .values_mut()
-                .for_each(|told| told.blocked = false);
+                .for_each(|handler| handler.blocked = false);
         });
         let ended = self.running.take().map(JoinHandle::join);
         // Drop the handlers, because the handlers and the world reference each other.
-        let told = self
+        let handlers = self
             .world
             .change(|state| std::mem::take(&mut state.handlers));
-        drop(told);
+        drop(handlers);
         if let Some(Err(panic)) = ended
             && !thread::panicking()
         {

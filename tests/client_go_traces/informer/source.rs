@@ -139,7 +139,7 @@ fn status(class: &str) -> Status {
 pub(super) struct Source(pub(super) World);
 
 impl Source {
-    fn asked(&self, kind: &str, options: &ListOptions) {
+    fn record_request(&self, kind: &str, options: &ListOptions) {
         let mut request =
             json!({"kind": kind, "rv": options.resource_version.clone().unwrap_or_default()});
         if let Some(limit) = options.limit {
@@ -154,7 +154,7 @@ impl Source {
 
 impl ListerWatcher for Source {
     fn list(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
-        self.asked("list", options);
+        self.record_request("list", options);
         self.0.change(|state| state.reflector = Reflector::Lists);
         let reply = self.0.wait_until(
             stop,
@@ -170,7 +170,7 @@ impl ListerWatcher for Source {
     }
 
     fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
-        self.asked("watch", options);
+        self.record_request("watch", options);
         self.0.change(|state| {
             state.bytes.clear();
             state.watch_ends = false;
@@ -195,10 +195,10 @@ impl Read for Watch {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.world
             .change(|state| state.reflector = Reflector::Watches);
-        let come = |state: &State| state.watch_ends || !state.bytes.is_empty();
-        self.world.wait_until(&self.stop, come, |state| {
+        let is_ready = |state: &State| state.watch_ends || !state.bytes.is_empty();
+        self.world.wait_until(&self.stop, is_ready, |state| {
             state.reflector = Reflector::Busy;
-            match come(state) {
+            match is_ready(state) {
                 true => state.bytes.read(buffer),
                 false => Err(io::Error::other("stopped")),
             }

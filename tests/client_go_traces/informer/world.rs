@@ -109,12 +109,12 @@ impl HandlerState {
             None => false,
             Some(registration) if registration.ended().is_done() => true,
             Some(_) if self.hangs && self.blocked => self.removed || !stopped,
-            Some(_) => !self.removed && !stopped && self.is_through(),
+            Some(_) => !self.removed && !stopped && self.is_idle(),
         }
     }
 
     /// Whether the handler has processed every notification that it received.
-    pub(super) fn is_through(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.registration
             .as_ref()
             .is_some_and(|registration| registration.stats().received == self.returned)
@@ -130,15 +130,15 @@ impl State {
     fn is_settled(&self) -> bool {
         let mut handlers = self.handlers.values();
         if !self.running {
-            return handlers.all(|told| told.is_settled(false));
+            return handlers.all(|handler| handler.is_settled(false));
         }
         if self.stopped {
             // Only a blocked callback may keep a stopped informer from returning.
             return self
                 .handlers
                 .values()
-                .any(|told| told.hangs && told.blocked)
-                && handlers.all(|told| told.is_settled(true));
+                .any(|handler| handler.hangs && handler.blocked)
+                && handlers.all(|handler| handler.is_settled(true));
         }
         let reflector = match self.reflector {
             Reflector::Busy => false,
@@ -154,18 +154,21 @@ impl State {
             && self.sleepers.iter().all(|sleeper| sleeper.until > self.now)
             && self.waits_to_pop
             && !self.may_pop()
-            && handlers.all(|told| told.is_settled(false))
+            && handlers.all(|handler| handler.is_settled(false))
     }
 
     fn describe(&self) -> String {
         let handlers: Vec<String> = self
             .handlers
             .iter()
-            .map(|(id, told)| {
-                let stats = told.registration.as_ref().map(HandlerRegistration::stats);
+            .map(|(id, handler)| {
+                let stats = handler
+                    .registration
+                    .as_ref()
+                    .map(HandlerRegistration::stats);
                 format!(
                     "{id}: hangs {}, returned {}, removed {}, {stats:?}",
-                    told.hangs, told.returned, told.removed
+                    handler.hangs, handler.returned, handler.removed
                 )
             })
             .collect();
@@ -242,7 +245,7 @@ impl World {
         drop(state);
         assert!(
             described.is_none(),
-            "the informer does not settle: {}",
+            "the informer did not settle: {}",
             described.unwrap_or_default()
         );
     }

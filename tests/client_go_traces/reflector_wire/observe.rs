@@ -51,8 +51,8 @@ impl Recorder {
         }
     }
 
-    pub(super) fn on_phase(&self, told: impl Fn(Phase) + Send + Sync + 'static) {
-        let _ = self.on_phase.set(Box::new(told));
+    pub(super) fn on_phase(&self, callback: impl Fn(Phase) + Send + Sync + 'static) {
+        let _ = self.on_phase.set(Box::new(callback));
     }
 
     pub(super) fn error(&self, error: &Error) {
@@ -126,8 +126,8 @@ impl Recorder {
             ("resync", true) => Some(Phase::ResyncFailed),
             _ => None,
         };
-        if let (Some(phase), Some(told)) = (phase, self.on_phase.get()) {
-            told(phase);
+        if let (Some(phase), Some(callback)) = (phase, self.on_phase.get()) {
+            callback(phase);
         }
         if fails {
             Err(StoreError::other("no"))
@@ -272,7 +272,7 @@ fn percent_decoded(text: &str) -> String {
 
 /// Returns the class of an error. Some errors are classified only by their message.
 pub(crate) fn class(error: &Error) -> &'static str {
-    let says = |words| error.to_string().contains(words);
+    let mentions = |words| error.to_string().contains(words);
     let is_status = |code, reason| {
         error
             .status()
@@ -285,13 +285,13 @@ pub(crate) fn class(error: &Error) -> &'static str {
     match () {
         () if error.is_connection_refused() => "refused",
         () if error.is_connection() => "connection",
-        () if says("Table") => "table",
-        () if error.is_decode() || says("unexpected answer") => "decode",
-        () if says("unable to sync list result") => "store",
+        () if mentions("Table") => "table",
+        () if error.is_decode() || mentions("unexpected response") => "decode",
+        () if mentions("unable to sync list result") => "store",
         () if (201..300).contains(&code) => "unexpected_status",
         () if error.is_gone() => "expired",
         // Also errors with this message that L12 does not recognize.
-        () if error.is_too_large_resource_version() || says("Too large resource version") => {
+        () if error.is_too_large_resource_version() || mentions("Too large resource version") => {
             "too_large_rv"
         }
         () if error.is_timeout() => "timeout",

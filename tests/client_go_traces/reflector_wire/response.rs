@@ -164,10 +164,10 @@ impl Answer {
         let mut framing = Chunked::default();
         for part in &mut self.parts {
             if let Part::Bytes(bytes) = part {
-                *bytes = framing.take_off(bytes);
+                *bytes = framing.decode_chunks(bytes);
             }
         }
-        let ends_well = framing.is_at_its_end || self.end != End::Close;
+        let ends_well = framing.is_complete || self.end != End::Close;
         (self.parts, if ends_well { self.end } else { End::Cut })
     }
 
@@ -196,7 +196,7 @@ impl Answer {
         }
         if !is_json {
             return Err(Error::other(
-                "unexpected answer: its content type is not JSON",
+                "unexpected response: its content type is not JSON",
             ));
         }
         if self.header("Content-Encoding") != Some("gzip") {
@@ -208,7 +208,7 @@ impl Answer {
             _ => Some(Vec::new()),
         };
         let bytes =
-            unpacked.ok_or_else(|| Error::other("unexpected answer: it can't be unpacked"))?;
+            unpacked.ok_or_else(|| Error::other("unexpected response: it can't be unpacked"))?;
         Ok((VecDeque::from([Part::Bytes(bytes)]), end))
     }
 
@@ -276,13 +276,13 @@ struct Chunked {
     size_line: Vec<u8>,
     /// The number of bytes left in the chunk, including the line end after it.
     left: usize,
-    is_at_its_end: bool,
+    is_complete: bool,
     /// Whether invalid framing was received. All bytes after it are ignored.
     is_broken: bool,
 }
 
 impl Chunked {
-    fn take_off(&mut self, bytes: &[u8]) -> Vec<u8> {
+    fn decode_chunks(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut payload = Vec::new();
         for &byte in bytes {
             if self.left > 0 {
@@ -290,13 +290,13 @@ impl Chunked {
                 if self.left >= 2 {
                     payload.push(byte);
                 }
-            } else if !self.is_at_its_end && !self.is_broken {
+            } else if !self.is_complete && !self.is_broken {
                 self.size_line.push(byte);
                 if byte == b'\n' {
                     let line =
                         String::from_utf8_lossy(&std::mem::take(&mut self.size_line)).into_owned();
                     match usize::from_str_radix(line.trim(), 16) {
-                        Ok(0) => self.is_at_its_end = true,
+                        Ok(0) => self.is_complete = true,
                         Ok(size) => self.left = size + 2,
                         Err(_) => self.is_broken = true,
                     }
@@ -308,7 +308,7 @@ impl Chunked {
 }
 
 #[test]
-fn what_is_framed_comes_out_as_it_was() {
+fn unframed_bodies_equal_the_sent_bodies() {
     let whole = "0123456789".repeat(25);
     let response = json!({"status": 200, "body": whole, "chunked": true});
     let Response::Answered(reply) = Response::parse(&response) else {

@@ -146,7 +146,7 @@ impl Script {
                     run.further = Some(request);
                     drop(run);
                     self.stop();
-                    return Err(Error::other("the script is over"));
+                    return Err(Error::other("the script has ended"));
                 }
                 run.current = Some(Current {
                     request,
@@ -164,7 +164,7 @@ impl Script {
                 Response::Dropped(end) => {
                     return Err(end
                         .read()
-                        .map_or_else(Error::from, |_| Error::other("nothing came")));
+                        .map_or_else(Error::from, |_| Error::other("no response arrived")));
                 }
                 Response::Answered(reply) => reply,
             };

@@ -71,7 +71,7 @@ fn scripts_replay_over_tcp() {
     );
     assert!(
         share >= FLOOR,
-        "only {share:.1} % replayed, the floor is {FLOOR} %"
+        "only {share:.1} % replayed, the minimum is {FLOOR} %"
     );
 }
 

@@ -58,16 +58,16 @@ fn blocked_coalescing_handler_queues_two_per_object_at_most() {
             .collect::<Vec<_>>(),
     );
     let informer = informer(&feed);
-    let (door, (slow, slows)) = (Door::new(), recorder());
+    let (door, (slow, slow_events)) = (Door::new(), recorder());
     let handler = add(
         &informer,
         "merging",
         HandlerBuffer::Coalescing,
         Slow(door.clone(), slow),
     );
-    let (_other, others) = record(&informer);
+    let (_other, other_events) = record(&informer);
     let running = run_synced(&informer);
-    door.until_come(1);
+    door.wait_for_arrivals(1);
     let mut version = 100;
     let mut change = |kind: &str, name: &str| {
         version += 1;
@@ -83,7 +83,7 @@ fn blocked_coalescing_handler_queues_two_per_object_at_most() {
         }
     }
     change("ADDED", "end");
-    others.until(&format!("add end@{version}"));
+    other_events.until(&format!("add end@{version}"));
     until("merged", || {
         handler.stats().waiting == 12 && handler.stats().merged > 4000
     });
@@ -92,9 +92,9 @@ fn blocked_coalescing_handler_queues_two_per_object_at_most() {
     // delivered.
     assert!(stats.most_waiting <= 21, "{stats:?}");
     door.open();
-    let told = slows.until(&format!("add end@{version}"));
-    assert_eq!(told.len(), 1 + 9 + 2, "{told:?}");
-    assert_eq!(told[0], "add o0@1 initial");
+    let received = slow_events.until(&format!("add end@{version}"));
+    assert_eq!(received.len(), 1 + 9 + 2, "{received:?}");
+    assert_eq!(received[0], "add o0@1 initial");
     assert!(handler.synced().wait_timeout(SOON));
     // A call counts as delivered after it has returned.
     until("delivered", || handler.stats().delivered == 13);
@@ -113,31 +113,31 @@ fn h1_filter_behind_coalescing_passes_merged_deletion() {
     let feed = Feed::new("merged deletion");
     feed.list_of("10", &[labelled("b", "2", "db"), labelled("a", "1", "web")]);
     let informer = informer(&feed);
-    let (door, (slow, slows)) = (Door::new(), recorder());
+    let (door, (slow, slow_events)) = (Door::new(), recorder());
     let is_web = |object: &DynamicObject| object.label("app") == Some("web");
     let filtered = FilteringHandler::new(is_web, Slow(door.clone(), slow));
     let handler = add(&informer, "filtering", HandlerBuffer::Coalescing, filtered);
-    let (_other, others) = record(&informer);
+    let (_other, other_events) = record(&informer);
     let running = run_synced(&informer);
-    door.until_come(1);
+    door.wait_for_arrivals(1);
     feed.event_of("MODIFIED", labelled("a", "11", "db"));
     feed.event_of("DELETED", labelled("a", "12", "db"));
     feed.event_of("MODIFIED", labelled("b", "13", "web"));
     feed.event_of("DELETED", labelled("b", "14", "web"));
     feed.event_of("ADDED", labelled("end", "15", "web"));
-    others.until("add end@15");
+    other_events.until("add end@15");
     until("merged", || handler.stats().merged >= 2);
     door.open();
     assert_eq!(
-        slows.until("add end@15"),
+        slow_events.until("add end@15"),
         ["add a@1 initial", "delete a@12"]
     );
     running.end().unwrap();
 }
 
 #[test]
-fn how_a_handler_fares_can_be_read() {
-    let feed = Feed::new("fares");
+fn handler_stats_count_waiting_delivered_and_panics() {
+    let feed = Feed::new("stats");
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
     let door = Door::new();
@@ -150,14 +150,14 @@ fn how_a_handler_fares_can_be_read() {
         })
         .unwrap();
     assert_eq!(handler.stats(), Default::default());
-    let (_other, others) = record(&informer);
+    let (_other, other_events) = record(&informer);
     let _running = run_synced(&informer);
-    door.until_come(1);
+    door.wait_for_arrivals(1);
     for version in 11..=30 {
         feed.event("MODIFIED", "a", &version.to_string());
     }
-    others.until("update a@29-30");
-    until("waiting", || handler.stats().waiting == 20);
+    other_events.until("update a@29-30");
+    until("all events queued", || handler.stats().waiting == 20);
     assert_eq!(
         (handler.stats().most_waiting, handler.stats().delivered),
         (20, 0)
@@ -171,30 +171,30 @@ fn how_a_handler_fares_can_be_read() {
 }
 
 #[test]
-fn sp12_nothing_waits_for_a_handler_that_was_removed() {
+fn sp12_removal_empties_the_buffer() {
     for buffer in [HandlerBuffer::Unbounded, HandlerBuffer::Coalescing] {
         let feed = Feed::new("sp12 removed");
         feed.list("10", &[("a", "1"), ("b", "1")]);
         let informer = informer(&feed);
-        let (door, (slow, slows)) = (Door::new(), recorder());
+        let (door, (slow, slow_events)) = (Door::new(), recorder());
         let handler = add(&informer, "slow", buffer, Slow(door.clone(), slow));
         let running = run_synced(&informer);
-        door.until_come(1);
+        door.wait_for_arrivals(1);
         for n in 0..20 {
             feed.event("ADDED", &format!("o{n}"), &format!("{}", 11 + n));
         }
-        until("waiting", || handler.stats().waiting == 21);
+        until("all events queued", || handler.stats().waiting == 21);
         informer.remove_event_handler(&handler);
-        until("dropped", || handler.stats().waiting == 0);
+        until("buffer emptied", || handler.stats().waiting == 0);
         assert_eq!(handler.stats().most_waiting, 21);
         door.open();
-        assert!(handler.ended().wait_timeout(SOON) && slows.rest().len() <= 2);
+        assert!(handler.ended().wait_timeout(SOON) && slow_events.rest().len() <= 2);
         running.end().unwrap();
     }
 }
 
 #[test]
-fn sp13_panics_of_every_kind_of_call_are_counted_and_named() {
+fn sp13_panics_in_every_callback_are_counted_and_logged() {
     logging();
     let feed = Feed::new("sp13 counts");
     feed.list("10", &[("a", "1")]);
@@ -207,22 +207,25 @@ fn sp13_panics_of_every_kind_of_call_are_counted_and_named() {
     let _running = run_synced(&informer);
     feed.event("MODIFIED", "a", "11");
     feed.event("DELETED", "a", "12");
-    until("called", || handler.stats().panics == 3);
+    until("all callbacks called", || handler.stats().panics == 3);
     assert!(handler.synced().wait_timeout(SOON));
     assert_eq!(handler.stats().delivered, 3);
     logged(&[
         "ERROR",
-        "\"sp13 all\" panicked: at an add; the next event follows",
+        "\"sp13 all\" panicked: at an add; continuing with the next event",
     ]);
-    logged(&["ERROR", "\"sp13 all\" panicked; the next event follows"]);
     logged(&[
         "ERROR",
-        "\"sp13 all\" panicked: at a deletion; the next event follows",
+        "\"sp13 all\" panicked; continuing with the next event",
+    ]);
+    logged(&[
+        "ERROR",
+        "\"sp13 all\" panicked: at a deletion; continuing with the next event",
     ]);
 }
 
 #[test]
-fn sp14_a_call_that_takes_long_while_many_wait_is_logged() {
+fn sp14_slow_call_with_large_backlog_is_logged() {
     logging();
     let (feed, clock) = (Feed::new("sp14"), FakeClock::new());
     feed.list("10", &[("a", "1")]);
@@ -235,16 +238,21 @@ fn sp14_a_call_that_takes_long_while_many_wait_is_logged() {
     let name = format!("sp14 {:?}", super::queue_kind());
     let handler = add(&informer, &name, HandlerBuffer::Unbounded, funcs);
     let _running = run_synced(&informer);
-    first.until_come(1);
+    first.wait_for_arrivals(1);
     for version in 11..=1111 {
         feed.event("MODIFIED", "a", &version.to_string());
     }
-    until("waiting", || handler.stats().waiting == 1101);
+    until("all events queued", || handler.stats().waiting == 1101);
     first.open();
-    second.until_come(1);
+    second.wait_for_arrivals(1);
     clock.advance(std::time::Duration::from_millis(101));
     second.open();
-    logged(&["WARN", &name, "took 101 ms for an event while", "waited"]);
+    logged(&[
+        "WARN",
+        &name,
+        "took 101 ms for an event while",
+        "events were waiting",
+    ]);
 }
 
 #[test]
@@ -252,7 +260,7 @@ fn sp15_handler_shutdown_waits_for_running_call() {
     let feed = Feed::new("sp15");
     feed.list("10", &[("a", "1"), ("b", "1")]);
     let informer = informer(&feed);
-    let (door, (slow, slows)) = (Door::new(), recorder());
+    let (door, (slow, slow_events)) = (Door::new(), recorder());
     let handler = add(
         &informer,
         "slow",
@@ -260,7 +268,7 @@ fn sp15_handler_shutdown_waits_for_running_call() {
         Slow(door.clone(), slow),
     );
     let _running = run_synced(&informer);
-    door.until_come(1);
+    door.wait_for_arrivals(1);
     // A removal does not block.
     let (inner, removed) = (informer.clone(), handler.clone());
     soon("remove", move || inner.remove_event_handler(&removed));
@@ -279,7 +287,7 @@ fn sp15_handler_shutdown_waits_for_running_call() {
         let (waited, handler) = waits.recv_timeout(SOON).unwrap();
         assert!(waited && handler.ended().is_done());
     }
-    assert!(slows.rest().len() <= 2);
+    assert!(slow_events.rest().len() <= 2);
 }
 
 #[test]
@@ -287,30 +295,30 @@ fn sp15_shutdown_works_for_unstarted_and_ended_handlers() {
     let feed = Feed::new("sp15 lives");
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
-    let (early, earlies) = record(&informer);
+    let (early, early_events) = record(&informer);
     assert!(informer.shut_down_event_handler(&early) && early.ended().is_done());
-    assert!(earlies.is_over());
-    let (stays, stay) = record(&informer);
+    assert!(early_events.is_disconnected());
+    let (kept, kept_events) = record(&informer);
     let running = run_synced(&informer);
-    assert_eq!(stay.next(), "add a@1 initial");
-    let (late, lates) = record(&informer);
-    assert_eq!(lates.next(), "add a@1 initial");
+    assert_eq!(kept_events.next(), "add a@1 initial");
+    let (late, late_events) = record(&informer);
+    assert_eq!(late_events.next(), "add a@1 initial");
     for _ in 0..2 {
         assert!(
             informer.shut_down_event_handler(&late) && informer.shut_down_event_handler(&early)
         );
     }
-    assert!(lates.is_over());
+    assert!(late_events.is_disconnected());
     running.end().unwrap();
-    assert!(stays.ended().is_done() && informer.shut_down_event_handler(&stays));
+    assert!(kept.ended().is_done() && informer.shut_down_event_handler(&kept));
 }
 
 #[test]
-fn sp15_a_foreign_handler_is_neither_removed_nor_waited_for() {
+fn sp15_shutdown_ignores_foreign_handler() {
     let feed = Feed::new("sp15 foreign");
-    let (mine, theirs) = (informer(&feed), informer(&feed));
-    let (foreign, _events) = record(&theirs);
-    assert!(!mine.shut_down_event_handler(&foreign));
+    let (own, other) = (informer(&feed), informer(&feed));
+    let (foreign, _events) = record(&other);
+    assert!(!own.shut_down_event_handler(&foreign));
     assert!(!foreign.ended().is_done());
 }
 
@@ -321,33 +329,33 @@ fn sp15_handler_shutting_itself_down_does_not_deadlock() {
     feed.list("10", &[("a", "1"), ("b", "1")]);
     let informer = informer(&feed);
     let slot: Arc<Mutex<Option<HandlerRegistration>>> = Arc::default();
-    let (answered, answers) = mpsc::channel();
+    let (sender, answers) = mpsc::channel();
     let (inner, own) = (informer.clone(), Arc::clone(&slot));
     let funcs =
         k8s_informer::handler::HandlerFuncs::new().on_add(move |_: &Arc<DynamicObject>, _| {
             let own = own.lock().clone().unwrap();
-            answered.send(inner.shut_down_event_handler(&own)).unwrap();
+            sender.send(inner.shut_down_event_handler(&own)).unwrap();
         });
     let handler = add(&informer, "sp15 self", HandlerBuffer::Unbounded, funcs);
     *slot.lock() = Some(handler.clone());
     let _running = run_synced(&informer);
     assert_eq!(answers.recv_timeout(SOON), Ok(false));
-    logged(&["WARN", "\"sp15 self\" shuts itself down"]);
-    assert!(handler.ended().wait_timeout(SOON), "it ends all the same");
+    logged(&["WARN", "\"sp15 self\" was shut down from its own callback"]);
+    assert!(handler.ended().wait_timeout(SOON), "the handler still ends");
 }
 
 #[test]
-fn sp15_a_handler_may_shut_another_one_down() {
+fn sp15_handler_may_shut_down_another_handler() {
     let feed = Feed::new("sp15 another");
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
     let (other, _events) = record(&informer);
-    let (answered, answers) = mpsc::channel();
+    let (sender, answers) = mpsc::channel();
     let (inner, ended) = (informer.clone(), other.clone());
     informer
         .add_event_handler(|handler| {
             handler.on_add(move |_, _| {
-                answered
+                sender
                     .send((
                         inner.shut_down_event_handler(&ended),
                         ended.ended().is_done(),
@@ -364,7 +372,7 @@ fn sp15_a_handler_may_shut_another_one_down() {
 /// handler then adds another handler. Adding waits until the process loop is idle, so the process
 /// loop must not wait for the callback.
 #[test]
-fn sp11_whoever_waits_for_a_merging_handler_may_add_others() {
+fn sp11_coalescing_synced_callback_may_add_handlers() {
     let (blue, green) = (Feed::new("sp11 blue"), Feed::new("sp11 green"));
     let named = |namespace: &str, name: &str, version: &str| json!({ "metadata": { "namespace": namespace, "name": name, "resourceVersion": version } });
     let informer: Informer = SharedIndexInformer::for_namespaces(
@@ -374,17 +382,17 @@ fn sp11_whoever_waits_for_a_merging_handler_may_add_others() {
         ],
         informer_options(options(&FakeClock::new())),
     );
-    let (door, asked) = (Door::new(), Door::new());
-    let (slow, slows) = recorder();
+    let (door, callback_door) = (Door::new(), Door::new());
+    let (slow, slow_events) = recorder();
     let handler = add(
         &informer,
         "merging",
         HandlerBuffer::Coalescing,
         Slow(door.clone(), slow),
     );
-    let (_other, others) = record(&informer);
+    let (_other, other_events) = record(&informer);
     let (added, additions) = mpsc::channel();
-    let (inner, at) = (informer.clone(), asked.clone());
+    let (inner, at) = (informer.clone(), callback_door.clone());
     let _synced = handler.synced().on_done(move || {
         at.pass();
         added.send(record(&inner).0).unwrap();
@@ -392,34 +400,34 @@ fn sp11_whoever_waits_for_a_merging_handler_may_add_others() {
     let running = run(&informer);
     blue.list_of("10", &[]);
     blue.event_of("ADDED", named("blue", "busy", "11"));
-    door.until_come(1);
+    door.wait_for_arrivals(1);
     green.list_of("10", &[named("green", "short", "5")]);
     assert!(informer.synced().wait_timeout(SOON));
     green.event_of("DELETED", named("green", "short", "12"));
-    let told = others.take(3);
-    assert_eq!(told[2], "delete short@12", "{told:?}");
+    let received = other_events.take(3);
+    assert_eq!(received[2], "delete short@12", "{received:?}");
     until("merged", || handler.stats().merged == 2);
     // When the handler continues, it checks its counter and is marked as synced.
     door.open();
-    asked.until_come(1);
+    callback_door.wait_for_arrivals(1);
     for n in 0..10 {
         blue.event_of(
             "ADDED",
             named("blue", &format!("o{n}"), &format!("{}", 20 + n)),
         );
     }
-    others.until("add o9@29");
-    asked.open();
+    other_events.until("add o9@29");
+    callback_door.open();
     let late = additions
         .recv_timeout(SOON)
-        .expect("nobody waits for each other");
+        .expect("the synced callback deadlocked");
     assert!(late.synced().wait_timeout(SOON));
-    assert_eq!(slows.take(2)[0], "add busy@11");
+    assert_eq!(slow_events.take(2)[0], "add busy@11");
     running.end().unwrap();
 }
 
 /// A queue whose pops wait for a gate. It counts the added objects and the items of each batch.
-struct Gated {
+struct GatedQueue {
     queue: Arc<dyn Queue<DynamicObject>>,
     gate: Arc<Gate>,
 }
@@ -434,7 +442,7 @@ struct Gate {
     passed: AtomicUsize,
 }
 
-impl ReflectorStore<DynamicObject> for Gated {
+impl ReflectorStore<DynamicObject> for GatedQueue {
     fn add(&self, object: Arc<DynamicObject>) -> Result<(), StoreError> {
         self.queue.add(object)?;
         self.gate.added.fetch_add(1, Ordering::SeqCst);
@@ -451,7 +459,7 @@ impl ReflectorStore<DynamicObject> for Gated {
     }
 }
 
-impl Queue<DynamicObject> for Gated {
+impl Queue<DynamicObject> for GatedQueue {
     fn pop(
         &self,
         process: &mut Process<'_, DynamicObject>,
@@ -485,7 +493,7 @@ impl Queue<DynamicObject> for Gated {
 }
 
 #[test]
-fn sp8_waiting_events_are_handed_over_in_batches() {
+fn sp8_waiting_events_are_popped_in_batches() {
     let feed = Feed::new("together");
     feed.list("10", &[("a", "1")]);
     let mut options = informer_options(options(&FakeClock::new()));
@@ -493,7 +501,7 @@ fn sp8_waiting_events_are_handed_over_in_batches() {
     let gated = Arc::clone(&gate);
     options.wrap_queue = Some(Arc::new(move |queue| {
         let gate = Arc::clone(&gated);
-        Arc::new(Gated { queue, gate })
+        Arc::new(GatedQueue { queue, gate })
     }));
     let informer = SharedIndexInformer::new(Arc::new(feed.clone()), options);
     let (handler, events) = record(&informer);
@@ -501,7 +509,7 @@ fn sp8_waiting_events_are_handed_over_in_batches() {
     assert_eq!(events.next(), "add a@1 initial");
     // The second pop has already passed the gate, so it still takes one event after the gate
     // closes.
-    until("the next pop waits", || {
+    until("the second pop passed the gate", || {
         gate.passed.load(Ordering::SeqCst) == 2
     });
     *gate.closed.lock() = true;
@@ -510,7 +518,9 @@ fn sp8_waiting_events_are_handed_over_in_batches() {
     for version in 12..82 {
         feed.event("ADDED", &format!("o{version}"), &version.to_string());
     }
-    until("all wait", || gate.added.load(Ordering::SeqCst) == 71);
+    until("all events queued", || {
+        gate.added.load(Ordering::SeqCst) == 71
+    });
     assert_eq!(handler.stats().received, 2);
     *gate.closed.lock() = false;
     gate.opens.notify_all();
@@ -527,12 +537,12 @@ fn sp8_waiting_events_are_handed_over_in_batches() {
 }
 
 #[test]
-fn what_has_been_told_and_replaced_is_in_memory_no_more() {
-    let feed = Feed::new("gone from memory");
+fn replaced_and_deleted_objects_are_freed() {
+    let feed = Feed::new("freed objects");
     feed.list("10", &[("a", "1"), ("b", "1")]);
     let informer = informer(&feed);
     let (sender, replaced) = mpsc::channel();
-    let (deletions, deleted) = (sender.clone(), "deleted");
+    let (deletions, deleted) = (sender.clone(), "the deletion has no object");
     let _handler = informer
         .add_event_handler(|handler| {
             handler
@@ -551,7 +561,7 @@ fn what_has_been_told_and_replaced_is_in_memory_no_more() {
     feed.event("DELETED", "b", "40");
     for _ in 11..=40 {
         let object = replaced.recv_timeout(SOON).unwrap();
-        until("nobody has it", || object.strong_count() == 0);
+        until("object freed", || object.strong_count() == 0);
     }
     running.end().unwrap();
 }

@@ -15,7 +15,7 @@ use crate::informer::support::{Door, Feed, SOON, object, run_synced, until};
 fn every_event_handler_gets_all_states_seen_in_cache() {
     let feed = Feed::new("things");
     let informer = informer(&feed);
-    let (door, (sender, told)) = (Door::new(), std::sync::mpsc::channel());
+    let (door, (sender, receiver)) = (Door::new(), std::sync::mpsc::channel());
     informer
         .add_event_handler({
             let (door, lister) = (door.clone(), informer.lister());
@@ -30,7 +30,7 @@ fn every_event_handler_gets_all_states_seen_in_cache() {
         .unwrap();
     feed.list("1", &[("a", "1")]);
     let _running = run_synced(&informer);
-    door.until_come(1);
+    door.wait_for_arrivals(1);
     feed.event("DELETED", "a", "2");
     feed.event("ADDED", "a", "3");
     feed.event("DELETED", "a", "4");
@@ -38,8 +38,10 @@ fn every_event_handler_gets_all_states_seen_in_cache() {
         .wait_for_resource_version("4", SOON, &Stop::new())
         .unwrap();
     door.open();
-    let told: Vec<_> = (0..4).map(|_| told.recv_timeout(SOON).unwrap()).collect();
-    assert_eq!(told, vec![("a".to_owned(), false); 4]);
+    let received: Vec<_> = (0..4)
+        .map(|_| receiver.recv_timeout(SOON).unwrap())
+        .collect();
+    assert_eq!(received, vec![("a".to_owned(), false); 4]);
 }
 
 /// A clock that blocks at the door, but only on the handler thread of a mutation cache.
@@ -72,7 +74,7 @@ fn m4_short_lived_object_leaves_mutation_cache() {
         .unwrap();
     feed.list("1", &[("busy", "1")]);
     let _running = run_synced(&informer);
-    door.until_come(1);
+    door.wait_for_arrivals(1);
 
     let created: DynamicObject = serde_json::from_value(object("a", "2")).unwrap();
     cache.mutation(Arc::new(created)).unwrap();
@@ -83,10 +85,10 @@ fn m4_short_lived_object_leaves_mutation_cache() {
         .unwrap();
     assert!(
         cache.get_by_key("a").unwrap().is_some(),
-        "it has not been told yet"
+        "the deletion is not delivered yet"
     );
     door.open();
-    until("told that it is gone", || {
+    until("deletion delivered", || {
         cache.get_by_key("a").unwrap().is_none()
     });
 }

@@ -22,30 +22,30 @@ fn sp5_self_removal_during_stop_does_not_hang() {
     let feed = Feed::new("sp5");
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
-    let (door, slot, (removed, removals)) = (Door::new(), Slot::default(), mpsc::channel());
+    let (door, slot, (sender, results)) = (Door::new(), Slot::default(), mpsc::channel());
     let (at, inner, own) = (door.clone(), informer.clone(), Arc::clone(&slot));
     let handler = informer
         .add_event_handler(|handler| {
             handler.on_add(move |_, _| {
                 at.pass();
                 inner.remove_event_handler(own.lock().as_ref().unwrap());
-                removed.send(inner.is_stopped()).unwrap();
+                sender.send(inner.is_stopped()).unwrap();
             })
         })
         .unwrap();
     *slot.lock() = Some(handler);
     let running = run_synced(&informer);
-    door.until_come(1);
+    door.wait_for_arrivals(1);
     running.stop.stop();
     // The informer has stopped, but `run` waits for the callback.
     until("stopped", || informer.is_stopped());
     door.open();
-    assert_eq!(removals.recv_timeout(SOON), Ok(true));
+    assert_eq!(results.recv_timeout(SOON), Ok(true));
     running.ended().unwrap();
 }
 
 #[test]
-fn a_callback_may_remove_its_own_handler() {
+fn callback_may_remove_its_own_handler() {
     let feed = Feed::new("removes itself");
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
@@ -60,16 +60,16 @@ fn a_callback_may_remove_its_own_handler() {
         })
         .unwrap();
     *slot.lock() = Some(handler);
-    let (_other, others) = record(&informer);
+    let (_other, other_events) = record(&informer);
     let _running = run_synced(&informer);
     assert_eq!(events.next(), "add a@1 initial");
-    assert!(events.is_over());
+    assert!(events.is_disconnected());
     feed.event("ADDED", "b", "11");
-    assert_eq!(others.take(2), ["add a@1 initial", "add b@11"]);
+    assert_eq!(other_events.take(2), ["add a@1 initial", "add b@11"]);
 }
 
 #[test]
-fn a_callback_may_add_handlers() {
+fn callback_may_add_handlers() {
     let feed = Feed::new("adds others");
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
@@ -89,7 +89,7 @@ fn a_callback_may_add_handlers() {
 }
 
 #[test]
-fn a_callback_reads_a_cache_that_has_what_it_is_told() {
+fn callback_reads_cache_that_includes_its_event() {
     let feed = Feed::new("reads");
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
@@ -136,7 +136,7 @@ fn a_callback_reads_a_cache_that_has_what_it_is_told() {
 }
 
 #[test]
-fn a_callback_may_stop_the_informer() {
+fn callback_may_stop_the_informer() {
     let feed = Feed::new("stops");
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
@@ -157,11 +157,11 @@ fn a_callback_may_stop_the_informer() {
 }
 
 #[test]
-fn a_callback_may_ask_the_informer_anything() {
-    let feed = Feed::new("asks");
+fn callback_may_query_informer_and_add_index() {
+    let feed = Feed::new("queries");
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
-    let (answered, answers) = mpsc::channel();
+    let (sender, answers) = mpsc::channel();
     let inner = informer.clone();
     informer
         .add_event_handler(|handler| {
@@ -175,8 +175,8 @@ fn a_callback_may_ask_the_informer_anything() {
                     inner.last_sync_resource_version(),
                     inner.status().listed,
                 );
-                answered
-                    .send((again, state, format!("{inner:?}").contains("asks")))
+                sender
+                    .send((again, state, format!("{inner:?}").contains("queries")))
                     .unwrap();
             })
         })
@@ -188,26 +188,28 @@ fn a_callback_may_ask_the_informer_anything() {
 }
 
 #[test]
-fn who_waits_for_a_sync_may_do_anything_too() {
+fn sync_callback_may_add_and_remove_handlers() {
     // With an empty list, the sync happens on another thread than with objects.
     for objects in [&[][..], &[("a", "1"), ("b", "1")]] {
         let feed = Feed::new("waits");
         let informer = informer(&feed);
-        let (done, dones) = mpsc::channel();
+        let (sender, results) = mpsc::channel();
         let (first, _events) = record(&informer);
         let (second, _other_events) = record(&informer);
         let subscriptions = [first.synced(), second.synced(), informer.synced()].map(|synced| {
-            let (inner, first, done) = (informer.clone(), first.clone(), done.clone());
+            let (inner, first, sender) = (informer.clone(), first.clone(), sender.clone());
             synced.on_done(move || {
                 inner.remove_event_handler(&first);
                 let late = record(&inner);
-                done.send((inner.is_stopped(), late)).unwrap();
+                sender.send((inner.is_stopped(), late)).unwrap();
             })
         });
         let running = run(&informer);
         feed.list("10", objects);
-        let lates: Vec<_> = (0..2).map(|_| dones.recv_timeout(SOON).unwrap()).collect();
-        for (stopped, (late, _events)) in lates {
+        let handlers: Vec<_> = (0..2)
+            .map(|_| results.recv_timeout(SOON).unwrap())
+            .collect();
+        for (stopped, (late, _events)) in handlers {
             assert!(!stopped);
             assert!(late.synced().wait_timeout(SOON));
         }
@@ -217,7 +219,7 @@ fn who_waits_for_a_sync_may_do_anything_too() {
 }
 
 #[test]
-fn who_waits_for_a_sync_and_panics_ends_no_thread() {
+fn panicking_sync_callback_ends_no_thread() {
     logging();
     let feed = Feed::new("waits and panics");
     feed.list("10", &[("a", "1")]);
@@ -228,7 +230,7 @@ fn who_waits_for_a_sync_and_panics_ends_no_thread() {
     let running = run(&informer);
     assert_eq!(events.next(), "add a@1 initial");
     feed.event("ADDED", "b", "11");
-    assert_eq!(events.next(), "add b@11", "both threads go on");
+    assert_eq!(events.next(), "add b@11", "both threads continue");
     logged(&["ERROR", "handler's sync"]);
     logged(&["ERROR", "informer's sync"]);
     running.end().unwrap();
@@ -254,7 +256,7 @@ fn panicking_stop_callback_does_not_block_others() {
 }
 
 #[test]
-fn sync_callback_may_call_anything_if_queue_presynced() {
+fn sync_callback_may_add_handler_if_queue_presynced() {
     let feed = Feed::new("synced before");
     let mut options = informer_options(options(&FakeClock::new()));
     options.wrap_queue = Some(Arc::new(|queue| {
@@ -267,25 +269,28 @@ fn sync_callback_may_call_anything_if_queue_presynced() {
         queue
     }));
     let informer = SharedIndexInformer::new(Arc::new(feed.clone()), options);
-    let (done, dones) = mpsc::channel();
+    let (sender, results) = mpsc::channel();
     let inner = informer.clone();
     let _synced = informer
         .synced()
-        .on_done(move || done.send(record(&inner)).unwrap());
+        .on_done(move || sender.send(record(&inner)).unwrap());
     let running = run(&informer);
-    let (late, events) = dones.recv_timeout(SOON).expect("nobody holds a lock");
+    let (late, events) = results.recv_timeout(SOON).expect("the callback deadlocked");
     assert!(late.synced().wait_timeout(SOON));
     assert!(events.next().starts_with("add early@1"));
     running.end().unwrap();
 }
 
 /// A clock that panics on handler threads.
-struct Panics(FakeClock);
+struct PanickingClock(FakeClock);
 
-impl Clock for Panics {
+impl Clock for PanickingClock {
     fn now(&self) -> Instant {
         let name = std::thread::current().name().unwrap_or_default().to_owned();
-        assert!(!name.ends_with(" run"), "what time is it");
+        assert!(
+            !name.ends_with(" run"),
+            "the clock panics on handler threads"
+        );
         self.0.now()
     }
 
@@ -295,7 +300,7 @@ impl Clock for Panics {
 }
 
 #[test]
-fn sp14_a_clock_that_panics_costs_a_handler_nothing() {
+fn sp14_panicking_clock_loses_no_events() {
     let feed = Feed::new("clock");
     let names: Vec<_> = (0..1100).map(|n| n.to_string()).collect();
     feed.list(
@@ -306,7 +311,7 @@ fn sp14_a_clock_that_panics_costs_a_handler_nothing() {
             .collect::<Vec<_>>(),
     );
     let mut options = options(&FakeClock::new());
-    options.clock = Arc::new(Panics(FakeClock::new()));
+    options.clock = Arc::new(PanickingClock(FakeClock::new()));
     let informer = informer_with(&feed, options);
     let (door, (calls, called)) = (Door::new(), mpsc::channel());
     let at = door.clone();
@@ -318,7 +323,7 @@ fn sp14_a_clock_that_panics_costs_a_handler_nothing() {
     });
     let handler = handler.unwrap();
     let running = run_synced(&informer);
-    until("all wait", || handler.stats().waiting >= 1099);
+    until("all events queued", || handler.stats().waiting >= 1099);
     door.open();
     assert!(handler.synced().wait_timeout(SOON), "{:?}", handler.stats());
     assert_eq!(called.try_iter().count(), 1100);

@@ -18,7 +18,10 @@ use k8s_informer::time::Backoff;
 use k8s_informer::{Deleted, Done, DynamicObject, Indexer, Object, SharedIndexInformer, Stop};
 use serde::{Deserialize, Deserializer};
 
-use super::{informer, informer_options, informer_with, locked, one_by_one, queue_kind};
+use super::{
+    informer, informer_options, informer_with, one_item_per_change, queue_kind,
+    reflector_blocks_while_processing,
+};
 use crate::informer::support::{
     Door, Feed, Running, SECOND, SOON, logged, logging, options, record, recorder, run, run_synced,
     soon, status, until,
@@ -77,7 +80,7 @@ fn c1_run_returns_after_the_stop() {
 }
 
 #[test]
-fn c1_a_stop_before_the_run_ends_it_at_once_and_asks_nobody() {
+fn c1_stop_before_run_returns_without_requests() {
     let script = ScriptedListerWatcher::new([]);
     let controller = Controller::<DynamicObject>::new(ControllerConfig::new(
         queue(),
@@ -94,7 +97,7 @@ fn c1_a_stop_before_the_run_ends_it_at_once_and_asks_nobody() {
 }
 
 #[test]
-fn c3_what_is_queued_at_the_stop_is_not_processed() {
+fn c3_stop_leaves_queued_items_unprocessed() {
     let feed = Feed::new("c3");
     feed.list("10", &[("a", "1")]);
     feed.event("ADDED", "b", "11");
@@ -112,8 +115,8 @@ fn c3_what_is_queued_at_the_stop_is_not_processed() {
         },
     );
     let (controller, running) = run_controller(Controller::new(config));
-    door.until_come(1);
-    if !locked() {
+    door.wait_for_arrivals(1);
+    if !reflector_blocks_while_processing() {
         until_version(&controller, "12");
     }
     running.stop.stop();
@@ -125,7 +128,7 @@ fn c3_what_is_queued_at_the_stop_is_not_processed() {
 }
 
 #[test]
-fn c5_a_queue_that_somebody_closes_does_not_end_the_run() {
+fn c5_run_continues_after_queue_is_closed() {
     let feed = Feed::new("c5");
     feed.list("10", &[]);
     let queue = queue();
@@ -141,7 +144,7 @@ fn c5_a_queue_that_somebody_closes_does_not_end_the_run() {
 }
 
 #[test]
-fn c6_it_runs_once() {
+fn c6_second_run_fails() {
     let feed = Feed::new("c6");
     feed.list("10", &[]);
     let config = ControllerConfig::new(queue(), Arc::new(feed), |_, _| Ok(()));
@@ -195,11 +198,11 @@ fn c7_unprocessable_event_is_logged_and_next_follows() {
 }
 
 #[test]
-fn c8_c9_everything_that_is_said_of_the_reflector_is_passed_on() {
+fn c8_c9_reflector_uses_the_configured_options() {
     let (feed, clock) = (Feed::new("c9 objects"), FakeClock::new());
-    feed.refuse(status(500, "InternalError", "not now"));
+    feed.fail_list(status(500, "InternalError", "not now"));
     feed.list("10", &[]);
-    let (told, errors) = mpsc::channel();
+    let (sender, errors) = mpsc::channel();
     let mut config = ControllerConfig::new(queue(), Arc::new(feed.clone()), |_, _| Ok(()));
     config.reflector.name = "c9".to_owned();
     config.reflector.clock = Arc::new(clock.clone());
@@ -207,8 +210,9 @@ fn c8_c9_everything_that_is_said_of_the_reflector_is_passed_on() {
     config.reflector.min_watch_timeout = 1000 * SECOND;
     config.reflector.resync_period = 50 * SECOND;
     config.reflector.backoff = Backoff::new(7 * SECOND, 1.0, 7 * SECOND, 0.0);
-    config.reflector.watch_error_handler =
-        Some(Arc::new(move |error| told.send(error.to_string()).unwrap()));
+    config.reflector.watch_error_handler = Some(Arc::new(move |error| {
+        sender.send(error.to_string()).unwrap();
+    }));
     let (controller, running) = run_controller(Controller::new(config));
     assert!(errors.recv_timeout(SOON).unwrap().contains("not now"));
     assert!(clock.until_waits(1, SOON));
@@ -231,7 +235,7 @@ fn c8_c9_everything_that_is_said_of_the_reflector_is_passed_on() {
 }
 
 #[test]
-fn c10_synced_is_the_queues_and_the_version_the_reflectors() {
+fn c10_reports_queue_sync_and_reflector_version() {
     let feed = Feed::new("c10");
     let config = ControllerConfig::new(queue(), Arc::new(feed.clone()), |_, _| Ok(()));
     let controller = Controller::<DynamicObject>::new(config);
@@ -248,11 +252,11 @@ fn c10_synced_is_the_queues_and_the_version_the_reflectors() {
     assert!(controller.has_synced());
     running.end().unwrap();
     assert_eq!(controller.last_sync_resource_version(), "10");
-    assert!(controller.has_synced(), "also after the stop");
+    assert!(controller.has_synced(), "still synced after the stop");
 }
 
 #[test]
-fn c11_a_handler_that_is_not_shared_keeps_the_queue_waiting() {
+fn c11_unshared_handler_blocks_the_queue() {
     let feed = Feed::new("c11");
     feed.list("10", &[("a", "1"), ("b", "1")]);
     let door = Door::new();
@@ -260,7 +264,7 @@ fn c11_a_handler_that_is_not_shared_keeps_the_queue_waiting() {
     let handler = HandlerFuncs::<DynamicObject>::new().on_add(move |_, _| at.pass());
     let (store, controller) = unshared(&feed, handler);
     let (controller, running) = run_controller(controller);
-    door.until_come(1);
+    door.wait_for_arrivals(1);
     // In atomic mode, the whole list is in the store before any object is delivered (P7).
     assert_eq!(
         store.len(),
@@ -278,7 +282,7 @@ fn c11_a_handler_that_is_not_shared_keeps_the_queue_waiting() {
 }
 
 #[test]
-fn c11_a_panic_of_such_a_handler_costs_this_one_call() {
+fn c11_unshared_handler_panic_loses_one_call() {
     logging();
     let feed = Feed::new("c11 panics");
     feed.list("10", &[("first", "1")]);
@@ -293,19 +297,19 @@ fn c11_a_panic_of_such_a_handler_costs_this_one_call() {
         .on_update(move |_, new| updated.send(new.resource_version().to_owned()).unwrap());
     let (store, controller) = unshared(&feed, handler);
     let (controller, running) = run_controller(controller);
-    door.until_come(1);
+    door.wait_for_arrivals(1);
     // Both changes of `second` are queued while `first` is processed.
     feed.event("ADDED", "second", "11");
     feed.event("MODIFIED", "second", "12");
     feed.event("BOOKMARK", "", "13");
-    if !locked() {
+    if !reflector_blocks_while_processing() {
         until_version(&controller, "13");
     }
     door.open();
     assert_eq!(
         updates.recv_timeout(SOON),
         Ok("12".to_owned()),
-        "the change after the panic is told"
+        "the change after the panic is delivered"
     );
     assert_eq!(store.get_by_key("second").unwrap().resource_version(), "12");
     logged(&["c11 panics", "panicked: I don't like second"]);
@@ -356,7 +360,7 @@ impl Queue<DynamicObject> for BadQueue {
 }
 
 #[test]
-fn c2_a_process_loop_that_breaks_begins_again() {
+fn c2_process_loop_restarts_after_panic() {
     logging();
     let feed = Feed::new("c2 objects");
     feed.list("10", &[("a", "1")]);
@@ -366,13 +370,16 @@ fn c2_a_process_loop_that_breaks_begins_again() {
     };
     let config = ControllerConfig::new(Arc::new(queue), Arc::new(feed), |_, _| Ok(()));
     let (controller, running) = run_controller(Controller::new(config));
-    assert!(controller.synced().wait_timeout(SOON), "it goes on");
+    assert!(
+        controller.synced().wait_timeout(SOON),
+        "the process loop continues"
+    );
     logged(&["ERROR", "c2 objects", "panicked: not now"]);
     running.end().unwrap();
 }
 
 #[test]
-fn p1_refused_change_costs_only_itself() {
+fn p1_rejected_change_does_not_affect_later_ones() {
     logging();
     let feed = Feed::new("p1 objects");
     feed.list("10", &[("first", "1")]);
@@ -397,12 +404,12 @@ fn p1_refused_change_costs_only_itself() {
     picky.reflector = options(&FakeClock::new());
     let (store, controller) = new_indexer_informer(picky);
     let (controller, running) = run_controller(controller);
-    door.until_come(1);
+    door.wait_for_arrivals(1);
     feed.event("ADDED", "bad", "11");
     feed.event("MODIFIED", "bad", "12");
     feed.event("ADDED", "good", "13");
     feed.event("BOOKMARK", "", "14");
-    if !locked() {
+    if !reflector_blocks_while_processing() {
         until_version(&controller, "14");
     }
     door.open();
@@ -415,7 +422,7 @@ fn p1_refused_change_costs_only_itself() {
 }
 
 #[test]
-fn p2_whether_it_is_an_add_or_an_update_is_for_the_store_to_say() {
+fn p2_store_contents_decide_between_add_and_update() {
     let feed = Feed::new("p2");
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
@@ -431,16 +438,17 @@ fn p2_whether_it_is_an_add_or_an_update_is_for_the_store_to_say() {
 }
 
 #[test]
-fn p3_a_deletion_is_told_after_the_store_knows_it() {
+fn p3_delete_is_delivered_after_store_removal() {
     let feed = Feed::new("p3");
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
     let lister = informer.lister();
-    let (left, lefts) = mpsc::channel();
+    let (sender, deletions) = mpsc::channel();
     informer
         .add_event_handler(|handler| {
             handler.on_delete(move |gone| {
-                left.send((gone.name().to_owned(), lister.list().len()))
+                sender
+                    .send((gone.name().to_owned(), lister.list().len()))
                     .unwrap();
             })
         })
@@ -448,16 +456,16 @@ fn p3_a_deletion_is_told_after_the_store_knows_it() {
     let _running = run_synced(&informer);
     feed.event("DELETED", "unknown", "11");
     feed.event("DELETED", "a", "12");
-    if one_by_one() {
+    if one_item_per_change() {
         // A `RealFifo` does not look the object up in the store, so it also delivers the deletion
         // of an unknown object.
-        assert_eq!(lefts.recv_timeout(SOON).unwrap().0, "unknown");
+        assert_eq!(deletions.recv_timeout(SOON).unwrap().0, "unknown");
     }
-    assert_eq!(lefts.recv_timeout(SOON), Ok(("a".to_owned(), 0)));
+    assert_eq!(deletions.recv_timeout(SOON), Ok(("a".to_owned(), 0)));
 }
 
 #[test]
-fn p8_only_what_comes_before_the_sync_is_of_the_initial_list() {
+fn p8_relist_adds_are_not_in_initial_list() {
     let feed = Feed::new("p8");
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
@@ -531,7 +539,7 @@ fn explosives(
 }
 
 #[test]
-fn an_object_whose_decoding_panics_costs_only_itself() {
+fn object_with_panicking_decode_is_skipped() {
     let feed = Feed::new("bombs");
     feed.list("10", &[("a", "1")]);
     let (informer, running, names) = explosives(&feed);
@@ -544,14 +552,20 @@ fn an_object_whose_decoding_panics_costs_only_itself() {
         informer.status()
     );
     // The status is updated after the cache.
-    until("told", || informer.status().resource_version == "12");
+    until("status updated", || {
+        informer.status().resource_version == "12"
+    });
     let status = informer.status();
     assert_eq!(
         (status.unreadable, status.complete),
         (1, false),
         "{status:?}"
     );
-    assert_eq!((status.lists, status.watches), (1, 1), "the watch goes on");
+    assert_eq!(
+        (status.lists, status.watches),
+        (1, 1),
+        "the watch continues"
+    );
     let error = status.last_error.unwrap().to_string();
     assert!(
         error.contains("bombs: bomb: ") && error.contains("panicked") && error.contains("boom"),
@@ -570,7 +584,9 @@ fn an_object_whose_decoding_panics_costs_only_itself() {
         "{:?}",
         informer.status()
     );
-    until("told", || informer.status().resource_version == "20");
+    until("status updated", || {
+        informer.status().resource_version == "20"
+    });
     let status = informer.status();
     assert_eq!(
         (status.unreadable, status.complete, status.lists),
@@ -579,13 +595,18 @@ fn an_object_whose_decoding_panics_costs_only_itself() {
     );
     feed.expire();
     feed.list("30", &[("a", "1"), ("b", "12"), ("c", "13")]);
-    until("told", || informer.status().resource_version == "30");
-    assert!(informer.status().complete, "a list without such an object");
+    until("status updated", || {
+        informer.status().resource_version == "30"
+    });
+    assert!(
+        informer.status().complete,
+        "all objects of the last list were decoded"
+    );
     running.end().unwrap();
 }
 
 #[test]
-fn a_type_whose_accessors_panic_does_not_end_the_reflector() {
+fn reflector_survives_panicking_accessors() {
     let feed = Feed::new("mines");
     feed.list("10", &[("a", "1")]);
     let (informer, running, names) = explosives(&feed);
@@ -606,14 +627,14 @@ fn a_type_whose_accessors_panic_does_not_end_the_reflector() {
 }
 
 #[test]
-fn panics_of_the_watch_error_handler_are_caught() {
+fn watch_error_handler_panics_are_caught() {
     logging();
     let feed = Feed::new("watch error handler");
     let mut options = options(&FakeClock::new());
     options.watch_error_handler = Some(Arc::new(|error| panic!("what is {error}?")));
     let informer = informer_with(&feed, options);
     let running = run(&informer);
-    feed.refuse(status(403, "Forbidden", "not you"));
+    feed.fail_list(status(403, "Forbidden", "not you"));
     feed.list("10", &[]);
     assert!(informer.synced().wait_timeout(SOON));
     logged(&["watch error handler", "panicked: what is", "not you"]);
@@ -621,7 +642,7 @@ fn panics_of_the_watch_error_handler_are_caught() {
 }
 
 #[test]
-fn a_script_drives_an_informer_too() {
+fn scripted_lister_watcher_drives_an_informer() {
     let script = ScriptedListerWatcher::new([
         Answer::body(
             r#"{"kind": "List", "metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "a"}}]}"#,

@@ -18,7 +18,7 @@ use serde_json::json;
 
 use super::{informer, informer_options, queue_kind};
 use crate::informer::support::{
-    Door, Feed, Informer, SECOND, SOON, logged, logging, options, record, record_every, run,
+    Door, Feed, Informer, SECOND, SOON, logged, logging, options, record, record_with_resync, run,
     run_synced, soon, status, until,
 };
 
@@ -48,7 +48,7 @@ fn pods() -> GroupVersionResource {
 fn rename(to: &'static str) -> Transform<DynamicObject> {
     Transform::new(move |object: Arc<DynamicObject>| {
         let mut object = Arc::unwrap_or_clone(object);
-        object.edit(|fields| fields.insert("told".to_owned(), json!(to)))?;
+        object.edit(|fields| fields.insert("transform".to_owned(), json!(to)))?;
         Ok::<_, serde_json::Error>(Arc::new(object))
     })
 }
@@ -57,16 +57,16 @@ fn rename(to: &'static str) -> Transform<DynamicObject> {
 fn i6_last_setting_before_start_wins_later_ones_fail() {
     let feed = Feed::new("i6");
     let informer = informer(&feed);
-    let (told, errors) = mpsc::channel();
+    let (sender, errors) = mpsc::channel();
     let handler = |name: &'static str| -> WatchErrorHandler {
-        let told = told.clone();
-        Arc::new(move |error| told.send(format!("{name}: {error}")).unwrap())
+        let sender = sender.clone();
+        Arc::new(move |error| sender.send(format!("{name}: {error}")).unwrap())
     };
     informer.set_transform(rename("first")).unwrap();
     informer.set_transform(rename("second")).unwrap();
     informer.set_watch_error_handler(handler("first")).unwrap();
     informer.set_watch_error_handler(handler("second")).unwrap();
-    feed.refuse(status(403, "Forbidden", "not yet"));
+    feed.fail_list(status(403, "Forbidden", "not yet"));
     feed.list("10", &[("a", "1")]);
     let running = run_synced(&informer);
     let error = errors.recv_timeout(SOON).unwrap();
@@ -79,7 +79,7 @@ fn i6_last_setting_before_start_wins_later_ones_fail() {
             .lister()
             .get("", "a")
             .unwrap()
-            .read("/told")
+            .read("/transform")
             .unwrap(),
         Some("second".to_owned())
     );
@@ -140,7 +140,7 @@ fn failing_transform_is_reported_by_key_without_stall() {
 }
 
 #[test]
-fn a_recreation_can_be_told_as_a_deletion_and_an_add() {
+fn recreation_can_be_delivered_as_delete_and_add() {
     let with = |uid: &str, version: &str| json!({ "metadata": { "name": "a", "uid": uid, "resourceVersion": version } });
     let feed = Feed::new("recreation");
     feed.list_of("10", &[with("x", "1")]);
@@ -175,7 +175,7 @@ fn i3_reflector_and_process_loop_end_before_the_handlers() {
         .add_event_handler(|handler| handler.on_add(move |_, _| at.pass()))
         .unwrap();
     let running = run_synced(&informer);
-    door.until_come(1);
+    door.wait_for_arrivals(1);
     running.stop.stop();
     until("stopped", || informer.is_stopped());
     // The handler is still in its callback. Everything else has ended.
@@ -205,11 +205,14 @@ fn fa6_single_informer_can_be_stopped_and_recreated() {
         (factory, response)
     });
     assert!(response && one.is_stopped() && one.ended().is_done() && !other.is_stopped());
-    assert!(factory.stop_informer(&one), "once more does no harm");
+    assert!(factory.stop_informer(&one), "a second stop returns true");
     let again = factory.dynamic(pods());
     assert!(!Arc::ptr_eq(again.indexer(), one.indexer()) && !again.is_stopped());
-    assert!(factory.stop_informer(&again), "one that was never started");
-    assert!(factory.stop_informer(&informer(&feed)), "one of nobody's");
+    assert!(factory.stop_informer(&again), "an unstarted informer");
+    assert!(
+        factory.stop_informer(&informer(&feed)),
+        "an informer of no factory"
+    );
     assert!(soon("shutdown", move || factory.shutdown()));
 }
 
@@ -219,13 +222,13 @@ fn fa6_callback_stopping_informer_then_factory_never_waits() {
     feed.list("10", &[("a", "1")]);
     let factory = factory(&feed);
     let pods = factory.dynamic(pods());
-    let (answered, answers) = mpsc::channel();
+    let (sender, answers) = mpsc::channel();
     let door = Door::new();
     let (inner, own, at) = (factory.clone(), pods.clone(), door.clone());
     pods.add_event_handler(|handler| {
         handler.on_add(move |_, _| {
             let stopped = inner.stop_informer(&own);
-            answered
+            sender
                 .send((stopped, inner.shutdown(), inner.shutdown_timeout(INSTANT)))
                 .unwrap();
             at.pass();
@@ -233,21 +236,19 @@ fn fa6_callback_stopping_informer_then_factory_never_waits() {
     })
     .unwrap();
     factory.start(&Stop::new()).unwrap();
-    let response = answers
-        .recv_timeout(SOON)
-        .expect("nobody waits for himself");
+    let response = answers.recv_timeout(SOON).expect("the callback deadlocked");
     assert_eq!(response, (false, false, Err(ShutdownError::FromWithin)));
     // `stop_informer` has removed the informer from the factory, but the informer has not ended. A
     // shutdown from outside still waits for it until the timeout.
-    until_only_these_are_stuck(&factory, &["handler-1 run"]);
+    wait_until_stuck_threads_are(&factory, &["handler-1 run"]);
     door.open();
     soon("shutdown", move || factory.shutdown_timeout(SOON)).unwrap();
     assert!(pods.ended().is_done());
 }
 
 /// Waits until a factory that is shut down reports exactly these threads as stuck.
-fn until_only_these_are_stuck(factory: &SharedInformerFactory, threads: &[&str]) {
-    until("the others have ended", || {
+fn wait_until_stuck_threads_are(factory: &SharedInformerFactory, threads: &[&str]) {
+    until("the other threads ended", || {
         let inner = factory.clone();
         let error = soon("shutdown", move || inner.shutdown_timeout(INSTANT)).unwrap_err();
         let ShutdownError::TimedOut {
@@ -259,15 +260,15 @@ fn until_only_these_are_stuck(factory: &SharedInformerFactory, threads: &[&str])
         };
         let names = threads.join(", ");
         stuck == threads
-            && error.to_string() == format!("after 10ms these threads had not ended: {names}")
+            && error.to_string() == format!("timed out after 10ms; threads still running: {names}")
     });
 }
 
 /// Blocks a thread of a factory at a door, and checks that the shutdown error names the thread.
-fn name_who_is_stuck(
+fn assert_shutdown_names_stuck_thread(
     name: &'static str,
     thread: &str,
-    get_stuck: impl FnOnce(&SharedIndexInformer<DynamicObject>, Door),
+    block_thread: impl FnOnce(&SharedIndexInformer<DynamicObject>, Door),
 ) {
     let feed = Feed::new(name);
     feed.list("10", &[("a", "1")]);
@@ -275,10 +276,10 @@ fn name_who_is_stuck(
     let pods = factory.dynamic(pods());
     let (_other, _events) = record(&pods);
     let door = Door::new();
-    get_stuck(&pods, door.clone());
+    block_thread(&pods, door.clone());
     factory.start(&Stop::new()).unwrap();
-    door.until_come(1);
-    until_only_these_are_stuck(&factory, &[thread]);
+    door.wait_for_arrivals(1);
+    wait_until_stuck_threads_are(&factory, &[thread]);
     door.open();
     let inner = factory.clone();
     soon("shutdown", move || inner.shutdown_timeout(SOON)).unwrap();
@@ -286,16 +287,16 @@ fn name_who_is_stuck(
 }
 
 #[test]
-fn fa5_a_shutdown_names_the_handler_that_is_stuck() {
-    name_who_is_stuck("stuck handler", "handler-2 run", |pods, door| {
+fn fa5_shutdown_names_the_stuck_handler() {
+    assert_shutdown_names_stuck_thread("stuck handler", "handler-2 run", |pods, door| {
         pods.add_event_handler(|handler| handler.on_add(move |_, _| door.pass()))
             .unwrap();
     });
 }
 
 #[test]
-fn fa5_a_shutdown_names_the_reflector_whose_transform_is_stuck() {
-    name_who_is_stuck(
+fn fa5_shutdown_names_reflector_stuck_in_transform() {
+    assert_shutdown_names_stuck_thread(
         "stuck transform",
         "stuck transform reflector",
         |pods, door| {
@@ -310,7 +311,7 @@ fn fa5_a_shutdown_names_the_reflector_whose_transform_is_stuck() {
 
 #[test]
 fn fa5_shutdown_names_process_loop_stuck_in_index_function() {
-    name_who_is_stuck("stuck index", "stuck index process", |pods, door| {
+    assert_shutdown_names_stuck_thread("stuck index", "stuck index process", |pods, door| {
         pods.add_index("stuck", move |_| {
             door.pass();
             Vec::new()
@@ -320,12 +321,12 @@ fn fa5_shutdown_names_process_loop_stuck_in_index_function() {
 }
 
 #[test]
-fn a_wait_for_a_sync_ends_with_the_informer() {
+fn wait_for_sync_ends_with_the_informer() {
     let feed = Feed::new("never listed");
     let factory = factory(&feed);
     let pods = factory.dynamic(pods());
     factory.start(&Stop::new()).unwrap();
-    feed.refuse(status(403, "Forbidden", "not yours"));
+    feed.fail_list(status(403, "Forbidden", "not yours"));
     until("failed", || pods.status().last_error.is_some());
     let (own, (waits, waited)) = (pods.clone(), mpsc::channel());
     let waiting = std::thread::spawn(move || {
@@ -339,14 +340,14 @@ fn a_wait_for_a_sync_ends_with_the_informer() {
     assert!(
         error
             .to_string()
-            .starts_with("ended before these had synced: never listed ("),
+            .starts_with("ended before syncing: never listed ("),
         "{error}"
     );
     assert!(error.to_string().contains("not yours"), "{error}");
 }
 
 #[test]
-fn fa4_fa10_a_wait_has_a_deadline_and_is_not_for_handlers() {
+fn fa4_fa10_wait_has_a_timeout_and_ignores_handlers() {
     let feed = Feed::new("fa4 deadline");
     let factory = factory(&feed);
     let pods = factory.dynamic(pods());
@@ -356,7 +357,7 @@ fn fa4_fa10_a_wait_has_a_deadline_and_is_not_for_handlers() {
         .add_event_handler(|handler| handler.on_add(move |_, _| at.pass()))
         .unwrap();
     factory.start(&Stop::new()).unwrap();
-    feed.refuse(status(403, "Forbidden", "not yours"));
+    feed.fail_list(status(403, "Forbidden", "not yours"));
     until("failed", || pods.status().last_error.is_some());
     let error = factory
         .wait_for_cache_sync_with(&Stop::new(), INSTANT)
@@ -365,7 +366,7 @@ fn fa4_fa10_a_wait_has_a_deadline_and_is_not_for_handlers() {
         error.timed_out()
             && error
                 .to_string()
-                .starts_with("after 10ms these had not synced: fa4 deadline (")
+                .starts_with("timed out after 10ms; not synced: fa4 deadline (")
     );
     assert!(
         error.unsynced[0]
@@ -387,7 +388,7 @@ fn fa4_fa10_a_wait_has_a_deadline_and_is_not_for_handlers() {
     factory
         .wait_for_cache_sync_with(&Stop::new(), SOON)
         .unwrap();
-    door.until_come(1);
+    door.wait_for_arrivals(1);
     assert!(!handler.has_synced());
     door.open();
     assert!(handler.synced().wait_timeout(SOON));
@@ -397,7 +398,7 @@ fn fa4_fa10_a_wait_has_a_deadline_and_is_not_for_handlers() {
     }));
     factory
         .wait_for_cache_sync_with(&Stop::new(), INSTANT)
-        .expect("it has synced, and that stays");
+        .expect("the informer stays synced after the shutdown");
     assert!(matches!(
         factory.start(&Stop::new()),
         Err(InformerError::Stopped { .. })
@@ -405,13 +406,13 @@ fn fa4_fa10_a_wait_has_a_deadline_and_is_not_for_handlers() {
 }
 
 #[test]
-fn fa1_an_informer_of_your_own_making_counts_as_the_factorys() {
+fn fa1_custom_informer_is_registered_in_the_factory() {
     use k8s_openapi::api::core::v1::Pod;
     let feed = Feed::new("fa1 own");
     let factory = factory(&feed);
     let inner = factory.clone();
-    let asked = Arc::new(Mutex::new(0));
-    let count = Arc::clone(&asked);
+    let calls = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&calls);
     let made = factory.informer_for::<Pod>(|source, mut options| {
         *count.lock() += 1;
         // The closure may use the factory.
@@ -420,20 +421,22 @@ fn fa1_an_informer_of_your_own_making_counts_as_the_factorys() {
         options.recreation_as_delete_and_add = true;
         SharedIndexInformer::new(source.lister_watcher(&pods(), None), options)
     });
-    let again = factory.informer_for::<Pod>(|_, _| panic!("there is one"));
+    let again = factory.informer_for::<Pod>(|_, _| panic!("the second call ran its closure"));
     assert!(Arc::ptr_eq(made.indexer(), again.indexer()));
     assert!(Arc::ptr_eq(
         made.indexer(),
         factory.informer::<Pod>().indexer()
     ));
-    assert_eq!(*asked.lock(), 1);
+    assert_eq!(*calls.lock(), 1);
     factory.start(&Stop::new()).unwrap();
-    until("asked", || feed.requests().len() == 2);
+    until("all informers sent a request", || {
+        feed.requests().len() == 2
+    });
     assert!(soon("shutdown", move || factory.shutdown()) && made.is_stopped());
 }
 
 #[test]
-fn fa2_the_resync_period_of_one_resource_overrides_the_factorys() {
+fn fa2_resource_resync_period_overrides_the_factory() {
     let feed = Feed::new("fa2");
     let clock = FakeClock::new();
     let nodes = GroupVersionResource::new("", "v1", "nodes");
@@ -452,19 +455,21 @@ fn fa2_the_resync_period_of_one_resource_overrides_the_factorys() {
     factory
         .wait_for_cache_sync_with(&Stop::new(), SOON)
         .unwrap();
-    let ((_pod, _pods), (_node, told)) =
-        (record_every(&pods, SECOND), record_every(&nodes, SECOND));
+    let ((_pod, _pods), (_node, node_events)) = (
+        record_with_resync(&pods, SECOND),
+        record_with_resync(&nodes, SECOND),
+    );
     assert!(clock.until_waits(2, SOON));
     let mut waits = clock.waits();
     waits.sort();
     assert_eq!(waits, [7 * SECOND, 60 * SECOND]);
     clock.advance(7 * SECOND);
-    assert_eq!(told.take(2), ["add a@1 initial", "update a@1-1"]);
+    assert_eq!(node_events.take(2), ["add a@1 initial", "update a@1-1"]);
     assert!(soon("shutdown", move || factory.shutdown()));
 }
 
 #[test]
-fn fa1_two_scopes_of_a_kind_get_two_informers() {
+fn fa1_each_scope_of_a_resource_has_its_own_informer() {
     let feed = Feed::new("fa1 scopes");
     let factory = factory(&feed);
     let scopes = [
@@ -489,8 +494,10 @@ fn fa1_two_scopes_of_a_kind_get_two_informers() {
         factory.dynamic(pods()).indexer()
     ));
     factory.start(&Stop::new()).unwrap();
-    until("asked", || feed.requests().len() == 3);
-    let mut asked: Vec<_> = feed
+    until("all informers sent a request", || {
+        feed.requests().len() == 3
+    });
+    let mut requests: Vec<_> = feed
         .requests()
         .into_iter()
         .map(|(verb, options)| {
@@ -500,26 +507,26 @@ fn fa1_two_scopes_of_a_kind_get_two_informers() {
             )
         })
         .collect();
-    asked.sort();
+    requests.sort();
     assert_eq!(
-        asked,
+        requests,
         ["list  ", "list  spec.nodeName=worker-1", "list app=web "]
     );
     assert!(soon("shutdown", move || factory.shutdown()));
 }
 
 #[test]
-fn callback_may_stop_its_factory_or_informer() {
+fn factory_callback_may_stop_its_own_informer() {
     let feed = Feed::new("stops itself");
     let factory = factory(&feed);
     let (one, other) = (
         factory.dynamic(pods()),
         factory.dynamic(GroupVersionResource::new("", "v1", "nodes")),
     );
-    let (answered, answers) = mpsc::channel();
+    let (sender, answers) = mpsc::channel();
     let (inner, own) = (factory.clone(), one.clone());
     one.add_event_handler(|handler| {
-        handler.on_add(move |_, _| answered.send(inner.stop_informer(&own)).unwrap())
+        handler.on_add(move |_, _| sender.send(inner.stop_informer(&own)).unwrap())
     })
     .unwrap();
     let (handler, events) = record(&other);
@@ -547,7 +554,7 @@ fn wt1_i5_wait_for_past_sync_returns_even_after_stop() {
 }
 
 #[test]
-fn fa6_stopped_informer_leaves_nothing_in_factory() {
+fn fa6_factory_frees_a_stopped_informer() {
     for from_within in [false, true] {
         let feed = Feed::new("fa6 memory");
         feed.list("10", &[("a", "1")]);
@@ -568,7 +575,7 @@ fn fa6_stopped_informer_leaves_nothing_in_factory() {
         if from_within {
             feed.event("DELETED", "a", "11");
             drop(pods);
-            until("gone", || object.strong_count() == 0);
+            until("object freed", || object.strong_count() == 0);
         } else {
             let factory = factory.clone();
             assert!(soon("stop", move || factory.stop_informer(&pods)));
@@ -602,12 +609,12 @@ fn in_callbacks<R: Debug + Send + 'static>(
     }
     let count = informers.len();
     move || {
-        door.until_come(count);
+        door.wait_for_arrivals(count);
         door.open();
         let next = |_| {
             results
                 .recv_timeout(SOON)
-                .expect("they wait for each other")
+                .expect("the callbacks deadlocked")
         };
         let mut results: Vec<_> = (0..count).map(next).collect();
         results.sort_by_key(|(at, _)| *at);
@@ -616,7 +623,7 @@ fn in_callbacks<R: Debug + Send + 'static>(
 }
 
 #[test]
-fn fa6_callbacks_that_stop_each_others_informer_end() {
+fn fa6_callbacks_stopping_each_others_informer_return() {
     for count in [2, 3] {
         let feed = Feed::new("stop each other");
         let factory = factory(&feed);
@@ -639,7 +646,7 @@ fn fa6_callbacks_that_stop_each_others_informer_end() {
 }
 
 #[test]
-fn fa5_callbacks_that_shut_each_others_factory_down_end() {
+fn fa5_callbacks_shutting_down_each_others_factory_return() {
     let feed = Feed::new("shut down each other");
     let factories = [factory(&feed), factory(&feed)];
     let informers = factories.each_ref().map(|factory| factory.dynamic(pods()));
@@ -664,7 +671,7 @@ fn fa5_callbacks_that_shut_each_others_factory_down_end() {
 }
 
 #[test]
-fn sp15_handlers_that_shut_each_other_down_end() {
+fn sp15_handlers_shutting_each_other_down_return() {
     let feed = Feed::new("handlers shut down each other");
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
@@ -687,12 +694,12 @@ fn sp15_handlers_that_shut_each_other_down_end() {
         );
     }
     let running = run(&informer);
-    door.until_come(2);
+    door.wait_for_arrivals(2);
     door.open();
     let mut waited = [(); 2].map(|()| {
         answers
             .recv_timeout(SOON)
-            .expect("they wait for each other")
+            .expect("the callbacks deadlocked")
     });
     waited.sort_unstable();
     assert_eq!(waited, [false, true]);
@@ -706,29 +713,29 @@ fn sp15_handlers_that_shut_each_other_down_end() {
 }
 
 /// Calls the factory when dropped.
-struct Asks(SharedInformerFactory, mpsc::Sender<bool>);
+struct CallsFactoryOnDrop(SharedInformerFactory, mpsc::Sender<bool>);
 
-impl Drop for Asks {
+impl Drop for CallsFactoryOnDrop {
     fn drop(&mut self) {
         let _ = self.1.send(self.0.is_shut_down());
     }
 }
 
 #[test]
-fn fa1_an_informer_that_came_too_late_is_dropped_under_no_lock() {
+fn fa1_duplicate_informer_is_dropped_without_lock() {
     use k8s_openapi::api::core::v1::Pod;
     let feed = Feed::new("fa1 late");
     let factory = factory(&feed);
-    let (gone, goes) = mpsc::channel();
+    let (sender, results) = mpsc::channel();
     let inner = factory.clone();
-    let (one, other) = soon("ask", move || {
+    let (one, other) = soon("informer_for", move || {
         let mut first = None;
         let made = inner.informer_for::<Pod>(|source, options| {
             let informer = SharedIndexInformer::new(source.lister_watcher(&pods(), None), options);
-            let asks = Asks(inner.clone(), gone);
+            let on_drop = CallsFactoryOnDrop(inner.clone(), sender);
             let handler = informer.add_event_handler(|handler| {
                 handler.on_add(move |_, _| {
-                    let _ = &asks;
+                    let _ = &on_drop;
                 })
             });
             handler.unwrap();
@@ -740,17 +747,17 @@ fn fa1_an_informer_that_came_too_late_is_dropped_under_no_lock() {
         (first.unwrap(), made)
     });
     assert!(Arc::ptr_eq(one.indexer(), other.indexer()));
-    assert_eq!(goes.recv_timeout(SOON), Ok(false));
+    assert_eq!(results.recv_timeout(SOON), Ok(false));
 }
 
 #[test]
-fn fa6_informer_panicking_at_start_has_ended_for_waiters() {
+fn fa6_informer_panicking_at_start_releases_waiters() {
     use k8s_openapi::api::core::v1::Pod;
     logging();
     let feed = Feed::new("panics at the start");
     let factory = factory(&feed);
     let informer = factory.informer_for::<Pod>(|source, mut options| {
-        options.wrap_queue = Some(Arc::new(|_| panic!("no queue for you")));
+        options.wrap_queue = Some(Arc::new(|_| panic!("wrap_queue failed")));
         SharedIndexInformer::new(source.lister_watcher(&pods(), None), options)
     });
     let handler = informer.add_event_handler(|handler| handler).unwrap();
@@ -761,7 +768,7 @@ fn fa6_informer_panicking_at_start_has_ended_for_waiters() {
         .wait_for_cache_sync_with(&Stop::new(), SOON)
         .unwrap_err();
     assert!(!error.timed_out(), "{error}");
-    logged(&["ERROR", "no queue for you"]);
+    logged(&["ERROR", "wrap_queue failed"]);
     let stopped = factory.clone();
     assert!(soon("stop", move || stopped.stop_informer(&informer)));
     assert!(soon("shutdown", move || factory.shutdown()));

@@ -24,13 +24,13 @@ use crate::informer::support::{
 };
 
 /// The resource and the namespace of a `lister_watcher` call.
-type Asked = (String, Option<String>);
+type ListerWatcherCall = (String, Option<String>);
 
 /// One feed per resource, and the recorded calls.
 #[derive(Clone, Default)]
 struct Source {
     feeds: Arc<Mutex<HashMap<String, Feed>>>,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    calls: Arc<Mutex<Vec<ListerWatcherCall>>>,
 }
 
 impl Source {
@@ -50,7 +50,7 @@ impl ListerWatcherSource for Source {
         resource: &GroupVersionResource,
         namespace: Option<&str>,
     ) -> Arc<dyn ListerWatcher> {
-        self.asked
+        self.calls
             .lock()
             .push((resource.resource.clone(), namespace.map(str::to_owned)));
         Arc::new(self.feed(&resource.resource))
@@ -68,7 +68,7 @@ fn gvr(resource: &str) -> GroupVersionResource {
 }
 
 #[test]
-fn fa1_all_who_ask_for_a_kind_get_the_same_informer() {
+fn fa1_same_type_and_resource_share_one_informer() {
     let source = Source::default();
     let factory = builder(&source).namespace("here").build();
     let (one, two) = (factory.informer::<Pod>(), factory.informer::<Pod>());
@@ -85,16 +85,16 @@ fn fa1_all_who_ask_for_a_kind_get_the_same_informer() {
         factory.dynamic(gvr("nodes")).indexer()
     ));
     let here = || Some("here".to_owned());
-    let asked = [
+    let expected = [
         ("pods".to_owned(), here()),
         ("pods".to_owned(), here()),
         ("nodes".to_owned(), here()),
     ];
-    assert_eq!(*source.asked.lock(), asked);
+    assert_eq!(*source.calls.lock(), expected);
 }
 
 #[test]
-fn fa3_start_starts_what_has_not_been_started_and_does_not_wait() {
+fn fa3_start_runs_unstarted_informers_without_waiting() {
     let source = Source::default();
     let factory = builder(&source).build();
     factory.start(&Stop::new()).unwrap();
@@ -119,7 +119,7 @@ fn fa3_start_starts_what_has_not_been_started_and_does_not_wait() {
 }
 
 #[test]
-fn fa3_nothing_starts_after_a_shutdown() {
+fn fa3_start_after_shutdown_fails() {
     let factory = builder(&Source::default()).build();
     let pods = factory.dynamic(gvr("pods"));
     assert!(factory.shutdown());
@@ -135,7 +135,7 @@ fn fa3_nothing_starts_after_a_shutdown() {
 }
 
 #[test]
-fn fa4_waiting_is_for_what_was_started() {
+fn fa4_wait_covers_only_started_informers() {
     let source = Source::default();
     let factory = builder(&source).build();
     factory.wait_for_cache_sync(&Stop::new()).unwrap();
@@ -148,7 +148,7 @@ fn fa4_waiting_is_for_what_was_started() {
 }
 
 #[test]
-fn fa4_wt3_stopped_wait_names_unsynced_informers_and_why() {
+fn fa4_wt3_stopped_wait_reports_unsynced_informers_and_errors() {
     let source = Source::default();
     let factory = builder(&source).build();
     for resource in ["pods", "nodes", "secrets"] {
@@ -156,7 +156,7 @@ fn fa4_wt3_stopped_wait_names_unsynced_informers_and_why() {
     }
     factory.start(&Stop::new()).unwrap();
     source.feed("pods").list("10", &[]);
-    source.feed("secrets").refuse(status(
+    source.feed("secrets").fail_list(status(
         403,
         "Forbidden",
         "secrets is forbidden: you can't list them",
@@ -189,7 +189,7 @@ fn fa4_wt3_stopped_wait_names_unsynced_informers_and_why() {
     );
     let text = error.to_string();
     assert!(
-        text.starts_with("stopped before these had synced: nodes, secrets ("),
+        text.starts_with("stopped before syncing: nodes, secrets ("),
         "{text}"
     );
     assert!(text.contains("you can't list them"), "{text}");
@@ -243,10 +243,10 @@ fn fa4_wait_names_informers_that_decode_nothing() {
     assert!(factory.dynamic(gvr("nodes")).synced().wait_timeout(SOON));
     let both = wait(1).unwrap_err();
     let what = "pods: none of the 2 objects in the list could be decoded as \
-                k8s_informer::object::dynamic::DynamicObject; the first error: item 0 of the list: unexpected answer: it has no name";
+                k8s_informer::object::dynamic::DynamicObject; the first error: item 0 of the list: unexpected response: it has no name";
     assert_eq!(
         both.to_string(),
-        format!("after 1ms these had not synced: secrets; {what}")
+        format!("timed out after 1ms; not synced: secrets; {what}")
     );
     assert!(both.timed_out());
     source.feed("secrets").list("10", &[]);
@@ -271,7 +271,7 @@ fn wait_for_object_outside_one_namespace_is_an_error() {
         .unwrap_err();
     assert_eq!(
         outside.to_string(),
-        r#"the informer does not watch the namespace "db", but only: web"#
+        r#"the informer does not watch the namespace "db"; it watches: web"#
     );
     let stop = Stop::new();
     stop.stop();
@@ -282,7 +282,7 @@ fn wait_for_object_outside_one_namespace_is_an_error() {
 }
 
 #[test]
-fn fa5_shutdown_stops_what_it_started_and_waits_for_it() {
+fn fa5_shutdown_stops_and_joins_started_informers() {
     let source = Source::default();
     let factory = builder(&source).build();
     let pods = factory.dynamic(gvr("pods"));
@@ -297,12 +297,12 @@ fn fa5_shutdown_stops_what_it_started_and_waits_for_it() {
     });
     assert!(pods.is_stopped() && !stop.is_stopped());
     events.rest();
-    assert!(events.is_over());
-    assert!(factory.shutdown(), "once more does no harm");
+    assert!(events.is_disconnected());
+    assert!(factory.shutdown(), "a second shutdown returns true");
 }
 
 /// A factory with one informer, whose callback is blocked at the door.
-fn busy() -> (Arc<SharedInformerFactory>, Informer, Door) {
+fn factory_with_blocked_callback() -> (Arc<SharedInformerFactory>, Informer, Door) {
     let source = Source::default();
     let factory = builder(&source).build();
     let pods = factory.dynamic(gvr("pods"));
@@ -312,25 +312,29 @@ fn busy() -> (Arc<SharedInformerFactory>, Informer, Door) {
         .unwrap();
     source.feed("pods").list("10", &[("a", "1")]);
     factory.start(&Stop::new()).unwrap();
-    door.until_come(1);
+    door.wait_for_arrivals(1);
     (Arc::new(factory), pods, door)
 }
 
 #[test]
 fn fa5_shutdown_returns_when_all_threads_have_ended() {
-    let (factory, pods, door) = busy();
-    let (done, dones) = mpsc::channel();
+    let (factory, pods, door) = factory_with_blocked_callback();
+    let (sender, results) = mpsc::channel();
     for _ in 0..4 {
-        let (factory, pods, done) = (Arc::clone(&factory), pods.clone(), done.clone());
-        std::thread::spawn(move || done.send((factory.shutdown(), pods.is_stopped())).unwrap());
+        let (factory, pods, sender) = (Arc::clone(&factory), pods.clone(), sender.clone());
+        std::thread::spawn(move || {
+            sender
+                .send((factory.shutdown(), pods.is_stopped()))
+                .unwrap();
+        });
     }
     until("stopped", || pods.is_stopped());
     // No shutdown may return while the callback runs. The short wait may overlook a shutdown that
     // returns too early, but it never fails without a reason.
-    assert!(dones.recv_timeout(Duration::from_millis(200)).is_err());
+    assert!(results.recv_timeout(Duration::from_millis(200)).is_err());
     door.open();
     for _ in 0..4 {
-        assert_eq!(dones.recv_timeout(SOON), Ok((true, true)));
+        assert_eq!(results.recv_timeout(SOON), Ok((true, true)));
     }
 }
 
@@ -339,30 +343,30 @@ fn fa5_callback_shutting_factory_down_does_not_deadlock() {
     let source = Source::default();
     let factory = Arc::new(builder(&source).build());
     let (pods, nodes) = (factory.dynamic(gvr("pods")), factory.dynamic(gvr("nodes")));
-    let (shut, shuts) = mpsc::channel();
+    let (sender, results) = mpsc::channel();
     let inner = Arc::downgrade(&factory);
     pods.add_event_handler(|handler| {
-        handler.on_add(move |_, _| shut.send(inner.upgrade().unwrap().shutdown()).unwrap())
+        handler.on_add(move |_, _| sender.send(inner.upgrade().unwrap().shutdown()).unwrap())
     })
     .unwrap();
     source.feed("pods").list("10", &[("a", "1")]);
     factory.start(&Stop::new()).unwrap();
-    assert_eq!(shuts.recv_timeout(SOON), Ok(false));
+    assert_eq!(results.recv_timeout(SOON), Ok(false));
     // A shutdown from outside a callback waits for the threads.
     assert!(soon("shutdown", move || factory.shutdown()));
     assert!(pods.is_stopped() && nodes.is_stopped());
 }
 
 #[test]
-fn a_factory_that_nobody_holds_stops_what_it_started() {
-    let (factory, pods, door) = busy();
+fn dropped_factory_stops_its_informers() {
+    let (factory, pods, door) = factory_with_blocked_callback();
     drop(factory);
     until("stopped", || pods.is_stopped());
     door.open();
 }
 
 #[test]
-fn fa8_every_informer_has_the_index_by_namespace() {
+fn fa8_every_informer_has_the_namespace_index() {
     let source = Source::default();
     let factory = builder(&source).build();
     let pods = factory.dynamic(gvr("pods"));
@@ -381,12 +385,15 @@ fn fa8_every_informer_has_the_index_by_namespace() {
 }
 
 #[test]
-fn fa9_options_are_tweaked_anew_for_each_request() {
+fn fa9_list_options_are_tweaked_per_request() {
     let source = Source::default();
     let count = Mutex::new(0);
     let factory = builder(&source)
         .tweak_list_options(move |options| {
-            assert_eq!(options.label_selector, "", "each time they are fresh");
+            assert_eq!(
+                options.label_selector, "",
+                "each request starts from the original options"
+            );
             *count.lock() += 1;
             options.label_selector = format!("call={}", count.lock());
         })
@@ -401,7 +408,7 @@ fn fa9_options_are_tweaked_anew_for_each_request() {
     assert!(events.next().starts_with("add a@11"));
     assert!(factory.shutdown());
     let requests = feed.requests();
-    let asked: Vec<_> = requests
+    let request_lines: Vec<_> = requests
         .iter()
         .take(3)
         .map(|(verb, options)| {
@@ -410,13 +417,13 @@ fn fa9_options_are_tweaked_anew_for_each_request() {
         })
         .collect();
     assert_eq!(
-        asked,
+        request_lines,
         ["list 0 call=1", "watch 10 call=2", "list 10 call=3"]
     );
 }
 
 #[test]
-fn fa7_a_client_is_a_source_of_typed_and_dynamic_informers() {
+fn fa7_client_serves_typed_and_dynamic_informers() {
     let server = ApiServer::start().unwrap();
     let maps = "/api/v1/namespaces/default/configmaps";
     server
@@ -484,14 +491,14 @@ fn watch_without_connections(options: ReflectorOptions, lists: u64) {
         .create(maps, json!({ "metadata": { "name": "a" } }))
         .unwrap();
     assert!(events.next().starts_with("add a@"));
-    let watches = |count: usize| {
-        let asked = |all: &[RequestRecord]| {
+    let wait_for_watches = |count: usize| {
+        let watch_count = |all: &[RequestRecord]| {
             all.iter()
                 .filter(|request| request.verb() == Verb::Watch)
                 .count()
         };
         assert!(
-            server.wait_for_requests(|all| asked(all) >= count, SOON),
+            server.wait_for_requests(|all| watch_count(all) >= count, SOON),
             "{:?}",
             server.requests()
         );
@@ -499,7 +506,7 @@ fn watch_without_connections(options: ReflectorOptions, lists: u64) {
     // The server closes the connections before it responds.
     server.fail_next(Fault::close().on(Verb::Watch).times(3));
     server.close_watches();
-    watches(5);
+    wait_for_watches(5);
     // Now the server refuses the connections. The new object gives the open watch an event; a watch
     // that ends without an event would be a very short watch (W5).
     server
@@ -507,7 +514,7 @@ fn watch_without_connections(options: ReflectorOptions, lists: u64) {
         .unwrap();
     assert!(events.next().starts_with("add b@"));
     server.pause();
-    until("tried", || informer.status().watches >= 9);
+    until("nine watch attempts", || informer.status().watches >= 9);
     server.resume().unwrap();
     server
         .create(maps, json!({ "metadata": { "name": "c" } }))

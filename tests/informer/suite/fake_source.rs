@@ -51,7 +51,7 @@ fn informer(source: &FakeControllerSource) -> Informer {
 }
 
 #[test]
-fn fs1_every_change_has_the_next_version_and_is_remembered() {
+fn fs1_each_change_gets_next_version_and_is_recorded() {
     let source = FakeControllerSource::new();
     assert_eq!(source.add(thing("a"))["metadata"]["resourceVersion"], "1");
     assert_eq!(
@@ -65,12 +65,12 @@ fn fs1_every_change_has_the_next_version_and_is_remembered() {
     // A value that is not an object is harmless.
     source.add(json!(7));
     assert_eq!(source.resource_version(), 4);
-    let told = events(source.watch(&after("0"), &Stop::new()), 3);
-    assert_eq!(told, ["ADDED a@1", "MODIFIED a@2", "DELETED a@3"]);
+    let received = events(source.watch(&after("0"), &Stop::new()), 3);
+    assert_eq!(received, ["ADDED a@1", "MODIFIED a@2", "DELETED a@3"]);
 }
 
 #[test]
-fn fs2_a_watch_goes_on_from_a_version_that_is_remembered() {
+fn fs2_watch_resumes_from_a_recorded_version() {
     let source = FakeControllerSource::new();
     source.add(thing("a"));
     source.add(thing("b"));
@@ -113,7 +113,7 @@ fn fs3_dropped_change_skips_open_watches_reaches_later_ones() {
 }
 
 #[test]
-fn fs4_a_reset_ends_the_watches_and_a_list_fails_if_told_so() {
+fn fs4_reset_ends_watches_and_list_error_fails_lists() {
     let source = FakeControllerSource::new();
     source.add(thing("a"));
     source.add(thing("b"));
@@ -149,31 +149,34 @@ fn fs5_identity_is_namespace_name_uid_without_watch_lists() {
 }
 
 #[test]
-fn p8_fs4_a_relist_after_a_reset_tells_what_the_watch_missed() {
+fn p8_fs4_relist_after_reset_delivers_missed_changes() {
     let source = FakeControllerSource::new();
     source.add(thing("a"));
     source.add(thing("b"));
     let informer = informer(&source);
-    let (_handler, told) = record(&informer);
+    let (_handler, notifications) = record(&informer);
     let running = run_synced(&informer);
-    assert_eq!(told.take(2), ["add a@1 initial", "add b@2 initial"]);
+    assert_eq!(
+        notifications.take(2),
+        ["add a@1 initial", "add b@2 initial"]
+    );
     // This update comes from the watch, so the watch is open.
     source.modify(thing("a"));
-    assert_eq!(told.next(), "update a@1-3");
+    assert_eq!(notifications.next(), "update a@1-3");
     source.modify_drop_watch(thing("a"));
     source.add_drop_watch(thing("c"));
     source.delete_drop_watch(thing("b"));
     source.reset_watch();
-    let mut events = told.take(3);
+    let mut events = notifications.take(3);
     events.sort();
     assert_eq!(events, ["add c@5", "gone b@2", "update a@3-4"]);
     source.delete(thing("c"));
-    assert_eq!(told.next(), "delete c@7");
+    assert_eq!(notifications.next(), "delete c@7");
     running.end().unwrap();
 }
 
 #[test]
-fn fs4_an_informer_waits_out_a_list_error() {
+fn fs4_informer_syncs_after_list_error_is_cleared() {
     let source = FakeControllerSource::new();
     source.add(thing("a"));
     source.set_list_error(Some(Error::other("not now")));

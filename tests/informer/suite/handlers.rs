@@ -23,7 +23,7 @@ fn add_named(
 }
 
 #[test]
-fn sp3_sp4_handlers_that_were_added_before_the_run_miss_nothing() {
+fn sp3_sp4_handlers_added_before_run_miss_no_events() {
     let feed = Feed::new("sp4");
     feed.list("10", &[("a", "1"), ("b", "1")]);
     feed.event("DELETED", "a", "11");
@@ -41,16 +41,16 @@ fn sp3_sp4_handlers_that_were_added_before_the_run_miss_nothing() {
 }
 
 #[test]
-fn sp6_a_handler_that_is_removed_before_the_run_is_never_called() {
+fn sp6_handler_removed_before_run_is_never_called() {
     let feed = Feed::new("sp6");
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
     let (removed, events) = record(&informer);
-    let (_stays, stays) = record(&informer);
+    let (_kept, kept_events) = record(&informer);
     informer.remove_event_handler(&removed);
-    assert!(events.is_over());
+    assert!(events.is_disconnected());
     let _running = run_synced(&informer);
-    assert_eq!(stays.next(), "add a@1 initial");
+    assert_eq!(kept_events.next(), "add a@1 initial");
     assert!(!removed.has_synced());
 }
 
@@ -74,7 +74,7 @@ fn sp7_sp8_slow_handler_gets_everything_in_order() {
         .unwrap();
     let (_quick, quick) = record(&informer);
     let _running = run_synced(&informer);
-    door.until_come(1);
+    door.wait_for_arrivals(1);
     // Send more than twice as many events as the initial capacity of the ring.
     for version in 11..=3010 {
         feed.event("MODIFIED", "a", &version.to_string());
@@ -148,16 +148,16 @@ fn sp9_blocked_handler_blocks_neither_others_nor_queue() {
         .unwrap();
     let (_other, events) = record(&informer);
     let running = run_synced(&informer);
-    door.until_come(1);
+    door.wait_for_arrivals(1);
     for n in 0..2000 {
         feed.event("ADDED", &format!("o{n}"), &format!("{}", 100 + n));
     }
     assert_eq!(events.until("add o1999@2099").len(), 2000);
     assert_eq!(informer.indexer().len(), 2001);
     // Handlers can still be added and removed.
-    let (late, lates) = record(&informer);
+    let (late, late_events) = record(&informer);
     assert!(late.synced().wait_timeout(SOON));
-    assert_eq!(lates.rest().len(), 2001);
+    assert_eq!(late_events.rest().len(), 2001);
     informer.remove_event_handler(&late);
     door.open();
     running.end().unwrap();
@@ -184,10 +184,10 @@ fn sp10_sp11_t1_handler_syncs_after_initial_list() {
     let (quick, _events) = record(&informer);
     let running = run_synced(&informer);
     assert!(quick.synced().wait_timeout(SOON));
-    first.until_come(1);
+    first.wait_for_arrivals(1);
     assert!(!slow.has_synced());
     first.open();
-    second.until_come(1);
+    second.wait_for_arrivals(1);
     assert!(!slow.has_synced());
     second.open();
     assert!(slow.synced().wait_timeout(SOON));
@@ -198,7 +198,7 @@ fn sp10_sp11_t1_handler_syncs_after_initial_list() {
 }
 
 #[test]
-fn sp11_a_late_handler_has_an_initial_list_of_its_own() {
+fn sp11_late_handler_syncs_after_its_own_initial_list() {
     let feed = Feed::new("sp11 late");
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
@@ -208,14 +208,14 @@ fn sp11_a_late_handler_has_an_initial_list_of_its_own() {
     let late = informer
         .add_event_handler(|handler| handler.on_add(move |_, _| at.pass()))
         .unwrap();
-    door.until_come(1);
+    door.wait_for_arrivals(1);
     assert!(informer.has_synced() && !late.has_synced());
     door.open();
     assert!(late.synced().wait_timeout(SOON));
 }
 
 #[test]
-fn sp12_what_waits_for_a_handler_that_is_removed_is_dropped() {
+fn sp12_removed_handler_loses_queued_events() {
     let feed = Feed::new("sp12");
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
@@ -229,17 +229,17 @@ fn sp12_what_waits_for_a_handler_that_is_removed_is_dropped() {
             })
         })
         .unwrap();
-    let (_other, others) = record(&informer);
+    let (_other, other_events) = record(&informer);
     let _running = run_synced(&informer);
-    door.until_come(1);
+    door.wait_for_arrivals(1);
     for n in 0..100 {
         feed.event("ADDED", &format!("o{n}"), &format!("{}", 100 + n));
     }
-    others.until("add o99@199");
+    other_events.until("add o99@199");
     informer.remove_event_handler(&slow);
     door.open();
     let mut called = 0;
-    while let Some(event) = events.next_or_over() {
+    while let Some(event) = events.next_or_disconnected() {
         assert!(event.starts_with("add "));
         called += 1;
     }
@@ -249,7 +249,7 @@ fn sp12_what_waits_for_a_handler_that_is_removed_is_dropped() {
 }
 
 #[test]
-fn sp13_panic_costs_one_call_and_handler_still_syncs() {
+fn sp13_panic_loses_one_call_and_handler_still_syncs() {
     logging();
     let feed = Feed::new("sp13");
     let names: Vec<String> = (0..200).map(|n| format!("o{n}")).collect();
@@ -272,7 +272,7 @@ fn sp13_panic_costs_one_call_and_handler_still_syncs() {
     let began = std::time::Instant::now();
     assert!(
         handler.synced().wait_timeout(SOON),
-        "one bad object must not keep it unsynced"
+        "panics must not prevent the sync"
     );
     assert!(began.elapsed() < SOON / 2, "client-go would take 200 s");
     assert_eq!(count.try_iter().count(), 200);
@@ -282,12 +282,12 @@ fn sp13_panic_costs_one_call_and_handler_still_syncs() {
         "ERROR",
         "sp13 handler",
         "panicked: don't like o199",
-        "the next event follows",
+        "continuing with the next event",
     ]);
 }
 
 #[test]
-fn sp16_handler_added_twice_is_removed_one_by_one() {
+fn sp16_each_registration_is_removed_separately() {
     #[derive(Clone)]
     struct Counts(Arc<Mutex<Vec<String>>>, mpsc::Sender<()>);
     impl ResourceEventHandler<DynamicObject> for Counts {
@@ -299,26 +299,26 @@ fn sp16_handler_added_twice_is_removed_one_by_one() {
     let feed = Feed::new("sp16");
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
-    let (told, tells) = mpsc::channel();
-    let counts = Counts(Arc::default(), told);
+    let (sender, calls) = mpsc::channel();
+    let counts = Counts(Arc::default(), sender);
     let handlers: Vec<_> = (0..3)
         .map(|_| informer.add_handler(counts.clone()).unwrap())
         .collect();
     let _running = run_synced(&informer);
     for _ in 0..3 {
-        tells.recv_timeout(SOON).unwrap();
+        calls.recv_timeout(SOON).unwrap();
     }
     informer.remove_event_handler(&handlers[0]);
     informer.remove_event_handler(&handlers[2]);
     let (_last, last) = record(&informer);
     feed.event("ADDED", "b", "11");
     last.until("add b@11");
-    tells.recv_timeout(SOON).unwrap();
+    calls.recv_timeout(SOON).unwrap();
     assert_eq!(*counts.0.lock(), ["a", "a", "a", "b"]);
 }
 
 #[test]
-fn h4_a_handler_has_the_name_that_it_is_given_or_a_number() {
+fn h4_handler_has_its_configured_name_or_a_number() {
     let informer = informer(&Feed::new("names"));
     assert_eq!(add_named(&informer, "audit", recorder().0).name(), "audit");
     assert_eq!(record(&informer).0.name(), "handler-2");
@@ -342,13 +342,13 @@ fn handler_destructor_may_call_informer() {
         feed.list("10", &[("a", "1")]);
         let informer = informer(&feed);
         let (other, _events) = record(&informer);
-        let (dropped, drops) = mpsc::channel();
+        let (sender, drops) = mpsc::channel();
         let inner = informer.clone();
         let handler = informer
             .add_handler(OnDrop(move || {
                 inner.remove_event_handler(&other);
                 inner.add_handler(recorder().0).unwrap();
-                dropped
+                sender
                     .send((inner.is_stopped(), inner.status().state))
                     .unwrap();
             }))
@@ -361,23 +361,23 @@ fn handler_destructor_may_call_informer() {
 }
 
 #[test]
-fn a_destructor_of_a_handler_that_panics_hurts_nobody() {
+fn panicking_handler_destructor_is_logged() {
     logging();
     let feed = Feed::new("bad destructors");
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
     let early = informer.add_handler(OnDrop(|| panic!("early"))).unwrap();
     informer.remove_event_handler(&early);
-    logged(&["ERROR", "being dropped, panicked: early"]);
+    logged(&["ERROR", "the destructor panicked: early"]);
     let late = informer.add_handler(OnDrop(|| panic!("late"))).unwrap();
     informer
         .add_handler(OnDrop(|| panic!("at the end")))
         .unwrap();
     let running = run_synced(&informer);
     informer.remove_event_handler(&late);
-    logged(&["ERROR", "being dropped, panicked: late"]);
+    logged(&["ERROR", "the destructor panicked: late"]);
     running.end().unwrap();
-    logged(&["ERROR", "being dropped, panicked: at the end"]);
+    logged(&["ERROR", "the destructor panicked: at the end"]);
 }
 
 /// An object whose destructor panics if its version is `bomb`.
@@ -404,7 +404,7 @@ impl Drop for Fragile {
 impl_object!(Fragile, "v1", "Fragile", "fragiles", Namespaced);
 
 #[test]
-fn a_destructor_of_an_object_that_panics_ends_no_thread() {
+fn panicking_object_destructor_ends_no_thread() {
     let feed = Feed::new("fragile");
     feed.list("10", &[("a", "bomb")]);
     let options = super::informer_options(crate::informer::support::options(

@@ -47,12 +47,12 @@ const OTHERS: [InformerQueue; 2] = [
 ];
 
 /// Whether the reflector blocks while an item is processed (R19).
-pub(crate) fn locked() -> bool {
+pub(crate) fn reflector_blocks_while_processing() -> bool {
     matches!(queue_kind(), InformerQueue::RealFifoInOrder)
 }
 
 /// Whether each change is a separate item. Otherwise the changes of an object form one item.
-pub(crate) fn one_by_one() -> bool {
+pub(crate) fn one_item_per_change() -> bool {
     !matches!(queue_kind(), InformerQueue::DeltaFifo)
 }
 

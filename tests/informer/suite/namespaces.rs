@@ -19,14 +19,14 @@ fn object(namespace: &str, name: &str, version: &str) -> Value {
     json!({ "metadata": { "namespace": namespace, "name": name, "resourceVersion": version } })
 }
 
-struct Two {
+struct TwoNamespaces {
     blue: Feed,
     green: Feed,
     informer: Informer,
     clock: FakeClock,
 }
 
-impl Two {
+impl TwoNamespaces {
     fn new(resync: bool) -> Self {
         let (blue, green, clock) = (
             Feed::new("blue things"),
@@ -69,14 +69,14 @@ impl Two {
 }
 
 fn sorted(events: &Events, count: usize) -> Vec<String> {
-    let mut told = events.take(count);
-    told.sort();
-    told
+    let mut received = events.take(count);
+    received.sort();
+    received
 }
 
 #[test]
-fn a_relist_of_one_namespace_deletes_nothing_of_another() {
-    let two = Two::new(false);
+fn relist_deletes_only_in_its_own_namespace() {
+    let two = TwoNamespaces::new(false);
     two.list();
     let (_handler, events) = record(&two.informer);
     let running = run(&two.informer);
@@ -98,8 +98,10 @@ fn a_relist_of_one_namespace_deletes_nothing_of_another() {
     two.green.event_of("MODIFIED", object("green", "a", "101"));
     assert_eq!(events.next(), "update a@2-101");
     // The version of the informer is the lowest version of its namespaces.
-    until("both", || two.informer.last_sync_resource_version() == "30");
-    until("told", || {
+    until("lowest version updated", || {
+        two.informer.last_sync_resource_version() == "30"
+    });
+    until("status updated", || {
         two.informer.statuses()[1].1.resource_version == "101"
     });
     let statuses = two.informer.statuses();
@@ -119,14 +121,14 @@ fn a_relist_of_one_namespace_deletes_nothing_of_another() {
 }
 
 #[test]
-fn it_has_synced_when_all_namespaces_have_and_so_has_a_handler() {
-    let two = Two::new(false);
+fn informer_and_handlers_sync_after_all_namespaces() {
+    let two = TwoNamespaces::new(false);
     let (handler, events) = record(&two.informer);
     let running = run(&two.informer);
     two.blue.list_of("10", &[object("blue", "a", "1")]);
     assert_eq!(events.next(), "add a@1 initial");
-    let (late, lates) = record(&two.informer);
-    assert_eq!(lates.next(), "add a@1 initial");
+    let (late, late_events) = record(&two.informer);
+    assert_eq!(late_events.next(), "add a@1 initial");
     until("watching", || {
         two.informer.statuses()[0].1.state == ReflectorState::Watching
     });
@@ -142,13 +144,16 @@ fn it_has_synced_when_all_namespaces_have_and_so_has_a_handler() {
     assert_eq!(two.informer.last_sync_resource_version(), "");
     // `b` is not part of an initial list, because the list of its namespace is complete.
     two.blue.event_of("ADDED", object("blue", "b", "11"));
-    assert_eq!([events.next(), lates.next()], ["add b@11", "add b@11"]);
+    assert_eq!(
+        [events.next(), late_events.next()],
+        ["add b@11", "add b@11"]
+    );
     two.green.list_of("100", &[object("green", "c", "2")]);
     for done in [two.informer.synced(), handler.synced(), late.synced()] {
         assert!(done.wait_timeout(SOON));
     }
     assert_eq!(
-        [events.next(), lates.next()],
+        [events.next(), late_events.next()],
         ["add c@2 initial", "add c@2 initial"]
     );
     running.end().unwrap();
@@ -156,11 +161,11 @@ fn it_has_synced_when_all_namespaces_have_and_so_has_a_handler() {
 
 #[test]
 fn failure_in_one_namespace_leaves_others_fresh() {
-    let two = Two::new(false);
+    let two = TwoNamespaces::new(false);
     let (_handler, events) = record(&two.informer);
     let running = run(&two.informer);
     two.green
-        .refuse(status(403, "Forbidden", "not the green ones"));
+        .fail_list(status(403, "Forbidden", "not the green ones"));
     two.blue.list_of("10", &[object("blue", "a", "1")]);
     assert_eq!(events.next(), "add a@1 initial");
     two.blue.event_of("MODIFIED", object("blue", "a", "11"));
@@ -192,13 +197,17 @@ fn failure_in_one_namespace_leaves_others_fresh() {
     assert!(two.informer.synced().wait_timeout(SOON));
     assert_eq!(events.next(), "add a@2 initial");
     let status = two.informer.status();
-    assert_eq!((status.received, status.lists), (2, 3), "sums: {status:?}");
+    assert_eq!(
+        (status.received, status.lists),
+        (2, 3),
+        "sums over both namespaces: {status:?}"
+    );
     running.end().unwrap();
 }
 
 #[test]
 fn sp2_late_handler_and_resync_cover_all_namespaces_once() {
-    let two = Two::new(true);
+    let two = TwoNamespaces::new(true);
     two.list();
     let running = run(&two.informer);
     assert!(two.informer.synced().wait_timeout(SOON));
@@ -222,7 +231,7 @@ fn sp2_late_handler_and_resync_cover_all_namespaces_once() {
 }
 
 #[test]
-fn no_namespaces_are_synced_at_once_and_run_until_the_stop() {
+fn informer_of_no_namespaces_syncs_at_once() {
     let informer: Informer =
         SharedIndexInformer::for_namespaces([], informer_options(options(&FakeClock::new())));
     let (handler, _events) = record(&informer);
@@ -316,7 +325,7 @@ fn scope_of_two_namespaces_needs_no_rights_to_others() {
 
 #[test]
 fn object_of_foreign_namespace_is_reported_and_skipped() {
-    let two = Two::new(false);
+    let two = TwoNamespaces::new(false);
     let blue = [
         object("blue", "a", "1"),
         object("green", "b", "1"),
@@ -358,7 +367,7 @@ fn object_of_foreign_namespace_is_reported_and_skipped() {
 }
 
 #[test]
-fn a_namespace_without_a_name_is_all_of_them() {
+fn empty_namespace_name_means_all_namespaces() {
     let (all, blue) = (Feed::new("all things"), Feed::new("blue things"));
     let sources = [("blue", &blue), ("", &all)];
     let sources =

@@ -12,7 +12,7 @@ use k8s_informer::testing::FakeClock;
 use k8s_informer::{Deleted, DynamicObject, Notification, Object, Stop};
 use serde_json::json;
 
-use super::{informer, one_by_one, queue_kind};
+use super::{informer, one_item_per_change, queue_kind};
 use crate::informer::support::{
     Events, Feed, Recorder, Running, SOON, logged, logging, object, options, record, recorder,
     run_synced, soon, until,
@@ -21,14 +21,14 @@ use crate::informer::support::{
 type Channel = Receiver<Notification<DynamicObject>>;
 
 fn receive(channel: &Channel) -> String {
-    let event = channel.recv_timeout(SOON).expect("an event");
+    let event = channel.recv_timeout(SOON).expect("no event arrived");
     let (mut recorder, events) = recorder();
     event.deliver(&mut recorder);
     events.next()
 }
 
 /// Waits until the empty channel is disconnected.
-fn ends(channel: &Channel) {
+fn assert_disconnected(channel: &Channel) {
     let error = channel.recv_timeout(SOON).map(drop);
     assert_eq!(
         error.unwrap_err(),
@@ -48,17 +48,17 @@ fn full_channel_leaves_the_rest_in_the_buffer() {
         let informer = informer(&feed);
         let (handler, channel) = ChannelHandler::new(capacity);
         let handler = informer.add_handler(handler).unwrap();
-        let (_other, others) = record(&informer);
+        let (_other, other_events) = record(&informer);
         let running = run_synced(&informer);
         for n in 0..100 {
             feed.event("ADDED", &format!("o{n}"), &format!("{}", 100 + n));
         }
-        others.until("add o99@199");
+        other_events.until("add o99@199");
         // There are 102 notifications: `capacity` of them are in the channel, the handler holds
         // one, and the rest waits.
-        until("full", || channel.len() == capacity);
+        until("channel full", || channel.len() == capacity);
         until("delivered", || handler.stats().delivered == capacity as u64);
-        until("the rest waits", || {
+        until("the rest is queued", || {
             handler.stats().waiting == 101 - capacity
         });
         assert_eq!(
@@ -76,19 +76,21 @@ fn full_channel_leaves_the_rest_in_the_buffer() {
         }
         assert_eq!(channel.try_recv().unwrap_err(), TryRecvError::Empty);
         running.end().unwrap();
-        ends(&channel);
+        assert_disconnected(&channel);
     }
 }
 
 #[test]
-fn a_receiver_that_is_dropped_keeps_nobody_waiting() {
+fn dropped_receiver_does_not_block_the_handler() {
     let feed = Feed::new("dropped");
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
     let (handler, channel) = ChannelHandler::new(0);
     let handler = informer.add_handler(handler).unwrap();
     let running = run_synced(&informer);
-    until("handed over", || handler.stats().waiting == 0);
+    until("event taken from the buffer", || {
+        handler.stats().waiting == 0
+    });
     drop(channel);
     assert!(handler.synced().wait_timeout(SOON));
     feed.event("ADDED", "b", "11");
@@ -97,7 +99,7 @@ fn a_receiver_that_is_dropped_keeps_nobody_waiting() {
 }
 
 /// Two handlers that block on a full channel: a plain one, and one behind a filter.
-fn waiting(feed: &Feed) -> [(Box<dyn ResourceEventHandler<DynamicObject>>, Channel); 2] {
+fn blocked_handlers(feed: &Feed) -> [(Box<dyn ResourceEventHandler<DynamicObject>>, Channel); 2] {
     feed.list("10", &[("a", "1"), ("b", "1")]);
     let ((plain, one), (inner, other)) = (ChannelHandler::new(0), ChannelHandler::new(0));
     let filtered = FilteringHandler::new(|_: &DynamicObject| true, inner);
@@ -105,9 +107,9 @@ fn waiting(feed: &Feed) -> [(Box<dyn ResourceEventHandler<DynamicObject>>, Chann
 }
 
 #[test]
-fn a_removal_ends_the_wait_for_room() {
+fn removal_unblocks_handler_of_full_channel() {
     let feed = Feed::new("removed");
-    for (handler, channel) in waiting(&feed) {
+    for (handler, channel) in blocked_handlers(&feed) {
         let informer = informer(&feed);
         let handler = informer.add_handler(handler).unwrap();
         feed.list("10", &[("a", "1"), ("b", "1")]);
@@ -115,27 +117,27 @@ fn a_removal_ends_the_wait_for_room() {
         assert_eq!(receive(&channel), "add a@1 initial");
         let inner = informer.clone();
         assert!(soon("shut down", move || inner.shut_down_event_handler(&handler)));
-        ends(&channel);
+        assert_disconnected(&channel);
         running.end().unwrap();
     }
 }
 
 #[test]
-fn a_stop_ends_the_wait_for_room() {
+fn stop_unblocks_handler_of_full_channel() {
     let feed = Feed::new("stopped");
-    for (handler, channel) in waiting(&feed) {
+    for (handler, channel) in blocked_handlers(&feed) {
         let informer = informer(&feed);
         informer.add_handler(handler).unwrap();
         feed.list("10", &[("a", "1"), ("b", "1")]);
         let running = run_synced(&informer);
         assert_eq!(receive(&channel), "add a@1 initial");
         running.end().unwrap();
-        ends(&channel);
+        assert_disconnected(&channel);
     }
 }
 
 #[test]
-fn what_a_channel_has_no_room_for_is_merged_if_asked_for() {
+fn events_behind_full_channel_are_coalesced() {
     let feed = Feed::new("merging");
     feed.list("10", &[("a", "1"), ("b", "1")]);
     let informer = informer(&feed);
@@ -143,20 +145,22 @@ fn what_a_channel_has_no_room_for_is_merged_if_asked_for() {
     let mut options = HandlerOptions::default();
     options.buffer = HandlerBuffer::Coalescing;
     let handler = informer.add_handler_with_options(handler, options).unwrap();
-    let (_other, others) = record(&informer);
+    let (_other, other_events) = record(&informer);
     let _running = run_synced(&informer);
     // The handler holds the first notification.
-    until("handed over", || handler.stats().waiting == 1);
+    until("event taken from the buffer", || {
+        handler.stats().waiting == 1
+    });
     for version in 11..=100 {
         feed.event("MODIFIED", "a", &version.to_string());
     }
     feed.event("DELETED", "b", "101");
     feed.event("ADDED", "c", "102");
-    others.until("add c@102");
+    other_events.until("add c@102");
     assert_eq!(receive(&channel), "add a@1 initial");
     assert!(
         handler.synced().wait_timeout(SOON),
-        "b was never told, and counts"
+        "`b` was merged away, and counts as delivered"
     );
     assert_eq!(
         [receive(&channel), receive(&channel)],
@@ -168,7 +172,7 @@ fn what_a_channel_has_no_room_for_is_merged_if_asked_for() {
 }
 
 #[test]
-fn a_channel_of_an_informer_that_is_not_shared_ends_with_it() {
+fn unshared_informer_disconnects_its_channel_at_stop() {
     let feed = Feed::new("unshared channel");
     for received in [true, false] {
         feed.list("10", &[("a", "1"), ("b", "1")]);
@@ -188,14 +192,14 @@ fn a_channel_of_an_informer_that_is_not_shared_ends_with_it() {
         }
         running.end().unwrap();
         drop(running);
-        ends(&channel);
+        assert_disconnected(&channel);
     }
 }
 
 /// Records the calls that it gets.
-struct Notes(mpsc::Sender<String>);
+struct CallRecorder(mpsc::Sender<String>);
 
-impl ResourceEventHandler<DynamicObject> for Notes {
+impl ResourceEventHandler<DynamicObject> for CallRecorder {
     fn begin(&mut self, removed: &Stop) {
         let sender = self.0.clone();
         self.0
@@ -212,24 +216,25 @@ impl ResourceEventHandler<DynamicObject> for Notes {
 }
 
 #[test]
-fn handler_begins_once_first_and_learns_of_its_removal() {
+fn begin_is_called_once_first_and_signals_removal() {
     let feed = Feed::new("begins");
     feed.list("10", &[("a", "1"), ("b", "1")]);
     let informer = informer(&feed);
     let new = || {
         let (sender, calls) = mpsc::channel();
-        (Notes(sender), calls)
+        (CallRecorder(sender), calls)
     };
-    let ((early, earlies), (late, lates), (never, nevers)) = (new(), new(), new());
+    let ((early, early_calls), (late, late_calls), (removed, removed_calls)) =
+        (new(), new(), new());
     let early = FilteringHandler::new(|_: &DynamicObject| true, Box::new(early));
     let early = informer.add_handler(early).unwrap();
-    let never = informer.add_handler(never).unwrap();
-    informer.remove_event_handler(&never);
+    let removed = informer.add_handler(removed).unwrap();
+    informer.remove_event_handler(&removed);
     let running = run_synced(&informer);
     let late = informer.add_handler(late).unwrap();
-    for (handler, calls, ends_by_stop) in [(early, earlies, false), (late, lates, true)] {
-        let told: Vec<_> = (0..3).map(|_| calls.recv_timeout(SOON).unwrap()).collect();
-        assert_eq!(told, ["begin false", "a", "b"]);
+    for (handler, calls, ends_by_stop) in [(early, early_calls, false), (late, late_calls, true)] {
+        let received: Vec<_> = (0..3).map(|_| calls.recv_timeout(SOON).unwrap()).collect();
+        assert_eq!(received, ["begin false", "a", "b"]);
         if ends_by_stop {
             running.end().unwrap();
         } else {
@@ -237,11 +242,14 @@ fn handler_begins_once_first_and_learns_of_its_removal() {
         }
         assert_eq!(calls.recv_timeout(SOON).unwrap(), "removed");
     }
-    assert!(nevers.recv_timeout(SOON).is_err(), "it has not begun");
+    assert!(
+        removed_calls.recv_timeout(SOON).is_err(),
+        "the removed handler was never called"
+    );
 }
 
 #[test]
-fn a_handler_that_panics_as_it_begins_is_called_all_the_same() {
+fn handler_panicking_in_begin_is_still_called() {
     struct Panics(mpsc::Sender<String>);
     impl ResourceEventHandler<DynamicObject> for Panics {
         fn begin(&mut self, _: &Stop) {
@@ -260,7 +268,7 @@ fn a_handler_that_panics_as_it_begins_is_called_all_the_same() {
     let _running = run_synced(&informer);
     assert_eq!(names.recv_timeout(SOON).unwrap(), "a");
     assert!(handler.synced().wait_timeout(SOON));
-    logged(&["ERROR", "beginning, panicked: no beginning"]);
+    logged(&["ERROR", "`begin` panicked: no beginning"]);
 }
 
 fn labelled(name: &str, version: &str, app: &str) -> Arc<DynamicObject> {
@@ -276,17 +284,17 @@ fn web() -> (
     Events,
     mpsc::Receiver<String>,
 ) {
-    let ((recorder, events), (asked, asks)) = (recorder(), mpsc::channel());
+    let ((recorder, events), (sender, checked)) = (recorder(), mpsc::channel());
     let filter = move |object: &DynamicObject| {
-        let _ = asked.send(object.resource_version().to_owned());
+        let _ = sender.send(object.resource_version().to_owned());
         object.label("app") == Some("web")
     };
-    (FilteringHandler::new(filter, recorder), events, asks)
+    (FilteringHandler::new(filter, recorder), events, checked)
 }
 
 #[test]
 fn h1_filter_turns_entering_and_leaving_into_add_and_delete() {
-    let (mut handler, events, asks) = web();
+    let (mut handler, events, checked) = web();
     let (web, other) = (
         |version| labelled("a", version, "web"),
         |version| labelled("a", version, "db"),
@@ -294,19 +302,19 @@ fn h1_filter_turns_entering_and_leaving_into_add_and_delete() {
     handler.on_add(&web("1"), true);
     handler.on_add(&other("2"), true);
     assert_eq!(events.rest(), ["add a@1 initial"]);
-    asks.try_iter().count();
-    for (old, new, told) in [
+    checked.try_iter().count();
+    for (old, new, expected) in [
         (web("3"), web("4"), vec!["update a@3-4"]),
         (other("3"), web("4"), vec!["add a@4"]),
         (web("3"), other("4"), vec!["delete a@3"]),
         (other("3"), other("4"), vec![]),
     ] {
         handler.on_update(&old, &new);
-        assert_eq!(events.rest(), told);
+        assert_eq!(events.rest(), expected);
         assert_eq!(
-            asks.try_iter().collect::<Vec<_>>(),
+            checked.try_iter().collect::<Vec<_>>(),
             ["4", "3"],
-            "the new one first"
+            "the filter checks the new state first"
         );
     }
     handler.on_delete(&Deleted::Final(web("5")));
@@ -321,13 +329,13 @@ fn h1_h2_tombstone_passes_if_object_passes_or_is_missing() {
         last_known: last_known.cloned(),
     };
     let (web_object, other) = (labelled("a", "1", "web"), labelled("a", "2", "db"));
-    let (mut handler, events, _asks) = web();
+    let (mut handler, events, _checked) = web();
     handler.on_delete(&tombstone(Some(&web_object)));
     handler.on_delete(&tombstone(Some(&other)));
     handler.on_delete(&tombstone(None));
     assert_eq!(events.rest(), ["gone a@1", "gone a@"]);
 
-    let (handler, events, _asks) = web();
+    let (handler, events, _checked) = web();
     let mut handler = handler.tombstones(|gone| gone.object().is_some());
     handler.on_delete(&tombstone(Some(&other)));
     handler.on_delete(&tombstone(None));
@@ -352,7 +360,7 @@ fn h1_filter_decides_on_state_before_merged_deletion() {
             &Deleted::Final(labelled("a", "2", after)),
         );
         channel.on_delete_after(&labelled("a", "1", before), &tombstone(after));
-        let (inner, events, _asks) = web();
+        let (inner, events, _checked) = web();
         let (sender, passed) = mpsc::channel();
         let collect = HandlerFuncs::new()
             .on_event(move |event| sender.send(Notification::clone(event)).unwrap());
@@ -402,17 +410,17 @@ fn h1_filter_decides_deletion_by_the_delivered_state() {
 }
 
 #[test]
-fn h1_a_filter_of_a_running_informer_follows_the_labels() {
+fn h1_filter_in_running_informer_follows_label_changes() {
     let feed = Feed::new("h1");
     let with = |app: &str, version: &str| json!({ "metadata": { "name": "a", "resourceVersion": version, "labels": { "app": app } } });
     feed.list_of("10", &[with("db", "1")]);
     let informer = informer(&feed);
-    let (handler, events, _asks) = web();
+    let (handler, events, _checked) = web();
     let handler = informer.add_handler(handler).unwrap();
     let _running = run_synced(&informer);
     assert!(
         handler.synced().wait_timeout(SOON),
-        "also with nothing that passes"
+        "synced although no object passes the filter"
     );
     for (app, version) in [("web", "11"), ("web", "12"), ("db", "13"), ("web", "14")] {
         feed.event_of("MODIFIED", with(app, version));
@@ -435,13 +443,17 @@ fn p3_real_fifo_delivers_a_repeated_deletion_twice() {
     assert_eq!(events.next(), "delete a@11");
     feed.event("DELETED", "a", "11");
     feed.event("ADDED", "end", "12");
-    let again: &[&str] = if one_by_one() { &["delete a@11"] } else { &[] };
+    let again: &[&str] = if one_item_per_change() {
+        &["delete a@11"]
+    } else {
+        &[]
+    };
     assert_eq!(events.until("add end@12"), again);
     running.end().unwrap();
 }
 
 #[test]
-fn h3_tombstone_is_named_by_key_object_by_itself() {
+fn h3_tombstone_name_is_from_key_else_from_object() {
     let object = parse(json!({ "metadata": { "name": "web-0", "namespace": "default" } }));
     let names = |gone: Deleted<DynamicObject>| {
         format!("{} {} {}", gone.namespace(), gone.name(), gone.key())

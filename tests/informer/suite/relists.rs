@@ -8,14 +8,16 @@ use k8s_informer::testing::FakeClock;
 use k8s_informer::{Object, SharedIndexInformer};
 use serde_json::json;
 
-use super::{informer, informer_options, informer_with, locked, queue_kind};
+use super::{
+    informer, informer_options, informer_with, queue_kind, reflector_blocks_while_processing,
+};
 use crate::informer::support::{
-    Door, Feed, SECOND, SOON, logged, logging, options, record, record_every, run, run_synced,
-    until,
+    Door, Feed, SECOND, SOON, logged, logging, options, record, record_with_resync, run,
+    run_synced, until,
 };
 
 #[test]
-fn p2_p3_p6_p8_lists_events_and_relists_are_told() {
+fn p2_p3_p6_p8_lists_events_and_relists_are_delivered() {
     let feed = Feed::new("every queue");
     feed.list("10", &[("a", "1"), ("b", "2")]);
     let informer = informer(&feed);
@@ -29,9 +31,9 @@ fn p2_p3_p6_p8_lists_events_and_relists_are_told() {
 
     feed.expire();
     feed.list("20", &[("a", "15"), ("d", "16")]);
-    let mut told = events.take(3);
-    told.sort();
-    assert_eq!(told, ["add d@16", "gone c@11", "update a@12-15"]);
+    let mut received = events.take(3);
+    received.sort();
+    assert_eq!(received, ["add d@16", "gone c@11", "update a@12-15"]);
     let mut names: Vec<_> = informer
         .lister()
         .list()
@@ -53,26 +55,28 @@ fn p7_relist_deletes_come_first_unless_queue_is_by_object() {
     events.take(2);
     feed.expire();
     feed.list("20", &[("c", "15"), ("b", "16")]);
-    let told = events.take(3);
+    let received = events.take(3);
     match queue_kind() {
         // Deletions come after additions (D7).
-        InformerQueue::DeltaFifo => assert_eq!(told, ["add c@15", "update b@2-16", "gone a@1"]),
+        InformerQueue::DeltaFifo => assert_eq!(received, ["add c@15", "update b@2-16", "gone a@1"]),
         // Deletions come before additions (R5, P7).
-        _ => assert_eq!(told, ["gone a@1", "add c@15", "update b@2-16"]),
+        _ => assert_eq!(received, ["gone a@1", "add c@15", "update b@2-16"]),
     }
 }
 
 #[test]
-fn p4_a_bookmark_moves_the_version_and_is_told_nobody() {
+fn p4_bookmark_advances_version_without_notification() {
     let feed = Feed::new("p4");
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
     let (_handler, events) = record(&informer);
     let _running = run_synced(&informer);
     feed.event("BOOKMARK", "", "50");
-    until("moved", || informer.last_sync_resource_version() == "50");
+    until("version updated", || {
+        informer.last_sync_resource_version() == "50"
+    });
     if queue_kind() == InformerQueue::RealFifoAtomic {
-        until("stored", || {
+        until("version stored", || {
             informer.indexer().last_store_sync_resource_version() == "50"
         });
     }
@@ -81,7 +85,7 @@ fn p4_a_bookmark_moves_the_version_and_is_told_nobody() {
 }
 
 #[test]
-fn p5_a_resync_tells_every_object_once_more_and_writes_nothing() {
+fn p5_resync_redelivers_every_object_without_writes() {
     let (feed, clock) = (Feed::new("p5"), FakeClock::new());
     feed.list("10", &[("a", "1"), ("b", "2")]);
     let mut options = options(&clock);
@@ -92,10 +96,10 @@ fn p5_a_resync_tells_every_object_once_more_and_writes_nothing() {
     let before = informer.lister().get("", "a").unwrap();
     assert!(clock.until_waits(1, SOON));
     clock.advance(SECOND);
-    let mut told = events.take(4);
-    told[2..].sort();
+    let mut received = events.take(4);
+    received[2..].sort();
     assert_eq!(
-        told,
+        received,
         [
             "add a@1 initial",
             "add b@2 initial",
@@ -110,31 +114,35 @@ fn p5_a_resync_tells_every_object_once_more_and_writes_nothing() {
 }
 
 #[test]
-fn p6_of_an_object_that_is_listed_twice_the_last_state_counts() {
+fn p6_last_state_of_duplicate_list_item_wins() {
     let feed = Feed::new("p6");
     feed.list("10", &[("a", "1"), ("b", "1"), ("a", "2")]);
     let informer = informer(&feed);
     let (handler, events) = record(&informer);
     let _running = run_synced(&informer);
     assert!(handler.synced().wait_timeout(SOON));
-    let told = events.rest();
-    let of_a: Vec<_> = told.iter().filter(|event| event.contains('a')).collect();
-    assert!(of_a.len() >= 2, "{told:?}");
+    let received = events.rest();
+    let of_a: Vec<_> = received
+        .iter()
+        .filter(|event| event.contains('a'))
+        .collect();
+    assert!(of_a.len() >= 2, "{received:?}");
     assert_eq!(
         informer.lister().get("", "a").unwrap().resource_version(),
         "2"
     );
     assert_eq!(
-        told.iter()
+        received
+            .iter()
             .filter(|event| event.starts_with("add a@"))
             .count(),
         1,
-        "{told:?}"
+        "{received:?}"
     );
 }
 
 #[test]
-fn p9_one_bad_object_of_a_list_costs_only_itself() {
+fn p9_bad_list_item_does_not_affect_others() {
     logging();
     let feed = Feed::new("p9 objects");
     feed.list(
@@ -159,14 +167,14 @@ fn p9_one_bad_object_of_a_list_costs_only_itself() {
     // A relist with the bad object updates the others, and deletes the missing ones.
     feed.expire();
     feed.list("20", &[("good", "15"), ("bad", "15")]);
-    let mut told = events.take(2);
-    told.sort();
-    assert_eq!(told, ["gone best@1", "update good@1-15"]);
+    let mut received = events.take(2);
+    received.sort();
+    assert_eq!(received, ["gone best@1", "update good@1-15"]);
     running.end().unwrap();
 }
 
 #[test]
-fn p11_i12_a_handler_never_knows_more_or_less_than_it_was_told() {
+fn p11_i12_added_object_is_in_cache_when_delivered() {
     // Many changes wait while the index function blocks, so that a queue with batches returns
     // several changes at once.
     let feed = Feed::new("p11");
@@ -198,13 +206,15 @@ fn p11_i12_a_handler_never_knows_more_or_less_than_it_was_told() {
         })
         .unwrap();
     let _running = run(&informer);
-    door.until_come(1);
+    door.wait_for_arrivals(1);
     for n in 0..500 {
         feed.event("ADDED", &format!("o{n}"), &format!("{}", 100 + n));
     }
     feed.event("BOOKMARK", "", "1000");
-    if !locked() {
-        until("read", || informer.last_sync_resource_version() == "1000");
+    if !reflector_blocks_while_processing() {
+        until("all events read", || {
+            informer.last_sync_resource_version() == "1000"
+        });
     }
     door.open();
     assert_eq!(
@@ -217,13 +227,13 @@ fn p11_i12_a_handler_never_knows_more_or_less_than_it_was_told() {
 }
 
 #[test]
-fn i17_what_changed_without_a_new_version_counts_as_a_resync() {
+fn i17_update_with_unchanged_version_is_a_resync() {
     let (feed, clock) = (Feed::new("i17"), FakeClock::new());
     feed.list("10", &[("a", "1")]);
     let mut options = options(&clock);
     options.resync_period = SECOND;
     let informer = informer_with(&feed, options);
-    let (_never, never) = record_every(&informer, std::time::Duration::ZERO);
+    let (_never, never) = record_with_resync(&informer, std::time::Duration::ZERO);
     let _running = run_synced(&informer);
     assert!(clock.until_waits(1, SOON));
     // After the first tick, a handler without resyncs gets no update for an unchanged version.

@@ -6,10 +6,10 @@ use k8s_informer::testing::FakeClock;
 
 use super::informer_with;
 use crate::informer::support::{
-    Events, Feed, Informer, Running, SECOND, SOON, options, record, record_every, run_synced,
+    Events, Feed, Informer, Running, SECOND, SOON, options, record, record_with_resync, run_synced,
 };
 
-struct Resyncing {
+struct ResyncTest {
     feed: Feed,
     clock: FakeClock,
     informer: Informer,
@@ -17,7 +17,7 @@ struct Resyncing {
     running: Option<Running<Result<(), k8s_informer::informer::InformerError>>>,
 }
 
-impl Resyncing {
+impl ResyncTest {
     fn new(name: &'static str, period: Duration) -> Self {
         let (feed, clock) = (Feed::new(name), FakeClock::new());
         let mut options = options(&clock);
@@ -35,11 +35,11 @@ impl Resyncing {
     fn start(&mut self, objects: &[(&str, &str)]) {
         self.feed.list("10", objects);
         self.running = Some(run_synced(&self.informer));
-        self.until_waiting();
+        self.until_next_tick_is_set();
     }
 
     /// Waits until the resync thread waits for its next tick.
-    fn until_waiting(&mut self) {
+    fn until_next_tick_is_set(&mut self) {
         self.ticks += 1;
         assert!(
             self.clock.until_waits(self.ticks, SOON),
@@ -52,7 +52,7 @@ impl Resyncing {
     fn tick(&mut self, period: Duration) {
         assert_eq!(self.clock.waits().last(), Some(&period));
         self.clock.advance(period);
-        self.until_waiting();
+        self.until_next_tick_is_set();
     }
 
     /// Adds a mark object. The returned function takes a handler's notifications up to the mark.
@@ -64,33 +64,33 @@ impl Resyncing {
 }
 
 #[test]
-fn w13_sp2_i10_each_handler_is_resynced_in_its_own_period() {
-    let mut it = Resyncing::new("periods", 10 * SECOND);
-    let (_h10, ten) = record(&it.informer);
-    let (_h20, twenty) = record_every(&it.informer, 20 * SECOND);
-    let (_h30, thirty) = record_every(&it.informer, 30 * SECOND);
-    let (_never, never) = record_every(&it.informer, Duration::ZERO);
-    it.start(&[("a", "1")]);
+fn w13_sp2_i10_each_handler_resyncs_at_its_own_period() {
+    let mut test = ResyncTest::new("periods", 10 * SECOND);
+    let (_h10, ten) = record(&test.informer);
+    let (_h20, twenty) = record_with_resync(&test.informer, 20 * SECOND);
+    let (_h30, thirty) = record_with_resync(&test.informer, 30 * SECOND);
+    let (_never, never) = record_with_resync(&test.informer, Duration::ZERO);
+    test.start(&[("a", "1")]);
     let handlers = [&ten, &twenty, &thirty, &never];
     for events in handlers {
         assert_eq!(events.next(), "add a@1 initial");
     }
     let mut resyncs = [const { Vec::new() }; 4];
     for tick in 1..=6 {
-        it.tick(10 * SECOND);
+        test.tick(10 * SECOND);
         // Only `a` is resynced, because each mark is deleted after it has been delivered.
-        let told = it.mark(100 + 2 * tick);
+        let until_mark = test.mark(100 + 2 * tick);
         for (events, resyncs) in handlers.into_iter().zip(&mut resyncs) {
-            let told: Vec<_> = told(events)
+            let updates: Vec<_> = until_mark(events)
                 .into_iter()
                 .filter(|event| event.starts_with("update a@"))
                 .collect();
-            if !told.is_empty() {
-                assert_eq!(told, ["update a@1-1"]);
+            if !updates.is_empty() {
+                assert_eq!(updates, ["update a@1-1"]);
                 resyncs.push(tick * 10);
             }
         }
-        it.feed.event(
+        test.feed.event(
             "DELETED",
             &format!("mark{}", 100 + 2 * tick),
             &(101 + 2 * tick).to_string(),
@@ -108,19 +108,19 @@ fn w13_sp2_i10_each_handler_is_resynced_in_its_own_period() {
 }
 
 #[test]
-fn i9_shorter_handler_resync_sets_informer_before_start() {
-    let mut it = Resyncing::new("shorter", 60 * SECOND);
-    let (_slow, slow) = record_every(&it.informer, 90 * SECOND);
-    let (_quick, quick) = record_every(&it.informer, 30 * SECOND);
+fn i9_handler_before_start_can_shorten_informer_period() {
+    let mut test = ResyncTest::new("shorter", 60 * SECOND);
+    let (_slow, slow) = record_with_resync(&test.informer, 90 * SECOND);
+    let (_quick, quick) = record_with_resync(&test.informer, 30 * SECOND);
     // This handler gets the informer's configured period, not the shorter one that `quick` sets.
-    let (_default, default) = record(&it.informer);
-    it.start(&[("a", "1")]);
+    let (_default, default) = record(&test.informer);
+    test.start(&[("a", "1")]);
     let mut counts = [0; 3];
     for tick in 1..=6 {
-        it.tick(30 * SECOND);
-        let told = it.mark(100 + tick);
+        test.tick(30 * SECOND);
+        let until_mark = test.mark(100 + tick);
         for (events, count) in [&slow, &quick, &default].into_iter().zip(&mut counts) {
-            *count += told(events)
+            *count += until_mark(events)
                 .iter()
                 .filter(|event| *event == "update a@1-1")
                 .count();
@@ -130,58 +130,58 @@ fn i9_shorter_handler_resync_sets_informer_before_start() {
 }
 
 #[test]
-fn i9_after_the_start_the_informers_period_is_the_shortest() {
-    let mut it = Resyncing::new("late", 60 * SECOND);
-    it.start(&[("a", "1")]);
-    let (_late, late) = record_every(&it.informer, 30 * SECOND);
-    let (_later, later) = record_every(&it.informer, 90 * SECOND);
-    it.tick(60 * SECOND);
-    let told = it.mark(100);
-    assert_eq!(told(&late), ["add a@1 initial", "update a@1-1"]);
-    assert_eq!(told(&later), ["add a@1 initial"]);
-    it.tick(60 * SECOND);
-    let told = it.mark(101);
-    assert!(told(&late).contains(&"update a@1-1".to_owned()));
+fn i9_handler_after_start_cannot_shorten_the_period() {
+    let mut test = ResyncTest::new("late", 60 * SECOND);
+    test.start(&[("a", "1")]);
+    let (_late, late) = record_with_resync(&test.informer, 30 * SECOND);
+    let (_later, later) = record_with_resync(&test.informer, 90 * SECOND);
+    test.tick(60 * SECOND);
+    let until_mark = test.mark(100);
+    assert_eq!(until_mark(&late), ["add a@1 initial", "update a@1-1"]);
+    assert_eq!(until_mark(&later), ["add a@1 initial"]);
+    test.tick(60 * SECOND);
+    let until_mark = test.mark(101);
+    assert!(until_mark(&late).contains(&"update a@1-1".to_owned()));
     assert!(
-        told(&later).contains(&"update a@1-1".to_owned()),
-        "at 120 s, the first tick after 90"
+        until_mark(&later).contains(&"update a@1-1".to_owned()),
+        "resynced at 120 s, the first tick after its period of 90 s"
     );
 }
 
 #[test]
-fn i9_nobody_is_resynced_more_than_once_a_second() {
-    let mut it = Resyncing::new("a second", 10 * SECOND);
-    let (_handler, events) = record_every(&it.informer, Duration::from_millis(10));
-    it.start(&[("a", "1")]);
-    it.tick(SECOND);
-    assert_eq!(it.mark(100)(&events), ["add a@1 initial", "update a@1-1"]);
+fn i9_resync_period_is_at_least_one_second() {
+    let mut test = ResyncTest::new("a second", 10 * SECOND);
+    let (_handler, events) = record_with_resync(&test.informer, Duration::from_millis(10));
+    test.start(&[("a", "1")]);
+    test.tick(SECOND);
+    assert_eq!(test.mark(100)(&events), ["add a@1 initial", "update a@1-1"]);
 }
 
 #[test]
 fn i10_informer_without_period_never_resyncs() {
-    let it = Resyncing::new("never", Duration::ZERO);
-    let (_handler, events) = record_every(&it.informer, SECOND);
-    it.feed.list("10", &[("a", "1")]);
-    let _running = run_synced(&it.informer);
-    it.clock.advance(1000 * SECOND);
-    assert_eq!(it.mark(100)(&events), ["add a@1 initial"]);
-    assert!(it.clock.waits().is_empty(), "nobody waits for a tick");
+    let test = ResyncTest::new("never", Duration::ZERO);
+    let (_handler, events) = record_with_resync(&test.informer, SECOND);
+    test.feed.list("10", &[("a", "1")]);
+    let _running = run_synced(&test.informer);
+    test.clock.advance(1000 * SECOND);
+    assert_eq!(test.mark(100)(&events), ["add a@1 initial"]);
+    assert!(test.clock.waits().is_empty(), "no resync timer runs");
 }
 
 #[test]
-fn i16_sp1_unchanged_relist_objects_reach_resyncing_only() {
-    let mut it = Resyncing::new("hidden", 10 * SECOND);
-    let (_resyncs, resyncs) = record(&it.informer);
-    let (_never, never) = record_every(&it.informer, Duration::ZERO);
-    it.start(&[("a", "1"), ("b", "1")]);
+fn i16_sp1_unchanged_relist_reaches_only_resyncing_handlers() {
+    let mut test = ResyncTest::new("hidden", 10 * SECOND);
+    let (_resyncs, resyncs) = record(&test.informer);
+    let (_never, never) = record_with_resync(&test.informer, Duration::ZERO);
+    test.start(&[("a", "1"), ("b", "1")]);
     // Before the first tick, every handler counts as resyncing.
-    it.feed.expire();
-    it.feed.list("20", &[("a", "1"), ("b", "15")]);
+    test.feed.expire();
+    test.feed.list("20", &[("a", "1"), ("b", "15")]);
     for events in [&resyncs, &never] {
-        let mut told = events.take(4);
-        told.sort();
+        let mut received = events.take(4);
+        received.sort();
         assert_eq!(
-            told,
+            received,
             [
                 "add a@1 initial",
                 "add b@1 initial",
@@ -192,46 +192,46 @@ fn i16_sp1_unchanged_relist_objects_reach_resyncing_only() {
     }
     // The first wait is the back-off of the relist, the second is the resync period of the next
     // watch.
-    it.until_waiting();
-    it.until_waiting();
-    it.tick(10 * SECOND);
-    let told = it.mark(100);
-    let mut updates = told(&resyncs);
+    test.until_next_tick_is_set();
+    test.until_next_tick_is_set();
+    test.tick(10 * SECOND);
+    let until_mark = test.mark(100);
+    let mut updates = until_mark(&resyncs);
     updates.sort();
     assert_eq!(
-        (updates, told(&never)),
+        (updates, until_mark(&never)),
         (
             vec!["update a@1-1".to_owned(), "update b@15-15".to_owned()],
             vec![]
         )
     );
-    it.feed.expire();
-    it.feed
+    test.feed.expire();
+    test.feed
         .list("30", &[("a", "1"), ("b", "25"), ("mark100", "100")]);
-    let told = it.mark(101);
-    let mut updates = told(&resyncs);
+    let until_mark = test.mark(101);
+    let mut updates = until_mark(&resyncs);
     updates.sort();
     assert_eq!(
         updates,
         ["update a@1-1", "update b@15-25", "update mark100@100-100"]
     );
     assert_eq!(
-        told(&never),
+        until_mark(&never),
         ["update b@15-25"],
-        "I19: what did change is told to all"
+        "I19: a changed object is delivered to all handlers"
     );
 }
 
 #[test]
-fn periods_that_no_clock_can_reach_are_as_good_as_never() {
-    let mut it = Resyncing::new("aeons", Duration::MAX);
-    let (_one, one) = record(&it.informer);
-    let (_two, two) = record_every(&it.informer, Duration::MAX);
-    let (_three, three) = record_every(&it.informer, SECOND);
-    it.start(&[("a", "1")]);
-    it.tick(SECOND);
-    let told = it.mark(100);
-    assert_eq!(told(&one), ["add a@1 initial"]);
-    assert_eq!(told(&two), ["add a@1 initial"]);
-    assert_eq!(told(&three), ["add a@1 initial", "update a@1-1"]);
+fn unreachable_resync_period_means_never() {
+    let mut test = ResyncTest::new("aeons", Duration::MAX);
+    let (_one, one) = record(&test.informer);
+    let (_two, two) = record_with_resync(&test.informer, Duration::MAX);
+    let (_three, three) = record_with_resync(&test.informer, SECOND);
+    test.start(&[("a", "1")]);
+    test.tick(SECOND);
+    let until_mark = test.mark(100);
+    assert_eq!(until_mark(&one), ["add a@1 initial"]);
+    assert_eq!(until_mark(&two), ["add a@1 initial"]);
+    assert_eq!(until_mark(&three), ["add a@1 initial", "update a@1-1"]);
 }

@@ -16,7 +16,7 @@ use crate::informer::support::{
 };
 
 #[test]
-fn i1_it_runs_once() {
+fn i1_second_run_fails() {
     let feed = Feed::new("i1");
     feed.list("10", &[]);
     let informer = informer(&feed);
@@ -27,7 +27,7 @@ fn i1_it_runs_once() {
         matches!(again, InformerError::AlreadyStarted { .. }),
         "{again}"
     );
-    assert!(!informer.is_stopped(), "the first run goes on");
+    assert!(!informer.is_stopped(), "the first run continues");
     let (_handler, events) = record(&informer);
     feed.event("ADDED", "a", "11");
     assert_eq!(events.next(), "add a@11");
@@ -37,7 +37,7 @@ fn i1_it_runs_once() {
 }
 
 #[test]
-fn i3_nothing_is_told_once_run_has_returned() {
+fn i3_no_notification_after_run_returns() {
     let feed = Feed::new("i3");
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
@@ -46,15 +46,16 @@ fn i3_nothing_is_told_once_run_has_returned() {
     running.end().unwrap();
     feed.event("ADDED", "b", "11");
     events.rest();
-    assert!(
-        events.is_over(),
-        "the handler has been dropped: nobody is left to tell"
+    assert!(events.is_disconnected(), "the handler was dropped");
+    assert_eq!(
+        informer.lister().list().len(),
+        1,
+        "the cache is still readable"
     );
-    assert_eq!(informer.lister().list().len(), 1, "the cache stays");
 }
 
 #[test]
-fn i4_sp12_what_waits_for_a_handler_at_the_stop_is_dropped() {
+fn i4_sp12_stop_drops_queued_events() {
     let feed = Feed::new("i4");
     let names: Vec<String> = (0..100).map(|n| format!("o{n}")).collect();
     let objects: Vec<_> = names.iter().map(|name| (name.as_str(), "1")).collect();
@@ -71,7 +72,7 @@ fn i4_sp12_what_waits_for_a_handler_at_the_stop_is_dropped() {
         })
         .unwrap();
     let running = run_synced(&informer);
-    door.until_come(1);
+    door.wait_for_arrivals(1);
     running.stop.stop();
     until("stopped", || informer.is_stopped());
     door.open();
@@ -83,7 +84,7 @@ fn i4_sp12_what_waits_for_a_handler_at_the_stop_is_dropped() {
 }
 
 #[test]
-fn i5_synced_happens_with_the_initial_list_and_stays() {
+fn i5_initial_list_sets_synced_permanently() {
     let feed = Feed::new("i5");
     let informer = informer(&feed);
     let running = run(&informer);
@@ -96,7 +97,7 @@ fn i5_synced_happens_with_the_initial_list_and_stays() {
 }
 
 #[test]
-fn i5_synced_happens_with_an_empty_list() {
+fn i5_empty_list_sets_synced() {
     let feed = Feed::new("i5 empty");
     feed.list("10", &[]);
     let informer = informer(&feed);
@@ -105,12 +106,12 @@ fn i5_synced_happens_with_an_empty_list() {
     assert!(handler.synced().wait_timeout(SOON));
     assert!(
         record(&informer).0.synced().wait_timeout(SOON),
-        "a late one, too"
+        "a late handler also syncs"
     );
 }
 
 #[test]
-fn i5_synced_never_happens_when_the_stop_comes_first() {
+fn i5_stop_before_initial_list_prevents_sync() {
     let informer = informer(&Feed::new("i5 stopped"));
     let (handler, _events) = record(&informer);
     run(&informer).end().unwrap();
@@ -118,7 +119,7 @@ fn i5_synced_never_happens_when_the_stop_comes_first() {
 }
 
 #[test]
-fn i7_an_index_can_be_added_until_it_stops() {
+fn i7_index_can_be_added_until_stop() {
     let feed = Feed::new("i7");
     feed.list("10", &[("a", "1"), ("b", "2")]);
     let informer = informer(&feed);
@@ -128,7 +129,7 @@ fn i7_an_index_can_be_added_until_it_stops() {
     informer.add_index("while", by_version).unwrap();
     assert!(
         informer.add_index("while", by_version).is_err(),
-        "there is one of that name"
+        "an index with this name exists"
     );
     let (_handler, events) = record(&informer);
     feed.event("ADDED", "c", "3");
@@ -150,12 +151,12 @@ fn i7_an_index_can_be_added_until_it_stops() {
     }
     assert!(
         informer.lister().by_index(NAMESPACE_INDEX, "").is_err(),
-        "only the factory adds that one"
+        "only a factory adds the namespace index"
     );
 }
 
 #[test]
-fn i8_a_stopped_informer_takes_no_handler() {
+fn i8_stopped_informer_rejects_handlers() {
     let feed = Feed::new("i8 objects");
     let informer = informer(&feed);
     run(&informer).end().unwrap();
@@ -168,7 +169,7 @@ fn i8_a_stopped_informer_takes_no_handler() {
 }
 
 #[test]
-fn i12_a_late_handler_gets_what_is_there_and_then_every_change() {
+fn i12_late_handler_gets_cache_then_changes() {
     let feed = Feed::new("i12");
     feed.list("10", &[("a", "1"), ("b", "1")]);
     let informer = informer(&feed);
@@ -192,7 +193,7 @@ fn i12_handler_added_after_start_gets_all_events() {
     let informer = informer(&feed);
     let _running = run(&informer);
     // The first request of the reflector shows that the informer has started.
-    until("asked", || !feed.requests().is_empty());
+    until("first request sent", || !feed.requests().is_empty());
     let (handler, events) = record(&informer);
     assert!(!handler.has_synced());
     feed.list("10", &[("a", "1")]);
@@ -217,33 +218,36 @@ fn i13_handler_added_before_sync_gets_cache_as_initial_list() {
         let mut events = events.rest();
         events.sort();
         events.dedup();
-        assert_eq!(events.len(), 5000, "each once");
+        assert_eq!(events.len(), 5000, "each object once");
         assert!(events.iter().all(|event| event.ends_with("@1 initial")));
     }
 }
 
 #[test]
-fn i14_a_removed_handler_is_told_no_more_and_the_others_are() {
+fn i14_removed_handler_stops_and_others_continue() {
     let feed = Feed::new("i14");
     feed.list("10", &[]);
     let informer = informer(&feed);
-    let (gone, gones) = record(&informer);
-    let (_stays, stays) = record(&informer);
+    let (removed, removed_events) = record(&informer);
+    let (_kept, kept_events) = record(&informer);
     let _running = run_synced(&informer);
     feed.event("ADDED", "a", "11");
     assert_eq!(
-        (gones.next(), stays.next()),
+        (removed_events.next(), kept_events.next()),
         ("add a@11".to_owned(), "add a@11".to_owned())
     );
-    informer.remove_event_handler(&gone);
-    informer.remove_event_handler(&gone);
+    informer.remove_event_handler(&removed);
+    informer.remove_event_handler(&removed);
     feed.event("ADDED", "b", "12");
-    assert_eq!(stays.next(), "add b@12");
-    assert!(gones.is_over(), "and its handler is dropped");
+    assert_eq!(kept_events.next(), "add b@12");
+    assert!(
+        removed_events.is_disconnected(),
+        "the removed handler was dropped"
+    );
 }
 
 #[test]
-fn i14_another_informers_handler_is_left_alone() {
+fn i14_removal_of_foreign_handler_is_ignored() {
     let (feed, other) = (Feed::new("i14 one"), informer(&Feed::new("i14 other")));
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
@@ -312,7 +316,7 @@ fn i18_object_replaced_under_same_name_is_an_update() {
 }
 
 #[test]
-fn i19_what_a_relist_finds_missing_comes_as_a_tombstone() {
+fn i19_relist_delivers_missing_objects_as_tombstones() {
     let feed = Feed::new("i19");
     feed.list("10", &[("a", "1"), ("b", "2")]);
     let informer = informer(&feed);
@@ -320,10 +324,10 @@ fn i19_what_a_relist_finds_missing_comes_as_a_tombstone() {
     let _running = run_synced(&informer);
     feed.expire();
     feed.list("20", &[("c", "15")]);
-    let mut told = events.take(5);
-    told.sort();
+    let mut received = events.take(5);
+    received.sort();
     assert_eq!(
-        told,
+        received,
         [
             "add a@1 initial",
             "add b@2 initial",
@@ -335,7 +339,7 @@ fn i19_what_a_relist_finds_missing_comes_as_a_tombstone() {
 }
 
 #[test]
-fn i21_the_cache_is_there_before_the_run() {
+fn i21_cache_is_readable_before_run() {
     let informer = informer(&Feed::new("i21"));
     assert!(informer.indexer().list().is_empty() && informer.lister().get("", "a").is_none());
     assert_eq!(informer.last_sync_resource_version(), "");
@@ -344,7 +348,7 @@ fn i21_the_cache_is_there_before_the_run() {
 }
 
 #[test]
-fn wt2_waiting_is_for_all_of_them_and_ends_with_the_stop() {
+fn wt2_wait_covers_all_informers_and_ends_at_stop() {
     let (one, two) = (Feed::new("one"), Feed::new("two"));
     let (first, second) = (informer(&one), informer(&two));
     wait_for_cache_sync(&Stop::new(), []).unwrap();
@@ -372,16 +376,18 @@ fn wt2_waiting_is_for_all_of_them_and_ends_with_the_stop() {
     let error = error.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "stopped before these had synced: a, b",
-        "WT3: sorted; each looked at once more"
+        "stopped before syncing: a, b",
+        "WT3: the names are sorted, and synced informers are left out"
     );
 }
 
 #[test]
-fn i11_the_reflectors_own_should_resync_is_the_informers() {
+fn i11_informer_overrides_should_resync() {
     let clock = FakeClock::new();
     let mut options = options(&clock);
-    options.should_resync = Some(std::sync::Arc::new(|| panic!("not asked")));
+    options.should_resync = Some(std::sync::Arc::new(|| {
+        panic!("the reflector's should_resync was called")
+    }));
     options.resync_period = SOON;
     let feed = Feed::new("i11");
     feed.list_of("10", &[object("a", "1")]);
@@ -394,7 +400,7 @@ fn i11_the_reflectors_own_should_resync_is_the_informers() {
 }
 
 #[test]
-fn i2_changes_are_processed_on_the_thread_that_runs_it() {
+fn i2_changes_are_processed_on_the_thread_calling_run() {
     let feed = Feed::new("i2");
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
@@ -432,7 +438,7 @@ fn i15_handler_is_added_between_changes_not_within_one() {
     informer.add_index("slow", index).unwrap();
     let running = run_synced(&informer);
     feed.event("ADDED", "slow", "11");
-    door.until_come(1);
+    door.wait_for_arrivals(1);
     let adders: Vec<_> = (0..4)
         .map(|_| {
             let informer = informer.clone();
@@ -443,15 +449,15 @@ fn i15_handler_is_added_between_changes_not_within_one() {
     feed.event("ADDED", "end", "12");
     for adder in adders {
         let (_handler, events) = adder.join().unwrap();
-        let mut told = Vec::new();
-        while !told
+        let mut received = Vec::new();
+        while !received
             .last()
             .is_some_and(|event: &String| event.starts_with("add end@12"))
         {
-            told.push(events.next());
+            received.push(events.next());
         }
-        assert_eq!(told.len(), 2, "{told:?}");
-        assert!(told[0].starts_with("add slow@11"), "{told:?}");
+        assert_eq!(received.len(), 2, "{received:?}");
+        assert!(received[0].starts_with("add slow@11"), "{received:?}");
     }
     running.end().unwrap();
 }
@@ -470,8 +476,8 @@ fn i20_objects_of_unexpected_kind_are_skipped() {
         feed.event_of("ADDED", of("Pod", "a", "11"));
         feed.event_of("ADDED", of("Node", "b", "12"));
         feed.event_of("ADDED", of("Pod", "c", "13"));
-        let told = events.until("add c@13");
-        assert_eq!(told.len(), if expected { 1 } else { 2 }, "{told:?}");
+        let received = events.until("add c@13");
+        assert_eq!(received.len(), if expected { 1 } else { 2 }, "{received:?}");
         running.end().unwrap();
     }
 }

@@ -20,38 +20,38 @@ const OBJECTS: usize = 40;
 /// The cache contents that follow from a handler's notifications, and the first inconsistent
 /// notification.
 #[derive(Default)]
-struct Seen {
+struct ReplicaState {
     versions: HashMap<String, String>,
     calls: usize,
-    wrong: Option<String>,
+    inconsistency: Option<String>,
 }
 
 #[derive(Clone, Default)]
-struct Follows(Arc<Mutex<Seen>>);
+struct Replica(Arc<Mutex<ReplicaState>>);
 
-impl Follows {
+impl Replica {
     fn note(&self, name: &str, before: Option<&str>, after: Option<&str>) {
-        let mut seen = self.0.lock();
-        seen.calls += 1;
+        let mut state = self.0.lock();
+        state.calls += 1;
         let known = match after {
-            Some(after) => seen.versions.insert(name.to_owned(), after.to_owned()),
-            None => seen.versions.remove(name),
+            Some(after) => state.versions.insert(name.to_owned(), after.to_owned()),
+            None => state.versions.remove(name),
         };
-        if known.as_deref() != before && seen.wrong.is_none() {
-            seen.wrong = Some(format!(
-                "{name}: {before:?} to {after:?}, but {known:?} was known"
+        if known.as_deref() != before && state.inconsistency.is_none() {
+            state.inconsistency = Some(format!(
+                "{name} changed from {before:?} to {after:?}, but the last delivered version was {known:?}"
             ));
         }
     }
 
     fn check(&self) -> (HashMap<String, String>, usize) {
-        let seen = self.0.lock();
-        assert_eq!(seen.wrong, None, "after {} calls", seen.calls);
-        (seen.versions.clone(), seen.calls)
+        let state = self.0.lock();
+        assert_eq!(state.inconsistency, None, "after {} calls", state.calls);
+        (state.versions.clone(), state.calls)
     }
 }
 
-impl ResourceEventHandler<DynamicObject> for Follows {
+impl ResourceEventHandler<DynamicObject> for Replica {
     fn on_add(&mut self, object: &Arc<DynamicObject>, _: bool) {
         self.note(object.name(), None, Some(object.resource_version()));
     }
@@ -67,10 +67,13 @@ impl ResourceEventHandler<DynamicObject> for Follows {
     fn on_delete(&mut self, object: &Deleted<DynamicObject>) {
         // The version is not compared, because the deletion may carry another version than the last
         // notification.
-        let mut seen = self.0.lock();
-        seen.calls += 1;
-        if seen.versions.remove(object.name()).is_none() && seen.wrong.is_none() {
-            seen.wrong = Some(format!("{} is deleted, but was not known", object.name()));
+        let mut state = self.0.lock();
+        state.calls += 1;
+        if state.versions.remove(object.name()).is_none() && state.inconsistency.is_none() {
+            state.inconsistency = Some(format!(
+                "{} was deleted, but it was never added",
+                object.name()
+            ));
         }
     }
 }
@@ -80,7 +83,7 @@ fn handlers_added_and_removed_at_random_get_all_in_order() {
     let feed = Feed::new("abuse");
     feed.list("10", &[("o0", "1"), ("o1", "1")]);
     let informer = informer(&feed);
-    let early = Follows::default();
+    let early = Replica::default();
     informer.add_handler(early.clone()).unwrap();
     let running = run_synced(&informer);
     let over = Arc::new(AtomicBool::new(false));
@@ -92,25 +95,25 @@ fn handlers_added_and_removed_at_random_get_all_in_order() {
                 let mut handlers = 0;
                 let mut kept = Vec::new();
                 while !over.load(Ordering::Relaxed) {
-                    let follows = Follows::default();
+                    let replica = Replica::default();
                     let mut options = HandlerOptions::default();
                     if handlers % 3 == 0 {
                         options.buffer = HandlerBuffer::Coalescing;
                     }
                     let handler = informer
-                        .add_handler_with_options(follows.clone(), options)
+                        .add_handler_with_options(replica.clone(), options)
                         .unwrap();
                     handlers += 1;
                     added.fetch_add(1, Ordering::Relaxed);
                     if handlers % 10 == 1 && kept.len() < 5 {
-                        kept.push((handler, follows));
+                        kept.push((handler, replica));
                         continue;
                     }
                     if handlers % 2 == 0 {
                         assert!(handler.synced().wait_timeout(SOON));
                     }
                     informer.remove_event_handler(&handler);
-                    follows.check();
+                    replica.check();
                 }
                 kept
             })
@@ -122,9 +125,9 @@ fn handlers_added_and_removed_at_random_get_all_in_order() {
         random = random
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
-        let (at, dies) = ((random >> 33) as usize % OBJECTS, (random >> 60) == 0);
+        let (at, is_delete) = ((random >> 33) as usize % OBJECTS, (random >> 60) == 0);
         let (name, version) = (format!("o{at}"), version.to_string());
-        if dies && alive.remove(&at).is_some() {
+        if is_delete && alive.remove(&at).is_some() {
             feed.event("DELETED", &name, &version);
         } else if alive.insert(at, version.clone()).is_some() {
             feed.event("MODIFIED", &name, &version);
@@ -134,7 +137,7 @@ fn handlers_added_and_removed_at_random_get_all_in_order() {
         // Waits for new handlers, so that handlers are added between the changes.
         if let Some(hundreds) = version.strip_suffix("00") {
             let enough = hundreds.parse().unwrap();
-            until("handlers have come", || {
+            until("enough handlers added", || {
                 added.load(Ordering::Relaxed) >= enough
             });
         }
@@ -144,27 +147,27 @@ fn handlers_added_and_removed_at_random_get_all_in_order() {
     // If `end` is in the initial list of this handler, the notification has the suffix "initial".
     while !last.next().starts_with("add end@6001") {}
     over.store(true, Ordering::Relaxed);
-    let mut want: HashMap<_, _> = alive
+    let mut expected: HashMap<_, _> = alive
         .into_iter()
         .map(|(at, version)| (format!("o{at}"), version))
         .collect();
-    want.insert("end".to_owned(), "6001".to_owned());
+    expected.insert("end".to_owned(), "6001".to_owned());
     let kept = abusers
         .into_iter()
         .flat_map(|abuser| abuser.join().unwrap());
-    let mut kept: Vec<_> = kept.map(|(_, follows)| follows).collect();
+    let mut kept: Vec<_> = kept.map(|(_, replica)| replica).collect();
     kept.push(early);
     // This event marks the end. Each handler gets all earlier changes before it.
     feed.event("MODIFIED", "end", "6002");
-    want.insert("end".to_owned(), "6002".to_owned());
+    expected.insert("end".to_owned(), "6002".to_owned());
     last.until("update end@6001-6002");
-    for follows in kept {
+    for replica in kept {
         let deadline = std::time::Instant::now() + SOON;
-        while follows.check().0 != want {
+        while replica.check().0 != expected {
             assert!(
                 std::time::Instant::now() < deadline,
                 "{:?}",
-                follows.check()
+                replica.check()
             );
             thread::yield_now();
         }
@@ -195,7 +198,7 @@ fn handlers_follow_server_through_broken_watches_and_lists() {
         "v1",
         "configmaps",
     ));
-    let early = Follows::default();
+    let early = Replica::default();
     informer.add_handler(early.clone()).unwrap();
     factory.start(&Stop::new()).unwrap();
     factory.wait_for_cache_sync(&Stop::new()).unwrap();
@@ -209,7 +212,7 @@ fn handlers_follow_server_through_broken_watches_and_lists() {
                 _ => drop(server.patch(&path, json!({ "data": { "round": round.to_string() } }))),
             }
         }
-        let late = Follows::default();
+        let late = Replica::default();
         informer.add_handler(late.clone()).unwrap();
         all.push(late);
         match round % 5 {
@@ -225,7 +228,7 @@ fn handlers_follow_server_through_broken_watches_and_lists() {
     }
     let list = server.list(maps).unwrap();
     let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
-    let want: HashMap<_, _> = list["items"]
+    let expected: HashMap<_, _> = list["items"]
         .as_array()
         .unwrap()
         .iter()
@@ -237,13 +240,13 @@ fn handlers_follow_server_through_broken_watches_and_lists() {
         })
         .collect();
     let deadline = std::time::Instant::now() + SOON;
-    for follows in all {
-        while follows.check().0 != want {
+    for replica in all {
+        while replica.check().0 != expected {
             let status = informer.status();
             assert!(
                 std::time::Instant::now() < deadline,
-                "{:?}\n{want:?}\n{status:?}",
-                follows.check()
+                "{:?}\n{expected:?}\n{status:?}",
+                replica.check()
             );
             thread::yield_now();
         }

@@ -3,11 +3,11 @@ use std::time::Duration;
 use k8s_informer::Deleted;
 use k8s_informer::store::{IndexError, MutationCache};
 
-use super::{Thing, accessor, pairs, plain, thing, valued, with_adds};
+use super::{Thing, accessor, pairs, thing, valued, with_adds, without_adds};
 
 #[test]
 fn m3_newer_mutations_are_found_by_index() {
-    let subject = plain();
+    let subject = without_adds();
     subject
         .indexer
         .replace(vec![thing("a", 1), thing("b", 5), thing("c", 1)], "9")
@@ -28,8 +28,8 @@ fn m3_newer_mutations_are_found_by_index() {
 }
 
 #[test]
-fn m3_a_mutation_that_has_lost_the_value_is_not_found() {
-    for subject in [plain(), with_adds()] {
+fn m3_mutation_without_the_value_is_not_found() {
+    for subject in [without_adds(), with_adds()] {
         subject.indexer.add(valued("a", 1, "x")).unwrap();
         subject.cache.mutation(valued("a", 2, "y")).unwrap();
         assert_eq!(subject.by_value("x"), []);
@@ -39,7 +39,10 @@ fn m3_a_mutation_that_has_lost_the_value_is_not_found() {
 
 #[test]
 fn m3_mutation_gaining_the_value_is_found_with_include_adds() {
-    for (subject, found) in [(plain(), pairs(&[])), (with_adds(), pairs(&[("a", 2)]))] {
+    for (subject, found) in [
+        (without_adds(), pairs(&[])),
+        (with_adds(), pairs(&[("a", 2)])),
+    ] {
         subject.indexer.add(valued("a", 1, "x")).unwrap();
         subject.cache.mutation(valued("a", 2, "y")).unwrap();
         assert_eq!(subject.by_value("y"), found);
@@ -47,7 +50,7 @@ fn m3_mutation_gaining_the_value_is_found_with_include_adds() {
 }
 
 #[test]
-fn m3_a_mutation_that_the_store_is_ahead_of_is_not_found() {
+fn m3_mutation_older_than_the_store_is_not_found() {
     let subject = with_adds();
     subject.cache.mutation(valued("a", 2, "x")).unwrap();
     subject.indexer.add(valued("a", 3, "y")).unwrap();
@@ -58,7 +61,7 @@ fn m3_a_mutation_that_the_store_is_ahead_of_is_not_found() {
 }
 
 #[test]
-fn m3_an_index_function_that_fails_on_a_mutation_leaves_it_out() {
+fn m3_failing_index_function_omits_the_mutation() {
     for value in ["bad", "worse"] {
         let subject = with_adds();
         subject.indexer.add(valued("stored", 1, "x")).unwrap();
@@ -72,7 +75,7 @@ fn m3_an_index_function_that_fails_on_a_mutation_leaves_it_out() {
 }
 
 #[test]
-fn m3_without_the_index_there_is_an_error() {
+fn m3_unknown_index_or_no_indexer_is_an_error() {
     let subject = with_adds();
     assert_eq!(
         subject.cache.by_index("nope", "x").unwrap_err(),
@@ -84,10 +87,7 @@ fn m3_without_the_index_there_is_an_error() {
     let error = cache.by_index("value", "x").unwrap_err();
     assert_eq!(
         (error.to_string().as_str(), error),
-        (
-            "no indexer was given to the mutation cache",
-            IndexError::NoIndexer
-        )
+        ("the mutation cache has no indexer", IndexError::NoIndexer)
     );
     assert!(cache.get_by_key("a").unwrap().is_none());
 }
@@ -95,7 +95,7 @@ fn m3_without_the_index_there_is_an_error() {
 /// Random writes: an index returns the same objects as reads by key, and these are never older than
 /// the store.
 #[test]
-fn m3_an_index_answers_what_reads_by_key_answer() {
+fn m3_index_returns_the_same_objects_as_reads_by_key() {
     const NAMES: [&str; 4] = ["a", "b", "c", "d"];
     let subject = with_adds();
     let mut random = 1u64;
@@ -120,9 +120,9 @@ fn m3_an_index_answers_what_reads_by_key_answer() {
         }
         // Index reads come first: reads by key remove mutations that the store has caught up with.
         let found = ["x", "y"].map(|value| subject.by_value(value));
-        let answers: Vec<_> = NAMES.iter().filter_map(|name| subject.get(name)).collect();
+        let by_key: Vec<_> = NAMES.iter().filter_map(|name| subject.get(name)).collect();
         for (value, found) in ["x", "y"].into_iter().zip(found) {
-            let with_value = answers
+            let with_value = by_key
                 .iter()
                 .filter(|thing| thing.value.split(' ').any(|one| one == value));
             let expected: Vec<_> = with_value

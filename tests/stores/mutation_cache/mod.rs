@@ -13,7 +13,7 @@ use k8s_informer::store::{IndexFunc, Indexers, MutationCache, MutationCacheBuild
 use k8s_informer::testing::FakeClock;
 use k8s_informer::{Deleted, Indexer, Object};
 
-const A_MOMENT: Duration = Duration::from_nanos(1);
+const ONE_NANOSECOND: Duration = Duration::from_nanos(1);
 const FIVE_MINUTES: Duration = Duration::from_secs(300);
 
 #[derive(Clone, Debug, PartialEq)]
@@ -108,7 +108,7 @@ fn subject(
     }
 }
 
-fn plain() -> Subject {
+fn without_adds() -> Subject {
     subject(|builder| builder)
 }
 
@@ -143,7 +143,7 @@ fn pairs(pairs: &[(&str, u32)]) -> Vec<(String, String)> {
         .collect()
 }
 
-fn refused(result: Result<(), StoreError>, bad: &str) {
+fn assert_rejected(result: Result<(), StoreError>, bad: &str) {
     match result {
         Err(StoreError::ResourceVersion {
             key,
@@ -157,34 +157,34 @@ fn refused(result: Result<(), StoreError>, bad: &str) {
 
 #[test]
 fn m1_the_newest_mutation_is_kept() {
-    let subject = plain();
+    let subject = without_adds();
     subject.indexer.add(thing("a", 9)).unwrap();
     subject.cache.mutation(thing("a", 11)).unwrap();
     subject.cache.mutation(thing("a", 10)).unwrap();
     assert_eq!(
         subject.version("a").unwrap(),
         "11",
-        "an older one is ignored"
+        "an older mutation is ignored"
     );
     subject.cache.mutation(thing("a", 100)).unwrap();
     assert_eq!(
         subject.version("a").unwrap(),
         "100",
-        "as numbers, not as text"
+        "versions are compared as numbers, not as text"
     );
     subject.cache.mutation(valued("a", 100, "other")).unwrap();
     assert_eq!(
         subject.get("a").unwrap().value,
         "other",
-        "an equal one takes the place"
+        "a mutation of an equal version replaces the old one"
     );
     subject.cache.mutation(thing("a", u64::MAX)).unwrap();
     assert_eq!(subject.version("a").unwrap(), u64::MAX.to_string());
 }
 
 #[test]
-fn m1_no_version_is_zero() {
-    let subject = plain();
+fn m1_missing_version_counts_as_zero() {
+    let subject = without_adds();
     subject.indexer.add(valued("a", "", "stored")).unwrap();
     subject.cache.mutation(valued("a", "", "mine")).unwrap();
     assert_eq!(subject.get("a").unwrap().value, "stored");
@@ -193,8 +193,8 @@ fn m1_no_version_is_zero() {
 }
 
 #[test]
-fn m1_a_version_that_is_no_number_is_refused() {
-    let subject = plain();
+fn m1_non_numeric_version_is_rejected() {
+    let subject = without_adds();
     subject.indexer.add(thing("a", 1)).unwrap();
     subject.cache.mutation(thing("a", 5)).unwrap();
     for bad in [
@@ -206,13 +206,17 @@ fn m1_a_version_that_is_no_number_is_refused() {
         "0x7",
         "18446744073709551616",
     ] {
-        refused(subject.cache.mutation(thing("a", bad)), bad);
-        refused(subject.cache.on_add_or_update(&thing("a", bad)), bad);
-        refused(
+        assert_rejected(subject.cache.mutation(thing("a", bad)), bad);
+        assert_rejected(subject.cache.on_add_or_update(&thing("a", bad)), bad);
+        assert_rejected(
             subject.cache.on_delete(&Deleted::Final(thing("a", bad))),
             bad,
         );
-        assert_eq!(subject.version("a").unwrap(), "5", "what was known stays");
+        assert_eq!(
+            subject.version("a").unwrap(),
+            "5",
+            "the known mutation stays"
+        );
     }
     let error = subject
         .cache
@@ -227,16 +231,16 @@ fn m1_a_version_that_is_no_number_is_refused() {
     subject.indexer.update(thing("a", "abc")).unwrap();
     assert_eq!(subject.by_value("x"), [("a".to_owned(), "abc".to_owned())]);
     assert_eq!(subject.version("a").unwrap(), "abc");
-    let blind = MutationCache::builder(
+    let unversioned = MutationCache::builder(
         Accessor::new(|thing: &Thing| Ok(meta_namespace_key(thing))),
         subject.indexer.clone(),
     );
-    let error = blind.build().mutation(thing("a", 1)).unwrap_err();
+    let error = unversioned.build().mutation(thing("a", 1)).unwrap_err();
     assert_eq!(error.to_string(), "a has no resourceVersion");
 }
 
 #[test]
-fn m1_a_mutation_is_remembered_for_the_ttl() {
+fn m1_mutation_is_kept_for_the_ttl() {
     for options in [
         |builder: MutationCacheBuilder<Thing>| builder,
         |builder: MutationCacheBuilder<Thing>| builder.ttl(Duration::ZERO),
@@ -248,27 +252,31 @@ fn m1_a_mutation_is_remembered_for_the_ttl() {
         subject.clock.advance(FIVE_MINUTES);
         assert_eq!(subject.version("a").unwrap(), "2");
         assert_eq!(subject.by_value("x"), pairs(&[("a", 2)]));
-        subject.clock.advance(A_MOMENT);
+        subject.clock.advance(ONE_NANOSECOND);
         assert_eq!(subject.by_value("x"), pairs(&[("a", 1)]));
         assert_eq!(
             subject.version("a").unwrap(),
             "1",
-            "reads do not prolong it"
+            "reads must not extend the TTL"
         );
         subject.cache.mutation(thing("a", 2)).unwrap();
         subject.clock.advance(FIVE_MINUTES);
         subject.cache.mutation(thing("a", 2)).unwrap();
         subject.clock.advance(FIVE_MINUTES);
-        assert_eq!(subject.version("a").unwrap(), "2", "another mutation does");
+        assert_eq!(
+            subject.version("a").unwrap(),
+            "2",
+            "another mutation restarts the TTL"
+        );
     }
-    let for_ever = subject(|builder| builder.include_adds(true).ttl(Duration::MAX));
-    for_ever.cache.mutation(thing("a", 2)).unwrap();
-    for_ever.clock.advance(Duration::from_secs(1 << 30));
-    assert_eq!(for_ever.version("a").unwrap(), "2");
+    let unlimited = subject(|builder| builder.include_adds(true).ttl(Duration::MAX));
+    unlimited.cache.mutation(thing("a", 2)).unwrap();
+    unlimited.clock.advance(Duration::from_secs(1 << 30));
+    assert_eq!(unlimited.version("a").unwrap(), "2");
 }
 
 #[test]
-fn m1_100_mutations_are_kept_least_recently_used_goes() {
+fn m1_least_recently_used_of_101_mutations_is_evicted() {
     for options in [
         |builder: MutationCacheBuilder<Thing>| builder.include_adds(true),
         |builder: MutationCacheBuilder<Thing>| builder.include_adds(true).max_size(0),
@@ -281,9 +289,12 @@ fn m1_100_mutations_are_kept_least_recently_used_goes() {
         assert_eq!(
             subject.by_value("x").len(),
             100,
-            "which leaves the order as it is"
+            "index reads do not change the order"
         );
-        assert!(subject.get("0").is_some(), "which touches it");
+        assert!(
+            subject.get("0").is_some(),
+            "a read by key makes the entry the most recent one"
+        );
         subject.cache.mutation(thing("100", 1)).unwrap();
         assert_eq!((subject.get("0").is_some(), subject.get("1")), (true, None));
     }
@@ -294,11 +305,11 @@ fn m1_100_mutations_are_kept_least_recently_used_goes() {
 }
 
 #[test]
-fn m2_the_newer_of_store_and_mutation_is_answered() {
-    let subject = plain();
+fn m2_newer_of_store_and_mutation_is_returned() {
+    let subject = without_adds();
     assert_eq!(subject.get("a"), None);
     subject.cache.mutation(thing("a", 2)).unwrap();
-    assert_eq!(subject.get("a"), None, "not there yet, or not any more");
+    assert_eq!(subject.get("a"), None, "the store does not have the object");
     subject.indexer.add(thing("a", 1)).unwrap();
     assert_eq!(subject.version("a").unwrap(), "2");
     subject.indexer.update(valued("a", 2, "stored")).unwrap();
@@ -307,12 +318,12 @@ fn m2_the_newer_of_store_and_mutation_is_answered() {
     assert_eq!(
         subject.version("a").unwrap(),
         "1",
-        "what the store has caught up with is forgotten"
+        "the mutation is forgotten once the store has it"
     );
 }
 
 #[test]
-fn m2_object_not_yet_in_store_is_there_for_every_read() {
+fn m2_object_not_yet_in_store_is_found_by_every_read() {
     let subject = with_adds();
     subject.cache.mutation(thing("a", 2)).unwrap();
     for _ in 0..3 {
@@ -328,14 +339,14 @@ fn m2_object_not_yet_in_store_is_there_for_every_read() {
     assert_eq!(
         subject.get("a"),
         None,
-        "the mutation was forgotten when the store had caught up"
+        "the mutation is forgotten once the store has it"
     );
 }
 
 /// A writer, an informer that follows the writer, and readers run concurrently. No reader gets an
 /// older object than before, and the writer always reads its own writes.
 #[test]
-fn m2_who_writes_reads_what_he_wrote() {
+fn m2_writer_reads_its_own_writes() {
     const ROUNDS: u64 = 300;
     const WRITES: u64 = 10;
     let version =
@@ -379,7 +390,7 @@ fn m2_who_writes_reads_what_he_wrote() {
 }
 
 #[test]
-fn m4_what_the_store_has_caught_up_with_is_forgotten() {
+fn m4_mutation_is_forgotten_once_the_store_has_it() {
     let subject = with_adds();
     subject.cache.mutation(thing("a", 5)).unwrap();
     subject.cache.on_add_or_update(&thing("a", 4)).unwrap();
@@ -396,7 +407,7 @@ fn m4_what_the_store_has_caught_up_with_is_forgotten() {
 }
 
 #[test]
-fn m4_a_deletion_forgets_the_object_and_what_comes_late_of_it() {
+fn m4_deletion_also_rejects_late_mutations_of_the_object() {
     let subject = with_adds();
     // The object is deleted by its UID, although the mutation is newer than the deletion.
     subject.cache.mutation(with_uid("a", 9, "u1")).unwrap();
@@ -417,24 +428,24 @@ fn m4_a_deletion_forgets_the_object_and_what_comes_late_of_it() {
         );
     }
     subject.cache.mutation(with_uid("a", 8, "u2")).unwrap();
-    assert_eq!(subject.version("a").unwrap(), "8", "created anew");
+    assert_eq!(subject.version("a").unwrap(), "8", "recreated");
     // The object is deleted by its version, although the UID differs.
     subject
         .cache
         .on_delete(&Deleted::Final(with_uid("a", 8, "u3")))
         .unwrap();
     assert_eq!(subject.get("a"), None);
-    subject.clock.advance(FIVE_MINUTES + A_MOMENT);
+    subject.clock.advance(FIVE_MINUTES + ONE_NANOSECOND);
     subject.cache.mutation(with_uid("a", 1, "u1")).unwrap();
     assert_eq!(
         subject.version("a").unwrap(),
         "1",
-        "that it is gone is remembered as long as a mutation"
+        "a deletion is remembered as long as a mutation"
     );
 }
 
 #[test]
-fn m4_a_deletion_of_an_older_object_leaves_the_newer_one() {
+fn m4_deletion_of_an_older_object_keeps_the_newer_one() {
     let subject = with_adds();
     subject.cache.mutation(with_uid("a", 9, "u2")).unwrap();
     subject
@@ -446,12 +457,12 @@ fn m4_a_deletion_of_an_older_object_leaves_the_newer_one() {
     assert_eq!(
         subject.version("a").unwrap(),
         "10",
-        "nothing is remembered of that deletion"
+        "the older deletion must not be remembered"
     );
 }
 
 #[test]
-fn m4_a_deletion_that_was_missed_is_one_too() {
+fn m4_missed_deletion_with_last_state_is_applied() {
     let subject = with_adds();
     let missed = |last_known| Deleted::FinalStateUnknown {
         key: "a".into(),
@@ -462,7 +473,7 @@ fn m4_a_deletion_that_was_missed_is_one_too() {
     assert_eq!(
         subject.version("a").unwrap(),
         "9",
-        "nobody knows which object that was"
+        "without the last state, the deleted object is unknown"
     );
     subject
         .cache
@@ -473,7 +484,7 @@ fn m4_a_deletion_that_was_missed_is_one_too() {
 
 #[test]
 fn m4_delete_ahead_of_the_store_hides_the_object() {
-    let subject = plain();
+    let subject = without_adds();
     subject.indexer.add(thing("a", 1)).unwrap();
     subject
         .cache
@@ -489,5 +500,9 @@ fn m4_delete_ahead_of_the_store_hides_the_object() {
         (pairs(&[("a", 2)]), "2".to_owned())
     );
     subject.indexer.update(thing("a", 1)).unwrap();
-    assert_eq!(subject.version("a").unwrap(), "1", "and is forgotten then");
+    assert_eq!(
+        subject.version("a").unwrap(),
+        "1",
+        "the deletion is forgotten once the store has the object"
+    );
 }

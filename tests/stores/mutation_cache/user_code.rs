@@ -14,7 +14,7 @@ use k8s_informer::{Deleted, Indexer, Object};
 use super::{Thing, accessor, thing, valued, with_adds, with_uid};
 
 #[test]
-fn what_has_no_key_changes_nothing() {
+fn rejected_objects_leave_the_cache_unchanged() {
     let subject = with_adds();
     subject.cache.mutation(thing("a", 5)).unwrap();
     for name in ["unkeyable", "panic"] {
@@ -47,7 +47,7 @@ fn what_has_no_key_changes_nothing() {
         ("5".into(), None, None)
     );
     subject.cache.mutation(thing("", 5)).unwrap();
-    assert_eq!(subject.version("").unwrap(), "5", "an empty key is a key");
+    assert_eq!(subject.version("").unwrap(), "5", "an empty key is valid");
     let huge = "k".repeat(1 << 20);
     subject.cache.mutation(thing(&huge, 5)).unwrap();
     assert_eq!(subject.version(&huge).unwrap(), "5");
@@ -56,9 +56,9 @@ fn what_has_no_key_changes_nothing() {
 type GetByKey = dyn Fn(&str) -> Result<Option<Arc<Thing>>, StoreError> + Send + Sync;
 
 /// A store that supports only lookups by key.
-struct Asked(Box<GetByKey>);
+struct LookupOnly(Box<GetByKey>);
 
-impl ReflectorStore<Thing> for Asked {
+impl ReflectorStore<Thing> for LookupOnly {
     fn add(&self, _: Arc<Thing>) -> Result<(), StoreError> {
         unreachable!()
     }
@@ -73,7 +73,7 @@ impl ReflectorStore<Thing> for Asked {
     }
 }
 
-impl KnownObjects<Thing> for Asked {
+impl KnownObjects<Thing> for LookupOnly {
     fn list_keys(&self) -> Vec<Key> {
         unreachable!()
     }
@@ -82,7 +82,7 @@ impl KnownObjects<Thing> for Asked {
     }
 }
 
-impl Store<Thing> for Asked {
+impl Store<Thing> for LookupOnly {
     fn list(&self) -> Vec<Arc<Thing>> {
         unreachable!()
     }
@@ -95,8 +95,8 @@ impl Store<Thing> for Asked {
 }
 
 #[test]
-fn a_store_that_fails_or_panics_costs_this_one_read() {
-    let store = Asked(Box::new(|key| match key {
+fn failing_or_panicking_store_fails_one_read() {
+    let store = LookupOnly(Box::new(|key| match key {
         "fails" => Err(StoreError::other("out of order")),
         "panics" => panic!("out of order"),
         _ => Ok(None),
@@ -121,9 +121,9 @@ fn a_store_that_fails_or_panics_costs_this_one_read() {
 /// The store returns its old object and catches up before the read ends. The mutation is forgotten
 /// by then, but the read still returns it.
 #[test]
-fn m2_nothing_falls_between_the_mutations_and_the_store() {
+fn m2_read_returns_mutation_forgotten_meanwhile() {
     let cell = Arc::new(OnceLock::<Arc<MutationCache<Thing>>>::new());
-    let store = Asked(Box::new({
+    let store = LookupOnly(Box::new({
         let cell = Arc::clone(&cell);
         move |_| {
             cell.get().unwrap().on_add_or_update(&thing("a", 2))?;
@@ -139,9 +139,9 @@ fn m2_nothing_falls_between_the_mutations_and_the_store() {
 /// A newer mutation arrives during a read that finds the older one in the store. The newer one
 /// stays.
 #[test]
-fn m2_a_mutation_that_comes_during_a_read_stays() {
+fn m2_mutation_during_a_read_is_kept() {
     let cell = Arc::new(OnceLock::<Arc<MutationCache<Thing>>>::new());
-    let store = Asked(Box::new({
+    let store = LookupOnly(Box::new({
         let cell = Arc::clone(&cell);
         move |_| {
             cell.get().unwrap().mutation(thing("a", 3))?;
@@ -154,7 +154,7 @@ fn m2_a_mutation_that_comes_during_a_read_stays() {
     assert_eq!(
         cache.get_by_key("a").unwrap(),
         Some(thing("a", 2)),
-        "what there was when it was asked"
+        "the mutation at the start of the read"
     );
     assert_eq!(cache.get_by_key("a").unwrap(), Some(thing("a", 3)));
 }
@@ -162,7 +162,7 @@ fn m2_a_mutation_that_comes_during_a_read_stays() {
 /// The store catches up while the index function runs on a mutation of an object that the store
 /// lacked. The index then returns the store's newer object if that has the value.
 #[test]
-fn m3_nothing_falls_between_the_mutations_and_the_index() {
+fn m3_index_sees_the_store_catch_up_during_a_read() {
     for (value, found) in [("x", vec![valued("a", 3, "x")]), ("y", vec![])] {
         let cell = Arc::new(OnceLock::<Arc<Indexer<Thing>>>::new());
         let index = IndexFunc::new({
@@ -189,9 +189,9 @@ fn m3_nothing_falls_between_the_mutations_and_the_index() {
 /// Key functions, accessors, index functions and destructors use the cache. They would hang if a
 /// lock were held.
 #[test]
-fn user_code_runs_under_no_lock() {
-    struct Nosy(String, Arc<OnceLock<Arc<MutationCache<Self>>>>);
-    impl Nosy {
+fn user_code_runs_without_the_lock() {
+    struct Reentrant(String, Arc<OnceLock<Arc<MutationCache<Self>>>>);
+    impl Reentrant {
         fn look(&self) -> &str {
             if let Some(cache) = self.1.get() {
                 assert!(format!("{cache:?}").contains("mutations"));
@@ -199,12 +199,12 @@ fn user_code_runs_under_no_lock() {
             &self.0
         }
     }
-    impl Drop for Nosy {
+    impl Drop for Reentrant {
         fn drop(&mut self) {
             self.look();
         }
     }
-    impl Object for Nosy {
+    impl Object for Reentrant {
         fn name(&self) -> &str {
             self.look();
             "n"
@@ -225,8 +225,9 @@ fn user_code_runs_under_no_lock() {
     }
     let (done, finished) = mpsc::channel();
     thread::spawn(move || {
-        let cell = Arc::new(OnceLock::<Arc<MutationCache<Nosy>>>::new());
-        let index = IndexFunc::new(|nosy: &Nosy| vec![nosy.look().len().to_string()]);
+        let cell = Arc::new(OnceLock::<Arc<MutationCache<Reentrant>>>::new());
+        let index =
+            IndexFunc::new(|reentrant: &Reentrant| vec![reentrant.look().len().to_string()]);
         let indexer = Arc::new(Indexer::new(
             Accessor::object(),
             Indexers::new().with("length", index),
@@ -240,16 +241,16 @@ fn user_code_runs_under_no_lock() {
                 .build(),
         );
         assert!(cell.set(Arc::clone(&cache)).is_ok());
-        let nosy = |version: &str| Arc::new(Nosy(version.to_owned(), Arc::clone(&cell)));
-        cache.mutation(nosy("1")).unwrap();
-        cache.mutation(nosy("1")).unwrap();
+        let reentrant = |version: &str| Arc::new(Reentrant(version.to_owned(), Arc::clone(&cell)));
+        cache.mutation(reentrant("1")).unwrap();
+        cache.mutation(reentrant("1")).unwrap();
         assert_eq!(cache.by_index("length", "1").unwrap().len(), 1);
-        indexer.add(nosy("1")).unwrap();
+        indexer.add(reentrant("1")).unwrap();
         assert!(cache.get_by_key("n").unwrap().is_some());
-        cache.mutation(nosy("2")).unwrap();
-        cache.on_add_or_update(&nosy("2")).unwrap();
-        cache.mutation(nosy("3")).unwrap();
-        cache.on_delete(&Deleted::Final(nosy("4"))).unwrap();
+        cache.mutation(reentrant("2")).unwrap();
+        cache.on_add_or_update(&reentrant("2")).unwrap();
+        cache.mutation(reentrant("3")).unwrap();
+        cache.on_delete(&Deleted::Final(reentrant("4"))).unwrap();
         done.send(()).unwrap();
     });
     finished

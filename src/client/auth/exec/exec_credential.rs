@@ -42,7 +42,7 @@ pub(super) fn parse(output: &[u8], api_version: &str) -> Result<ExecCredential, 
     let credential = decode(output)?;
     // As in client-go, a missing kind is accepted, but a missing version is not.
     if text(&credential, "kind")?.is_some_and(|kind| kind != "ExecCredential") {
-        return Err("returned an object of another kind than ExecCredential".to_owned());
+        return Err("returned an object that is not an ExecCredential".to_owned());
     }
     match text(&credential, "apiVersion")? {
         Some(returned) if returned == api_version => {}
@@ -57,7 +57,7 @@ pub(super) fn parse(output: &[u8], api_version: &str) -> Result<ExecCredential, 
                 Some(_) => "another one",
             };
             return Err(format!(
-                "is configured to use apiVersion {api_version}, and returned {returned}"
+                "is configured to use apiVersion {api_version}, but returned {returned}"
             ));
         }
     }
@@ -109,7 +109,7 @@ fn decode(output: &[u8]) -> Result<Object, String> {
     }
     serde_json::from_slice(output).map_err(|error| {
         format!(
-            "returned what is not JSON at line {}, column {}",
+            "returned invalid JSON at line {}, column {}",
             error.line(),
             error.column()
         )
@@ -118,14 +118,14 @@ fn decode(output: &[u8]) -> Result<Object, String> {
 
 #[cfg(feature = "kubeconfig")]
 fn yaml(output: &[u8]) -> Result<Object, String> {
-    let text = str::from_utf8(output).map_err(|_| "returned what is not UTF-8")?;
+    let text = str::from_utf8(output).map_err(|_| "returned output that is not UTF-8")?;
     let options = serde_saphyr::options! { with_snippet: false };
     serde_saphyr::from_str_with_options(text, options).map_err(|error| {
         let place = error
             .location()
             .map(|at| format!(" at line {}, column {}", at.line(), at.column()));
         format!(
-            "returned what is neither JSON nor YAML of an ExecCredential{}",
+            "returned output that is neither a JSON nor a YAML ExecCredential{}",
             place.unwrap_or_default()
         )
     })
@@ -134,7 +134,7 @@ fn yaml(output: &[u8]) -> Result<Object, String> {
 /// An entry point for the fuzz target, which only calls [`parse`]. Returns the token, the chain
 /// with its key, and the expiry.
 #[doc(hidden)]
-pub fn exec_credential(output: &[u8], api_version: &str) -> Result<Shown, String> {
+pub fn exec_credential(output: &[u8], api_version: &str) -> Result<ParsedCredential, String> {
     let credential = parse(output, api_version)?;
     Ok((
         credential.token.map(|token| token.0),
@@ -145,7 +145,7 @@ pub fn exec_credential(output: &[u8], api_version: &str) -> Result<Shown, String
     ))
 }
 
-type Shown = (
+type ParsedCredential = (
     Option<String>,
     Option<(Vec<u8>, Vec<u8>)>,
     Option<SystemTime>,
@@ -159,7 +159,7 @@ fn expiry(text: &str) -> Result<Option<SystemTime>, &'static str> {
         // Times before 1970 become 1970, because some systems can't represent them. Such a
         // credential has expired either way.
         Ok(time) => Ok(Some(time.max(jiff::Timestamp::UNIX_EPOCH).into())),
-        Err(_) => Err("returned an expirationTimestamp that is not a time of RFC 3339"),
+        Err(_) => Err("returned an expirationTimestamp that is not an RFC 3339 time"),
     }
 }
 
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_a_certificate_or_both() {
+    fn token_certificate_or_both_are_parsed() {
         let both = credential(
             r#"{"token":"t","clientCertificateData":"c","clientKeyData":"k","expirationTimestamp":"2030-01-02T03:04:05.5+01:00","x":[]}"#,
         );
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn times_that_are_none() {
+    fn zero_expiry_is_none_and_invalid_expiry_is_rejected() {
         let expires = |time: &str| {
             let status = format!(r#"{{"token":"t","expirationTimestamp":{time}}}"#);
             parse(credential(&status).as_bytes(), V1).map(|credential| credential.expires)
@@ -221,7 +221,7 @@ mod tests {
             "2030-13-02T00:00:00Z",
             "99999-01-01T00:00:00Z",
         ] {
-            let expected = "returned an expirationTimestamp that is not a time of RFC 3339";
+            let expected = "returned an expirationTimestamp that is not an RFC 3339 time";
             assert_eq!(
                 expires(&format!("{wrong:?}")).unwrap_err(),
                 expected,
@@ -231,23 +231,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_without_a_word_of_it() {
+    fn errors_do_not_quote_the_output() {
         let kind =
             format!(r#"{{"apiVersion":"{V1}","kind":"s3cret","status":{{"token":"s3cret"}}}}"#);
-        let time = "returned an expirationTimestamp that is not a time of RFC 3339";
+        let time = "returned an expirationTimestamp that is not an RFC 3339 time";
         let data = credential(r#"{"token":["s3cret"]}"#);
         for (output, expected) in [
             ("", "returned nothing"),
             (" \n", "returned nothing"),
-            (
-                r#"{"s3cret"#,
-                "returned what is not JSON at line 1, column 8",
-            ),
+            (r#"{"s3cret"#, "returned invalid JSON at line 1, column 8"),
             (
                 r#"{"token": s3cret}"#,
-                "returned what is not JSON at line 1, column 11",
+                "returned invalid JSON at line 1, column 11",
             ),
-            ("{} s3cret", "returned what is not JSON at line 1, column 4"),
+            ("{} s3cret", "returned invalid JSON at line 1, column 4"),
             (&data, "returned a token that is not a string"),
             (
                 &credential(r#"["s3cret"]"#),
@@ -257,10 +254,7 @@ mod tests {
                 &credential(r#"{"token":"t","expirationTimestamp":5}"#),
                 time,
             ),
-            (
-                &kind,
-                "returned an object of another kind than ExecCredential",
-            ),
+            (&kind, "returned an object that is not an ExecCredential"),
             (&credential("null"), "returned no status"),
             (
                 &credential("{}"),
@@ -292,10 +286,10 @@ mod tests {
     }
 
     #[test]
-    fn api_version_must_match_the_request_kind_may_be_missing() {
+    fn api_version_must_match_and_kind_may_be_missing() {
         let of = |version: &str| format!(r#"{{{version}"status":{{"token":"t"}}}}"#);
         let configured =
-            "is configured to use apiVersion client.authentication.k8s.io/v1, and returned";
+            "is configured to use apiVersion client.authentication.k8s.io/v1, but returned";
         for (version, expected) in [
             (String::new(), "none"),
             (r#""apiVersion":"","#.to_owned(), "none"),
@@ -320,7 +314,7 @@ mod tests {
 
     #[cfg(feature = "kubeconfig")]
     #[test]
-    fn yaml_is_read_as_well() {
+    fn yaml_is_parsed_and_its_errors_quote_nothing() {
         let yaml = format!(
             "apiVersion: {V1}\nkind: ExecCredential\nstatus:\n  token: t\n  expirationTimestamp: 2030-01-02T03:04:05Z\n"
         );
@@ -342,7 +336,7 @@ mod tests {
         ] {
             let problem = problem(garbage);
             assert!(
-                problem.starts_with("returned what is neither JSON nor YAML"),
+                problem.starts_with("returned output that is neither a JSON nor a YAML"),
                 "{problem}"
             );
             assert!(!problem.contains("s3cret"), "{problem}");
@@ -351,10 +345,10 @@ mod tests {
 
     #[cfg(not(feature = "kubeconfig"))]
     #[test]
-    fn yaml_needs_the_feature_that_reads_it() {
+    fn yaml_is_rejected_without_kubeconfig_feature() {
         assert_eq!(
             problem("status: {token: t}"),
-            "returned what is not JSON at line 1, column 1"
+            "returned invalid JSON at line 1, column 1"
         );
     }
 }

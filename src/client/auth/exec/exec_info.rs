@@ -77,7 +77,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn it_is_what_client_go_writes() {
+    fn exec_info_matches_client_go() {
         let version = "client.authentication.k8s.io/v1";
         assert_eq!(
             encode(version, true, None).unwrap(),

@@ -48,7 +48,7 @@ pub(in crate::client) struct Plugin {
 struct State {
     last: Option<Arc<Credential>>,
     /// The time at which the current certificate was received.
-    certified: Option<SystemTime>,
+    certificate_since: Option<SystemTime>,
     /// Whether the server rejected the last credential.
     rejected: bool,
     /// The current run.
@@ -68,7 +68,7 @@ struct Host {
 }
 
 /// The name of the plugin in messages.
-fn named(config: &ExecConfig) -> String {
+fn display_name(config: &ExecConfig) -> String {
     format!("exec plugin {:?}", config.command)
 }
 
@@ -92,25 +92,25 @@ impl Plugin {
             now: Box::new(SystemTime::now),
             is_terminal: || io::stdin().is_terminal(),
         };
-        Self::within(host, config, cluster)
+        Self::with_host(host, config, cluster)
     }
 
-    fn within(host: Host, config: &ExecConfig, cluster: ClusterInfo) -> Result<Self, Error> {
+    fn with_host(host: Host, config: &ExecConfig, cluster: ClusterInfo) -> Result<Self, Error> {
         if config.command.as_os_str().is_empty() {
             return Err(config_error("an exec plugin has no command"));
         }
-        let name = named(config);
+        let name = display_name(config);
         if !exec_credential::API_VERSIONS.contains(&config.api_version.as_str()) {
             let advice = match config.api_version.ends_with("/v1alpha1") {
                 true => {
-                    ": it is gone from Kubernetes, let the tool that wrote the kubeconfig write it anew"
+                    " (Kubernetes has removed v1alpha1: regenerate the kubeconfig with the tool that wrote it)"
                 }
                 false => "",
             };
             return Err(config_error(format!(
-                "{name}: the apiVersion {:?} is not supported; {} are{advice}",
+                "{name}: the apiVersion {:?} is not supported; use {}{advice}",
                 config.api_version,
-                exec_credential::API_VERSIONS.join(" and ")
+                exec_credential::API_VERSIONS.join(" or ")
             )));
         }
         if config.env.iter().any(|(variable, _)| variable.is_empty()) {
@@ -204,34 +204,34 @@ impl Plugin {
     /// Carries out the run that is already registered in the state.
     fn run(&self, run: &Arc<Run>, stop: &Stop) -> Result<Arc<Credential>, Error> {
         /// Ends the run, even after a panic.
-        struct Ending<'a>(&'a Plugin, &'a Run);
-        impl Drop for Ending<'_> {
+        struct RunGuard<'a>(&'a Plugin, &'a Run);
+        impl Drop for RunGuard<'_> {
             fn drop(&mut self) {
                 self.0.state.lock().run = None;
                 self.1.ended.set();
             }
         }
-        let _ending = Ending(self, run);
-        let outcome = self.ask(stop).map(|credential| self.keep(credential));
+        let _guard = RunGuard(self, run);
+        let outcome = self.execute(stop).map(|credential| self.cache(credential));
         if !matches!(&outcome, Err(error) if error.is_stopped()) {
             let _ = run.outcome.set(outcome.clone());
         }
         outcome
     }
 
-    fn ask(&self, stop: &Stop) -> Result<ExecCredential, Error> {
+    fn execute(&self, stop: &Stop) -> Result<ExecCredential, Error> {
         let config = &self.config;
         if stop.is_stopped() {
             return Err(Error::stopped());
         }
-        let name = named(config);
+        let name = display_name(config);
         let interactive = match config.interactive_mode {
             InteractiveMode::Never => false,
             InteractiveMode::IfAvailable => (self.host.is_terminal)(),
             InteractiveMode::Always if (self.host.is_terminal)() => true,
             InteractiveMode::Always => {
                 return Err(credentials_error(format!(
-                    "{name} has to ask questions (interactiveMode: Always), but standard input is not a terminal"
+                    "{name} requires an interactive terminal (interactiveMode: Always), but standard input is not a terminal"
                 )));
             }
         };
@@ -239,7 +239,9 @@ impl Plugin {
             .provide_cluster_info
             .then_some((&self.cluster, config.cluster_config.as_ref()));
         let info = exec_info::encode(&config.api_version, interactive, cluster).map_err(|_| {
-            config_error(format!("{name}: its cluster's configuration is not JSON"))
+            config_error(format!(
+                "{name}: the cluster information can't be serialized as JSON"
+            ))
         })?;
         let output = process::run(
             config,
@@ -256,7 +258,7 @@ impl Plugin {
             .map_err(|problem| credentials_error(format!("{name} {problem}")))
     }
 
-    fn keep(&self, credential: ExecCredential) -> Arc<Credential> {
+    fn cache(&self, credential: ExecCredential) -> Arc<Credential> {
         let ExecCredential {
             token,
             certificate,
@@ -276,7 +278,7 @@ impl Plugin {
             .and_then(|last| last.certificate.as_ref());
         if credential.certificate.is_some() && credential.certificate.as_ref() != before {
             let is_other = before.is_some();
-            let since = state.certified.replace(now).filter(|_| is_other);
+            let since = state.certificate_since.replace(now).filter(|_| is_other);
             age = since.and_then(|since| now.duration_since(since).ok());
         }
         state.last = Some(credential.clone());

@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{exec_info, named};
+use super::{display_name, exec_info};
 use crate::client::config::ExecConfig;
 use crate::client::credential_data::credentials_error;
 use crate::error::Error;
@@ -17,18 +17,18 @@ use crate::stop::Stop;
 pub(super) const OUTPUT_LIMIT: usize = 1024 * 1024;
 
 /// The result of a run for metrics: an exit code and client-go's name for the result.
-pub(super) type Ended = (i32, &'static str);
+pub(super) type CallStatus = (i32, &'static str);
 
-const NO_ERROR: Ended = (0, "no_error");
-const NOT_FOUND: Ended = (1, "plugin_not_found_error");
-const INTERNAL_ERROR: Ended = (1, "client_internal_error");
+const NO_ERROR: CallStatus = (0, "no_error");
+const NOT_FOUND: CallStatus = (1, "plugin_not_found_error");
+const INTERNAL_ERROR: CallStatus = (1, "client_internal_error");
 const EXECUTION_ERROR: &str = "plugin_execution_error";
-/// Go's exit code for a process that was ended by a signal.
+/// Go's exit code for a process that was terminated by a signal.
 const NO_EXIT_CODE: i32 = -1;
 
 /// Runs the plugin and returns its standard output.
 ///
-/// Blocks until the process exits, for at most `limit` or until the stop. Calls `told` with the
+/// Blocks until the process exits, for at most `limit` or until the stop. Calls `report` with the
 /// result, unless the run was stopped.
 pub(super) fn run(
     config: &ExecConfig,
@@ -36,26 +36,26 @@ pub(super) fn run(
     interactive: bool,
     limit: Option<Duration>,
     stop: &Stop,
-    told: impl Fn(Ended),
+    report: impl Fn(CallStatus),
 ) -> Result<Vec<u8>, Error> {
-    let name = named(config);
+    let name = display_name(config);
     let begun = Instant::now();
     let deadline = limit.and_then(|limit| begun.checked_add(limit));
-    let mut command = command(config, info, interactive).inspect_err(|_| told(NOT_FOUND))?;
+    let mut command = command(config, info, interactive).inspect_err(|_| report(NOT_FOUND))?;
     let child = command.spawn().map_err(|error| match error.kind() {
         io::ErrorKind::NotFound if cfg!(not(unix)) => {
-            told(NOT_FOUND);
+            report(NOT_FOUND);
             missing(config)
         }
         _ => {
-            told(INTERNAL_ERROR);
+            report(INTERNAL_ERROR);
             credentials_error(format!("{name} can't be run: {error}"))
         }
     })?;
     let mut child = Running(Some(child));
     let unreadable = |error: &io::Error| {
-        told(INTERNAL_ERROR);
-        credentials_error(format!("{name} can't be listened to: {error}"))
+        report(INTERNAL_ERROR);
+        credentials_error(format!("can't read the output of {name}: {error}"))
     };
     let ended = match child
         .output(deadline, stop)
@@ -63,7 +63,7 @@ pub(super) fn run(
     {
         Err(end) => Err(end),
         Ok(bytes) if bytes.len() > OUTPUT_LIMIT => {
-            told((NO_EXIT_CODE, EXECUTION_ERROR));
+            report((NO_EXIT_CODE, EXECUTION_ERROR));
             return Err(credentials_error(format!(
                 "{name} returned more than {OUTPUT_LIMIT} bytes"
             )));
@@ -75,22 +75,22 @@ pub(super) fn run(
     };
     let (bytes, status) = match ended {
         Ok(ended) => ended,
-        Err(End::Stopped) => return Err(Error::stopped()),
-        Err(End::TimedOut) => {
+        Err(WaitError::Stopped) => return Err(Error::stopped()),
+        Err(WaitError::TimedOut) => {
             let limit = limit.unwrap_or_default();
             let problem = match child.has_exited() {
-                true => "has ended, but what it has started still holds its output",
-                false => "did not end in time and is killed",
+                true => "has exited, but a process that it started still holds its output open",
+                false => "did not exit in time and was killed",
             };
             log::warn!("{name} {problem}, after {limit:?}");
-            told((NO_EXIT_CODE, EXECUTION_ERROR));
+            report((NO_EXIT_CODE, EXECUTION_ERROR));
             return Err(Error::timeout(format!(
                 "{name} {problem}: the limit is {limit:?}"
             )));
         }
     };
     log::debug!("{name} ran for {:?}", begun.elapsed());
-    told(match status.success() {
+    report(match status.success() {
         true => NO_ERROR,
         false => (status.code().unwrap_or(NO_EXIT_CODE), EXECUTION_ERROR),
     });
@@ -99,7 +99,9 @@ pub(super) fn run(
         (false, Some(code)) => Err(credentials_error(format!(
             "{name} failed with exit code {code}"
         ))),
-        (false, None) => Err(credentials_error(format!("{name} was ended by a {status}"))),
+        (false, None) => Err(credentials_error(format!(
+            "{name} was terminated by a {status}"
+        ))),
     }
 }
 
@@ -124,7 +126,7 @@ fn command(config: &ExecConfig, info: &str, interactive: bool) -> Result<Command
 }
 
 fn missing(config: &ExecConfig) -> Error {
-    let name = named(config);
+    let name = display_name(config);
     let hint = &config.install_hint;
     if hint.is_empty() {
         return credentials_error(format!(
@@ -183,12 +185,12 @@ fn find(command: &Path) -> Option<PathBuf> {
 }
 
 /// The reason why a run ended before its process.
-enum End {
+enum WaitError {
     Stopped,
     TimedOut,
 }
 
-impl End {
+impl WaitError {
     fn of(stop: &Stop) -> Self {
         if stop.is_stopped() {
             Self::Stopped
@@ -202,12 +204,12 @@ impl End {
 ///
 /// The standard library can't wait for the output or the exit of a process in a way that a stop or
 /// a deadline could interrupt.
-struct Pause {
+struct PollDelay {
     next: Duration,
     deadline: Option<Instant>,
 }
 
-impl Pause {
+impl PollDelay {
     const FIRST: Duration = Duration::from_millis(1);
     const LONGEST: Duration = Duration::from_millis(20);
 
@@ -218,12 +220,12 @@ impl Pause {
         }
     }
 
-    fn wait(&mut self, stop: &Stop) -> Result<(), End> {
+    fn wait(&mut self, stop: &Stop) -> Result<(), WaitError> {
         let left = self
             .deadline
             .map_or(self.next, |at| at.saturating_duration_since(Instant::now()));
         if left.is_zero() || stop.wait_timeout(self.next.min(left)) {
-            return Err(End::of(stop));
+            return Err(WaitError::of(stop));
         }
         self.next = (self.next * 2).min(Self::LONGEST);
         Ok(())
@@ -240,19 +242,19 @@ fn read(
     mut from: ChildStdout,
     deadline: Option<Instant>,
     stop: &Stop,
-) -> io::Result<Result<Vec<u8>, End>> {
+) -> io::Result<Result<Vec<u8>, WaitError>> {
     socket2::SockRef::from(&from).set_nonblocking(true)?;
     let (mut bytes, mut chunk) = (Vec::new(), vec![0; 16 << 10]);
-    let mut pause = Pause::new(deadline);
+    let mut poll_delay = PollDelay::new(deadline);
     while bytes.len() <= OUTPUT_LIMIT {
         match from.read(&mut chunk) {
             Ok(0) => break,
             Ok(length) => {
                 bytes.extend_from_slice(&chunk[..length]);
-                pause.next = Pause::FIRST;
+                poll_delay.next = PollDelay::FIRST;
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                if let Err(end) = pause.wait(stop) {
+                if let Err(end) = poll_delay.wait(stop) {
                     return Ok(Err(end));
                 }
             }
@@ -270,25 +272,25 @@ fn read(
     from: ChildStdout,
     deadline: Option<Instant>,
     stop: &Stop,
-) -> io::Result<Result<Vec<u8>, End>> {
+) -> io::Result<Result<Vec<u8>, WaitError>> {
     use std::sync::{Arc, OnceLock};
 
     let output = Arc::new((
         OnceLock::new(),
         crate::stop::Done::new("output of a plugin"),
     ));
-    let theirs = output.clone();
+    let shared = output.clone();
     thread::Builder::new()
         .name("k8s-informer exec".to_owned())
         .spawn(move || {
             let mut bytes = Vec::new();
             let read = from.take(OUTPUT_LIMIT as u64 + 1).read_to_end(&mut bytes);
-            let _ = theirs.0.set(read.map(|_| bytes));
-            theirs.1.set();
+            let _ = shared.0.set(read.map(|_| bytes));
+            shared.1.set();
         })?;
     output.1.wait_until(deadline, stop);
     match output.0.get() {
-        None => Ok(Err(End::of(stop))),
+        None => Ok(Err(WaitError::of(stop))),
         Some(Ok(bytes)) => Ok(Ok(bytes.clone())),
         Some(Err(error)) => Err(io::Error::new(error.kind(), error.to_string())),
     }
@@ -302,7 +304,7 @@ impl Running {
         &mut self,
         deadline: Option<Instant>,
         stop: &Stop,
-    ) -> io::Result<Result<Vec<u8>, End>> {
+    ) -> io::Result<Result<Vec<u8>, WaitError>> {
         let output = self.0.as_mut().and_then(|child| child.stdout.take());
         read(output.ok_or(io::ErrorKind::BrokenPipe)?, deadline, stop)
     }
@@ -320,13 +322,13 @@ impl Running {
         &mut self,
         deadline: Option<Instant>,
         stop: &Stop,
-    ) -> io::Result<Result<ExitStatus, End>> {
-        let mut pause = Pause::new(deadline);
+    ) -> io::Result<Result<ExitStatus, WaitError>> {
+        let mut poll_delay = PollDelay::new(deadline);
         loop {
             if let Some(status) = self.status()? {
                 return Ok(Ok(status));
             }
-            if let Err(end) = pause.wait(stop) {
+            if let Err(end) = poll_delay.wait(stop) {
                 return Ok(Err(end));
             }
         }
@@ -346,7 +348,7 @@ impl Drop for Running {
         // so that the caller does not wait.
         let reaper = thread::Builder::new().name("k8s-informer exec".to_owned());
         if let Err(error) = reaper.spawn(move || child.wait()) {
-            log::error!("a plugin that was killed can't be waited for: {error}");
+            log::error!("can't reap a killed exec plugin: {error}");
         }
     }
 }
@@ -356,7 +358,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hint_does_not_change_a_terminal() {
+    fn control_characters_of_install_hint_are_escaped() {
         assert_eq!(
             printable("brew install \"aws\" \\\n\tnow – é 日本 ✓"),
             "brew install \"aws\" \\\n\tnow – é 日本 ✓"

@@ -57,7 +57,7 @@ impl Folder {
         let path = self.0.join(name);
         thread::spawn(move || sender.send(fs::read_to_string(path).unwrap()));
         read.recv_timeout(SOON)
-            .expect("the script does not write")
+            .expect("the script wrote nothing to the pipe")
             .trim()
             .to_owned()
     }
@@ -96,10 +96,10 @@ fn failure(script: &ExecConfig) -> String {
     error.to_string()
 }
 
-fn wait_until(is_so: impl Fn() -> bool) {
+fn wait_until(condition: impl Fn() -> bool) {
     let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < SOON, "it does not come");
+    while !condition() {
+        assert!(begun.elapsed() < SOON, "the condition was not met in time");
         thread::yield_now();
     }
 }
@@ -111,10 +111,10 @@ fn wait_until_gone(pid: &str) {
 }
 
 #[test]
-fn a_plugin_is_run_once_while_its_token_lasts() {
+fn plugin_runs_once_while_token_is_valid() {
     let folder = Folder::new("once");
     let plugin = plugin(&script(&folder, &format!("echo >> runs; {TOKEN}")));
-    assert_eq!(folder.runs(), 0, "not before it is needed");
+    assert_eq!(folder.runs(), 0, "the plugin ran before the first use");
     for _ in 0..3 {
         assert_eq!(token(&plugin).unwrap(), "s3cret");
     }
@@ -124,7 +124,7 @@ fn a_plugin_is_run_once_while_its_token_lasts() {
 }
 
 #[test]
-fn a_token_that_has_expired_is_asked_for_again() {
+fn expired_token_reruns_plugin() {
     let folder = Folder::new("expired");
     let config = script(
         &folder,
@@ -137,13 +137,17 @@ fn a_token_that_has_expired_is_asked_for_again() {
         now: Box::new(move || *clock.lock()),
         is_terminal: || false,
     };
-    let plugin = Plugin::within(host, &config, ClusterInfo::default()).unwrap();
+    let plugin = Plugin::with_host(host, &config, ClusterInfo::default()).unwrap();
     let at = |seconds| {
         *now.lock() = UNIX_EPOCH + Duration::from_secs(3600) + Duration::from_millis(seconds);
     };
     assert_eq!(token(&plugin).unwrap(), "1");
     at(1000);
-    assert_eq!(token(&plugin).unwrap(), "1", "to the last moment");
+    assert_eq!(
+        token(&plugin).unwrap(),
+        "1",
+        "the token is valid up to its expiry"
+    );
     at(1001);
     assert_eq!(token(&plugin).unwrap(), "2");
     at(9000);
@@ -153,13 +157,13 @@ fn a_token_that_has_expired_is_asked_for_again() {
 }
 
 #[test]
-fn after_a_401_it_is_run_again_unless_it_was_since() {
+fn rejected_credential_reruns_plugin_once() {
     let folder = Folder::new("rejected");
     let plugin = plugin(&script(&folder, &format!("echo >> runs; {TOKEN}")));
     let first = plugin.credential(&Stop::new()).unwrap();
     plugin.reject(&first);
     plugin.reject(&first);
-    assert_eq!(folder.runs(), 1, "not before it is needed");
+    assert_eq!(folder.runs(), 1, "the plugin ran again before the next use");
     let second = plugin.credential(&Stop::new()).unwrap();
     assert_eq!(folder.runs(), 2);
     plugin.reject(&first);
@@ -171,7 +175,7 @@ fn after_a_401_it_is_run_again_unless_it_was_since() {
 }
 
 #[test]
-fn callers_at_the_same_time_wait_for_one_run() {
+fn concurrent_callers_share_one_run() {
     let folder = Folder::new("concurrent");
     folder.pipe("started");
     let plugin = plugin(&script(
@@ -254,7 +258,7 @@ fn failure_reaches_all_waiters_and_next_caller_retries() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_stop_ends_a_plugin_that_hangs_at_once_and_leaves_no_zombie() {
+fn stop_kills_hanging_plugin_and_leaves_no_zombie() {
     for (name, hang) in [
         ("silent", "exec sleep 60"),
         ("closed", "exec >&-; exec sleep 60"),
@@ -279,7 +283,7 @@ fn a_stop_ends_a_plugin_that_hangs_at_once_and_leaves_no_zombie() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_plugin_that_hangs_is_killed_at_its_limit() {
+fn hanging_plugin_is_killed_at_time_limit() {
     let limit = Duration::from_millis(200);
     for (name, hang) in [
         ("late-silent", "exec sleep 60"),
@@ -289,7 +293,8 @@ fn a_plugin_that_hangs_is_killed_at_its_limit() {
         let plugin = plugin(&script(&folder, &format!("echo $$ > pid; {hang}")).time_limit(limit));
         let error = plugin.credential(&Stop::new()).unwrap_err();
         assert!(error.is_timeout(), "{error:?}");
-        let expected = r#"exec plugin "sh" did not end in time and is killed: the limit is 200ms"#;
+        let expected =
+            r#"exec plugin "sh" did not exit in time and was killed: the limit is 200ms"#;
         assert_eq!(error.to_string(), expected);
         if let Ok(pid) = fs::read_to_string(folder.0.join("pid")) {
             wait_until_gone(pid.trim());
@@ -299,7 +304,7 @@ fn a_plugin_that_hangs_is_killed_at_its_limit() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn what_a_plugin_has_started_does_not_hold_it_past_the_limit() {
+fn background_process_does_not_extend_time_limit() {
     let folder = Folder::new("grandchild");
     folder.pipe("end");
     // The background process sleeps until this test opens the pipe.
@@ -311,7 +316,7 @@ fn what_a_plugin_has_started_does_not_hold_it_past_the_limit() {
     assert!(
         error
             .to_string()
-            .contains("what it has started still holds its output"),
+            .contains("a process that it started still holds its output"),
         "{error}"
     );
     drop(
@@ -323,7 +328,7 @@ fn what_a_plugin_has_started_does_not_hold_it_past_the_limit() {
 }
 
 #[test]
-fn output_has_a_limit() {
+fn output_above_limit_is_rejected() {
     let folder = Folder::new("huge");
     let endless = script(&folder, "exec yes s3cret");
     assert_eq!(
@@ -338,17 +343,17 @@ fn output_has_a_limit() {
 }
 
 #[test]
-fn what_can_not_be_used_is_said() {
+fn unusable_output_is_reported() {
     let folder = Folder::new("garbage");
     for (text, expected) in [
         ("true", r#"credentials: exec plugin "sh" returned nothing"#),
         (
             "echo '{ s3cret'",
-            r#"credentials: exec plugin "sh" returned what is not JSON at line 1, column 3"#,
+            r#"credentials: exec plugin "sh" returned invalid JSON at line 1, column 3"#,
         ),
         (
             "kill -9 $$",
-            r#"credentials: exec plugin "sh" was ended by a signal: 9 (SIGKILL)"#,
+            r#"credentials: exec plugin "sh" was terminated by a signal: 9 (SIGKILL)"#,
         ),
     ] {
         assert_eq!(failure(&script(&folder, text)), expected);
@@ -356,13 +361,13 @@ fn what_can_not_be_used_is_said() {
     let beta = script(&folder, TOKEN).api_version("client.authentication.k8s.io/v1beta1");
     assert_eq!(
         failure(&beta),
-        "credentials: exec plugin \"sh\" is configured to use apiVersion client.authentication.k8s.io/v1beta1, and returned \
+        "credentials: exec plugin \"sh\" is configured to use apiVersion client.authentication.k8s.io/v1beta1, but returned \
          client.authentication.k8s.io/v1"
     );
 }
 
 #[test]
-fn a_command_that_is_missing_comes_with_its_hint() {
+fn missing_command_error_contains_install_hint() {
     for command in [
         "k8s-informer-no-such-plugin",
         "/no/such/k8s-informer-plugin",
@@ -383,7 +388,7 @@ fn a_command_that_is_missing_comes_with_its_hint() {
 }
 
 #[test]
-fn configurations_that_can_not_be_used_are_refused_at_once() {
+fn invalid_exec_configs_are_rejected() {
     let refused = |config: ExecConfig| {
         let error = Plugin::new(&config, ClusterInfo::default()).unwrap_err();
         assert!(error.is_config());
@@ -393,7 +398,8 @@ fn configurations_that_can_not_be_used_are_refused_at_once() {
         refused(ExecConfig::new("")),
         "configuration: an exec plugin has no command"
     );
-    let gone = ": it is gone from Kubernetes, let the tool that wrote the kubeconfig write it anew";
+    let gone =
+        " (Kubernetes has removed v1alpha1: regenerate the kubeconfig with the tool that wrote it)";
     for (version, advice) in [
         ("", ""),
         ("v1", ""),
@@ -401,7 +407,7 @@ fn configurations_that_can_not_be_used_are_refused_at_once() {
     ] {
         let expected = format!(
             "configuration: exec plugin \"aws\": the apiVersion {version:?} is not supported; \
-             client.authentication.k8s.io/v1 and client.authentication.k8s.io/v1beta1 are{advice}"
+             use client.authentication.k8s.io/v1 or client.authentication.k8s.io/v1beta1{advice}"
         );
         assert_eq!(
             refused(ExecConfig::new("aws").api_version(version)),
@@ -427,7 +433,11 @@ fn configurations_that_can_not_be_used_are_refused_at_once() {
 }
 
 /// The input of a plugin, and whether its standard input is that of this process.
-fn told(folder: &Folder, config: ExecConfig, is_terminal: fn() -> bool) -> Result<Value, String> {
+fn exec_info(
+    folder: &Folder,
+    config: ExecConfig,
+    is_terminal: fn() -> bool,
+) -> Result<Value, String> {
     let host = Host {
         now: Box::new(SystemTime::now),
         is_terminal,
@@ -436,17 +446,17 @@ fn told(folder: &Folder, config: ExecConfig, is_terminal: fn() -> bool) -> Resul
         server: "https://api:6443".to_owned(),
         ..ClusterInfo::default()
     };
-    let plugin = Plugin::within(host, &config, cluster).unwrap();
+    let plugin = Plugin::with_host(host, &config, cluster).unwrap();
     token(&plugin)?;
-    Ok(serde_json::from_slice(&fs::read(folder.0.join("told")).unwrap()).unwrap())
+    Ok(serde_json::from_slice(&fs::read(folder.0.join("exec_info")).unwrap()).unwrap())
 }
 
 #[test]
-fn what_it_is_told_and_when_it_may_ask() {
-    let folder = Folder::new("told");
+fn exec_info_has_cluster_and_interactive_flag() {
+    let folder = Folder::new("exec_info");
     let config = script(
         &folder,
-        &format!("printf %s \"$KUBERNETES_EXEC_INFO\" > told; {TOKEN}"),
+        &format!("printf %s \"$KUBERNETES_EXEC_INFO\" > exec_info; {TOKEN}"),
     );
     let plain = |interactive| {
         json!({
@@ -465,12 +475,12 @@ fn what_it_is_told_and_when_it_may_ask() {
     ] {
         let config = config.clone().interactive_mode(mode);
         assert_eq!(
-            told(&folder, config, is_terminal).unwrap(),
+            exec_info(&folder, config, is_terminal).unwrap(),
             plain(interactive),
             "{mode:?}"
         );
     }
-    let error = told(
+    let error = exec_info(
         &folder,
         config.clone().interactive_mode(InteractiveMode::Always),
         no_terminal,
@@ -483,17 +493,17 @@ fn what_it_is_told_and_when_it_may_ask() {
 
     let config = config.cluster_config(json!({"audience": "snorlax"}));
     assert_eq!(
-        told(&folder, config.clone(), no_terminal).unwrap(),
+        exec_info(&folder, config.clone(), no_terminal).unwrap(),
         plain(false),
-        "only if it is to be told"
+        "without provide_cluster_info, no cluster is sent"
     );
-    let told = told(&folder, config.provide_cluster_info(true), no_terminal).unwrap();
+    let exec_info = exec_info(&folder, config.provide_cluster_info(true), no_terminal).unwrap();
     let cluster = json!({"server": "https://api:6443", "config": {"audience": "snorlax"}});
-    assert_eq!(told["spec"]["cluster"], cluster);
+    assert_eq!(exec_info["spec"]["cluster"], cluster);
 }
 
 #[test]
-fn without_questions_its_input_is_empty() {
+fn noninteractive_plugin_has_empty_stdin() {
     let folder = Folder::new("input");
     assert_eq!(
         token(&plugin(&script(&folder, &format!("cat && {TOKEN}")))).unwrap(),
@@ -502,7 +512,7 @@ fn without_questions_its_input_is_empty() {
 }
 
 #[test]
-fn the_environment_is_merged_and_the_last_value_of_a_name_wins() {
+fn environment_is_merged_and_last_value_wins() {
     let folder = Folder::new("environment");
     let text = format!(
         "echo \"$A $B $PATH\" > seen; printf %s \"$KUBERNETES_EXEC_INFO\" | head -c 7 >> seen; {TOKEN}"

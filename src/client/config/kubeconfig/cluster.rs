@@ -1,7 +1,7 @@
 use serde_json::Value;
 
 use super::entry::Entry;
-use super::schema::{Cluster, filled, is_set, items};
+use super::schema::{Cluster, is_set, items, non_empty};
 use crate::client::config::{Config, ProxyChoice};
 use crate::client::credential_data::Secret;
 
@@ -12,7 +12,7 @@ impl Entry<Cluster> {
     /// Sets the proxy and the compression. The client-go counterparts are `validateClusterInfo` and
     /// the first half of `ClientConfig`.
     pub(super) fn connection(&self, config: &mut Config) -> Result<(), String> {
-        if let Some(url) = filled(&self.value.proxy_url) {
+        if let Some(url) = non_empty(&self.value.proxy_url) {
             // Only the scheme is checked here. The rest of the URL is checked when the client is
             // created.
             let scheme = url
@@ -52,7 +52,7 @@ impl Entry<Cluster> {
         )?;
         config.insecure = is_set(insecure_skip_tls_verify);
         if !renamed {
-            config.tls_server_name = filled(tls_server_name).map(str::to_owned);
+            config.tls_server_name = non_empty(tls_server_name).map(str::to_owned);
         }
         Ok(())
     }
@@ -61,7 +61,7 @@ impl Entry<Cluster> {
     pub(super) fn exec_config(&self) -> Option<Value> {
         let extension = items(&self.value.extensions)
             .flatten()
-            .find(|extension| filled(&extension.name) == Some(EXEC_EXTENSION))?;
+            .find(|extension| non_empty(&extension.name) == Some(EXEC_EXTENSION))?;
         extension.extension.clone()
     }
 }

@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 
-use super::schema::filled;
+use super::schema::non_empty;
 use crate::client::credential_data::PemSource;
 
 /// Like Go's decoder, this one ignores the unused bits of the last character.
@@ -63,11 +63,11 @@ impl<T> Entry<T> {
         data: &Option<String>,
         file: &Option<String>,
     ) -> Result<Option<PemSource>, String> {
-        let Some(data) = filled(data) else {
+        let Some(data) = non_empty(data) else {
             let what = format!("{field} of {owner} {:?}", self.name);
-            return Ok(filled(file).map(|file| PemSource::file(what, self.path(file))));
+            return Ok(non_empty(file).map(|file| PemSource::file(what, self.path(file))));
         };
-        if filled(file).is_some() {
+        if non_empty(file).is_some() {
             return Err(format!(
                 "the {owner} {:?} has both {field} and {field}-data",
                 self.name

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::entry::{Entry, absolute, folder_of};
 use super::overrides::Overrides;
 use super::parse::{parse, read};
-use super::schema::{Cluster, Context, File, List, User, filled};
+use super::schema::{Cluster, Context, File, List, User, non_empty};
 use crate::client::config::Config;
 use crate::client::credential_data::config_error;
 use crate::error::Error;
@@ -44,12 +44,12 @@ pub struct Kubeconfig {
 pub(in crate::client::config) enum Problem {
     /// The kubeconfig names no cluster. Another source, such as the service account, may have one.
     Empty(String),
-    Wrong(String),
+    Invalid(String),
 }
 
 impl From<String> for Problem {
     fn from(problem: String) -> Self {
-        Self::Wrong(problem)
+        Self::Invalid(problem)
     }
 }
 
@@ -99,14 +99,14 @@ impl Kubeconfig {
 
     fn add(&mut self, folder: &Path, file: Option<File>) -> Result<(), String> {
         let Some(file) = file else { return Ok(()) };
-        if filled(&file.kind).is_some_and(|kind| kind != "Config") {
+        if non_empty(&file.kind).is_some_and(|kind| kind != "Config") {
             return Err("is not a kubeconfig: its kind is not Config".to_owned());
         }
-        if filled(&file.api_version).is_some_and(|version| version != "v1") {
+        if non_empty(&file.api_version).is_some_and(|version| version != "v1") {
             return Err("is not a kubeconfig: its apiVersion is not v1".to_owned());
         }
         if self.current_context.is_none() {
-            self.current_context = filled(&file.current_context).map(str::to_owned);
+            self.current_context = non_empty(&file.current_context).map(str::to_owned);
         }
         merge(
             "cluster",
@@ -143,7 +143,7 @@ impl Kubeconfig {
             server,
         } = overrides;
         let server = server.as_deref().filter(|url| !url.is_empty());
-        let name = filled(context).or(self.current_context());
+        let name = non_empty(context).or(self.current_context());
         let context = match name {
             Some(name) => Some(&find("context", name, &self.contexts)?.value),
             // As in clientcmd: if no context is chosen, the entry with an empty name is used.
@@ -154,24 +154,25 @@ impl Kubeconfig {
                 .map(|entry| &entry.value),
         };
         let chosen =
-            filled(cluster).or_else(|| context.and_then(|context| filled(&context.cluster)));
+            non_empty(cluster).or_else(|| context.and_then(|context| non_empty(&context.cluster)));
         // As in clientcmd: if no cluster is chosen, the entry with an empty name is used.
         let nameless = || self.clusters.iter().find(|entry| entry.name.is_empty());
         let cluster = match chosen {
             Some(chosen) => match find("cluster", chosen, &self.clusters) {
-                Err(_) if server.is_some() && filled(cluster).is_none() => None,
+                Err(_) if server.is_some() && non_empty(cluster).is_none() => None,
                 found => Some(found?),
             },
             None => nameless(),
         };
         if let (None, None, Some(name)) = (cluster, server, name) {
-            return Err(Problem::Wrong(format!(
-                "the context {name:?} names no cluster"
+            return Err(Problem::Invalid(format!(
+                "the context {name:?} has no cluster"
             )));
         }
         // The user is resolved before the missing cluster is reported as `Empty`: the fallback to
         // the service account must not replace a user that was explicitly chosen.
-        let chosen = filled(user).or_else(|| context.and_then(|context| filled(&context.user)));
+        let chosen =
+            non_empty(user).or_else(|| context.and_then(|context| non_empty(&context.user)));
         // Without a chosen user, requests are anonymous, unless there is an entry with an empty
         // name.
         let user = match chosen {
@@ -180,10 +181,10 @@ impl Kubeconfig {
         };
         let url = match (server, cluster) {
             (Some(server), _) => server,
-            (None, Some(cluster)) => filled(&cluster.value.server)
+            (None, Some(cluster)) => non_empty(&cluster.value.server)
                 .ok_or_else(|| format!("the cluster {:?} has no server", cluster.name))?,
             (None, None) => {
-                let contexts = known("contexts", &self.contexts);
+                let contexts = list_names("contexts", &self.contexts);
                 return Err(Problem::Empty(format!(
                     "no current-context is set; {contexts}"
                 )));
@@ -202,13 +203,13 @@ impl Kubeconfig {
             user.authenticate(&mut config, cluster.and_then(Entry::exec_config))?;
         }
         if !is_https(url) {
-            config = unencrypted(config, plain);
+            config = without_tls(config, plain);
         }
         if let Some(user) = user {
             config.impersonation = user.impersonation()?;
         }
-        let namespace =
-            filled(namespace).or_else(|| context.and_then(|context| filled(&context.namespace)));
+        let namespace = non_empty(namespace)
+            .or_else(|| context.and_then(|context| non_empty(&context.namespace)));
         if let Some(namespace) = namespace {
             config.default_namespace = namespace.to_owned();
         }
@@ -236,17 +237,17 @@ fn is_https(url: &str) -> bool {
 /// Returns the configuration to use for a server without TLS. As in kubectl, it has neither
 /// credentials nor certificates, because others could read them on the network. Credentials are
 /// kept if the traffic stays on this machine.
-fn unencrypted(secure: Config, mut plain: Config) -> Config {
-    if plain.stays_on_this_machine() {
+fn without_tls(secure: Config, mut plain: Config) -> Config {
+    if plain.server_is_local() {
         plain.token = secure.token;
         plain.token_file = secure.token_file;
         plain.basic = secure.basic;
         plain.id_token = secure.id_token;
         plain.exec = secure.exec;
-    } else if secure.mentions_tls() || secure.authenticates() {
+    } else if secure.has_tls_settings() || secure.has_credentials() {
         log::warn!(
-            "the server of the kubeconfig's context is not https: as in kubectl, the credentials and \
-             certificates for it are not used"
+            "the server of the kubeconfig's context does not use https: as in kubectl, its credentials and \
+             certificates are ignored"
         );
     }
     plain
@@ -268,14 +269,14 @@ fn merge<T: Default>(
     named: impl Iterator<Item = (Option<String>, Option<T>)>,
     folder: &Path,
 ) -> Result<(), String> {
-    let mut before: HashSet<String> = entries.iter().map(|entry| entry.name.clone()).collect();
-    let mut here = HashSet::new();
+    let mut known: HashSet<String> = entries.iter().map(|entry| entry.name.clone()).collect();
+    let mut seen = HashSet::new();
     for (name, value) in named {
         let name = name.unwrap_or_default();
-        if !here.insert(name.clone()) {
-            return Err(format!("the {what} {name:?} is there twice"));
+        if !seen.insert(name.clone()) {
+            return Err(format!("the {what} {name:?} is defined twice"));
         }
-        if before.insert(name.clone()) {
+        if known.insert(name.clone()) {
             entries.push(Entry {
                 name,
                 folder: folder.to_owned(),
@@ -293,12 +294,12 @@ fn find<'a, T>(what: &str, name: &str, entries: &'a [Entry<T>]) -> Result<&'a En
         .ok_or_else(|| {
             format!(
                 "there is no {what} {name:?}; {}",
-                known(&format!("{what}s"), entries)
+                list_names(&format!("{what}s"), entries)
             )
         })
 }
 
-fn known<T>(what: &str, entries: &[Entry<T>]) -> String {
+fn list_names<T>(what: &str, entries: &[Entry<T>]) -> String {
     const SHOWN: usize = 20;
     if entries.is_empty() {
         return format!("there are no {what}");

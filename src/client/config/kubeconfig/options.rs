@@ -124,7 +124,7 @@ impl KubeconfigOptions {
     ///
     /// The message describes the cause and contains no secrets.
     pub fn load(&self) -> Result<Config, Error> {
-        self.load_from(&Environment::of_this_process())
+        self.load_from(&Environment::from_process())
     }
 
     /// Resolves the context of a kubeconfig in memory, such as one from a Secret.
@@ -158,7 +158,7 @@ impl KubeconfigOptions {
     ) -> Result<Config, Error> {
         match Kubeconfig::parse(text, folder)?.resolve(&self.overrides) {
             Ok((config, _)) => Ok(config),
-            Err(Problem::Empty(problem) | Problem::Wrong(problem)) => {
+            Err(Problem::Empty(problem) | Problem::Invalid(problem)) => {
                 Err(config_error(format!("kubeconfig: {problem}")))
             }
         }
@@ -171,7 +171,7 @@ impl KubeconfigOptions {
     ///
     /// Returns an error ([`Error::is_config`]) if a file can't be read or is not a kubeconfig.
     pub fn read(&self) -> Result<Kubeconfig, Error> {
-        Kubeconfig::load(&self.files.paths(&Environment::of_this_process()).1)
+        Kubeconfig::load(&self.files.paths(&Environment::from_process()).1)
     }
 
     pub(super) fn load_from(&self, environment: &Environment) -> Result<Config, Error> {

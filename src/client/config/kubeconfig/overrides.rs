@@ -8,7 +8,7 @@ use crate::client::config::environment::Environment;
 pub(in crate::client::config) enum Files {
     /// The default files: see [`Environment::kubeconfig_files`].
     #[default]
-    Usual,
+    Default,
     /// One file, which must exist.
     One(PathBuf),
     /// Several files, which may be missing.
@@ -22,7 +22,7 @@ impl Files {
         environment: &Environment,
     ) -> (&'static str, Vec<PathBuf>) {
         match self {
-            Self::Usual => environment.kubeconfig_files(),
+            Self::Default => environment.kubeconfig_files(),
             Self::One(path) => ("kubeconfig", vec![path.clone()]),
             Self::Several(paths) => ("kubeconfig", paths.clone()),
         }

@@ -54,7 +54,7 @@ fn decode(bytes: &[u8]) -> Result<Cow<'_, str>, String> {
         let units: Vec<u16> = units.iter().skip(1).map(|bytes| unit(*bytes)).collect();
         match (String::from_utf16(&units), odd) {
             (Ok(text), []) => Ok(Cow::Owned(text)),
-            _ => Err("is not UTF-8 text, nor UTF-16, as its first bytes say".to_owned()),
+            _ => Err("has a UTF-16 byte order mark, but is not valid UTF-16".to_owned()),
         }
     };
     match bytes {
@@ -93,15 +93,15 @@ fn yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
                 "a number or boolean where a string is expected: quote it".to_owned()
             }
             Yaml::SerdeInvalidType { expected, .. } => format!("expected {expected}"),
-            Yaml::DuplicateMappingKey { .. } => "a key that is there twice".to_owned(),
+            Yaml::DuplicateMappingKey { .. } => "duplicate key".to_owned(),
             Yaml::MultipleDocuments { .. } => "more than one YAML document".to_owned(),
             Yaml::Budget { .. }
             | Yaml::AliasReplayLimitExceeded { .. }
             | Yaml::AliasReplayStackDepthExceeded { .. }
             | Yaml::AliasExpansionLimitExceeded { .. } => {
-                "more nesting, aliases or values than a kubeconfig has".to_owned()
+                "too much nesting, or too many aliases or values for a kubeconfig".to_owned()
             }
-            _ => "not YAML, or not the form of a kubeconfig".to_owned(),
+            _ => "not valid YAML, or not a kubeconfig".to_owned(),
         };
         match error.location() {
             Some(place) => format!(

@@ -125,8 +125,8 @@ pub(super) struct Flag(bool);
 
 impl<'de> Deserialize<'de> for Flag {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Look;
-        impl Visitor<'_> for Look {
+        struct FlagVisitor;
+        impl Visitor<'_> for FlagVisitor {
             type Value = Flag;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -137,7 +137,7 @@ impl<'de> Deserialize<'de> for Flag {
                 Ok(Flag(value))
             }
         }
-        deserializer.deserialize_any(Look)
+        deserializer.deserialize_any(FlagVisitor)
     }
 }
 
@@ -147,7 +147,7 @@ pub(super) fn is_set(flag: &Option<Flag>) -> bool {
 }
 
 /// The string, unless it is absent or empty.
-pub(super) fn filled(text: &Option<String>) -> Option<&str> {
+pub(super) fn non_empty(text: &Option<String>) -> Option<&str> {
     text.as_deref().filter(|text| !text.is_empty())
 }
 
@@ -157,6 +157,6 @@ pub(super) fn items<T>(list: &List<T>) -> impl Iterator<Item = Option<&T>> {
 }
 
 /// The strings of a list. A `null` item is an empty string.
-pub(super) fn texts(list: &List<String>) -> impl Iterator<Item = &str> {
+pub(super) fn strings(list: &List<String>) -> impl Iterator<Item = &str> {
     items(list).map(|text| text.map_or("", String::as_str))
 }

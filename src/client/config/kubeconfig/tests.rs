@@ -38,7 +38,7 @@ fn with_cluster(cluster: &str) -> Result<Config, String> {
         .replace("user: u, ", ""))
 }
 
-fn nowhere() -> Environment {
+fn empty_environment() -> Environment {
     Environment {
         kubeconfig: None,
         home: None,
@@ -54,7 +54,7 @@ fn debug(value: Option<impl std::fmt::Debug>) -> String {
 }
 
 #[test]
-fn a_context_and_what_overrides_it() {
+fn overrides_replace_parts_of_the_context() {
     let text = "
 current-context: a
 contexts:
@@ -67,7 +67,7 @@ users:
 - {name: a, user: {token: token-of-a}}
 - {name: b, user: {token: token-of-b}}
 ";
-    let meant = |options: KubeconfigOptions| {
+    let resolved = |options: KubeconfigOptions| {
         let config = with(&options, text).unwrap();
         (
             config.server.0,
@@ -79,30 +79,30 @@ users:
         (server.into(), token.into(), namespace.into())
     };
     let options = KubeconfigOptions::new;
-    assert_eq!(meant(options()), is("https://a", "token-of-a", "team-a"));
+    assert_eq!(resolved(options()), is("https://a", "token-of-a", "team-a"));
     assert_eq!(
-        meant(options().context("b")),
+        resolved(options().context("b")),
         is("https://b", "token-of-b", "default")
     );
     assert_eq!(
-        meant(options().cluster("b")),
+        resolved(options().cluster("b")),
         is("https://b", "token-of-a", "team-a")
     );
     assert_eq!(
-        meant(options().user("b")),
+        resolved(options().user("b")),
         is("https://a", "token-of-b", "team-a")
     );
     assert_eq!(
-        meant(options().namespace("other")),
+        resolved(options().namespace("other")),
         is("https://a", "token-of-a", "other")
     );
     assert_eq!(
-        meant(options().context("b").namespace("o").server("https://x")),
+        resolved(options().context("b").namespace("o").server("https://x")),
         is("https://x", "token-of-b", "o")
     );
     // An empty override counts as not set.
     assert_eq!(
-        meant(
+        resolved(
             options()
                 .context("")
                 .cluster("")
@@ -119,7 +119,7 @@ users:
     let moved = with(&options().server("https://b"), text).unwrap();
     assert_eq!(
         moved.tls_server_name, None,
-        "another server has another name"
+        "tls-server-name belongs to the server that was overridden"
     );
     for (options, expected) in [
         (
@@ -144,7 +144,7 @@ users:
 }
 
 #[test]
-fn kubeconfig_missing_cluster_or_user_lists_the_existing() {
+fn kubeconfig_missing_entry_error_lists_existing_names() {
     assert_eq!(
         one(MINIMAL).unwrap_err(),
         r#"there is no user "u"; there are no users"#
@@ -157,7 +157,7 @@ fn kubeconfig_missing_cluster_or_user_lists_the_existing() {
     let a = KubeconfigOptions::new().context("a");
     assert_eq!(
         with(&a, none).unwrap_err(),
-        r#"the context "a" names no cluster"#
+        r#"the context "a" has no cluster"#
     );
     assert_eq!(
         with_cluster("server: ''").unwrap_err(),
@@ -184,7 +184,7 @@ fn kubeconfig_missing_cluster_or_user_lists_the_existing() {
 }
 
 #[test]
-fn kubeconfig_certificate_is_given_once_paths_are_relative() {
+fn kubeconfig_certificate_has_one_source_and_relative_path() {
     let config =
         with_user("{client-certificate: ../a, client-key-data: 'Y2VydA==', tokenFile: ./t}")
             .unwrap();
@@ -198,7 +198,7 @@ fn kubeconfig_certificate_is_given_once_paths_are_relative() {
     assert_eq!(
         debug(config.ca),
         r#""/pki/../ca.crt""#,
-        "as it stands there"
+        "an absolute path is kept as written"
     );
     for (user, expected) in [
         (
@@ -225,7 +225,7 @@ fn kubeconfig_certificate_is_given_once_paths_are_relative() {
             .unwrap()
             .client_key
             .is_none(),
-        "alone it says nothing"
+        "a key without a certificate is ignored"
     );
     // As in Go: line breaks and the unused bits at the end are ignored.
     let config =
@@ -244,12 +244,12 @@ fn kubeconfig_certificate_is_given_once_paths_are_relative() {
 }
 
 #[test]
-fn how_a_user_authenticates() {
+fn user_credentials_are_parsed() {
     let config = with_user("{token: s3cret, tokenFile: t}").unwrap();
     assert_eq!(config.token.unwrap().0, "s3cret");
     assert!(
         config.token_file.is_some(),
-        "which of them wins is another's business"
+        "`Auth` decides which one is used"
     );
     let (user, password) = with_user("{username: admin, password: s3cret}")
         .unwrap()
@@ -258,11 +258,11 @@ fn how_a_user_authenticates() {
     assert_eq!((user.as_str(), password.0.as_str()), ("admin", "s3cret"));
     assert!(
         with_user("{password: s3cret}").unwrap().basic.is_none(),
-        "nobody"
+        "a password without a user name is ignored"
     );
     assert_eq!(
         with_user("{token: s3cret, username: admin}").unwrap_err(),
-        "the user \"u\" has both a token and a username or password: only one of them may be"
+        "the user \"u\" has both a token and a username or password: only one of them is allowed"
     );
     let token =
         with_user("{auth-provider: {name: oidc, config: {id-token: s3cret, client-id: a}}}")
@@ -276,7 +276,7 @@ fn how_a_user_authenticates() {
     for (provider, expected) in [
         (
             "{name: oidc}",
-            "without an id-token, and this crate does not get one",
+            "without an id-token, and this crate does not fetch one",
         ),
         ("{name: oidc, config: {id-token: ''}}", "kubelogin"),
         (
@@ -285,7 +285,7 @@ fn how_a_user_authenticates() {
         ),
         (
             "{name: azure}",
-            "has the auth-provider azure, which is gone from Kubernetes: let the exec plugin kubelogin",
+            "has the auth-provider azure, which Kubernetes has removed: use the exec plugin kubelogin",
         ),
         (
             "{name: openstack}",
@@ -303,7 +303,7 @@ fn how_a_user_authenticates() {
 }
 
 #[test]
-fn whom_a_user_acts_as() {
+fn impersonation_fields_are_parsed() {
     let all =
         "{as: jane, as-uid: '7', as-groups: [a, b], as-user-extra: {k: [v, w], l: [], m: null}}";
     let jane = with_user(all).unwrap().impersonation.unwrap();
@@ -323,7 +323,7 @@ fn whom_a_user_acts_as() {
     ] {
         let error = with_user(without).unwrap_err();
         assert!(
-            error.starts_with("the user \"u\" has as-uid, as-groups or as-user-extra, but not as"),
+            error.starts_with("the user \"u\" has as-uid, as-groups or as-user-extra, but no as"),
             "{error}"
         );
     }
@@ -336,7 +336,7 @@ fn whom_a_user_acts_as() {
 }
 
 #[test]
-fn a_plugin_and_what_its_cluster_tells_it() {
+fn exec_plugin_and_cluster_extension_are_parsed() {
     let text = "
 current-context: here
 contexts: [{name: here, context: {cluster: c, user: u}}]
@@ -380,7 +380,7 @@ users:
     let plugin =
         |exec: &str| with_user(&format!("{{exec: {exec}}}")).map(|config| config.exec.unwrap());
     let beta = plugin("{command: aws, apiVersion: client.authentication.k8s.io/v1beta1}").unwrap();
-    assert_eq!(beta.command, Path::new("aws"), "from PATH");
+    assert_eq!(beta.command, Path::new("aws"), "looked up in PATH");
     assert_eq!(beta.interactive_mode, InteractiveMode::IfAvailable);
     for (exec, expected) in [
         ("{}", "without a command"),
@@ -391,7 +391,7 @@ users:
         ),
         (
             "{command: s3cret, apiVersion: a, interactiveMode: s3cret}",
-            "none of Never, IfAvailable and Always",
+            "unknown interactiveMode: use Never, IfAvailable or Always",
         ),
         (
             "{command: s3cret, apiVersion: a, interactiveMode: Never, env: [{value: s3cret}]}",
@@ -411,13 +411,13 @@ users:
     }
     assert_eq!(
         with_user("{exec: {}, auth-provider: {}}").unwrap_err(),
-        "the user \"u\" has both exec and auth-provider: only one of them may be"
+        "the user \"u\" has both exec and auth-provider: only one of them is allowed"
     );
     assert!(with_user("{exec: null}").unwrap().exec.is_none());
 }
 
 #[test]
-fn how_a_cluster_is_reached() {
+fn cluster_connection_settings_are_parsed() {
     let config = with_cluster(
         "server: 'https://a', proxy-url: 'SOCKS5://u:s3cret@p:1080', disable-compression: true, \
          tls-server-name: b",
@@ -445,7 +445,7 @@ fn how_a_cluster_is_reached() {
 }
 
 #[test]
-fn kubeconfig_no_credentials_leave_this_machine_without_tls() {
+fn kubeconfig_without_tls_sends_credentials_to_loopback_only() {
     let text = |server: &str| {
         format!(
             "{}users: [{{name: u, user: {{token: s3cret, client-certificate-data: YQ==, \
@@ -461,7 +461,7 @@ fn kubeconfig_no_credentials_leave_this_machine_without_tls() {
     for server in ["http://api:6443", "api:6443", "HTTP://api"] {
         let config = one(&text(server)).unwrap();
         assert!(
-            config.token.is_none() && !config.mentions_tls(),
+            config.token.is_none() && !config.has_tls_settings(),
             "{config:?}"
         );
         assert!(config.impersonation.is_some());
@@ -469,7 +469,7 @@ fn kubeconfig_no_credentials_leave_this_machine_without_tls() {
     for server in ["http://127.0.0.1:8080/a", "localhost:8080", "http://[::1]"] {
         let config = one(&text(server)).unwrap();
         assert!(
-            config.token.is_some() && !config.mentions_tls(),
+            config.token.is_some() && !config.has_tls_settings(),
             "{config:?}"
         );
     }
@@ -490,7 +490,7 @@ fn kubeconfig_no_credentials_leave_this_machine_without_tls() {
 }
 
 #[test]
-fn the_namespace_of_a_pod_is_that_of_a_context_without_one() {
+fn pod_namespace_applies_to_context_without_one() {
     let folder =
         std::env::temp_dir().join(format!("k8s-informer-kubeconfig-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
@@ -498,7 +498,7 @@ fn the_namespace_of_a_pod_is_that_of_a_context_without_one() {
     std::fs::write(folder.join("namespace"), "pods").unwrap();
     let path = folder.join("config");
     std::fs::write(&path, format!("{MINIMAL}users: [{{name: u}}]")).unwrap();
-    let mut environment = nowhere();
+    let mut environment = empty_environment();
     environment.service_account = folder.clone();
     let load = |options: KubeconfigOptions, environment: &Environment| {
         let config = options.load_from(environment).unwrap();
@@ -517,7 +517,7 @@ fn the_namespace_of_a_pod_is_that_of_a_context_without_one() {
     assert_eq!(
         load(explicit(), &environment),
         is("https://api:6443", "default"),
-        "no pod"
+        "outside a pod"
     );
     environment.service_host = Some("10.0.0.1".to_owned());
     environment.service_port = Some("443".to_owned());
@@ -593,7 +593,7 @@ fn the_namespace_of_a_pod_is_that_of_a_context_without_one() {
 }
 
 #[test]
-fn what_kubectl_accepts_is_accepted() {
+fn kubeconfig_forms_of_kubectl_are_accepted() {
     let json = r#"{
 	"kind": "Config", "apiVersion": "v1", "preferences": {}, "extensions": [{"name": 1}],
 	"current-context": "a", "users": null,
@@ -609,7 +609,7 @@ fn what_kubectl_accepts_is_accepted() {
     assert_eq!(token("{token: ~}"), None);
     assert_eq!(token("{<<: {token: a}, as: b}").as_deref(), Some("a"));
     let with_nulls = format!("{MINIMAL}users: [null, {{}}, {{name: u, user: null}}]");
-    assert!(one(&with_nulls).is_err(), "two without a name");
+    assert!(one(&with_nulls).is_err(), "two users have no name");
     assert!(one(&with_nulls.replace(", {}", "")).is_ok());
     // A context with an empty name is the default if there is no current context.
     let nameless = MINIMAL

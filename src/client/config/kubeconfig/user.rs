@@ -1,7 +1,7 @@
 use serde_json::Value;
 
 use super::entry::Entry;
-use super::schema::{AuthProvider, Exec, User, filled, is_set, items, texts};
+use super::schema::{AuthProvider, Exec, User, is_set, items, non_empty, strings};
 use crate::client::config::{Config, ExecConfig, IdToken, Impersonation, InteractiveMode};
 use crate::client::credential_data::Secret;
 
@@ -30,13 +30,16 @@ impl Entry<User> {
             as_groups: _,
             as_user_extra: _,
         } = &self.value;
-        let basic = filled(username).is_some() || filled(password).is_some();
-        if basic && filled(token).is_some() {
-            return Err(self
-                .problem("has both a token and a username or password: only one of them may be"));
+        let basic = non_empty(username).is_some() || non_empty(password).is_some();
+        if basic && non_empty(token).is_some() {
+            return Err(self.problem(
+                "has both a token and a username or password: only one of them is allowed",
+            ));
         }
         if exec.is_some() && auth_provider.is_some() {
-            return Err(self.problem("has both exec and auth-provider: only one of them may be"));
+            return Err(
+                self.problem("has both exec and auth-provider: only one of them is allowed")
+            );
         }
         config.client_certificate = self.pem_source(
             "user",
@@ -54,9 +57,9 @@ impl Entry<User> {
                 ));
             }
         }
-        config.token = filled(token).map(|token| Secret(token.to_owned()));
-        config.token_file = filled(token_file).map(|file| self.path(file));
-        config.basic = filled(username).map(|name| {
+        config.token = non_empty(token).map(|token| Secret(token.to_owned()));
+        config.token_file = non_empty(token_file).map(|file| self.path(file));
+        config.basic = non_empty(username).map(|name| {
             (
                 name.to_owned(),
                 Secret(password.clone().unwrap_or_default()),
@@ -81,25 +84,25 @@ impl Entry<User> {
             as_user_extra,
             ..
         } = &self.value;
-        let Some(user) = filled(impersonate) else {
-            let more = filled(as_uid).is_some()
+        let Some(user) = non_empty(impersonate) else {
+            let more = non_empty(as_uid).is_some()
                 || items(as_groups).next().is_some()
                 || as_user_extra
                     .as_ref()
                     .is_some_and(|extra| !extra.is_empty());
             return match more {
                 true => Err(self.problem(
-                    "has as-uid, as-groups or as-user-extra, but not as: the user to act as",
+                    "has as-uid, as-groups or as-user-extra, but no as: set it to the user to impersonate",
                 )),
                 false => Ok(None),
             };
         };
         let mut impersonation = Impersonation::user(user);
-        impersonation.uid = filled(as_uid).map(str::to_owned);
-        impersonation.groups = texts(as_groups).map(str::to_owned).collect();
+        impersonation.uid = non_empty(as_uid).map(str::to_owned);
+        impersonation.groups = strings(as_groups).map(str::to_owned).collect();
         for (key, values) in as_user_extra.iter().flatten() {
             impersonation =
-                texts(values).fold(impersonation, |so_far, value| so_far.extra(key, value));
+                strings(values).fold(impersonation, |so_far, value| so_far.extra(key, value));
         }
         Ok(Some(impersonation))
     }
@@ -114,19 +117,19 @@ impl Entry<User> {
             provide_cluster_info,
             interactive_mode,
         } = exec;
-        let Some(command) = filled(command) else {
+        let Some(command) = non_empty(command) else {
             return Err(self.problem("has exec without a command"));
         };
-        let Some(api_version) = filled(api_version) else {
+        let Some(api_version) = non_empty(api_version) else {
             return Err(self.problem("has exec without an apiVersion"));
         };
-        let mode = match (filled(interactive_mode), api_version) {
+        let mode = match (non_empty(interactive_mode), api_version) {
             (Some("Never"), _) => InteractiveMode::Never,
             (Some("IfAvailable"), _) => InteractiveMode::IfAvailable,
             (Some("Always"), _) => InteractiveMode::Always,
             (Some(_), _) => {
                 return Err(self.problem(
-                    "has exec with an interactiveMode that is none of Never, IfAvailable and Always",
+                    "has exec with an unknown interactiveMode: use Never, IfAvailable or Always",
                 ));
             }
             (
@@ -135,7 +138,7 @@ impl Entry<User> {
             ) => InteractiveMode::IfAvailable,
             (None, _) => {
                 return Err(self.problem(
-                    "has exec without an interactiveMode, which its apiVersion asks for: Never, IfAvailable \
+                    "has exec without an interactiveMode, which its apiVersion requires: Never, IfAvailable \
                      or Always",
                 ));
             }
@@ -146,14 +149,14 @@ impl Entry<User> {
             false => command.into(),
         };
         let mut plugin = ExecConfig::new(command)
-            .args(texts(args))
+            .args(strings(args))
             .api_version(api_version)
             .interactive_mode(mode)
             .install_hint(install_hint.as_deref().unwrap_or_default())
             .provide_cluster_info(is_set(provide_cluster_info));
         for variable in items(env) {
             let Some((name, value)) = variable
-                .and_then(|variable| Some((filled(&variable.name)?, variable.value.as_deref())))
+                .and_then(|variable| Some((non_empty(&variable.name)?, variable.value.as_deref())))
             else {
                 return Err(self.problem("has exec with a variable in env that has no name"));
             };
@@ -168,26 +171,26 @@ impl Entry<User> {
     fn id_token(&self, provider: &AuthProvider) -> Result<IdToken, String> {
         let AuthProvider { name, config } = provider;
         match name.as_deref().unwrap_or_default() {
-            "oidc" => match config.as_ref().and_then(|config| filled(config.get("id-token")?)) {
+            "oidc" => match config.as_ref().and_then(|config| non_empty(config.get("id-token")?)) {
                 Some(token) => Ok(IdToken {
                     what: format!("the id-token of user {:?}", self.name),
                     token: Secret(token.to_owned()),
                 }),
                 None => Err(self.problem(
-                    "has the auth-provider oidc without an id-token, and this crate does not get one: log in \
-                     first, or let an exec plugin such as kubelogin (kubectl oidc-login) get tokens",
+                    "has the auth-provider oidc without an id-token, and this crate does not fetch one: log in \
+                     first, or use an exec plugin such as kubelogin (kubectl oidc-login) to get tokens",
                 )),
             },
             "gcp" => Err(self.problem(
-                "has the auth-provider gcp, which is gone from Kubernetes: let the exec plugin \
-                 gke-gcloud-auth-plugin get tokens (gcloud container clusters get-credentials)",
+                "has the auth-provider gcp, which Kubernetes has removed: use the exec plugin \
+                 gke-gcloud-auth-plugin (gcloud container clusters get-credentials)",
             )),
             "azure" => Err(self.problem(
-                "has the auth-provider azure, which is gone from Kubernetes: let the exec plugin kubelogin \
-                 get tokens (kubelogin convert-kubeconfig)",
+                "has the auth-provider azure, which Kubernetes has removed: use the exec plugin kubelogin \
+                 (kubelogin convert-kubeconfig)",
             )),
             other => Err(self.problem(&format!(
-                "has the auth-provider {other:?}, which is not supported: only oidc is, and exec plugins are"
+                "has the auth-provider {other:?}, which is not supported: use oidc or an exec plugin"
             ))),
         }
     }

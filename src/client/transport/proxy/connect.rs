@@ -13,7 +13,7 @@ const HEAD_LIMIT: usize = 16 * 1024;
 
 /// Requests a tunnel to `host`. An IPv6 address has brackets.
 pub(super) fn open(
-    way: &mut (impl Read + Write),
+    stream: &mut (impl Read + Write),
     host: &str,
     port: u16,
     user: Option<&User>,
@@ -27,25 +27,25 @@ pub(super) fn open(
         request.push_str(&format!("Proxy-Authorization: Basic {credentials}\r\n"));
     }
     request.push_str("\r\n");
-    way.write_all(request.as_bytes())?;
+    stream.write_all(request.as_bytes())?;
 
-    let head = read_head(way)?;
+    let head = read_head(stream)?;
     // Accepts only 200, as Go does. The error does not repeat other text of the proxy's response.
     match status(&head) {
-        None => Err(io::Error::other("it does not answer in HTTP")),
+        None => Err(io::Error::other("its response is not HTTP")),
         Some(200) => Ok(()),
         Some(code) => {
             let reason = StatusCode::from_u16(code)
                 .ok()
                 .and_then(|code| code.canonical_reason());
             let hint = match (code, user) {
-                (407, None) => ": it wants a user and a password, which its URL can hold",
-                (407, Some(_)) => ": it does not take this user and password",
+                (407, None) => ": it requires a user name and a password; set them in its URL",
+                (407, Some(_)) => ": it rejected this user name and password",
                 _ => "",
             };
             let reason = reason.map_or(String::new(), |reason| format!(" {reason}"));
             Err(io::Error::other(format!(
-                "it refuses a tunnel to {host}:{port} with {code}{reason}{hint}"
+                "it refused a tunnel to {host}:{port} with {code}{reason}{hint}"
             )))
         }
     }
@@ -53,12 +53,12 @@ pub(super) fn open(
 
 /// Reads byte by byte, because the bytes after the head belong to the tunnel. The transport below
 /// is buffered.
-fn read_head(way: &mut impl Read) -> io::Result<Vec<u8>> {
+fn read_head(stream: &mut impl Read) -> io::Result<Vec<u8>> {
     const START: &[u8] = b"HTTP/1.";
     let mut head = Vec::new();
     while head.len() < HEAD_LIMIT {
         let mut byte = [0];
-        way.read_exact(&mut byte)?;
+        stream.read_exact(&mut byte)?;
         head.extend(byte);
         // Stops early if the response is not HTTP.
         let is_other = !START
@@ -70,7 +70,7 @@ fn read_head(way: &mut impl Read) -> io::Result<Vec<u8>> {
         }
     }
     Err(io::Error::other(format!(
-        "the head of its answer is larger than {} KiB",
+        "the head of its response is larger than {} KiB",
         HEAD_LIMIT / 1024
     )))
 }
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tunnel_is_asked_for_by_host_and_port() {
+    fn connect_request_has_host_port_and_credentials() {
         let (opened, request, _) = open_with(b"HTTP/1.0 200 Connection established\r\n\r\n", None);
         opened.unwrap();
         let head =
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_behind_the_head_is_left_there() {
+    fn bytes_after_response_head_are_not_read() {
         for head in [
             "HTTP/1.1 200 OK\r\nX: y\r\n\r\n",
             "HTTP/1.1 200\n\n",
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_an_error_that_repeats_nothing_of_it() {
+    fn other_responses_fail_without_being_quoted() {
         let user = User {
             name: b"me".to_vec(),
             password: b"s3cret".to_vec(),
@@ -166,28 +166,28 @@ mod tests {
             (
                 "HTTP/1.1 407 s3cret\r\n\r\ns3cret",
                 None,
-                "407 Proxy Authentication Required: it wants a user",
+                "407 Proxy Authentication Required: it requires a user name",
             ),
             (
                 "HTTP/1.1 407 s3cret\r\n\r\n",
                 Some(&user),
-                "it does not take this user",
+                "it rejected this user name",
             ),
             (
                 "HTTP/1.1 502 s3cret\r\n\r\n",
                 None,
-                "it refuses a tunnel to [fd00::1]:6443 with 502 Bad Gateway",
+                "it refused a tunnel to [fd00::1]:6443 with 502 Bad Gateway",
             ),
             ("HTTP/1.1 204 No\r\n\r\n", None, "with 204"),
             ("HTTP/1.1 101 No\r\n\r\n", None, "with 101"),
             ("HTTP/1.1 799 s3cret\r\n\r\n", None, "with 799"),
-            ("HTTP/1.1 2000 OK\r\n\r\n", None, "does not answer in HTTP"),
-            ("HTTP/1.1 +20 OK\r\n\r\n", None, "does not answer in HTTP"),
-            ("HTTP/1.1\r\n\r\n", None, "does not answer in HTTP"),
-            ("HTTP/1.\r\n\r\n", None, "does not answer in HTTP"),
-            ("HTTP/2 200 OK\r\n\r\n", None, "does not answer in HTTP"),
-            ("SSH-2.0-s3cret", None, "does not answer in HTTP"),
-            ("\x05\x00", None, "does not answer in HTTP"),
+            ("HTTP/1.1 2000 OK\r\n\r\n", None, "its response is not HTTP"),
+            ("HTTP/1.1 +20 OK\r\n\r\n", None, "its response is not HTTP"),
+            ("HTTP/1.1\r\n\r\n", None, "its response is not HTTP"),
+            ("HTTP/1.\r\n\r\n", None, "its response is not HTTP"),
+            ("HTTP/2 200 OK\r\n\r\n", None, "its response is not HTTP"),
+            ("SSH-2.0-s3cret", None, "its response is not HTTP"),
+            ("\x05\x00", None, "its response is not HTTP"),
             ("HTTP/1.1 200 OK\r\n", None, "UnexpectedEof"),
             ("", None, "UnexpectedEof"),
             (&huge, None, "larger than 16 KiB"),

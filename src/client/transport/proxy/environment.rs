@@ -40,7 +40,7 @@ impl Proxy {
         };
         if is_http && variable("REQUEST_METHOD").is_some_and(|method| !method.is_empty()) {
             return Err(config_error(format!(
-                "{name} is not used in a CGI program (REQUEST_METHOD is set), where it may come from a client"
+                "{name} is not used in a CGI program (REQUEST_METHOD is set), because a client may have set it"
             )));
         }
         let except = get(["NO_PROXY", "no_proxy"]).map_or(String::new(), |(_, list)| list);
@@ -83,15 +83,15 @@ fn matches_address(entry: &str, address: IpAddr, port: &str) -> bool {
     if let Some((network, bits)) = cidr(entry) {
         return contains(network, bits, address);
     }
-    let (host, wanted) = split_host_port(entry).unwrap_or((entry, ""));
+    let (host, entry_port) = split_host_port(entry).unwrap_or((entry, ""));
     host.parse::<IpAddr>()
         .is_ok_and(|host| host.to_canonical() == address)
-        && (wanted.is_empty() || wanted == port)
+        && (entry_port.is_empty() || entry_port == port)
 }
 
 /// `foo.com` matches itself and its subdomains. `.foo.com` and `*.foo.com` match only subdomains.
 fn matches_name(entry: &str, host: &str, port: &str) -> bool {
-    let (domain, wanted) = split_host_port(entry).unwrap_or((entry, ""));
+    let (domain, entry_port) = split_host_port(entry).unwrap_or((entry, ""));
     if domain.is_empty() || cidr(entry).is_some() || domain.parse::<IpAddr>().is_ok() {
         return false;
     }
@@ -105,7 +105,7 @@ fn matches_name(entry: &str, host: &str, port: &str) -> bool {
             .strip_suffix(domain)
             .is_some_and(|rest| rest.is_empty() || rest.ends_with('.')),
     };
-    matches && (wanted.is_empty() || wanted == port)
+    matches && (entry_port.is_empty() || entry_port == port)
 }
 
 /// Parses an address and a prefix length. As in Go, an IPv4 address can be written as an IPv6
@@ -175,7 +175,7 @@ mod tests {
     /// The table of httpproxy's `TestProxyForURL`, without its schemes `foo` and `ftp` and without
     /// names that are not ASCII. The port is always shown here.
     #[test]
-    fn the_table_of_go() {
+    fn proxy_variables_match_go() {
         for (variables, server, expected) in [
             (
                 &["HTTP_PROXY=127.0.0.1:8080"][..],
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn names_in_capitals_come_first_and_empty_ones_do_not_count() {
+    fn uppercase_variables_win_and_empty_ones_are_ignored() {
         for (variables, server, expected) in [
             (
                 &["HTTPS_PROXY=a", "https_proxy=b"][..],
@@ -321,7 +321,7 @@ mod tests {
 
     /// httpproxy's `TestUseProxy`.
     #[test]
-    fn the_exceptions_of_go() {
+    fn no_proxy_hosts_match_go() {
         const EXCEPT: &str = "NO_PROXY=foobar.com, .barbaz.net, *.wildcard.io, 192.168.1.1, 192.168.1.2:81, \
              192.168.1.3:80, 10.0.0.0/30, 2001:db8::52:0:1, [2001:db8::52:0:2]:443, [2001:db8::52:0:3]:80, \
              2002:db8:a::45/64";
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn exceptions_in_other_shapes() {
+    fn no_proxy_accepts_ports_networks_and_wildcards() {
         for (except, server, expected) in [
             (":1", "https://example.com", true),
             ("", "https://example.com", true),
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_used_is_an_error_that_names_the_variable() {
+    fn invalid_proxy_error_names_the_variable() {
         for (variables, server, expected) in [
             (
                 &["HTTP_PROXY=http://10.1.2.3:8080", "REQUEST_METHOD=GET"][..],
@@ -431,12 +431,12 @@ mod tests {
             (
                 &["https_proxy=me:s3cret@proxy:port"],
                 "https://api",
-                "https_proxy: configuration: the proxy's URL names no host",
+                "https_proxy: configuration: the proxy's URL has an invalid host or port",
             ),
             (
                 &["https_proxy=http://"],
                 "https://api",
-                "https_proxy: configuration: the proxy's URL names no host",
+                "https_proxy: configuration: the proxy's URL has an invalid host or port",
             ),
         ] {
             let error = proxy(variables, server).unwrap_err();

@@ -83,16 +83,16 @@ impl Proxy {
             ureq::Error::Timeout(ureq::Timeout::Resolve) => ErrorKind::Timeout(format!(
                 "the name of the proxy {self} was not resolved in time"
             )),
-            ureq::Error::Timeout(_) => {
-                ErrorKind::Timeout(format!("no tunnel through the proxy {self} in time"))
-            }
+            ureq::Error::Timeout(_) => ErrorKind::Timeout(format!(
+                "the tunnel through the proxy {self} was not established in time"
+            )),
             ureq::Error::HostNotFound => {
                 ErrorKind::Connection(format!("the name of the proxy {self} has no address"))
             }
             ureq::Error::Io(error) => {
                 match error.get_ref().and_then(|inner| inner.downcast_ref()) {
                     Some(rustls::Error::InvalidMessage(_)) => ErrorKind::Tls(format!(
-                        "the proxy {self} does not speak TLS; is its URL http://?"
+                        "the proxy {self} does not speak TLS; should its URL start with http://?"
                     )),
                     Some(error) => ErrorKind::Tls(format!("the proxy {self}: {error}")),
                     None => match error.kind() {
@@ -100,7 +100,7 @@ impl Proxy {
                             ErrorKind::Refused(format!("the proxy {self}: {error}"))
                         }
                         io::ErrorKind::UnexpectedEof => ErrorKind::Connection(format!(
-                            "the proxy {self} closed the connection before its answer"
+                            "the proxy {self} closed the connection before it responded"
                         )),
                         _ => ErrorKind::Connection(format!("the proxy {self}: {error}")),
                     },
@@ -122,7 +122,7 @@ impl Proxy {
         socket: TcpTransport,
         details: &ConnectionDetails<'_>,
     ) -> Result<Route, ureq::Error> {
-        let way = match (self.scheme, &self.tls) {
+        let stream = match (self.scheme, &self.tls) {
             (Scheme::Https, Some(tls)) => {
                 let output = if details.needs_tls() {
                     RECORD_BUFFER
@@ -135,20 +135,20 @@ impl Proxy {
             _ => Either::A(socket),
         };
         let (host, port) = host_and_port(details.uri);
-        let mut way = adapter(way, details)?;
+        let mut stream = adapter(stream, details)?;
         match self.scheme {
             Scheme::Http | Scheme::Https => {
-                connect::open(&mut way, host, port, self.user.as_ref())?;
+                connect::open(&mut stream, host, port, self.user.as_ref())?;
             }
             Scheme::Socks5 | Scheme::Socks5h => {
-                socks::open(&mut way, host, port, self.user.as_ref())?;
+                socks::open(&mut stream, host, port, self.user.as_ref())?;
             }
         }
-        let mut way = way.into_inner();
+        let mut stream = stream.into_inner();
         // The server does not send before the client does, so there must be no input yet.
-        match way.buffers().input() {
-            [] => Ok(way),
-            _ => Err(io::Error::other("it said more than its answer").into()),
+        match stream.buffers().input() {
+            [] => Ok(stream),
+            _ => Err(io::Error::other("it sent data after its response").into()),
         }
     }
 }

@@ -18,7 +18,7 @@ const IPV6: u8 = 4;
 
 /// Requests a tunnel to `host`. An IPv6 address has brackets. The proxy resolves names.
 pub(super) fn open(
-    way: &mut (impl Read + Write),
+    stream: &mut (impl Read + Write),
     host: &str,
     port: u16,
     user: Option<&User>,
@@ -27,59 +27,61 @@ pub(super) fn open(
         None => &[VERSION, 1, NO_AUTHENTICATION],
         Some(_) => &[VERSION, 2, NO_AUTHENTICATION, USER_AND_PASSWORD],
     };
-    way.write_all(hello)?;
-    let [version, method] = read(way)?;
+    stream.write_all(hello)?;
+    let [version, method] = read(stream)?;
     check_version(version)?;
     match (method, user) {
         (NO_AUTHENTICATION, _) => {}
-        (USER_AND_PASSWORD, Some(user)) => authenticate(way, user)?,
+        (USER_AND_PASSWORD, Some(user)) => authenticate(stream, user)?,
         (NONE_ACCEPTABLE, None) => {
             return Err(io::Error::other(
-                "it wants a user and a password, which its URL can hold",
+                "it requires a user name and a password; set them in its URL",
             ));
         }
         (NONE_ACCEPTABLE, Some(_)) => {
-            return Err(io::Error::other("it takes no user and password"));
+            return Err(io::Error::other(
+                "it does not support authentication with a user name and password",
+            ));
         }
         _ => {
             return Err(io::Error::other(
-                "it wants a way to authenticate that was not offered",
+                "it chose an authentication method that was not offered",
             ));
         }
     }
 
-    way.write_all(&request(host, port)?)?;
-    let [version, reply, reserved, kind] = read(way)?;
+    stream.write_all(&request(host, port)?)?;
+    let [version, reply, reserved, kind] = read(stream)?;
     check_version(version)?;
     if reply != 0 {
         return Err(io::Error::other(format!(
-            "it opens no tunnel to {host}:{port}: {}",
+            "it refused a tunnel to {host}:{port}: {}",
             reason(reply)
         )));
     }
     if reserved != 0 {
-        return Err(io::Error::other("it does not answer in SOCKS5"));
+        return Err(io::Error::other("its response is not SOCKS5"));
     }
     // Skips the proxy's outgoing address and port.
     let length = match kind {
         IPV4 => 4,
         IPV6 => 16,
-        NAME => usize::from(read::<1>(way)?[0]),
-        _ => return Err(io::Error::other("it does not answer in SOCKS5")),
+        NAME => usize::from(read::<1>(stream)?[0]),
+        _ => return Err(io::Error::other("its response is not SOCKS5")),
     };
-    way.read_exact(&mut [0; 255 + 2][..length + 2])
+    stream.read_exact(&mut [0; 255 + 2][..length + 2])
 }
 
-fn authenticate(way: &mut (impl Read + Write), user: &User) -> io::Result<()> {
+fn authenticate(stream: &mut (impl Read + Write), user: &User) -> io::Result<()> {
     let (name, password) = (&user.name[..], &user.password[..]);
-    let too_long = |_| io::Error::other("user or password is longer than 255 bytes");
+    let too_long = |_| io::Error::other("the user name or password is longer than 255 bytes");
     let lengths = [name, password].map(|text| u8::try_from(text.len()).map_err(too_long));
     let [name_length, password_length] = lengths;
-    way.write_all(&[&[1, name_length?], name, &[password_length?], password].concat())?;
-    match read(way)? {
+    stream.write_all(&[&[1, name_length?], name, &[password_length?], password].concat())?;
+    match read(stream)? {
         [1, 0] => Ok(()),
-        [1, _] => Err(io::Error::other("it does not take this user and password")),
-        _ => Err(io::Error::other("it does not answer in SOCKS5")),
+        [1, _] => Err(io::Error::other("it rejected this user name and password")),
+        _ => Err(io::Error::other("its response is not SOCKS5")),
     }
 }
 
@@ -106,16 +108,16 @@ fn request(host: &str, port: u16) -> io::Result<Vec<u8>> {
     Ok(request)
 }
 
-fn read<const N: usize>(way: &mut impl Read) -> io::Result<[u8; N]> {
+fn read<const N: usize>(stream: &mut impl Read) -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
-    way.read_exact(&mut bytes)?;
+    stream.read_exact(&mut bytes)?;
     Ok(bytes)
 }
 
 fn check_version(version: u8) -> io::Result<()> {
     match version {
         VERSION => Ok(()),
-        _ => Err(io::Error::other("it does not answer in SOCKS5")),
+        _ => Err(io::Error::other("its response is not SOCKS5")),
     }
 }
 

@@ -61,20 +61,20 @@ impl Proxy {
             Some(Some(user)) => Some(user),
             Some(None) => {
                 return Err(config_error(
-                    "the proxy's URL has a broken % escape before the @",
+                    "the proxy's URL has an invalid % escape before the @",
                 ));
             }
         };
         // The message does not show the host and port, because they can be a part of a password
         // that contains a `/`.
         let (host, port) = host_and_port(place)
-            .ok_or_else(|| config_error("the proxy's URL names no host, or no port that is one"))?;
+            .ok_or_else(|| config_error("the proxy's URL has an invalid host or port"))?;
         let is_socks = matches!(scheme, Scheme::Socks5 | Scheme::Socks5h);
         if let (true, Some(User { name, password })) = (is_socks, &user)
             && (name.is_empty() || name.len() > 255 || password.len() > 255)
         {
             return Err(config_error(
-                "a SOCKS proxy takes a user of 1 to 255 bytes and a password of up to 255",
+                "a SOCKS proxy requires a user name of 1 to 255 bytes and a password of at most 255 bytes",
             ));
         }
         Ok(Self {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_is_a_scheme_a_host_and_the_schemes_port() {
+    fn url_without_port_has_default_port_of_scheme() {
         for (url, expected) in [
             ("http://proxy", "http://proxy:80"),
             (
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_used_is_named_without_user_and_password() {
+    fn invalid_url_error_omits_user_and_password() {
         let long = format!("socks5://s3cret{}:s3cret@proxy", "x".repeat(255));
         for (url, expected) in [
             ("", "has no scheme"),
@@ -231,24 +231,24 @@ mod tests {
             ("s3cret/s3cret@x://proxy", "has no scheme"),
             ("ftp://s3cret@proxy", r#"has the scheme "ftp""#),
             ("socks4://proxy", r#"has the scheme "socks4""#),
-            ("http://", "names no host"),
-            ("http:///proxy", "names no host"),
-            ("http://:3128", "names no host"),
-            ("http://s3cret:s3cret@", "names no host"),
-            ("http://s3cret:s3cret@pro xy", "names no host"),
-            ("http://s3cret@proxy:port", "or no port that is one"),
-            ("http://proxy:65536", "or no port that is one"),
-            ("http://proxy:0", "or no port that is one"),
-            ("http://proxy:+1", "or no port that is one"),
-            ("http://[::1", "or no port that is one"),
-            ("http://[::1]3128", "or no port that is one"),
-            ("http://[proxy]", "or no port that is one"),
-            ("http://::1", "or no port that is one"),
-            ("http://s3cret%zz@proxy", "broken % escape"),
-            ("http://s3cret%4@proxy", "broken % escape"),
-            ("http://s3cret%é@proxy", "broken % escape"),
-            ("socks5://:s3cret@proxy", "a user of 1 to 255 bytes"),
-            (&long, "a user of 1 to 255 bytes"),
+            ("http://", "invalid host or port"),
+            ("http:///proxy", "invalid host or port"),
+            ("http://:3128", "invalid host or port"),
+            ("http://s3cret:s3cret@", "invalid host or port"),
+            ("http://s3cret:s3cret@pro xy", "invalid host or port"),
+            ("http://s3cret@proxy:port", "invalid host or port"),
+            ("http://proxy:65536", "invalid host or port"),
+            ("http://proxy:0", "invalid host or port"),
+            ("http://proxy:+1", "invalid host or port"),
+            ("http://[::1", "invalid host or port"),
+            ("http://[::1]3128", "invalid host or port"),
+            ("http://[proxy]", "invalid host or port"),
+            ("http://::1", "invalid host or port"),
+            ("http://s3cret%zz@proxy", "invalid % escape"),
+            ("http://s3cret%4@proxy", "invalid % escape"),
+            ("http://s3cret%é@proxy", "invalid % escape"),
+            ("socks5://:s3cret@proxy", "a user name of 1 to 255 bytes"),
+            (&long, "a user name of 1 to 255 bytes"),
         ] {
             let error = Proxy::parse(url).unwrap_err();
             assert!(error.is_config(), "{error:?}");

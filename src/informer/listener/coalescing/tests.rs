@@ -83,36 +83,36 @@ fn text(event: &Notification<u32>) -> String {
 
 /// Writes the events of one object. Returns the events that remain, the number of removed events,
 /// and the number of initial adds among the removed ones.
-fn become_of(events: impl IntoIterator<Item = Notification<u32>>) -> (String, usize, usize) {
+fn merge_all(events: impl IntoIterator<Item = Notification<u32>>) -> (String, usize, usize) {
     let mut coalescing = Coalescing::default();
-    let (mut fewer, mut initial, mut came) = (0, 0, 0);
+    let (mut removed, mut initial, mut written) = (0, 0, 0);
     for event in events {
         let merged = coalescing.write(of("a", event));
-        came += 1;
-        fewer += merged.events;
+        written += 1;
+        removed += merged.events;
         initial += merged.initial;
-        assert_eq!(came, coalescing.len() + fewer);
+        assert_eq!(written, coalescing.len() + removed);
     }
     let read = std::iter::from_fn(|| coalescing.read())
-        .map(|told| text(&told.event))
+        .map(|notification| text(&notification.event))
         .collect::<Vec<_>>();
     assert!(coalescing.slots.is_empty() && coalescing.waiting.is_empty());
-    (read.join(" "), fewer, initial)
+    (read.join(" "), removed, initial)
 }
 
 #[test]
-fn added_and_modified_is_added_in_the_new_state() {
+fn add_and_update_merge_to_add_of_new_state() {
     assert_eq!(
-        become_of([add(1), update(1, 2), update(2, 3)]),
+        merge_all([add(1), update(1, 2), update(2, 3)]),
         ("+3".into(), 2, 0)
     );
 }
 
 #[test]
-fn added_and_deleted_is_nothing() {
-    assert_eq!(become_of([add(1), delete(2)]), (String::new(), 2, 0));
+fn add_and_delete_cancel_out() {
+    assert_eq!(merge_all([add(1), delete(2)]), (String::new(), 2, 0));
     assert_eq!(
-        become_of([add(1), update(1, 2), gone(2)]),
+        merge_all([add(1), update(1, 2), gone(2)]),
         (String::new(), 3, 0)
     );
 }
@@ -120,55 +120,55 @@ fn added_and_deleted_is_nothing() {
 #[test]
 fn two_updates_merge_into_one_from_oldest_to_newest() {
     assert_eq!(
-        become_of([update(1, 2), update(2, 3), update(3, 4)]),
+        merge_all([update(1, 2), update(2, 3), update(3, 4)]),
         ("1>4".into(), 2, 0)
     );
     // A resync, which repeats a state, merges like any other update.
     assert_eq!(
-        become_of([update(1, 2), update(2, 2)]),
+        merge_all([update(1, 2), update(2, 2)]),
         ("1>2".into(), 1, 0)
     );
 }
 
 #[test]
-fn modified_and_deleted_is_deleted() {
+fn update_and_delete_merge_to_delete() {
     assert_eq!(
-        become_of([update(1, 2), delete(3)]),
+        merge_all([update(1, 2), delete(3)]),
         ("-3 after 1".into(), 1, 0)
     );
     assert_eq!(
-        become_of([update(1, 2), gone(2)]),
+        merge_all([update(1, 2), gone(2)]),
         ("gone 2 after 1".into(), 1, 0)
     );
     assert_eq!(
-        become_of([update(1, 2), update(2, 3), delete(4)]),
+        merge_all([update(1, 2), update(2, 3), delete(4)]),
         ("-4 after 1".into(), 2, 0)
     );
-    let (deleted, ..) = become_of([update(1, 2), gone(2), delete(3), add(4), delete(5)]);
+    let (deleted, ..) = merge_all([update(1, 2), gone(2), delete(3), add(4), delete(5)]);
     assert_eq!(deleted, "-3 after 1");
 }
 
 #[test]
-fn deleted_and_added_stay_two() {
-    assert_eq!(become_of([delete(1), add(2)]), ("-1 +2".into(), 0, 0));
+fn delete_and_add_are_not_merged() {
+    assert_eq!(merge_all([delete(1), add(2)]), ("-1 +2".into(), 0, 0));
     assert_eq!(
-        become_of([delete(1), add(2), update(2, 3)]),
+        merge_all([delete(1), add(2), update(2, 3)]),
         ("-1 +3".into(), 1, 0)
     );
     assert_eq!(
-        become_of([update(0, 1), delete(1), add(2), update(2, 3)]),
+        merge_all([update(0, 1), delete(1), add(2), update(2, 3)]),
         ("-1 after 0 +3".into(), 2, 0)
     );
 }
 
 #[test]
-fn deleted_added_and_deleted_is_deleted_as_it_was_first() {
+fn delete_add_delete_merge_to_first_delete() {
     assert_eq!(
-        become_of([delete(1), add(2), delete(3)]),
+        merge_all([delete(1), add(2), delete(3)]),
         ("-1".into(), 2, 0)
     );
     assert_eq!(
-        become_of([gone(1), add(2), update(2, 3), delete(3), add(4)]),
+        merge_all([gone(1), add(2), update(2, 3), delete(3), add(4)]),
         ("gone 1 +4".into(), 3, 0)
     );
 }
@@ -176,16 +176,16 @@ fn deleted_added_and_deleted_is_deleted_as_it_was_first() {
 #[test]
 fn initial_add_stays_initial_and_counts_even_if_merged_away() {
     assert_eq!(
-        become_of([initial(1), update(1, 2)]),
+        merge_all([initial(1), update(1, 2)]),
         ("initial +2".into(), 1, 0)
     );
-    assert_eq!(become_of([initial(1), delete(2)]), (String::new(), 2, 1));
+    assert_eq!(merge_all([initial(1), delete(2)]), (String::new(), 2, 1));
     assert_eq!(
-        become_of([initial(1), update(1, 2), delete(2), initial(3)]),
+        merge_all([initial(1), update(1, 2), delete(2), initial(3)]),
         ("initial +3".into(), 3, 1)
     );
     assert_eq!(
-        become_of([delete(1), initial(2), delete(3)]),
+        merge_all([delete(1), initial(2), delete(3)]),
         ("-1".into(), 2, 1)
     );
 }
@@ -193,23 +193,23 @@ fn initial_add_stays_initial_and_counts_even_if_merged_away() {
 #[test]
 fn contradictory_events_merge_to_last_state_and_count() {
     assert_eq!(
-        become_of([initial(1), initial(2)]),
+        merge_all([initial(1), initial(2)]),
         ("initial +2".into(), 1, 1)
     );
-    assert_eq!(become_of([add(1), initial(2)]), ("initial +2".into(), 1, 0));
-    assert_eq!(become_of([update(1, 2), initial(3)]), ("1>3".into(), 1, 1));
-    assert_eq!(become_of([delete(1), delete(2)]), ("-1".into(), 1, 0));
+    assert_eq!(merge_all([add(1), initial(2)]), ("initial +2".into(), 1, 0));
+    assert_eq!(merge_all([update(1, 2), initial(3)]), ("1>3".into(), 1, 1));
+    assert_eq!(merge_all([delete(1), delete(2)]), ("-1".into(), 1, 0));
     // The deletion with a known final state wins (D4).
-    assert_eq!(become_of([gone(1), delete(2)]), ("-2 after 1".into(), 1, 0));
-    assert_eq!(become_of([delete(1), update(1, 2)]), ("-1 +2".into(), 0, 0));
+    assert_eq!(merge_all([gone(1), delete(2)]), ("-2 after 1".into(), 1, 0));
+    assert_eq!(merge_all([delete(1), update(1, 2)]), ("-1 +2".into(), 0, 0));
     assert_eq!(
-        become_of([delete(1), update(1, 2), delete(2), delete(3), add(4)]),
+        merge_all([delete(1), update(1, 2), delete(2), delete(3), add(4)]),
         ("-1 +4".into(), 3, 0)
     );
 }
 
 #[test]
-fn an_event_takes_the_place_of_what_waits_of_its_object() {
+fn merged_event_keeps_the_position_of_the_first() {
     let mut coalescing = Coalescing::default();
     for (key, event) in [
         ("a", update(1, 2)),
@@ -225,29 +225,38 @@ fn an_event_takes_the_place_of_what_waits_of_its_object() {
         coalescing.write(of(key, event));
     }
     let read = std::iter::from_fn(|| coalescing.read())
-        .map(|told| text(&told.event))
+        .map(|notification| text(&notification.event))
         .collect::<Vec<_>>();
     assert_eq!(read, ["-4 after 1", "-1", "+2", "+3", "+5"]);
 }
 
 #[test]
-fn what_has_been_read_is_not_merged_with() {
+fn event_is_not_merged_with_one_already_read() {
     let mut coalescing = Coalescing::default();
     coalescing.write(of("a", add(1)));
     assert_eq!(
-        coalescing.read().map(|told| text(&told.event)).as_deref(),
+        coalescing
+            .read()
+            .map(|notification| text(&notification.event))
+            .as_deref(),
         Some("+1")
     );
     coalescing.write(of("a", delete(2)));
     coalescing.write(of("a", add(3)));
     assert_eq!(
-        coalescing.read().map(|told| text(&told.event)).as_deref(),
+        coalescing
+            .read()
+            .map(|notification| text(&notification.event))
+            .as_deref(),
         Some("-2")
     );
     // The add after the deletion is now the first event.
     assert_eq!(coalescing.write(of("a", update(3, 4))).events, 1);
     assert_eq!(
-        coalescing.read().map(|told| text(&told.event)).as_deref(),
+        coalescing
+            .read()
+            .map(|notification| text(&notification.event))
+            .as_deref(),
         Some("+4")
     );
     assert!(coalescing.read().is_none());
@@ -281,7 +290,7 @@ fn million_updates_of_ten_objects_merge_into_ten_events() {
             .all(|object| Arc::strong_count(object) == 1)
     );
     let read = std::iter::from_fn(|| coalescing.read())
-        .map(|told| text(&told.event))
+        .map(|notification| text(&notification.event))
         .collect::<Vec<_>>();
     assert_eq!(read, ["0>100000"; 10]);
 }
@@ -329,7 +338,7 @@ impl View {
                 let known = self.0.remove(key);
                 assert!(
                     known.is_some(),
-                    "{key}: a deletion of what is not there, {why}"
+                    "{key}: deletion of an unknown object, {why}"
                 );
                 assert!(
                     last_delivered.is_none() || last_delivered.as_deref().copied() == known,
@@ -371,9 +380,9 @@ fn filtered(events: &[(String, Notification<u32>)], why: &str) -> [View; 2] {
 #[derive(Default)]
 struct Checked {
     coalescing: Coalescing<u32>,
-    came: usize,
+    written: usize,
     read: usize,
-    fewer: usize,
+    removed: usize,
     /// The number of initial adds that were neither read nor canceled.
     initial: usize,
     /// For each object, its waiting changes: when each one arrived, and whether it is a deletion.
@@ -382,7 +391,7 @@ struct Checked {
 
 impl Checked {
     fn write(&mut self, key: &str, event: &Notification<u32>) {
-        self.came += 1;
+        self.written += 1;
         self.initial += usize::from(event.is_in_initial_list());
         let deletes = matches!(event, Notification::Deleted { .. });
         let added = self
@@ -396,10 +405,10 @@ impl Checked {
             // The add was never delivered and is canceled.
             Some(_) if deletes && added => drop(since.pop_back()),
             Some((_, last)) if deletes || !*last => *last = deletes,
-            _ => since.push_back((self.came, deletes)),
+            _ => since.push_back((self.written, deletes)),
         }
         let merged = self.coalescing.write(of(key, event.clone()));
-        self.fewer += merged.events;
+        self.removed += merged.events;
         self.initial -= merged.initial;
         self.check();
     }
@@ -411,7 +420,10 @@ impl Checked {
             .values()
             .next()
             .map(|waits| waits.key.to_string());
-        let event = self.coalescing.read().map(|told| told.event);
+        let event = self
+            .coalescing
+            .read()
+            .map(|notification| notification.event);
         assert_eq!(key.is_some(), event.is_some());
         let (key, event) = key.zip(event)?;
         self.read += 1;
@@ -424,7 +436,7 @@ impl Checked {
         assert_eq!(
             oldest.map(|(_, key)| key),
             Some(&key),
-            "the change that has waited longest comes first"
+            "the oldest change is read first"
         );
         self.since.get_mut(&key).unwrap().pop_front();
         self.check();
@@ -433,7 +445,7 @@ impl Checked {
 
     fn check(&self) {
         let Coalescing { waiting, slots, .. } = &self.coalescing;
-        assert_eq!(self.came, self.read + self.fewer + waiting.len());
+        assert_eq!(self.written, self.read + self.removed + waiting.len());
         let mut counts = BTreeMap::<&str, usize>::new();
         waiting
             .values()
@@ -446,7 +458,7 @@ impl Checked {
             .count();
         assert_eq!(
             self.initial, initial,
-            "synced if and only if nothing initial waits"
+            "number of initial adds in the buffer"
         );
     }
 }
@@ -458,12 +470,13 @@ fn for_any_sequence(
 ) {
     for seed in 0..400 {
         let (random, mut checked) = (&mut Random(seed), Checked::default());
-        let (mut server, mut all, mut spared) = (BTreeMap::new(), View::default(), View::default());
+        let (mut server, mut all, mut coalesced) =
+            (BTreeMap::new(), View::default(), View::default());
         let (keys, reads) = (1 + random.below(6), random.below(4));
-        let mut told = Vec::new();
+        let mut delivered = Vec::new();
         for version in 1..300 {
             if random.below(4) < reads {
-                told.extend(checked.read());
+                delivered.extend(checked.read());
                 continue;
             }
             let key = format!("o{}", random.below(keys));
@@ -479,20 +492,21 @@ fn for_any_sequence(
             }
             checked.write(&key, &event);
         }
-        told.extend(std::iter::from_fn(|| checked.read()));
+        delivered.extend(std::iter::from_fn(|| checked.read()));
         let why = format!("seed {seed}");
         if views {
-            told.iter()
-                .for_each(|(key, event)| spared.apply(key, event, &why));
+            delivered
+                .iter()
+                .for_each(|(key, event)| coalesced.apply(key, event, &why));
             let truth = View(
                 server
                     .into_iter()
                     .filter(|(_, version)| version % 2 == 1)
                     .collect(),
             );
-            assert_eq!(filtered(&told, &why), [truth.clone(), truth], "{why}");
+            assert_eq!(filtered(&delivered, &why), [truth.clone(), truth], "{why}");
         }
-        assert_eq!((spared, checked.initial), (all, 0), "{why}");
+        assert_eq!((coalesced, checked.initial), (all, 0), "{why}");
     }
 }
 

@@ -181,7 +181,7 @@ pub(crate) fn list(
     options: &Options,
 ) -> Result<Page, StatusError> {
     options.validate_list()?;
-    let asked = options
+    let requested = options
         .version()
         .map_err(|why| StatusError::bad_request(format!("invalid resource version: {why}")))?;
     let current = store.version();
@@ -189,7 +189,7 @@ pub(crate) fn list(
     let mut start = None;
     let mut version = current;
     if !options.token.is_empty() {
-        if asked > 0 {
+        if requested > 0 {
             let message = "specifying resource version is not allowed when using continue";
             return Err(StatusError::bad_request(message));
         }
@@ -209,15 +209,15 @@ pub(crate) fn list(
             }
         }
         start = Some(token.start);
-    } else if asked > current {
-        return Err(StatusError::too_large_resource_version(asked, current));
+    } else if requested > current {
+        return Err(StatusError::too_large_resource_version(requested, current));
     } else if options.version_match == "Exact"
-        || options.version_match.is_empty() && asked > 0 && limit.is_some()
+        || options.version_match.is_empty() && requested > 0 && limit.is_some()
     {
-        if asked < store.floor() {
+        if requested < store.floor() {
             return Err(StatusError::list_expired());
         }
-        version = asked;
+        version = requested;
     } else if options.resource_version == "0" {
         // The watch cache returns the whole list, whatever the limit.
         limit = None;
@@ -392,7 +392,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_survive_the_trip_and_read_those_of_a_real_server() {
+    fn continue_tokens_round_trip_as_in_kube_apiserver() {
         for start in ["a\0", "ns/a\0", "", "ab", "abc"] {
             let token = Token {
                 version: 257,
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_no_token() {
+    fn invalid_continue_tokens_are_rejected() {
         for garbage in ["garbage", "!", "a", "e30", "eyJ2IjoieCJ9", "ä"] {
             let error = Token::decode(garbage).unwrap_err();
             assert!(

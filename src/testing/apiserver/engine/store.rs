@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn every_change_has_its_own_version_and_a_deletion_carries_it() {
+    fn changes_and_deletions_get_consecutive_versions() {
         let mut store = Store::new(1, 100);
         let a = store.put(key("a"), content("a", 1));
         assert_eq!(meta_str(a.content(), "resourceVersion"), "1");
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_shows_any_version_that_history_reaches() {
+    fn snapshot_returns_any_version_in_the_history() {
         let mut store = Store::new(1, 100);
         store.put(key("a"), content("a", 1));
         store.put(key("b"), content("b", 2));
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_sort_as_etcd_keys_do() {
+    fn objects_sort_like_etcd_keys() {
         let mut store = Store::new(1, 100);
         for namespace in ["a", "a-b", "b"] {
             store.put(Key::new(0, Some(namespace), "x"), content("x", 1));
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn history_is_bounded_and_its_end_is_known() {
+    fn history_keeps_only_the_latest_changes() {
         let mut store = Store::new(1, 2);
         for value in 1..=4 {
             store.put(key("a"), content("a", value));
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn compaction_raises_the_floor_but_loses_no_change() {
+    fn compaction_raises_the_floor_and_keeps_changes() {
         let mut store = Store::new(1, 10);
         store.put(key("a"), content("a", 1));
         store.put(key("a"), content("a", 2));

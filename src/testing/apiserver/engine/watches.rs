@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::testing::apiserver::model::faults::{Fault, Strike};
+use crate::testing::apiserver::model::faults::{Fault, FaultEffect};
 use crate::testing::apiserver::model::log::RequestRecord;
 
 /// The open watches of a server. Tests count them and inject faults into them.
@@ -16,7 +16,7 @@ pub(crate) struct Entry {
     pub(crate) request: RequestRecord,
     /// The faults to apply, each with the version after which it strikes. Changes up to this
     /// version are sent before the fault.
-    pub(crate) faults: VecDeque<(u64, Strike)>,
+    pub(crate) faults: VecDeque<(u64, FaultEffect)>,
     /// Whether the watch must end because its store was restored.
     pub(crate) cancelled: bool,
 }
@@ -40,7 +40,7 @@ impl Watches {
         let mut count = 0;
         for id in ids {
             if let Some(entry) = self.open.get_mut(id) {
-                entry.faults.push_back((after, fault.strike().clone()));
+                entry.faults.push_back((after, fault.effect().clone()));
                 count += 1;
             }
         }

@@ -231,7 +231,7 @@ impl Accepted {
     /// Checks that a requested metadata form fits the response: lists need
     /// `PartialObjectMetadataList`, objects `PartialObjectMetadata`. Watches accept both.
     fn check(self, resource: &ApiResource, is_list: bool) -> Result<(), StatusError> {
-        let asked = match (self, is_list) {
+        let requested = match (self, is_list) {
             (Self::Metadata, true) => "PartialObjectMetadata",
             (Self::MetadataList, false) => "PartialObjectMetadataList",
             _ => return Ok(()),
@@ -246,7 +246,7 @@ impl Accepted {
         } else {
             format!("*{package}.{list}")
         };
-        Err(StatusError::not_acceptable_form(asked, is_list, &list))
+        Err(StatusError::not_acceptable_form(requested, is_list, &list))
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::testing::apiserver::engine::shared::Shared;
-use crate::testing::apiserver::model::faults::{Action, Strike};
+use crate::testing::apiserver::model::faults::{Action, FaultEffect};
 use crate::testing::apiserver::model::http::{Head, LAST_CHUNK, Response, push_chunk, start_line};
 use crate::testing::apiserver::model::status::error_line;
 
@@ -118,7 +118,7 @@ struct Planned {
     events: usize,
     /// The number of bytes to send after these events.
     bytes: usize,
-    strike: Strike,
+    effect: FaultEffect,
 }
 
 impl<'a> BodyWriter<'a> {
@@ -137,22 +137,22 @@ impl<'a> BodyWriter<'a> {
     }
 
     /// Plans a fault for a response whose head is not written yet.
-    pub(crate) fn plan(&mut self, strike: Strike) {
+    pub(crate) fn plan(&mut self, effect: FaultEffect) {
         let (events, bytes) = (
-            strike.events.unwrap_or_default(),
-            strike.bytes.unwrap_or_default(),
+            effect.events.unwrap_or_default(),
+            effect.bytes.unwrap_or_default(),
         );
         self.planned = Some(Planned {
             events,
             bytes,
-            strike,
+            effect,
         });
     }
 
     /// Plans a fault from this position on, for a response that has begun.
-    pub(crate) fn plan_now(&mut self, strike: Strike) -> Result<(), End> {
-        self.plan(strike);
-        self.strike_if_due()?;
+    pub(crate) fn plan_now(&mut self, effect: FaultEffect) -> Result<(), End> {
+        self.plan(effect);
+        self.apply_if_due()?;
         self.flush()
     }
 
@@ -161,8 +161,8 @@ impl<'a> BodyWriter<'a> {
         match &self.planned {
             Some(Planned {
                 bytes,
-                strike:
-                    Strike {
+                effect:
+                    FaultEffect {
                         action: Action::Garbage(garbage),
                         ..
                     },
@@ -211,7 +211,7 @@ impl<'a> BodyWriter<'a> {
     pub(crate) fn head(&mut self, head: &[u8], chunked: bool) -> Result<(), End> {
         self.chunked = chunked;
         self.out.extend_from_slice(head);
-        self.strike_if_due()
+        self.apply_if_due()
     }
 
     /// Writes pieces of the body, or events. Each becomes its own chunk, but all are sent in one
@@ -263,21 +263,21 @@ impl<'a> BodyWriter<'a> {
             Some(planned) if planned.bytes < piece.len() => {
                 let (before, after) = piece.split_at(planned.bytes);
                 planned.bytes = 0;
-                return self.piece_around_strike(before, after);
+                return self.write_around_fault(before, after);
             }
             Some(planned) => planned.bytes -= piece.len(),
             None => {}
         }
         self.push(piece);
-        self.strike_if_due()
+        self.apply_if_due()
     }
 
     /// Writes a piece with a fault in its middle.
-    fn piece_around_strike(&mut self, before: &[u8], after: &[u8]) -> Result<(), End> {
+    fn write_around_fault(&mut self, before: &[u8], after: &[u8]) -> Result<(), End> {
         let breaks = self
             .planned
             .as_ref()
-            .is_some_and(|planned| planned.strike.action.breaks_off());
+            .is_some_and(|planned| planned.effect.action.ends_connection());
         if breaks && self.chunked {
             // Announce the whole chunk but write only its beginning, as when a real connection
             // breaks.
@@ -287,7 +287,7 @@ impl<'a> BodyWriter<'a> {
         } else {
             self.push(before);
         }
-        self.strike_if_due()?;
+        self.apply_if_due()?;
         self.push(after);
         Ok(())
     }
@@ -300,16 +300,16 @@ impl<'a> BodyWriter<'a> {
         }
     }
 
-    fn strike_if_due(&mut self) -> Result<(), End> {
+    fn apply_if_due(&mut self) -> Result<(), End> {
         let due = self
             .planned
             .take_if(|planned| planned.events == 0 && planned.bytes == 0);
-        let Some(Planned { strike, .. }) = due else {
+        let Some(Planned { effect, .. }) = due else {
             return Ok(());
         };
         self.flush()?;
-        self.delay(&strike)?;
-        match strike.action {
+        self.delay(&effect)?;
+        match effect.action {
             Action::Garbage(bytes) => self.push(&bytes),
             Action::Status(status, _) => {
                 self.push(&error_line(&status));
@@ -322,8 +322,8 @@ impl<'a> BodyWriter<'a> {
     }
 
     /// Waits for the delay of the fault.
-    pub(crate) fn delay(&self, strike: &Strike) -> Result<(), End> {
-        strike
+    pub(crate) fn delay(&self, effect: &FaultEffect) -> Result<(), End> {
+        effect
             .delay
             .map_or(Ok(()), |delay| self.line.pause(Some(delay)))
     }

@@ -63,8 +63,8 @@ pub(crate) fn respond(
     let groups = groups(resources);
     let body = match document {
         Document::Api | Document::Apis => {
-            if wants_all_in_one(head) {
-                return Ok(with_etag(all_in_one(&groups, document), head));
+            if accepts_aggregated(head) {
+                return Ok(with_etag(aggregated(&groups, document), head));
             }
             match document {
                 Document::Api => {
@@ -101,7 +101,7 @@ pub(crate) fn respond(
             let Some((_, resources)) = resources else {
                 return Ok(Response::text(404, "404 page not found\n"));
             };
-            let all: Vec<Value> = resources.iter().flat_map(one_by_one).collect();
+            let all: Vec<Value> = resources.iter().flat_map(unaggregated).collect();
             let group_version = resources[0].api_version();
             json!({ "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": all })
         }
@@ -141,7 +141,7 @@ fn groups(resources: &Resources) -> Vec<Group> {
             .iter_mut()
             .position(|group| group.name == resource.group)
         {
-            Some(place) => &mut groups[place],
+            Some(position) => &mut groups[position],
             None => {
                 groups.push(Group {
                     name: resource.group.clone(),
@@ -164,14 +164,14 @@ fn groups(resources: &Resources) -> Vec<Group> {
             Some((_, known)) => known.push(resource.clone()),
         }
     }
-    let place = |name: &str| {
+    let position = |name: &str| {
         GROUPS
             .iter()
             .position(|known| *known == name)
             .unwrap_or(GROUPS.len())
     };
     groups.sort_by(|one, other| {
-        (place(&one.name), &one.name).cmp(&(place(&other.name), &other.name))
+        (position(&one.name), &one.name).cmp(&(position(&other.name), &other.name))
     });
     for group in &mut groups {
         group
@@ -212,7 +212,7 @@ fn priority(version: &str) -> (bool, Reverse<(u8, u64, u64)>, String) {
 
 /// Whether the first supported media type in `Accept` is the aggregated document. Only its version
 /// `v2` is supported, because `v2beta1` was removed.
-fn wants_all_in_one(head: &Head) -> bool {
+fn accepts_aggregated(head: &Head) -> bool {
     let accept = head.header("accept").unwrap_or_default();
     let understood = accept.split(',').find_map(|range| {
         let mut parts = range.split(';').map(str::trim);
@@ -235,7 +235,7 @@ fn wants_all_in_one(head: &Head) -> bool {
     understood.unwrap_or(false)
 }
 
-fn all_in_one(groups: &[Group], document: &Document) -> Vec<u8> {
+fn aggregated(groups: &[Group], document: &Document) -> Vec<u8> {
     let own = groups
         .iter()
         .filter(|group| group.name.is_empty() == (*document == Document::Api));
@@ -413,7 +413,7 @@ fn with_subresources(resource: &ApiResource) -> Value {
 }
 
 /// Returns the resource and its subresources in the format of separate documents.
-fn one_by_one(resource: &ApiResource) -> Vec<Value> {
+fn unaggregated(resource: &ApiResource) -> Vec<Value> {
     let mut value = json!({
         "name": resource.plural,
         "singularName": singular(resource),
@@ -453,7 +453,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_sorted_by_how_stable_they_are() {
+    fn versions_sort_by_stability() {
         let mut versions = vec![
             "v1alpha1", "foo10", "v1", "v1beta1", "v10", "v1beta2", "bar", "v2", "v1beta",
         ];

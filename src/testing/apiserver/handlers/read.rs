@@ -45,12 +45,12 @@ pub(crate) fn get(
         .name
         .as_deref()
         .ok_or_else(StatusError::method_not_allowed)?;
-    let asked = parse_version(version.unwrap_or_default())
+    let requested = parse_version(version.unwrap_or_default())
         .map_err(|why| StatusError::bad_request(format!("invalid resource version: {why}")))?;
     let state = shared.state.lock();
-    if asked > state.store.version() {
+    if requested > state.store.version() {
         return Err(StatusError::too_large_resource_version(
-            asked,
+            requested,
             state.store.version(),
         ));
     }

@@ -273,7 +273,7 @@ fn evict(
             sub: None,
             ..target.clone()
         };
-        ask_budget(writer, &pod, name)?;
+        consume_budget(writer, &pod, name)?;
         writer.delete(&pod, &preconditions)
     })?;
     let done = json!({
@@ -283,7 +283,7 @@ fn evict(
 }
 
 /// Uses one of the disruptions that the budget of the pod allows.
-fn ask_budget(writer: &mut Writer<'_>, target: &Target, name: &str) -> Result<(), StatusError> {
+fn consume_budget(writer: &mut Writer<'_>, target: &Target, name: &str) -> Result<(), StatusError> {
     let namespace = target.namespace.as_deref();
     let Some(pod) = writer
         .store
@@ -317,14 +317,14 @@ fn ask_budget(writer: &mut Writer<'_>, target: &Target, name: &str) -> Result<()
         Selection::parse(&selector, "", resource)
             .is_ok_and(|selection| selection.matches(pod.content()))
     };
-    let mut ours = all
+    let mut matching = all
         .into_iter()
         .filter(|(_, budget)| selects(budget))
         .map(|(_, budget)| budget);
-    let Some(budget) = ours.next() else {
+    let Some(budget) = matching.next() else {
         return Ok(());
     };
-    if ours.next().is_some() {
+    if matching.next().is_some() {
         return Err(StatusError::internal(
             "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
         ));

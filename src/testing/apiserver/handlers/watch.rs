@@ -9,7 +9,7 @@ use crate::testing::apiserver::engine::list::Options;
 use crate::testing::apiserver::engine::shared::Shared;
 use crate::testing::apiserver::engine::store::{Change, Collection, NewState, Store};
 use crate::testing::apiserver::engine::watches::Entry;
-use crate::testing::apiserver::model::faults::{Action, Strike};
+use crate::testing::apiserver::model::faults::{Action, FaultEffect};
 use crate::testing::apiserver::model::log::RequestRecord;
 use crate::testing::apiserver::model::object::{Form, Object};
 use crate::testing::apiserver::model::resources::ApiResource;
@@ -42,7 +42,7 @@ pub(crate) struct Watch<'a> {
 enum Work {
     Changes(Vec<Arc<Change>>),
     Bookmark(u64),
-    Fault(Strike),
+    Fault(FaultEffect),
     TimeIsUp(u64),
     /// The watch needs changes that the history has dropped. It ends, as in kube-apiserver.
     Behind,
@@ -61,7 +61,7 @@ impl<'a> Watch<'a> {
         request: RequestRecord,
     ) -> Result<Self, StatusError> {
         options.validate_watch(shared.settings.watch_list)?;
-        let asked = options.version().map_err(StatusError::internal)?;
+        let requested = options.version().map_err(StatusError::internal)?;
         let timeout = options
             .timeout_seconds
             .map_or(shared.settings.watch_timeout, Duration::from_secs);
@@ -72,7 +72,7 @@ impl<'a> Watch<'a> {
             collection,
             selection,
             form,
-            cursor: asked,
+            cursor: requested,
             bookmarks: options.bookmarks,
             // A timeout that overflows the clock means no timeout.
             deadline: now
@@ -83,7 +83,7 @@ impl<'a> Watch<'a> {
             failed: false,
         };
         let mut state = shared.state.lock();
-        watch.prepare(&state.store, asked, options.initial_events);
+        watch.prepare(&state.store, requested, options.initial_events);
         state.watches.last_id += 1;
         watch.id = state.watches.last_id;
         let entry = Entry {
@@ -97,11 +97,11 @@ impl<'a> Watch<'a> {
         Ok(watch)
     }
 
-    fn prepare(&mut self, store: &Store, asked: u64, initial_events: Option<bool>) {
+    fn prepare(&mut self, store: &Store, requested: u64, initial_events: Option<bool>) {
         let current = store.version();
         match initial_events {
-            Some(true) if asked > current => {
-                self.fail(&StatusError::too_large_resource_version(asked, current));
+            Some(true) if requested > current => {
+                self.fail(&StatusError::too_large_resource_version(requested, current));
             }
             Some(true) => {
                 self.add_initial(store);
@@ -109,10 +109,10 @@ impl<'a> Watch<'a> {
                     self.after_initial = Some(self.bookmark(current, true));
                 }
             }
-            Some(false) if asked == 0 => self.cursor = current,
-            None if asked == 0 => self.add_initial(store),
-            _ if asked < store.watch_floor() => {
-                self.fail(&StatusError::watch_expired(asked, store.watch_floor()));
+            Some(false) if requested == 0 => self.cursor = current,
+            None if requested == 0 => self.add_initial(store),
+            _ if requested < store.watch_floor() => {
+                self.fail(&StatusError::watch_expired(requested, store.watch_floor()));
             }
             _ => {}
         }
@@ -182,11 +182,11 @@ impl<'a> Watch<'a> {
                     next_bookmark = Instant::now().checked_add(interval);
                     writer.send(&[self.bookmark(version, false)])?;
                 }
-                Work::Fault(Strike {
+                Work::Fault(FaultEffect {
                     action: Action::NoBookmarks,
                     ..
                 }) => self.forget_bookmarks(),
-                Work::Fault(strike) => writer.plan_now(strike)?,
+                Work::Fault(effect) => writer.plan_now(effect)?,
                 Work::Behind => return Ok(End::Clean),
                 Work::TimeIsUp(version) => {
                     // A last bookmark, so that the next watch can start from here.
@@ -217,9 +217,9 @@ impl<'a> Watch<'a> {
             if let Some(&(after, _)) = entry.faults.front() {
                 changes.retain(|change| change.version <= after);
                 if changes.is_empty()
-                    && let Some((_, strike)) = entry.faults.pop_front()
+                    && let Some((_, effect)) = entry.faults.pop_front()
                 {
-                    return Work::Fault(strike);
+                    return Work::Fault(effect);
                 }
             }
             if !changes.is_empty() {

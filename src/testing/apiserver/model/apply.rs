@@ -212,7 +212,7 @@ impl Managers {
             .filter(|entry| entry["operation"] == "Apply")
         {
             for leaf in leaves {
-                disown(&mut entry["fieldsV1"], leaf);
+                remove_ownership(&mut entry["fieldsV1"], leaf);
             }
         }
         self.0
@@ -315,7 +315,7 @@ fn owns(tree: &Value, path: &[String]) -> bool {
     !path.is_empty() && below.is_some_and(is_empty)
 }
 
-fn disown(tree: &mut Value, path: &[String]) {
+fn remove_ownership(tree: &mut Value, path: &[String]) {
     let (Some((first, rest)), Value::Object(fields)) = (path.split_first(), tree) else {
         return;
     };
@@ -327,7 +327,7 @@ fn disown(tree: &mut Value, path: &[String]) {
     if is_empty(below) != rest.is_empty() {
         return;
     }
-    disown(below, rest);
+    remove_ownership(below, rest);
     if is_empty(below) {
         fields.remove(&key);
     }

@@ -77,7 +77,7 @@ use super::status::StatusError;
 /// ```
 #[derive(Clone)]
 pub struct Fault {
-    strike: Strike,
+    effect: FaultEffect,
     verb: Option<Verb>,
     resource: Option<String>,
     condition: Option<Arc<Condition>>,
@@ -90,7 +90,7 @@ type Condition = dyn Fn(&RequestRecord) -> bool + Send + Sync;
 
 /// The kind and the position of a fault.
 #[derive(Clone, Debug)]
-pub(crate) struct Strike {
+pub(crate) struct FaultEffect {
     pub(crate) action: Action,
     pub(crate) events: Option<usize>,
     pub(crate) bytes: Option<usize>,
@@ -116,14 +116,14 @@ pub(crate) enum Action {
 
 impl Action {
     /// Whether nothing more is sent on the connection after the action.
-    pub(crate) fn breaks_off(&self) -> bool {
+    pub(crate) fn ends_connection(&self) -> bool {
         matches!(self, Self::Close | Self::Reset | Self::Stall)
     }
 }
 
-impl Strike {
+impl FaultEffect {
     /// Whether the fault strikes within the server's own response, not before or instead of it.
-    pub(crate) fn within_answer(&self) -> bool {
+    pub(crate) fn within_response(&self) -> bool {
         match self.action {
             Action::Respond(_) | Action::NoBookmarks => false,
             Action::Status(..) => self.events.is_some(),
@@ -217,14 +217,14 @@ impl Fault {
     }
 
     fn new(action: Action) -> Self {
-        let strike = Strike {
+        let effect = FaultEffect {
             action,
             events: None,
             bytes: None,
             delay: None,
         };
         Self {
-            strike,
+            effect,
             verb: None,
             resource: None,
             condition: None,
@@ -237,7 +237,7 @@ impl Fault {
     /// their own response ignore it.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        match &mut self.strike.action {
+        match &mut self.effect.action {
             Action::Status(_, headers) | Action::Respond(Response { headers, .. }) => {
                 headers.push((name.into(), value.into()));
             }
@@ -250,7 +250,7 @@ impl Fault {
     /// also gets `details.retryAfterSeconds`, as in kube-apiserver.
     #[must_use]
     pub fn retry_after(mut self, seconds: u32) -> Self {
-        if let Action::Status(status, _) = &mut self.strike.action {
+        if let Action::Status(status, _) = &mut self.effect.action {
             status.set_retry_after(seconds);
             return self;
         }
@@ -261,7 +261,7 @@ impl Fault {
     /// after the head of the response.
     #[must_use]
     pub fn after_events(mut self, count: usize) -> Self {
-        self.strike.events = Some(count);
+        self.effect.events = Some(count);
         self
     }
 
@@ -270,7 +270,7 @@ impl Fault {
     /// after the head. A shorter response is not changed, and neither is a fault's own response.
     #[must_use]
     pub fn after_bytes(mut self, count: usize) -> Self {
-        self.strike.bytes = Some(count);
+        self.effect.bytes = Some(count);
         self
     }
 
@@ -278,7 +278,7 @@ impl Fault {
     /// client disconnects or the server stops.
     #[must_use]
     pub fn after(mut self, delay: Duration) -> Self {
-        self.strike.delay = Some(delay);
+        self.effect.delay = Some(delay);
         self
     }
 
@@ -314,7 +314,7 @@ impl Fault {
         self
     }
 
-    /// Sets the number of requests to strike. The default is 1.
+    /// Sets the number of requests that the fault strikes. The default is 1.
     #[must_use]
     pub fn times(mut self, times: usize) -> Self {
         self.times = Some(times);
@@ -328,12 +328,12 @@ impl Fault {
         self
     }
 
-    pub(crate) fn strike(&self) -> &Strike {
-        &self.strike
+    pub(crate) fn effect(&self) -> &FaultEffect {
+        &self.effect
     }
 
     pub(crate) fn matches(&self, request: &RequestRecord) -> bool {
-        (request.verb() == Verb::Watch || !self.strike.for_watches())
+        (request.verb() == Verb::Watch || !self.effect.for_watches())
             && self.verb.is_none_or(|verb| verb == request.verb())
             && self
                 .resource
@@ -349,7 +349,7 @@ impl Fault {
 impl fmt::Debug for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
-            strike,
+            effect,
             verb,
             resource,
             condition: _,
@@ -357,7 +357,7 @@ impl fmt::Debug for Fault {
             times,
         } = self;
         f.debug_struct("Fault")
-            .field("strike", strike)
+            .field("effect", effect)
             .field("verb", verb)
             .field("resource", resource)
             .field("skip", skip)
@@ -371,41 +371,41 @@ impl fmt::Debug for Fault {
 pub(crate) struct Faults {
     /// A leaf lock: no other lock is taken while it is held. Conditions of the user run under it,
     /// so that two concurrent requests cannot both use a fault that strikes once.
-    planted: Mutex<Vec<Fault>>,
+    pending: Mutex<Vec<Fault>>,
 }
 
 impl Faults {
-    pub(crate) fn plant(&self, fault: Fault) {
+    pub(crate) fn add(&self, fault: Fault) {
         if fault.times != Some(0) {
-            self.planted.lock().push(fault);
+            self.pending.lock().push(fault);
         }
     }
 
     pub(crate) fn clear(&self) {
-        self.planted.lock().clear();
+        self.pending.lock().clear();
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.planted.lock().len()
+        self.pending.lock().len()
     }
 
     /// Returns the fault that strikes this request, if any.
-    pub(crate) fn strike(&self, request: &RequestRecord) -> Option<Strike> {
-        let mut planted = self.planted.lock();
-        let index = planted.iter_mut().position(|fault| {
+    pub(crate) fn take_matching(&self, request: &RequestRecord) -> Option<FaultEffect> {
+        let mut pending = self.pending.lock();
+        let index = pending.iter_mut().position(|fault| {
             let matches = fault.matches(request);
             let skipped = matches && fault.skip > 0;
             fault.skip -= usize::from(skipped);
             matches && !skipped
         })?;
-        let fault = planted.get_mut(index)?;
-        let strike = fault.strike.clone();
+        let fault = pending.get_mut(index)?;
+        let effect = fault.effect.clone();
         if let Some(times) = &mut fault.times {
             *times -= 1;
             if *times == 0 {
-                planted.remove(index);
+                pending.remove(index);
             }
         }
-        Some(strike)
+        Some(effect)
     }
 }

@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percent_encoding_is_undone_and_nonsense_left_alone() {
+    fn percent_decode_keeps_invalid_sequences() {
         assert_eq!(percent_decode("a%3Db%2c"), "a=b,");
         assert_eq!(percent_decode("100%"), "100%");
         assert_eq!(percent_decode("%zz%4"), "%zz%4");

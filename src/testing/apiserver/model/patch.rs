@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn merge_patch_follows_the_examples_of_rfc_7386() {
+    fn merge_patch_matches_rfc_7386_examples() {
         let cases = json!([
             [{"a": "b"}, {"a": "c"}, {"a": "c"}],
             [{"a": "b"}, {"b": "c"}, {"a": "b", "b": "c"}],
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn json_patch_does_all_six_operations() {
+    fn json_patch_supports_all_six_operations() {
         let target = json!({ "a": { "b/c": 1 }, "list": [1, 2] });
         let patch = json!([
             { "op": "test", "path": "/a/b~1c", "value": 1 },
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn json_patches_that_do_not_apply_are_unprocessable() {
+    fn json_patches_that_cannot_apply_return_422() {
         for operation in [
             json!({ "op": "test", "path": "/a", "value": 2 }),
             json!({ "op": "test", "path": "/missing", "value": 2 }),
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn json_patches_can_not_nest_or_multiply_without_bound() {
+    fn json_patch_depth_and_copied_size_are_limited() {
         let copy = json!({ "op": "copy", "from": "/a", "path": "/a/-" });
         assert_eq!(
             apply(
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn strategic_patches_are_taken_where_they_mean_the_same() {
+    fn strategic_patches_without_lists_act_as_merge_patches() {
         assert_eq!(
             apply(
                 "strategic-merge-patch",

@@ -143,7 +143,7 @@ impl ApiResource {
     }
 
     /// Whether `self` and `other` have the same objects: the same group, version, plural and scope.
-    fn has_place_of(&self, other: &Self) -> bool {
+    fn has_same_objects_as(&self, other: &Self) -> bool {
         let what = |r: &Self| {
             (
                 r.group.clone(),
@@ -296,7 +296,7 @@ impl Resources {
             None => &self.fixed[index],
             Some(slot) => match self.slots[slot].get() {
                 Some(slot) => slot.resource(),
-                None => unreachable!("nobody has the index of an empty slot"),
+                None => unreachable!("indices refer only to used slots"),
             },
         }
     }
@@ -328,7 +328,7 @@ impl Resources {
 
     /// Returns the index of a resource that was ever added, in any revision.
     pub(crate) fn slot_of(&self, resource: &ApiResource) -> Option<usize> {
-        let is_its = |slot: &Slot| slot.resource().has_place_of(resource);
+        let is_its = |slot: &Slot| slot.resource().has_same_objects_as(resource);
         self.slots()
             .find(|(_, slot)| is_its(slot))
             .map(|(index, _)| index)
@@ -377,14 +377,14 @@ impl Resources {
 
     /// Whether the resources of another server have the same indices here. Adds those that are
     /// missing.
-    pub(crate) fn has_place_for(&self, known: &[ApiResource]) -> bool {
+    pub(crate) fn has_slots_for(&self, known: &[ApiResource]) -> bool {
         let (mine, fixed) = (self.known(), self.fixed.len());
         known.get(..fixed) == Some(&self.fixed[..])
             && mine
                 .iter()
                 .zip(known)
                 .skip(fixed)
-                .all(|(mine, known)| mine.has_place_of(known))
+                .all(|(mine, known)| mine.has_same_objects_as(known))
             && known
                 .iter()
                 .skip(mine.len())

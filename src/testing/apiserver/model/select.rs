@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn label_selectors_match_as_kubernetes_does() {
+    fn label_selectors_match_as_in_kubernetes() {
         let labels = json!({ "a": "b", "n": "5", "empty": "", "example.com/x": "y" });
         for yes in [
             "",
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_label_selectors_are_refused_in_the_words_of_kubernetes() {
+    fn invalid_label_selectors_return_kubernetes_messages() {
         for (bad, message) in [
             (
                 "a b c",
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn field_selectors_know_declared_fields_only() {
+    fn field_selectors_reject_undeclared_fields() {
         let resource = ApiResource::new("", "v1", "things", "Thing").field("spec.node");
         let object =
             json!({ "metadata": { "name": "a,b", "namespace": "n" }, "spec": { "node": 5 } });

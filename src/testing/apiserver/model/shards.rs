@@ -169,7 +169,7 @@ mod tests {
         "shardRange(object.metadata.uid, '0x8000000000000000', '0x10000000000000000')";
 
     #[test]
-    fn sh1_selectors_are_read_and_written() {
+    fn sh1_selectors_round_trip() {
         for text in [
             LOWER,
             UPPER,
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn sh2_an_object_is_where_the_hash_of_its_field_is() {
+    fn sh2_field_hash_selects_the_shard() {
         // The hash of "abc" begins with e7, the hash of "ab" with 08, and the hash of "" with cb.
         for (metadata, upper) in [
             (json!({ "uid": "abc" }), true),
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn sh5_what_is_none_is_refused_in_the_words_of_kubernetes() {
+    fn sh5_invalid_selectors_return_kubernetes_messages() {
         let of = |arguments: &str| format!("shardRange({arguments})");
         let zero = "'0x0000000000000000'";
         for (bad, message) in [

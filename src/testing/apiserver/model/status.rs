@@ -168,7 +168,7 @@ impl StatusError {
                 "Timeout",
                 "the server was unable to return a response in the time allotted",
             ),
-            _ => ("", "the server has answered as it was told to"),
+            _ => ("", "the server returned an injected status"),
         };
         Self::new(code, reason, message.unwrap_or_else(|| default.to_owned()))
     }
@@ -340,13 +340,14 @@ impl StatusError {
     }
 
     /// The requested metadata form does not exist for this kind of response.
-    pub(crate) fn not_acceptable_form(asked: &str, is_list: bool, go_type: &str) -> Self {
+    pub(crate) fn not_acceptable_form(requested: &str, is_list: bool, go_type: &str) -> Self {
         let what = if is_list {
             "is a list"
         } else {
             "is not a list"
         };
-        let message = format!("you requested {asked}, but the requested object {what} ({go_type})");
+        let message =
+            format!("you requested {requested}, but the requested object {what} ({go_type})");
         Self::new(406, "NotAcceptable", message)
     }
 
@@ -371,11 +372,11 @@ impl StatusError {
         Self::plain(410, None)
     }
 
-    pub(crate) fn watch_expired(asked: u64, oldest: u64) -> Self {
+    pub(crate) fn watch_expired(requested: u64, oldest: u64) -> Self {
         Self::new(
             410,
             "Expired",
-            format!("too old resource version: {asked} ({oldest})"),
+            format!("too old resource version: {requested} ({oldest})"),
         )
     }
 
@@ -393,8 +394,9 @@ impl StatusError {
         status
     }
 
-    pub(crate) fn too_large_resource_version(asked: u64, current: u64) -> Self {
-        let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
+    pub(crate) fn too_large_resource_version(requested: u64, current: u64) -> Self {
+        let message =
+            format!("Timeout: Too large resource version: {requested}, current: {current}");
         let mut status = Self::new(504, "Timeout", message).detail(
             "causes",
             json!([{ "reason": "ResourceVersionTooLarge", "message": "Too large resource version" }]),

@@ -133,17 +133,17 @@ impl Validation {
         refused: impl FnOnce(String) -> StatusError,
     ) -> Result<Warnings, StatusError> {
         let unknown = take_unknown(resource, object);
-        let told: Vec<String> = unknown
+        let messages: Vec<String> = unknown
             .iter()
             .map(|field| format!("unknown field \"{field}\""))
             .collect();
         match self {
-            Self::Strict if !told.is_empty() => Err(refused(format!(
+            Self::Strict if !messages.is_empty() => Err(refused(format!(
                 "strict decoding error: {}",
-                told.join(", ")
+                messages.join(", ")
             ))),
             Self::Ignore => Ok(Warnings(Vec::new())),
-            _ => Ok(Warnings(told)),
+            _ => Ok(Warnings(messages)),
         }
     }
 }

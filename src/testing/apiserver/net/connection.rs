@@ -15,7 +15,7 @@ use crate::testing::apiserver::engine::shared::Shared;
 use crate::testing::apiserver::handlers::api::{self, Answer};
 use crate::testing::apiserver::handlers::body_writer::{BodyWriter, End, Line};
 use crate::testing::apiserver::handlers::watch::Watch;
-use crate::testing::apiserver::model::faults::{Action, Strike};
+use crate::testing::apiserver::model::faults::{Action, FaultEffect};
 use crate::testing::apiserver::model::http::{Head, Response, stream_head};
 use crate::testing::apiserver::model::log::{RequestRecord, Verb};
 use crate::testing::apiserver::model::resources::Route;
@@ -210,9 +210,9 @@ fn serve_one(line: &Line<'_>, reader: &mut Reader<'_>) -> Result<bool, Refusal> 
     let request = RequestRecord::new(head, verb, resource);
     // Take the fault before the request is logged, so that it is no longer pending when
     // `wait_for_requests` sees the request.
-    let strike = shared.faults.strike(&request);
+    let effect = shared.faults.take_matching(&request);
     shared.log.push(request.clone());
-    let takes_time = strike.is_some() || verb == Verb::Watch;
+    let takes_time = effect.is_some() || verb == Verb::Watch;
     let exchange = Exchange {
         line,
         request,
@@ -221,7 +221,7 @@ fn serve_one(line: &Line<'_>, reader: &mut Reader<'_>) -> Result<bool, Refusal> 
         keep_alive,
     };
     let answered = if takes_time {
-        beside(line, reader, || exchange.handle(strike))
+        respond_in_background(line, reader, || exchange.handle(effect))
     } else {
         exchange.handle(None)
     };
@@ -232,7 +232,7 @@ fn serve_one(line: &Line<'_>, reader: &mut Reader<'_>) -> Result<bool, Refusal> 
 /// Answers on another thread, while this thread waits for the client to close the connection. The
 /// answering thread can wait for changes of objects or for the end of a fault, and would not notice
 /// a disconnect.
-fn beside(
+fn respond_in_background(
     line: &Line<'_>,
     reader: &mut Reader<'_>,
     respond: impl FnOnce() -> Result<bool, End> + Send,
@@ -271,16 +271,16 @@ struct Exchange<'a> {
 
 impl Exchange<'_> {
     /// Answers the request or applies the fault. Returns whether another request may follow.
-    fn handle(&self, strike: Option<Strike>) -> Result<bool, End> {
+    fn handle(&self, effect: Option<FaultEffect>) -> Result<bool, End> {
         let mut writer = BodyWriter::new(self.line);
         let mut bookmarks = true;
-        let (within, before) = match strike {
-            Some(strike) if strike.within_answer() => (Some(strike), None),
+        let (within, before) = match effect {
+            Some(effect) if effect.within_response() => (Some(effect), None),
             before => (None, before),
         };
-        if let Some(strike) = before {
-            writer.delay(&strike)?;
-            match strike.action {
+        if let Some(effect) = before {
+            writer.delay(&effect)?;
+            match effect.action {
                 Action::Status(status, headers) => {
                     let mut response = Response::from(status);
                     response.headers.extend(headers);
@@ -295,18 +295,18 @@ impl Exchange<'_> {
                 action => writer.act(action)?,
             }
         }
-        match self.as_asked() {
+        match self.regular_answer() {
             Answer::Response(response) => {
                 // Ignore faults for watches: this response may be a rejected watch, which has no
                 // events.
-                if let Some(strike) = within.filter(|strike| !strike.for_watches()) {
-                    writer.plan(strike);
+                if let Some(effect) = within.filter(|effect| !effect.for_watches()) {
+                    writer.plan(effect);
                 }
                 self.respond(&mut writer, &response)
             }
             Answer::Watch(mut watch) => {
-                if let Some(strike) = within {
-                    writer.plan(strike);
+                if let Some(effect) = within {
+                    writer.plan(effect);
                 }
                 if !bookmarks {
                     watch.forget_bookmarks();
@@ -316,7 +316,7 @@ impl Exchange<'_> {
         }
     }
 
-    fn as_asked(&self) -> Answer<'_> {
+    fn regular_answer(&self) -> Answer<'_> {
         match &self.body {
             Some(body) => api::respond(self.line.shared, &self.request, &self.route, body),
             None => Answer::Response(StatusError::too_large(MAX_BODY).into()),

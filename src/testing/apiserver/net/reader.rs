@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_heads_are_refused() {
+    fn malformed_heads_are_rejected() {
         assert!(matches!(
             parse_head(b"\0\0\0\r\n\r\n"),
             Err(Refusal::Bad(400, _))

@@ -210,8 +210,8 @@ impl ApiServer {
     /// other resources.
     pub fn restore(&self, backup: &Backup) -> io::Result<()> {
         let mut state = self.shared.state.lock();
-        if !self.shared.resources.has_place_for(&backup.resources) {
-            let why = "the backup is of a server with other resources";
+        if !self.shared.resources.has_slots_for(&backup.resources) {
+            let why = "the backup belongs to a server with other resources";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         state.store.restore(&backup.store);
@@ -262,7 +262,7 @@ impl ApiServer {
     /// oldest one strikes. Faults that strike once therefore form a script: the first one for the
     /// first request, the second one for the second request.
     pub fn fail_next(&self, fault: Fault) {
-        self.shared.faults.plant(fault);
+        self.shared.faults.add(fault);
     }
 
     /// Removes all faults that are still pending.

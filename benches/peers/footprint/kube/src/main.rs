@@ -11,7 +11,7 @@ use kube::{Api, Client, ResourceExt};
 #[cfg(feature = "openapi")]
 use k8s_openapi::api::core::v1::Pod;
 #[cfg(not(feature = "openapi"))]
-use own::Pod;
+use custom::Pod;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -47,7 +47,7 @@ fn node(pod: &Pod) -> &str {
 
 /// The kube-rs form of a custom struct: an object of a type that is named at run time.
 #[cfg(not(feature = "openapi"))]
-mod own {
+mod custom {
     use kube::core::{NotUsed, Object};
     use serde::Deserialize;
 

@@ -7,7 +7,7 @@ use k8s_informer::{Client, Object, SharedInformerFactory, Stop};
 #[cfg(feature = "openapi")]
 use k8s_openapi::api::core::v1::Pod;
 #[cfg(not(feature = "openapi"))]
-use own::Pod;
+use custom::Pod;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let factory = SharedInformerFactory::builder(Client::try_default()?).build();
@@ -31,7 +31,7 @@ fn node(pod: &Pod) -> &str {
 }
 
 #[cfg(not(feature = "openapi"))]
-mod own {
+mod custom {
     use k8s_informer::{ObjectMeta, impl_object};
     use serde::Deserialize;
 

@@ -25,7 +25,7 @@ fn target(path: &str) -> (String, Option<String>, Option<String>, bool) {
 }
 
 #[test]
-fn paths_lead_to_collections_objects_and_status() {
+fn paths_route_to_collections_objects_and_status() {
     let some = |text: &str| Some(text.to_owned());
     assert_eq!(target("/api/v1/pods"), ("Pod".into(), None, None, false));
     assert_eq!(
@@ -59,7 +59,7 @@ fn paths_lead_to_collections_objects_and_status() {
 }
 
 #[test]
-fn what_is_not_served_is_told_apart() {
+fn unknown_resources_differ_from_unknown_paths() {
     let resources = Resources::new(Vec::new());
     for path in [
         "/api/v1/nothings",

@@ -74,8 +74,8 @@ impl Object for Metadata {
 /// same pass.
 impl<'de> Deserialize<'de> for Metadata {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Whole;
-        impl<'de> Visitor<'de> for Whole {
+        struct MetadataVisitor;
+        impl<'de> Visitor<'de> for MetadataVisitor {
             type Value = Metadata;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -92,7 +92,7 @@ impl<'de> Deserialize<'de> for Metadata {
                 Ok(Metadata { meta, sent_at })
             }
         }
-        deserializer.deserialize_map(Whole)
+        deserializer.deserialize_map(MetadataVisitor)
     }
 }
 
@@ -159,7 +159,7 @@ impl<'de, K: DeserializeSeed<'de>> Visitor<'de> for NextKey<'_, K> {
         let seed = self
             .seed
             .take()
-            .ok_or_else(|| E::custom("a key was asked for twice"))?;
+            .ok_or_else(|| E::custom("the seed of a key was already used"))?;
         let key: StrDeserializer<'_, E> = key.into_deserializer();
         seed.deserialize(key).map(Key::Other)
     }
@@ -173,8 +173,8 @@ struct Annotations {
 
 /// Parses a time from text without copying it.
 fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    struct Text;
-    impl Visitor<'_> for Text {
+    struct TextVisitor;
+    impl Visitor<'_> for TextVisitor {
         type Value = u64;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -185,7 +185,7 @@ fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
             Ok(parse(text))
         }
     }
-    deserializer.deserialize_str(Text)
+    deserializer.deserialize_str(TextVisitor)
 }
 
 #[cfg(test)]
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_equals_the_crates_whatever_the_annotations() {
+    fn metadata_matches_object_meta_for_any_annotations() {
         let others = r#""name": "a", "namespace": "b", "uid": "c", "resourceVersion": "7", "finalizers": ["x"],
             "labels": {"app": "web"}"#;
         let annotated = [
