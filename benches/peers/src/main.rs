@@ -272,15 +272,13 @@ struct Bench {
     runs: usize,
 }
 
+/// One report of each run, per case.
+type CaseReports = Vec<(Case, Vec<Report>)>;
+
 impl Bench {
     /// Runs the cases in turn, so that changes of the machine affect all of them.
-    fn measure(
-        &mut self,
-        cases: &[Case],
-        load: Load,
-    ) -> Result<Vec<(Case, Vec<Report>)>, Box<dyn Error>> {
-        let mut reports: Vec<(Case, Vec<Report>)> =
-            cases.iter().map(|case| (*case, Vec::new())).collect();
+    fn measure(&mut self, cases: &[Case], load: Load) -> Result<CaseReports, Box<dyn Error>> {
+        let mut reports: CaseReports = cases.iter().map(|case| (*case, Vec::new())).collect();
         for run in 1..=self.runs {
             for (case, reports) in &mut reports {
                 eprintln!("run {run} of {}: {case}", self.runs);
