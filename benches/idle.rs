@@ -97,7 +97,8 @@ fn case(url: &str, ca: &str, informers: usize, seconds: u64) {
     let client = Client::new(config).unwrap();
     let mut options = k8s_informer::reflector::ReflectorOptions::default();
     options.watch_list = false;
-    // Read once before the baseline, so that the memory that a reading allocates does not count.
+    // Read once before the baseline, so that the growth does not include the memory that a reading
+    // allocates.
     smaps("Anonymous:", |_| true);
     let before = (smaps("Anonymous:", |_| true), tasks().count());
     let factory = SharedInformerFactory::builder(client)

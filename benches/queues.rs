@@ -124,7 +124,7 @@ impl BenchQueue for Heap<Named> {
     }
 }
 
-/// The minimum that moves objects between threads.
+/// The baseline: the minimum that moves objects between threads.
 #[derive(Default)]
 struct Channel {
     waiting: Mutex<VecDeque<Arc<Named>>>,

@@ -152,7 +152,7 @@ fn memory(types: &[&str], count: usize, test: bool) {
     println!(
         "decoded again, as after a 403. decoded: all are decoded again, as after a 410 (etcd may be restored)."
     );
-    println!("bound: the limit of the peaks, the larger of 5 % of the cache and 8 MiB.");
+    println!("bound: the maximum allowed peak: 5 % of the cache, but at least 8 MiB.");
     let entry = queue / count as f64;
     println!("One entry of a DeltaFifo takes {entry:.0} bytes.\n");
     println!(
@@ -253,8 +253,8 @@ fn informer<T: Object + DeserializeOwned>(
     count: usize,
     end: &'static str,
 ) -> [f64; 6] {
-    // A first run pays for memory that does not depend on the number of objects, like code and
-    // stacks.
+    // A first run with three objects allocates the memory that does not depend on the number of
+    // objects, such as code and stacks.
     let warm = Run::<T>::start(method, Pods::new(3), end);
     warm.wait_for(0);
     warm.stop();

@@ -64,7 +64,7 @@ fn main() {
         });
     if is_selected(PARTS[0]) {
         println!(
-            "Custom structs. us and bytes are per object; peak MiB is the peak memory of the process."
+            "Custom structs. Figures in us (microseconds) and bytes are per object; peak MiB is the peak memory of the process."
         );
         println!(
             "{:>9} {:>10} {:>8} {:>8} {:>8} {:>10} {:>8} {:>8} {:>8} {:>9} {:>9}",
@@ -129,8 +129,8 @@ struct Spec {
 
 impl_object!(Pod, "v1", "Pod", "pods", Namespaced);
 
-/// A list of `count` Pods, rendered while it is read. In later versions every hundredth Pod has
-/// changed.
+/// A list of `count` Pods, rendered while it is read. In versions after the first, every hundredth
+/// Pod has changed.
 struct List {
     next: usize,
     count: usize,

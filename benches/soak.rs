@@ -422,7 +422,7 @@ fn serve(stream: &TcpStream, world: &Mutex<World>, paced: bool) -> io::Result<()
                 continue;
             }
             if is_over {
-                // The watch is silent from now on.
+                // After the last event, the watch stays silent.
                 return reader.read_line(&mut request).map(drop);
             }
             chunk(EXPIRED.as_bytes())?;

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! cargo bench --bench stall                        # a million objects, a minute or two
-//! cargo bench --bench stall -- 100000 list replace # so many, and some of the work only
+//! cargo bench --bench stall -- 100000 list replace # 100,000 objects, only these operations
 //! ```
 
 mod common;

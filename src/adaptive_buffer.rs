@@ -58,7 +58,7 @@ impl AdaptiveBuffer {
         &mut self.bytes
     }
 
-    /// Ends a use.
+    /// Ends a use: clears the bytes, and shrinks the buffer after enough small uses.
     pub(crate) fn clear(&mut self) {
         let (capacity, used) = (self.bytes.capacity(), self.bytes.len());
         self.bytes.clear();
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn large_read_among_small_reads_keeps_the_size() {
+    fn quarter_size_read_among_small_reads_keeps_the_size() {
         let mut buffer = ReadBuffer::new(MIN, MAX);
         while read(&mut buffer, MAX) < MAX {}
         for _ in 0..10 {

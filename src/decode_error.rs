@@ -126,13 +126,14 @@ pub(crate) fn explain<'de, T: Deserialize<'de>>(
     }
 }
 
-/// Replaces an error by one that has the path and contains no values. A syntax error is returned
+/// Returns the error with the path of the failure and without values. A syntax error is returned
 /// unchanged.
 pub(crate) fn explained<'de, T: Deserialize<'de>>(
     json: &'de [u8],
     error: serde_json::Error,
 ) -> serde_json::Error {
-    // The result has the position as well, because serde_json parses it out of the text.
+    // The new error keeps the line and column: `Error::custom` parses them from the end of the
+    // message.
     if error.is_data() {
         Error::custom(explain::<T>(json, &error))
     } else {

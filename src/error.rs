@@ -140,8 +140,9 @@ impl Error {
         })
     }
 
-    #[cfg(any(feature = "client", feature = "testing"))]
-    pub(crate) fn stopped() -> Self {
+    /// Creates an error for a custom lister-watcher whose operation was ended by its
+    /// [`Stop`](crate::Stop). [`is_stopped`](Self::is_stopped) returns `true`.
+    pub fn stopped() -> Self {
         Self::new(ErrorKind::Stopped)
     }
 
@@ -219,8 +220,8 @@ impl Error {
         self.is_expired() || self.is_api(410, "Gone")
     }
 
-    /// Whether this is a 410 with reason Expired. A paged list falls back to a full list on this
-    /// error only (L13).
+    /// Whether the reason is Expired, or the code is 410 and there is no reason. A paged list falls
+    /// back to a full list only on such an error (L13).
     pub(crate) fn is_expired(&self) -> bool {
         match self.reason() {
             "" => self.code() == 410,
@@ -332,7 +333,8 @@ impl Error {
 
     /// Whether the same request can succeed later: connection errors, timeouts, 429, 500, 502, 503
     /// and 504. Errors of [credentials](Self::is_credentials) are not included, because it is
-    /// unknown whether a retry can succeed. Informers retry after these errors as well.
+    /// unknown whether a retry can succeed. Informers retry after errors of credentials
+    /// nevertheless.
     pub fn is_retryable(&self) -> bool {
         self.is_connection()
             || self.is_timeout()
@@ -365,7 +367,7 @@ impl Error {
             || self.is_config()
     }
 
-    /// Compares the reason of the `Status`, or its code if it has no reason.
+    /// Whether the `Status` has this reason or, if it has no reason, this code.
     fn is_api(&self, code: u16, reason: &str) -> bool {
         match self.reason() {
             "" => self.code() == code,

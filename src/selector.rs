@@ -413,7 +413,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn missing_value_between_commas_is_empty() {
+    fn missing_selector_value_between_commas_is_empty() {
         let canonical = |text: &str| {
             text.parse::<Selector>()
                 .map(|selector| selector.to_string())
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_matches_none_and_everything_matches_all() {
+    fn nothing_selector_matches_none_and_everything_matches_all() {
         assert!(
             Selector::everything().is_empty() && Selector::everything().matches_labels(|_| None)
         );

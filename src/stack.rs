@@ -58,5 +58,7 @@ pub(crate) fn spawn_error(error: &io::Error) -> serde_json::Error {
 
 /// Returns the text of the error that [`spawn_error`] creates.
 pub(crate) fn spawn_error_message(error: &io::Error) -> String {
-    format!("it is nested deeply, and the thread that decodes it could not be started: {error}")
+    format!(
+        "nested too deeply for this thread, and a thread with a larger stack could not be started: {error}"
+    )
 }

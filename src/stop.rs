@@ -284,7 +284,7 @@ impl Stop {
     }
 
     /// Creates a signal that is set when the process receives SIGINT (Ctrl-C) or SIGTERM. A second
-    /// signal ends the process immediately, as it would without this call.
+    /// SIGINT or SIGTERM ends the process immediately, as it would without this call.
     ///
     /// Starts a thread named `signals`, which runs until the process ends.
     ///
@@ -374,8 +374,8 @@ impl Stop {
     }
 }
 
-/// A loop instead of recursion, because the last child may be the last owner of a long chain of
-/// parents.
+/// Drops the chain of parents in a loop. Recursion could overflow the stack, because the last child
+/// may be the last owner of a long chain.
 impl Drop for Stop {
     fn drop(&mut self) {
         let mut parent = self.parent.take();

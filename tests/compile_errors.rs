@@ -7,7 +7,8 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// The most recent build of the library. All builds give the same messages.
+/// Returns the path of the most recent build of the library. The compiler errors are the same with
+/// every build.
 fn library() -> PathBuf {
     let test = env::current_exe().unwrap();
     let files = fs::read_dir(test.parent().unwrap())
@@ -72,7 +73,7 @@ fn assert_one_error(program: &str, expected: &[&str]) {
 }
 
 #[test]
-fn non_object_type_is_one_error_with_remedies() {
+fn non_object_type_gives_one_compile_error_with_remedies() {
     let remedies = [
         "for a custom struct, use `impl_object!`",
         "enable the feature `k8s-openapi`",
@@ -91,14 +92,14 @@ fn non_object_type_is_one_error_with_remedies() {
 }
 
 #[test]
-fn struct_without_metadata_is_one_error() {
+fn struct_without_metadata_gives_one_compile_error() {
     let program = r#"pub struct Widget { pub spec: u32 }
         k8s_informer::impl_object!(Widget, "example.com/v1", "Widget", "widgets", Namespaced);"#;
     assert_one_error(program, &["no field `metadata` on type `&Widget`"]);
 }
 
 #[test]
-fn struct_with_metadata_of_other_type_is_one_error() {
+fn struct_with_wrong_metadata_type_gives_one_compile_error() {
     let program = r#"pub struct Widget { pub metadata: String }
         k8s_informer::impl_object!(Widget, "example.com/v1", "Widget", "widgets", Namespaced);"#;
     let message = "the field `metadata` has the type `String`, which `impl_object!` can't use";

@@ -1,4 +1,4 @@
-//! Checks the table of `DEVIATIONS.md`, which the replay of client-go traces reads as well.
+//! Checks the table of `DEVIATIONS.md`. The replay of client-go traces also reads that table.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -156,7 +156,7 @@ fn truncated_json_is_rejected() {
 }
 
 #[test]
-fn list_item_inherits_type_and_serializes_it() {
+fn list_item_inherits_and_serializes_the_type_of_the_list() {
     for (json, expected) in [
         ("{}", r#"{"kind":"Pod","apiVersion":"v1"}"#),
         ("{ }", r#"{"kind":"Pod","apiVersion":"v1"}"#),
@@ -324,7 +324,7 @@ fn debug_shows_no_secret() {
 }
 
 #[test]
-fn objects_are_equal_if_their_fields_are() {
+fn objects_with_equal_fields_are_equal_in_any_spelling() {
     let object = dynamic(r#"{"kind":"Pod","metadata":{"name":"a"}}"#);
     assert_eq!(
         object,
@@ -336,7 +336,7 @@ fn objects_are_equal_if_their_fields_are() {
 
 /// Dynamic objects in YAML and in an untagged enum.
 #[test]
-fn other_formats_carry_dynamic_objects() {
+fn dynamic_object_decodes_from_yaml_and_untagged_enum() {
     #[derive(serde::Deserialize)]
     #[serde(untagged)]
     enum Either {
@@ -357,7 +357,7 @@ fn other_formats_carry_dynamic_objects() {
 }
 
 #[test]
-fn overhead_is_80_bytes_and_type_is_shared() {
+fn dynamic_object_overhead_is_80_bytes_with_a_shared_type() {
     assert_eq!(size_of::<DynamicObject>(), size_of::<Compact<Pod>>());
     if size_of::<usize>() == 8 {
         assert_eq!(size_of::<DynamicObject>(), 80);

@@ -84,7 +84,7 @@ fn run(target: &str, body: Body, inputs: impl Iterator<Item = (String, Vec<u8>)>
 }
 
 #[test]
-fn targets_match_their_programs_and_corpora() {
+fn every_fuzz_target_has_program_and_corpus() {
     let stems = |folder: &str| -> BTreeSet<String> {
         let files = fs::read_dir(fuzz().join(folder)).unwrap();
         files
@@ -116,14 +116,14 @@ fn targets_match_their_programs_and_corpora() {
 }
 
 #[test]
-fn corpora_pass() {
+fn fuzz_targets_accept_their_corpora() {
     for (target, body) in TARGETS {
         run(target, *body, corpus(target).into_iter());
     }
 }
 
 #[test]
-fn random_bytes_pass() {
+fn fuzz_targets_accept_random_bytes() {
     for (target, body) in TARGETS {
         let input = |seed| {
             let mut random = Random(seed);
@@ -138,7 +138,7 @@ fn random_bytes_pass() {
 }
 
 #[test]
-fn corpora_with_random_changes_pass() {
+fn fuzz_targets_accept_mutated_corpora() {
     for (target, body) in TARGETS {
         let corpus = corpus(target);
         let changed = |seed| {

@@ -44,7 +44,7 @@ fn threads() -> Vec<String> {
     names
 }
 
-/// Exclusive use of the process. Dropping this checks that no new thread is left.
+/// Exclusive use of the process. Dropping this value asserts that no new thread is left.
 struct ExclusiveProcess {
     before: Vec<String>,
     _guard: MutexGuard<'static, ()>,
@@ -85,7 +85,7 @@ const TESTS: &[&str] = &[
     "unstarted_informer_has_no_threads",
     "several_namespaces_have_documented_threads_and_end",
     "dropped_mutation_cache_threads_end_with_next_event",
-    "stop_is_quick_in_every_phase",
+    "stop_ends_informer_promptly_in_each_phase",
     "factory_with_client_leaves_no_thread_behind",
     "controller_leaves_no_thread_behind",
     "idle_informer_has_documented_threads",
@@ -142,7 +142,7 @@ fn handler(informer: &Informer) -> HandlerRegistration {
         .unwrap()
 }
 
-/// Runs the informer until `stop`. The channel receives its result.
+/// Runs the informer until `stop` is signalled. The returned channel receives the result of `run`.
 fn run(informer: &Informer, stop: &Stop) -> mpsc::Receiver<Result<(), InformerError>> {
     let (end, ended) = mpsc::channel();
     let (informer, stop) = (informer.clone(), stop.clone());
@@ -220,7 +220,7 @@ fn idle_informer_has_documented_threads() {
         "runs",
     ];
     let deadline = Instant::now() + SOON;
-    // A new thread has its parent's name at first.
+    // Poll, because a new thread has its parent's name at first.
     while process.new_threads() != names {
         assert!(Instant::now() < deadline, "{:?}", process.new_threads());
         thread::yield_now();
@@ -285,7 +285,7 @@ fn dropped_mutation_cache_threads_end_with_next_event() {
                 return Ok(Body::from(EVENT));
             }
             stop.wait();
-            Err(Error::other("stopped"))
+            Err(Error::stopped())
         },
     );
     let informer = Informer::new(Arc::new(server), SharedIndexInformerOptions::default());
@@ -310,7 +310,7 @@ fn dropped_mutation_cache_threads_end_with_next_event() {
 }
 
 #[test]
-fn stop_is_quick_in_every_phase() {
+fn stop_ends_informer_promptly_in_each_phase() {
     let _process = ExclusiveProcess::new();
     type Answers = fn() -> Vec<Answer>;
     let phases: [(&str, Answers, ReflectorState); 5] = [
@@ -452,7 +452,7 @@ fn names_with_nul_do_not_panic() {
     ended.recv_timeout(STOP_LIMIT).unwrap().unwrap();
 }
 
-/// A source with one script.
+/// A source that returns the same script for every resource.
 struct Source(ScriptedListerWatcher);
 
 impl ListerWatcherSource for Source {
@@ -461,7 +461,8 @@ impl ListerWatcherSource for Source {
     }
 }
 
-/// Runs in a process that cannot start threads, because their stacks exceed the address space.
+/// Asserts that starts fail cleanly. Runs in a child process that cannot start threads, because
+/// their stacks exceed the address space.
 fn run_without_threads() {
     let script = ScriptedListerWatcher::new([]);
     for handlers in [0, 2] {

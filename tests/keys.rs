@@ -1,4 +1,4 @@
-//! Keys, tombstones and transforms in stores and queues (K).
+//! Keys, tombstones and transforms in stores and queues (rules K1–K8).
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use k8s_informer::store::{
 };
 use k8s_informer::{Deleted, DynamicObject, Indexer, Lister, Object};
 
-/// A key, a version and a value. A version of `None` cannot be read.
+/// A key, a version and a value. The accessor cannot read the version if it is `None`.
 #[derive(Clone, Debug, PartialEq)]
 struct Thing(&'static str, Option<&'static str>, &'static str);
 
@@ -61,9 +61,9 @@ fn k1_key_function_result_is_used_even_if_empty() {
     assert_eq!(store.len(), 4);
 }
 
-/// Covers the stores; `bad_input` covers the queues.
+/// Covers the stores. `tests/queues/bad_input.rs` covers the queues.
 #[test]
-fn k1_empty_and_huge_keys_names_and_index_values_work() {
+fn k1_empty_and_huge_keys_names_and_index_values_are_usable() {
     let huge: &'static str = "k".repeat(1 << 20).leak();
     let by_key =
         || Indexers::new().with("", IndexFunc::new(|thing: &Thing| vec![thing.0.to_owned()]));
@@ -112,7 +112,7 @@ fn k1_listers_find_nothing_under_an_empty_name() {
 }
 
 #[test]
-fn k2_tombstone_key_overrides_its_objects_key() {
+fn k2_tombstone_key_overrides_key_of_its_object() {
     let tombstone = |key: &str| Deleted::FinalStateUnknown {
         key: key.into(),
         last_known: Some(thing("b", "x")),
@@ -141,7 +141,7 @@ fn k2_tombstone_key_overrides_its_objects_key() {
 }
 
 #[test]
-fn k3_only_lists_create_tombstones() {
+fn k3_list_creates_tombstones_and_delete_event_does_not() {
     let store = Arc::new(indexer());
     store.add(thing("listed", "old")).unwrap();
     store.add(thing("watched", "old")).unwrap();

@@ -1,5 +1,5 @@
-//! A logger or a clock may call back into the code that calls it, and there is no deadlock. For
-//! example, a logger may send each record with the same client.
+//! A logger or a clock may call the crate while the crate calls it, without a deadlock. For
+//! example, a logger may send the log lines of a client with the same client.
 
 #![allow(clippy::unwrap_used)]
 
@@ -165,6 +165,17 @@ fn logger_may_use_client_that_logs() {
             .count();
     }
     assert_eq!(warnings, 1, "expected one warning that tokens are logged");
+
+    // Without a good token in the file, the token of the configuration is used.
+    let fallback = on_log("; using the token of the configuration", || {});
+    let config = Config::new("http://127.0.0.1:1")
+        .no_proxy()
+        .token_file("/nowhere/token")
+        .token("inline");
+    let client = Client::new(config).unwrap();
+    let response = client.request(&Request::get("/version"), &Stop::new());
+    assert!(response.is_err());
+    fallback.recv_timeout(SOON).unwrap();
     fs::remove_dir_all(&folder).unwrap();
 }
 
@@ -175,7 +186,7 @@ fn add_handler(informer: &Informer) {
 }
 
 #[test]
-fn logger_may_add_handler_while_one_is_added() {
+fn logger_may_add_handler_during_add_handler() {
     let script = Arc::new(ScriptedListerWatcher::new([]));
     let informer = Informer::new(script, SharedIndexInformerOptions::default());
     let (too_short, no_period) = ({ informer.clone() }, informer.clone());

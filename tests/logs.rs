@@ -61,7 +61,7 @@ fn log_lines_name_the_informer_and_hide_secrets() {
     factory.shutdown();
 
     logged(&format!("DEBUG {name}: starting"));
-    logged(&format!("INFO {name}: synced with "));
+    logged(&format!("INFO {name}: synced; objects in the cache: "));
     logged(&format!(
         "ERROR {name}: handler \"broken\" panicked: not a; continuing with the next event"
     ));

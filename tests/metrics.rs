@@ -356,7 +356,7 @@ fn id3_ended_informer_frees_its_metrics_name() {
 }
 
 #[test]
-fn id3_stopping_informer_frees_its_name_before_it_ended() {
+fn id3_stop_frees_the_metrics_name_before_the_informer_ends() {
     let server = ApiServer::start().unwrap();
     create(&server, "default", "a");
     let provider = Arc::new(RecordingProvider::default());
@@ -560,7 +560,8 @@ fn q18_named_work_queue_requests_metrics_from_provider() {
     ]);
 }
 
-/// Returns the samples of a text by name and labels. Checks the text format.
+/// Parses a text in the Prometheus format. Returns its samples by name and labels, and panics if
+/// the format is invalid.
 fn parse(text: &str) -> HashMap<(String, BTreeMap<String, String>), f64> {
     let mut samples = HashMap::new();
     let (mut family, mut kinds) = (String::new(), HashMap::new());
@@ -835,8 +836,8 @@ fn example_serves_client_metrics() {
     );
 }
 
-/// Stops the informer even if the test fails, because the scope waits for the thread of the
-/// informer.
+/// Stops the informer on drop, also if the test fails. Otherwise the thread scope would wait
+/// forever for the thread of the informer.
 struct Stopping(Stop);
 
 impl Drop for Stopping {

@@ -22,22 +22,22 @@ pub(crate) struct Named {
 
 pub(crate) type Function = fn(&Named) -> String;
 
-/// An index with a thousand values.
+/// Returns the value of an object in an index with a thousand values.
 pub(crate) fn app(object: &Named) -> String {
     object.key[7..15].to_owned()
 }
 
-/// An index with ten values.
+/// Returns the value of an object in an index with ten values.
 pub(crate) fn version(object: &Named) -> String {
     object.version.to_string()
 }
 
-/// An index with one value.
+/// Returns the value of an object in an index with one value.
 pub(crate) fn all_equal(_: &Named) -> String {
     "all".to_owned()
 }
 
-/// An index with one value for each object.
+/// Returns the value of an object in an index with a different value for each object.
 pub(crate) fn key_of(object: &Named) -> String {
     object.key.to_string()
 }

@@ -48,7 +48,8 @@ impl Pods {
         };
 
         let changed = count.div_ceil(CHANGED);
-        // One allocation of the final size: freed memory would be reused by the measured code.
+        // Allocate the final size at once: if the buffer grew, the measured code would reuse the
+        // freed memory.
         let mut bytes = Vec::with_capacity((count + changed) * 7500);
         let mut items = Vec::with_capacity(count + changed);
         let new = (0..count).map(|n| (n, VERSIONS[0]));

@@ -441,7 +441,7 @@ impl Server {
         }
         output.flush()?;
 
-        // The log is read up to `at`.
+        // The position in the log up to which this watch has read.
         let mut at = from.wrapping_sub(first_version());
         let mut some = Vec::new();
         loop {

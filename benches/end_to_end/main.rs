@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! cargo bench --bench end_to_end                        # 20,000 Pods, 50,000 events; five minutes
-//! cargo bench --bench end_to_end -- events custom dynamic  # some parts of it, and some types
+//! cargo bench --bench end_to_end -- events custom dynamic  # only this part and these types
 //! cargo bench --bench end_to_end -- --pods 5000 --events 10000 --runs 1
 //! cargo bench --bench end_to_end -- counts --pods 2000 --events 5000
 //! MEASURED_PROGRAM=target/old/end_to_end cargo bench --bench end_to_end -- counts # of another build

@@ -38,7 +38,7 @@ struct Processing {
     #[arbitrary(with = few)]
     before: Vec<Write>,
     /// Bit 0: whether the consumer fills the known objects. Bit 1: whether it pops a batch. The
-    /// other bits: which keys of a batch end with `end`.
+    /// other bits: which keys of a batch, besides the first, end with `end`.
     flags: u8,
     #[arbitrary(with = few)]
     after: Vec<Write>,
@@ -102,8 +102,8 @@ impl Harness {
         );
         assert_eq!(queue.is_closed(), model.closed);
         assert_eq!(queue.processed().unwrap().current(), model.processed());
-        // The queue keeps a list unprocessed until a key is looked up. Skip the lookups in some
-        // checks, so that both forms are tested.
+        // The queue keeps a list as a whole until a key is looked up. Skip the lookups in some
+        // checks, so that whole lists are tested too.
         if waiting.len().is_multiple_of(2) {
             return;
         }

@@ -391,7 +391,8 @@ impl Model {
         Ok(())
     }
 
-    /// Returns whether the changes were added. Popped changes keep their key.
+    /// Queues the changes unless their key already waits, and returns whether it did. `key` is the
+    /// key of popped changes. If it is `None`, the newest change determines the key.
     pub fn add_if_not_present(
         &mut self,
         key: Option<&'static str>,
@@ -427,7 +428,7 @@ impl Model {
         result
     }
 
-    /// Returns a version for a bookmark. It can exceed every integer type.
+    /// Records a bookmark and returns its version, which can exceed every integer type.
     pub fn bookmark(&mut self) -> &'static str {
         let version = ["", "11", "123456789012345678901234567890"][self.versions.now % 3];
         self.versions.now += 1;

@@ -1,5 +1,6 @@
 //! A dynamic object has the same content at every pointer as a tree of the same JSON. It rejects
-//! only JSON with a reason for rejection.
+//! JSON only if serde_json rejects it, a key is duplicate, or a field that it locates while
+//! decoding has the wrong type.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +35,8 @@ fn check(bytes: &[u8]) {
         (Err(_), Err(_)) => return,
     };
     assert!(object.json().trim() == object.json());
-    // The JSON has no tree, because a value that the object has not decoded yet is invalid.
+    // serde_json rejects a value that the object has only checked for syntax, such as `1e999`. The
+    // object accepts it until the value is read.
     let Ok(mut tree) = tree else {
         let mut same = object.clone();
         assert!(same.edit(|_| ()).is_err());
@@ -59,7 +61,7 @@ fn check(bytes: &[u8]) {
     assert_eq!(serde_json::from_value(value).ok(), Some(named));
 }
 
-/// Whether a field that is located while decoding has the wrong type.
+/// Whether a field that the object locates while decoding has the wrong type.
 fn is_odd(tree: &Tree) -> bool {
     let at = |pointer: &[&str]| {
         let mut value = tree.get(pointer[0]);

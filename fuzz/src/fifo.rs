@@ -36,8 +36,8 @@ struct Model {
     /// The number of slots of the first replace that are still in the queue, always at its front
     /// (F3, F5).
     initial: usize,
-    /// The number of slots of the first replace that the current pop has taken (F8). `superseded`
-    /// is whether the popped key was written during the pop.
+    /// The number of slots of the first replace that the current pop has taken (F8). `superseded`:
+    /// whether the popped key was written, or the content replaced, during the pop.
     initial_in_flight: usize,
     superseded: bool,
     in_flight: Option<&'static str>,
@@ -97,7 +97,8 @@ impl Model {
         self.objects.remove(key);
     }
 
-    /// Replaces the content (F3). Here the slots have the order of the list.
+    /// Replaces the content (F3). F3 leaves the order of the new slots open. In this crate, they
+    /// have the order of the list.
     fn replace(&mut self, items: &[Item]) -> Result<(), Refusal> {
         let keys: Result<Vec<_>, _> = items.iter().map(Item::key).collect();
         let mut order = keys.map_err(|_| Refusal::Key)?;
@@ -121,7 +122,7 @@ impl Model {
             .collect()
     }
 
-    /// Takes the next object and passes the slots of deleted keys.
+    /// Takes the next object, and removes the slots of deleted keys before it.
     fn take(&mut self) -> Option<Item> {
         let mut taken = None;
         while taken.is_none() && !self.order.is_empty() {

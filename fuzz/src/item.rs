@@ -79,7 +79,7 @@ pub enum Refusal {
     Transform(String),
     /// An index function has failed. The values are the index and the key.
     Index(String, String),
-    /// An object in the queue has lost its key.
+    /// A queued object has no key, because the transform removed it.
     Lost,
     Other,
 }
@@ -230,8 +230,8 @@ impl VersionTracker {
         self.versions.last().map_or("", |(_, version)| version)
     }
 
-    /// Records the version of an object. The version of an added object counts only if an earlier
-    /// version other than `0` was recorded.
+    /// Records the version of an object. The version of an added object counts only if the latest
+    /// recorded version is neither empty nor `0`.
     pub fn object(&mut self, item: &Item, is_added: bool) {
         if let Ok(Some(version)) = item.version()
             && !(is_added && matches!(self.latest(), "" | "0"))

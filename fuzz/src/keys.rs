@@ -125,6 +125,6 @@ fn function(item: Item, key: &str) {
         item.version().unwrap_or(None)
     );
     if let Err(error) = accessor.key(&held) {
-        assert!(["user failure", "panicked: boom"].contains(&&*error.to_string()));
+        assert!(["user failure", "the key function panicked: boom"].contains(&&*error.to_string()));
     }
 }

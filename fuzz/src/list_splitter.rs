@@ -1,6 +1,6 @@
-//! The body of a LIST in pieces of any size, compared with the result of serde_json. A valid list
-//! becomes the cache; any other body removes nothing from the cache. The sizes of the pieces do not
-//! matter.
+//! A LIST whose body arrives in pieces of any size, compared with the result of serde_json. The
+//! objects of a valid list become the cache. Any other body removes nothing from the cache. The
+//! sizes of the pieces must not change the outcome.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -113,7 +113,8 @@ fn reflected<T: Shown>(
     let store = Arc::new(Indexer::<T>::for_objects());
     let mut options = ReflectorOptions::default();
     options.clock = Arc::new(NoWaiting);
-    // A longer wait would prevent the reuse of objects.
+    // After a back-off of more than a second, the reflector reuses no objects, even if `NoWaiting`
+    // skips the wait.
     options.backoff = Backoff::new(Duration::from_millis(1), 1.0, Duration::from_millis(1), 0.0);
     options.reuse_unchanged = reuse;
     if small_limit {
@@ -177,8 +178,9 @@ fn check<T: Shown>(body: &[u8], sizes: &[u8], options: Options) {
     }
     match plain(body) {
         Some(value) => check_good::<T>(body, &value, known, outcome, options),
-        // Invalid JSON removes no object. With `reuse`, unchanged objects are not parsed, so their
-        // invalid JSON is not detected.
+        // Invalid JSON must not remove an object from the cache. This is checked only without
+        // `reuse`: with `reuse`, unchanged objects are not parsed, so their invalid JSON is not
+        // detected.
         None if !options.reuse && serde_json::from_slice::<IgnoredAny>(body).is_err() => {
             for key in known.keys() {
                 assert!(outcome.cache.contains_key(key), "{key} was removed");
@@ -241,8 +243,8 @@ fn check_good<T: Shown>(
     let mut expected = Cache::new();
     // The keys whose last item is unreadable.
     let (mut gaps, mut any, mut unreadable) = (BTreeSet::new(), false, 0);
-    // Unchanged objects are kept, unless the list is older than the cache, or its version follows
-    // its items.
+    // The reflector keeps the cached form of unchanged objects, unless the list is older than the
+    // cache or its version follows its items.
     let newer = version.parse().is_ok_and(|version: u64| version >= 5);
     let keeps = options.reuse && newer && version_comes_first(body);
     for item in items {
@@ -341,7 +343,8 @@ fn list_of(value: &Value) -> Option<(&[Value], &Value)> {
                     Some(count) => count.is_u64(),
                 }
         }
-        // serde also accepts fields by position, but no server sends them.
+        // serde would also accept an array, with the fields of the struct in order. The reflector
+        // rejects it.
         Value::Array(_) => return None,
         _ => false,
     };
@@ -406,7 +409,7 @@ fn made(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Vec<u8>> {
         _ => format!("{{{kind},{meta},{items}}}"),
     };
     let mut body = body.into_bytes();
-    // Then damage it.
+    // Damage the body in up to three places.
     for _ in 0..bytes.int_in_range(0..=3_u8)? {
         let at = bytes.int_in_range(0..=body.len())?;
         match bytes.int_in_range(0..=3_u8)? {

@@ -241,7 +241,7 @@ impl Model {
         };
         let mut found = Vec::new();
         for entry in &self.entries {
-            // Objects that the store has under this value are handled below.
+            // Skip the objects that the store has under this value: the loop below handles them.
             if self.is_alive(entry) && self.options.include_adds {
                 let stored = self.store.content.get(entry.key);
                 let newer = entry.item.filter(|item| {
@@ -256,7 +256,7 @@ impl Model {
             if has(&stored) != Ok(true) {
                 continue;
             }
-            // An expired entry is not removed here.
+            // An expired entry stays: `take` would remove it.
             let alive = self
                 .entries
                 .iter()
@@ -363,7 +363,8 @@ pub fn run(input: &[u8]) {
             }
         };
         assert_eq!(result.map_err(|error| refusal(&error)), expected);
-        // Count the entries in the debug output, because reads would use them.
+        // Read the number of entries from the debug output, because a read of an entry would count
+        // as a use.
         let debug = format!("{cache:?}");
         assert!(
             debug.contains(&format!("mutations: {},", model.entries.len())),

@@ -14,7 +14,7 @@ thread_local! {
     static TOUCH: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
 }
 
-/// While it lives, [`touch`] accesses one structure.
+/// While this value lives, [`touch`] takes the lock of one structure.
 pub struct Probe;
 
 impl Probe {
@@ -50,7 +50,8 @@ pub fn touch() {
     });
 }
 
-/// A fake clock that calls [`touch`], because a clock is user code as well.
+/// A fake clock that calls [`touch`]: the user can implement `Clock`, so the structure must not
+/// call it under its lock.
 #[derive(Clone)]
 pub struct TouchyClock(pub FakeClock);
 

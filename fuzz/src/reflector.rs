@@ -110,7 +110,7 @@ impl Store {
             )),
         };
         if let Some(queue) = &queue {
-            // A pop of an empty queue returns instead of blocking.
+            // Once the queue is closed, a pop of the empty queue returns instead of blocking.
             queue.close();
         }
         Self { cache, queue }
@@ -157,7 +157,8 @@ impl Store {
     }
 }
 
-/// The time in milliseconds. It passes in waits and before a response ends.
+/// The simulated time in milliseconds. It advances only when the reflector waits, and just before a
+/// response body ends or times out.
 #[derive(Clone)]
 struct Time {
     begin: Instant,
@@ -185,8 +186,8 @@ struct Run {
     stop: Stop,
 }
 
-/// The first failed assertion, raised again at the end. The reflector catches panics of a
-/// lister-watcher and a clock.
+/// The first failed assertion of the server or the clock. It is raised again at the end, because
+/// the reflector catches panics of its lister-watcher and its clock.
 type Failed = Option<Box<dyn Any + Send>>;
 
 #[derive(Clone)]

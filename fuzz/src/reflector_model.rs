@@ -9,7 +9,8 @@ use super::scripted::{End, Failure, FailureKind, Frame, Garbage, Served, Setting
 const WATCH_LIST_PAUSE: u64 = 600_000;
 /// The longest silence in milliseconds if bookmarks arrive.
 const QUIET: u64 = 180_000;
-/// After a longer wait the server may have been replaced.
+/// After a wait longer than this, the reflector reuses no objects: the server may have been
+/// replaced.
 const OUTAGE: Duration = Duration::from_secs(1);
 /// The longest silence in milliseconds, over several watches, if no bookmarks arrive.
 const LONG_QUIET: u64 = 2 * 630_000;
@@ -28,7 +29,7 @@ pub enum Step {
     List(ListRequest),
     Watch,
     WatchList,
-    /// Wait between the two durations, then continue.
+    /// Wait at least the first duration and at most the second, then continue.
     Wait(Duration, Duration, Then),
 }
 
@@ -317,7 +318,8 @@ impl Model {
         }
     }
 
-    /// Returns an unchanged object from the cache. It need not be decoded again.
+    /// Returns the cached object if the served one has the same UID and version. Such an object
+    /// need not be decoded again.
     fn unchanged(&self, served: &Served) -> Option<Thing> {
         let says_so = !matches!(
             served.spoil,
@@ -333,7 +335,7 @@ impl Model {
         self.known &= matches!(failure.kind, BadRequest | Forbidden | Invalid);
     }
 
-    /// A list fails.
+    /// Processes the failure of a list.
     pub fn list_failed(&mut self, failure: Failure) {
         use FailureKind::{Expired, Gone, TooLargeVersion};
         self.note_failure(failure);
@@ -519,8 +521,8 @@ impl Model {
         };
         for (frame, &(received, length)) in stream.frames.iter().zip(&stream.received) {
             let too_large = self.settings.small && received > Settings::BYTES;
-            // Text outside an object ends with the stream, so even a part of it is an error. Any
-            // other incomplete frame is ignored.
+            // The end of the stream also ends text outside an object, so text that is cut off is
+            // still an error. Any other frame that is cut off is ignored.
             let is_text = matches!(frame, Frame::Garbage(Garbage::Text));
             let is_cut =
                 received < length && !(is_text && received > 0 && stream.end != End::Silent);
@@ -579,7 +581,8 @@ impl Model {
         );
         let is_other = self.settings.expected_kind && served.spoil == Spoil::OtherKind;
         if is_other {
-            // An object of another kind takes the place of an expected object.
+            // In initial objects, an object of another kind may hide an expected object, so its key
+            // counts as missed.
             let key = &served.thing.key;
             if let Some(seen) = &mut watching.initial {
                 seen.miss(key);
@@ -800,7 +803,8 @@ impl Seen {
         self.things.remove(key);
     }
 
-    /// An older state in `things` stays, because it is the newest readable one.
+    /// Records that the newest state of a key could not be read. An older state in `things` stays,
+    /// because it is the newest readable one.
     fn miss(&mut self, key: &str) {
         let gaps = if self.things.contains_key(key) {
             &mut self.outdated

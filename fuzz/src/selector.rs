@@ -15,7 +15,7 @@ struct Input {
     labels: Vec<Label>,
     #[arbitrary(with = few)]
     requirements: Vec<Requirement>,
-    /// The spaces between the tokens, repeated.
+    /// The spaces between the tokens. After the last entry, the first is used again.
     #[arbitrary(with = few)]
     spaces: Vec<Space>,
 }

@@ -65,7 +65,8 @@ pub fn shown<T: Shown>(store: &Indexer<T>) -> BTreeMap<String, Value> {
         .collect()
 }
 
-/// A body that arrives in pieces of these sizes, repeatedly; without sizes in one piece.
+/// A body that arrives in pieces. Their sizes are `sizes`, repeated until the end. Without sizes,
+/// the body arrives in one piece.
 pub struct Pieces {
     pub rest: io::Cursor<Vec<u8>>,
     pub sizes: Vec<u8>,
@@ -108,8 +109,8 @@ impl Clock for NoWaiting {
     }
 }
 
-/// Parses JSON with serde_json. Returns `None` if an object has a duplicate key, because its
-/// meaning is undefined.
+/// Parses JSON with serde_json. Returns `None` if the JSON is invalid, or if an object has a
+/// duplicate key: its meaning is then undefined.
 pub fn plain(bytes: &[u8]) -> Option<Value> {
     let twice = Cell::new(false);
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);

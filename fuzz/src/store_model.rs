@@ -17,7 +17,7 @@ use super::probe::touch;
 /// The index functions.
 #[derive(Arbitrary, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Index {
-    /// Returns any number of values, also duplicates.
+    /// Returns any number of values, including duplicates.
     Several,
     /// Returns one value.
     Single,

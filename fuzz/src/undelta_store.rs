@@ -1,5 +1,5 @@
 //! [`UndeltaStore`] compared with its content (S10). Each change pushes the whole content. The push
-//! function panics and writes to the store.
+//! function may write to the store, and may panic.
 
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 

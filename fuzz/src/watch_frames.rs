@@ -1,5 +1,6 @@
-//! A watch in pieces of any size, compared with the result of serde_json: the same events in the
-//! same order, up to the first invalid frame. The sizes of the pieces do not matter.
+//! Splitting a watch stream into frames. Up to the first invalid frame, the reflector must process
+//! the same events in the same order as serde_json finds in the stream. The sizes of the pieces in
+//! which the bytes arrive must not change the outcome.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -169,7 +170,8 @@ fn reflected<T: Shown>(stream: &[u8], sizes: &[u8], given: Options) -> Outcome {
     });
     let mut options = ReflectorOptions::default();
     options.clock = Arc::new(NoWaiting);
-    // A longer wait would prevent the reuse of objects.
+    // After a back-off of more than a second, the reflector reuses no objects, even if `NoWaiting`
+    // skips the wait.
     options.backoff = Backoff::new(Duration::from_millis(1), 1.0, Duration::from_millis(1), 0.0);
     options.expected_kind = given
         .expected_kind
@@ -198,9 +200,10 @@ fn reflected<T: Shown>(stream: &[u8], sizes: &[u8], given: Options) -> Outcome {
 
 fn check<T: Shown>(stream: &[u8], sizes: &[u8], options: Options) {
     let outcome = reflected::<T>(stream, sizes, options);
-    // Unchanged objects are not parsed, except to find where they end. The end of an invalid frame
-    // is ambiguous: a complete line counts as one frame, but a line in pieces can end at an earlier
-    // brace.
+    // In a repeated watch-list with an invalid frame, the sizes of the pieces may change the
+    // outcome: unchanged objects are not parsed, except to find where they end, and the end of an
+    // invalid frame is ambiguous. A complete line counts as one frame, but a line in pieces can end
+    // at an earlier brace.
     let is_open = options.initial && frames(stream).any(|frame| frame.is_err());
     for sizes in [&[][..], &[0], &[6]] {
         let again = reflected::<T>(stream, sizes, options);
@@ -313,7 +316,7 @@ fn expected<T: Shown>(stream: &[u8], options: Options) -> Option<(Expected, bool
             expected.broken = true;
             return Some((expected, true));
         }
-        // The frame is invalid JSON after all, or has a duplicate key.
+        // The frame is invalid JSON, or has a duplicate key.
         let Some(frame) = plain(bytes) else {
             return Some((expected, false));
         };

@@ -1,6 +1,6 @@
 //! [`RateLimitingQueue`], which includes the other work queues, compared with sets and a list as in
-//! client-go (Q1 to Q17). Some items panic when they are hashed or cloned, others in the custom
-//! order.
+//! client-go (Q1 to Q17). Some items panic when they are hashed or cloned, others when the custom
+//! `Order` touches or pushes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
@@ -275,7 +275,8 @@ fn call(call: impl FnOnce()) -> Call {
     catch_unwind(AssertUnwindSafe(call)).map_err(|_| Panics)
 }
 
-/// A lookup in an empty map does not hash the item, so it need not panic.
+/// Returns an acceptable result of a call that looks up the item. An item whose hashing panics may
+/// also succeed: a lookup in an empty map does not hash the item.
 fn may_panic(name: Name, result: Call) -> Call {
     if name == Name::HashPanics {
         result

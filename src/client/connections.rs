@@ -82,8 +82,8 @@ impl Connections {
         })
     }
 
-    /// Returns the agent for the next request and its generation. If `identity` is given, the agent
-    /// uses this client certificate.
+    /// Returns the agent for the next request, and the generation of this agent. If `identity` is
+    /// given, the agent uses this client certificate.
     ///
     /// The configured files are read for every call: they are small, and every change is noticed.
     /// If their content can't be used, the previous content is used.
@@ -136,7 +136,8 @@ impl Connections {
         Ok(current_agent)
     }
 
-    /// Returns the current agent if it was created from `pems`, or else replaces it.
+    /// Returns the current agent if it was created from `pems`. Otherwise replaces it and returns
+    /// the new one.
     fn renewed(&self, tls: &TlsSettings, pems: Pems) -> Result<(Agent, u64), Error> {
         {
             let current = self.current.lock();

@@ -48,7 +48,7 @@ impl Gunzip {
 }
 
 impl DecodedBody {
-    /// `limit` applies only to a compressed body.
+    /// Creates a reader that decodes the body. `limit` applies only to a compressed body.
     #[cfg_attr(
         not(feature = "gzip"),
         expect(unused_variables, reason = "only the feature `gzip` decompresses")
@@ -74,7 +74,8 @@ impl DecodedBody {
     }
 }
 
-/// A problem with the encoding is an [`Error`] in the [`io::Error`].
+/// Reads decoded bytes. If the compressed data is damaged or too large, the [`io::Error`] contains
+/// an [`Error`].
 impl Read for DecodedBody {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
@@ -102,8 +103,8 @@ fn damaged(message: impl Into<String>) -> io::Error {
     io::Error::other(Error::decode(message))
 }
 
-/// Keeps the error of a failed read, so that it is not taken for damaged data. The decoder can
-/// continue after a failed read.
+/// Counts the compressed bytes. Keeps the error of a failed read, so that [`DecodedBody`] returns
+/// this error and does not report damaged data. The decoder can continue after a failed read.
 #[cfg(feature = "gzip")]
 pub(super) struct CountingReader {
     reader: ureq::BodyReader<'static>,

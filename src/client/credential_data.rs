@@ -113,11 +113,11 @@ impl fmt::Display for Pem {
 pub(super) fn read_trimmed(path: &Path) -> io::Result<String> {
     match String::from_utf8(read(path)?) {
         Ok(text) => Ok(text.trim().to_owned()),
-        Err(_) => Err(io::Error::other("is not UTF-8 text")),
+        Err(_) => Err(io::Error::other("not UTF-8 text")),
     }
 }
 
-/// The maximum size of a file, ten times a bundle of all public authorities.
+/// The maximum size of a file: more than ten times the size of a bundle of all public authorities.
 const FILE_LIMIT: u64 = 4 << 20;
 
 /// Reads a small file.
@@ -125,7 +125,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     // Checked before the file is opened: opening a named pipe blocks until its other end is open,
     // and a stop could not end this wait.
     if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("is not a regular file"));
+        return Err(io::Error::other("not a regular file"));
     }
     let mut bytes = Vec::new();
     fs::File::open(path)?
@@ -133,7 +133,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
         .read_to_end(&mut bytes)?;
     if bytes.len() as u64 > FILE_LIMIT {
         return Err(io::Error::other(format!(
-            "is larger than {} MiB",
+            "larger than {} MiB",
             FILE_LIMIT >> 20
         )));
     }

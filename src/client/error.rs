@@ -63,7 +63,7 @@ fn message(code: u16, body: &[u8], location: Option<&str>) -> String {
     if (300..400).contains(&code) {
         let to = location.map_or("an unknown location".to_owned(), without_secrets);
         return format!(
-            "the server redirects to {}, which is not followed",
+            "the server redirects to {}; redirects are not followed",
             clean(&to)
         );
     }
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn status_body_is_kept_unchanged() {
+    fn status_body_sets_reason_and_message_of_the_error() {
         let error = error_of(
             403,
             &[],
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn other_body_becomes_one_line_message() {
+    fn non_status_error_body_becomes_a_one_line_message() {
         let error = error_of(404, &[], "404 page\r\n\x1b[31m not found\n");
         assert!(error.is_not_found());
         assert_eq!(error.to_string(), r"404 page \u{1b}[31m not found (404)");
@@ -171,12 +171,13 @@ mod tests {
             "https://s3cret:s3@cret@login/?s3cret",
         ] {
             let error = error_of(302, &[("location", to)], "");
-            let expected = "the server redirects to https://login/, which is not followed (302)";
+            let expected =
+                "the server redirects to https://login/; redirects are not followed (302)";
             assert_eq!(error.to_string(), expected);
         }
         let error = error_of(302, &[("location", "/path/@home")], "");
         assert!(
-            error.to_string().contains("redirects to /path/@home,"),
+            error.to_string().contains("redirects to /path/@home;"),
             "{error}"
         );
     }

@@ -28,11 +28,13 @@ use crate::stop::Stop;
 const URL_LIMIT: usize = BUFFER - 64;
 
 /// The time limit for the body of a list that is decoded as it arrives, as a multiple of the
-/// [`response_timeout`](crate::Config::response_timeout). The body can have any size.
+/// [`response_timeout`](crate::Config::response_timeout). Such a list can have any size, and a long
+/// one takes longer.
 const LIST_TIMES: u32 = 10;
 
 impl Inner {
-    /// See [`Client::request`](super::Client::request). `context` is added to errors in the body.
+    /// Implements [`Client::request`](super::Client::request). `context` is added to errors that
+    /// occur while the body is read.
     pub(super) fn request(
         &self,
         request: &Request,
@@ -110,7 +112,7 @@ impl<'a> Attempt<'a> {
         metrics: &'a Arc<RequestMetrics>,
     ) -> Result<Self, Error> {
         let identity = client.auth.identity(stop)?;
-        let certificate = identity.certificate().transpose();
+        let certificate = client.auth.certificate(&identity).transpose();
         let agent =
             certificate.and_then(|certificate| client.connections.agent(certificate.as_ref()));
         // Reject the credentials, so that an unusable certificate is not tried again.
@@ -131,8 +133,8 @@ impl<'a> Attempt<'a> {
         })
     }
 
-    /// Creates the attempt after a 401. Returns `None` if the credentials and certificates are the
-    /// same.
+    /// Creates the attempt after a 401. Returns `None` if neither the credentials nor the
+    /// certificates have changed.
     fn renewed(&self) -> Result<Option<Self>, Error> {
         self.client.auth.reject(&self.identity);
         let next = Self::new(
@@ -243,7 +245,8 @@ impl<'a> Attempt<'a> {
     /// Sets the time limits up to the head of the response. [`Incoming`] and [`Response`] limit the
     /// body.
     fn limited<B: AsSendBody>(&self, request: http::Request<B>) -> http::Request<B> {
-        /// A longer limit means no limit. A much longer one would overflow an `Instant`.
+        /// Limits of 10 years or more are ignored, because a very long limit would overflow an
+        /// `Instant`.
         const LONG: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
         let finite = |limit: Option<Duration>| limit.filter(|limit| *limit < LONG);
         let response = finite(self.response_timeout);
@@ -282,7 +285,8 @@ impl<'a> Attempt<'a> {
         };
         let body = encoding.map(|encoding| DecodedBody::new(body, encoding, body_limit));
         let body = Incoming {
-            // An error response stays an error response, even if its body can't be decoded.
+            // If the body of an error response can't be decoded, it is ignored: the status is still
+            // reported.
             open: body.ok().map(|body| (body, running)),
             stop: self.stop.clone(),
             context: self.context.clone(),

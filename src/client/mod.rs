@@ -73,10 +73,10 @@ use crate::stop::Stop;
 /// client-go counterpart is `rest.RESTClient`, on which the clientsets are built.
 ///
 /// Every request blocks the calling thread. Its [`Stop`] ends it immediately, even while it waits
-/// for the network. The client has no background threads. Operations that cannot be interrupted run
-/// on short-lived, detached threads: resolving a host name, waiting for the exit of a killed
-/// [plugin](crate::client::ExecConfig) and, on systems other than Unix, reading the output of a
-/// plugin.
+/// for the network. The client has no permanent background threads. Operations that cannot be
+/// interrupted run on detached threads, which end with the operation: resolving a host name,
+/// waiting for the exit of a killed [plugin](crate::client::ExecConfig) and, on systems other than
+/// Unix, reading the output of a plugin.
 ///
 /// The client reads the files named in its [`Config`] (tokens, certificates, certificate
 /// authorities) for every request. A changed file takes effect with the next request; requests in

@@ -126,8 +126,8 @@ impl Request {
     pub fn json<T: Serialize + ?Sized>(self, body: &T) -> Result<Self, Error> {
         match serde_json::to_vec(body) {
             Ok(body) => Ok(self.body(body)),
-            Err(_) => Err(Error::decode(
-                "the request body can't be serialized as JSON",
+            Err(_) => Err(Error::other(
+                "the request body can't be serialized as JSON: its Serialize implementation failed, or a map key is not a string",
             )),
         }
     }

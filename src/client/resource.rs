@@ -17,7 +17,7 @@ pub(super) const PARTIAL_LIST: &str =
 
 /// Lists and watches one resource, in one namespace or all.
 ///
-/// Responses are JSON. With the feature `gzip`, lists are compressed; see
+/// Responses are JSON. With the feature `gzip`, lists are requested with compression; see
 /// [`Config::disable_compression`](crate::Config::disable_compression).
 #[derive(Clone, Debug)]
 pub(super) struct ResourceListerWatcher {
@@ -26,6 +26,8 @@ pub(super) struct ResourceListerWatcher {
     path: Result<String, Error>,
     description: String,
     metadata_only: bool,
+    /// How many times a request is resent after a 429 or 5xx response with a retry delay.
+    retries: u32,
 }
 
 impl ResourceListerWatcher {
@@ -41,6 +43,17 @@ impl ResourceListerWatcher {
             path,
             description: describe(resource, "", None, namespace),
             metadata_only: false,
+            // No retries by default: a reflector backs off and reports the error itself.
+            retries: 0,
+        }
+    }
+
+    /// Returns a lister-watcher that resends requests up to [`Request::DEFAULT_RETRIES`] times,
+    /// like the other operations of an `Api`.
+    pub(super) fn retrying(self) -> Self {
+        Self {
+            retries: Request::DEFAULT_RETRIES,
+            ..self
         }
     }
 
@@ -65,8 +78,9 @@ impl ResourceListerWatcher {
     }
 
     fn request(&self, query: &str, partial: &str) -> Result<Request, Error> {
-        // No retries here: the reflector backs off and reports the error.
-        let request = Request::get(self.path.clone()?).raw_query(query).retries(0);
+        let request = Request::get(self.path.clone()?)
+            .raw_query(query)
+            .retries(self.retries);
         Ok(if self.metadata_only {
             request.accept(partial)
         } else {

@@ -8,8 +8,8 @@ use crate::status::Status;
 /// The maximum number of bytes of a header value in a message.
 const NAME_LIMIT: usize = 100;
 
-/// Checks that the end of the body is unambiguous. If two readers disagree on it, one response can
-/// be smuggled into another.
+/// Checks that the end of the body is unambiguous. If a proxy and this client find different ends,
+/// one response can be smuggled into another.
 pub(super) fn check_framing(headers: &HeaderMap) -> Result<(), Error> {
     let mut encodings = headers.get_all(header::TRANSFER_ENCODING).iter().peekable();
     if encodings.peek().is_none() {
@@ -47,8 +47,8 @@ pub(super) fn encoding(headers: &HeaderMap, gzip: bool) -> Result<Encoding, Erro
     }
 }
 
-/// Checks that the body of a LIST or a WATCH is JSON. A response without a content type counts as
-/// JSON.
+/// Checks that the body of a LIST, a WATCH or a discovery response is JSON. A response without a
+/// content type counts as JSON.
 pub(super) fn check_json(headers: &HeaderMap) -> Result<(), Error> {
     match first(headers, header::CONTENT_TYPE) {
         Some(given) if !given.eq_ignore_ascii_case("application/json") => {
@@ -85,7 +85,8 @@ fn first(headers: &HeaderMap, header: HeaderName) -> Option<&str> {
     (!value.is_empty()).then_some(value)
 }
 
-/// Truncates a value for a message. It is visible ASCII, so any byte is a character boundary.
+/// Truncates a value for a message. The value is visible ASCII, so any byte is a character
+/// boundary.
 fn name(value: &str) -> &str {
     value.get(..NAME_LIMIT).unwrap_or(value)
 }
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn watch_response_must_be_200() {
+    fn watch_response_other_than_200_is_an_error() {
         check_watch(200).unwrap();
         for code in [201, 204, 206] {
             assert_eq!(check_watch(code).unwrap_err().status().unwrap().code, code);

@@ -71,7 +71,7 @@ impl Fault {
 
     fn unknown(what: &str, known: &[&str]) -> Self {
         match known {
-            [] => Self::of_serde(format!("unknown {what}, expected none")),
+            [] => Self::of_serde(format!("unknown {what}, there are no {what}s")),
             known => Self::of_serde(format!("unknown {what}, expected `{}`", known.join("`, `"))),
         }
     }
@@ -88,8 +88,9 @@ impl std::error::Error for Fault {}
 impl Error for Fault {
     fn custom<T: Display>(message: T) -> Self {
         let text = message.to_string();
-        // The error of a derived deserializer for an untagged enum, for which serde has no other
-        // method. It contains the name of the type and no value.
+        // A derived deserializer of an untagged enum reports this error as a custom message,
+        // because serde has no other method for it. The message contains the name of the type and
+        // no value.
         let name = text.strip_prefix("data did not match any variant of untagged enum ");
         let is_derived = name.is_some_and(|name| {
             name.bytes()

@@ -214,7 +214,7 @@ fn error_path_includes_enums_and_flattened_fields() {
             r#"{"oneOf": {"hunter2": 1}}"#,
             "oneOf: unknown variant, expected `configMap`, `pair`, `secret`",
         ),
-        // These types buffer their content, so the path ends where it begins.
+        // These types buffer their content, so the path ends where the buffered content begins.
         (
             r#"{"tagged": {"type": "A", "size": "hunter2"}}"#,
             "tagged: invalid type: string, expected u32",

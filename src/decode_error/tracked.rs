@@ -14,8 +14,8 @@ pub(super) struct Track {
     path: RefCell<Vec<Step>>,
     /// The last declared name that was read, of a field or a variant.
     name: Cell<Option<&'static str>>,
-    /// An error that passes through methods of serde_json. These have a different error type, so it
-    /// is stored here.
+    /// An error that passes through methods of serde_json. These methods have a different error
+    /// type, so the `Fault` is stored here.
     fault: RefCell<Option<Fault>>,
 }
 
@@ -245,7 +245,7 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Tracked<'_, S> {
 /// The elements of an array, or the entries of an object.
 struct Parts<'t, A> {
     inner: A,
-    /// Has the fields of the type.
+    /// The scope of the keys. Its names are the fields of the type.
     scope: Scope<'t>,
     /// The depth of the array or object.
     depth: usize,

@@ -44,7 +44,7 @@ impl fmt::Display for InformerError {
         match self {
             Self::AlreadyStarted { name } => write!(f, "{name}: already started"),
             Self::Stopped { name, what } => {
-                write!(f, "{name}: {what} because it has stopped already")
+                write!(f, "{name}: already stopped; {what}")
             }
             Self::InvalidScope { name, source } => write!(f, "{name}: not started: {source}"),
             Self::Index(error) => write!(f, "{error}"),

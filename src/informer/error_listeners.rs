@@ -5,17 +5,17 @@ use crate::panic;
 use crate::sync::Mutex;
 
 /// The error callbacks of an informer, for failed requests and objects that cannot be decoded. Also
-/// records which sources cannot sync.
+/// records which reflectors of the informer cannot sync; `source` is the number of a reflector.
 pub(super) struct ErrorListeners {
     state: Mutex<State>,
 }
 
-/// No user code runs under the lock of this state.
+/// The state under the lock. No user code runs under this lock.
 struct State {
     listeners: Vec<(u64, Arc<OnError>)>,
     next: u64,
-    /// For each source, whether its last failure was a failed first list that will fail in the same
-    /// way again.
+    /// For each reflector, whether its last failure was a first list that will fail in the same way
+    /// again.
     refused: Vec<bool>,
 }
 
@@ -68,7 +68,8 @@ impl ErrorListeners {
         }
     }
 
-    /// Whether the last failure of a source was a first list that will fail in the same way again.
+    /// Whether the last failure of a reflector was a first list that will fail in the same way
+    /// again.
     pub(super) fn is_refused(&self, source: usize) -> bool {
         self.state.lock().refused[source]
     }

@@ -41,12 +41,13 @@ pub struct SharedIndexInformerOptions<T> {
     pub reflector: ReflectorOptions,
     /// The kind of queue between the reflector and the cache.
     pub queue: InformerQueue,
-    /// Changes every object before it is queued: the cache and the handlers receive the result. If
-    /// the transform fails or panics, the key of the object is reported, and its cached copy stays.
+    /// Changes every object before it is queued. The cache and the handlers receive the changed
+    /// object. If the transform fails or panics, the key of the object is reported, and its cached
+    /// copy stays.
     pub transform: Option<Transform<T>>,
-    /// Whether an object that was deleted and created again unobserved is delivered as a deletion
-    /// and an add. A list reveals such a recreation by the UID. By default it is delivered as an
-    /// update, as in client-go.
+    /// Whether a recreation that the watch missed is delivered as a deletion and an add. A list
+    /// reveals that an object was deleted and created again: the new object has another UID. By
+    /// default the recreation is delivered as an update, as in client-go.
     pub recreation_as_delete_and_add: bool,
     /// Receives metrics of the queue and the cache.
     ///

@@ -193,7 +193,7 @@ impl<T: Object> IndexerPart<T> {
     }
 
     /// Applies a list. The cache contains the whole list before the first notification, and
-    /// deletions are delivered first. An object without a key, or rejected by an index function,
+    /// deletions are delivered first. An object that has no key, or that an index function rejects,
     /// does not affect the others.
     fn replace_all(
         &self,

@@ -14,9 +14,9 @@ const MOST: usize = 1024;
 /// Allocators are slow at freeing memory that another thread allocated. In a prototype that freed
 /// objects on the handler's thread, an event took twice the CPU time (84 to 98 µs instead of 42).
 ///
-/// While a reflector decodes, objects without other owners therefore go back to its thread. It
-/// frees one object before it decodes the next one, and the rest after the read. While no reflector
-/// decodes, objects are freed immediately.
+/// While a reflector decodes, objects without other owners therefore go back to its thread. The
+/// thread frees one object before it decodes the next one, and the rest after the read. While no
+/// reflector decodes, objects are freed immediately.
 pub(super) struct ReclaimQueue<T> {
     /// For the log.
     informer: Arc<str>,

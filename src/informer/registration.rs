@@ -32,12 +32,13 @@ pub struct HandlerOptions {
     /// The name of the handler in logs and in the names of its threads. If empty, the name is
     /// `handler-N`.
     pub name: String,
-    /// The resync period of the handler. `None` for the informer's period; zero for no resyncs.
+    /// The resync period of the handler. `None` selects the informer's period, and zero selects no
+    /// resyncs.
     ///
     /// A period below one second becomes one second. If the period is shorter than the informer's,
-    /// the result depends on the start of the informer: before it, the informer adopts the shorter
-    /// period; after it, the handler gets the informer's period. If the informer has no resync
-    /// period, the handler has no resyncs.
+    /// the result depends on whether the informer has started. Before its start, the informer
+    /// adopts the shorter period. After its start, the handler gets the informer's period. If the
+    /// informer has no resync period, the handler has no resyncs.
     pub resync_period: Option<Duration>,
     /// The buffer of notifications that wait while the handler runs. Unbounded by default.
     pub buffer: HandlerBuffer,

@@ -140,7 +140,7 @@ pub struct SyncError {
 /// The reason why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SyncEnd {
-    /// The caches have synced, but no object of a list could be decoded.
+    /// The caches have synced, but for at least one of them no object of the list could be decoded.
     Synced,
     /// The `stop` of the wait was set.
     Stopped,
@@ -178,8 +178,8 @@ impl fmt::Display for SyncEnd {
     }
 }
 
-/// An informer that has not synced or could not decode its first list. If the informer has several
-/// namespaces, this is one of them.
+/// An informer, or one namespace of an informer with several namespaces, that has not synced or
+/// could not decode its list.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Unsynced {

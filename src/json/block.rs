@@ -30,8 +30,8 @@ pub(super) fn escaped(backslashes: u64, before: bool) -> (u64, bool) {
         return (behind, backslashes >> 63 == 1);
     }
     // Every other backslash of a run escapes. If a bit is added at the start of a run, the carry
-    // moves to its end. This separates runs that start at even bytes from those that start at odd
-    // bytes.
+    // moves to the end of the run. This separates runs that start at even bytes from those that
+    // start at odd bytes.
     let backslashes = in_order(backslashes) & !first;
     let behind = backslashes << 1 | first;
     let begin_odd = backslashes & !EVEN & !behind;

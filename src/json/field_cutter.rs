@@ -1,9 +1,9 @@
 use super::cursor::Cursor;
 use super::pointer::{Path, Step};
 
-/// Returns the JSON without the fields to which the paths lead. This is `json` itself if it has
-/// none of them, or else a copy of the rest in `scratch`. Bytes that cannot be parsed are returned
-/// unchanged.
+/// Returns the JSON without the fields to which the paths lead. The returned slice is `json` itself
+/// if it has none of these fields, or else a copy of the rest in `scratch`. Bytes that cannot be
+/// parsed are returned unchanged.
 ///
 /// If a key is repeated and a path ends at it, every field with this key is cut. If the path
 /// continues below the key, it is followed only into the first field, so that the search can end

@@ -25,11 +25,11 @@ pub(crate) struct Peek<'a> {
 }
 
 impl<'a> Peek<'a> {
-    /// Reads and validates the whole object.
+    /// Reads the identity and validates the JSON of the whole object.
     ///
     /// # Errors
     ///
-    /// Returns an error if the bytes are not a JSON object.
+    /// Returns an error if the bytes are not a JSON object, or if its metadata has invalid Unicode.
     pub(crate) fn whole(object: &'a [u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice::<AnyObject>(object)?;
         let mut peek = Self::default();
@@ -43,7 +43,8 @@ impl<'a> Peek<'a> {
     }
 
     /// Reads until name, UID and resource version are found, or as far as the bytes can be parsed.
-    /// API servers write the namespace before UID and resource version, so it is found as well.
+    /// API servers write the namespace before UID and resource version, so the namespace is found
+    /// too.
     pub(crate) fn identity(object: &'a [u8]) -> Self {
         let mut peek = Self::default();
         // `None` is not an error here: it may also mean that the identity is complete.
@@ -135,7 +136,7 @@ fn ends_initial_events(cursor: &mut Cursor<'_>) -> Option<bool> {
     Some(ends)
 }
 
-/// Validates any JSON object, or an empty array.
+/// Accepts any valid JSON object, and an empty array.
 #[derive(Deserialize)]
 #[serde(expecting = "an object")]
 struct AnyObject {}
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn non_string_fields_are_empty() {
+    fn non_string_identity_fields_read_as_empty() {
         for metadata in [
             "null",
             "7",
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_uid_differs_from_absent_uid() {
+    fn invalid_uid_is_flagged_and_absent_uid_is_not() {
         for (uid, is_invalid) in [
             ("null", false),
             ("\"u\"", false),

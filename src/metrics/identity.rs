@@ -250,7 +250,7 @@ impl InformerNameAndResource {
         if !self.is_reserved() {
             return None;
         }
-        // Created even if the provider returns no metrics, because its drop releases the
+        // Create this value even if the provider returns no metrics, because its drop releases the
         // reservation.
         let mut metrics = ReservedMetrics {
             informer: self,

@@ -19,8 +19,9 @@ use super::{Key, Object};
 pub enum Deleted<T> {
     /// The watch delivered the deletion, with the final state of the object.
     Final(Arc<T>),
-    /// A tombstone: the watch missed the deletion, and a relist detected it. It corresponds to
-    /// client-go's `DeletedFinalStateUnknown`.
+    /// A tombstone: the final state is not available. Usually, the watch missed the deletion and a
+    /// relist detected it. Sometimes, the object of the deletion event could not be read. It
+    /// corresponds to client-go's `DeletedFinalStateUnknown`.
     FinalStateUnknown {
         /// The key of the object.
         key: Key,

@@ -215,7 +215,8 @@ impl<T> Accessor<T> {
     ///
     /// Returns the error of the key function. A panic in the function becomes an error.
     pub fn key(&self, object: &T) -> Result<Key, KeyError> {
-        catch(|| (self.key)(object)).unwrap_or_else(|message| Err(KeyError::new(message)))
+        catch(|| (self.key)(object))
+            .unwrap_or_else(|message| Err(KeyError::new(format!("the key function {message}"))))
     }
 
     /// Returns the key of a deleted object: the key in a tombstone, or else the key of the object.

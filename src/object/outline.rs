@@ -22,7 +22,8 @@ pub(super) struct Outline {
     decoded: Option<Box<Decoded>>,
 }
 
-/// The located fields that are strings.
+/// A string field whose position an [`Outline`] stores. The labels are not a string and have their
+/// own span.
 #[derive(Clone, Copy)]
 pub(super) enum Field {
     ApiVersion,

@@ -120,7 +120,8 @@ pub struct FullObjectMeta {
 }
 
 impl FullObjectMeta {
-    /// Whether the object's deletion has been requested, so that it is only waiting to be removed.
+    /// Whether the deletion of the object has been requested. The object then only waits for its
+    /// removal.
     pub fn is_being_deleted(&self) -> bool {
         self.deletion_timestamp.is_some()
     }

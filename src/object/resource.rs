@@ -124,7 +124,7 @@ pub(crate) fn path_segment(what: &str, value: &str) -> Result<String, Error> {
     const PLAIN: &[u8] = b"-._~$&+,:;=@";
     if matches!(value, "" | "." | "..") || value.contains(['/', '%']) {
         return Err(Error::other(format!(
-            "{what} \"{}\" can't be part of a path: use a name that is not empty, \".\" or \"..\" and contains no \"/\" or \"%\"",
+            "{what} \"{}\" can't be part of a path: it must not be empty, \".\" or \"..\", and must not contain \"/\" or \"%\"",
             EscapedName(value)
         )));
     }

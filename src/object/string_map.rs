@@ -63,7 +63,7 @@ impl StringMap {
             .find_map(|(other, value)| (other == key).then_some(value))
     }
 
-    /// Returns the number of entries. The time is linear, because it counts them.
+    /// Returns the number of entries. This takes linear time, because the entries are counted.
     ///
     /// ```
     /// assert_eq!(k8s_informer::object::StringMap::from([("app", "web"), ("tier", "1")]).len(), 2);

@@ -19,10 +19,11 @@ pub enum Delta<T> {
     /// The object was in a list. It may be new, changed or unchanged; compare it with the store to
     /// find out.
     Replaced(Arc<T>),
-    /// The object has not changed. A resync delivers it again. A [`DeltaFifo`](super::DeltaFifo)
-    /// without `emit_replaced` also delivers the objects of a list as `Sync`.
+    /// A resync delivers this object again, although it has not changed. A
+    /// [`DeltaFifo`](super::DeltaFifo) without `emit_replaced` also uses `Sync` for the objects of
+    /// a list, which may have changed.
     Sync(Arc<T>),
-    /// A complete list. Objects that are not in it no longer exist, except for its
+    /// A complete list. Objects that are not in the list no longer exist, except those in its
     /// [gaps](ReplacedAll::gaps). Only a [`RealFifo`](super::RealFifo) in atomic mode delivers this
     /// delta.
     ReplacedAll(Arc<ReplacedAll<T>>),
@@ -93,7 +94,7 @@ pub struct Deltas<T> {
     pub(super) since: u64,
 }
 
-/// Most objects have a single waiting change, which needs no allocation.
+/// The changes of one object. Most objects have a single waiting change: `One` needs no allocation.
 enum Changes<T> {
     One(Delta<T>),
     Many(Vec<Delta<T>>),

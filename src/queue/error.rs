@@ -235,7 +235,7 @@ fn outcome(error: ProcessError) -> (Outcome, Option<ProcessError>) {
 
 /// The error of a pop: the queue is closed, or processing failed.
 ///
-/// The error of the callback is also the [`source`](Error::source).
+/// If processing failed, [`source`](Error::source) returns the error of the callback.
 ///
 /// ```
 /// use k8s_informer::object::{Accessor, KeyError};
@@ -284,7 +284,7 @@ impl<P> fmt::Display for PopError<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed => f.write_str("the queue is closed"),
-            Self::Process { error, .. } => write!(f, "processing: {error}"),
+            Self::Process { error, .. } => write!(f, "processing failed: {error}"),
         }
     }
 }

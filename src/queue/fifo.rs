@@ -73,7 +73,7 @@ struct State<T> {
     /// `initial_in_flight` of them have left `order` in a pop that is not finished (F8).
     initial_population: usize,
     initial_in_flight: usize,
-    /// Never becomes false again.
+    /// Whether the queue has synced. Never becomes false again.
     synced: bool,
     closed: bool,
 }

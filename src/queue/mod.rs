@@ -107,7 +107,7 @@ pub trait Queue<T>: ReflectorStore<T> {
 
     /// Like [`pop`](Self::pop), but removes several items at once, each of a different object, and
     /// passes them to `process_batch`. The queue determines the size of the batch. A batch of one
-    /// item goes to `process`, which must have the same effect.
+    /// item goes to `process` instead, which must have the same effect as `process_batch`.
     ///
     /// If `process_batch` returns a [`BatchError`], the items that the error does not list count as
     /// processed.
@@ -164,7 +164,8 @@ pub trait Queue<T>: ReflectorStore<T> {
     ///   first sends the existing objects, in no order.
     /// - A change that needs no processing counts as processed. An example is the deletion of an
     ///   unknown object.
-    /// - A change that the queue rejects with an error does not count. The next version covers it.
+    /// - A change that the queue rejects with an error is ignored. A later version can be reached
+    ///   although that change was never processed.
     ///
     /// ```
     /// use k8s_informer::DynamicObject;
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_list_every_client_go_function() {
+    fn doc_tables_list_every_client_go_function() {
         for (file, functions) in [
             ("delta_fifo.go", DELTA_FIFO),
             ("the_real_fifo.go", REAL_FIFO),
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_name_existing_functions() {
+    fn doc_tables_name_existing_functions() {
         for file in ["delta_fifo.go", "the_real_fifo.go"] {
             for name in rows(file).iter().flat_map(|(_, here)| names(here)) {
                 let (of, function) = name.split_once("::").unwrap();

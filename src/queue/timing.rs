@@ -48,8 +48,7 @@ impl Timing {
                 if depth > LONG && took > slow_threshold(items, Duration::from_millis(100), Duration::from_secs(1)) {
                     let (name, first) = (&self.name, key.map_or("without a key", |key| key));
                     log::info!(
-                        "{name}: processing {items} items, the first of them {first}, took {took:?} \
-                         while {depth} more wait"
+                        "{name}: processing took {took:?}; items: {items}, first: {first}, still queued: {depth}"
                     );
                 }
             })

@@ -117,8 +117,8 @@ impl Watermark {
             .try_for_each(|watermark| watermark.wait_until(&wanted, deadline, stop))
     }
 
-    /// Returns the lowest version of several watermarks, which all have reached. It is empty if one
-    /// of them has reached no version, or if they cannot be compared.
+    /// Returns the lowest version of several watermarks: the version that all of them have reached.
+    /// It is empty if one of them has reached no version, or if they cannot be compared.
     pub(crate) fn lowest<'a>(watermarks: impl IntoIterator<Item = &'a Self>) -> String {
         let mut reached = watermarks
             .into_iter()
@@ -238,7 +238,10 @@ impl fmt::Display for WaitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotComparable { version } => {
-                write!(f, "the resourceVersion {version:?} can't be compared")
+                write!(
+                    f,
+                    "the resourceVersion {version:?} can't be compared; expected a decimal number without leading zeros"
+                )
             }
             Self::Timeout { reached } => {
                 write!(f, "timed out at the resourceVersion {reached:?}")
@@ -256,7 +259,7 @@ impl fmt::Display for WaitError {
             } => write!(
                 f,
                 "the resourceVersion {version:?} of {key} was not stored; the cache still has {cached:?}: \
-                 it could not be decoded, or a transform or an index function rejected it (see the log)"
+                 the object could not be decoded, or a transform or an index function rejected it (see the log)"
             ),
         }
     }
@@ -274,7 +277,7 @@ mod tests {
     use crate::stop::Stop;
 
     #[test]
-    fn lowest_returns_version_reached_by_all() {
+    fn lowest_version_is_the_one_all_watermarks_reached() {
         let several = [Watermark::new(), Watermark::new(), Watermark::new()];
         assert_eq!(Watermark::lowest(&several), "");
         several

@@ -28,7 +28,7 @@ impl Failures {
     /// Records a failure with the text `error`, and returns its log level.
     pub(super) fn record(&mut self, report: &Report, error: &str) -> Level {
         let is_new = if report.error.is_gone() || report.kind == ReportKind::Preliminary {
-            // A list follows and repairs this. If the list fails, it has its own report.
+            // Log no warning: a list follows. If that list fails, it has its own report.
             false
         } else if report.kind == ReportKind::Object {
             self.unreadable.len() < MAX_UNREADABLE && self.unreadable.insert(error.to_owned())
@@ -59,7 +59,8 @@ impl Failures {
     }
 }
 
-/// Adds the name of the reflector to an error, unless the error contains it.
+/// Returns the text of an error with the name of the reflector in front, unless the text already
+/// contains the name.
 ///
 /// The error of a request contains the description of the listed or watched objects. A reflector
 /// without a configured name uses the same description.

@@ -15,7 +15,8 @@ pub(super) struct Headroom {
     decoded: usize,
 }
 
-/// The size of the block. glibc returns blocks of 128 KiB to the system, and keeps this one.
+/// The size of the block. glibc returns freed blocks of 128 KiB or more to the system, but keeps
+/// smaller ones.
 const BLOCK_SIZE: usize = 110 << 10;
 
 /// The number of JSON bytes whose objects use up one block. Objects of k8s-openapi take eight times
@@ -23,7 +24,8 @@ const BLOCK_SIZE: usize = 110 << 10;
 const JSON_PER_BLOCK: usize = 12 << 10;
 
 impl Headroom {
-    /// Records that an object with this number of JSON bytes will be stored.
+    /// Records that an object with this number of JSON bytes will be stored. After each
+    /// [`JSON_PER_BLOCK`] bytes, allocates and frees a block.
     pub(super) fn record(&mut self, json: usize) {
         self.decoded += json;
         if self.decoded >= JSON_PER_BLOCK {

@@ -26,7 +26,7 @@ pub(super) struct InitialList<T> {
     items: usize,
     /// The number of list items that could not be read.
     unreadable_items: usize,
-    /// Whether cached objects were kept.
+    /// Whether any object was taken from the cache instead of being decoded.
     pub(super) has_reused: bool,
 }
 
@@ -47,7 +47,7 @@ impl<T> Default for InitialList<T> {
 }
 
 impl<T: Object> InitialList<T> {
-    /// The number of objects so far, without those that could not be read.
+    /// The number of readable objects so far, including the objects of other shards.
     pub(super) fn received(&self) -> usize {
         self.objects.len() + self.without_kind.len() + self.other_shard
     }

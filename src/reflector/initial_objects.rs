@@ -89,8 +89,9 @@ impl<V> InitialObjects<V> {
 mod tests {
     use super::*;
 
-    /// Applies changes: `+` puts and `-` removes. The key is one letter, and a digit after it is
-    /// the object.
+    /// Applies changes such as `+a1` (put the object `1` under the key `a`) and `-a` (remove it),
+    /// and checks the content after each one. Returns the final objects, and whether the hash map
+    /// was built.
     fn apply_changes(changes: &str) -> (Vec<String>, bool) {
         let mut objects = InitialObjects::new();
         let mut expected = HashMap::new();
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_in_key_order_are_not_hashed() {
+    fn objects_in_key_order_need_no_hash_map() {
         assert_eq!(
             apply_changes("+a1 +b2 +d3 +b4 -d -c +e5 +d6"),
             (["a1", "b4", "d6", "e5"].map(str::to_owned).into(), false)

@@ -3,9 +3,11 @@ use std::io::{self, Cursor, Read};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crossbeam_channel::{Receiver, TryRecvError, select};
+
 use crate::error::Error;
 use crate::object::GroupVersionResource;
-use crate::stop::Stop;
+use crate::stop::{Stop, Subscription};
 use crate::wire::ListOptions;
 
 /// The two requests of a reflector: all objects of a kind, and their changes from then on.
@@ -14,9 +16,9 @@ use crate::wire::ListOptions;
 /// client's resources implement this trait. You can also use a custom transport, a script for
 /// tests, or a pair of closures ([`ListWatch`]).
 ///
-/// Both methods block until the head of the response is available. `stop` ends them immediately
-/// with [`Error::is_stopped`]. It also ends every later read of the body immediately, with any
-/// error.
+/// Both methods block until the head of the response is available. When `stop` is stopped, they
+/// return immediately with [`Error::is_stopped`]. Each read of the body then returns immediately
+/// too, with any error.
 ///
 /// This trait corresponds to client-go's `ListerWatcherWithContext`.
 ///
@@ -34,7 +36,7 @@ use crate::wire::ListOptions;
 ///
 ///     fn watch(&self, _options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
 ///         stop.wait();
-///         Err(Error::other("stopped"))
+///         Err(Error::stopped())
 ///     }
 /// }
 ///
@@ -214,6 +216,48 @@ impl Body {
         }
     }
 
+    /// Creates a body from a channel of bytes, for a custom source that produces its own events.
+    /// Each message can have any number of bytes.
+    ///
+    /// The body ends when all senders were dropped and all messages have been read. When `stop` is
+    /// set, a read fails immediately with [`Error::stopped`].
+    ///
+    /// ```
+    /// use k8s_informer::crossbeam_channel::unbounded;
+    /// use k8s_informer::reflector::{Body, ListOptions, ListWatch};
+    /// use k8s_informer::{DynamicObject, Object, SharedIndexInformer, Stop};
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    ///
+    /// let (events, receiver) = unbounded();
+    /// let source = ListWatch::new(
+    ///     |_: &ListOptions, _: &Stop| {
+    ///         Ok(Body::from(r#"{"kind": "List", "metadata": {"resourceVersion": "7"}, "items": []}"#))
+    ///     },
+    ///     move |_: &ListOptions, stop: &Stop| Ok(Body::from_channel(receiver.clone(), stop)),
+    /// );
+    /// let informer = SharedIndexInformer::<DynamicObject>::new(Arc::new(source), Default::default());
+    /// let stop = Stop::new();
+    /// std::thread::scope(|scope| {
+    ///     let running = scope.spawn(|| informer.run(&stop));
+    ///     let added = r#"{"type": "ADDED", "object": {"metadata": {"name": "a", "resourceVersion": "8"}}}"#;
+    ///     events.send(added.into()).unwrap();
+    ///     informer.wait_for_resource_version("8", Duration::from_secs(10), &stop).unwrap();
+    ///     assert_eq!(informer.lister().list()[0].name(), "a");
+    ///     stop.stop();
+    ///     running.join().unwrap().unwrap();
+    /// });
+    /// ```
+    pub fn from_channel(receiver: Receiver<Vec<u8>>, stop: &Stop) -> Self {
+        let (sender, stopped) = crossbeam_channel::bounded(0);
+        Self::timed(ChannelBody {
+            receiver,
+            message: Cursor::default(),
+            stopped,
+            _disconnect: stop.on_stop(move || drop(sender)),
+        })
+    }
+
     /// Reads some bytes and waits at most `timeout` for them. With `None`, it waits as long as
     /// [`Read::read`].
     ///
@@ -252,6 +296,38 @@ impl<R: Read + Send> TimedRead for Untimed<R> {
                 Err(io::Error::other(Error::from(error)))
             }
             read => read,
+        }
+    }
+}
+
+struct ChannelBody {
+    receiver: Receiver<Vec<u8>>,
+    /// The unread part of the current message.
+    message: Cursor<Vec<u8>>,
+    /// Disconnected when the stop is set.
+    stopped: Receiver<()>,
+    _disconnect: Subscription,
+}
+
+impl TimedRead for ChannelBody {
+    fn read_within(&mut self, buffer: &mut [u8], timeout: Option<Duration>) -> io::Result<usize> {
+        let timeout = timeout.map_or_else(crossbeam_channel::never, crossbeam_channel::after);
+        loop {
+            if let Err(TryRecvError::Disconnected) = self.stopped.try_recv() {
+                return Err(io::Error::other(Error::stopped()));
+            }
+            let count = self.message.read(buffer)?;
+            if count > 0 || buffer.is_empty() {
+                return Ok(count);
+            }
+            select! {
+                recv(self.stopped) -> _ => {}
+                recv(self.receiver) -> message => match message {
+                    Ok(message) => self.message = Cursor::new(message),
+                    Err(_) => return Ok(0),
+                },
+                recv(timeout) -> _ => return Err(io::ErrorKind::TimedOut.into()),
+            }
         }
     }
 }

@@ -85,10 +85,11 @@ pub struct ReflectorOptions {
     /// The maximum of a random delay before the first request. It prevents programs that start
     /// together from listing together. The default is zero.
     pub start_jitter: Duration,
-    /// The kind that the objects must have, if their type does not determine it. Watch events with
-    /// objects of another kind are reported and skipped.
+    /// The kind that the objects must have. Watch events with objects of another kind are reported
+    /// and skipped. A list of another kind fails.
     ///
-    /// `None`, the default, accepts all objects. The typed informers of a factory set this option.
+    /// `None`, the default, accepts every kind. In a factory, an informer whose type defines the
+    /// kind uses that kind unless you set another one.
     pub expected_kind: Option<GroupVersionKind>,
     /// The shard to which the objects are restricted. `None`, the default, selects all objects.
     /// **Experimental**, like [`Shard`].

@@ -147,7 +147,7 @@ impl<T: Object> Reflector<T> {
         thread::scope(|scope| {
             let mut listing = None;
             let mut resync: Option<Resync<'_>> = None;
-            // Publish before the first request, whose response may take a long time.
+            // Publish the status before the first request, whose response may take a long time.
             self.publish(&mut session);
             while !stop.is_stopped() {
                 if !session.protocol.is_streaming()
@@ -161,7 +161,7 @@ impl<T: Object> Reflector<T> {
                         && let Err(error) = self.start_resync(resync, scope)
                     {
                         session.abort_cycle(resync_failed(&error), None);
-                        // Publish before the next step, which waits.
+                        // Publish the failure before the next step, which waits.
                         self.publish(&mut session);
                         continue;
                     }
@@ -261,8 +261,8 @@ impl<T: Object> Reflector<T> {
         }
     }
 
-    /// Returns the error of a report with what was being read, for example a list of pods. The
-    /// error of a failed request contains this already.
+    /// Returns the error of a report. Its context is what was being read, for example `list pods`.
+    /// The error of a failed request already has this context.
     fn in_context(&self, report: &Report) -> Error {
         let error = report.error.clone();
         match report.reading {
@@ -391,7 +391,9 @@ impl<T: Object> Reflector<T> {
         let owners = Owners::current();
         let thread = thread.spawn_scoped(scope, move || {
             let resyncs = owners.adopt(|| panic::catch(|| self.resync_until(period, &stop)));
-            if let Err(error) = resyncs.unwrap_or_else(|panic| Err(StoreError::other(panic))) {
+            if let Err(error) = resyncs
+                .unwrap_or_else(|panic| Err(StoreError::other(format!("a callback {panic}"))))
+            {
                 *failed.lock() = Some(error);
                 stop.stop();
             }
@@ -455,7 +457,7 @@ impl Resync<'_> {
 }
 
 fn resync_failed(error: &StoreError) -> Error {
-    Error::other(format!("resync: {error}"))
+    Error::other(format!("resync failed: {error}"))
 }
 
 impl<T> fmt::Debug for Reflector<T> {

@@ -77,7 +77,7 @@ fn unregistered_callback_does_not_run() {
     });
 }
 
-/// Every kind of wait ends, and its result is correct.
+/// Every kind of wait ends, and returns `true` only if the signal is set.
 #[test]
 fn set_and_stop_end_every_wait() {
     check(|| {

@@ -8,7 +8,7 @@ use crate::object::{Key, KeyError};
 /// The error of a store or queue that rejected an object or an operation. Nothing has changed then,
 /// unless the operation documents otherwise.
 ///
-/// The error does not contain the object. To retry with it, keep an `Arc` to the object.
+/// The error does not contain the object. To retry with the object, keep an `Arc` of it.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -71,18 +71,23 @@ impl From<KeyError> for StoreError {
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Key(error) => write!(f, "object without a key: {error}"),
+            Self::Key(error) => write!(f, "no usable key: {error}"),
             Self::Transform {
                 key: Some(key),
                 message,
-            } => write!(f, "transforming {key}: {message}"),
-            Self::Transform { key: None, message } => write!(f, "transforming: {message}"),
+            } => write!(f, "transforming {key}{} {message}", separator(message)),
+            Self::Transform { key: None, message } => {
+                write!(f, "transforming an object{} {message}", separator(message))
+            }
             Self::Index {
                 index,
                 key,
                 message,
-            } => write!(f, "index function {index:?} on {key}: {message}"),
-            Self::Compare { key, message } => write!(f, "comparing {key}: {message}"),
+            } => {
+                let separator = separator(message);
+                write!(f, "index function {index:?} on {key}{separator} {message}")
+            }
+            Self::Compare { key, message } => write!(f, "comparing {key} {message}"),
             Self::Closed => f.write_str("closed"),
             Self::NotFound { key } => write!(f, "{key} not found"),
             Self::ResourceVersion {
@@ -102,6 +107,15 @@ impl fmt::Display for StoreError {
             }
             Self::Other(message) => f.write_str(message),
         }
+    }
+}
+
+/// Returns the text between a subject and `message`. The message of a panic begins with its verb:
+/// "panicked".
+fn separator(message: &str) -> &'static str {
+    match message.starts_with("panicked") {
+        true => "",
+        false => ":",
     }
 }
 
@@ -169,7 +183,9 @@ impl fmt::Display for IndexError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoIndex { name } => write!(f, "index {name:?} does not exist"),
-            Self::Function { name, message } => write!(f, "index function {name:?}: {message}"),
+            Self::Function { name, message } => {
+                write!(f, "index function {name:?}{} {message}", separator(message))
+            }
             Self::NoIndexer => f.write_str("the mutation cache has no indexer"),
         }
     }
@@ -202,7 +218,8 @@ impl fmt::Display for AddIndexersError {
         match self {
             Self::Conflict { names } => write!(f, "indices {names:?} already exist"),
             Self::Function { name, key, message } => {
-                write!(f, "index function {name:?} on {key}: {message}")
+                let separator = separator(message);
+                write!(f, "index function {name:?} on {key}{separator} {message}")
             }
         }
     }

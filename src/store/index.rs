@@ -22,8 +22,8 @@ type Function<T> = dyn Fn(&T) -> Result<Vec<String>, Error> + Send + Sync;
 /// A function that computes the index values of an object: none, one or several. client-go's
 /// `IndexFunc`.
 ///
-/// It runs without a lock, once for every object that is written. A panic counts as a failure. If
-/// the function fails, the write fails and changes nothing.
+/// It runs without a lock whenever an object is written. A panic counts as a failure. If the
+/// function fails, the write fails and changes nothing.
 ///
 /// ```
 /// use k8s_informer::store::{IndexFunc, Indexers, ThreadSafeStore};

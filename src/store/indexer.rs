@@ -134,9 +134,9 @@ impl<T> Indexer<T> {
         self.store.replace(keyed, resource_version)
     }
 
-    /// Applies several changes in order, at one point in time. A read that returns one point in
-    /// time sees all of them or none. [`ThreadSafeStore`] documents which reads return one point in
-    /// time.
+    /// Applies several changes in order, as one atomic step. A read that returns the content at one
+    /// point in time sees all of them or none. [`ThreadSafeStore`] documents which reads return the
+    /// content at one point in time.
     ///
     /// # Errors
     ///
@@ -203,7 +203,7 @@ impl<T> Indexer<T> {
         self.store.is_empty()
     }
 
-    /// Returns all objects in no particular order. A long list may not be one point in time; see
+    /// Returns all objects in no particular order. A long list may mix several points in time; see
     /// [`ThreadSafeStore`].
     pub fn list(&self) -> Vec<Arc<T>> {
         self.store.list()
@@ -331,8 +331,8 @@ impl<T> Indexer<T> {
         self.store.entries()
     }
 
-    /// Adds the stored objects that may be missing from the list because of its gaps, so that a
-    /// replace keeps them.
+    /// Adds stored objects to the list `objects`, so that a replace keeps them: those that may be
+    /// missing from the list because of its gaps.
     pub(crate) fn keep_in_gaps(&self, objects: &mut Vec<(Key, Arc<T>)>, gaps: &Gaps) {
         if gaps.is_empty() {
             return;

@@ -225,9 +225,10 @@ pub trait ReflectorStore<T>: Send + Sync {
 /// objects again at a resync.
 ///
 /// A queue calls it on the thread that deletes, replaces, resyncs or pops, while no other thread
-/// can write or pop. [`DeltaFifo`](crate::queue::DeltaFifo) calls it under its lock. Only
-/// [`Staging::cached`] looks up objects without these restrictions. The methods must return at once
-/// and must not call the queue. The queue catches a panic and returns it as an error.
+/// can write or pop. [`DeltaFifo`](crate::queue::DeltaFifo) calls it under its lock.
+/// [`Staging::cached`] is an exception: it looks up objects on the reflector's thread, while other
+/// threads may write and pop. The methods must return at once and must not call the queue. The
+/// queue catches a panic in them. A write or a resync returns the panic as an error.
 ///
 /// ```
 /// use k8s_informer::object::{Accessor, Key};
@@ -282,9 +283,9 @@ pub trait KnownObjects<T>: Send + Sync {
 /// - Deleting an object that is not stored is not an error.
 /// - A replace that fails changes nothing.
 /// - Objects are shared, not copied. Lists have no particular order.
-/// - No user code runs under their locks, so locks are held only briefly. No call waits for a
-///   change of the content. Only a write to an [`UndeltaStore`] blocks for longer, while it runs
-///   the push function.
+/// - No user code runs under their locks, so locks are held only briefly. No call waits until the
+///   content changes. Only a write to an [`UndeltaStore`] blocks for longer, while it runs the push
+///   function.
 ///
 /// ```
 /// use k8s_informer::{Deleted, Indexer};
@@ -316,9 +317,9 @@ pub trait Store<T>: ReflectorStore<T> + KnownObjects<T> {
     /// Returns the resource version of the last write. It is empty before the first one.
     fn last_store_sync_resource_version(&self) -> String;
 
-    /// Applies several changes in order, at one point in time. A read that returns one point in
-    /// time sees all of them or none. [`ThreadSafeStore`] documents which reads of an [`Indexer`]
-    /// return one point in time.
+    /// Applies several changes in order, as one atomic step. A read that returns the content at one
+    /// point in time sees all of them or none. [`ThreadSafeStore`] documents which reads of an
+    /// [`Indexer`] return the content at one point in time.
     ///
     /// # Errors
     ///

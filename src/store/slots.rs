@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn x2_to_x5_indices_agree_with_the_content() {
+    fn x2_to_x5_indices_match_a_map_on_random_writes() {
         let mut random = Random::new();
         let mut below = |limit: usize| (random.unit() * limit as f64) as usize;
         let mut slots = Slots::new([0, 1]);

@@ -18,8 +18,8 @@ type PushFn<T> = dyn Fn(Vec<Arc<T>>) + Send + Sync;
 /// - Every successful [`add`](Self::add), [`update`](Self::update), [`delete`](Self::delete) and
 ///   [`replace`](Self::replace) is followed by a push that includes it, even if it changed nothing.
 ///   Bookmarks and resyncs do not push.
-/// - Pushes run one at a time. Each list is one point in time, and the last pushed list equals the
-///   content of the store.
+/// - Pushes run one at a time. Each list is the content at one point in time, and the last pushed
+///   list equals the content of the store.
 /// - A write normally pushes before it returns. If another thread is pushing, or if the push
 ///   function itself makes the write, the running push is followed by another one. That push may
 ///   cover several writes.
@@ -51,8 +51,8 @@ pub struct UndeltaStore<T> {
     store: Indexer<T>,
     push: Box<PushFn<T>>,
     /// Guards which thread pushes. Innermost lock: it is held only to read and change the state,
-    /// never during a push. No thread waits for a change. A thread that finds a push running sets
-    /// `PushingAgain` and returns.
+    /// never during a push. No thread waits until the state changes: a thread that finds a push
+    /// running sets `PushingAgain` and returns.
     push_state: Mutex<PushState>,
 }
 

@@ -191,7 +191,7 @@ impl<T> Decoder<T> {
     {
         // Reject an array here, because serde accepts an array for a struct, field by field.
         if bytes.trim_ascii_start().first() != Some(&b'{') {
-            return Err(Error::decode("it is not a JSON object"));
+            return Err(Error::decode("not a JSON object"));
         }
         self.options.limits.check_nesting(bytes)?;
         let Decode { decode, explain } = self.decode;
@@ -214,7 +214,7 @@ impl<T> Decoder<T> {
             Ok(Err(error)) => explain(bytes, &error),
             Err(panic) => {
                 return Err(Error::decode(format!(
-                    "its Deserialize implementation {panic}"
+                    "the type's Deserialize implementation {panic}"
                 )));
             }
         };
@@ -362,8 +362,8 @@ impl<T: Object> Decoder<T> {
         Ok((event.kind, decoded))
     }
 
-    /// Decides by the identity of an object whether it can be skipped: it belongs to another shard,
-    /// its shard cannot be determined, or it is unchanged.
+    /// Reads the identity of an object, and returns the outcome if the object need not be decoded:
+    /// it belongs to another shard, its shard cannot be determined, or it is unchanged.
     fn peek_identity(
         &self,
         object: &[u8],
@@ -409,7 +409,7 @@ impl<T: Object> Decoder<T> {
             true => Ok(false),
             false if is_unclear => {
                 let error =
-                    Error::decode(format!("its shard can't be determined from its {field}"));
+                    Error::decode(format!("the shard can't be determined from the {field}"));
                 Err(Unreadable::undecoded(&peek, error))
             }
             false => Ok(!shard.contains(value)),
@@ -480,7 +480,7 @@ impl Unreadable {
     }
 
     pub(crate) fn nameless<T: Object>(object: &T) -> Self {
-        Self::of(object, Error::decode("it has no name"))
+        Self::of(object, Error::decode("the object has no name"))
     }
 
     /// Returns namespace and name, if they identify the object.

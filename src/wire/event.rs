@@ -86,7 +86,7 @@ pub(crate) fn may_have_several(bytes: &[u8]) -> bool {
 }
 
 /// Returns the `Status` of an ERROR event. If the object is not a `Status`, the message of the
-/// returned one reports that.
+/// returned `Status` reports that.
 pub(crate) fn error_status(object: &[u8]) -> Status {
     #[derive(Deserialize)]
     struct Kind {

@@ -171,7 +171,8 @@ impl FrameSplitter {
         0
     }
 
-    /// Clears unused buffers, so that they shrink.
+    /// Counts a use of zero bytes for each empty buffer: after enough small uses,
+    /// [`AdaptiveBuffer::clear`] shrinks it.
     fn shrink(&mut self) {
         for buffer in [&mut self.line, &mut self.partial] {
             if buffer.is_empty() {
@@ -181,8 +182,8 @@ impl FrameSplitter {
     }
 
     /// Whether to wait for the rest of the line: the buffered bytes do not end where a frame may
-    /// end, and they are within the limit. Frames that are complete within these bytes wait as
-    /// well.
+    /// end, and they are within the limit. Complete frames in these bytes then wait for the rest of
+    /// the line.
     fn line_may_wait(&self) -> bool {
         self.line.first() == Some(&b'{')
             && self
@@ -326,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_may_span_share_or_lack_lines() {
+    fn frames_may_span_lines_share_one_or_lack_a_newline() {
         split_anywhere(
             " {\"a\":{}}{\"b\":{}} {\"c\":3}\n{\n\"d\": [\n1]\n}{ \r\n \"e\":5}\n{\"f\":6}",
             &[

@@ -75,7 +75,7 @@ struct Metadata {
 
 /// The remaining item count of a page. On a page of a shard, kube-apiserver subtracts the page
 /// limit from the number of objects of all shards. It reads objects in portions that may be larger
-/// than the page, so the result may be negative.
+/// than the page, so the count may be negative.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Count {
@@ -83,8 +83,8 @@ enum Count {
     Unknown(#[allow(dead_code, reason = "only its presence matters")] i64),
 }
 
-/// Ignores shard information that cannot be read: it only reports how the server selected the
-/// items.
+/// Returns the selector in the shard information, or `None` if that cannot be read. An error is not
+/// needed: the information only reports how the server selected the items.
 fn selector_or_none<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<String>, D::Error> {
@@ -126,8 +126,8 @@ impl ListMeta {
         (&self.api_version, &self.kind)
     }
 
-    /// Returns the `apiVersion` and `kind` of items that have none. It follows client-go's rule for
-    /// an `UnstructuredList`.
+    /// Returns the `apiVersion` and `kind` for the items that have none. It follows client-go's
+    /// rule for an `UnstructuredList`.
     pub(crate) fn type_meta_of_items(&self) -> Option<(&str, &str)> {
         let kind = self.kind.strip_suffix("List").unwrap_or(&self.kind);
         (!kind.is_empty()).then_some((&self.api_version, kind))
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_bodies_are_errors() {
+    fn malformed_list_bodies_are_errors() {
         for body in [
             "",
             "[]",

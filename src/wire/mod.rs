@@ -52,8 +52,10 @@ impl std::fmt::Display for SplitError {
             Self::Markup => {
                 f.write_str("HTML or XML instead of JSON; is there a proxy in between?")
             }
-            Self::NoList { kind } if kind.is_empty() => f.write_str("not a list: it has no kind"),
-            Self::NoList { kind } => write!(f, "not a list: its kind is {}", EscapedName(kind)),
+            Self::NoList { kind } if kind.is_empty() => {
+                f.write_str("not a list: the kind is missing")
+            }
+            Self::NoList { kind } => write!(f, "not a list: the kind is {}", EscapedName(kind)),
             Self::Malformed { what, offset } => write!(f, "{what} is malformed at byte {offset}"),
         }
     }

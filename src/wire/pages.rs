@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn token_cycles_are_found_within_three_rounds() {
+    fn continue_token_cycles_are_found_within_three_rounds() {
         for before in [0, 1, 2, 5, 40] {
             for length in [1, 2, 3, 7, 64] {
                 let token = |page: usize| match page {

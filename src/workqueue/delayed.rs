@@ -50,7 +50,7 @@ impl<T: Clone + Eq + Hash> Delayed<T> {
         }
     }
 
-    /// Removes and returns the next item that is due, with its copy.
+    /// Removes the next item that is due, and returns both of its copies.
     pub(super) fn pop(&mut self, now: Instant) -> Option<(T, Option<T>)> {
         let first = self
             .by_time

@@ -144,8 +144,9 @@ impl<T: Clone + Eq + Hash> ItemExponentialFailureRateLimiter<T> {
 impl<T: Clone + Eq + Hash + Send + 'static> RateLimiter<T>
     for ItemExponentialFailureRateLimiter<T>
 {
-    /// Computes in floating point like client-go, so that the delay has the same nanoseconds as
-    /// there. A delay that overflows Go's `Duration` becomes the maximum (Q16).
+    /// Returns the delay. Computes it in floating point like client-go, so that both return the
+    /// same number of nanoseconds. A delay that overflows Go's `Duration` becomes the maximum
+    /// (Q16).
     fn when(&self, item: &T) -> Duration {
         let failures = self.failures.count(item);
         if self.base.is_zero() {

@@ -27,8 +27,9 @@ pub(super) struct Shared<T> {
     /// Whether items may be delayed. Without delays and metrics the clock is never called.
     delaying: bool,
     meter: Meter<dyn WorkQueueMetrics>,
-    /// Guards everything that changes. The order of the items and their `Hash`, `Eq` and `Clone`
-    /// run under this lock. Nothing is dropped, and no metrics, clock or log is called, under it.
+    /// Guards everything that changes. The methods of the `Order` and the items' `Hash`, `Eq` and
+    /// `Clone` run under this lock. Nothing is dropped, and no metrics, clock or log is called,
+    /// under it.
     state: Mutex<State<T>>,
     /// Signals that an item is available. Each queued item wakes one waiter, and a shutdown wakes
     /// all. A waiter that leaves without an item wakes the next one.
@@ -37,8 +38,9 @@ pub(super) struct Shared<T> {
     drained: Condvar,
 }
 
-/// Wakes the next waiter on drop, unless it is disarmed. If a waiter was woken for an item and then
-/// the order or the clock panics, the wake-up would otherwise be lost.
+/// Wakes the next waiter on drop, unless it is disarmed. A woken waiter calls the user's [`Order`]
+/// and [`Clock`]. If one of them panics before the waiter takes the item, another waiter must be
+/// woken for it.
 struct WakeNext<'a>(Option<&'a Condvar>);
 
 impl Drop for WakeNext<'_> {
@@ -116,7 +118,8 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
         self.wake(effects);
     }
 
-    /// Wakes waiters immediately, because the code that follows may panic.
+    /// Wakes a waiter for each queued item. Call this immediately, because the code that follows
+    /// may panic.
     fn wake(&self, effects: &mut Effects<T>) {
         for _ in 0..std::mem::take(&mut effects.pushed) {
             self.items.notify_one();

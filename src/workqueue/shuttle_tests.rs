@@ -28,7 +28,7 @@ fn worker(queue: &Queue) -> thread::JoinHandle<usize> {
 }
 
 #[test]
-fn every_item_is_taken() {
+fn concurrently_added_items_are_all_taken() {
     check(|| {
         let queue = queue();
         let workers = [worker(&queue), worker(&queue)];
@@ -102,9 +102,9 @@ fn stopped_worker_wakes_the_next_worker() {
     });
 }
 
-/// Two drains wait while one item is processed twice.
+/// Two drains wait while one item is processed twice. Both return `true`.
 #[test]
-fn q7_every_drain_returns() {
+fn q7_drains_return_when_readded_items_are_done() {
     check(|| {
         let queue = queue();
         queue.add("a");
@@ -126,7 +126,7 @@ fn q7_every_drain_returns() {
     });
 }
 
-/// The drain waits for an item that no worker processes, until `shut_down` releases it.
+/// The drain waits for an item that no worker processes, until `shut_down` releases the drain.
 #[test]
 fn q7_shut_down_at_any_point_ends_drain() {
     check(|| {

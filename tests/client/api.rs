@@ -244,8 +244,8 @@ fn metadata_request_accepts_partial_and_whole_objects() {
         .metadata_lister_watcher(&configmaps(), None)
         .watch(&ListOptions::default(), &stop)
         .unwrap();
-    // The client closes the connection of a body that was not read. `ServerEvent::Closed` can come between
-    // the requests, so skip it.
+    // The client closes the connection of a body that was not read. The event
+    // `ServerEvent::Closed` can come between the requests, so skip it.
     let mut requests = Vec::new();
     while requests.len() < 2 {
         if let ServerEvent::Request(request) = server.next() {
@@ -588,7 +588,7 @@ fn slow_response_times_out() {
 }
 
 #[test]
-fn stop_ends_every_verb_before_and_during_response() {
+fn stop_ends_reads_and_writes_before_and_during_response() {
     for body in [Vec::new(), first_chunk("{")] {
         let server = Server::start(move |_| Reply::WriteAndHang(body.clone()));
         let maps = maps(&server);
@@ -675,7 +675,7 @@ fn modify_makes_at_most_five_attempts_on_conflict() {
 }
 
 #[test]
-fn modify_retries_only_conflicts() {
+fn modify_returns_503_of_a_write_without_retry() {
     let server = Server::start(|request| {
         Reply::Write(match request {
             get if get.starts_with("GET") => reply("200 OK", "", MAP),

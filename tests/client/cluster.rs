@@ -28,7 +28,7 @@ fn configmaps() -> GroupVersionResource {
 }
 
 #[test]
-fn all_credential_kinds_authenticate() {
+fn kubeconfig_keys_of_all_formats_and_token_authenticate() {
     let Some(main) = existing_cluster() else {
         return;
     };
@@ -140,7 +140,7 @@ fn missing_object_or_path_is_not_found() {
     let error = get("/api/v1/namespaces/default/configmaps/no-such");
     assert!(error.is_not_found(), "{error:?}");
     assert_eq!(error.status().unwrap().reason, "NotFound");
-    // The body is plain text, not a `Status`.
+    // For an unknown path, the body of the response is plain text, not a `Status`.
     let error = get("/no/such/path");
     assert!(error.is_not_found(), "{error:?}");
     // The server redirects this path to `/api/v1/namespaces`.
@@ -148,7 +148,7 @@ fn missing_object_or_path_is_not_found() {
 }
 
 #[test]
-fn watch_sees_create_update_delete_and_stops_at_once() {
+fn watch_delivers_create_update_delete_and_stops_at_once() {
     let Some(main) = existing_cluster() else {
         return;
     };
@@ -212,7 +212,7 @@ fn watch_sees_create_update_delete_and_stops_at_once() {
         let finalize = Request::put(format!("/api/v1/namespaces/{namespace}/finalize"))
             .json(&leaving)
             .unwrap();
-        // A namespace controller may have been faster.
+        // Ignore the result: a namespace controller may have removed the finalizers first.
         let _ = client.request(&finalize, &stop);
     }
 }

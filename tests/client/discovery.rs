@@ -125,7 +125,7 @@ fn find_accepts_kubectl_resource_names() {
         ("pods.v1.", Some("pods.v1")),
         ("Pod.v1.", Some("pods.v1")),
         ("pods.v1", Some("pods.v1")),
-        // The core group comes first.
+        // Two groups have these names: the core group takes precedence.
         ("events", Some("events.v1")),
         ("ev", Some("events.v1")),
         ("events.events.k8s.io", Some("events.v1.events.k8s.io")),
@@ -206,7 +206,8 @@ fn kind_with_different_singular_name_is_found() {
         None,
         "the group of a kind must not be abbreviated"
     );
-    // The first of two groups, and the preferred of two versions.
+    // If two groups have the name, the first group is found. If two versions have it, the preferred
+    // version is found.
     assert_eq!(
         find_resource(&discovery, "Gadget").as_deref(),
         Some("gadgets.v1.k8s.cni.cncf.io")
@@ -346,7 +347,7 @@ fn discovery_describes_groups_resources_and_subresources() {
     );
 }
 
-/// A version of an aggregated response, in the older format.
+/// Returns one version of a group from an aggregated response, converted to the older format.
 fn legacy_resource_list(aggregated: &Value, path: &str) -> Option<Value> {
     let (group, version) = path.strip_prefix("/apis/")?.split_once('/')?;
     let named = |value: &&Value| value["metadata"]["name"] == group;
@@ -423,7 +424,7 @@ fn stale_group_does_not_hide_other_groups() {
         ("example.com", &["v2", "v1"]),
     ]);
     apis["items"][0]["versions"][0]["freshness"] = "Stale".into();
-    // While it is fresh, the group prefers this version.
+    // v2 is also stale. If it were fresh, it would be the preferred version of its group.
     apis["items"][1]["versions"][0]["freshness"] = "Stale".into();
     let discovery = discovery(&apis_server(apis));
 
@@ -464,7 +465,7 @@ fn stale_group_does_not_hide_other_groups() {
     assert!(
         error
             .to_string()
-            .contains("discovery failed for metrics.k8s.io/v1beta1 (its API server"),
+            .contains("discovery failed for metrics.k8s.io/v1beta1 (the API server"),
         "{error}"
     );
 }

@@ -20,8 +20,8 @@ const IMMEDIATE: Duration = Duration::from_secs(2);
 const TOKEN: &str =
     r#"echo '{"apiVersion":"client.authentication.k8s.io/v1","status":{"token":"s3cret"}}'"#;
 
-/// A script that runs in the folder. The shell gets the script as text: a file that was just
-/// written may be busy and cannot be executed then.
+/// Returns a plugin that runs a script in the folder. The shell gets the script as text: a file
+/// that was just written may be busy and cannot be executed then.
 fn script(folder: &Folder, text: &str) -> ExecConfig {
     let text = format!("cd '{}'; {text}", folder.0.display());
     ExecConfig::new("sh")
@@ -56,7 +56,7 @@ fn get(client: &Client, stop: &Stop) -> Result<Vec<u8>, Error> {
 }
 
 #[test]
-fn stop_ends_only_its_own_wait_for_plugin() {
+fn stop_of_one_request_leaves_others_waiting_for_plugin() {
     let folder = Folder::new("exec-stop");
     let wait_for_start = named_pipe(&folder, "begun");
     let server = Server::answering("{}");
@@ -109,7 +109,7 @@ fn plugin_failure_is_reported_without_its_output() {
     for (plugin, expected) in [
         (
             ExecConfig::new("k8s-informer-no-such-plugin").install_hint("brew install it"),
-            r#"exec plugin "k8s-informer-no-such-plugin" is not installed: there is no such executable; brew install it"#,
+            r#"exec plugin "k8s-informer-no-such-plugin": there is no executable of this name in PATH; brew install it"#,
         ),
         (
             plugin("echo s3cret; exit 73"),
@@ -195,7 +195,7 @@ fn plugin_with_child_holding_its_output_leaks_nothing() {
             .count()
             == 0
     });
-    // Other tests may have plugin threads, which also end.
+    // Poll, because other tests may have plugin threads. Those threads end soon.
     wait_until("a thread leaked", || {
         let tasks = fs::read_dir("/proc/self/task").unwrap();
         let mut names =
@@ -208,7 +208,7 @@ fn plugin_with_child_holding_its_output_leaks_nothing() {
 }
 
 #[test]
-fn plugin_may_open_its_output_by_name() {
+fn plugin_may_write_to_dev_stdout() {
     let folder = Folder::new("exec-by-name");
     let server = Server::answering("{}");
     let plugin = script(&folder, &format!("{{ {TOKEN}; }} > /dev/stdout"));

@@ -39,7 +39,7 @@ fn hostile(first: &str, rest: &str) -> (SocketAddr, Receiver<usize>) {
     thread::spawn(move || {
         let mut total = 0;
         let (mut stream, _) = listener.accept().unwrap();
-        // The client may close at any moment.
+        // Ignore errors: the client may close at any moment.
         let _ = (|| {
             read_request(&mut stream)?;
             stream.write_all(first.as_bytes())?;
@@ -118,7 +118,7 @@ fn invalid_content_length_is_rejected() {
         );
         assert!(error.is_connection(), "{length}: {error:?}");
     }
-    // A body with a length beyond all memory just ends early.
+    // A huge Content-Length allocates no memory. The error is that the body ends early.
     for length in [u64::MAX, u64::MAX / 2] {
         let error = error_of(
             &format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{{}}"),

@@ -164,7 +164,7 @@ fn error_responses_become_status_errors() {
     assert!(
         error
             .to_string()
-            .ends_with("redirects to http://elsewhere/x, which is not followed (302)"),
+            .ends_with("redirects to http://elsewhere/x; redirects are not followed (302)"),
         "{error}"
     );
     assert_eq!(error.status().unwrap().code, 302);
@@ -223,7 +223,7 @@ fn refused_or_unresolvable_server_is_a_connection_error() {
 }
 
 #[test]
-fn long_token_is_sent_and_too_long_one_is_an_error() {
+fn token_of_20_kb_is_sent_and_of_40_kb_is_an_error() {
     let server = Server::answering("{}");
     let send = |length| {
         let client = Client::new(Config::new(server.url()).token("t".repeat(length))).unwrap();
@@ -397,7 +397,7 @@ fn silent_server_causes_timeout() {
 }
 
 #[test]
-fn lists_and_watches_have_paths_and_descriptions() {
+fn lister_watcher_sends_resource_path_and_names_it_in_errors() {
     let server = Server::start(|_| Reply::Write(reply("403 No", "", "no")));
     let client = client(&server);
     let deployments = GroupVersionResource::new("apps", "v1", "deployments");
@@ -438,7 +438,7 @@ fn lists_and_watches_have_paths_and_descriptions() {
 }
 
 #[test]
-fn several_addresses_are_tried_in_turn() {
+fn localhost_is_reached_at_its_ipv4_address() {
     // On most machines, `localhost` is also `::1`, where nothing listens.
     let server = Server::answering("{}");
     let url = format!("http://localhost:{}", server.address.port());

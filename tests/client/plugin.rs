@@ -118,7 +118,7 @@ fn new_plugin_certificate_opens_new_connections() {
     assert!(
         error
             .to_string()
-            .contains("the exec plugin's certificate: contains no certificate"),
+            .contains("the certificate of exec plugin \"sh\": no certificate in PEM form"),
         "{error}"
     );
     assert!(!format!("{error:?}").contains("s3cret"));
@@ -206,7 +206,7 @@ fn unreadable_ca_file_does_not_affect_plugin_credentials() {
 }
 
 #[test]
-fn plugin_does_not_run_when_other_credentials_exist() {
+fn plugin_does_not_run_if_token_or_basic_auth_is_set() {
     let plugin = Plugin::new("plugin-unasked");
     let server = Server::answering("{}");
     let config = Config::new(server.url()).exec(plugin.config());

@@ -118,7 +118,7 @@ fn names_are_resolved_by_the_proxy() {
             assert_eq!(proxy.opened(), ["kube.invalid:6443"]);
         }
     }
-    // The default is the port of the scheme.
+    // Without a port in the server's URL, the proxy receives the default port of the scheme.
     let proxy = Tunnels::new(Kind::Connect).to(server.address);
     get(Config::new("http://kube.invalid").proxy_url(proxy.url())).unwrap();
     assert_eq!(proxy.opened(), ["kube.invalid:80"]);
@@ -140,8 +140,8 @@ fn tls_proxy_is_verified_without_client_certificate() {
     };
     assert_eq!(through(authority.server("127.0.0.1")).0.unwrap(), b"{}");
     for tls in [
-        // A certificate for the name of the server, a certificate of an unknown authority, and a
-        // proxy that requires a client certificate.
+        // A proxy with a certificate for the name of the server, a proxy with a certificate of an
+        // unknown authority, and a proxy that requires a client certificate.
         authority.server("kube.example"),
         stranger.server("127.0.0.1"),
         authority.server_for("127.0.0.1", &authority),
@@ -230,9 +230,9 @@ fn proxy_error_has_address_without_password() {
         (
             "http",
             &[b"HTTP/1.1 200 OK\r\n\r\ns3cret"],
-            "it sent data after its response",
+            "data arrived after the response",
         ),
-        ("http", &[b"s3cret"], "its response is not HTTP"),
+        ("http", &[b"s3cret"], "the response is not HTTP"),
         (
             "http",
             &[b"HTTP/1.1 200 OK\r\n"],
@@ -242,37 +242,37 @@ fn proxy_error_has_address_without_password() {
         (
             "socks5",
             &[b"HTTP/1.1 400 s3cret\r\n\r\n"],
-            "its response is not SOCKS5",
+            "the response is not SOCKS5",
         ),
         (
             "socks5",
             &[b"\x05\xff"],
-            "it does not support authentication with a user name and password",
+            "authentication with a user name and password is not supported",
         ),
         (
             "socks5",
             &[b"\x05\x01"],
-            "an authentication method that was not offered",
+            "the chosen authentication method was not offered",
         ),
         (
             "socks5",
             &[b"\x05\x02", b"\x01\x01"],
-            "it rejected this user name and password",
+            "the user name and password were rejected",
         ),
         (
             "socks5",
             &[b"\x05\x02", b"\x05\x00"],
-            "its response is not SOCKS5",
+            "the response is not SOCKS5",
         ),
         (
             "socks5",
             &[b"\x05\x00", b"\x05\x05\x00\x01"],
-            "it refused a tunnel to kube.invalid:443: connection refused",
+            "the tunnel to kube.invalid:443 was refused: connection refused",
         ),
         (
             "socks5h",
             &[b"\x05\x00", b"\x05\x02\x00\x01"],
-            "not allowed by its rules",
+            "not allowed by the proxy's rules",
         ),
         (
             "socks5",
@@ -282,17 +282,17 @@ fn proxy_error_has_address_without_password() {
         (
             "socks5",
             &[b"\x05\x00", b"\x05\x00\x01\x01"],
-            "its response is not SOCKS5",
+            "the response is not SOCKS5",
         ),
         (
             "socks5",
             &[b"\x05\x00", b"\x05\x00\x00\x02"],
-            "its response is not SOCKS5",
+            "the response is not SOCKS5",
         ),
         (
             "socks5",
             &[b"\x05\x00", b"\x04\x00\x00\x01"],
-            "its response is not SOCKS5",
+            "the response is not SOCKS5",
         ),
         (
             "socks5",
@@ -302,7 +302,7 @@ fn proxy_error_has_address_without_password() {
         (
             "socks5",
             &[b"\x05\x00", b"\x05\x00\x00\x01\x7f\0\0\x01\0\0s3cret"],
-            "it sent data after its response",
+            "data arrived after the response",
         ),
         (
             "socks5",
@@ -346,10 +346,10 @@ fn proxy_error_has_address_without_password() {
 fn wrong_or_missing_proxy_password_is_reported() {
     let proxy = Tunnels::new(Kind::SocksFor("me", "s3cret"));
     for (url, expected) in [
-        (proxy.url(), "it requires a user name and a password"),
+        (proxy.url(), "a user name and a password are required"),
         (
             with_user(&proxy, "me:wrong"),
-            "it rejected this user name and password",
+            "the user name and password were rejected",
         ),
     ] {
         let error = get(Config::new("http://kube.invalid").proxy_url(url))
@@ -400,8 +400,8 @@ fn configured_proxy_takes_precedence_over_environment() {
         let server = std::env::var("TEST_PROXY_SERVER").unwrap();
         get(Config::new(&server)).unwrap();
         get(Config::new(server.replace("127.0.0.1", "0.0.0.0"))).unwrap();
-        // `NO_PROXY` has another port, so only the request with `no_proxy` avoids the proxy. The
-        // last request uses the proxy.
+        // The port in `NO_PROXY` is another one. The first request avoids the proxy because of
+        // `no_proxy`, and the second request uses the proxy.
         let other = std::env::var("TEST_PROXY_OTHER")
             .unwrap()
             .replace("127.0.0.1", "0.0.0.0");
@@ -528,8 +528,8 @@ fn error_behind_proxy_names_the_proxy() {
         proxy.url()
     );
     assert!(error.to_string().contains(&expected), "{error}");
-    // A proxy that cannot connect to the server closes the tunnel. A silent server causes a
-    // timeout.
+    // If the proxy cannot connect to the server, it closes the tunnel, which is a connection error.
+    // A silent server causes a timeout.
     let server = Server::start(ok);
     let config = Config::new(server.https())
         .insecure_skip_tls_verify(true)
@@ -553,7 +553,7 @@ fn error_behind_proxy_names_the_proxy() {
     );
 }
 
-/// Returns `None` without IPv6, and the test is skipped.
+/// Returns a listener on `::1`. Without IPv6, returns `None`, and the caller skips its test.
 fn ipv6() -> Option<TcpListener> {
     let listener = TcpListener::bind("[::1]:0");
     if let Err(error) = &listener {
@@ -600,7 +600,7 @@ fn ipv6_zone_is_not_part_of_the_certificate_name() {
 
 /// `localhost` has several addresses, and nothing listens on one of them.
 #[test]
-fn host_name_is_reached_by_any_of_its_addresses() {
+fn localhost_is_reached_at_its_ipv6_address() {
     let Some(listener) = ipv6() else { return };
     let server = Server::on(listener, None, ok);
     let on_v4 = SocketAddr::from(([127, 0, 0, 1], server.address.port()));

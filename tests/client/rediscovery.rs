@@ -72,7 +72,7 @@ fn missing_name_triggers_rediscovery_at_limited_rate() {
         "Widget"
     );
     assert_eq!(discoveries(), 2);
-    // A known name causes no discovery. Unknown names cause at most one discovery in a while.
+    // A known name causes no discovery. Soon after a discovery, an unknown name causes none either.
     for _ in 0..10 {
         client.discover("gadgets", &stop).unwrap();
         assert!(
@@ -212,7 +212,7 @@ fn stale_group_is_discovered_again() {
 }
 
 #[test]
-fn stop_ends_only_its_own_discovery_call() {
+fn stop_of_one_caller_does_not_end_discovery_of_others() {
     let hangs = Arc::new(AtomicBool::new(true));
     let server_hangs = hangs.clone();
     let server = Server::start(move |request| {

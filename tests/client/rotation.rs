@@ -97,8 +97,8 @@ fn rotated_client_certificate_is_used_by_next_request() {
 
     let (chain, key) = new.client(&PKCS_ECDSA_P256_SHA256);
     server.set_tls(authority.server_for("127.0.0.1", &new));
-    // While the new certificate does not fit the key, the client keeps the old pair and its open
-    // connection.
+    // While the key file does not match the new certificate, or is missing, the client keeps the
+    // old pair and its open connection.
     fs::write(&files.0, &chain).unwrap();
     get(&client).unwrap();
     fs::remove_file(&files.1).unwrap();
@@ -192,10 +192,10 @@ fn changed_token_is_tried_once_after_401() {
     assert_eq!(server.accepted(), 1);
 }
 
-/// Only the status code 401 counts, as in client-go's plugins. The component that rejects a token
-/// may not use the reasons of the API.
+/// Any response with the status code 401 triggers the retry, whatever its reason, as in client-go's
+/// plugins. The component that rejects a token may not use the reasons of the API.
 #[test]
-fn any_401_reason_triggers_the_retry() {
+fn token_is_reread_and_retried_on_401_of_any_reason() {
     for reason in ["Unknown", "Expired"] {
         let folder = Folder::new("odd-401");
         let file = folder.write("token", "old");
@@ -225,7 +225,8 @@ fn changed_certificate_is_tried_once_after_401() {
         folder.write("tls.key", &key),
     );
     let (chain, key) = new.client(&PKCS_ECDSA_P256_SHA256);
-    // The server accepts both certificates. At the first request, it replaces the client's files.
+    // The server requests no client certificate, so TLS succeeds with either. It replaces the
+    // client's files during the first request.
     let (rotated, times) = (files.clone(), AtomicUsize::new(0));
     let server = Server::with_tls(Some(authority.server("127.0.0.1")), move |_| {
         if times.fetch_add(1, Ordering::SeqCst) > 0 {
@@ -297,10 +298,10 @@ fn irregular_or_too_large_credential_file_is_rejected() {
     let ca = folder.write("ca.crt", &authority.pem);
     let secure = Client::new(Config::new(tls.https()).ca_file(&ca)).unwrap();
     let bad = [
-        (pipe, "is not a regular file"),
-        (folder.0.clone(), "is not a regular file"),
-        ("/dev/zero".into(), "is not a regular file"),
-        (huge, "is larger than 4 MiB"),
+        (pipe, ": not a regular file"),
+        (folder.0.clone(), ": not a regular file"),
+        ("/dev/zero".into(), ": not a regular file"),
+        (huge, ": larger than 4 MiB"),
     ];
     for (path, expected) in &bad {
         for config in [

@@ -1,5 +1,5 @@
-//! The states of an informer that a stop can hit. For each state, a server keeps the informer in
-//! it. The bench `stop` also uses these states.
+//! The states in which an informer can be stopped. For each state, a server keeps an informer in
+//! that state. The bench `stop` also uses these states.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -154,7 +154,7 @@ impl Scene {
             let stop = stop.clone();
             move || {
                 run(&stop);
-                // Taken on this thread, because the other thread may be scheduled late.
+                // Take the time on this thread, because the other thread may be scheduled late.
                 let _ = ended.send(Instant::now());
             }
         });
@@ -283,7 +283,7 @@ fn listen(state: State, reached_sender: &Sender<()>) -> (SocketAddr, Server) {
             let (reached_sender, tls) = (reached_sender.clone(), tls.clone());
             connections.retain(|connection| !connection.is_finished());
             connections.push(thread::spawn(move || {
-                // A stopped client closes its connection.
+                // Ignore errors: a stopped client closes its connection.
                 let _ = match tls {
                     None => serve_connection(state, stream, &reached_sender),
                     Some(tls) => serve_connection(

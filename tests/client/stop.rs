@@ -255,7 +255,8 @@ fn stops_at_any_moment_do_not_affect_other_requests() {
     thread::scope(|scope| {
         let stopping = scope.spawn(|| {
             let mut stopped = 0;
-            // The moment moves across the whole request and past its end.
+            // With each step the stop comes later: first at the start of the request, finally after
+            // its end.
             for step in 0..600_u64 {
                 let stop = Stop::new();
                 thread::scope(|scope| {

@@ -108,7 +108,7 @@ fn read_despite_timeouts(body: &mut Body, go: &Sender<()>) -> (Vec<u8>, usize) {
                 assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
                 assert!(Error::from(error).is_timeout());
                 timeouts += 1;
-                // The server may have finished.
+                // Ignore the error: the server may have finished.
                 let _ = go.send(());
             }
         }
@@ -116,7 +116,8 @@ fn read_despite_timeouts(body: &mut Body, go: &Sender<()>) -> (Vec<u8>, usize) {
 }
 
 fn assert_complete_despite_timeouts(client: &Client, bodies: &Sender<Receiver<()>>) {
-    // The second request reuses the connection, which must be in its initial state.
+    // The second request reuses the connection: the timeouts of the first must leave no trace in
+    // it.
     for _ in 0..2 {
         let (go, go_receiver) = channel();
         bodies.send(go_receiver).unwrap();
@@ -171,7 +172,7 @@ fn body_through_proxies_is_complete_despite_read_timeouts() {
 }
 
 #[test]
-fn read_times_out_despite_bytes_outside_the_body() {
+fn idle_timeout_ignores_bytes_of_endless_trailers() {
     // Endless trailers: the socket is never silent, but the body is.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

@@ -1,6 +1,7 @@
 //! Lists, deletions of collections and other verbs against a scripted server.
 
 use std::io::{BufRead, BufReader, Read};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -163,7 +164,7 @@ fn invalid_list_response_is_rejected_without_quoting_it() {
         ),
         (
             status(404, "NotFound", "s3cret"),
-            "not a list: its kind is Status",
+            "not a list: the kind is Status",
         ),
         (list(json!({}), &[Some(1)])[..60].to_owned(), "malformed"),
         (
@@ -172,11 +173,11 @@ fn invalid_list_response_is_rejected_without_quoting_it() {
         ),
         (
             r#"{"kind":"CountedList","items":["s3cret"]}"#.to_owned(),
-            "item 1: unexpected response: it is not a JSON object",
+            "item 1: unexpected response: not a JSON object",
         ),
         (
             list(json!({"remainingItemCount": 3}), &[Some(1)]),
-            "it announced 3 more objects",
+            "the list is incomplete: remainingItemCount is 3",
         ),
         (
             r#"{"kind":"PodList","apiVersion":"v1","items":[]}"#.to_owned(),
@@ -433,7 +434,7 @@ fn write_options_are_sent_with_writes_only() {
     let (line, body) = next_request(&server);
     assert_eq!(line, format!("PATCH {collection}/a/scale?{query}"));
     assert_eq!(body, r#"{"spec":{"replicas":7}}"#);
-    // An apply uses the manager of its patch.
+    // An apply uses the field manager of its patch instead of the API's field manager.
     api.patch("a", &Patch::apply("other", json!({})).force(), &stop)
         .unwrap();
     let query = query.replace("me%20%26%20you", "other");
@@ -540,7 +541,23 @@ fn eviction_sends_name_and_options_and_is_not_retried() {
 }
 
 #[test]
-fn delete_discards_response_body_of_any_length() {
+fn list_pages_and_watch_are_retried_after_retry_after() {
+    let (busy, empty) = (status(429, "TooManyRequests", "busy"), list(json!({}), &[]));
+    let requests = AtomicUsize::new(0);
+    let server = Server::start(move |_| {
+        Reply::Write(match requests.fetch_add(1, Ordering::Relaxed) % 2 {
+            0 => reply("429 Too Many Requests", "Retry-After: 1\r\n", &busy),
+            _ => reply("200 OK", "Content-Type: application/json\r\n", &empty),
+        })
+    });
+    let (api, stop) = (counteds(&server), Stop::new());
+    assert!(api.list(&all(), &stop).unwrap().items.is_empty());
+    assert_eq!(api.pages(&all(), &stop).map(Result::unwrap).count(), 1);
+    assert!(api.watch(&all(), &stop).is_ok());
+}
+
+#[test]
+fn delete_discards_response_body_above_the_body_limit() {
     let long = list(json!({}), &[Some(1); 5000]);
     let server = Server::start(move |_| Reply::Write(reply("200 OK", "", &long)));
     let api = Client::new(Config::new(server.url()).body_limit(1000))
@@ -557,7 +574,7 @@ fn delete_discards_response_body_of_any_length() {
 }
 
 #[test]
-fn any_subresource_can_be_created() {
+fn object_can_be_created_at_a_subresource() {
     let reply = r#"{"kind":"TokenRequest","status":{"token":"s3cret"}}"#;
     let server = Server::answering(reply);
     let resource = GroupVersionResource::new("", "v1", "serviceaccounts");

@@ -89,7 +89,7 @@ fn watch_continues_after_undecodable_object() {
         "7 +a",
         "8 n/b: unexpected response: count: invalid type: string, expected u32",
         "9 n/b: unexpected response: count: invalid type: string, expected u32",
-        "9 an event: unexpected response: it has no name",
+        "9 an event: unexpected response: the object has no name",
         "9 o: unexpected response: ",
         "11 -a",
         "12 bookmark",
@@ -143,7 +143,8 @@ fn error_event_or_broken_frame_ends_watch() {
         assert!(events.next().is_none() && events.next().is_none());
         assert_eq!(events.resource_version(), "7");
     }
-    // The watch fails with a broken connection and with a response that is not a watch.
+    // A broken connection ends the watch with an error. `watch` fails if the response is not a
+    // watch.
     let server = Server::start(|_| {
         Reply::WriteAndClose(first_chunk(&event("ADDED", &counted("a", "7", 1))))
     });

@@ -11,7 +11,8 @@ use super::object::{Obj, accessor, class, done, found, keys, obj, objs, sorted, 
 
 pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
     let clock = FakeClock::new();
-    // A TTL cannot be negative here. Zero has the same effect.
+    // A TTL of this crate cannot be negative. Zero has the same effect as a negative TTL in
+    // client-go.
     let ttl = Duration::from_millis(config["ttl_ms"].as_i64().unwrap().try_into().unwrap_or(0));
     let cache = ExpirationCache::builder(accessor())
         .ttl(ttl)

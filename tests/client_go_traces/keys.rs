@@ -30,7 +30,8 @@ impl Replay for Subject {
             true => tombstone(&step["tombstone"]),
             false => Deleted::Final(obj(&step["obj"])),
         };
-        // The plain functions take objects only. A tombstone is a type error here.
+        // The plain functions of this crate take only objects. A tombstone would not compile, so
+        // its result is an error.
         let plain = || match given() {
             Deleted::Final(object) => Ok(object),
             Deleted::FinalStateUnknown { .. } => Err(KeyError::new("a tombstone")),
@@ -38,7 +39,7 @@ impl Replay for Subject {
         match op {
             "meta_namespace_key" => key(plain().and_then(|object| accessor().key(&object))),
             "deletion_handling_key" => key(accessor().key_of_deleted(&given())),
-            // An explicit key needs no wrapper type here.
+            // In this crate, an explicit key needs no wrapper type.
             "explicit_key" => key(Ok(text(&step["key"]).into())),
             "object_to_name" => match plain() {
                 Ok(object) if !object.unkeyable => name(Ok(ObjectName::of(&*object))),

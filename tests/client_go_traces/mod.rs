@@ -159,7 +159,7 @@ struct Tally {
 }
 
 #[test]
-fn replay() {
+fn client_go_traces_replay_up_to_listed_deviations() {
     let deviations = deviations();
     let mut tallies: BTreeMap<&str, Tally> = BTreeMap::new();
     for (suite, path) in files() {

@@ -29,7 +29,8 @@ pub(crate) fn limiter(config: &Value, clock: &FakeClock) -> Box<dyn RateLimiter<
             time("max_ns"),
         )),
         "item_fast_slow" => {
-            // The count cannot be negative. Zero has the same effect.
+            // The count in this crate cannot be negative. Zero has the same effect as a negative
+            // count in client-go.
             let max_fast = config["max_fast"].as_i64().unwrap().try_into().unwrap_or(0);
             Box::new(ItemFastSlowRateLimiter::new(
                 time("fast_ns"),
@@ -61,7 +62,8 @@ pub(crate) fn limiter(config: &Value, clock: &FakeClock) -> Box<dyn RateLimiter<
     }
 }
 
-/// Converts a time. `Duration` cannot be negative; zero has the same effect.
+/// Converts a time. `Duration` cannot be negative, so a negative time becomes zero, which has the
+/// same effect.
 fn nanoseconds(value: &Value) -> Duration {
     Duration::from_nanos(value.as_i64().unwrap().try_into().unwrap_or(0))
 }

@@ -160,7 +160,8 @@ impl Replay for Subject {
             }
             "len" => return json!({"value": queue.len()}),
             "add_after" => {
-                // `Duration` cannot be negative. A zero delay has the same effect.
+                // `Duration` cannot be negative, so a negative delay becomes zero, which has the
+                // same effect.
                 let delay = step["ms"].as_i64().unwrap().try_into().unwrap_or(0);
                 self.queue
                     .delaying()

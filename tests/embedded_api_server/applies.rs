@@ -168,7 +168,7 @@ fn managed_fields_cannot_be_set_by_clients() {
 }
 
 #[test]
-fn status_and_other_fields_are_applied_separately() {
+fn apply_to_status_changes_no_other_field_and_vice_versa() {
     let widgets = ApiResource::new("example.com", "v1", "widgets", "Widget");
     let server = ApiServer::builder().resource(widgets).start().unwrap();
     let client = &mut Client::connect(&server);

@@ -21,7 +21,8 @@ fn server_with(bytes: usize) -> ApiServer {
     server
 }
 
-/// Returns the body of a response with its framing, and how the connection ends.
+/// Returns the body of a response with its framing, and the error if the connection does not end
+/// cleanly.
 fn body(server: &ApiServer) -> (String, Option<ErrorKind>) {
     let mut client = Client::request(server, CONFIGMAPS);
     assert_eq!(client.head().status, 200);
@@ -233,7 +234,7 @@ fn dripped_response_is_complete_and_arrives_in_parts() {
 }
 
 #[test]
-fn fault_before_response_prevents_write_fault_within_does_not() {
+fn write_is_lost_only_if_fault_comes_before_the_response() {
     let server = ApiServer::start().unwrap();
     let faults = [
         Fault::reset(),
@@ -256,7 +257,7 @@ fn fault_before_response_prevents_write_fault_within_does_not() {
 }
 
 #[test]
-fn pipelined_request_waits_for_delayed_one() {
+fn pipelined_request_waits_for_the_delayed_response() {
     let server = server_with(10);
     server.fail_next(Fault::delay(Duration::from_millis(10)).times(2));
     let mut client = Client::connect(&server);

@@ -65,7 +65,7 @@ fn created_definition_matches_real_server_response() {
 }
 
 #[test]
-fn created_definition_is_served() {
+fn resource_of_created_definition_is_served() {
     let server = ApiServer::start().unwrap();
     assert_eq!(status(&server, WIDGETS), 404);
     let created = server.create(DEFINITIONS, definition()).unwrap();

@@ -47,7 +47,8 @@ fn find_by<'a>(
     list(items).iter().find(|item| name(item) == expected)
 }
 
-/// Asserts that each of our fields equals the real one. Our server may have fewer subresources.
+/// Asserts that each field of `ours` has the same value in `real`. `ours` may have fewer
+/// subresources.
 #[track_caller]
 fn assert_within(ours: &Value, real: &Value) {
     for (field, value) in ours.as_object().unwrap() {
@@ -154,7 +155,7 @@ fn legacy_discovery_matches_real_server() {
 }
 
 #[test]
-fn matching_etag_returns_304() {
+fn discovery_with_matching_etag_returns_304() {
     let server = ApiServer::start().unwrap();
     let first = request(&server, "GET", "/apis", &[("Accept", AGGREGATED)]);
     let etag = first.header("etag").unwrap().to_owned();

@@ -188,7 +188,7 @@ fn watch_can_be_ended_at_once_or_after_events() {
 }
 
 #[test]
-fn streaming_list_without_bookmarks_never_completes() {
+fn streaming_list_without_bookmarks_ends_without_completing() {
     let server = ApiServer::builder()
         .bookmark_interval(Duration::from_millis(1))
         .start()
@@ -208,7 +208,7 @@ fn streaming_list_without_bookmarks_never_completes() {
 }
 
 #[test]
-fn streaming_lists_can_be_disabled() {
+fn disabled_streaming_list_returns_422() {
     let server = ApiServer::builder().watch_list(false).start().unwrap();
     let mut client = Client::connect(&server);
     let refused = client.get(&format!("{CONFIGMAPS}?{STREAMING}"));
@@ -240,7 +240,7 @@ fn streaming_lists_can_be_disabled() {
 }
 
 #[test]
-fn initial_events_can_be_dripped() {
+fn dripped_initial_events_arrive_complete_and_in_parts() {
     let server = server();
     server.fail_next(Fault::drip(64, Duration::from_millis(1)));
     let mut slow = Client::watch(&server, &format!("{CONFIGMAPS}?{STREAMING}"));
@@ -281,7 +281,7 @@ fn faults_that_count_events_affect_only_watches() {
 }
 
 #[test]
-fn open_watches_can_be_made_to_fail() {
+fn fail_watches_affects_matching_open_watches_in_order() {
     let server = server();
     let mut maps = watch(&server);
     let mut pods = Client::watch(&server, &format!("{PODS}?watch=true"));
@@ -329,7 +329,7 @@ fn open_watches_can_be_made_to_fail() {
 }
 
 #[test]
-fn open_watch_can_lose_bookmarks_and_be_stalled() {
+fn fail_watches_stops_bookmarks_or_stalls_open_watches() {
     let server = ApiServer::builder()
         .bookmark_interval(Duration::from_millis(1))
         .start()

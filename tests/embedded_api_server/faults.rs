@@ -34,7 +34,7 @@ fn fault_hits_matching_requests_given_number_of_times() {
 }
 
 #[test]
-fn fault_has_any_response_matcher_and_duration() {
+fn fault_response_matcher_and_repetition_are_configurable() {
     let server = ApiServer::start().unwrap();
     server.fail_next(
         Fault::response(500, "text/plain", "sorry")
@@ -99,7 +99,7 @@ fn retry_after_is_in_the_header_and_the_status() {
 }
 
 #[test]
-fn tokens_can_expire() {
+fn replaced_tokens_are_rejected_with_401() {
     let server = ApiServer::builder().token("old").start().unwrap();
     let mut client = Client::connect(&server);
     let mut status = |authorization: &str| {

@@ -99,7 +99,7 @@ fn drop_ends_all_server_threads_at_once() {
 }
 
 #[test]
-fn servers_are_independent() {
+fn servers_do_not_share_ports_or_objects() {
     let (one, two) = (ApiServer::start().unwrap(), ApiServer::start().unwrap());
     assert_ne!(one.url(), two.url());
     one.create(CONFIGMAPS, json!({ "metadata": { "name": "a" } }))

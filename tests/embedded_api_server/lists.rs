@@ -53,7 +53,7 @@ fn pages_show_one_version_despite_changes() {
 }
 
 #[test]
-fn list_of_all_namespaces_pages_in_etcd_order() {
+fn list_across_namespaces_is_paged_in_etcd_order() {
     let server = ApiServer::start().unwrap();
     for (namespace, name) in [("n", "b"), ("n-1", "z"), ("n", "a"), ("m", "x")] {
         create(&server, namespace, name, Value::Null);
@@ -82,7 +82,7 @@ fn list_of_all_namespaces_pages_in_etcd_order() {
 }
 
 #[test]
-fn selectors_filter_lists() {
+fn label_and_field_selectors_filter_lists() {
     let server = ApiServer::start().unwrap();
     create(
         &server,
@@ -143,7 +143,7 @@ fn selectors_filter_lists() {
 }
 
 #[test]
-fn version_with_limit_is_exact_unless_not_older_than() {
+fn list_with_version_and_limit_is_exact_unless_not_older_than() {
     let server = ApiServer::start().unwrap();
     create(&server, "default", "a", Value::Null);
     create(&server, "default", "b", Value::Null);

@@ -57,7 +57,7 @@ fn watch_ends_before_pipelined_request_is_answered() {
 }
 
 #[test]
-fn connection_close_is_respected() {
+fn connection_close_or_http_1_0_closes_the_connection() {
     let server = ApiServer::start().unwrap();
     for request in [
         "GET /livez HTTP/1.1\r\nConnection: close\r\n\r\n",

@@ -234,7 +234,7 @@ fn patch(server: &ApiServer, name: &str, patch: Value) {
 }
 
 #[test]
-fn recorded_exchanges_are_reproduced() {
+fn recorded_kube_apiserver_exchanges_are_reproduced() {
     let widgets = ApiResource::new("sample.example.com", "v1", "widgets", "Widget");
     let server = ApiServer::builder().resource(widgets).start().unwrap();
 

@@ -100,7 +100,7 @@ fn compaction_spares_open_watch_and_expires_new_one() {
 }
 
 #[test]
-fn history_limit_is_applied() {
+fn watch_before_configured_history_is_expired() {
     let server = ApiServer::builder().history(2).start().unwrap();
     for value in 1..=4 {
         put(&server, "a", value);
@@ -289,7 +289,7 @@ fn many_changes_reach_many_watches_in_order() {
 }
 
 #[test]
-fn built_in_bookmarks_have_the_empty_fields_of_go() {
+fn bookmarks_of_built_in_types_have_the_empty_fields_of_go() {
     let server = ApiServer::start().unwrap();
     let query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     for (collection, expected) in [

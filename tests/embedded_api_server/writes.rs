@@ -233,7 +233,7 @@ fn spec_and_status_are_written_separately() {
 }
 
 #[test]
-fn custom_resource_writes_are_stricter() {
+fn custom_resource_put_needs_version_and_status_is_separate() {
     let server = server();
     let mut client = Client::connect(&server);
     let body = json!({ "metadata": { "name": "w" }, "spec": 1, "status": 1 });

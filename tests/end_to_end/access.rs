@@ -1,4 +1,4 @@
-//! Access with each kubeconfig.
+//! Access to the server with the credentials of each kubeconfig.
 
 use k8s_informer::reflector::ReflectorState;
 use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
@@ -9,7 +9,7 @@ use crate::cluster::{BOTH, ListMethod, on_every_cluster};
 use crate::support::{shut_down, wait_until};
 
 #[test]
-fn informer_syncs_with_every_form_of_credentials() {
+fn informer_syncs_with_each_kubeconfig_of_the_cluster() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("access");
         namespace.create("here", json!({}));
@@ -66,8 +66,8 @@ fn forbidden_informer_reports_the_error_and_retries() {
             !maps.has_synced() && !status.listed && status.resource_version.is_empty(),
             "{status:?}"
         );
-        // A server that does not support watch-lists may also answer "forbidden", so each cycle
-        // tries a watch-list and then a LIST.
+        // If a watch-list is forbidden, the cycle also tries a LIST, because a server without
+        // watch-lists may answer "forbidden".
         assert_eq!(
             status.watches == 0,
             cluster.list_method == ListMethod::List,

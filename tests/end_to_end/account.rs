@@ -17,7 +17,8 @@ const NAME: &str = "tester";
 pub(crate) struct Account<'a> {
     cluster: &'a Cluster,
     namespace: &'a Namespace<'a>,
-    /// The kubeconfig of the account without rights. Only its credentials are replaced.
+    /// The kubeconfig of another account, which has no rights. [`config`](Self::config) removes its
+    /// credentials.
     kubeconfig: PathBuf,
     /// The valid tokens.
     tokens: Mutex<Vec<Token>>,
@@ -31,7 +32,8 @@ pub(crate) struct Token {
 }
 
 impl<'a> Account<'a> {
-    /// Returns `None` if the cluster has no kubeconfig that works without a client certificate.
+    /// Creates the account. Returns `None` if the cluster has no kubeconfig that works without a
+    /// client certificate.
     pub(crate) fn new(cluster: &'a Cluster, namespace: &'a Namespace<'a>) -> Option<Self> {
         let kubeconfig = cluster.unprivileged_kubeconfig()?;
         if cluster.embedded_server().is_none() {

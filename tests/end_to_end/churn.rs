@@ -37,12 +37,12 @@ struct Map {
 impl_object!(Map, "v1", "ConfigMap", "configmaps", Namespaced);
 
 #[test]
-fn informer_follows_1000_objects_through_server_death() {
+fn cache_and_events_match_churn_through_server_death() {
     on_every_disposable_cluster(BOTH, |cluster| follow(cluster, true));
 }
 
 #[test]
-fn informer_follows_1000_objects() {
+fn cache_and_events_match_churn_of_1000_objects() {
     on_every_cluster(BOTH, |cluster| follow(cluster, false));
 }
 
@@ -103,7 +103,7 @@ fn follow(cluster: &Cluster, with_outage: bool) {
                         .skip(VICTIMS)
                         .filter(move |object| object.n % WRITERS == writer)
                 };
-                // The changes follow the creations at a distance of 40 objects.
+                // Change each object only after the object 40 numbers later has been created.
                 let mut later = own_objects().peekable();
                 for object in own_objects() {
                     object.create(&client, selector);
@@ -168,8 +168,8 @@ fn follow(cluster: &Cluster, with_outage: bool) {
                 );
             }
         }
-        // These deletions happened while no watch was open, and a restarted server does not
-        // remember them.
+        // The final states of the victims are unknown: they were deleted while no watch was open,
+        // and a restarted server has no events of that time.
         let unseen = objects[..VICTIMS]
             .iter()
             .all(|victim| known.unknown.contains(&victim.key));

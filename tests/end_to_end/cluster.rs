@@ -530,7 +530,8 @@ impl Cluster {
         let folder = Folder::new();
         let path = match &self.kind {
             Kind::Existing => folder.path().join("kubeconfig"),
-            _ => kubeconfig.with_file_name("kubeconfig-proxy"),
+            // Tests use several proxies at once.
+            _ => kubeconfig.with_file_name(format!("kubeconfig-{}", proxy.address().port())),
         };
         fs::write(&path, text).unwrap();
         Client::new(

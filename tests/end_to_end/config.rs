@@ -126,7 +126,7 @@ fn unreadable_kubeconfigs_are_config_errors() {
     for (path, expected) in [
         (missing, "there is no such file"),
         (folder.path().to_owned(), "directory"),
-        (folder.write("binary", b"\xff\xfe\x00"), "not valid UTF-16"),
+        (folder.write("binary", b"\xff\xfe\x00"), "no valid UTF-16"),
         (
             folder.write("garbled", "clusters: [{name: a,\n  s3cret: ]]\n"),
             "line ",

@@ -131,7 +131,7 @@ fn wait_for_team(cluster: &Cluster, namespace: &Namespace<'_>, expected: Option<
 }
 
 #[test]
-fn controller_reconciles_changes_of_either_object() {
+fn controller_reconciles_namespace_and_configmap_changes() {
     one_at_a_time(BOTH, |cluster| {
         let (early, late) = (cluster.namespace("early"), cluster.namespace("late"));
         set_team(cluster, &early, "sky");
@@ -168,7 +168,7 @@ fn controller_reconciles_changes_of_either_object() {
 }
 
 #[test]
-fn foreign_object_is_left_alone_until_it_changes() {
+fn foreign_object_is_not_overwritten_but_replaced_once_deleted() {
     one_at_a_time(ONCE, |cluster| {
         let namespace = cluster.namespace("taken");
         namespace.create(NAME, json!({}));
@@ -196,7 +196,8 @@ fn foreign_object_is_left_alone_until_it_changes() {
                     "the foreign object is unchanged"
                 );
 
-                // The controller does not see the deletion of an object that it does not manage.
+                // The controller does not see the deletion of an object that it does not manage. It
+                // creates its own object when the team changes.
                 namespace.delete(NAME);
                 set_team(cluster, &namespace, "sea");
                 let outcomes = reports.wait(&namespace, |all| all.len() > 4);
@@ -208,7 +209,7 @@ fn foreign_object_is_left_alone_until_it_changes() {
 }
 
 #[test]
-fn terminating_namespace_is_left_alone() {
+fn controller_recreates_nothing_in_a_terminating_namespace() {
     one_at_a_time(ONCE, |cluster| {
         let namespace = cluster.namespace("gone");
         set_team(cluster, &namespace, "sky");

@@ -70,7 +70,7 @@ impl Drop for Definition<'_> {
 }
 
 #[test]
-fn names_resolve_to_resources() {
+fn short_kind_and_qualified_names_resolve_to_resources() {
     on_every_cluster(BOTH, |cluster| {
         let (client, stop) = (cluster.client(), Stop::new());
         let discovery = client.discovery(&stop).unwrap();
@@ -217,8 +217,8 @@ fn custom_resource_is_discovered_watched_and_scaled() {
         });
         let error = client.discover(&name, &stop).unwrap_err();
         assert!(error.is_no_match(), "{error:?}");
-        // The server may or may not report the deletions of the objects before it ends the watch.
-        // In either case the resource is gone.
+        // The resource is gone, so the informer reports an error. Before that, the server may or
+        // may not report the deletions of the objects.
         let error = wait_until("the informer reports the error", || {
             informer.status().last_error
         });
@@ -244,7 +244,7 @@ fn unprivileged_user_may_use_discovery() {
 }
 
 #[test]
-fn group_with_unavailable_server_hides_no_other() {
+fn unavailable_group_does_not_hide_other_groups() {
     on_every_cluster(&BOTH[..1], |cluster| {
         const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
         if cluster.try_send(Request::get(SERVICES)).is_err() {

@@ -146,7 +146,7 @@ fn garbage_line_restarts_only_the_watch() {
             "the error must name the watch: {text}"
         );
         assert!(
-            text.contains(&format!("after version {version}")),
+            text.contains(&format!("(last version {version})")),
             "the error must name the version: {text}"
         );
         assert!(!text.contains("s3cret"), "{text}");

@@ -63,8 +63,8 @@ fn missed_changes_are_recovered_after_compaction() {
 }
 
 /// After a restart, the kube-apiserver rejects a watch from the informer's version, but etcd still
-/// has the state at that version. Pages at exactly that version would contain the old state, and
-/// the next watch would be rejected again.
+/// has the state at that version. The informer's pages must show the current state. Pages at
+/// exactly that version would contain the old state, and the next watch would be rejected again.
 #[test]
 fn l9_pages_after_a_restart_show_the_current_state() {
     on_every_disposable_cluster(LIST, |cluster| {
@@ -86,7 +86,7 @@ fn l9_pages_after_a_restart_show_the_current_state() {
                 for round in 1.. {
                     let patch = json!({ "data": { "round": round.to_string() } });
                     let path = format!("{}/e", namespace.path("configmaps"));
-                    // Fails while the server is down.
+                    // Ignore the result: the write fails while the server is down.
                     let _ = cluster.try_send(merge_patch(&path, &patch));
                     if stop.wait_timeout(Duration::from_millis(2)) {
                         break;

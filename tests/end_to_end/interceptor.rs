@@ -19,7 +19,8 @@ pub(crate) enum RequestKind {
     WatchList,
 }
 
-/// Edits a line of a watch. The number of the line starts at 0. `RequestKind` is `Watch` or `WatchList`.
+/// Edits a line of a watch. The arguments are the kind of the request (`Watch` or `WatchList`), the
+/// number of the line, starting at 0, and the line.
 type Edit = dyn Fn(RequestKind, usize, String) -> String + Send + Sync;
 
 /// The last line of an expired watch.
@@ -82,7 +83,7 @@ impl Interceptor {
         })
     }
 
-    /// Sets the idle timeout of watches. The reflector takes each idle timeout for the end of its
+    /// Sets the idle timeout of watches. The reflector treats each idle timeout as the end of its
     /// own, longer read timeout.
     pub(crate) fn idle_timeout(self, idle_timeout: Duration) -> Self {
         Self {

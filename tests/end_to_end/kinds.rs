@@ -114,7 +114,7 @@ fn compact_objects_equal_dynamic_ones_when_listed_and_watched() {
         assert_eq!(read.read::<&str>("/data/round").unwrap(), Some("1"));
         let cached = dynamic.lister().get(&namespace.name, "a").unwrap();
         assert_eq!(**read, *cached);
-        // The object has every field, so it can be replaced.
+        // `modify` replaces the whole object. A compact object has every field, so none is lost.
         let change = |map: &mut Compact<ConfigMap>| {
             let mut whole = map.decode().unwrap();
             whole.data = Some([("colour".to_owned(), "blue".to_owned())].into());

@@ -189,7 +189,7 @@ fn shutdown_timeout_names_the_stuck_callback() {
 }
 
 #[test]
-fn relist_delivers_recreation_as_configured() {
+fn relist_delivers_recreation_as_update_or_delete_and_add() {
     on_every_cluster(BOTH, |cluster| {
         for (queue, as_delete_and_add) in [
             (InformerQueue::DeltaFifo, true),
@@ -201,7 +201,7 @@ fn relist_delivers_recreation_as_configured() {
             let namespace = cluster.namespace("reborn");
             let first = namespace.create("reborn", json!({}));
             namespace.create("other", json!({}));
-            // For this object only, the watch loses events as if it were cut.
+            // The watch delivers no events of "reborn" from its deletion until the watch expires.
             let builder =
                 SharedInformerFactory::builder(Interceptor::losing(cluster.client(), "reborn"));
             let builder = builder.reflector_options(cluster.options()).queue(queue);
@@ -243,7 +243,7 @@ fn relist_delivers_recreation_as_configured() {
 }
 
 #[test]
-fn next_watch_delivers_recreation_during_a_cut() {
+fn recreation_during_a_cut_is_delivered_by_the_next_watch() {
     on_every_cluster(BOTH, |cluster| {
         for as_delete_and_add in [true, false] {
             let namespace = cluster.namespace("reborn");

@@ -1,4 +1,5 @@
-//! Lists and watches without a cache. The results are the same from both servers.
+//! Lists and watches without a cache. The results are the same from the embedded server and a real
+//! one.
 
 use std::collections::BTreeSet;
 use std::sync::mpsc::channel;
@@ -45,7 +46,7 @@ fn next<T: Object>(events: &mut WatchEvents<T>, count: usize) -> Vec<String> {
 }
 
 #[test]
-fn list_and_pages_work_for_every_object_type() {
+fn each_object_type_can_be_listed_whole_and_in_pages() {
     fn assert_lists<T: Object + DeserializeOwned>(api: &Api<T>, expected: &[&str]) {
         let stop = Stop::new();
         let list = api.list(&all(), &stop).unwrap();
@@ -210,7 +211,8 @@ fn pages_show_the_state_of_the_first_page() {
                 .all(|map| map.read("/data/round").unwrap() == Some("0".to_owned()))
         );
 
-        // Pages at a past version contain the same objects.
+        // Pages at the version of the first page, which is now a past version, contain the same
+        // objects.
         options.resource_version = Some(version);
         options.resource_version_match = Some(ResourceVersionMatch::Exact);
         let past: Vec<_> = api
@@ -325,7 +327,7 @@ fn watch_delivers_events_after_the_list_version() {
             next(&mut api.watch(&options, &stop).unwrap(), 3),
             ["+a", "~a", "-a"]
         );
-        // A watch of all namespaces selects in the same way.
+        // The label selector also applies to a watch of all namespaces.
         options.label_selector = format!("app,app!={}", namespace.name);
         let mut everywhere = client
             .api::<ConfigMap>(None)

@@ -1,5 +1,5 @@
-//! A real etcd and kube-apiserver from `$KUBEBUILDER_ASSETS`. The process shares one pair, which
-//! tests may kill.
+//! A real etcd and kube-apiserver from `$KUBEBUILDER_ASSETS`. All tests of the process share these
+//! two servers and may kill them.
 
 use std::fs;
 use std::io::Write;
@@ -60,7 +60,7 @@ impl Gates {
 }
 
 impl Local {
-    /// Returns the running pair. The first call starts it. It ends with the process.
+    /// Returns the two running servers. The first call starts them. They end with the process.
     pub(crate) fn get(assets: &Path) -> &'static Mutex<Self> {
         static LOCAL: OnceLock<Mutex<Local>> = OnceLock::new();
         let local = LOCAL.get_or_init(|| Mutex::new(Self::start(assets)));
@@ -341,7 +341,7 @@ fn write_files(folder: &Path, port: u16) {
     write("accounts.pub", &key.public_key_pem());
 
     let masters = Some("system:masters");
-    // The provider cannot generate RSA keys, so these come from the client tests.
+    // The crypto provider cannot generate RSA keys, so use the key files of the client tests.
     let rsa = include_str!("../client/keys/rsa.pkcs8.pem");
     let ec = include_str!("../client/keys/ec.pkcs8.pem");
     for (name, key, written) in [

@@ -144,7 +144,7 @@ fn objects_and_events_are_counted_for_every_type() {
 }
 
 #[test]
-fn any_resource_can_be_measured_by_name() {
+fn resources_can_be_measured_by_plural_or_short_name() {
     on_the_embedded_server(BOTH, |cluster, _| {
         let kubeconfig = cluster.kubeconfigs().remove(0);
         let measure = |resource: &str, r#type: &str| {
@@ -182,13 +182,9 @@ fn any_resource_can_be_measured_by_name() {
             (
                 "gizmos",
                 "k8s-openapi",
-                "gizmos: the type k8s-openapi is available only for pods, nodes, ",
+                "gizmos: --type k8s-openapi supports only pods, nodes, ",
             ),
-            (
-                "nodes",
-                "custom",
-                "the type custom is available only for pods",
-            ),
+            ("nodes", "custom", "--type custom supports only pods"),
             (
                 "pods",
                 "typed",

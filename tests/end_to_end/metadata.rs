@@ -129,7 +129,7 @@ impl TimedRead for RecordingBody {
 }
 
 #[test]
-fn fa7_only_metadata_arrives() {
+fn fa7_metadata_informer_receives_only_metadata() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("metadata");
         for name in ["a", "b", "c"] {
@@ -190,7 +190,7 @@ fn fa7_only_metadata_arrives() {
 }
 
 #[test]
-fn metadata_informers_support_selectors() {
+fn metadata_informers_follow_label_and_field_selectors() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("metadata");
         namespace.create("a", json!({ "tier": "web" }));

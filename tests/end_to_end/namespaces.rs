@@ -97,7 +97,7 @@ fn one_informer_covers_several_namespaces_and_no_other() {
 }
 
 #[test]
-fn relist_of_one_namespace_leaves_the_other_unchanged() {
+fn relist_of_one_namespace_leaves_other_namespace_unchanged() {
     on_every_cluster(BOTH, |cluster| {
         let [blue, green] = ["blue", "green"].map(|name| cluster.namespace(name));
         for namespace in [&blue, &green] {

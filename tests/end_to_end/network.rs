@@ -101,7 +101,7 @@ fn half_open_watch_ends_after_its_idle_timeout() {
 }
 
 #[test]
-fn slow_connection_delivers_all_events() {
+fn informer_on_slow_connection_follows_without_relist() {
     on_every_cluster(BOTH, |cluster| {
         let scene = Scene::new(cluster, cluster.options());
         scene.proxy.plan([Disturbance::Drip(3)]);
@@ -158,8 +158,8 @@ fn break_connections(cluster: &Cluster, name: &str, kind: fn(usize) -> Disturban
     let scene = Scene::new(cluster, options);
     scene.sync();
     scene.wait_until_equal();
-    // The next twelve connections fail after the handshake and the first objects, each at a
-    // different position within an event.
+    // The next twelve connections fail after the handshake and the first objects, each after a
+    // different number of bytes.
     scene.proxy.plan((0..12).map(|n| kind(30_000 + 211 * n)));
     scene.proxy.reset();
     let start = Instant::now();
@@ -188,7 +188,7 @@ fn break_connections(cluster: &Cluster, name: &str, kind: fn(usize) -> Disturban
 }
 
 #[test]
-fn w15_garbage_line_rewatches_repeated_one_relists() {
+fn w15_garbage_line_causes_rewatch_and_repeated_one_relist() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("garbage");
         namespace.create("a", json!({}));
@@ -219,8 +219,8 @@ fn w15_garbage_line_rewatches_repeated_one_relists() {
             (maps.status().state == ReflectorState::Watching).then_some(())
         });
         let expected: &[RequestKind] = match cluster.list_method {
-            // The new watch-list contains an ADDED event of the same object, which is replaced as
-            // well, so only a LIST works.
+            // The interceptor also replaces the ADDED event of "garbled" in the new watch-list, so
+            // the reflector falls back to a LIST.
             ListMethod::WatchList => &[
                 RequestKind::WatchList,
                 RequestKind::Watch,

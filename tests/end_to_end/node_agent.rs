@@ -128,7 +128,7 @@ fn probe(health: &Health, pods: &Observation<agent::Pod>, path: &str) -> String 
 }
 
 #[test]
-fn agent_sees_only_pods_of_its_node_with_its_account() {
+fn node_agent_with_own_account_sees_only_pods_of_its_node() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("node-agent");
         let _applied = Applied::new(cluster, &namespace.name);
@@ -187,8 +187,8 @@ fn agent_sees_only_pods_of_its_node_with_its_account() {
                 .unwrap(),
         );
         let name = &namespace.name;
-        // Only the lines of one Pod are in order, because a queue that groups the changes of an
-        // object does not order different objects.
+        // Group the lines by Pod. The lines of one Pod are in order. The lines of different Pods
+        // may not be, because a queue that groups the changes of an object does not order objects.
         let mut received: Vec<_> = (0..4)
             .map(|_| lines.recv_timeout(PATIENCE).unwrap())
             .collect();

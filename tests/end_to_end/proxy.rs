@@ -216,7 +216,8 @@ impl Upstream {
         match self {
             Self::Server(server) => TcpStream::connect(server),
             Self::AsRequested(protocol) => {
-                // A client names its destination at once. No other client is accepted meanwhile.
+                // Limit the wait for the client, because no other client is accepted meanwhile. A
+                // working client names its destination at once.
                 client.set_read_timeout(Some(Duration::from_secs(5)))?;
                 let server = protocol.connect(client)?;
                 client.set_read_timeout(None)?;
@@ -347,7 +348,8 @@ impl Link {
         if self.ended.swap(true, Ordering::SeqCst) {
             return;
         }
-        // The reset is sent when the last handle closes. A FIN before it would be a clean end.
+        // The client receives a reset when the last handle of its connection closes. Shut down only
+        // reading, because a FIN before the reset would be a clean end.
         let _ = SockRef::from(&self.client).set_linger(Some(Duration::ZERO));
         let _ = self.client.shutdown(Shutdown::Read);
         let _ = self.server.shutdown(Shutdown::Both);

@@ -114,7 +114,7 @@ fn field_selector_selects_one_object_by_name() {
 }
 
 #[test]
-fn namespaced_factory_sees_no_other_namespace() {
+fn namespaced_factory_caches_and_delivers_one_namespace_only() {
     on_every_cluster(BOTH, |cluster| {
         let (here, there) = (cluster.namespace("here"), cluster.namespace("there"));
         here.create("a", json!({}));

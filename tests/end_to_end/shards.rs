@@ -33,7 +33,8 @@ fn create(cluster: &Cluster, namespace: &Namespace<'_>) {
     for n in 0..OBJECTS {
         namespace.create(&name(n), json!({}));
     }
-    // A first list requests any version, so a busy server may return one without the last objects.
+    // The first list of an informer accepts any version, so a busy server may omit the last
+    // objects. Wait until such a list is complete.
     wait_until("a list of any version has all objects", || {
         let list = Request::get(namespace.path("configmaps")).query("resourceVersion", "0");
         let list = cluster.send(list);

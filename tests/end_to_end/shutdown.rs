@@ -62,10 +62,10 @@ fn shutdown_during_backoff_is_prompt() {
     });
 }
 
-/// Stops the informer after any number of received objects, from the first object of a list to the
-/// events of a watch. More events are always in flight.
+/// Stops the informer after different numbers of received objects: before the first object, within
+/// the list, and within the events of a watch. More events are always in flight.
 #[test]
-fn shutdown_after_any_number_of_events_is_prompt() {
+fn shutdown_after_0_to_60_events_is_prompt() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("events");
         for n in 0..40 {
@@ -97,7 +97,7 @@ fn shutdown_after_any_number_of_events_is_prompt() {
             factory.start(&Stop::new()).unwrap();
             let done = Stop::new();
             thread::scope(|scope| {
-                // More events than the test waits for, until the shutdown.
+                // Writes until the shutdown, so that more events arrive than the test waits for.
                 let writer = scope.spawn(|| {
                     for round in (0..).take_while(|_| !done.is_stopped()) {
                         namespace.patch(
@@ -139,7 +139,7 @@ fn shutdown_after_stop_in_a_handler_is_prompt() {
     });
 }
 
-/// Stops the informer in every part of a response at which a server can leave its client waiting.
+/// Stops the informer while the server is silent, before or within each part of a response.
 #[test]
 fn shutdown_while_the_server_is_silent_is_prompt() {
     let lists: &[(&str, &[u8])] = &[

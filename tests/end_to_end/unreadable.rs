@@ -11,7 +11,7 @@ use crate::cluster::{BOTH, Namespace, on_every_cluster};
 use crate::interceptor::Interceptor;
 use crate::support::{Follower, shut_down, wait_until};
 
-/// A user's idea of a ConfigMap: "round" must exist and be a number in a string.
+/// A custom type for ConfigMaps. Its data must have a "round", which is a number in a string.
 #[derive(Deserialize)]
 struct Map {
     #[expect(dead_code, reason = "only the decoding is tested")]
@@ -113,8 +113,8 @@ fn undecodable_object_affects_no_other_object() {
         assert_eq!((known.events[5].as_str(), known.unknown.len()), ("-b", 1));
         assert_eq!(known.problems, [""; 0]);
         assert_eq!(known.versions, cluster.versions(&namespace));
-        // The next relist finds no unreadable object. The bodies of the interceptor have no read
-        // timeouts, so only an event can start that relist.
+        // Without "b", the next relist finds no unreadable object. The bodies of the interceptor
+        // have no read timeouts, so only an event can start that relist.
         let mut round = 1;
         wait_until("the cache is complete", || {
             round += 1; // A patch without a change causes no event.

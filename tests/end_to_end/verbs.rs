@@ -1,5 +1,5 @@
 //! Dry runs, collection deletes, scales, evictions and similar requests. The results are the same
-//! from both servers.
+//! from the embedded server and a real one.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -53,7 +53,7 @@ pub(crate) fn labelled(selector: &str) -> ListOptions {
 }
 
 #[test]
-fn get_not_older_than_accepts_newer_states() {
+fn get_not_older_than_a_future_version_is_an_error() {
     on_every_cluster(ONCE, |cluster| {
         let (client, stop) = (cluster.client(), Stop::new());
         let namespace = cluster.namespace("gets");
@@ -117,7 +117,7 @@ fn dry_run_returns_results_but_stores_nothing() {
         assert!(dry.delete("none", &none, &stop).unwrap_err().is_not_found());
         dry.delete_collection(&none, &all(), &stop).unwrap();
         assert_eq!(api.get("a", &stop).unwrap(), before);
-        // Dry run is a property of this handle. The original handle still writes.
+        // `api` is not affected by the dry runs of `dry`: it still writes.
         api.delete("a", &none, &stop).unwrap();
         assert!(api.get("a", &stop).unwrap_err().is_not_found());
     });
@@ -499,8 +499,7 @@ fn pod_is_evicted_unless_its_budget_forbids_it() {
         let error = pods.evict("two", &none, &stop).unwrap_err();
         assert!(error.is_too_many_requests(), "{error:?}");
         assert_eq!(error.retry_after(), Some(Duration::from_secs(10)));
-        // `evict` must not retry, because up to ten retries after ten seconds each would exceed
-        // this limit.
+        // `evict` must not retry. Up to ten retries after ten seconds each would exceed `PATIENCE`.
         assert!(
             begin.elapsed() < PATIENCE,
             "the error must be returned without waiting"

@@ -118,7 +118,7 @@ fn cache_has_a_write_after_waiting_for_its_version() {
 }
 
 #[test]
-fn waits_end_if_the_version_cannot_be_reached() {
+fn version_waits_end_if_the_version_cannot_be_reached() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("waits");
         let map = namespace.create("a", json!({}));
@@ -254,7 +254,7 @@ fn read_your_writes(cluster: &Cluster, queue: InformerQueue) {
         .unwrap_err();
     assert!(matches!(behind, WaitError::Timeout { .. }), "{behind}");
 
-    // Other clients write as well. The watch then delivers newer states than the remembered ones.
+    // Another client writes. The watch then delivers newer states than those in the mutation cache.
     namespace.patch("overtaken", &json!({ "data": { "round": "others" } }));
     namespace.delete("deleted");
     let end = api
@@ -266,7 +266,7 @@ fn read_your_writes(cluster: &Cluster, queue: InformerQueue) {
     assert_eq!(round(&read("changed").unwrap()), "3");
     assert_eq!(round(&read("added").unwrap()), "1");
     assert_eq!(round(&read("overtaken").unwrap()), "others");
-    // The cache learns of the deletion through a handler.
+    // The mutation cache removes the object when its handler is notified of the deletion.
     wait_until("the mutation cache drops the deleted object", || {
         read("deleted").is_none().then_some(())
     });

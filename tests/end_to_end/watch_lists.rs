@@ -269,8 +269,8 @@ fn wl9_broken_initial_events_are_retried_then_listed() {
                 Disturbance::Garbage(..) => {
                     assert!(status.lists <= times + 1, "{times}: {status:?}");
                 }
-                // A reset may discard all unread bytes. A watch-list that ends before its first
-                // event is followed by a LIST at once.
+                // The number of lists varies. A reset may discard all unread bytes, and after a
+                // watch-list that ends before its first event, the reflector lists at once.
                 Disturbance::Reset(_) if cluster.list_method == ListMethod::WatchList => {
                     assert!(status.lists <= times, "{times}: {status:?}");
                 }
@@ -342,7 +342,8 @@ fn wl7_cache_is_kept_until_the_new_state_is_complete() {
     });
 }
 
-/// The effect of a failed first watch-list, as the number of requests of each kind.
+/// Asserts the number of lists and watches until the informer has synced and watches, if the first
+/// watch-list fails.
 #[test]
 fn wl8_first_watch_list_failure_is_retried_or_listed() {
     on_the_embedded_server(WATCH_LIST, |cluster, server| {
@@ -392,7 +393,7 @@ fn wl8_first_watch_list_failure_is_retried_or_listed() {
                 garbage("{\"type\": s3cret}\n").after_events(2),
                 1,
                 2,
-                "event 3 at the start",
+                "event 3 (no version yet)",
             ),
             (garbage("7\n").after_events(0), 1, 2, "event 1"),
             // An invalid object in a complete event costs only that event.

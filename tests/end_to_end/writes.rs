@@ -1,4 +1,5 @@
-//! Writes through every kind of client. The responses are the same from both servers.
+//! Writes through every kind of client. The responses are the same from the embedded server and a
+//! real one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -495,7 +496,7 @@ fn status_and_spec_are_written_separately() {
 }
 
 #[test]
-fn delete_preconditions_protect_other_objects() {
+fn delete_preconditions_protect_changed_and_recreated_objects() {
     on_every_cluster(ONCE, |cluster| {
         let (client, stop) = (cluster.client(), Stop::new());
         let namespace = cluster.namespace("delete");
@@ -528,7 +529,8 @@ fn delete_preconditions_protect_other_objects() {
         maps.delete("a", &DeleteOptions::unchanged(&*second), &stop)
             .unwrap();
 
-        // A finalizer delays the deletion, and the metadata shows it.
+        // A finalizer delays the deletion. The metadata shows the finalizer and that the object is
+        // being deleted.
         let held = json!({"metadata": {"name": "held", "finalizers": ["example.com/hold"]}});
         maps.create(&held, &stop).unwrap();
         maps.delete("held", &DeleteOptions::default(), &stop)
@@ -553,7 +555,7 @@ fn delete_preconditions_protect_other_objects() {
 }
 
 #[test]
-fn concurrent_modifications_are_all_kept() {
+fn concurrent_modify_calls_lose_no_update() {
     const WRITERS: usize = 4;
     const ROUNDS: usize = 5;
     on_every_cluster(ONCE, |cluster| {
@@ -681,7 +683,7 @@ fn metadata_alone_can_be_listed_and_watched() {
 }
 
 #[test]
-fn metadata_informer_follows_changes() {
+fn metadata_informer_delivers_add_update_and_delete() {
     on_every_cluster(BOTH, |cluster| {
         let (client, stop) = (cluster.client(), Stop::new());
         let namespace = cluster.namespace("partial");

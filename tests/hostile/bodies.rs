@@ -17,8 +17,8 @@ fn objects() -> Vec<Vec<u8>> {
     vec![object("a", "1"), object("b", "2"), object("c", "3")]
 }
 
-/// Answers each relist with one of `bodies`, then with a good list. Returns the error of each
-/// relist.
+/// Runs an informer whose relists receive one of `bodies` each, and finally a good list. Asserts
+/// that only the good list changes the cache. Returns the error of each failed relist.
 fn errors(bodies: Vec<Answer>, set: impl Fn(&mut ReflectorOptions)) -> Vec<Error> {
     errors_of_pages(bodies.into_iter().map(|body| vec![body]).collect(), set)
 }
@@ -85,14 +85,14 @@ fn broken_bodies() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         (
             "a Status",
             raw(r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","code":500,"items":[]}"#),
-            "not a list: its kind is Status",
+            "not a list: the kind is Status",
         ),
         (
             "a Table",
             raw(r#"{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"6"},"columnDefinitions":[],"rows":[],"items":[]}"#),
-            "not a list: its kind is Table",
+            "not a list: the kind is Table",
         ),
-        ("no kind", instead(r#""kind":"List","#, ""), "it has no kind"),
+        ("no kind", instead(r#""kind":"List","#, ""), "not a list: the kind is missing"),
         ("a kind that is a number", instead(r#""List""#, "7"), "malformed"),
         ("a byte order mark", before(b"\xef\xbb\xbf"), "malformed"),
         ("NUL first", before(b"\0"), "malformed"),
@@ -130,7 +130,7 @@ fn broken_bodies() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         (
             "remaining objects without a token",
             meta(r#""metadata":{"resourceVersion":"6","remainingItemCount":3}"#),
-            "it announced 3 more objects",
+            "the list is incomplete: remainingItemCount is 3",
         ),
         (
             "a negative remaining count",

@@ -152,7 +152,7 @@ fn w15_malformed_event_restarts_watch_at_last_good_version() {
         );
         let error = informer.status().last_error.unwrap();
         assert!(
-            error.is_decode() && error.to_string().contains("event 2 after version 41: "),
+            error.is_decode() && error.to_string().contains("event 2 (last version 41): "),
             "{error}"
         );
     }
@@ -169,7 +169,7 @@ fn invalid_event_line_gives_a_decode_error() {
         let script = ScriptedListerWatcher::new(answers);
         let informer = TestInformer::<Pod>::run(script, InformerQueue::DeltaFifo, |_| {});
         let error = informer.status().last_error.unwrap();
-        let place = "watch scripted objects: event 2 after version 5: ";
+        let place = "watch scripted objects: event 2 (last version 5): ";
         assert!(
             error.is_decode() && error.to_string().starts_with(place),
             "{case}: {error}"
@@ -211,7 +211,7 @@ fn undecodable_change_skips_only_that_object() {
         if matches!(broken, Broken::Json | Broken::Text)
             || case.contains("deep") && !case.contains("managed")
         {
-            continue; // These end the stream or are harmless.
+            continue; // These end the stream, or `Pod` can decode them.
         }
         if !bytes.starts_with(b"{") {
             continue;
@@ -239,7 +239,7 @@ fn undecodable_change_skips_only_that_object() {
 }
 
 #[test]
-fn undecodable_delete_with_clear_name_still_deletes() {
+fn undecodable_delete_event_with_readable_name_still_deletes() {
     let cases = [broken_for_any_type(), broken_for_typed(), broken_for_pods()].concat();
     for (broken, case, bytes) in cases {
         if matches!(broken, Broken::Json | Broken::Text)

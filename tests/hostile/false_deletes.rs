@@ -133,11 +133,11 @@ fn w9_nameless_list_item_is_reported_and_skipped() {
             );
             let error = status.last_error.unwrap().to_string();
             assert!(
-                error.ends_with(": unexpected response: it has no name"),
+                error.ends_with(": unexpected response: the object has no name"),
                 "{error}"
             );
             let place = if delivery == Delivery::WatchList {
-                "event 2 at the start"
+                "event 2 (no version yet)"
             } else {
                 "item 1 of the list"
             };

@@ -154,7 +154,7 @@ fn relist_after_a_lost_connection_decodes_everything() {
 }
 
 #[test]
-fn relist_after_an_unreadable_item_decodes_it_again() {
+fn list_after_one_with_unreadable_item_is_decoded_in_full() {
     // The second list is from another history. Its unreadable item leaves the cached copy in place.
     let states: [State; 3] = [
         ("9", vec![note("9", "first")]),
@@ -170,7 +170,7 @@ fn relist_after_an_unreadable_item_decodes_it_again() {
 }
 
 #[test]
-fn relist_after_a_rejected_state_decodes_it_again() {
+fn list_after_a_rejected_state_is_decoded_in_full() {
     // An index function rejects the second state of "a", so the cache keeps the first one.
     let states: [State; 3] = [
         ("9", vec![note("9", "first")]),
@@ -337,7 +337,7 @@ fn split(body: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
 }
 
 #[test]
-fn relist_before_previous_one_is_processed_decodes_again() {
+fn list_during_processing_of_previous_is_decoded_in_full() {
     // The third list arrives while the second one, of another history, is being processed. The
     // cache then still has the first state, which has the same version as the third state.
     for delivery in [Delivery::List, Delivery::WatchList] {

@@ -81,7 +81,7 @@ fn assert_last_duplicate_wins<T: Object + DeserializeOwned>(
 }
 
 #[test]
-fn json_last_duplicate_field_wins_for_other_types() {
+fn json_last_duplicate_field_wins_for_pods_and_dynamic_objects() {
     assert_last_duplicate_wins::<Pod>(|pod| (None, pod.spec.as_ref().unwrap().node_name.clone()));
     assert_last_duplicate_wins::<DynamicObject>(|object| {
         (

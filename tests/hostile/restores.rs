@@ -223,7 +223,7 @@ fn round(seed: u64, queue: InformerQueue, delivery: Delivery) {
 }
 
 #[test]
-fn restores_and_slow_processing_leave_correct_state() {
+fn cache_is_correct_after_random_restores_and_slow_processing() {
     for seed in 0..ROUNDS {
         let (queue, delivery) = (QUEUES[seed as usize % 3], DELIVERIES[seed as usize / 3 % 3]);
         round(seed, queue, delivery);

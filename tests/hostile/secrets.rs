@@ -171,7 +171,7 @@ fn assert_no_secret_is_shown<T: k8s_informer::Object + DeserializeOwned>() {
 }
 
 #[test]
-fn unreadable_content_is_never_reported() {
+fn unreadable_content_is_not_in_logs_or_errors() {
     logged();
     assert_no_secret_is_shown::<Pod>();
     assert_no_secret_is_shown::<Strict>();

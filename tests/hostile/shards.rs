@@ -1,4 +1,4 @@
-//! Informers of one shard. Broken objects of other shards cost nothing. An object whose shard is
+//! Informers of one shard. Broken objects of other shards have no effect. An object whose shard is
 //! unreadable is not taken for an object of another shard.
 
 use k8s_informer::informer::InformerQueue;
@@ -160,14 +160,14 @@ fn non_text_uid_is_reported_and_its_delete_still_deletes() {
         let error = informer.status().last_error.unwrap().to_string();
         assert!(
             error
-                .ends_with("ns/b: unexpected response: its shard can't be determined from its uid"),
+                .ends_with("ns/b: unexpected response: the shard can't be determined from the uid"),
             "{error}"
         );
     }
 }
 
 #[test]
-fn object_after_one_of_other_shard_is_kept() {
+fn own_event_after_event_of_other_shard_is_delivered() {
     let other = String::from_utf8(event("MODIFIED", &object("other", "5", false))).unwrap();
     let own_event = String::from_utf8(event("ADDED", &object("a", "6", true))).unwrap();
     let cases = [

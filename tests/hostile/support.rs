@@ -170,7 +170,7 @@ impl<T: Object> ResourceEventHandler<T> for Handler<T> {
     }
 }
 
-/// An informer with a handler that runs until the end of the test.
+/// An informer that runs until the end of the test, and the changes that its handler received.
 pub(crate) struct TestInformer<T: Object> {
     pub(crate) informer: SharedIndexInformer<T>,
     pub(crate) script: ScriptedListerWatcher,
@@ -179,7 +179,7 @@ pub(crate) struct TestInformer<T: Object> {
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// A script that waits before each response.
+/// A script that waits before each response, except before later pages of a list.
 struct Paced<W> {
     script: ScriptedListerWatcher,
     wait: W,
@@ -221,7 +221,8 @@ impl Clock for NoWaits {
     }
 }
 
-/// Options whose waits end at once. No time passes, so missing objects are not listed again.
+/// Options whose waits end at once. The clock stands still, so an unreadable object does not cause
+/// a relist.
 pub(crate) fn options() -> ReflectorOptions {
     let mut options = ReflectorOptions::default();
     options.backoff = Backoff::new(Duration::ZERO, 1.0, Duration::ZERO, 0.0);
@@ -349,7 +350,7 @@ impl<T: Object + DeserializeOwned> TestInformer<T> {
         words.collect()
     }
 
-    /// Passes all notifications to `look`.
+    /// Passes all notifications to `look` and returns its result.
     pub(crate) fn changes<R>(&self, look: impl FnOnce(&[Change<T>]) -> R) -> R {
         self.until_last();
         look(&self.received.changes.lock())

@@ -124,7 +124,7 @@ fn two_states(namespace: &str, second: &'static str) -> [State; 2] {
 }
 
 #[test]
-fn i16_unchanged_objects_are_kept_notified_not_decoded() {
+fn i16_unchanged_objects_are_redelivered_without_decoding() {
     for delivery in DELIVERIES {
         for queue in QUEUES {
             for second in ["4", "6"] {
@@ -154,7 +154,7 @@ fn assert_everything_is_decoded(
             let states = two_states(&namespace, second);
             let mut script = delivery.script_between(FORBIDDEN, &states, b"");
             if delivery == Delivery::WatchList && second != "6" {
-                // The watch list may be older than the requested version, so a list follows.
+                // The second watch list has an older version than the first one, so a list follows.
                 script = ScriptedListerWatcher::new([
                     Answer::body([initial_events("4", &states[0].1), FORBIDDEN.into()].concat()),
                     Answer::body(initial_events(second, &states[1].1)),
@@ -213,7 +213,7 @@ fn list_with_version_after_items_is_decoded_in_full() {
 }
 
 #[test]
-fn objects_from_events_are_kept_on_relist() {
+fn objects_from_events_are_not_decoded_again_on_relist() {
     for queue in QUEUES {
         let namespace = namespace("events", Delivery::List, queue);
         let object = identified(&namespace, "new", "u", "5");

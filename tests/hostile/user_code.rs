@@ -53,7 +53,7 @@ fn decoding_panic_skips_only_that_object() {
             let error = status.last_error.unwrap().to_string();
             assert!(
                 error.ends_with(
-                    "ns/a: unexpected response: its Deserialize implementation panicked: bad spec"
+                    "ns/a: unexpected response: the type's Deserialize implementation panicked: bad spec"
                 ),
                 "{error}"
             );

@@ -95,7 +95,7 @@ fn fail_fast_wait_ends_with_the_first_refusal() {
         let of_the_factory = factory
             .wait_for_cache_sync_with(&stop, fail_fast())
             .unwrap_err();
-        // The informer has already been refused, so this wait fails at once.
+        // The server has already rejected a request of the informer, so this wait fails at once.
         let of_the_informer = pods.wait_for_sync(&stop, fail_fast()).unwrap_err();
         for error in [of_the_factory, of_the_informer] {
             assert!(
@@ -198,7 +198,7 @@ fn sync_error_distinguishes_timeout_stop_and_end() {
     assert_eq!(kind(&error), (true, false, false), "{error}");
     let error = pods.wait_for_sync(&stop, fail_fast()).unwrap_err();
     assert_eq!(kind(&error), (true, false, false), "{error}");
-    // The stop of this wait is not set, but the informer has ended.
+    // The stop of this wait is a new one that is not signalled, but the informer has ended.
     let error = pods.wait_for_sync(&Stop::new(), SOON).unwrap_err();
     assert_eq!(kind(&error), (false, false, false), "{error}");
     assert!(
@@ -293,7 +293,7 @@ fn refused_list_is_logged_once_as_permanent() {
 }
 
 #[test]
-fn error_debug_output_equals_display() {
+fn wait_and_start_errors_have_equal_debug_and_display() {
     let (server, client) = server();
     server.fail_next(Fault::status(403).always());
     let pods = SharedInformerFactory::builder(client)

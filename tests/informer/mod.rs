@@ -32,7 +32,8 @@ fn tests_of(file: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Rules without a test here have a row in `DEVIATIONS.md`.
+/// Asserts that a test name contains the id of each rule. A rule without such a test must have a
+/// row in `DEVIATIONS.md`.
 #[test]
 fn each_rule_is_named_by_a_test() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

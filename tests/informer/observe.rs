@@ -102,7 +102,7 @@ fn events_arrive_on_handler_thread_or_inline() {
 }
 
 #[test]
-fn on_event_receives_every_kind_of_event() {
+fn on_event_receives_adds_updates_and_deletes() {
     let (server, client) = server_with(&["a"]);
     let (sender, events) = mpsc::channel();
     let resource = GroupVersionResource::new("", "v1", "configmaps");
@@ -183,7 +183,7 @@ fn observations_of_equal_type_and_scope_share_informer() {
 }
 
 #[test]
-fn requested_informer_outlives_last_observation() {
+fn informer_also_requested_from_factory_outlives_observation() {
     let (server, client) = server_with(&["a"]);
     let factory = SharedInformerFactory::builder(client).build();
     let (observe, received) = recording(factory.observe(Source::of::<ConfigMap>()));
@@ -203,7 +203,7 @@ fn requested_informer_outlives_last_observation() {
 }
 
 #[test]
-fn observation_closure_may_stop_itself_and_survives_panic() {
+fn observation_continues_after_panic_and_closure_may_stop_it() {
     for inline in [false, true] {
         let (server, client) = server_with(&["a"]);
         let slot: Arc<Mutex<Option<Observation<ConfigMap>>>> = Arc::default();

@@ -1,5 +1,4 @@
 use std::fmt::Debug;
-use std::io::{self, Read};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -28,7 +27,7 @@ pub(crate) type Informer = SharedIndexInformer<DynamicObject>;
 #[derive(Clone)]
 pub(crate) struct Feed {
     lists: (Sender<List>, Receiver<List>),
-    frames: (Sender<String>, Receiver<String>),
+    frames: (Sender<Vec<u8>>, Receiver<Vec<u8>>),
     requests: Arc<Mutex<Vec<(&'static str, ListOptions)>>>,
     name: &'static str,
 }
@@ -81,7 +80,7 @@ impl Feed {
     }
 
     fn frame(&self, frame: serde_json::Value) {
-        self.frames.0.send(format!("{frame}\n")).unwrap();
+        self.frames.0.send(format!("{frame}\n").into()).unwrap();
     }
 
     pub(crate) fn requests(&self) -> Vec<(&'static str, ListOptions)> {
@@ -100,7 +99,7 @@ fn receive<M>(channel: &Receiver<M>, stop: &Stop) -> Result<M, Error> {
         let _ = wake.send(());
     });
     select! {
-        recv(woken) -> _ => Err(Error::other("stopped")),
+        recv(woken) -> _ => Err(Error::stopped()),
         recv(channel) -> message => message.map_err(|_| Error::other("the test has ended")),
     }
 }
@@ -113,36 +112,11 @@ impl ListerWatcher for Feed {
 
     fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
         self.requests.lock().push(("watch", options.clone()));
-        Ok(Body::new(FeedBody {
-            frames: self.frames.1.clone(),
-            stop: stop.clone(),
-            rest: Vec::new(),
-        }))
+        Ok(Body::from_channel(self.frames.1.clone(), stop))
     }
 
     fn description(&self) -> String {
         self.name.to_owned()
-    }
-}
-
-struct FeedBody {
-    frames: Receiver<String>,
-    stop: Stop,
-    rest: Vec<u8>,
-}
-
-impl Read for FeedBody {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.rest.is_empty() {
-            match receive(&self.frames, &self.stop) {
-                Ok(frame) => self.rest = frame.into_bytes(),
-                Err(error) => return Err(io::Error::other(error)),
-            }
-        }
-        let length = self.rest.len().min(buffer.len());
-        buffer[..length].copy_from_slice(&self.rest[..length]);
-        self.rest.drain(..length);
-        Ok(length)
     }
 }
 
@@ -161,7 +135,7 @@ pub(crate) fn options(clock: &FakeClock) -> ReflectorOptions {
     options
 }
 
-/// A function that runs on its own thread. Dropping this stops it.
+/// A function that runs on its own thread. Dropping this value stops the function.
 pub(crate) struct Running<R> {
     pub stop: Stop,
     ended: mpsc::Receiver<R>,

@@ -126,7 +126,7 @@ fn incomparable_versions_fail_as_not_comparable() {
 }
 
 #[test]
-fn wait_ends_at_the_stop_and_with_the_informer() {
+fn version_wait_ends_at_the_stop_and_with_the_informer() {
     let script = || {
         Arc::new(ScriptedListerWatcher::new([
             list("10", "n"),
@@ -156,7 +156,7 @@ fn wait_ends_at_the_stop_and_with_the_informer() {
 }
 
 #[test]
-fn version_wait_needs_all_namespaces_object_wait_only_one() {
+fn version_wait_needs_all_namespaces_but_object_wait_only_one() {
     for queue in QUEUES {
         let script = |version, namespace, events: String| {
             let answers = [list(version, namespace), Answer::open(events)];

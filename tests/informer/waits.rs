@@ -189,7 +189,7 @@ fn config_maps(
 }
 
 #[test]
-fn w15_first_list_that_never_decodes_fails_the_wait() {
+fn w15_first_list_of_undecodable_objects_fails_the_wait() {
     for (queue, is_watch_list) in QUEUES
         .into_iter()
         .flat_map(|queue| [(queue, false), (queue, true)])
@@ -238,7 +238,8 @@ fn w15_later_list_that_decodes_clears_the_error() {
     let gone = json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"});
     let expired = json!({"type": "ERROR", "object": gone}).to_string() + "\n";
     let broken = || list(&[broken("a"), broken("b")]);
-    // An empty list has nothing to decode, so it also clears the error.
+    // Each of these lists clears the error: one with a readable object, and an empty one, which has
+    // nothing to decode.
     for healed in [list(&[named("a"), self::broken("b")]), list(&[])] {
         let answers = [
             broken(),
@@ -266,7 +267,7 @@ fn w15_later_list_that_decodes_clears_the_error() {
 }
 
 #[test]
-fn w15_one_namespace_that_never_decodes_fails_the_wait() {
+fn w15_namespace_of_undecodable_objects_fails_the_wait() {
     let source = |namespace: &str, items: &[Value]| {
         (
             namespace.to_owned(),

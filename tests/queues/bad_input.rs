@@ -149,7 +149,7 @@ fn closed_queue_still_accepts_writes() {
     }
 }
 
-/// A destructor is user code as well: it may call the queue that drops the object.
+/// A destructor is user code: it may call the queue that drops the object.
 #[test]
 fn object_destructors_may_use_the_queue() {
     with_timeout(|| {
@@ -201,7 +201,7 @@ fn panicking_callback_leaves_queue_working() {
     }
 }
 
-/// A panic payload is a user's object as well: its destructor may panic.
+/// The payload of a panic in user code can be any object, so its destructor may panic.
 #[test]
 fn panic_payload_that_panics_leaves_queue_working() {
     struct Bomb;
@@ -223,7 +223,8 @@ fn panic_payload_that_panics_leaves_queue_working() {
     });
 }
 
-/// Known objects may be created on demand. Then the queue drops the last reference.
+/// An implementation of `KnownObjects` may create the objects on demand. The queue then drops the
+/// last reference to each object, and its destructor may call the queue.
 #[test]
 fn known_objects_using_queue_on_drop_do_not_hang() {
     #[derive(Default)]

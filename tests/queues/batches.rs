@@ -40,7 +40,7 @@ fn apply_wakes_a_waiting_pop() {
 }
 
 #[test]
-fn apply_equals_separate_calls() {
+fn apply_has_the_same_effect_as_separate_calls() {
     for ((together, _), (one_by_one, _)) in each_kind().into_iter().zip(each_kind()) {
         let changes = || {
             VecDeque::from([
@@ -157,7 +157,7 @@ fn transform_runs_on_what_apply_queues() {
         Change::Delete(gone("a", 2)),
     ];
     let rejected = apply_all(&queue, changes);
-    // The transform does not see the deletion of an unknown object (D3).
+    // The queue drops the deletion of an unknown object before the transform (D3).
     let expected = [
         (r#"Some(Delete(Final(("a", 9))))"#.to_owned(), 3),
         ("None".to_owned(), 1),

@@ -34,7 +34,7 @@ fn drain(queue: &DeltaFifo<Thing>) -> Vec<Vec<Delta<Thing>>> {
 }
 
 #[test]
-fn d1_one_item_for_all_changes_of_a_key() {
+fn d1_all_changes_of_a_key_are_popped_as_one_item() {
     let queue = without_known();
     queue.add(thing("foo", 10)).unwrap();
     queue.add(thing("bar", 1)).unwrap();
@@ -461,9 +461,10 @@ fn d3_d6_d9_key_in_flight_overrides_the_store() {
     );
 }
 
-/// A first list that arrives while an earlier item is processed does not count that item.
+/// The first list arrives while an earlier item is processed. That item does not count as part of
+/// the list: the queue is synced only after all objects of the list have been popped.
 #[test]
-fn d8_list_arriving_during_processing_counts_in_full() {
+fn d8_sync_waits_for_all_of_list_received_in_processing() {
     let queue = without_known();
     assert!(
         queue
@@ -562,7 +563,7 @@ fn concurrent_writes_and_relists_reach_the_store() {
     });
 }
 
-/// A panic of the known objects leaves the queue unchanged.
+/// `KnownObjects` is user code and may panic. The queue then stays unchanged.
 #[test]
 fn panic_of_known_objects_leaves_queue_unchanged() {
     struct Panics(Mutex<bool>);

@@ -64,7 +64,7 @@ fn d11_changes_during_processing_follow_requeued_deltas() {
 }
 
 #[test]
-fn d4_requeue_keeps_deletions_separated_by_an_add() {
+fn d4_requeue_keeps_both_deletions_around_an_add() {
     let queue = queue();
     queue.add(thing("a", 1)).unwrap();
     queue.delete(gone("a", 2)).unwrap();
@@ -107,7 +107,8 @@ fn d8_requeued_item_still_belongs_to_the_initial_list() {
             popped.unwrap().key().map(|key| &**key) == Some("c")
         );
     }
-    // `a` is not requeued behind `c`: otherwise the sync would wait for `c` as well.
+    // `a` is not requeued behind `c`: otherwise the sync would also wait for `c`, which is not in
+    // the initial list.
     let expected = [("a", true), ("b", true), ("a", true), ("c", false)];
     assert_eq!(
         seen,
@@ -236,7 +237,8 @@ fn d3_deletion_during_a_successful_one_is_dropped() {
         .unwrap();
     assert!(queue.is_empty(), "{:?}", queue.list());
 
-    // If a deletion fails after the object is gone, the repeated deletion is not needed either.
+    // If the processing of a deletion fails after it has removed the object from the store, the
+    // queue also drops the second deletion.
     store.add(thing("a", 1)).unwrap();
     queue.delete(gone("a", 2)).unwrap();
     let failed = queue.pop(&mut |_, _| {

@@ -118,7 +118,7 @@ fn f2_key_readded_before_pop_keeps_its_place() {
 }
 
 #[test]
-fn f2_f5_deleted_initial_key_counts_until_pop_passes() {
+fn f2_f5_deleted_initial_key_delays_sync_until_pop_passes_it() {
     let queue = queue_with_list(&[("a", 1), ("b", 1), ("c", 1)]);
     queue.delete(gone("b", 0)).unwrap();
     queue.delete(gone("c", 0)).unwrap();
@@ -200,7 +200,7 @@ fn f3_replace_discards_old_items_and_keeps_list_order() {
 }
 
 #[test]
-fn f3_first_list_counts_each_key_once_later_lists_do_not() {
+fn f3_sync_waits_for_the_key_count_of_the_first_list_only() {
     let queue = queue_with_list(&[("a", 1), ("a", 2), ("b", 1)]);
     queue.replace(vec![thing("x", 1)], "2").unwrap();
     assert_eq!(pop(&queue), (("x", 1), true));
@@ -300,7 +300,7 @@ fn f6_pop_blocks_until_an_object_is_queued() {
 }
 
 #[test]
-fn f6_process_error_or_panic_returns_object_no_requeue() {
+fn f6_process_error_or_panic_returns_object_without_requeue() {
     let queue = queue();
     queue.add(thing("a", 1)).unwrap();
     let result = queue.pop(&mut |_, _| Err("no".into()));

@@ -61,7 +61,7 @@ fn f6_requeued_object_still_belongs_to_the_initial_list() {
 }
 
 #[test]
-fn f6_requeue_counts_deleted_keys_its_pop_passed() {
+fn f6_requeued_pop_still_counts_the_deleted_keys_it_skipped() {
     let queue = queue_with_list(&[("a", 1), ("b", 1), ("c", 1)]);
     queue.delete(gone("a", 0)).unwrap();
     assert_eq!(pop_with(&queue, requeue), (("b", 1), true));

@@ -139,7 +139,7 @@ fn f9_add_if_not_present_keeps_the_existing_object() {
 }
 
 #[test]
-fn f9_every_write_wakes_blocked_pops() {
+fn f9_adds_and_bulk_adds_wake_blocked_pops() {
     with_timeout(|| {
         let heap = Arc::new(heap(&[]));
         let (sender, popped) = mpsc::channel();
@@ -258,7 +258,7 @@ fn f9_panicking_comparison_rejects_the_write() {
             assert_eq!(*given_back, (key, 99));
             assert_eq!(
                 reason.to_string(),
-                format!("comparing {key}: panicked: incomparable")
+                format!("comparing {key} panicked: incomparable")
             );
         }
     }
@@ -386,7 +386,8 @@ fn f9_reentrant_comparison_is_refused_without_deadlock() {
     });
 }
 
-/// The test releases each comparison.
+/// Each comparison blocks until the test releases it. Meanwhile reads return, and other writes
+/// wait.
 #[test]
 fn f9_reads_proceed_and_writes_wait_during_a_comparison() {
     with_timeout(|| {
@@ -431,7 +432,7 @@ fn f9_reads_proceed_and_writes_wait_during_a_comparison() {
     });
 }
 
-/// Objects that are replaced, deleted or popped are dropped outside the lock, and when no write
+/// Objects that are replaced, deleted or popped are dropped outside the lock and while no write
 /// compares.
 #[test]
 fn f9_object_destructors_may_use_the_heap() {

@@ -140,7 +140,7 @@ fn observed_states(is_first: bool, operations: &[usize], looked_up: bool) -> Vec
 }
 
 #[test]
-fn d6_d8_unsplit_list_equals_list_split_by_lookups() {
+fn d6_d8_list_has_same_effect_whether_lookups_split_it_or_not() {
     for first in 0..OPERATIONS.len() {
         for second in 0..OPERATIONS.len() {
             for third in 0..OPERATIONS.len() {

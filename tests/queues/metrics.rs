@@ -143,7 +143,8 @@ fn d14_r23_slow_processing_is_logged_if_many_items_wait() {
     assert_eq!(lines_about(&name), 1);
 }
 
-/// A logger that prints panics if its output is closed.
+/// A logger may panic, for example one that prints when its output is closed. A clock is user code
+/// and may also panic.
 #[test]
 fn panicking_logger_or_clock_leaves_queue_working() {
     struct Broken;

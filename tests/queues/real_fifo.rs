@@ -153,7 +153,7 @@ fn k4_k5_each_object_is_transformed_once_and_tombstones_never() {
 /// in-order mode, and unlocking or bookmarks in in-order mode. Here, each mode holds only its own
 /// options.
 #[test]
-fn r4_each_mode_has_only_its_own_options() {
+fn r4_bookmarks_need_atomic_mode_and_known_objects_in_order() {
     assert_eq!(with_known(&[]).synced().name(), "RealFifo");
     let (atomic, in_order) = (RealFifo::new(accessor()), with_known(&[("known", 1)]));
     for queue in [&atomic, &in_order] {
@@ -391,7 +391,7 @@ fn r12_pop_takes_one_change_and_flags_initial_list() {
 }
 
 #[test]
-fn r13_list_arriving_during_bookmark_counts_in_full() {
+fn r13_sync_waits_for_list_received_during_a_bookmark() {
     let queue = atomic(true);
     queue.bookmark("1").unwrap();
     queue
@@ -454,7 +454,7 @@ fn r14_batch_has_at_most_1000_items() {
 }
 
 #[test]
-fn r15_changes_of_all_objects_are_not_batched() {
+fn r15_list_resync_and_bookmark_are_not_batched() {
     let queue = atomic(true);
     queue.add(thing("a", 1)).unwrap();
     queue.add(thing("b", 1)).unwrap();
@@ -520,7 +520,7 @@ fn requeued_items_are_popped_next() {
     assert_eq!(drain(&queue), [added("c", 1)]);
 
     // A requeued item goes before a first list that arrived during its processing, and counts as
-    // part of it.
+    // part of that list.
     let queue = atomic(true);
     queue.bookmark("1").unwrap();
     queue
@@ -558,7 +558,7 @@ fn writes_meanwhile(queue: &RealFifo<Thing>, timeout: Duration) -> bool {
 }
 
 #[test]
-fn r19_writers_wait_unless_unlocked_and_queue_short() {
+fn r19_writers_wait_unless_unlocked_and_few_items_are_queued() {
     with_timeout(|| {
         for (unlocked, queued, expected) in [
             (true, 1, true),
@@ -641,7 +641,7 @@ fn r21_close_wakes_every_pop_and_keeps_queued_items() {
 }
 
 #[test]
-fn r24_transformer_returns_the_transform() {
+fn r24_transformer_is_the_configured_transform_or_none() {
     assert!(atomic(true).transformer().is_none());
     let queue = transforming(RealFifoMode::InOrder(Arc::new(Known(vec![]))));
     assert_eq!(

@@ -62,7 +62,7 @@ fn requeued_list_is_not_settled() {
 }
 
 #[test]
-fn failed_list_is_settled_by_the_next_one() {
+fn failed_list_settles_only_when_a_later_list_is_processed() {
     for (kind, _) in each_kind() {
         let queue = kind.queue();
         for version in ["2", "3"] {

@@ -101,7 +101,7 @@ fn pop_all(queue: &dyn Queue<Versioned>) {
 }
 
 #[test]
-fn version_is_reached_when_its_callback_returns() {
+fn version_is_reached_when_process_callback_returns() {
     for_each_queue(|queue, processed| {
         assert_eq!(processed.current(), "");
         queue.update(versioned("a", 5)).unwrap();
@@ -148,7 +148,7 @@ fn failed_item_counts_as_processed_requeued_does_not() {
 }
 
 #[test]
-fn newer_change_taken_early_does_not_count_before_others() {
+fn version_of_merged_change_counts_after_earlier_changes() {
     for_each_queue(|queue, processed| {
         queue.update(versioned("a", 1)).unwrap();
         queue.update(versioned("b", 2)).unwrap();
@@ -219,7 +219,7 @@ fn bookmark_counts_when_earlier_items_are_processed() {
 }
 
 #[test]
-fn unqueued_bookmark_counts_immediately() {
+fn unqueued_bookmark_counts_at_once_if_nothing_is_ahead() {
     let [(delta, _), _, (atomic, _), (in_order, _)] = each_kind();
     for queue in [delta.queue(), atomic.queue(), in_order.queue()] {
         queue.bookmark("9").unwrap();
@@ -228,7 +228,7 @@ fn unqueued_bookmark_counts_immediately() {
 }
 
 #[test]
-fn d3_unknown_delete_counts_once_nothing_is_ahead() {
+fn d3_version_of_unknown_delete_counts_if_nothing_is_ahead() {
     let queue = DeltaFifo::new(accessor());
     let processed = queue.processed().unwrap();
     let (queue, gone) = (&queue as &dyn Queue<Versioned>, |version| {
@@ -249,9 +249,11 @@ fn d3_unknown_delete_counts_once_nothing_is_ahead() {
     assert_eq!(processed.current(), "7");
 }
 
-/// The queue holds the second deletion back until the deletion in flight has ended.
+/// The queue holds the second deletion back until the deletion in flight has ended. The first
+/// deletion fails, so the second one is queued, and the processed version stays below it until it
+/// is popped.
 #[test]
-fn d4_delete_repeated_after_failure_is_awaited() {
+fn d4_version_of_delete_during_failing_delete_is_held_back() {
     let [(kind, store), ..] = each_kind();
     let (queue, processed) = (kind.queue(), kind.queue().processed().unwrap());
     store.add(versioned("a", 1)).unwrap();
@@ -320,7 +322,7 @@ fn requeued_item_holds_the_version_back() {
 }
 
 #[test]
-fn adds_without_a_list_version_do_not_count() {
+fn added_versions_after_list_at_0_count_only_after_an_update() {
     for_each_queue(|queue, processed| {
         for start in ["", "0"] {
             queue.replace(Vec::new(), start).unwrap();
@@ -367,7 +369,7 @@ fn version_removed_by_a_transform_counts() {
 }
 
 #[test]
-fn batch_counts_as_a_whole() {
+fn processed_version_advances_once_for_a_whole_batch() {
     let queue = RealFifo::new(accessor());
     let processed = queue.processed().unwrap();
     let write: &dyn Queue<Versioned> = &queue;
@@ -478,7 +480,7 @@ fn wait_errors_include_the_version() {
     assert_eq!(
         messages,
         [
-            "the resourceVersion \"abc\" can't be compared",
+            "the resourceVersion \"abc\" can't be compared; expected a decimal number without leading zeros",
             "timed out at the resourceVersion \"4\"",
             "stopped at the resourceVersion \"4\"",
         ]

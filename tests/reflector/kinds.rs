@@ -58,7 +58,7 @@ fn kinds(store: &Objects) -> Vec<String> {
 }
 
 #[test]
-fn items_take_kind_from_page_events_keep_their_own() {
+fn list_items_get_the_kind_of_their_page_and_events_keep_own() {
     let store = indexer();
     let event = item(r#""kind":"Pod","apiVersion":"v1","#, "c", "11");
     let script = ScriptedListerWatcher::new([
@@ -71,7 +71,7 @@ fn items_take_kind_from_page_events_keep_their_own() {
 }
 
 #[test]
-fn item_with_its_own_kind_keeps_it() {
+fn list_item_with_a_kind_keeps_that_kind() {
     let own = item(r#""apiVersion":"x/v1","kind":"Own","#, "a", "1");
     let half = item(r#""kind":"Half","#, "b", "1");
     for (before, after) in [(PODS, ""), ("", r#","kind":"PodList","apiVersion":"v1""#)] {
@@ -166,7 +166,7 @@ fn transform_sees_the_kind_and_can_remove_it() {
 }
 
 #[test]
-fn relist_sets_kind_of_changed_items_and_keeps_others() {
+fn kinds_of_changed_and_unchanged_items_are_set_after_relist() {
     for (before, after) in [(PODS, ""), ("", r#","apiVersion":"v1","kind":"PodList""#)] {
         let store = indexer();
         let items = [item("", "a", "1"), item("", "b", "1")];

@@ -16,7 +16,7 @@ use crate::reflector::support::{
     Recorder, Running, Server, describe, list, object, refused, run_until_read,
 };
 
-/// A store that panics on its first list.
+/// A store that panics when it receives its first list.
 #[derive(Default)]
 struct PanickingStore(Mutex<bool>);
 
@@ -61,7 +61,7 @@ fn store_panic_is_recorded_and_starts_a_new_cycle() {
 }
 
 #[test]
-fn error_after_a_panic_keeps_its_own_text() {
+fn error_after_a_panic_is_reported_without_the_panic() {
     let answers = [
         list("10", &["a"]),
         refused(500, "InternalError"),

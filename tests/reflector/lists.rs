@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
+use k8s_informer::crossbeam_channel::unbounded;
 use k8s_informer::reflector::{
     Body, ListOptions, ListWatch, Reflector, ReflectorOptions, ReflectorState,
 };
@@ -53,7 +54,7 @@ fn l9_page_size_is_500_at_version_0_and_none_on_relist() {
 }
 
 #[test]
-fn l9_custom_page_size_applies_to_every_list() {
+fn l9_custom_page_size_applies_to_first_list_and_relists() {
     let answers = [
         list("10", &[]),
         Answer::body(error_event(410, "Expired")),
@@ -69,7 +70,7 @@ fn l9_custom_page_size_applies_to_every_list() {
 }
 
 #[test]
-fn l9_version_match_is_set_on_first_page_at_a_version_only() {
+fn l9_version_match_is_only_set_on_first_page_at_a_version() {
     let it = Running::with(
         [
             list("10", &["a"]),
@@ -275,7 +276,7 @@ fn l13_pages_without_progress_fail_the_list_and_back_off() {
 }
 
 #[test]
-fn l13_pages_of_repeated_objects_are_no_progress() {
+fn l13_100_pages_of_repeated_objects_fail_the_list() {
     let endless = (0..).map(|number| page("10", &["a", "b"], &format!("t{number}")));
     let it = Running::new(endless.take(150));
     it.until_waits(1);
@@ -377,7 +378,7 @@ fn l15_one_object_per_key_is_held_during_a_list() {
 }
 
 #[test]
-fn l13_other_page_failure_fails_list_and_keeps_store() {
+fn l13_page_failing_with_500_fails_list_and_keeps_store() {
     let it = Running::new([
         page("10", &["a"], "x"),
         refused(500, "InternalError"),
@@ -606,7 +607,7 @@ fn l3_watch_is_healthy_after_an_event_or_a_second() {
 }
 
 #[test]
-fn l3_watch_after_watch_list_is_healthy_by_same_rules() {
+fn l3_watch_after_watch_list_is_healthy_by_rules_after_list() {
     for (watch, waits, next) in [
         (
             initial_events_end("10") + &error_event(410, "Expired"),
@@ -640,7 +641,7 @@ fn l3_watch_after_watch_list_is_healthy_by_same_rules() {
 }
 
 #[test]
-fn l4_all_failures_share_one_backoff() {
+fn l4_lists_watches_and_watch_lists_share_one_backoff() {
     let it = Running::watch_list([
         connection_refused(),
         refused(403, "Forbidden"),
@@ -697,7 +698,7 @@ fn l7_failed_list_starts_no_watch_and_calls_handler() {
 }
 
 #[test]
-fn l7_retry_after_longer_than_backoff_is_waited() {
+fn l7_longer_of_retry_after_and_backoff_is_waited() {
     for (code, reason) in [(429, "TooManyRequests"), (503, "ServiceUnavailable")] {
         let with_retry_after =
             |seconds| refused_with(status_with_retry_after(code, reason, seconds));
@@ -743,6 +744,35 @@ fn l14_table_is_rejected_as_list() {
             it.errors.lock()
         );
     }
+}
+
+#[test]
+fn channel_body_delivers_messages_and_ends_with_senders_or_stop() {
+    let stop = Stop::new();
+    let (sender, receiver) = unbounded();
+    let mut body = Body::from_channel(receiver, &stop);
+    let mut buffer = [0; 2];
+    let now = Some(Duration::ZERO);
+    let silence = body.read_within(&mut buffer, now).unwrap_err();
+    assert_eq!(silence.kind(), io::ErrorKind::TimedOut);
+    for message in ["", "abc", "d"] {
+        sender.send(message.into()).unwrap();
+    }
+    let mut read = || {
+        let count = body.read_within(&mut buffer, None).unwrap();
+        String::from_utf8(buffer[..count].to_vec()).unwrap()
+    };
+    assert_eq!([read(), read(), read()], ["ab", "c", "d"]);
+    drop(sender);
+    assert_eq!(read(), "", "the end of the body");
+
+    let (sender, receiver) = unbounded();
+    let mut body = Body::from_channel(receiver, &stop);
+    let (reading, ended) = (stop.clone(), thread::spawn(move || body.read(&mut [0; 2])));
+    reading.stop();
+    let error = Error::from(ended.join().unwrap().unwrap_err());
+    assert!(error.is_stopped(), "{error}");
+    assert!(sender.send(Vec::new()).is_err());
 }
 
 #[test]
@@ -810,7 +840,7 @@ fn w9_nameless_list_item_is_reported_and_skipped() {
     assert_eq!((status.complete, status.unreadable), (false, 1));
     let error = status.last_error.unwrap().to_string();
     assert!(
-        error.ends_with("item 1 of the list: unexpected response: it has no name"),
+        error.ends_with("item 1 of the list: unexpected response: the object has no name"),
         "{error}"
     );
 

@@ -89,7 +89,7 @@ fn first_wait(server: &Server) -> Duration {
 }
 
 #[test]
-fn l9_page_size() {
+fn l9_page_size_option_limits_the_first_list() {
     for_each_constructor(
         Vec::new,
         |options| options.page_size = Some(7),
@@ -98,7 +98,7 @@ fn l9_page_size() {
 }
 
 #[test]
-fn w1_min_watch_timeout() {
+fn w1_min_watch_timeout_option_bounds_the_requested_timeout() {
     for_each_constructor(
         || [list("10", &[])],
         |options| options.min_watch_timeout = 1000 * SECOND,
@@ -110,7 +110,7 @@ fn w1_min_watch_timeout() {
 }
 
 #[test]
-fn l2_backoff() {
+fn l2_configured_backoff_is_the_first_wait_after_failure() {
     for_each_constructor(
         || [refused(403, "Forbidden")],
         |options| options.backoff = Backoff::new(7 * SECOND, 2.0, 30 * SECOND, 0.0),
@@ -119,7 +119,7 @@ fn l2_backoff() {
 }
 
 #[test]
-fn w7_internal_error_retry() {
+fn w7_internal_error_in_retry_window_restarts_the_watch() {
     for_each_constructor(
         || {
             [
@@ -133,7 +133,7 @@ fn w7_internal_error_retry() {
 }
 
 #[test]
-fn wl1_watch_list() {
+fn wl1_watch_list_option_chooses_between_list_and_watch_list() {
     for_each_constructor(
         Vec::new,
         |_| {},
@@ -147,7 +147,7 @@ fn wl1_watch_list() {
 }
 
 #[test]
-fn w4_watch_idle_timeout() {
+fn w4_configured_idle_timeout_is_the_read_timeout_of_a_watch() {
     for_each_constructor(
         || [list("10", &[]), Answer::open(SILENCE)],
         |options| options.watch_idle_timeout = Some(77 * SECOND),
@@ -159,7 +159,7 @@ fn w4_watch_idle_timeout() {
 }
 
 #[test]
-fn l1_start_jitter() {
+fn l1_start_jitter_delays_the_first_list() {
     for_each_constructor(
         Vec::new,
         |options| options.start_jitter = 1000 * SECOND,
@@ -174,7 +174,7 @@ fn l1_start_jitter() {
 }
 
 #[test]
-fn w9_expected_kind() {
+fn w9_event_of_unexpected_kind_does_not_advance_the_version() {
     let secret = r#"{"type":"ADDED","object":{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a","resourceVersion":"11"}}}"#;
     for_each_constructor(
         || [list("10", &[]), Answer::broken(format!("{secret}\n{TICK}"))],
@@ -184,7 +184,7 @@ fn w9_expected_kind() {
 }
 
 #[test]
-fn w14_watch_error_handler() {
+fn w14_configured_handler_gets_the_error_of_a_failed_list() {
     let (sender, receiver) = std::sync::mpsc::channel();
     for_each_constructor(
         || [refused(403, "Forbidden")],

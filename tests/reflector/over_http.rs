@@ -312,7 +312,7 @@ fn three_shards(server: &ApiServer, watch_list: bool) -> Vec<Option<bool>> {
 fn sh2_sh4_three_shards_hold_each_object_once() {
     for (gate, watch_list, applied) in [
         (true, false, Some(true)),
-        (true, true, None), // A watch-list cannot confirm it (SH3).
+        (true, true, None), // A watch-list cannot confirm the shard (SH3).
         (false, false, Some(false)),
         (false, true, Some(false)),
     ] {

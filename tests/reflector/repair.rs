@@ -111,7 +111,8 @@ const FIVE_RELISTS: [&str; 12] = [
 #[test]
 fn w15_missed_object_triggers_five_relists() {
     let server = after_five_relists([
-        // An event of the same broken object triggers no relist. Another broken object does.
+        // An event of the same broken object triggers no relist. An event of another broken object
+        // triggers one.
         Answer::open(event("MODIFIED", &broken("a", "20")) + SILENCE),
         Answer::open(event("ADDED", &broken("c", "30")) + SILENCE),
         list("40", &[good("a", "40"), good("b", "1"), good("c", "40")]),

@@ -281,8 +281,8 @@ fn sh2_w10_skipped_object_counts_as_event_with_version() {
     assert_eq!(it.calls(5), ["replace [] at 4", "bookmark 5", "bookmark 6"]);
     assert!(it.waited().is_empty() && it.status().last_error.is_none());
 
-    // In a watch-list, the version of a skipped event counts as well, except for the unordered
-    // ADDED events (WL5).
+    // In a watch-list, the reflector also continues from the versions of skipped events, except
+    // those of the unordered ADDED events (WL5).
     let it = watch_list([
         Answer::body(
             of_other_shard("ADDED", "9")
@@ -366,7 +366,8 @@ fn sh3_shard_is_applied_if_every_page_confirms_it() {
             "{case}: {status:?}"
         );
     }
-    // The result is unknown before the first list, and without a shard.
+    // Whether the server applies the shard is unknown before the first list. It stays unknown
+    // without a shard.
     assert_eq!(ReflectorStatus::default().shard_applied, None);
     let store = Arc::new(Indexer::<DynamicObject>::for_objects());
     let script =
@@ -379,7 +380,7 @@ fn sh3_shard_is_applied_if_every_page_confirms_it() {
 }
 
 #[test]
-fn sh3_repeated_list_confirms_the_shard_again() {
+fn sh3_list_after_expired_continue_token_confirms_the_shard() {
     // The continue token has expired. The new list confirms the shard again (L13).
     let first = format!(r#","continue":"more"{}"#, echo(&own_shard().selector()));
     let answers = [
@@ -425,7 +426,7 @@ fn sh3_watch_list_is_unfiltered_if_another_shard_appears() {
         applied(vec![Answer::open(own_added.clone() + &end + &other)], 1),
         Some(false)
     );
-    // The result of a list stays until an event contradicts it.
+    // After a list has confirmed the shard, it stays confirmed until an event contradicts it.
     let list = || {
         vec![
             refused(500, ""),

@@ -138,7 +138,7 @@ fn w4_watch_idle_timeout_option_replaces_the_default() {
 }
 
 #[test]
-fn w4_body_without_read_timeouts_never_times_out() {
+fn w4_body_without_read_timeouts_does_not_time_out() {
     let server = Server::new([list("10", &[]), Answer::open("")]).without_read_timeouts();
     let it = Running::start(server, Recorder::default(), |options| {
         options.watch_idle_timeout = Some(SECOND);
@@ -154,7 +154,7 @@ fn w4_body_without_read_timeouts_never_times_out() {
 }
 
 #[test]
-fn w4_watch_after_watch_list_has_its_own_idle_timeout() {
+fn w4_watch_after_watch_list_uses_the_watch_idle_timeout() {
     let server = Server::new([Answer::open(
         event("ADDED", "a", "1") + SILENCE + &initial_events_end("10") + SILENCE,
     )]);
@@ -190,7 +190,7 @@ fn l3_watch_silent_after_an_event_is_healthy() {
 }
 
 #[test]
-fn w12_body_is_dropped_once_nothing_more_is_read() {
+fn w12_watch_body_is_dropped_before_the_wait_or_next_request() {
     let bodies = [
         vec![list("10", &[]), Answer::open(error_event(410, "Expired"))],
         vec![
@@ -250,7 +250,7 @@ fn w12_watch_list_body_is_dropped_unless_it_becomes_watch() {
     assert_eq!((it.server.open_bodies(), it.request_count()), (1, 1));
 }
 
-/// A body that is silent for this time and then ends normally.
+/// Returns a body that is silent for this time and then ends normally.
 fn quiet_for(seconds: usize) -> Answer {
     Answer::body(TICK.repeat(seconds))
 }

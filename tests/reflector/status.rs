@@ -175,7 +175,7 @@ fn status_display_has_no_object_content() {
         "{line}"
     );
     assert!(
-        line.ends_with("it has no name") && !line.contains("secret-value"),
+        line.ends_with("the object has no name") && !line.contains("secret-value"),
         "{line}"
     );
 }

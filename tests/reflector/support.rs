@@ -25,10 +25,10 @@ use crate::log_capture;
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
-/// In a body: silence until the read timeout, or until the stop if there is none. The next read
-/// continues after it.
+/// In a body: silence until the read timeout, or until the reflector is stopped if no timeout is
+/// set. The next read continues after it.
 pub(crate) const SILENCE: &str = "\u{1}";
-/// In a body: a second passes.
+/// In a body: the fake clock advances by one second.
 pub(crate) const TICK: &str = "\u{2}";
 
 /// A store that records its calls.
@@ -314,7 +314,7 @@ impl Drop for ServerBody {
     }
 }
 
-/// A reflector that runs on a script until this is dropped.
+/// A reflector that runs on a script until this value is dropped.
 pub(crate) struct Running {
     pub(crate) server: Server,
     pub(crate) store: Arc<Recorder>,
@@ -490,7 +490,7 @@ where
     T: Object + DeserializeOwned,
 {
     let mut options = ReflectorOptions::default();
-    // The clock stands still, so missing objects are not listed again.
+    // The clock stands still, so the relists that would fetch missing objects never become due.
     options.clock = Arc::new(FakeClock::new());
     options.backoff = Backoff::new(Duration::ZERO, 1.0, Duration::ZERO, 0.0);
     set(&mut options);
@@ -580,7 +580,7 @@ pub(crate) fn status_with_retry_after(code: u16, reason: &str, seconds: u32) -> 
     status
 }
 
-/// The status for a requested version in the future.
+/// Returns the status of a request at a version in the future.
 pub(crate) fn too_large_version() -> serde_json::Value {
     let mut status = status_json(504, "Timeout");
     status["details"] = serde_json::json!({ "causes": [{ "reason": "ResourceVersionTooLarge" }] });
@@ -596,7 +596,7 @@ pub(crate) fn refused_with(status: serde_json::Value) -> Answer {
     Answer::error(Error::from_status(status))
 }
 
-/// The error if no server listens.
+/// Returns the error of a connection attempt when no server listens.
 pub(crate) fn connection_refused() -> Answer {
     Answer::error(io::Error::from(io::ErrorKind::ConnectionRefused).into())
 }

@@ -110,8 +110,8 @@ fn l8_rejected_watch_list_falls_back_to_most_recent() {
             "{code}"
         );
     }
-    // These codes mostly concern watch-lists. If they concern the version, the list is rejected as
-    // well.
+    // These codes mostly mean that the server rejects watch-lists, so a list at the same version
+    // follows. If the version was the cause, the server also rejects this list.
     for (code, reason) in [(400, "BadRequest"), (422, "Invalid")] {
         let it = Running::watch_list([
             first(),
@@ -126,7 +126,7 @@ fn l8_rejected_watch_list_falls_back_to_most_recent() {
 }
 
 #[test]
-fn l8_rejection_at_version_0_is_an_ordinary_error() {
+fn l8_list_rejected_at_version_0_is_retried_at_version_0() {
     let it = Running::new([refused(400, "BadRequest"), list("10", &[])]);
     it.advance_wait(SECOND);
     assert_eq!(
@@ -167,7 +167,7 @@ fn w10_long_version_of_an_event_or_a_bookmark_is_not_adopted() {
             it.last_error()
         );
     }
-    // The longest version that is adopted.
+    // This is the longest version that the reflector adopts.
     let version = &long()[1..];
     let it = Running::new([
         list("10", &["a"]),

@@ -103,7 +103,7 @@ fn wl8_version_gone_even_at_most_recent_falls_back_to_list() {
 }
 
 #[test]
-fn wl8_l6_other_failure_lists_now_and_retries_next_cycle() {
+fn wl8_l6_http_error_lists_now_and_retries_in_next_cycle() {
     for (code, reason) in [
         (500, "InternalError"),
         (403, "Forbidden"),
@@ -204,7 +204,7 @@ fn l6_refused_watch_list_is_not_retried_for_ten_minutes() {
 }
 
 #[test]
-fn wl9_third_early_end_falls_back_to_list() {
+fn wl9_third_watch_list_ending_early_falls_back_to_list() {
     let expired = || Answer::body(error_event(410, "Expired"));
     let it = Running::watch_list([
         unfinished(),
@@ -259,7 +259,7 @@ fn wl9_third_early_end_falls_back_to_list() {
 }
 
 #[test]
-fn wl9_early_ends_in_other_cycles_do_not_count() {
+fn wl9_early_ends_of_earlier_cycles_do_not_count() {
     let failed_cycle = [
         unfinished(),
         unfinished(),

@@ -129,7 +129,7 @@ fn wl3_watch_list_objects_are_transformed_once() {
 }
 
 #[test]
-fn wl3_object_with_unreadable_change_is_kept_incomplete() {
+fn wl3_unreadable_change_keeps_object_and_marks_incomplete() {
     #[derive(Deserialize)]
     struct Thing {
         metadata: ObjectMeta,

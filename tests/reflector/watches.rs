@@ -147,7 +147,7 @@ fn w6_error_event_429_retries_watch_without_relist() {
 }
 
 #[test]
-fn w10_synthetic_add_versions_count_after_other_event() {
+fn w10_version_counts_from_first_modified_not_synthetic_added() {
     let it = Running::new([
         Answer::body(r#"{"kind": "List", "metadata":{},"items":[]}"#),
         Answer::body(event("ADDED", "a", "30") + &event("ADDED", "b", "20")),
@@ -158,7 +158,7 @@ fn w10_synthetic_add_versions_count_after_other_event() {
 }
 
 #[test]
-fn w10_event_without_version_keeps_the_last_one() {
+fn w10_event_without_version_keeps_the_last_version() {
     let it = Running::new([
         list("10", &[]),
         Answer::body(
@@ -189,7 +189,7 @@ fn w15_garbage_restarts_watch_at_last_good_version() {
         assert_eq!(it.requests(3)[2], "watch 11", "{garbage}");
         let error = it.last_error();
         assert!(
-            error.is_decode() && error.to_string().contains("event 2 after version 11"),
+            error.is_decode() && error.to_string().contains("event 2 (last version 11)"),
             "{garbage}: {error}"
         );
     }
@@ -203,7 +203,7 @@ fn w15_version_in_errors_is_one_line_and_truncated() {
     it.requests(3);
     let error = it.last_error().to_string();
     assert!(
-        error.contains(r"event 2 after version 7\nxxx") && error.len() < 500,
+        error.contains(r"event 2 (last version 7\nxxx") && error.len() < 500,
         "{error}"
     );
 }
@@ -272,7 +272,7 @@ fn w9_nameless_object_is_reported_and_skipped() {
 }
 
 #[test]
-fn w13_resyncs_during_a_watch_follow_should_resync() {
+fn w13_resync_during_a_watch_runs_only_if_should_resync() {
     let enabled = Arc::new(Mutex::new(true));
     let should_resync = Arc::clone(&enabled);
     let it = Running::with([list("10", &[]), Answer::open("")], |options| {
@@ -322,7 +322,7 @@ fn w13_panic_in_should_resync_ends_the_watch() {
     assert_eq!(it.requests(4)[2..], ["list 10", "watch 20"]);
     assert_eq!(
         it.last_error().to_string(),
-        "resync: panicked: should_resync failed"
+        "resync failed: a callback panicked: should_resync failed"
     );
     it.advance_wait(10 * SECOND);
     it.until_waits(4);
@@ -377,7 +377,7 @@ fn w1_watch_timeout_is_between_minimum_and_twice_that() {
 }
 
 #[test]
-fn w2_watch_duration_starts_at_its_request() {
+fn w2_watch_duration_counts_from_the_request() {
     for (latency, requests) in [
         (Duration::ZERO, vec!["watch 10", "list 10"]),
         (SECOND, vec!["watch 10", "watch 10"]),
@@ -571,7 +571,7 @@ fn w8_store_error_is_reported_and_watch_continues() {
 }
 
 #[test]
-fn w9_other_kinds_are_reported_and_skipped() {
+fn w9_events_of_unexpected_kind_are_reported_and_skipped() {
     let of_kind = |event: String, kind: &str| {
         event.replace(
             r#""object":{"#,
@@ -611,7 +611,7 @@ fn w9_other_kinds_are_reported_and_skipped() {
 }
 
 #[test]
-fn w9_watch_of_skipped_events_only_is_very_short() {
+fn w9_watch_with_only_skipped_events_counts_as_very_short() {
     let other =
         r#"{"type":"ADDED","object":{"apiVersion":"v1","kind":"Secret","metadata":{"name":"x"}}}"#;
     let it = Running::with(
@@ -625,7 +625,7 @@ fn w9_watch_of_skipped_events_only_is_very_short() {
 }
 
 #[test]
-fn w9_watch_list_skips_other_kinds_and_their_bookmark() {
+fn w9_watch_list_skips_objects_and_bookmarks_of_other_kinds() {
     let secret = |event: String| {
         event.replace(
             r#""object":{"#,

@@ -131,7 +131,7 @@ fn e2_nothing_expires_without_a_ttl() {
 }
 
 #[test]
-fn e3_reads_remove_expired_list_keys_does_not() {
+fn e3_reads_remove_expired_objects_but_list_keys_does_not() {
     let (cache, clock) = with_ttl(TTL);
     for key in ["a", "b", "c", "d"] {
         cache.add(thing(key, 1)).unwrap();
@@ -149,8 +149,9 @@ fn e3_reads_remove_expired_list_keys_does_not() {
     assert_eq!(left(), arcs(&["new"]));
 }
 
-/// client-go's `ExpirationCache` protects new objects with a lock. The cache of this crate removes
-/// an entry only if it is still the expired one.
+/// An object that is written while the old one expires is kept: the cache removes an entry only if
+/// it is still the expired one. client-go's `ExpirationCache` protects new objects with a lock
+/// instead.
 #[test]
 fn e3_object_written_during_expiry_is_kept() {
     let cell = Arc::new(OnceLock::<Arc<ExpirationCache<Thing>>>::new());
@@ -224,7 +225,7 @@ fn e4_unread_expired_objects_stay_until_purged() {
 }
 
 #[test]
-fn e5_adds_and_updates_do_not_change_the_version() {
+fn e5_version_changes_on_replace_bookmark_and_delete_only() {
     let (cache, _clock) = with_ttl(TTL);
     let version = || cache.last_store_sync_resource_version();
     cache.add(thing("a", 1)).unwrap();
@@ -247,7 +248,7 @@ fn e5_adds_and_updates_do_not_change_the_version() {
 }
 
 #[test]
-fn implements_store_without_transactions() {
+fn expiration_cache_implements_store_without_transactions() {
     let (cache, clock) = with_ttl(TTL);
     let store: Arc<dyn Store<Thing>> = Arc::new(cache);
     store.add(thing("a", 1)).unwrap();
@@ -318,7 +319,7 @@ fn panicking_policy_loses_no_entry() {
         .replace(vec![thing("a", 1), thing("b", 2), thing("c", 3)], "7")
         .unwrap();
     let error = cache.get_by_key("a").unwrap_err().to_string();
-    assert_eq!(error, "the expiration policy on a: panicked: no idea");
+    assert_eq!(error, "a: the expiration policy panicked: no idea");
     assert!(cache.get(&thing("a", 0)).is_err());
     assert_eq!(
         names(&cache),

@@ -74,7 +74,7 @@ fn arcs(texts: &[&str]) -> Vec<Arc<str>> {
 }
 
 #[test]
-fn s2_store_contract() {
+fn s2_writes_are_read_back_and_replace_sets_the_content() {
     let store = by_words();
     store.add(thing("foo", "bar")).unwrap();
     assert_eq!(store.get_by_key("foo"), Some(thing("foo", "bar")));
@@ -154,7 +154,7 @@ fn s1_failed_transform_leaves_store_unchanged() {
 }
 
 #[test]
-fn s3_deletion_sets_the_version_tombstone_does_not() {
+fn s3_deletion_sets_the_version_but_tombstone_does_not() {
     let store = by_words();
     store.add(thing("a", "1")).unwrap();
     store.delete(Deleted::Final(thing("a", "2"))).unwrap();
@@ -380,7 +380,7 @@ fn x2_update_moves_the_object_in_every_index() {
 }
 
 #[test]
-fn x3_x4_x5_index_follows_multiple_values() {
+fn x3_x4_x5_object_is_indexed_under_each_of_its_values() {
     let store = by_words();
     store.add(thing("a", "one two")).unwrap();
     store.add(thing("b", "two three three")).unwrap();
@@ -587,7 +587,7 @@ fn x11_unknown_index_is_an_error() {
 }
 
 #[test]
-fn x12_get_indexers_is_a_copy() {
+fn x12_get_indexers_result_is_unaffected_by_later_adds() {
     let store = by_words();
     let names = store.get_indexers();
     store
@@ -734,7 +734,7 @@ fn x1_list_during_writes_has_each_object_once() {
 
 /// Indices that are added during writes contain every object.
 #[test]
-fn x8_indexers_added_during_writes_miss_nothing() {
+fn x8_indices_added_during_writes_contain_all_objects() {
     let accessor = Accessor::new(|number: &(u32, u32)| Ok(number.0.to_string().into()));
     let store = Arc::new(Indexer::new(accessor, Indexers::new()));
     for number in 0..6000 {
@@ -894,7 +894,8 @@ fn replace_indexes_only_the_last_of_equal_keys() {
         assert_eq!(by_key.by_index("value", value).unwrap().len(), 1);
         assert_eq!(indexer.by_index("value", value).unwrap().len(), 1);
     }
-    // The last object of a key counts, even if it cannot be indexed.
+    // If a list has several objects with the same key, only the last one counts, even if it cannot
+    // be indexed.
     let bad = [thing("a", "4"), thing("a", "bad")].into();
     assert!(matches!(
         indexer.replace(bad, "8"),

@@ -108,7 +108,7 @@ fn s10_rejected_writes_push_nothing() {
 }
 
 #[test]
-fn implements_store_without_transactions() {
+fn undelta_store_implements_store_without_transactions() {
     let (store, pushed) = recording();
     let store: Arc<dyn Store<Thing>> = Arc::new(store);
     store.add(thing("a", 1)).unwrap();
@@ -172,7 +172,8 @@ fn s10_push_function_panic_is_logged_and_write_stands() {
     );
 }
 
-/// In client-go, the older of two lists may be pushed last.
+/// With concurrent writers, the last push has the final contents. In client-go, a push with older
+/// contents may come last.
 #[test]
 fn s10_last_push_equals_the_store_contents() {
     let pushing = AtomicBool::new(false);

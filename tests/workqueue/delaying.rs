@@ -22,7 +22,7 @@ fn q10_zero_delay_adds_immediately_unless_shut_down() {
 }
 
 #[test]
-fn q10_delaying_never_blocks() {
+fn q10_ten_thousand_delayed_adds_return_without_blocking() {
     let (queue, clock) = delaying();
     (0..10_000).for_each(|item| queue.add_after(item, millis(1 + item)));
     clock.advance(millis(5000));
@@ -95,7 +95,8 @@ fn q11_timer_thread_wakes_a_waiting_worker() {
     });
 }
 
-/// Unlike in client-go, the thread has no heartbeat.
+/// The thread does not wake up before an item is due. In client-go, a heartbeat wakes it every ten
+/// seconds.
 #[test]
 fn q11_timer_thread_sleeps_until_an_item_is_due() {
     let (queue, clock) = delaying();
@@ -194,7 +195,7 @@ fn q14_timer_thread_ends_on_shutdown_and_on_drop() {
             }
             end(&queue);
             drop(queue);
-            // The thread has dropped its clone as well.
+            // The queue's thread has also dropped its clone of the clock.
             assert_eq!(Arc::strong_count(&count), 1);
         }
     });

@@ -51,7 +51,7 @@ fn q16_many_failures_do_not_exceed_the_maximum() {
 
 #[test]
 fn q16_overflowing_delay_becomes_the_maximum() {
-    // The second wait would be 2^63 ns.
+    // The second wait would be 2^63 ns, which overflows Go's `Duration`.
     let limiter = ItemExponentialFailureRateLimiter::new(Duration::from_nanos(1 << 62), NEVER);
     assert_eq!(
         waits(&limiter, "a", 2),
@@ -60,7 +60,7 @@ fn q16_overflowing_delay_becomes_the_maximum() {
 }
 
 #[test]
-fn q16_delays_of_the_default_limiters() {
+fn q16_default_limiters_double_the_delay_up_to_1000_s() {
     let limiter = default_item_based_rate_limiter();
     assert_eq!(waits(&limiter, "a", 3), [1, 2, 4].map(millis));
     assert_eq!(
@@ -86,7 +86,7 @@ fn q16_delays_of_the_default_limiters() {
 }
 
 #[test]
-fn q17_first_delays_of_an_item_are_fast_then_slow() {
+fn q17_fast_slow_limiter_is_fast_for_first_failures_only() {
     let limiter = ItemFastSlowRateLimiter::new(millis(5), millis(100), 3);
     assert_eq!(waits(&limiter, "a", 5), [5, 5, 5, 100, 100].map(millis));
     assert_eq!(limiter.num_requeues(&"a"), 5);
@@ -103,7 +103,7 @@ fn q17_first_delays_of_an_item_are_fast_then_slow() {
 }
 
 #[test]
-fn q17_bucket_empties_and_refills() {
+fn q17_bucket_delays_after_its_burst_and_refills_over_time() {
     let clock = FakeClock::new();
     let bucket = BucketRateLimiter::new(2.0, 2).with_clock(Arc::new(clock.clone()));
     assert_eq!(waits(&bucket, "a", 4), [0, 0, 500, 1000].map(millis));
@@ -130,7 +130,7 @@ fn q17_bucket_empties_and_refills() {
 }
 
 #[test]
-fn q17_bucket_with_extreme_rates_and_bursts() {
+fn q17_bucket_accepts_zero_nan_and_infinite_rates() {
     let bucket = |rate, burst| waits(&BucketRateLimiter::new(rate, burst), "a", 3);
     assert_eq!(bucket(0.0, 1), [Duration::ZERO, NEVER, NEVER]);
     assert_eq!(bucket(-1.0, 1), [Duration::ZERO, NEVER, NEVER]);

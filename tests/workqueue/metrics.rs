@@ -118,7 +118,7 @@ fn q18_metrics_report_depth_adds_and_durations() {
 }
 
 #[test]
-fn q18_delays_count_as_retries_due_items_as_adds() {
+fn q18_delayed_adds_count_as_retries_and_due_items_as_adds() {
     let (queue, recorded, clock) = queue();
     queue.add_after("a", millis(10));
     queue.add_after("a", millis(20));

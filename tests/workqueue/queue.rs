@@ -25,7 +25,7 @@ fn q1_item_is_not_queued_while_being_processed() {
 }
 
 #[test]
-fn q2_waiting_item_keeps_place_new_item_wakes_worker() {
+fn q2_duplicate_add_keeps_place_and_new_item_wakes_worker() {
     with_timeout(|| {
         let queue = Arc::new(WorkQueue::new());
         ["b", "a", "b", "c", "a"]
@@ -157,7 +157,7 @@ fn drain(queue: &Arc<WorkQueue<&'static str>>) -> mpsc::Receiver<bool> {
 }
 
 #[test]
-fn q7_drain_waits_for_processing_and_its_follow_ups() {
+fn q7_drain_waits_for_processing_and_readded_items() {
     let queue = Arc::new(WorkQueue::new());
     queue.add("a");
     let item = queue.take().unwrap();
@@ -262,7 +262,7 @@ fn q8_done_items_are_dropped() {
 }
 
 #[test]
-fn q9_only_queued_items_are_touched() {
+fn q9_order_is_touched_only_when_a_queued_item_is_readded() {
     let (order, touches) = recording();
     let queue = WorkQueue::builder().order(order).build().unwrap();
     queue.add("a");

@@ -52,7 +52,8 @@ impl Processed {
     }
 }
 
-/// client-go's `TestBasic`. It also checks that a processing starts after each change.
+/// Asserts that two workers never process the same item at the same time, as in client-go's
+/// `TestBasic`, and that a processing starts after each change.
 #[test]
 fn q5_no_concurrent_processing_and_no_missed_change() {
     with_timeout(|| {
@@ -106,7 +107,7 @@ fn q5_no_concurrent_processing_and_no_missed_change() {
     });
 }
 
-/// A worker may be stopped at the moment when a new item wakes it. Then another worker gets the
+/// A worker may be stopped at the moment when a new item wakes it. Another worker then gets this
 /// item.
 #[test]
 fn stopped_worker_leaves_no_item_behind() {

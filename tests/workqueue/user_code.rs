@@ -1,4 +1,4 @@
-//! Items, orders, limiters and clocks that panic or call the queue.
+//! User code that panics or calls the queue: items, `Order`s, rate limiters and clocks.
 
 use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
@@ -70,7 +70,7 @@ fn panicking_item_fails_only_its_own_call() {
     });
 }
 
-/// An order whose `touch` panics. `push` and `pop` panic while the flag is set.
+/// An `Order` whose `touch` always panics. `push` and `pop` panic while the flag is set.
 struct BadOrder(VecDeque<&'static str>, Arc<AtomicBool>);
 
 impl Order<&'static str> for BadOrder {
@@ -94,7 +94,7 @@ impl Order<&'static str> for BadOrder {
 }
 
 #[test]
-fn panicking_order_fails_only_that_call() {
+fn panicking_order_fails_only_the_current_call() {
     with_timeout(|| {
         let (bad, clock) = (Arc::new(AtomicBool::new(false)), FakeClock::new());
         let set = |to| bad.store(to, Ordering::SeqCst);
@@ -111,7 +111,8 @@ fn panicking_order_fails_only_that_call() {
         set(false);
         assert_eq!((queue.len(), queue.get()), (1, Some("a")));
 
-        // An item that cannot be queued again is lost until its next change.
+        // An item that was added while it was processed is queued again when it is done. If the
+        // `Order` panics then, the item is lost until it is added again.
         queue.add("a");
         set(true);
         assert!(panics(|| queue.done(&"a")));
@@ -125,7 +126,8 @@ fn panicking_order_fails_only_that_call() {
         set(false);
         assert_eq!(queue.len(), 0);
 
-        // If the order panics on a delayed item, the call that finds the item due does not panic.
+        // If the `Order` panics when a delayed item becomes due, the call that adds this item does
+        // not panic.
         queue.add_after("c", millis(1));
         set(true);
         clock.advance(millis(1));
@@ -138,7 +140,7 @@ fn panicking_order_fails_only_that_call() {
     });
 }
 
-/// A worker whose order panics wakes another worker for the item.
+/// If the `Order` panics while a worker takes an item, another worker gets the item.
 #[test]
 fn item_goes_to_another_worker_if_the_order_panics() {
     struct Once(VecDeque<u32>, bool);
@@ -178,7 +180,7 @@ fn item_goes_to_another_worker_if_the_order_panics() {
 }
 
 #[test]
-fn q5_order_with_wrong_items_returns_no_item_twice() {
+fn q5_order_that_duplicates_items_returns_no_item_twice() {
     struct WrongOrder(VecDeque<u32>);
     impl Order<u32> for WrongOrder {
         fn push(&mut self, item: u32) {
@@ -203,7 +205,7 @@ fn q5_order_with_wrong_items_returns_no_item_twice() {
 }
 
 #[test]
-fn panicking_limiter_fails_only_that_call() {
+fn panicking_limiter_fails_only_the_current_call() {
     struct BadLimiter;
     impl RateLimiter<&'static str> for BadLimiter {
         fn when(&self, item: &&'static str) -> Duration {

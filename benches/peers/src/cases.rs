@@ -59,7 +59,7 @@ pub(crate) enum ListMethod {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ManagedFields {
     Kept,
-    /// kube-rs decodes them and then drops them. This crate does not decode them.
+    /// kube-rs decodes the managed fields and then drops them. This crate does not decode them.
     Dropped,
 }
 

@@ -152,7 +152,8 @@ fn compare(settings: &Settings) -> Result<(), Box<dyn Error>> {
         .copied()
         .filter(|case| is_named(case) || is_reference(case))
         .collect();
-    // After the list, all list methods are the same, so one is enough.
+    // After the initial list, all list methods behave the same, so the cases of one method are
+    // enough.
     let few: Vec<Case> = cases
         .iter()
         .copied()

@@ -112,8 +112,9 @@ fn page_shows_exactly_the_compiled_snippets() {
     assert_eq!(shown.len(), compiled.len(), "number of snippets");
 }
 
-/// Without the marker, the other test would not check a block. `rs` highlights the code on GitHub.
-/// rustdoc takes it for a foreign language, so it does not compile the block.
+/// Asserts that each block with a language has the language `rs` and starts with `// kube`. Without
+/// `// kube`, the other test would not check the block. GitHub highlights `rs` as Rust, but rustdoc
+/// does not know this name, so it does not compile the block.
 #[test]
 fn each_block_with_a_language_is_kube() {
     let mut lines = PAGE.lines();

@@ -12,7 +12,8 @@ pub(crate) struct Reading {
     /// The anonymous memory of this process in bytes. It includes memory that the allocator keeps
     /// after objects are freed.
     pub(crate) resident: u64,
-    /// The peak of `resident`.
+    /// The approximate peak of `resident`: the peak of all resident memory, minus the current file
+    /// and shared memory.
     pub(crate) peak: u64,
     pub(crate) threads: usize,
     /// The number of times that a thread was woken up.

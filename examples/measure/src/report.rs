@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub(crate) struct Report {
-    /// The type of the decoded objects: `k8s-openapi`, `own`, `dynamic` or `metadata`.
+    /// The type of the decoded objects: `k8s-openapi`, `custom`, `dynamic` or `metadata`.
     pub(crate) r#type: String,
     pub(crate) resource: String,
     /// The number of objects in the cache after the sync.

@@ -29,7 +29,7 @@ pub(crate) fn measure(
         "custom" if resource == custom::Pod::PLURAL => {
             run.measure(|_| Ok(Source::of()), custom::Pod::sent_at)
         }
-        "custom" => Err("the type custom is available only for pods".into()),
+        "custom" => Err("--type custom supports only pods".into()),
         "dynamic" => run.measure(
             |client| Ok(Source::dynamic(found(client)?)),
             |object: &DynamicObject| {
@@ -59,7 +59,7 @@ macro_rules! types_of_k8s_openapi {
                 return run.measure(|_| Ok(Source::of()), sent_at::<$type>);
             })*
             let all = [$(<$type as Resource>::PLURAL),*].join(", ");
-            Err(format!("{resource}: the type k8s-openapi is available only for {all}; use another type").into())
+            Err(format!("{resource}: --type k8s-openapi supports only {all}; use --type dynamic or --type metadata").into())
         }
 
         /// Returns the resource of a built-in type, which needs no discovery request.

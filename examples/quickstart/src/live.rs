@@ -55,7 +55,7 @@ pub(crate) fn run(namespace: Option<String>) -> Result<(), Box<dyn Error>> {
     })?;
     factory.start(&stop)?;
 
-    // Ctrl-C ends this program normally, also before the first list. It is not an error.
+    // Ctrl-C is not an error: it ends this program normally, even before the first list.
     let show = if has_screen() { table } else { lines };
     let shown = show([&title, &scope], &pods, &changes, &stop);
     factory.shutdown();

@@ -3,9 +3,9 @@ use std::ops::{Deref, DerefMut};
 /// A complete object, exactly as the server sent it.
 ///
 /// Only [`Api`] creates values of this type, so no field was skipped or removed. [`Api::replace`]
-/// requires it. It dereferences to the object that it contains.
+/// requires a `Fetched`. A `Fetched` dereferences to the object that it contains.
 ///
-/// You can overwrite that object with one from another source (`*fetched = other`). Do so only if
+/// You can overwrite this object with one from another source (`*fetched = other`). Do so only if
 /// the other object is complete as well; otherwise `replace` erases its missing fields.
 ///
 /// [`Api`]: crate::client::api::Api
@@ -37,8 +37,8 @@ impl<T> Fetched<T> {
         Self { object }
     }
 
-    /// Returns the object, which [`Api::replace`](crate::client::api::Api::replace) then no longer
-    /// accepts.
+    /// Returns the object without the wrapper. [`Api::replace`](crate::client::api::Api::replace)
+    /// does not accept it.
     pub fn into_inner(self) -> T {
         self.object
     }

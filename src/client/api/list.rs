@@ -57,7 +57,8 @@ impl<T> Api<T> {
     pub(super) fn lister_watcher(&self) -> Result<ResourceListerWatcher, Error> {
         self.check_namespace()?;
         let client = self.client.clone();
-        let lister_watcher = ResourceListerWatcher::new(client, &self.resource, self.namespace());
+        let lister_watcher =
+            ResourceListerWatcher::new(client, &self.resource, self.namespace()).retrying();
         Ok(if self.accept == PARTIAL {
             lister_watcher.metadata_only()
         } else {
@@ -127,8 +128,8 @@ impl<T: Object + DeserializeOwned> Api<T> {
     /// [`limit`](ListOptions::limit) objects; the default is 500. Each page is requested only when
     /// you call `next`.
     ///
-    /// The iterator ends after an error. A list without an end is an error: if a continue token is
-    /// repeated, or if 100 consecutive pages contain no object. The server forgets the state of the
+    /// The iterator ends after an error. A list that never ends is an error: a continue token is
+    /// repeated, or 100 consecutive pages contain no object. The server forgets the state of the
     /// first page after some minutes. The next page is then an [`is_gone`](Error::is_gone) error,
     /// which names the page. The list does not restart automatically.
     ///
@@ -170,8 +171,8 @@ impl<T: Object + DeserializeOwned> Api<T> {
 
     /// Returns a decoder for the objects. Reflectors use the same decoder.
     pub(super) fn decoder(&self) -> Decoder<T> {
-        // Do not expect a kind if a subresource such as `Scale` belongs to another group: its
-        // versions are independent of the resource, so the server may send an older version.
+        // Do not expect a kind if it belongs to another group than the resource, as `Scale` does:
+        // the server may send an older version of that group.
         let expected_kind = self
             .kind
             .clone()
@@ -214,7 +215,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
         match (&list.continue_token, list.remaining_item_count) {
             // The remaining objects cannot be requested without a continue token.
             (None, Some(remaining @ 1..)) => Err(Error::decode(format!(
-                "the list ended, but it announced {remaining} more objects"
+                "the list is incomplete: remainingItemCount is {remaining}, but there is no continue token"
             ))),
             _ => Ok(list),
         }
@@ -230,8 +231,8 @@ fn require_name<T: Object>(object: T) -> Result<T, Unreadable> {
     }
 }
 
-/// An iterator over the pages of a list, created by [`Api::pages`]. It requests each page on
-/// demand.
+/// An iterator over the pages of a list, created by [`Api::pages`]. It requests a page only when
+/// you call `next`.
 #[must_use = "pages are fetched only when you iterate"]
 #[doc(alias = "ListPager")]
 pub struct Pages<T> {

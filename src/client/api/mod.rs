@@ -269,7 +269,11 @@ impl<T> Api<T> {
     /// Serializes an object, and adds `apiVersion` and `kind` if they are missing.
     fn body<B: Serialize + ?Sized>(&self, body: &B) -> Result<Value, Error> {
         let mut body = serde_json::to_value(body)
-            .map_err(|_| request_error("the body can't be serialized as JSON"))?;
+            .map_err(|_| {
+                request_error(
+                    "the body can't be serialized as JSON: its Serialize implementation failed, or a map key is not a string",
+                )
+            })?;
         let Value::Object(fields) = &mut body else {
             return Err(request_error("the body is not a JSON object"));
         };
@@ -354,8 +358,8 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
         stop: &Stop,
     ) -> Result<Fetched<T>, Error> {
         let body = self.body(object);
-        // Clone the name, because the closure consumes `body`. The closure and not this line
-        // returns the error of an invalid body, so that `with_context` adds its context.
+        // Clone the name, because the closure consumes `body`. An invalid body is not reported here
+        // but in the closure, so that `with_context` adds its context to the error.
         let name = body
             .as_ref()
             .ok()
@@ -370,8 +374,8 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
         })
     }
 
-    /// Changes an object with a patch, or applies it. The client-go counterparts are `Patch` and
-    /// `Apply`.
+    /// Changes an object with a patch, or creates or changes it with a server-side apply. The
+    /// client-go counterparts are `Patch` and `Apply`.
     ///
     /// # Errors
     ///
@@ -400,9 +404,9 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
     /// was fetched, the server returns a conflict, so no other change is lost. Read the object
     /// again and retry, as [`modify`](Self::modify) does.
     ///
-    /// Only a complete object from the server is accepted, a [`Fetched`]. An object from the cache
-    /// of an informer may lack fields ([`FieldPaths`](crate::reflector::FieldPaths)), and a type
-    /// that is not a [`WholeObject`] does not decode all fields.
+    /// `replace` accepts only a [`Fetched`], a complete object from the server. An object from the
+    /// cache of an informer may lack fields ([`FieldPaths`](crate::reflector::FieldPaths)), and a
+    /// type that is not a [`WholeObject`] does not decode all fields.
     ///
     /// # Errors
     ///
@@ -525,7 +529,8 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
             .decoder()
             .response(&response.bytes()?)
             .map_err(with_context)?;
-        // The caller may write the object back under its own name, so the name must match.
+        // The name in the object must be the requested one, because the caller may write the object
+        // back under the name that it contains.
         let is_requested = match name {
             Some(name) => object.name() == name,
             None => !object.name().is_empty(),
@@ -535,7 +540,7 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
             Ok(Fetched::new(object))
         } else {
             Err(with_context(Error::decode(
-                "it is not the requested object",
+                "the object has another name or namespace than requested",
             )))
         }
     }

@@ -14,8 +14,8 @@ use crate::stop::Stop;
 /// A subresource of the objects of an [`Api`].
 ///
 /// It is created by [`Api::status`], [`Api::scale`] and [`Api::subresource`]. Its methods take the
-/// name of the object. `T` is the type of the responses. If an object lacks the subresource,
-/// requests return an [`is_not_found`](Error::is_not_found) error.
+/// name of the object. `T` is the type of the responses. If an object does not have the
+/// subresource, requests return an [`is_not_found`](Error::is_not_found) error.
 #[must_use]
 pub struct Subresource<T> {
     api: Api<T>,
@@ -60,9 +60,9 @@ impl<T> Api<T> {
 
     /// Returns the `scale` subresource: the desired and the observed number of replicas.
     ///
-    /// Deployments, StatefulSets, ReplicaSets, ReplicationControllers and custom resources that
-    /// declare it have a scale. The client-go counterparts are `GetScale`, `UpdateScale` and
-    /// `scale.ScalesGetter`.
+    /// These kinds have a scale: Deployments, StatefulSets, ReplicaSets, ReplicationControllers,
+    /// and custom resources that declare a `scale` subresource. The client-go counterparts are
+    /// `GetScale`, `UpdateScale` and `scale.ScalesGetter`.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
@@ -126,10 +126,11 @@ impl<T> Api<T> {
         }
     }
 
-    /// Returns the path of a subresource of an object, or of the object if `subresource` is empty.
+    /// Returns the path of a subresource of an object. If `subresource` is empty, returns the path
+    /// of the object itself.
     ///
-    /// Use it to build a [`Request`] for an endpoint that has no method here. Each part of the path
-    /// is checked and encoded, so no name can lead to another path.
+    /// Use this path to build a [`Request`] for an endpoint that has no method here. Each part of
+    /// the path is checked and encoded, so no name can lead to another path.
     ///
     /// ```
     /// # use k8s_informer::testing::ApiServer;
@@ -197,7 +198,8 @@ impl<T: DeserializeOwned + Send> Subresource<T> {
 }
 
 impl<T: Object + DeserializeOwned> Subresource<T> {
-    /// Reads the subresource of an object. This requires permissions only for the subresource.
+    /// Reads the subresource of an object. The user needs only the permission to read this
+    /// subresource, not the object.
     ///
     /// # Errors
     ///

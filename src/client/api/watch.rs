@@ -84,7 +84,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
     /// # Errors
     ///
     /// The errors of [`list`](Self::list). If the resource version is too old, the server can also
-    /// report that in the first event.
+    /// send this error as the first event; then the iterator returns it.
     pub fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<WatchEvents<T>, Error> {
         let lister_watcher = self.with_context("watch", "", || self.lister_watcher())?;
         let body = lister_watcher.watch(options, stop)?;
@@ -113,8 +113,8 @@ impl<T: Object + DeserializeOwned> Api<T> {
 /// The events of a watch, created by [`Api::watch`]. The iterator blocks until the next event.
 ///
 /// The iterator ends when the server ends the watch: after
-/// [`timeout_seconds`](ListOptions::timeout_seconds), or by default after about half an hour. Watch
-/// again from [`resource_version`](Self::resource_version) then.
+/// [`timeout_seconds`](ListOptions::timeout_seconds), or, if that is not set, after a random time,
+/// by default 30 to 60 minutes. Then watch again from [`resource_version`](Self::resource_version).
 ///
 /// The iterator also ends after an error, with one exception: an event whose object cannot be
 /// decoded is an [`is_decode`](Error::is_decode) error that names the object, and the watch
@@ -123,10 +123,10 @@ impl<T: Object + DeserializeOwned> Api<T> {
 ///
 /// The watch is a stream: its total time and size are unlimited. The size of one event is limited
 /// to the 32 MiB of [`DecodeLimits`](crate::reflector::DecodeLimits). Silence ends the watch only
-/// if it has an [`idle_timeout`](Self::idle_timeout), which it has by default if you set
-/// `timeout_seconds`.
+/// if it has an [`idle_timeout`](Self::idle_timeout). There is one by default only if
+/// `timeout_seconds` is set.
 ///
-/// The [`Stop`] of the request ends the iterator immediately with an
+/// The [`Stop`] passed to [`Api::watch`] ends the iterator immediately with an
 /// [`is_stopped`](Error::is_stopped) error. Dropping the iterator closes its connection.
 ///
 /// This example waits until an object reaches a certain state, like `kubectl wait`:

@@ -10,8 +10,8 @@ use crate::client::config::IdToken;
 use crate::client::credential_data::{config_error, credentials_error};
 use crate::error::Error;
 
-/// The id-token of an OIDC provider, used until it expires. Refreshing it is left to credential
-/// plugins.
+/// The id-token of an OIDC provider, used until it expires. The client does not refresh it; use a
+/// credential plugin for that.
 pub(super) struct ValidIdToken {
     what: String,
     header: HeaderValue,

@@ -63,7 +63,7 @@ impl ImpersonationHeaders {
     }
 }
 
-/// The value is sent as raw UTF-8, as other clients do.
+/// Returns the header value for a text: raw UTF-8, as other clients send it.
 fn value(what: &str, text: &str) -> Result<HeaderValue, Error> {
     HeaderValue::from_bytes(text.as_bytes()).map_err(|_| {
         config_error(format!(

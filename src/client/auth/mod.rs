@@ -29,7 +29,7 @@ pub(super) struct Auth {
 }
 
 enum AuthMethod {
-    /// Anonymous, or a client certificate.
+    /// No header: anonymous requests, or a configured client certificate.
     Anonymous,
     /// The same header for every request.
     Fixed(HeaderValue),
@@ -49,15 +49,6 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// The client certificate from a plugin and its key.
-    pub(super) fn certificate(&self) -> Option<Result<(Pem, Pem), Error>> {
-        let pair = self.pair()?;
-        let pem = |what, bytes: &[u8]| {
-            PemSource::bytes(format!("the exec plugin's {what}"), bytes).read()
-        };
-        Some(pem("certificate", &pair.chain).and_then(|chain| Ok((chain, pem("key", &pair.key)?))))
-    }
-
     fn pair(&self) -> Option<&exec::Identity> {
         self.credential.as_ref()?.certificate.as_ref()
     }
@@ -98,7 +89,8 @@ impl Auth {
                     .transpose();
                 let header = header.map_err(|problem| {
                     plugin.reject(&credential);
-                    credentials_error(format!("the exec plugin's token {problem}"))
+                    let name = plugin.display_name();
+                    credentials_error(format!("the token of {name} {problem}"))
                 })?;
                 return Ok(Identity {
                     header,
@@ -110,6 +102,17 @@ impl Auth {
             header,
             credential: None,
         })
+    }
+
+    /// The client certificate from a plugin and its key.
+    pub(super) fn certificate(&self, identity: &Identity) -> Option<Result<(Pem, Pem), Error>> {
+        let (AuthMethod::Exec(plugin), Some(pair)) = (&self.method, identity.pair()) else {
+            return None;
+        };
+        let name = plugin.display_name();
+        let pem =
+            |what, bytes: &[u8]| PemSource::bytes(format!("the {what} of {name}"), bytes).read();
+        Some(pem("certificate", &pair.chain).and_then(|chain| Ok((chain, pem("key", &pair.key)?))))
     }
 
     /// Marks the credentials as rejected. A plugin then runs again for the next request, unless it

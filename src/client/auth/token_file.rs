@@ -61,11 +61,14 @@ impl TokenFile {
             Err(problem) if last.problem.as_ref() == Some(&problem) => None,
             Err(problem) => Some(last.problem.insert(problem).clone()),
         };
-        let token = last.token.clone().or_else(|| self.inline.clone());
+        let (token, fallback) = match &last.token {
+            Some(_) => (last.token.clone(), "using the last good token"),
+            None => (self.inline.clone(), "using the token of the configuration"),
+        };
         // The logger may make requests itself, so the lock is released first.
         drop(last);
         if let Some(problem) = problem {
-            log::error!("{problem}; using the last good token");
+            log::error!("{problem}; {fallback}");
         }
         token
     }

@@ -3,8 +3,8 @@ use std::path::PathBuf;
 
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// The variables and paths that this process reads at startup. They are fields of a struct, so that
-/// tests need not change the real environment.
+/// The environment variables and paths from which a configuration is loaded. They are fields of a
+/// struct, so that tests need not change the real environment.
 pub(super) struct Environment {
     pub(super) kubeconfig: Option<OsString>,
     pub(super) home: Option<PathBuf>,

@@ -16,8 +16,8 @@ use serde_json::Value;
 /// credential wait for the same run. Each of them can be cancelled by its own
 /// [`Stop`](crate::Stop).
 ///
-/// The plugin inherits the environment and the standard error of this process. At most 1 MiB of its
-/// standard output is read, and no message shows any part of this output.
+/// The plugin inherits the environment and the standard error of this process. Its standard output
+/// may have at most 1 MiB, and no message shows any part of it.
 ///
 /// ```
 /// use k8s_informer::client::{ExecConfig, InteractiveMode};
@@ -137,7 +137,8 @@ impl ExecConfig {
         self
     }
 
-    /// A text for the error message if the command does not exist: how to install it.
+    /// A text that explains how to install the plugin. The error message contains it if the command
+    /// does not exist.
     pub fn install_hint(mut self, hint: impl Into<String>) -> Self {
         self.install_hint = hint.into();
         self

@@ -11,8 +11,8 @@ use super::kubeconfig::{Files, Kubeconfig, Overrides, Problem};
 use crate::client::credential_data::{PemSource, config_error, read_trimmed};
 use crate::error::Error;
 
-/// Loads the kubeconfig files and resolves the context. Falls back to the service account if no
-/// file names a cluster.
+/// Loads the kubeconfig files and resolves the context. Uses the service account if no file exists
+/// or none sets a current context.
 #[cfg(feature = "kubeconfig")]
 pub(super) fn infer(
     environment: &Environment,
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_configuration_error_names_all_sources() {
+    fn missing_configuration_error_names_the_tried_sources() {
         let environment = empty_environment(Path::new("/nowhere"));
         assert_eq!(
             inferred(&environment).unwrap_err().to_string(),
@@ -264,7 +264,7 @@ mod tests {
 
     #[cfg(feature = "kubeconfig")]
     #[test]
-    fn kubeconfig_has_precedence_and_broken_one_is_an_error() {
+    fn kubeconfig_precedes_service_account_and_must_be_valid() {
         let folder = Folder::new("order");
         folder.write("serviceaccount/token", "abc");
         let home = folder.write(

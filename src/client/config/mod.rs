@@ -27,8 +27,8 @@ pub(super) use server_url::{ServerUrl, server_url};
 
 /// The address of an API server and the settings for connecting to it.
 ///
-/// Build it in code, or load it from a kubeconfig or from the service account of a pod.
-/// [`Client::new`](crate::Client::new) validates it and reads the files that it names. The `Debug`
+/// Build a `Config` in code, or load it from a kubeconfig or from the service account of a pod.
+/// [`Client::new`](crate::Client::new) validates it and reads the files named in it. The `Debug`
 /// output contains no secrets. The client-go counterpart is `rest.Config`.
 ///
 /// ```
@@ -90,8 +90,8 @@ impl Config {
     /// retransmissions of a lost SYN.
     pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-    /// The default time limit for a response to begin: 90 s. The API server itself times out a
-    /// request after 60 s and responds with an error.
+    /// The default [`response_timeout`](Self::response_timeout): 90 s. The API server itself times
+    /// out a request after 60 s and responds with an error, which arrives before this limit.
     pub const DEFAULT_RESPONSE_TIMEOUT: Duration = Duration::from_secs(90);
 
     /// The default size limit for a body that is read as a whole: 256 MiB, or some hundred thousand
@@ -103,9 +103,9 @@ impl Config {
     /// The URL is `https://host:port` or `http://host:port`. It can end with a path, which is
     /// prepended to the path of every request.
     ///
-    /// As in kubectl, a `host:port` without a scheme means `https` if any TLS setting is present,
-    /// and `http` otherwise. If credentials are sent to another machine without TLS, a warning is
-    /// logged.
+    /// As in kubectl, a `host:port` without a scheme means `https` if a TLS setting, such as a CA
+    /// or a client certificate, is present, and `http` otherwise. If credentials are sent to
+    /// another machine without TLS, a warning is logged.
     pub fn new(server: impl Into<String>) -> Self {
         Self {
             server: ServerUrl(server.into()),
@@ -133,8 +133,8 @@ impl Config {
     /// Loads the configuration that kubectl would use.
     ///
     /// It reads the files in `$KUBECONFIG` (merged), or `~/.kube/config` if the variable is not
-    /// set. If these files do not exist or name no cluster, it uses the service account of the pod.
-    /// Without the feature `kubeconfig`, it uses only the service account.
+    /// set. If these files do not exist or set no current context, it uses the service account of
+    /// the pod. Without the feature `kubeconfig`, it uses only the service account.
     ///
     /// To choose another context or another file, use `KubeconfigOptions`.
     ///
@@ -192,7 +192,8 @@ impl Config {
     }
 
     /// Trusts only the certificate authorities in this PEM file.
-    /// [`Client::new`](crate::Client::new) reads the file.
+    /// [`Client::new`](crate::Client::new) reads the file, and the client reads it again for every
+    /// request.
     pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.ca = Some(PemSource::file("the CA", path));
         self
@@ -214,7 +215,8 @@ impl Config {
 
     /// Authenticates with a client certificate and its key from PEM files. See
     /// [`client_certificate_pem`](Self::client_certificate_pem) for the formats.
-    /// [`Client::new`](crate::Client::new) reads the files.
+    /// [`Client::new`](crate::Client::new) reads the files, and the client reads them again for
+    /// every request.
     pub fn client_certificate_files(
         mut self,
         chain: impl Into<PathBuf>,
@@ -268,8 +270,8 @@ impl Config {
     /// Authenticates with the output of a credential plugin: a token, a client certificate, or
     /// both.
     ///
-    /// As in client-go, the plugin is not run if a token, a user name or a client certificate is
-    /// also set.
+    /// As in client-go, the plugin is not run if a token, a token file, a user name or a client
+    /// certificate is also set.
     ///
     /// ```
     /// use k8s_informer::{Client, Config, Stop};
@@ -338,7 +340,8 @@ impl Config {
     /// Accepts any server certificate. An attacker on the network path can then read and change all
     /// traffic.
     ///
-    /// Use it for tests only. The client logs a warning. This setting can't be combined with a CA.
+    /// Use this setting for tests only. The client logs a warning. This setting can't be combined
+    /// with a CA.
     pub fn insecure_skip_tls_verify(mut self, insecure: bool) -> Self {
         self.insecure = insecure;
         self
@@ -380,8 +383,8 @@ impl Config {
     /// | body | limit |
     /// |---|---|
     /// | read by an [`Api`](crate::client::api::Api), including a list or a page; [`Response::bytes`], [`Response::json`]; an error response | this value, for the whole body |
-    /// | an informer's list, which can have any size | this value without new data, ten times this value for the whole body |
-    /// | logs that are not followed, [`Response::into_body`] | this value without new data, no limit for the whole body |
+    /// | an informer's list, which can have any size | this value for each wait for new data, ten times this value for the whole body |
+    /// | logs that are not followed, [`Response::into_body`] | this value for each wait for new data, no limit for the whole body |
     /// | a watch, logs that are followed | no limit; an informer has [`watch_idle_timeout`] |
     ///
     /// [`Response::bytes`]: crate::client::Response::bytes
@@ -435,9 +438,9 @@ impl Config {
     /// counts as well. All clones of a client share the limit. A wait of more than 50 ms is logged
     /// at `debug`. A wait of more than one second is logged at `info`, at most every ten seconds.
     ///
-    /// By default there is no limit, whereas client-go uses 5 and 10. An API server already
-    /// distributes its capacity fairly (API Priority and Fairness). When it is overloaded, it
-    /// responds with 429, and the client then waits and retries
+    /// By default there is no limit, whereas client-go allows 5 requests per second and bursts of
+    /// 10. An API server already distributes its capacity fairly (API Priority and Fairness). When
+    /// it is overloaded, it responds with 429, and the client then waits and retries
     /// ([`Request::retries`](crate::client::Request::retries)). A client-side limit does not take
     /// the capacity of the server into account. controller-runtime has also removed its default
     /// limit.
@@ -461,8 +464,8 @@ impl Config {
     ///
     /// To set the limit for one request, use
     /// [`Request::body_limit`](crate::client::Request::body_limit). A larger body is an error
-    /// ([`Error::is_decode`](crate::Error::is_decode)). The client returns it as soon as the body
-    /// is known to be too large.
+    /// ([`Error::is_decode`](crate::Error::is_decode)). The client returns this error as soon as
+    /// the body is known to be too large.
     ///
     /// These limits apply to the data that a server sends:
     ///

@@ -52,16 +52,17 @@ pub(in crate::client) fn server_url(config: &Config) -> Result<Uri, Error> {
         (false, true) => format!("https://{given}"),
         (false, false) => format!("http://{given}"),
     };
-    let uri: Uri = url
-        .parse()
-        .map_err(|_| config_error(format!("{given:?} is not a valid server URL")))?;
+    let invalid = || {
+        config_error(format!(
+            "{given:?} is not a valid server URL; expected http(s)://host[:port][/path]"
+        ))
+    };
+    let uri: Uri = url.parse().map_err(|_| invalid())?;
     match (uri.scheme_str(), uri.host()) {
         (Some("http" | "https"), Some(host)) if !host.is_empty() && has_port_or_none(&uri) => {
             Ok(uri)
         }
-        _ => Err(config_error(format!(
-            "{given:?} is not an http or https URL"
-        ))),
+        _ => Err(invalid()),
     }
 }
 

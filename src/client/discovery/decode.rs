@@ -12,7 +12,7 @@ use super::document::{
 use crate::error::Error;
 use crate::object::{GroupVersionKind, GroupVersionResource, Scope};
 use crate::status::Status;
-use crate::wire;
+use crate::wire::{self, EscapedName};
 
 /// The maximum length of any name: that of a DNS subdomain.
 const NAME_LIMIT: usize = 253;
@@ -174,7 +174,7 @@ impl DiscoveryBuilder {
                 let versions = versions.filter_map(|item| serde_json::from_str(item.get()).ok());
                 self.add_group(String::new(), versions.collect(), None, true);
             }
-            _ => return Err(Error::decode("it is not a list of API groups")),
+            _ => return Err(Error::decode("not a list of API groups")),
         }
         Ok(())
     }
@@ -328,7 +328,8 @@ impl DiscoveryBuilder {
     fn check_group(&mut self, name: &str) -> bool {
         let is_group = name.is_empty() || is_name(name);
         if !is_group {
-            let error = Error::decode("the name of a group is invalid");
+            let name = EscapedName(name);
+            let error = Error::decode(format!("the group name \"{name}\" is invalid"));
             self.fail(String::new(), "", error);
         }
         is_group
@@ -367,11 +368,9 @@ impl DiscoveryBuilder {
         let (mut usable, mut seen) = (Vec::new(), HashSet::new());
         for version in versions {
             if !is_name(&version) || version.contains('.') {
-                self.fail(
-                    name.clone(),
-                    "",
-                    Error::decode("the name of a version is invalid"),
-                );
+                let version = EscapedName(&version);
+                let error = Error::decode(format!("the version name \"{version}\" is invalid"));
+                self.fail(name.clone(), "", error);
             } else if seen.insert(version.clone()) {
                 usable.push(version);
             }
@@ -403,9 +402,13 @@ impl DiscoveryBuilder {
     }
 
     fn add_resource(&mut self, mut resource: DiscoveredResource) {
-        // Other characters in a name could change the path of a request.
+        // A name with other characters than `is_name` allows could change the path of a request.
         if !is_name(resource.plural()) || !is_name(&resource.kind.kind) {
-            let error = Error::decode("the name of a resource is invalid");
+            let name = EscapedName(resource.plural());
+            let kind = EscapedName(&resource.kind.kind);
+            let error = Error::decode(format!(
+                "the resource \"{name}\" of kind \"{kind}\" has an invalid name"
+            ));
             return self.fail(resource.group().to_owned(), resource.version(), error);
         }
         if !is_name(&resource.singular) {
@@ -489,7 +492,7 @@ fn is_name(name: &str) -> bool {
 fn stale() -> Error {
     Error::from_status(Status {
         status: "Failure".to_owned(),
-        message: "its API server does not respond".to_owned(),
+        message: "the API server of the group does not respond".to_owned(),
         reason: "ServiceUnavailable".to_owned(),
         code: 503,
         ..Status::default()

@@ -10,8 +10,8 @@ use crate::object::{GroupVersionKind, GroupVersionResource, Scope};
 /// newer one, call [`Client::rediscover`](crate::Client::rediscover). The client-go counterparts
 /// are `ServerGroupsAndResources` and the `RESTMapper` built from that.
 ///
-/// A group that could not be read, for example because the server behind it is down, is missing
-/// here. [`failures`](Self::failures) contains its error. The other groups are complete.
+/// A group or a version that could not be read, for example because the server behind it is down,
+/// is missing here. [`failures`](Self::failures) contains the error. The other groups are complete.
 ///
 /// ```
 /// use k8s_informer::testing::ApiServer;
@@ -90,8 +90,8 @@ pub struct DiscoveredResource {
     pub categories: Vec<String>,
     /// The subresources of each object.
     pub subresources: Vec<DiscoveredSubresource>,
-    /// Whether the server prefers this version: it is the preferred version of the group, or the
-    /// first one that has this resource.
+    /// Whether this version of the resource is the preferred one: the preferred version of the
+    /// group or, if that lacks the resource, the first version that has it.
     pub is_preferred: bool,
 }
 
@@ -121,8 +121,8 @@ pub struct DiscoveryFailure {
 }
 
 impl Discovery {
-    /// Puts the resources in search order: by group, the preferred version first. Ignores
-    /// duplicates.
+    /// Creates a discovery with the resources in search order: by group, the preferred version
+    /// first. Drops duplicates.
     pub(super) fn new(
         groups: Vec<DiscoveredGroup>,
         found: Vec<DiscoveredResource>,

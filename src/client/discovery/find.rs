@@ -221,21 +221,17 @@ impl Discovery {
         }
         let failures = self.failures();
         for (index, failure) in failures.iter().take(MAX_LISTED).enumerate() {
-            let group = if failure.group.is_empty() {
-                "a group"
-            } else {
-                &failure.group
+            let place = match (&*failure.group, &*failure.version) {
+                ("", "") => "a group".to_owned(),
+                (name, "") | ("", name) => name.to_owned(),
+                (group, version) => format!("{group}/{version}"),
             };
-            let slash = if failure.version.is_empty() { "" } else { "/" };
             let start = if index == 0 {
                 "; discovery failed for "
             } else {
                 ", "
             };
-            text.push_str(&format!(
-                "{start}{group}{slash}{} ({})",
-                failure.version, failure.error
-            ));
+            text.push_str(&format!("{start}{place} ({})", failure.error));
         }
         if failures.len() > MAX_LISTED {
             text.push_str(&format!(" and {} more", failures.len() - MAX_LISTED));
@@ -297,8 +293,8 @@ fn quoted(name: &str) -> String {
     format!("{short:?}")
 }
 
-/// Returns the edit distance if it is at most `limit`: the number of letters to insert, delete or
-/// change. Two swapped adjacent letters count as one change.
+/// Returns the edit distance (the number of letters to insert, delete or change) if it is at most
+/// `limit`. Two swapped adjacent letters count as one change.
 fn distance(one: &str, other: &str, limit: usize) -> Option<usize> {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     if one.len().abs_diff(other.len()) > limit {
@@ -326,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distance_counts_edits_up_to_limit() {
+    fn edit_distance_counts_edits_and_is_none_above_limit() {
         for (one, other, expected) in [
             ("pods", "pods", Some(0)),
             ("pdos", "pods", Some(1)),

@@ -160,8 +160,8 @@ impl Client {
     /// # Errors
     ///
     /// Returns an [`is_no_match`](Error::is_no_match) error if there is no such kind; the message
-    /// contains similar names. If discovery of the group has failed, returns that error instead. It
-    /// also returns the errors of [`discovery`](Self::discovery).
+    /// contains similar names. If the group could not be read, returns the error of that group
+    /// instead. It also returns the errors of [`discovery`](Self::discovery).
     pub fn discover_kind(
         &self,
         kind: &GroupVersionKind,
@@ -198,8 +198,8 @@ impl Client {
         find(&discovery).cloned().map_err(context)
     }
 
-    /// Returns everything that the server serves, from the cache of this client and its clones. The
-    /// first call fetches it.
+    /// Returns the groups, versions and resources of the server. The first call fetches them; later
+    /// calls of this client and its clones return the cached result.
     ///
     /// A fetch sends one request to `/api` and one to `/apis`. If the server does not support
     /// aggregated discovery, it also sends one request for each version of each group. For each
@@ -335,8 +335,8 @@ impl Client {
         let to_fetch = std::mem::take(&mut found.to_fetch);
         for (index, (group, version)) in to_fetch.into_iter().enumerate() {
             if index >= MAX_VERSIONS {
-                let error = Error::decode(format!(
-                    "not fetched: the limit is {MAX_VERSIONS} group versions"
+                let error = Error::other(format!(
+                    "not fetched: discovery reads at most {MAX_VERSIONS} group versions"
                 ));
                 found.fail(group, &version, error);
                 continue;
@@ -355,12 +355,12 @@ impl Client {
             }
         }
         for failure in found.failures.iter().take(MAX_LOGGED) {
-            log::warn!(
-                "discovery: {}/{}: {}",
-                failure.group,
-                failure.version,
-                failure.error
-            );
+            let place = match (&*failure.group, &*failure.version) {
+                ("", "") => "discovery".to_owned(),
+                (name, "") | ("", name) => format!("discovery: {name}"),
+                (group, version) => format!("discovery: {group}/{version}"),
+            };
+            log::warn!("{place}: {}", failure.error);
         }
         Ok(Discovery::new(
             found.groups,
@@ -369,7 +369,8 @@ impl Client {
         ))
     }
 
-    /// Sends a request and reads the complete JSON response, up to `BODY_LIMIT`.
+    /// Sends a request and reads the whole JSON response. A response larger than `BODY_LIMIT` is an
+    /// error.
     fn fetch_bytes(&self, request: &Request, stop: &Stop) -> Result<Vec<u8>, Error> {
         let response = self.request(&request.clone().body_limit(BODY_LIMIT), stop)?;
         response_checks::check_json(&response.headers)
@@ -392,7 +393,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn missing_name_refetches_once_per_ten_seconds() {
+    fn missing_name_refetches_discovery_once_per_ten_seconds() {
         let (mut state, start) = (State::default(), Instant::now());
         assert!(state.may_refetch(start));
         assert!(!state.may_refetch(start + MIN_REFETCH_INTERVAL - Duration::from_millis(1)));

@@ -2,8 +2,8 @@
 
 use base64::Engine;
 
-/// Decodes all words of the form `=?charset?encoding?text?=` in a text. Malformed words stay
-/// unchanged. Returns `None` if a word has an unknown charset.
+/// Decodes all words of the form `=?charset?encoding?text?=` in a text, and returns the text.
+/// Malformed words stay unchanged. Returns `None` if a word has an unknown charset.
 pub(super) fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let mut result = Vec::new();
     let mut rest = text;
@@ -122,7 +122,7 @@ mod tests {
 
     /// The cases of Go's `TestDecodeHeader`, and malformed words.
     #[test]
-    fn valid_encoded_words_are_decoded_others_kept() {
+    fn valid_encoded_words_are_decoded_and_invalid_ones_kept() {
         for (text, expected) in [
             ("", ""),
             ("=?UTF-8?Q?=C2=A1Hola,_se=C3=B1or!?=", "¡Hola, señor!"),

@@ -10,11 +10,12 @@ use crate::stop::Stop;
 use crate::sync::Mutex;
 use crate::time::{Clock, TokenBucket};
 
-/// Longer waits are logged at `debug`. The client-go counterpart is `longThrottleLatency`.
+/// Waits longer than this are logged at `debug`. The client-go counterpart is
+/// `longThrottleLatency`.
 const LONG: Duration = Duration::from_millis(50);
 
-/// Longer waits are logged at `info`, at most one every `INFO_INTERVAL`. The client-go counterpart
-/// is `extraLongThrottleLatency`.
+/// Waits longer than this are logged at `info`, at most one every `INFO_INTERVAL`. The client-go
+/// counterpart is `extraLongThrottleLatency`.
 const VERY_LONG: Duration = Duration::from_secs(1);
 
 /// The minimum time between two `info` records, as in client-go's `globalThrottledLogger`.

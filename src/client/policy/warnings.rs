@@ -14,7 +14,8 @@ use crate::panic::catch;
 use crate::sync::Mutex;
 use crate::text::EscapedText;
 
-/// The number of logged texts that a client remembers. The API server has a few dozen texts in all.
+/// The number of logged texts that a client remembers. The API server has a few dozen warnings,
+/// some of which contain the name of a field.
 const MAX_REMEMBERED: usize = 256;
 
 /// The code of the API server's warnings: miscellaneous persistent warning.
@@ -92,7 +93,7 @@ impl Warnings {
         if warning.code != MISCELLANEOUS || text.is_empty() || !self.logged.is_new(text) {
             return;
         }
-        log::warn!("{context}: the server warns: {}", EscapedText(text));
+        log::warn!("{context}: warning from the server: {}", EscapedText(text));
     }
 }
 
@@ -143,7 +144,7 @@ fn first(header: &[u8]) -> Option<(Warning, &[u8])> {
     let code = std::str::from_utf8(code).ok()?.parse().ok()?;
     let agent = printable(agent.to_vec()).filter(|agent| !agent.is_empty())?;
     let (text, mut rest) = quoted(rest)?;
-    // RFC 2616 has encoded words here; RFC 7234 does not.
+    // Like apimachinery, decodes encoded words: RFC 2616 allows them here, RFC 7234 does not.
     let text = printable(encoded_words::decode(&text).unwrap_or(text))?;
     if let Some(date) = rest.strip_prefix(b"\"") {
         let end = date.iter().position(|byte| *byte == b'"')?;
@@ -195,7 +196,7 @@ mod tests {
 
     /// The cases of apimachinery's `TestParseWarningHeader`.
     #[test]
-    fn malformed_warning_is_none() {
+    fn malformed_warning_header_is_not_parsed() {
         for header in [
             &b""[..],
             b"A B",
@@ -285,7 +286,7 @@ mod tests {
 
     /// The cases of apimachinery's `TestParseWarningHeaders`.
     #[test]
-    fn header_is_parsed_up_to_first_malformed_warning() {
+    fn warning_header_is_parsed_up_to_first_malformed_warning() {
         let texts = |header: &str| -> Vec<String> {
             parse(header.as_bytes())
                 .into_iter()
@@ -308,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn repeated_text_is_new_again_after_256_others() {
+    fn warning_text_counts_as_new_after_256_other_texts() {
         let logged = Logged::default();
         assert!(logged.is_new("a") && !logged.is_new("a"));
         for n in 1..MAX_REMEMBERED {

@@ -58,7 +58,8 @@ impl Buffers for ConnectionBuffers {
         &self.input
     }
 
-    /// Returns an empty slice if the unconsumed bytes reach the maximum size of a response head.
+    /// Returns the free part of the input. It is empty if the unconsumed bytes reach the maximum
+    /// size of a response head.
     ///
     /// A single read into a large input buffer could still exceed that size. This can't happen for
     /// a head, because the input buffer is small when a response begins.
@@ -80,8 +81,8 @@ impl Buffers for ConnectionBuffers {
         self.input.consume(amount);
     }
 
-    /// The first slice is temporary space for the encoding of chunked request bodies, for which it
-    /// must not be empty.
+    /// Returns temporary space and the output. The encoding of chunked request bodies needs
+    /// temporary space that is not empty.
     fn tmp_and_output(&mut self) -> (&mut [u8], &mut [u8]) {
         self.allocate_output();
         (self.input.free(), &mut self.output)
@@ -136,10 +137,10 @@ mod tests {
     }
 
     #[test]
-    fn unconsumed_input_grows_up_to_largest_head() {
+    fn input_buffer_grows_to_head_limit_if_nothing_is_consumed() {
         let mut buffers = buffers();
         let mut total = 0;
-        // Small reads must not prevent growth.
+        // The input grows although each read is small.
         while let free_len @ 1.. = buffers.input_append_buf().len() {
             let amount = free_len.min(700);
             buffers.input_appended(amount);

@@ -82,7 +82,7 @@ impl Call {
     pub(in crate::client) fn adopt(&self, socket: &Arc<Socket>) {
         *socket.owner.lock() = self.id;
         self.sockets.lock().push(Arc::downgrade(socket));
-        // A stop is marked as given before its callbacks run. So either the callback finds the
+        // A `Stop` is marked as stopped before its callbacks run. So either the callback finds the
         // socket and shuts it down, or this check finds the mark.
         if self.stop.is_stopped() {
             socket.shut_down_if_owned_by(self.id);

@@ -14,7 +14,7 @@ use crate::sync::Mutex;
 /// can differ for each read of the body, and it covers the whole read.
 #[derive(Debug, Default)]
 pub(in crate::client) struct ReadDeadline {
-    /// Innermost lock, held only for a copy. Only the thread that reads the body locks it.
+    /// Innermost lock, held only to copy the value. Only the thread that reads the body locks it.
     until: Mutex<Option<Instant>>,
 }
 
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn remaining_time_is_rounded_up_and_never_negative() {
+    fn remaining_time_is_in_whole_ms_and_zero_at_the_deadline() {
         let deadline = ReadDeadline::default();
         assert_eq!(deadline.left(), None);
         let now = Instant::now();

@@ -14,7 +14,7 @@
 //! | uses buffers of our size, which limit the head of a response | `sizes::response_head_above_32_kib_is_rejected` |
 //! | returns a connection to the pool after the last byte of a body, and checks with our transport whether it is still open | `http::connection_is_reused_after_body_is_read`, `stop::stop_of_earlier_request_does_not_end_the_next_one` |
 //! | lets our error end a blocked connect, handshake, write or read | the other tests of `stop` |
-//! | accepts no addresses from our `Resolver`, and leaves names and proxies to our `Connector` | `proxy::host_name_is_reached_by_any_of_its_addresses`, `proxy::names_are_resolved_by_the_proxy` |
+//! | accepts no addresses from our `Resolver`, and leaves names and proxies to our `Connector` | `proxy::localhost_is_reached_at_its_ipv6_address`, `proxy::names_are_resolved_by_the_proxy` |
 //!
 //! Each file imports only files that come before it in this order: sizes, authority; buffers,
 //! deadline, cancel; resolve, tcp, tls_config; error, tls_transport; proxy; connector.

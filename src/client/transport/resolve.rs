@@ -1,6 +1,5 @@
 //! Resolves names to addresses. `getaddrinfo` can't be interrupted, so it runs on a detached
-//! thread. Concurrent requests for the same name wait for the same lookup, so there is at most one
-//! thread for each name.
+//! thread. Concurrent requests for the same name wait for the same lookup and its single thread.
 
 use std::fmt;
 use std::io;
@@ -23,10 +22,11 @@ struct Lookup {
     done: Done,
 }
 
-/// Resolves names, one lookup at a time. A client has one server, so the name is usually the same.
+/// Resolves names. Remembers only the latest lookup, because a client has one server and so usually
+/// resolves only one name.
 #[derive(Default)]
 pub(super) struct NameResolver {
-    /// The current lookup. Innermost lock, held while the thread of the lookup is started.
+    /// The latest lookup. Innermost lock, held while the thread of the lookup is started.
     pending: Mutex<Option<Arc<Lookup>>>,
 }
 
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_need_no_lookup() {
+    fn ip_address_is_resolved_without_lookup() {
         let names = NameResolver::default();
         let resolve = |host| names.resolve(host, 6443, None, None).unwrap();
         assert_eq!(resolve("10.0.0.1"), ["10.0.0.1:6443".parse().unwrap()]);

@@ -84,8 +84,8 @@ pub(super) fn dial(
     Err(last)
 }
 
-/// Orders the addresses as the system does, but alternates the families. A family that does not
-/// work at all then does not delay the other one.
+/// Keeps the system's order of the addresses, but alternates between IPv6 and IPv4. If one family
+/// does not work at all, it then does not delay the other one.
 fn alternate_families(addresses: &[SocketAddr]) -> Vec<SocketAddr> {
     let first_is_v6 = addresses.first().is_some_and(SocketAddr::is_ipv6);
     let (first, second): (Vec<_>, Vec<_>) = addresses
@@ -176,8 +176,8 @@ fn limit(timeout: NextTimeout) -> Result<Option<Duration>, ureq::Error> {
     }
 }
 
-/// On Unix, the timeout of a socket is `WouldBlock`. `TimedOut` means that the peer did not respond
-/// to keepalive probes.
+/// Whether a read or write has reached the timeout of the socket. On Unix, that error is
+/// `WouldBlock`, and `TimedOut` means that the peer did not respond to keepalive probes.
 fn is_timeout(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
         || cfg!(windows) && error.kind() == io::ErrorKind::TimedOut
@@ -234,14 +234,14 @@ impl Transport for TcpTransport {
 
     fn is_open(&mut self) -> bool {
         self.buffers.release();
-        // ureq also calls `is_open` for each pooled connection before it reuses it. If the current
-        // request needs a new connection, return false for all pooled ones.
+        // ureq calls `is_open` before it returns a connection to the pool and before it takes one
+        // out. A request that needs a new connection must not get a pooled one.
         !Call::current().is_some_and(|call| call.is_fresh()) && self.is_idle().unwrap_or(false)
     }
 }
 
-/// Returns the free part of the input. ureq would take a full buffer for the end of the connection,
-/// so that is an error.
+/// Returns the free part of the input. A full input is an error, because ureq would take it for the
+/// end of the connection.
 pub(super) fn free_input(buffers: &mut ConnectionBuffers) -> Result<&mut [u8], ureq::Error> {
     let used = buffers.input().len();
     match buffers.input_append_buf() {
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn address_families_alternate() {
+    fn dial_order_alternates_address_families() {
         let addresses = |text: &str| -> Vec<SocketAddr> {
             text.split(' ')
                 .map(|address| address.parse().unwrap())
@@ -317,7 +317,8 @@ mod tests {
         let ((_full, _queued, silent), (_refusing, refusing)) = (silent(), refusing());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let good = listener.local_addr().unwrap();
-        // Without a limit, a single wait for the silent address could take forever.
+        // The first round has short delays, so a silent address delays the call only a little, even
+        // without a limit.
         for limit in [None, Some(Duration::from_secs(60))] {
             let Ok(socket) = dial(&[silent, refusing, silent, good], || Ok(limit), None) else {
                 panic!()
@@ -356,7 +357,7 @@ mod tests {
         });
     }
 
-    // socket2 cannot read the keepalive settings on Windows.
+    // Not on Windows, where socket2 cannot read the keepalive settings.
     #[cfg(unix)]
     #[test]
     fn sockets_have_keepalive_and_nodelay() {
@@ -377,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_is_idle_until_data_or_eof() {
+    fn idle_connection_is_open_until_data_or_eof_arrives() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         for bytes in [&b"x"[..], b""] {
             let socket = connect(listener.local_addr().unwrap(), None, None).unwrap();
@@ -393,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_time_out_at_deadline_of_call() {
+    fn silent_read_times_out_at_the_call_deadline() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = connect(listener.local_addr().unwrap(), None, None).unwrap();
         let mut transport = TcpTransport::new(socket, false);

@@ -43,7 +43,8 @@ pub(in crate::client) struct Peer {
 }
 
 impl Peer {
-    /// `name` is a host as written in a URL. `insecure` accepts any certificate.
+    /// Creates the settings. `name` is a host as written in a URL. With `insecure`, any certificate
+    /// is accepted.
     pub(in crate::client) fn new(name: &str, insecure: bool) -> Result<Self, Error> {
         // Removes the zone, which is meaningful only on this machine and never part of a
         // certificate.
@@ -98,23 +99,21 @@ fn identity(
         _ if is_encrypted(&key.bytes) => {
             config_error(format!("{key}: encrypted keys are not supported"))
         }
-        pem::Error::NoItemsFound => {
-            config_error(format!("{key}: contains no private key in PEM form"))
-        }
+        pem::Error::NoItemsFound => config_error(format!("{key}: no private key in PEM form")),
         // The message of the original error is omitted, because it would quote the data.
-        _ => config_error(format!("{key}: is not valid PEM")),
+        _ => config_error(format!("{key}: not valid PEM")),
     })?;
     let parsed = provider
         .key_provider
         .load_private_key(parsed)
         .map_err(|_| {
             let other = if cfg!(feature = "ring") {
-                " (P-521 with the feature aws-lc-rs instead of ring)"
+                "; P-521 needs the feature aws-lc-rs instead of ring"
             } else {
                 ""
             };
             config_error(format!(
-                "{key}: the type or size of the key is not supported; RSA, P-256, P-384 and Ed25519 are{other}"
+                "{key}: the type or size of the key is not supported; use RSA, P-256, P-384 or Ed25519{other}"
             ))
         })?;
     let identity = CertifiedKey::new(chain, parsed);
@@ -128,8 +127,8 @@ fn identity(
 
 /// Returns the TLS settings for an `https` proxy. `host` is its host as written in the URL.
 ///
-/// The certificate must match this host and be signed by an authority of the system or the
-/// configured one. The client certificate and `tls-server-name` apply only to the server.
+/// The certificate must match this host and be signed by an authority of the system or by the
+/// configured authority. The client certificate and `tls-server-name` apply only to the server.
 /// insecure-skip-tls-verify applies to the proxy and the server.
 pub(in crate::client) fn proxy_tls(
     host: &str,
@@ -148,7 +147,8 @@ pub(in crate::client) fn proxy_tls(
     Ok(Tls::new(builder.with_no_client_auth(), &peer))
 }
 
-/// Trusts these authorities, or any certificate if the peer is [insecure](Peer::new).
+/// Returns a builder that trusts these authorities, or any certificate if the peer is
+/// [insecure](Peer::new).
 fn builder_with_roots(
     peer: &Peer,
     authorities: impl FnOnce() -> Result<RootCertStore, Error>,
@@ -165,8 +165,8 @@ fn builder_with_roots(
     })
 }
 
-/// The provider is always set explicitly, because rustls panics if two providers are linked and it
-/// has to choose.
+/// Returns the crypto provider of the enabled feature; `ring` if both are enabled. It is always set
+/// explicitly, because rustls panics if it has to choose between two linked providers.
 fn provider() -> Result<Arc<CryptoProvider>, Error> {
     #[cfg(feature = "ring")]
     return Ok(Arc::new(rustls::crypto::ring::default_provider()));
@@ -186,11 +186,11 @@ fn is_encrypted(key: &[u8]) -> bool {
 fn certificates(pem: &Pem) -> Result<Vec<CertificateDer<'static>>, Error> {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem.bytes).collect();
     match certificates {
-        Ok(certificates) if certificates.is_empty() => Err(config_error(format!(
-            "{pem}: contains no certificate in PEM form"
-        ))),
+        Ok(certificates) if certificates.is_empty() => {
+            Err(config_error(format!("{pem}: no certificate in PEM form")))
+        }
         Ok(certificates) => Ok(certificates),
-        Err(_) => Err(config_error(format!("{pem}: is not valid PEM"))),
+        Err(_) => Err(config_error(format!("{pem}: not valid PEM"))),
     }
 }
 
@@ -199,16 +199,19 @@ fn authorities(pem: &Pem) -> Result<RootCertStore, Error> {
     let (_, ignored) = roots.add_parsable_certificates(certificates(pem)?);
     if roots.is_empty() {
         return Err(config_error(format!(
-            "{pem}: contains no certificate that can be an authority"
+            "{pem}: no certificate can be used as an authority"
         )));
     }
     if ignored > 0 {
-        log::warn!("{pem}: {ignored} certificates can't be used as an authority");
+        log::warn!(
+            "{pem}: certificates ignored because they can't be used as an authority: {ignored}"
+        );
     }
     Ok(roots)
 }
 
-/// Loads the system's bundle of certificate authorities from the paths that OpenSSL and Go use.
+/// Loads the system's bundle of certificate authorities from the file in `SSL_CERT_FILE`, or else
+/// from the first of the usual paths that exists.
 fn system_authorities() -> Result<RootCertStore, Error> {
     const BUNDLES: [&str; 6] = [
         "/etc/ssl/certs/ca-certificates.crt",
@@ -226,13 +229,13 @@ fn system_authorities() -> Result<RootCertStore, Error> {
         Some(bundle) => authorities(&PemSource::file(WHAT, *bundle).read()?),
         None => Err(config_error(
             "no certificate authority is configured, and no certificate bundle of the system was found \
-             (SSL_CERT_FILE, /etc/ssl/certs/ca-certificates.crt, /etc/pki/tls/certs/ca-bundle.crt, /etc/ssl/cert.pem …)",
+             (/etc/ssl/certs/ca-certificates.crt, /etc/pki/tls/certs/ca-bundle.crt, /etc/ssl/cert.pem …); configure a CA or set SSL_CERT_FILE",
         )),
     }
 }
 
 /// insecure-skip-tls-verify: accepts any certificate of any authority for any name, as long as the
-/// server has its key.
+/// server has the certificate's key.
 #[derive(Debug)]
 struct AcceptAny(Arc<CryptoProvider>);
 

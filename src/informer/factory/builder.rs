@@ -149,8 +149,8 @@ impl SharedInformerFactoryBuilder {
         self
     }
 
-    /// Sets whether an object that was deleted and created again unobserved is delivered as a
-    /// deletion and an add; see
+    /// Sets whether the deletion and recreation of an object that the watch missed are delivered as
+    /// a deletion and an add; see
     /// [`SharedIndexInformerOptions::recreation_as_delete_and_add`](crate::informer::SharedIndexInformerOptions::recreation_as_delete_and_add).
     pub fn recreation_as_delete_and_add(mut self, recreation_as_delete_and_add: bool) -> Self {
         self.common.recreation_as_delete_and_add = recreation_as_delete_and_add;

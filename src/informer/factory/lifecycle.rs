@@ -102,7 +102,7 @@ impl SharedInformerFactory {
     /// Blocks until every started informer has synced, or until `stop` is set.
     ///
     /// An informer that was requested after [`start`](Self::start) is not included until it is
-    /// started. A component that requests an informer late does not delay the others. That
+    /// started, so a component that requests an informer late does not delay the others. The late
     /// informer's own [`wait_for_sync`](SharedIndexInformer::wait_for_sync) reports that it was not
     /// started.
     ///
@@ -176,8 +176,8 @@ impl SharedInformerFactory {
             let informers = self.factory.informers.lock();
             let entries = informers.all.values();
             let all = entries.map(|entry| (Arc::clone(&entry.informer), entry.run.clone()));
-            // After a call of `start`, an informer that was requested later is left to the
-            // component that starts it.
+            // After a call of `start`, do not wait for an informer that was requested later: the
+            // component that requested it starts it.
             all.filter(|(_, run)| run.is_some() || !informers.start_called)
                 .partition(|(_, run)| run.is_some())
         };
@@ -469,7 +469,7 @@ fn from_within_error() -> ShutdownError {
 fn shut_down_error() -> InformerError {
     InformerError::Stopped {
         name: "factory".into(),
-        what: "informers were not started",
+        what: "the informers were not started",
     }
 }
 

@@ -66,7 +66,7 @@ pub struct SharedInformerFactory {
 
 struct Factory {
     source: Arc<dyn ListerWatcherSource>,
-    /// The scope of informers that are requested without one.
+    /// The scope of informers that are requested without a scope.
     scope: InformerScope,
     tweak_list_options: Option<Arc<TweakListOptions>>,
     common: Common,
@@ -184,8 +184,8 @@ impl SharedInformerFactory {
         self.informer_of(Source::dynamic(resource))
     }
 
-    /// Returns the informer for a [`Source`]: a type and a scope. Each combination of type,
-    /// resource and scope has its own informer, with its own list, watch and cache.
+    /// Returns the informer for a [`Source`]: a resource, a type and a scope. Each combination of
+    /// type, resource and scope has its own informer, with its own list, watch and cache.
     ///
     /// ```
     /// use k8s_informer::informer::{InformerScope, Source};
@@ -319,7 +319,8 @@ impl SharedInformerFactory {
 }
 
 impl Factory {
-    /// Waits until all threads have ended. Then another factory can use the name of the metrics.
+    /// Waits until all threads have ended, then releases the name of the metrics, so that another
+    /// factory can use it.
     fn join(&self) {
         self.threads.join();
         if let Some(metrics) = &self.metrics {

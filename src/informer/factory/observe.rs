@@ -60,7 +60,8 @@ pub fn observe<T: Resource + DeserializeOwned>(
 
 impl SharedInformerFactory {
     /// Observes the objects of a [`Source`], like [`observe`]. Observations with equal sources
-    /// share one informer, also with callers of [`informer_of`](Self::informer_of).
+    /// share one informer. Calls of [`informer_of`](Self::informer_of) with an equal source return
+    /// the same informer.
     ///
     /// An observation starts its informer automatically. The informer ends with its last
     /// observation or with the factory. An informer that was also requested with `informer_of`
@@ -284,8 +285,8 @@ impl<T> fmt::Debug for Observe<T> {
     }
 }
 
-/// A running observation. When it is [stopped](Self::stop) or dropped, it ends and joins every
-/// thread that it needed.
+/// A running observation. When it is [stopped](Self::stop) or dropped, it waits until its threads
+/// have ended. These include the threads of the informer, unless the informer has other users.
 #[must_use = "dropping the value ends the observation"]
 pub struct Observation<T: Object + DeserializeOwned> {
     factory: SharedInformerFactory,
@@ -372,9 +373,9 @@ impl<T: Object + DeserializeOwned> Observation<T> {
         &self.informer
     }
 
-    /// Ends the observation. When this method returns, the closures are not called any more and
-    /// every thread that the observation needed has ended. The method waits for a closure that is
-    /// running.
+    /// Ends the observation. When this method returns, the closures are not called any more and the
+    /// threads of the observation have ended. The threads of the informer have ended as well,
+    /// unless the informer has other users. The method waits for a closure that is running.
     ///
     /// If you call it from within a closure, it returns `false` at once. The observation ends as
     /// soon as the closure returns.

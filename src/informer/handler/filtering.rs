@@ -19,15 +19,31 @@ use crate::stop::Stop;
 /// deletions of objects that it never received.
 ///
 /// ```
-/// use k8s_informer::testing::ScriptedListerWatcher;
-/// use k8s_informer::{DynamicObject, Object, SharedIndexInformer};
+/// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+/// use k8s_informer::{DynamicObject, Object, SharedIndexInformer, Stop};
 /// use k8s_informer::handler::{FilteringHandler, HandlerFuncs};
-/// use std::sync::Arc;
+/// use std::sync::{Arc, mpsc};
 ///
-/// let nothing = Arc::new(ScriptedListerWatcher::new([]));
-/// let informer = SharedIndexInformer::<DynamicObject>::new(nothing, Default::default());
-/// let web = HandlerFuncs::new().on_add(|pod: &Arc<DynamicObject>, _| println!("+ {}", pod.name()));
-/// informer.add_handler(FilteringHandler::new(|pod: &DynamicObject| pod.label("app") == Some("web"), web))?;
+/// let list = r#"{"kind": "List", "metadata": {"resourceVersion": "7"}, "items": [
+///     {"metadata": {"name": "a", "labels": {"app": "web"}}}, {"metadata": {"name": "b"}}]}"#;
+/// let relabeled = r#"{"type": "MODIFIED", "object": {"metadata": {"name": "a", "resourceVersion": "8"}}}"#;
+/// let source = ScriptedListerWatcher::new([Answer::body(list), Answer::open(relabeled)]);
+/// let informer = SharedIndexInformer::<DynamicObject>::new(Arc::new(source), Default::default());
+///
+/// let (sender, lines) = mpsc::channel();
+/// let added = sender.clone();
+/// let web = HandlerFuncs::new()
+///     .on_add(move |object: &Arc<DynamicObject>, _| added.send(format!("+ {}", object.name())).unwrap())
+///     .on_delete(move |gone| sender.send(format!("- {}", gone.name())).unwrap());
+/// let is_web = |object: &DynamicObject| object.label("app") == Some("web");
+/// informer.add_handler(FilteringHandler::new(is_web, web))?;
+///
+/// let stop = Stop::new();
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| informer.run(&stop));
+///     assert_eq!(lines.iter().take(2).collect::<Vec<_>>(), ["+ a", "- a"]);
+///     stop.stop();
+/// });
 /// # Ok::<(), k8s_informer::informer::InformerError>(())
 /// ```
 #[doc(alias = "FilteringResourceEventHandler")]

@@ -25,8 +25,9 @@ pub use notification::Notification;
 /// (including itself), and stop the informer. A panic is caught and logged, and the next event
 /// follows.
 ///
-/// An object is dropped on the informer's thread that releases the last reference, which is usually
-/// the thread that decodes. Its destructor must not wait for the informer or its handlers.
+/// An object is dropped on the thread that releases the last reference. This is usually the
+/// reflector's thread, which decodes objects. Its destructor must not wait for the informer or its
+/// handlers.
 ///
 /// ```
 /// use k8s_informer::{Deleted, DynamicObject, Object};
@@ -38,14 +39,25 @@ pub use notification::Notification;
 /// #[derive(Default)]
 /// struct ByApp(BTreeMap<String, i64>);
 ///
+/// impl ByApp {
+///     fn count(&mut self, object: &DynamicObject, change: i64) {
+///         *self.0.entry(object.label("app").unwrap_or("none").to_owned()).or_default() += change;
+///     }
+/// }
+///
 /// impl ResourceEventHandler<DynamicObject> for ByApp {
 ///     fn on_add(&mut self, object: &Arc<DynamicObject>, _is_in_initial_list: bool) {
-///         *self.0.entry(object.label("app").unwrap_or("none").to_owned()).or_default() += 1;
+///         self.count(object, 1);
+///     }
+///
+///     fn on_update(&mut self, old: &Arc<DynamicObject>, new: &Arc<DynamicObject>) {
+///         self.count(old, -1);
+///         self.count(new, 1);
 ///     }
 ///
 ///     fn on_delete(&mut self, gone: &Deleted<DynamicObject>) {
 ///         if let Some(object) = gone.object() {
-///             *self.0.entry(object.label("app").unwrap_or("none").to_owned()).or_default() -= 1;
+///             self.count(object, -1);
 ///         }
 ///     }
 /// }

@@ -445,7 +445,7 @@ fn run<T>(
             let took = began.and_then(|began| Some(now()?.duration_since(began)));
             if let Some(took) = took.filter(|took| *took > SLOW) {
                 log::warn!(
-                    "{handler} took {} ms for an event while {waiting} events were waiting",
+                    "{handler} took {} ms for an event; waiting events: {waiting}",
                     took.as_millis()
                 );
             }

@@ -27,8 +27,8 @@ use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 pub struct HandlerStats {
     /// The number of events that have been passed to the handler's queue.
     pub received: u64,
-    /// The number of events that wait for the handler. It excludes a batch in transfer, of at most
-    /// 64 events.
+    /// The number of events that wait for the handler. It excludes a batch of at most 64 events
+    /// that is being passed to the handler's thread.
     pub waiting: usize,
     /// The highest value of `waiting` so far.
     pub most_waiting: usize,

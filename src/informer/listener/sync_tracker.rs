@@ -6,8 +6,7 @@ use crate::sync::Mutex;
 #[derive(Debug)]
 pub(super) struct SyncTracker {
     synced: Done,
-    /// Set while `state` is unlocked, because setting it runs callbacks. `state` is an innermost
-    /// lock.
+    /// An innermost lock. It is released before `synced` is set, because that runs callbacks.
     state: Mutex<State>,
 }
 

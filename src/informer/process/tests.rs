@@ -378,7 +378,7 @@ fn p10_p12_batch_rejects_changes_without_single_object() {
 }
 
 #[test]
-fn c4_batches_and_single_pops_deliver_the_same() {
+fn c4_batches_deliver_the_same_events_as_single_pops() {
     for batches in [true, false] {
         let store = picky(&[]);
         let queue = RealFifo::new(Accessor::object());

@@ -49,7 +49,7 @@ impl<T: Object> SharedIndexInformer<T> {
     ///
     /// # Errors
     ///
-    /// Fails if the informer has stopped, or if the system has no threads for the handler.
+    /// Fails if the informer has stopped, or if the system cannot start the threads of the handler.
     pub fn add_handler_with_options(
         &self,
         handler: impl ResourceEventHandler<T> + 'static,
@@ -96,7 +96,7 @@ impl<T: Object> SharedIndexInformer<T> {
 
         let mut lifecycle = lifecycle.lock();
         if self.is_stopped() {
-            let what = "handler was not added to shared informer";
+            let what = "the handler was not added";
             return Err(InformerError::Stopped {
                 name: Arc::clone(informer),
                 what,
@@ -207,8 +207,8 @@ impl<T: Object> SharedIndexInformer<T> {
 
     /// Returns the resync period for a handler with this requested period: zero for no resyncs,
     /// otherwise at least one second. If the period is shorter than the informer's, the result
-    /// depends on the start of the informer: before it, the informer adopts the shorter period;
-    /// after it, the handler gets the informer's period (I9).
+    /// depends on whether the informer has started. Before its start, the informer adopts the
+    /// shorter period. After its start, the handler gets the informer's period (I9).
     fn resync_period(
         &self,
         lifecycle: &mut Lifecycle<T>,

@@ -27,8 +27,8 @@ use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::threads::Owner;
 
-/// A cache of all objects of a kind that follows the API server, with any number of handlers for
-/// the changes. client-go's `SharedIndexInformer`.
+/// A cache that holds all objects of a kind and follows the API server. Any number of handlers
+/// receive the changes. client-go's `SharedIndexInformer`.
 ///
 /// Clones refer to the same informer. An informer runs once. [`run`](Self::run) blocks the calling
 /// thread until the informer is stopped; a [`SharedInformerFactory`](crate::SharedInformerFactory)
@@ -75,7 +75,7 @@ struct Shared<T> {
     indexer: Arc<Indexer<T>>,
     processor: SharedProcessor<T>,
     /// A handler that is called on the process loop, before the other handlers. While the informer
-    /// runs, it is called under `block_deltas`, so this lock is never contended.
+    /// runs, the caller holds `block_deltas`, so the lock of the handler is never contended.
     inline: Option<Mutex<Box<dyn ResourceEventHandler<T>>>>,
     /// The state and the options of the informer. The first lock in the order: `block_deltas` and
     /// the processor's locks come after it. Methods that a callback may call at any time do not
@@ -87,8 +87,9 @@ struct Shared<T> {
     watermarks: OnceLock<Vec<Watermark>>,
     /// Set when `controllers` and `watermarks` are set.
     started: Done,
-    /// Whether a thread runs the informer or is about to. A factory sets it before its thread
-    /// does, so that a wait after its `start` never reports the informer as not started.
+    /// Whether a thread runs the informer or is about to. `start` of a factory sets this flag
+    /// itself and does not leave it to the new thread. A wait after `start` therefore never reports
+    /// the informer as not started.
     run_requested: AtomicBool,
     /// Whether the run has ended or is about to. Written under the lock of `lifecycle`. Read
     /// without it where the exact moment does not matter.
@@ -211,7 +212,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
     }
 
     /// Creates an informer, optionally with a handler that is called on the process loop. This
-    /// handler runs under `block_deltas`: it must not add or remove handlers.
+    /// inline handler runs under `block_deltas`, so it must not add or remove handlers.
     pub(in crate::informer) fn of(
         parts: Vec<Part>,
         mut options: SharedIndexInformerOptions<T>,

@@ -16,9 +16,10 @@ impl<T: Object> SharedIndexInformer<T> {
     /// server's response to each write to [`MutationCache::mutation`], and read from this cache
     /// instead of the informer's. `set` sets the options.
     ///
-    /// The method adds a handler to the informer. The handler drops mutations that the watch has
-    /// overtaken. It has two threads, and is removed with the first notification after the last
-    /// reference to the cache is dropped.
+    /// The method adds a handler to the informer. The handler drops a mutation when the watch
+    /// delivers the object in the same or a later version, or its deletion. The handler uses two
+    /// threads. After you drop the last reference to the cache, the next notification removes the
+    /// handler.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;

@@ -96,9 +96,10 @@ impl<T: Object> SharedIndexInformer<T> {
     /// # Errors
     ///
     /// - The informer has not synced when the wait ends. The error has the last failure.
-    /// - The informer has synced, but the first list of a source had at least two objects and none
-    ///   of them could be decoded as `T`; see [`Unsynced::undecodable`]. This state ends with a
-    ///   later list that has a decodable object.
+    /// - The informer has synced, but the first list (with several namespaces, the first list of
+    ///   one of them) had at least two objects, and none of them could be decoded as `T`; see
+    ///   [`Unsynced::undecodable`]. After a later list with a decodable object, the method
+    ///   succeeds.
     pub fn wait_for_sync(
         &self,
         stop: &Stop,
@@ -130,7 +131,8 @@ impl<T: Object> SharedIndexInformer<T> {
         ))
     }
 
-    /// Calls `on_error` for each error until the subscription is dropped.
+    /// Calls `on_error` for each failed request and each object that cannot be decoded, until the
+    /// subscription is dropped.
     pub(in crate::informer) fn on_error(
         &self,
         on_error: impl Fn(&Error) + Send + Sync + 'static,
@@ -140,8 +142,8 @@ impl<T: Object> SharedIndexInformer<T> {
             .subscribe(move |error, _| on_error(error))
     }
 
-    /// Sets `stop` when a first list fails permanently, or immediately if the last attempt has
-    /// already failed permanently.
+    /// Sets `stop` when the first list of a reflector fails permanently. Sets it immediately if the
+    /// last attempt of such a list has already failed permanently.
     pub(in crate::informer) fn stop_on_refusal(&self, stop: &Stop) -> ErrorSubscription {
         let stop_if = |refused: bool, stop: &Stop| {
             if refused {
@@ -157,13 +159,13 @@ impl<T: Object> SharedIndexInformer<T> {
         subscription
     }
 
-    /// Whether a source has no list, and its last attempt failed permanently.
+    /// Whether a reflector has no list yet and its last attempt failed permanently.
     pub(in crate::informer) fn is_refused(&self) -> bool {
         let mut parts = self.controllers().iter().enumerate();
         parts.any(|(at, one)| self.shared.error_listeners.is_refused(at) && !one.status().listed)
     }
 
-    /// Returns the parts whose first list could not be decoded at all.
+    /// Returns the parts whose list had at least two objects, none of which could be decoded.
     pub(in crate::informer) fn undecodable(&self) -> Vec<Unsynced> {
         let all = self.controllers().iter();
         all.filter_map(|one| {
@@ -175,8 +177,8 @@ impl<T: Object> SharedIndexInformer<T> {
         .collect()
     }
 
-    /// Returns what has not synced: the informer itself or, with several namespaces, each namespace
-    /// without a list.
+    /// Returns what has not synced: with several namespaces, each namespace that has no list yet;
+    /// otherwise the informer itself.
     pub(in crate::informer) fn unsynced(&self) -> Vec<Unsynced> {
         let controllers = self.controllers();
         if controllers.len() > 1 {
@@ -272,7 +274,8 @@ impl<T: Object> SharedIndexInformer<T> {
             return self.shared.processor.running_threads();
         }
         let controllers = self.controllers().iter().enumerate();
-        // The first process loop runs on the thread that called `run`.
+        // The first process loop runs on the thread that called `run`, so it is listed under the
+        // informer's name.
         let names =
             controllers.map(|(at, one)| (one, if at == 0 { self.name() } else { one.name() }));
         names

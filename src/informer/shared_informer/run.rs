@@ -42,7 +42,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             let _end_guard = EndGuard(&self.shared);
             let controllers = self.start(lifecycle)?;
             // Subscribe after `lifecycle` has been unlocked: if a queue has already synced, the
-            // callbacks run here.
+            // callbacks run during this call.
             let _synced = self.until_synced(controllers);
             if let Some(inline) = &self.shared.inline
                 && let Err(panic) = panic::catch(|| inline.lock().begin(stop))
@@ -159,7 +159,8 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
                 })
             });
         config.process_batch = Some(match kind {
-            // As in client-go: each object reaches the cache and the handlers before the next one.
+            // Process the changes object by object, as in client-go: each object reaches the cache
+            // and the handlers before the next one.
             InformerQueue::DeltaFifo => Box::new(move |deltas, is_in_initial_list| {
                 batch.run(|notify| {
                     batch
@@ -207,7 +208,7 @@ impl<T: Send + Sync + 'static> Shared<T> {
         self.synced.set();
         self.processor.set_upstream_synced();
         log::info!(
-            "{}: synced with {} objects in the cache",
+            "{}: synced; objects in the cache: {}",
             self.name,
             self.indexer.len()
         );
@@ -287,8 +288,8 @@ impl<T: Object> PartProcessor<T> {
         self.shared
             .processor
             .distribute(notification, is_sync.then_some(self.part));
-        // Do not delay the other handlers: the inline observer may be slow with the next
-        // notification.
+        // Flush now: if the inline observer is slow with the next notification, the other handlers
+        // must not wait for it.
         if self.shared.inline.is_some() {
             self.shared.processor.flush();
         }

@@ -118,7 +118,8 @@ impl<T: Object> SharedIndexInformer<T> {
             });
         }
         self.wait_for_version(version, Some(namespace), timeout, stop)?;
-        // Check the cache as well: a change can be processed without being stored.
+        // The version has been processed, but the object may not have been stored. Check the
+        // version in the cache.
         let key = meta_namespace_key(object);
         let cached = indexer.get_by_key(&key);
         let cached = cached

@@ -149,7 +149,7 @@ fn sp12_drop_at_any_point_ends_the_threads() {
 /// A handler is removed during a distribution. It receives a prefix, and the other handler receives
 /// everything.
 #[test]
-fn sp6_handler_is_removed_during_distribution() {
+fn sp6_handler_removed_during_distribution_gets_a_prefix() {
     check(|| {
         let processor = Arc::new(SharedProcessor::new("informer".into(), Owner::new()));
         let (kept, removed, things) = (Recorder::new(), Recorder::new(), things(3));

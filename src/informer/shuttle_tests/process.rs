@@ -183,9 +183,9 @@ impl Server {
     }
 }
 
-/// Changes objects on the server, by watch events and lists, while resyncs run. The notifications
-/// are consistent: no duplicate or unknown deletion, and no older version. At the end, the store
-/// equals the server's state.
+/// Asserts that the notifications are consistent while objects change (by watch events and lists)
+/// and resyncs run: no duplicate or unknown deletion, and no older version. At the end, the store
+/// must equal the server's state.
 fn assert_each_deletion_is_delivered_once(kind: Kind, requeue: usize) {
     let cache = Cache::new(kind, requeue);
     let resyncs = thread::spawn({
@@ -262,8 +262,8 @@ fn d3_concurrent_deletions_are_delivered_once() {
     });
 }
 
-/// A deletion fails. A second deletion, or a list without the object, that arrives meanwhile or
-/// later is delivered.
+/// The first deletion fails. During the failed call or later, a second deletion or a list without
+/// the object arrives. One deletion is then delivered.
 #[test]
 fn d3_deletion_during_failed_deletion_is_delivered() {
     check(|| {

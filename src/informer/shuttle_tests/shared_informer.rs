@@ -112,8 +112,9 @@ fn i12_handler_added_at_any_point_gets_all_objects() {
     });
 }
 
-/// A stop at any point ends everything, while handlers are added and removed. A handler added after
-/// the stop gets an error, and no handler is called after the end.
+/// Handlers are added and removed while the informer is stopped at any point. The run and all
+/// threads end. A handler added after the stop gets an error, and no handler is called after the
+/// end.
 #[test]
 fn i8_i14_stop_at_any_point_ends_run_and_handlers() {
     check_times(SHARE, || {

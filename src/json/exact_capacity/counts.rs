@@ -24,8 +24,8 @@ struct Counted {
     next: usize,
     /// The position up to which everything has been counted.
     until: usize,
-    /// Scratch: the open brackets, outermost first. A bracket has the index of its array, a brace
-    /// has `None`.
+    /// Scratch: the open brackets, outermost first. The bracket of an array is the index of the
+    /// array, the brace of an object is `None`.
     open: Vec<Option<usize>>,
 }
 
@@ -56,7 +56,7 @@ impl<'a> Counts<'a> {
         self.key_end.set(end.filter(|end| *end <= self.json.len()));
     }
 
-    /// Call it when the next value has no key.
+    /// Forgets the last key. Call this when the next value has no key.
     #[inline]
     pub(super) fn forget_key(&self) {
         self.key_end.set(None);

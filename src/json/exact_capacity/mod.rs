@@ -184,8 +184,9 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Exact<'_, A> {
         self.inner.next_element_seed(seed)
     }
 
-    /// Counts only on request, so types that need no hint, such as `serde_json::Value`, have no
-    /// cost. The request comes before the first element is read.
+    /// Returns the number of elements that are strings, arrays or objects. They are counted only in
+    /// this call, so types that need no hint, such as `serde_json::Value`, have no cost. Vectors
+    /// call this before they read the first element.
     fn size_hint(&self) -> Option<usize> {
         self.counts.array_len_after_key()
     }

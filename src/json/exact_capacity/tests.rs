@@ -76,7 +76,7 @@ fn same<T: DeserializeOwned + Debug + Send>(json: &[u8]) {
     let text = String::from_utf8_lossy(json);
     match std::str::from_utf8(json) {
         Ok(json) => assert_eq!(shown(from_str(json)), expected, "{text:?}"),
-        // The decoder uses this function for bytes that are not UTF-8.
+        // For bytes that are not UTF-8, the decoder uses `decode_error::from_slice`.
         Err(_) => {
             let found = shown(decode_error::from_slice(json));
             assert_eq!(found.ok(), expected.ok(), "{text:?}");

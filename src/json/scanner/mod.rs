@@ -42,7 +42,7 @@ impl Scanner {
     }
 
     /// Returns the number of bytes that belong to the value, or `None` if the value does not end in
-    /// them. Bytes before the opening bracket count as well.
+    /// `bytes`. Bytes before the opening bracket count as well.
     pub(crate) fn end(&mut self, bytes: &[u8]) -> Option<usize> {
         let (blocks, rest) = bytes.as_chunks::<BLOCK>();
         for (number, block) in blocks.iter().enumerate() {
@@ -127,7 +127,8 @@ impl Scanner {
     }
 
     /// Returns the number of bytes that belong to an array element that is neither an object nor an
-    /// array. The element ends before the next comma or bracket.
+    /// array. The element ends before the next comma or closing bracket. Returns `None` if `bytes`
+    /// contains neither.
     pub(crate) fn scalar_end(&mut self, bytes: &[u8]) -> Option<usize> {
         let is_end = |byte: &u8| {
             let is_end = !self.in_string && matches!(byte, b',' | b']');

@@ -7,7 +7,7 @@ fn any<const N: usize>(random: &mut Random, of: &[u8]) -> [u8; N] {
 }
 
 #[test]
-fn block_bits_match_its_bytes() {
+fn byte_marks_and_toggled_ranges_match_a_bytewise_scan() {
     let mut random = Random::seeded(1);
     for round in 0..1_000 {
         let block: Block = any(&mut random, b"x....");
@@ -56,8 +56,8 @@ fn every_other_backslash_of_a_run_escapes() {
 #[test]
 fn block_scan_matches_byte_scan() {
     let mut random = Random::seeded(2);
-    // Some alphabets produce mostly strings, others mostly brackets or backslashes. Few results are
-    // valid JSON.
+    // Some alphabets produce mostly strings, others mostly brackets or backslashes. Few of the
+    // generated inputs are valid JSON.
     let mixed = [
         &br#"{["\"]}x"#[..],
         br#"{{[xxxxxxx"\\x,:]}"#,

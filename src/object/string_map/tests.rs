@@ -102,7 +102,8 @@ fn unordered_and_duplicate_entries_match_btree_map() {
             hasher.hash_one(&map),
             "seed {seed}"
         );
-        // Decoding from a tree passes owned strings.
+        // Decode from a tree too: a borrowed tree passes borrowed strings, and an owned tree owned
+        // ones.
         let tree: Value = serde_json::from_str(&json).unwrap();
         assert_eq!(StringMap::deserialize(&tree).unwrap(), map, "seed {seed}");
         assert_eq!(

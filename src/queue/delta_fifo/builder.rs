@@ -48,8 +48,9 @@ impl<T> DeltaFifoBuilder<T> {
         self
     }
 
-    /// Whether the objects of a list are queued as [`Replaced`](crate::queue::Delta::Replaced). By
-    /// default they are queued as [`Sync`](crate::queue::Delta::Sync), as in client-go.
+    /// Sets whether the objects of a list are queued as
+    /// [`Replaced`](crate::queue::Delta::Replaced). By default they are queued as
+    /// [`Sync`](crate::queue::Delta::Sync), as in client-go.
     pub fn emit_replaced(mut self, emit_replaced: bool) -> Self {
         self.emit_replaced = emit_replaced;
         self

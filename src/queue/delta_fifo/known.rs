@@ -8,10 +8,10 @@ use crate::object::Key;
 use crate::panic::catch;
 use crate::store::StoreError;
 
-/// Whether a deletion is delivered.
+/// Whether the consumer has an object, and whether a deletion of the object is therefore delivered.
 pub(super) enum Known {
     Yes,
-    /// Only if the deletion in flight fails.
+    /// The consumer keeps the object only if the deletion in flight fails.
     BeingDeleted,
     No,
 }
@@ -19,16 +19,16 @@ pub(super) enum Known {
 /// A copy of the known objects. Declare the variable before taking the lock, so that it is dropped
 /// after the lock is released.
 pub(super) struct KnownSnapshot<T> {
-    /// The state after everything in flight has been processed. An object is `None` if its lookup
-    /// failed.
+    /// The known objects as they will be when everything in flight has been processed. An object is
+    /// `None` if its lookup failed.
     pub(super) objects: Vec<(Key, Option<Arc<T>>)>,
     /// Objects whose deletion is in flight. They remain only if that deletion fails.
     pub(super) being_deleted: Vec<(Key, Arc<T>)>,
     problems: Problems,
 }
 
-/// Errors of the known objects, logged on drop. A logger is user code and must not run under the
-/// lock.
+/// Errors of calls of `KnownObjects`, logged on drop. A logger is user code and must not run under
+/// the lock.
 struct Problems(Vec<String>);
 
 impl Drop for Problems {
@@ -52,8 +52,9 @@ impl<T> Default for KnownSnapshot<T> {
 }
 
 impl<T> DeltaFifo<T> {
-    /// Whether the consumer has the key. A key in flight counts with its newest state. If the
-    /// lookup fails, the deletion is delivered (D3).
+    /// Returns whether the consumer has this key. For a key in flight, its newest state decides. If
+    /// the lookup fails, returns `Yes`, so that the deletion is delivered (D3). Fails if the lookup
+    /// panics.
     pub(super) fn is_known(
         &self,
         state: &State<T>,
@@ -91,7 +92,8 @@ impl<T> DeltaFifo<T> {
     }
 
     /// Reads all known objects except those that `skip` selects. The objects in flight come last.
-    /// If the known objects panic, `snapshot` keeps the objects that were read before.
+    /// If reading them panics, returns an error, and `snapshot` keeps the objects that were read
+    /// before the panic.
     pub(super) fn known(
         &self,
         state: &State<T>,
@@ -139,7 +141,7 @@ impl<T> DeltaFifo<T> {
     }
 }
 
-/// Calls the known objects and converts a panic to an error.
+/// Runs a call of `KnownObjects`, which is user code, and converts a panic to an error.
 pub(super) fn call_known<R>(call: impl FnOnce() -> R) -> Result<R, StoreError> {
     catch(call).map_err(|panic| StoreError::other(format!("the known objects {panic}")))
 }

@@ -33,9 +33,10 @@ const BATCH: usize = if cfg!(all(test, shuttle)) { 2 } else { 64 };
 /// Use it to process every change of an object exactly once and in order, and to detect deletions
 /// on a relist. With [`known_objects`](DeltaFifoBuilder::known_objects), a
 /// [`replace`](ReflectorStore::replace) queues tombstones for objects that are known or queued but
-/// not in the list. The changes of one object wait together and count as one item; they do not wait
-/// for changes of other objects. A [`RealFifo`](super::RealFifo) keeps the order across objects. A
-/// [`Fifo`](super::Fifo) keeps only the newest state of each object.
+/// not in the list. The changes of one object wait together and count as one item. A later change
+/// of one object can therefore be delivered before an earlier change of another. A
+/// [`RealFifo`](super::RealFifo) keeps the order across objects. A [`Fifo`](super::Fifo) keeps only
+/// the newest state of each object.
 ///
 /// **Threads.** Any number of threads may write. Any number of threads may pop, but one at a time:
 /// a [`pop`](super::Queue::pop) waits until the previous pop has finished processing. Writers never
@@ -53,9 +54,9 @@ const BATCH: usize = if cfg!(all(test, shuttle)) { 2 } else { 64 };
 /// again. They go to the end of the queue, or, until the initial list has been processed, to the
 /// end of that list. Deltas of the same key that arrived in the meantime are appended to them.
 ///
-/// **User code.** Key functions and transforms run without any lock. The known objects are called
-/// under the lock of the queue, so they must not call the queue. A panic in any of them becomes an
-/// error.
+/// **User code.** Key functions and transforms run without any lock. [`KnownObjects`] is called
+/// under the lock of the queue, so an implementation must not call the queue. A panic in any of
+/// this code becomes an error.
 ///
 /// ```
 /// use k8s_informer::object::{Accessor, KeyError};
@@ -83,9 +84,9 @@ pub struct DeltaFifo<T> {
     transform: Option<Transform<T>>,
     synced: Done,
     timing: Timing,
-    /// Guards all mutable state. Taken before the lock of the known objects, which are called under
-    /// it. While it is held, no other user code runs, no object is dropped, and `synced` is not
-    /// set.
+    /// Guards all mutable state. `KnownObjects` is called under this lock, so the locks of its
+    /// implementation come after it. While this lock is held, no other user code runs, no object is
+    /// dropped, and `synced` is not set.
     state: Mutex<State<T>>,
     /// Pops wait here until there is an item and nothing is in flight.
     /// [`unlock`](DeltaFifo::unlock) wakes one of them when both hold, and all of them once the
@@ -271,7 +272,7 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
     ///
     /// Returns [`StoreError::Key`] if the object has no key. The queue then does not count as
     /// populated. Returns [`StoreError::Transform`] if the transform fails; it does not run on
-    /// tombstones. Returns [`StoreError::Other`] if the known objects panic.
+    /// tombstones. Returns [`StoreError::Other`] if `KnownObjects` panics.
     fn delete(&self, gone: Deleted<T>) -> Result<(), StoreError> {
         self.write(Change::Delete(gone))
     }
@@ -284,7 +285,7 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
     ///
     /// Returns [`StoreError`] if an object has no key or its transform fails. The objects before it
     /// in the list are queued, the others are not, and no tombstones are queued. Returns
-    /// [`StoreError::Other`] if the known objects panic; then nothing has changed.
+    /// [`StoreError::Other`] if `KnownObjects` panics; then nothing has changed.
     fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
         let mut prepared = Vec::with_capacity(objects.len());
         for object in objects {
@@ -308,7 +309,7 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
     /// # Errors
     ///
     /// Returns [`StoreError::Key`] if a known object has no key; the objects before it are queued.
-    /// Returns [`StoreError::Other`] if the known objects panic.
+    /// Returns [`StoreError::Other`] if `KnownObjects` panics.
     fn resync(&self) -> Result<(), StoreError> {
         if self.known_objects.is_none() {
             return Ok(());
@@ -363,7 +364,9 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
         Ok(())
     }
 
-    /// Queues all changes under one lock and wakes one pop.
+    /// Queues the changes under one lock and wakes one pop. If the queue has a transform, it does
+    /// this in several steps, each up to the next deletion: the transform of a deletion may run
+    /// between them, without the lock.
     ///
     /// # Errors
     ///
@@ -436,7 +439,8 @@ impl<T: Send + Sync> Staging<T> for DeltaFifo<T> {
         self.prepare_object(object)
     }
 
-    /// Returns the newest queued state, or else the state in the known objects.
+    /// Returns the newest queued state of the object. If nothing is queued for the key, returns the
+    /// state in the known objects.
     fn cached(&self, key: &str) -> Option<Arc<T>> {
         let queued = {
             let state = self.state.lock();

@@ -29,7 +29,7 @@ pub(super) struct Batch<T> {
     pub(super) deltas: Vec<Deltas<T>>,
     pub(super) is_in_initial_list: bool,
     /// Whether `initial_population` counts the keys. The value is set when the keys are taken,
-    /// because a first list that arrives later does not count them.
+    /// because a first list that arrives after the pop does not count them.
     pub(super) is_initial: bool,
     /// The number of keys that remain in the queue.
     pub(super) depth: usize,
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_stay_bounded_while_a_key_is_requeued_forever() {
+    fn tracked_versions_stay_bounded_while_a_key_is_requeued() {
         let queue = DeltaFifo::new(accessor());
         write(&queue, "stuck", 1);
         let mut others = 0;
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_stay_bounded_while_queued_keys_change() {
+    fn tracked_versions_stay_bounded_while_queued_keys_change() {
         let queue = DeltaFifo::new(accessor());
         for version in 1..10_000 {
             write(&queue, ["a", "b", "c"][version % 3], version);

@@ -55,8 +55,9 @@ impl<T> DeltaFifo<T> {
             Ok(key) => key,
             Err(error) => return Err(Rejected::new(change, error)),
         };
-        // If the transform fails, the rejection does not contain the object. A second reference
-        // would force a transform that changes the object in place to clone it.
+        // If the transform fails, the rejection does not contain the object. To return the object,
+        // the queue would have to keep a second reference. This reference would force a transform
+        // that changes the object in place to clone it.
         let transform = |object| Transform::run(self.transform.as_ref(), &key, object);
         let change = match change {
             Change::Add(object) => transform(object).map(Change::Add),
@@ -76,8 +77,8 @@ impl<T> DeltaFifo<T> {
         }
     }
 
-    /// Applies as many changes as possible under one lock: all of them, or all up to the first
-    /// deletion that may need the transform.
+    /// Applies as many changes as possible under one lock. With a transform, these are the changes
+    /// up to and including the first deletion; without one, all changes.
     pub(super) fn apply_some(&self, changes: &mut VecDeque<Change<T>>) -> Result<(), Rejected<T>> {
         let mut prepared = VecDeque::with_capacity(changes.len());
         let (mut populates, mut result) = (false, Ok(()));
@@ -245,7 +246,8 @@ impl<T> DeltaFifo<T> {
             None => self.push_list(&mut state, objects, &mut dropped),
             Some(listed) => {
                 let may_exist = |key: &Key| listed.contains(key) || gaps.cover(key);
-                // The known objects may panic, so they are read before anything changes.
+                // Read the known objects before anything changes: `KnownObjects` is user code and
+                // may fail or panic.
                 let skip = |key: &Key| may_exist(key) || state.items.contains_key(key);
                 self.known(&state, skip, &mut known)?;
                 self.push_list(&mut state, objects, &mut dropped);

@@ -35,8 +35,8 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 /// are dropped without it. Only writes compare. While a write compares, other writes, deletions and
 /// pops wait for it; reads and `close` do not. So a comparison may read its heap. It must not
 /// write, delete or pop: that panics, and the write that compares is rejected. It must also not
-/// wait for another thread that does. If a comparison panics, nothing has changed: the write is
-/// rejected and returns its object.
+/// wait for another thread that writes, deletes or pops. If a comparison panics, nothing has
+/// changed: the write is rejected and returns its object.
 ///
 /// ```
 /// use k8s_informer::object::{Accessor, KeyError};

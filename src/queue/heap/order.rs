@@ -83,7 +83,7 @@ impl<T> Order<T> {
             .map(|node| (slot, Arc::clone(&node.object)))
     }
 
-    /// Inserts an object directly behind the slot `after`, or at the front.
+    /// Inserts an object directly behind the slot `after`, or at the front if `after` is `None`.
     pub(super) fn insert(&mut self, after: Option<usize>, key: Key, object: Arc<T>) {
         let slot = self.nodes.len();
         let weight = self.random.unit();
@@ -262,7 +262,7 @@ mod tests {
 
     /// Compares the order with a vector as the model.
     #[test]
-    fn insert_move_and_remove_match_the_model() {
+    fn heap_order_matches_a_vector_on_insert_move_and_remove() {
         let (mut order, mut model) = (Order::new(), Vec::new());
         let mut random = Random::new();
         for number in 0..4000 {
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn tree_stays_flat_and_frees_memory() {
+    fn sorted_inserts_keep_heap_tree_flat_and_pops_free_memory() {
         let mut order = Order::new();
         for number in 0..100_000 {
             let last = order.nodes.len().checked_sub(1);

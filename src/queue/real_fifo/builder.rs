@@ -45,8 +45,8 @@ pub enum RealFifoMode<T> {
         /// Whether bookmarks are queued.
         bookmarks: bool,
     },
-    /// A list or a resync is queued as one change for each object. This requires the objects that
-    /// the consumer has kept: the store that it fills.
+    /// A list or a resync is queued as one change for each object. The queue reads this store,
+    /// which the consumer fills, to find the objects that are missing from a list and to resync.
     InOrder(Arc<dyn KnownObjects<T>>),
 }
 

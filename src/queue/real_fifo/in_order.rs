@@ -23,8 +23,8 @@ impl<T> RealFifo<T> {
         for object in &objects {
             listed.insert(self.accessor.key(object)?);
         }
-        // The objects are prepared before writers have to wait. If an object fails, the objects
-        // before it are still queued.
+        // Prepare the objects first: writers have to wait once `replace_prepared` begins. If an
+        // object fails, the objects before it are still queued.
         let mut version_or_error = Ok(resource_version);
         let mut replaced = Vec::with_capacity(objects.len());
         for object in objects {
@@ -138,8 +138,8 @@ impl<T> RealFifo<T> {
         Ok(newest)
     }
 
-    /// Runs `section`, which calls the known objects. They are user code, so the lock is not held,
-    /// but other threads can neither write nor pop. A panic becomes an error.
+    /// Runs `section` while no other thread can write or pop. `section` calls `KnownObjects`, which
+    /// is user code, so the lock is not held. A panic becomes an error.
     fn exclusively(
         &self,
         section: impl FnOnce() -> Result<(), StoreError>,

@@ -46,16 +46,17 @@ const BATCH: usize = if cfg!(all(test, shuttle)) { 2 } else { 1000 };
 /// one pop; [`close`](super::Queue::close) wakes all of them. No lock is held during processing,
 /// but writers may have to wait for its end:
 ///
-/// - In `InOrder` mode they always wait, so that no change falls between the queue and the known
-///   objects.
+/// - In `InOrder` mode they always wait. A list or a resync on another thread therefore does not
+///   begin while a callback runs. The popped object could then be missing from both the queue and
+///   the known objects.
 /// - In `Atomic` mode they wait unless `unlock_while_processing` is set. If it is set, they wait
-///   only while 2000 or more changes are left in the queue. This is the only back-pressure.
+///   only while 2000 or more changes are left in the queue. This is the only back-pressure in this
+///   mode.
 ///
 /// The callback itself may always write.
 ///
 /// **User code.** Key functions and transforms run without any lock; a panic in them becomes an
-/// error. While a list or a resync calls the known objects, other threads can neither write nor
-/// pop.
+/// error. While a list or a resync calls `KnownObjects`, other threads can neither write nor pop.
 ///
 /// **Requeue.** If a callback returns [`Requeue`](super::Requeue), it receives the same item next:
 /// the item goes back to the head of the queue, because this queue guarantees the order.
@@ -101,8 +102,8 @@ pub struct RealFifo<T> {
 }
 
 struct State<T> {
-    /// Entries with one delta each. The key is that of the transformed object, or `None` if there
-    /// is none.
+    /// Entries with one delta each. The key is that of the transformed object, or `None` if the
+    /// object has no key.
     items: VecDeque<Deltas<T>>,
     in_flight: Option<InFlight>,
     /// Whether there has been a write or a successful replace.
@@ -110,7 +111,7 @@ struct State<T> {
     /// The number of items at the head of the queue that were there after the first replace,
     /// including those in flight (R8).
     initial_population: usize,
-    /// Never becomes false again.
+    /// Whether the queue has synced. Never becomes false again.
     synced: bool,
     closed: bool,
     /// Tracks each entry of `items` and each change in flight.
@@ -129,7 +130,7 @@ struct Prepared<T> {
     version: Option<ResourceVersion>,
 }
 
-/// A pop that is processing, or a list or resync that calls the known objects.
+/// A pop that is processing, or a list or resync that calls `KnownObjects`.
 struct InFlight {
     thread: ThreadId,
     /// Whether other threads must wait before they write.
@@ -243,9 +244,9 @@ impl<T> RealFifo<T> {
             Err(error) => return Err(Rejected::new(change(object), error)),
         };
         let version = version_tracker::version_of(&self.accessor, &object);
-        // If the transform fails, only the rejection of a deletion contains the object. This
-        // requires a second reference to the object, so a transform that changes the object in
-        // place must clone it.
+        // If the transform fails, only the rejection of a deletion contains the object. The queue
+        // keeps a second reference for this, so a transform that changes the object in place must
+        // clone it.
         let kept = (is_deletion && self.transform.is_some()).then(|| Arc::clone(&object));
         match self.transformed(key, object) {
             Ok((key, object)) => Ok(Prepared {
@@ -384,7 +385,7 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
     ///
     /// The other errors occur only in `InOrder` mode, and then nothing is queued. Returns
     /// [`StoreError::Key`] if an object has no key, or if a queued object has lost its key in the
-    /// transform. Returns [`StoreError::Other`] if the known objects panic.
+    /// transform. Returns [`StoreError::Other`] if `KnownObjects` panics.
     fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
         match &self.mode {
             RealFifoMode::Atomic { .. } => self.replace_all(objects, resource_version),
@@ -399,8 +400,8 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
     ///
     /// Errors occur only in `InOrder` mode. Returns [`StoreError::Key`] if a known object has no
     /// key; the objects before it are queued. Also returns it if a queued object has lost its key
-    /// in the transform. Returns [`StoreError::Other`] if the known objects panic; the objects
-    /// before the panic are queued.
+    /// in the transform. Returns [`StoreError::Other`] if `KnownObjects` panics; the objects before
+    /// the panic are queued.
     fn resync(&self) -> Result<(), StoreError> {
         match &self.mode {
             RealFifoMode::Atomic { .. } => {

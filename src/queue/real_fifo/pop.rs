@@ -15,7 +15,7 @@ use crate::sync::{MutexGuard, thread};
 struct Popped {
     is_in_initial_list: bool,
     /// Whether `initial_population` counts the changes. The value is set when the changes are
-    /// taken, because a first list that arrives later does not count them (R13).
+    /// taken, because a first list that arrives after the pop does not count them (R13).
     is_initial: bool,
     /// The number of changes that remain in the queue.
     depth: usize,

@@ -1,5 +1,5 @@
-//! Tests of [`DeltaFifo`](crate::queue::DeltaFifo) without known objects. The tests of informers
-//! cover those.
+//! Tests of [`DeltaFifo`](crate::queue::DeltaFifo) without known objects. The interleaving tests of
+//! informers cover queues with known objects.
 
 use super::Guarantee::InOrderPerKey;
 use super::delta_fifo;
@@ -26,11 +26,11 @@ fn close_at_any_point_loses_no_item() {
 }
 
 #[test]
-fn requeued_items_keep_the_guarantee() {
+fn requeued_items_meet_the_order_guarantee() {
     check(|| super::requeued_items_keep_the_guarantee(delta_fifo(), InOrderPerKey));
 }
 
 #[test]
-fn callback_can_add_items() {
+fn process_callback_can_add_items() {
     check(|| super::callback_can_add_items(delta_fifo(), InOrderPerKey));
 }

@@ -31,12 +31,12 @@ fn close_at_any_point_loses_no_item() {
 }
 
 #[test]
-fn requeued_items_keep_the_guarantee() {
+fn requeued_items_meet_the_order_guarantee() {
     check(|| super::requeued_items_keep_the_guarantee(fifo(), Newest));
 }
 
 #[test]
-fn callback_can_add_items() {
+fn process_callback_can_add_items() {
     check(|| super::callback_can_add_items(fifo(), Newest));
 }
 
@@ -72,7 +72,7 @@ fn deleted_item_is_not_requeued() {
     });
 }
 
-/// No write is needed after the deletions for the queue to become synced.
+/// If the objects of the initial list are deleted, the queue becomes synced without another write.
 #[test]
 fn f5_f8_synced_although_items_were_deleted() {
     check(|| {

@@ -114,7 +114,7 @@ fn concurrent_add_if_not_present_adds_once() {
 /// A deletion and a pop compete for one object. The one that does not get the object must not block
 /// forever.
 #[test]
-fn delete_or_pop_takes_the_item() {
+fn concurrent_delete_and_pop_take_an_object_only_once() {
     check(|| {
         let heap = heap_with_exclusive_comparisons();
         heap.add(Arc::new(("a", 1))).unwrap();

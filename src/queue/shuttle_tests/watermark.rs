@@ -62,7 +62,7 @@ fn assert_wait_returns_after_earlier_changes(queue: Arc<dyn Queue<Item>>) {
     for item in ITEMS {
         queue.update(Arc::new(item)).unwrap();
     }
-    // No later event wakes the waiters.
+    // The waits must end here: no later event wakes the waiters.
     join_all(waits);
     queue.close();
     join_all(consumers);
@@ -81,7 +81,7 @@ fn real_fifo_wait_returns_after_earlier_changes() {
 
 /// The version of a bookmark is reached both with an empty queue and during processing.
 #[test]
-fn bookmark_wakes_waiter() {
+fn bookmark_version_wakes_waiting_thread() {
     check(|| {
         let queue: Arc<dyn Queue<Item>> = Arc::new(DeltaFifo::new(accessor()));
         let watermark = queue.processed().unwrap();
@@ -98,7 +98,7 @@ fn bookmark_wakes_waiter() {
 }
 
 #[test]
-fn stop_at_any_point_ends_waits() {
+fn stop_at_any_point_ends_watermark_waits() {
     check(|| {
         let (watermark, stop) = (Watermark::new(), Stop::new());
         let waits = [(); 2].map(|()| {

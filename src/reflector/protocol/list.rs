@@ -123,7 +123,7 @@ impl ListRequest {
         self.is_no_older.unwrap_or(false)
     }
 
-    /// Returns the next item of the input.
+    /// Returns the number of consumed bytes, and the next item if it is complete.
     pub(super) fn next(&mut self, input: &[u8]) -> Result<(usize, Option<Piece>), SplitError> {
         let next = self.splitter.next(input);
         if self.is_no_older.is_none() && matches!(next, Ok((_, Some(_)))) {
@@ -156,7 +156,8 @@ impl ListRequest {
         // shards.
         self.remaining = remaining.filter(|_| page.shard_selector().is_none());
         if let Some(token) = page.continue_token() {
-            // Pages that only repeat keys are an error.
+            // Fails if the pages never end: a token repeats, or too many pages in a row have no new
+            // key.
             self.page_check
                 .record_page(token, received)
                 .map_err(Error::decode)?;
@@ -166,7 +167,7 @@ impl ListRequest {
         // Without this check, objects that were not sent would be deleted.
         match remaining {
             Some(remaining @ 1..) => Err(Error::decode(format!(
-                "the list ended, but it announced {remaining} more objects"
+                "the list is incomplete: remainingItemCount is {remaining}, but there is no continue token"
             ))),
             _ => Ok(false),
         }

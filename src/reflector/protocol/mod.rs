@@ -147,7 +147,7 @@ impl Protocol {
         protocol
     }
 
-    /// Returns what to do next, and how many bytes of `input` were consumed. `input` contains the
+    /// Returns how many bytes of `input` were consumed, and what to do next. `input` contains the
     /// bytes read from the body.
     pub(super) fn poll<'a>(&'a mut self, input: &'a [u8]) -> (usize, Output<'a>) {
         let mut consumed = 0;
@@ -526,8 +526,8 @@ impl Protocol {
         version
     }
 
-    /// Whether `version` may be older than one seen before. A restored etcd assigns versions again,
-    /// so objects that were kept because of their version may be wrong.
+    /// Whether `version` may be older than one seen before. If so, objects that were kept because
+    /// of their version may be wrong: a restored etcd assigns versions again.
     pub(super) fn may_be_older(&self, version: &str) -> bool {
         !is_no_older(version, &self.version)
     }
@@ -644,7 +644,8 @@ impl Protocol {
         self.server_sends_bookmarks && self.settings.watch_idle_timeout.is_none()
     }
 
-    /// Backs off (L1).
+    /// Begins a wait (L1): the next back-off, or `at_least` if that is longer. `at_least` counts
+    /// only up to [`MAX_RETRY_AFTER`].
     fn wait(&mut self, at_least: Option<Duration>, next: AfterWait) {
         let wait = self
             .backoff

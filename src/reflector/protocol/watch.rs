@@ -1,9 +1,12 @@
 use std::time::{Duration, Instant};
 
-use super::watch_ends::VERY_SHORT;
 use super::{Phase, Protocol};
 use crate::error::Error;
 use crate::wire::{EscapedName, EventKind, FrameSplitter, Piece, SplitError};
+
+/// A watch that ends within this time is followed by a list if it had no event (W5). Otherwise it
+/// counts as a short watch (W4).
+pub(super) const VERY_SHORT: Duration = Duration::from_secs(1);
 
 /// The maximum silence of the server before the initial events of a watch-list are complete (WL10).
 pub(super) const WATCH_LIST_SILENCE: Duration = Duration::from_secs(30);
@@ -119,7 +122,8 @@ impl Protocol {
     /// Reports a decoded event. `version` is the version of its object, or empty if it has no
     /// usable version.
     ///
-    /// An event without a version keeps the last version. client-go would lose it (W10).
+    /// An event without a version keeps the last version. In client-go, such an event clears the
+    /// last version (W10).
     pub(in crate::reflector) fn event(&mut self, kind: EventKind, version: &str) {
         let Phase::WatchBody(watch) = &mut self.phase else {
             return;
@@ -184,8 +188,8 @@ impl Protocol {
 /// Returns the position of an event in the stream, for messages.
 pub(super) fn event_position(number: u64, version: &str) -> String {
     match version {
-        "" => format!("event {number} at the start of the watch"),
-        version => format!("event {number} after version {}", EscapedName(version)),
+        "" => format!("event {number} (no version yet)"),
+        version => format!("event {number} (last version {})", EscapedName(version)),
     }
 }
 
@@ -199,7 +203,7 @@ pub(super) struct RetryWindow {
 }
 
 impl RetryWindow {
-    /// Errors that are further apart are unrelated, so the window begins again.
+    /// If two errors are at least this far apart, they are unrelated and the window begins again.
     const MAX_GAP: Duration = Duration::from_secs(60);
 
     pub(super) fn new(length: Duration) -> Self {
@@ -237,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn w7_retry_window() {
+    fn w7_errors_are_retried_until_the_window_ends() {
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);
         let mut never = RetryWindow::new(Duration::ZERO);

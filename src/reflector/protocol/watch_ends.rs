@@ -2,14 +2,10 @@
 
 use std::time::Duration;
 
-use super::watch::{BOOKMARK_INTERVAL, BOOKMARK_SILENCE, WATCH_LIST_SILENCE};
+use super::watch::{BOOKMARK_INTERVAL, BOOKMARK_SILENCE, VERY_SHORT, WATCH_LIST_SILENCE};
 use super::{AfterWait, Phase, Protocol, ReportKind};
 use crate::error::Error;
 use crate::wire::WATCH_SLACK;
-
-/// A watch that ends within this time is followed by a list if it had no event (W5). Otherwise it
-/// counts as a short watch (W4).
-pub(super) const VERY_SHORT: Duration = Duration::from_secs(1);
 
 /// The maximum number of consecutive short watches that are opened again at once. Later ones start
 /// at least a second apart.
@@ -47,7 +43,8 @@ impl Protocol {
         self.wait(retry_after, AfterWait::Relist);
     }
 
-    /// If the server may have rejected the version, the next list requests the most recent state.
+    /// Makes the next list request the most recent state, if the server may have rejected the
+    /// version.
     pub(super) fn suspect_version(&mut self, error: &Error) {
         self.version_unavailable |= self.is_at_a_version() && error.is_unacceptable_request();
     }
@@ -137,9 +134,9 @@ impl Protocol {
             }
             WatchEnd::Silence => {
                 self.history_is_known = false;
-                let what = "before the bookmark that ends the initial events";
+                let what = "the bookmark that ends the initial events is still missing";
                 let seconds = silence.as_secs();
-                let error = Error::timeout(format!("no data arrived for {seconds} s {what}"));
+                let error = Error::timeout(format!("no data arrived for {seconds} s; {what}"));
                 self.report(error, ReportKind::Other);
                 if silence >= WATCH_LIST_SILENCE {
                     self.pause_watch_list();
@@ -151,7 +148,8 @@ impl Protocol {
         }
     }
 
-    /// Records the end of a body. A broken connection is handled like a normal end.
+    /// Records the end of a body. A broken connection is reported, and then handled like a normal
+    /// end.
     fn body_ended(&mut self, result: Result<(), Error>, is_due: bool, is_very_short: bool) {
         self.history_is_known &= result.is_ok() && is_due;
         if let Err(error) = result {
@@ -162,10 +160,10 @@ impl Protocol {
         }
     }
 
-    /// Resumes the watch, or relists if watches have been silent for too long in total. The
-    /// connection is then not the reason: a restored server has no events for a version in its
-    /// future, which only a list detects. Each such list without a following event doubles the time
-    /// until the next one.
+    /// Resumes the watch, or relists if watches have been silent for too long in total. Such a
+    /// silence can mean that etcd was restored: the server then has no events for a version in its
+    /// future, and only a list detects this. Each such list without a following event doubles the
+    /// time until the next one.
     fn resume_unless_silent(&mut self) {
         let Phase::WatchBody(watch) = &self.phase else {
             return;

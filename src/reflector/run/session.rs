@@ -77,8 +77,8 @@ impl<'r, T: Object> Session<'r, T> {
         }
     }
 
-    /// Performs one step: a request, a wait, or one read with all its consequences. If `stop` is
-    /// stopped meanwhile, the result of the step is ignored.
+    /// Performs one step: a request, a wait, or one read and the handling of the bytes. If `stop`
+    /// is stopped meanwhile, the result of the step is ignored.
     pub(super) fn step(&mut self, stop: &Stop) {
         let reflector = self.reflector;
         let clock = &reflector.options().clock;

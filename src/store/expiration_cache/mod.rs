@@ -30,7 +30,7 @@ use crate::time::Clock;
 ///
 /// **Blocking.** The cache has one readers-writer lock, that of the [`ThreadSafeStore`] inside it,
 /// which is held only for a lookup or one change. Key functions, policies and the destructors of
-/// objects run without the lock. No call waits for a change.
+/// objects run without the lock. No call waits until the content changes.
 ///
 /// ```
 /// use k8s_informer::testing::FakeClock;
@@ -55,8 +55,8 @@ pub struct ExpirationCache<T> {
     accessor: Accessor<T>,
     policy: Box<dyn ExpirationPolicy<T>>,
     clock: Arc<dyn Clock>,
-    /// It has no resource version function, so adds and updates do not change the resource version
-    /// (E5).
+    /// The entries. This store has no resource version function, so adds and updates do not change
+    /// the resource version (E5).
     storage: ThreadSafeStore<TimestampedEntry<T>>,
 }
 
@@ -89,7 +89,7 @@ impl<T> ExpirationCache<T> {
         for entry in entries {
             match self.unexpired(entry) {
                 Ok(object) => objects.extend(object),
-                Err(error) => log::error!("expiration cache: {error}"),
+                Err(error) => log::error!("expiration cache: {error}; the object is not listed"),
             }
         }
         objects
@@ -100,7 +100,7 @@ impl<T> ExpirationCache<T> {
     fn unexpired(&self, mut entry: Arc<TimestampedEntry<T>>) -> Result<Option<Arc<T>>, StoreError> {
         loop {
             let expired = catch(|| self.policy.is_expired(&entry)).map_err(|message| {
-                StoreError::other(format!("the expiration policy on {}: {message}", entry.key))
+                StoreError::other(format!("{}: the expiration policy {message}", entry.key))
             })?;
             if !expired {
                 return Ok(Some(Arc::clone(&entry.object)));

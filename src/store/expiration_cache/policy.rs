@@ -8,8 +8,8 @@ use crate::time::Clock;
 /// Decides when an entry of an [`ExpirationCache`](super::ExpirationCache) has expired. client-go's
 /// `ExpirationPolicy`.
 ///
-/// The cache calls it without a lock on each read of the entry. The policy may use the cache.
-/// Closures implement this trait; [`TtlPolicy`] is the usual implementation.
+/// The cache calls the policy on each read of the entry, without a lock. The policy may use the
+/// cache. Closures implement this trait; [`TtlPolicy`] is the usual implementation.
 ///
 /// ```
 /// use k8s_informer::object::Accessor;

@@ -54,8 +54,8 @@ impl<T> MutationCacheBuilder<T> {
         self
     }
 
-    /// Sets how long a mutation is kept: at least as long as the watch may be delayed. The default
-    /// is five minutes. Zero also means five minutes.
+    /// Sets how long a mutation is kept. Choose a time that is at least as long as the watch may be
+    /// delayed. The default is five minutes. Zero also means five minutes.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = if ttl.is_zero() { TTL } else { ttl };
         self

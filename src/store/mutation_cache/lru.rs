@@ -131,7 +131,7 @@ mod tests {
     use crate::time::Random;
 
     #[test]
-    fn lru_matches_the_model() {
+    fn lru_matches_a_vector_on_random_operations() {
         const SIZE: usize = 5;
         const TTL: Duration = Duration::from_secs(10);
         let mut random = Random::new();

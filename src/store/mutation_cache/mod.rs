@@ -42,9 +42,9 @@ use crate::time::Clock;
 /// every mutation.
 ///
 /// **Blocking.** One lock guards the mutations. No user code runs and nothing is dropped while it
-/// is held, and the store is read without it. No call blocks for long or waits for a change. A read
-/// takes one more lookup than a read of the store. A read by index also copies the list of
-/// mutations.
+/// is held, and the store is read without it. No call blocks for long or waits until the content
+/// changes. A read takes one more lookup than a read of the store. A read by index also copies the
+/// list of mutations.
 ///
 /// ```
 /// use k8s_informer::{DynamicObject, Indexer};
@@ -75,7 +75,7 @@ pub struct MutationCache<T> {
     include_adds: bool,
     clock: Arc<dyn Clock>,
     /// Guards the mutations. Innermost lock: no other lock is taken under it, and only `locked`
-    /// takes it. No thread waits for a change.
+    /// takes it. No thread waits until the mutations change.
     ///
     /// A reader looks up the mutation first and the stored object second. If the mutation has been
     /// removed because the store has caught up, the reader therefore finds the newer object in the
@@ -302,7 +302,7 @@ impl<T: Object> MutationCache<T> {
     ) -> Result<Arc<Mutation<T>>, StoreError> {
         let version = self.version(key, object)?;
         let uid = catch(|| object.uid().into())
-            .map_err(|message| StoreError::other(format!("the UID of {key}: {message}")))?;
+            .map_err(|message| StoreError::other(format!("reading the UID of {key} {message}")))?;
         Ok(Arc::new(Mutation {
             version,
             uid,
@@ -332,7 +332,7 @@ impl<T: Object> MutationCache<T> {
         match self.version(key, stored) {
             Ok(version) => version >= mutation.version,
             Err(error) => {
-                log::warn!("mutation cache: {error}");
+                log::warn!("mutation cache: {error}; the stored object counts as newer");
                 true
             }
         }

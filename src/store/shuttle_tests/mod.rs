@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::object::{Accessor, Key};
 
-/// One of the objects that a key has had.
+/// An object. Different versions of one key are different objects.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Item {
     key: usize,

@@ -16,7 +16,7 @@ fn generation(keys: std::ops::Range<usize>, version: usize) -> Vec<(Key, Arc<Ite
     keys.map(|at| (key(at), item(at, version))).collect()
 }
 
-/// One index with a single value for all objects, and one by version.
+/// Returns two indices: `all`, with one value for all objects, and `version`.
 fn indexers() -> Indexers<Item> {
     Indexers::new()
         .with("all", all())
@@ -80,7 +80,7 @@ fn assert_consistent(store: &Store) {
 /// Every read returns the content before or after a replace, never a mix, and never older content
 /// than an earlier read.
 #[test]
-fn reads_never_see_a_partial_replace() {
+fn read_during_replace_returns_all_old_or_all_new_content() {
     check(|| {
         let store = Arc::new(Store::new(indexers()));
         store.replace(generation(0..5, 0), "0").unwrap();
@@ -124,7 +124,7 @@ fn reads_never_see_a_partial_replace() {
 }
 
 #[test]
-fn snapshot_is_one_point_in_time() {
+fn snapshot_during_writes_shows_one_point_in_time() {
     check(|| {
         let store = Arc::new(
             Store::new(Indexers::new())
@@ -156,7 +156,7 @@ fn snapshot_is_one_point_in_time() {
 }
 
 #[test]
-fn list_has_each_remaining_key_once() {
+fn list_during_writes_has_each_remaining_key_once() {
     check(|| {
         let store = Arc::new(Store::new(indexers()));
         store.replace(generation(0..5, 0), "0").unwrap();
@@ -185,7 +185,7 @@ fn list_has_each_remaining_key_once() {
 }
 
 #[test]
-fn added_index_is_complete() {
+fn index_added_during_writes_is_complete() {
     check(|| {
         let store = Arc::new(Store::new(Indexers::new().with("all", all())));
         store.replace(generation(0..5, 0), "0").unwrap();
@@ -233,7 +233,7 @@ fn added_index_is_complete() {
 /// If two threads add an index with the same name, one of them succeeds. An index that cannot be
 /// added leaves neither its function nor its values behind.
 #[test]
-fn failed_index_leaves_nothing_behind() {
+fn failed_add_of_an_index_leaves_no_function_or_values() {
     check(|| {
         let store = Arc::new(Store::new(Indexers::new().with("all", all())));
         store.replace(generation(0..5, 0), "0").unwrap();

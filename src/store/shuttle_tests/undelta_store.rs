@@ -70,7 +70,7 @@ fn s10_last_push_has_the_final_state() {
         });
         join_all(writers);
         pushed.assert_ends_with(&store);
-        // No thread is left marked as pushing.
+        // The store must not still be marked as pushing: the next write has to push.
         let before = pushed.lists.lock().len();
         store.add(item(0, 3)).unwrap();
         assert_eq!(pushed.lists.lock().len(), before + 1);

@@ -17,10 +17,10 @@ impl<T> ThreadSafeStore<T> {
     /// Adds indices and indexes the objects that are already stored. You can read the indices once
     /// this returns.
     ///
-    /// Index functions run without a lock here as well. First the functions are registered, so that
-    /// writers compute their values from then on. Next the existing objects are indexed, 256 at a
-    /// time. Then the indices become visible. While this runs, a write fails if one of the new
-    /// functions fails for its object.
+    /// Index functions run without a lock, as they do in writes. First the functions are
+    /// registered, so that writers compute their values from then on. Next the existing objects are
+    /// indexed, 256 at a time. Then the indices become visible. While this runs, a write fails if
+    /// one of the new functions fails for its object.
     ///
     /// # Errors
     ///

@@ -14,8 +14,8 @@ use crate::panic::catch;
 use crate::sync::{RwLock, RwLockWriteGuard};
 use crate::time::slow_threshold;
 
-/// The number of slots visited per lock, which takes a few tens of microseconds. It is two in
-/// interleaving tests, where stores are small.
+/// The number of slots that a list visits each time it takes the lock. It then holds the lock for a
+/// few tens of microseconds. In interleaving tests, where stores are small, the number is two.
 const CHUNK: usize = if cfg!(all(test, shuttle)) { 2 } else { 4096 };
 
 type ResourceVersionFn<T> = dyn for<'a> Fn(&'a T) -> Option<&'a str> + Send + Sync;
@@ -34,20 +34,21 @@ type ResourceVersionFn<T> = dyn for<'a> Fn(&'a T) -> Option<&'a str> + Send + Sy
 /// **Blocking.** One readers-writer lock guards the whole content. No user code runs and nothing is
 /// dropped while it is held. It is held only briefly: for a lookup, one change, at most 4096
 /// objects of a list, or the swap of a replace. Only [`transaction`](Self::transaction) and
-/// [`snapshot`](Self::snapshot) hold it for a time proportional to their size. No call waits for a
-/// change of the content.
+/// [`snapshot`](Self::snapshot) hold it for a time proportional to their size. No call waits until
+/// the content changes.
 ///
 /// **Lists.** [`list`](Self::list), [`list_keys`](Self::list_keys) and the index lookups copy 4096
-/// slots at a time. The slot of a removed object stays empty until another object takes it. The
-/// result is therefore one point in time if the store has never had more than 4096 objects at once
-/// since the last replace. Otherwise these guarantees remain:
+/// slots at a time. The slot of a removed object stays empty until another object takes it. A list
+/// therefore has the content at one point in time if the store has never had more than 4096 objects
+/// at once since the last replace. Otherwise these guarantees remain:
 ///
-/// - An object that is stored during the whole call is in the result exactly once, in one of its
+/// - An object that is stored during the whole call is in the list exactly once, in one of its
 ///   states during the call.
-/// - No key is in the result twice.
-/// - A replace is never seen in part. A transaction may be.
+/// - No key is in the list twice.
+/// - A replace is never seen in part. A transaction may be seen in part.
 ///
-/// [`snapshot`](Self::snapshot) always returns one point in time, but it blocks writers.
+/// [`snapshot`](Self::snapshot) always returns the content at one point in time, but it blocks
+/// writers.
 ///
 /// ```
 /// use k8s_informer::store::{IndexFunc, Indexers, ThreadSafeStore};
@@ -66,7 +67,7 @@ pub struct ThreadSafeStore<T> {
     resource_version: Option<Box<ResourceVersionFn<T>>>,
     meter: Meter<dyn InformerMetrics>,
     /// Guards the content, the index functions and the resource version. Innermost lock: no other
-    /// lock is taken and no user code runs under it. No thread waits for a change of this state.
+    /// lock is taken and no user code runs under it. No thread waits until this state changes.
     state: RwLock<State<T>>,
 }
 
@@ -240,8 +241,8 @@ impl<T> ThreadSafeStore<T> {
     }
 
     /// Applies several changes in order under one lock. A lookup by key, a
-    /// [`snapshot`](Self::snapshot), and a list that is one point in time see either all of them or
-    /// none.
+    /// [`snapshot`](Self::snapshot), and a list that has the content at one point in time see
+    /// either all of them or none.
     ///
     /// The resource version becomes that of the last applied change. If that change has none, the
     /// resource version does not change. The key of a bookmark is ignored. A transaction that holds
@@ -393,8 +394,9 @@ impl<T> ThreadSafeStore<T> {
     fn version_of<'a>(&self, object: &'a T) -> Result<Option<&'a str>, StoreError> {
         match &self.resource_version {
             None => Ok(None),
-            Some(read) => catch(|| read(object))
-                .map_err(|message| StoreError::other(format!("resourceVersion: {message}"))),
+            Some(read) => catch(|| read(object)).map_err(|message| {
+                StoreError::other(format!("reading the resourceVersion {message}"))
+            }),
         }
     }
 

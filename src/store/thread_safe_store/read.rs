@@ -128,7 +128,7 @@ impl<T> ThreadSafeStore<T> {
     }
 
     /// Returns all current values of an index in no particular order. If there are more than 4096
-    /// values, the result may not be one point in time.
+    /// values, they may be from several points in time.
     ///
     /// # Errors
     ///

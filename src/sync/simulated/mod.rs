@@ -19,7 +19,7 @@ use shuttle::{Config, Runner};
 /// The number of schedules of each kind per test, unless the environment sets `SCHEDULES`.
 const SCHEDULES: usize = 1500;
 
-/// The number of PCT's chosen preemptions, plus one. Most bugs need one or two.
+/// The number of PCT's chosen preemptions, plus one. Most bugs need one or two preemptions.
 const DEPTH: usize = 3;
 
 /// Runs `model` under random schedules, and under schedules of the PCT scheduler, which preempts
@@ -48,8 +48,8 @@ fn run(scheduler: impl Scheduler + 'static, model: fn()) {
     Runner::new(scheduler, config).run(model);
 }
 
-/// Catches nothing, because a panic is a failed assertion of the model, or comes from the
-/// scheduler.
+/// Runs `work` without catching panics: a panic is a failed assertion of the model, or comes from
+/// the scheduler.
 pub(crate) fn catch_unwind<R>(work: impl FnOnce() -> R) -> std::thread::Result<R> {
     Ok(work())
 }

@@ -13,9 +13,9 @@ pub(crate) fn spawn<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static
     Builder::new().spawn(work).unwrap()
 }
 
-/// When the last thread of a shuttle scope ends, it wakes the thread that opened the scope from any
-/// wait, as if the awaited event had happened. To prevent this, an additional thread lives until
-/// the opening thread reaches the end of the scope.
+/// Opens a scope for threads. When the last thread of a shuttle scope ends, it wakes the thread
+/// that opened the scope from any wait, as if the awaited event had happened. To prevent this, an
+/// additional thread lives until the opening thread reaches the end of the scope.
 pub(crate) fn scope<'env, R>(work: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
     shuttle::thread::scope(|scope| {
         let ended = Arc::new(AtomicBool::new(false));

@@ -52,7 +52,7 @@ fn several_fields_are_removed_together() {
 }
 
 #[test]
-fn path_traverses_objects_and_arrays() {
+fn field_path_traverses_objects_and_arrays() {
     let pod = r#"{"spec":{"containers":[{"env":[1],"name":"a"},{"name":"b","env":null}],"env":1}}"#;
     assert_eq!(
         cut(&["/spec/containers/*/env"], pod),
@@ -349,7 +349,7 @@ fn truncated_document_stays_invalid_after_cut() {
 }
 
 #[test]
-fn cut_of_corrupted_json_matches_tree_removal() {
+fn cut_of_mutated_valid_json_equals_removal_from_value() {
     let mut random = Random::seeded(7);
     let mut scratch = Vec::new();
     for _ in 0..30_000 {

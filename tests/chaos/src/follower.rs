@@ -1,5 +1,5 @@
-//! A handler that keeps a copy of the objects from its events alone and checks each event against
-//! it.
+//! A handler that builds a copy of the objects from its events alone, and checks each event against
+//! that copy.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -57,7 +57,7 @@ impl fmt::Debug for State {
 
 pub(crate) type View = BTreeMap<String, State>;
 
-/// The filter of filtering handlers.
+/// The filter of the handlers that have one. Passes only red objects.
 pub(crate) fn passes<T: Object>(object: &T) -> bool {
     object.label("colour") == Some("red")
 }
@@ -66,7 +66,7 @@ pub(crate) fn passes<T: Object>(object: &T) -> bool {
 #[derive(Clone)]
 pub(crate) struct Follower {
     start: Instant,
-    /// The maximum time that a call takes.
+    /// The maximum time for which the handler sleeps in a call.
     slow: Duration,
     random: Arc<Random>,
     /// Whether versions may go back: etcd was restored, and the informers have not settled yet.

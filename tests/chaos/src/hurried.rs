@@ -13,8 +13,8 @@ use k8s_informer::{Client, Error, Stop};
 /// The factor by which time passes faster.
 const SPEED: u32 = 40;
 
-/// The idle timeout of the request. It is short, because the reflector sets its own timeout only at
-/// each read: [`Patient`] repeats the request's reads until that timeout has passed.
+/// The idle timeout of a watch request. The reflector's own timeout is longer and known only at
+/// each read, so [`Patient`] repeats reads of this length until the reflector's timeout has passed.
 const SLICE: Duration = Duration::from_millis(25);
 
 pub(crate) struct HurriedClock(Instant);
@@ -35,7 +35,7 @@ impl Clock for HurriedClock {
     }
 }
 
-/// A client whose watches time out by [`HurriedClock`].
+/// A client whose watches time out [`SPEED`] times faster, in step with [`HurriedClock`].
 pub(crate) struct Hurried(pub(crate) Client);
 
 impl ListerWatcherSource for Hurried {

@@ -84,8 +84,8 @@ use crate::world::World;
 /// The maximum time until all informers notice that etcd was restored, while nothing is written.
 const NOTICE: Duration = Duration::from_secs(90);
 
-/// The minimum number of revisions that a restore loses. The server's own writes alone must not
-/// reach the lost revisions again.
+/// The minimum number of revisions that a restore loses. It is so large that the server's own
+/// writes alone do not pass the lost revisions.
 const LOST: u64 = 100;
 
 /// The maximum time without a confirmed write.

@@ -201,7 +201,7 @@ impl Proxy {
         links.iter().for_each(|link| act(link));
     }
 
-    /// Blocks all connections, or lets them through again.
+    /// Closes all open connections and refuses new ones, or accepts new connections again.
     pub(crate) fn set_down(&self, down: bool) {
         self.shared.down.store(down, SeqCst);
         if down {
@@ -272,7 +272,7 @@ impl Shared {
             ended: AtomicBool::default(),
         });
         self.links().push(Arc::clone(&link));
-        // `cut` may have run before the link was registered.
+        // Close the link if `set_down` or `drop` closed all others before it was registered.
         if self.down.load(SeqCst) || self.closing.load(SeqCst) {
             link.close();
         }
@@ -433,7 +433,8 @@ impl Link {
         if self.ended.swap(true, SeqCst) {
             return;
         }
-        // The reset is sent when the last handle closes. A FIN before it would be a clean end.
+        // The client receives a reset when the last handle of its connection closes. Shut down only
+        // reading, because a FIN before the reset would be a clean end.
         let _ = SockRef::from(&self.client).set_linger(Some(Duration::ZERO));
         let _ = self.client.shutdown(Shutdown::Read);
         let _ = self.server.shutdown(Shutdown::Both);

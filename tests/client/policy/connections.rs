@@ -103,7 +103,7 @@ fn connection_close_header_prevents_reuse() {
 }
 
 #[test]
-fn connection_closed_while_idle_fails_no_request() {
+fn request_succeeds_if_idle_connection_was_closed() {
     let server = Server::start(|_| Reply::WriteAndClose(reply("200 OK", "", "{}")));
     let client = client(&server);
     for request in [

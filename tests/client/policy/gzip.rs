@@ -62,7 +62,7 @@ fn list(client: &Client) -> Result<String, Error> {
 }
 
 #[test]
-fn only_lists_accept_gzip() {
+fn only_list_requests_accept_gzip() {
     let server = Server::start(|_| Reply::Write(reply("200 OK", "", LIST)));
     let accept_encoding = || {
         let request = server.request();
@@ -260,7 +260,7 @@ fn stop_ends_hanging_gzip_body() {
 }
 
 #[test]
-fn bomb_of_many_objects_ends_at_the_body_limit() {
+fn gzip_bomb_of_many_objects_ends_at_the_body_limit() {
     const LIMIT: u64 = 1 << 20;
     let items = |count: usize, of: &dyn Fn(usize) -> String| {
         let items: Vec<_> = (0..count).map(of).collect();
@@ -299,7 +299,7 @@ fn bomb_of_many_objects_ends_at_the_body_limit() {
 }
 
 #[test]
-fn gzip_bomb_ends_at_the_object_limit() {
+fn gzip_bomb_in_one_object_ends_at_the_object_limit() {
     // A string of a gigabyte compresses to a megabyte. It is written in pieces.
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder

@@ -166,7 +166,7 @@ fn slow_server(first: &'static str) -> String {
                 read_request(&mut stream)?;
                 stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?;
                 stream.write_all(format!("{:x}\r\n{first}\r\n", first.len()).as_bytes())?;
-                // The read below waits this long. That is the pause between two blanks.
+                // The timeout of the read below is the pause between two blanks.
                 stream.set_read_timeout(Some(Duration::from_millis(5)))?;
                 loop {
                     stream.write_all(b"1\r\n \r\n")?;
@@ -246,7 +246,7 @@ fn slow_body_ends_at_the_response_timeout() {
             "json",
             Box::new(move |_| get()?.json::<serde_json::Value>().map(drop)),
         ),
-        // An informer's list can have any size, so its time limit is ten times as long.
+        // An informer's list can have any size, so the time limit for it is ten times as long.
         (
             "informer",
             Box::new(move |stop| {

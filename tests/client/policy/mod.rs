@@ -23,7 +23,8 @@ fn client_with_clock(clock: &FakeClock, server: &Server) -> Client {
     Client::new(config.response_timeout(SOON)).unwrap()
 }
 
-/// Returns the log lines about this server. Call it once before anything is logged.
+/// Returns the log lines about this server. The first call starts to collect lines, so make it
+/// before anything is logged.
 fn logged(server: &Server) -> Vec<String> {
     logs_about(&format!("{}/", server.address))
 }

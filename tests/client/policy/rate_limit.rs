@@ -25,7 +25,7 @@ fn get(client: &Client) {
 }
 
 #[test]
-fn no_rate_limit_by_default() {
+fn requests_are_not_rate_limited_by_default() {
     let server = Server::answering("{}");
     let clock = FakeClock::new();
     let client = client_with_clock(&clock, &server);
@@ -82,7 +82,7 @@ fn requests_beyond_burst_wait_and_are_logged() {
 }
 
 #[test]
-fn short_waits_are_not_logged() {
+fn short_rate_limit_waits_are_not_logged() {
     let server = Server::answering("{}");
     logged(&server);
     let clock = FakeClock::new();

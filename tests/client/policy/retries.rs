@@ -19,7 +19,8 @@ fn busy(times: usize, status: &'static str, headers: &'static str, body: &'stati
     })
 }
 
-/// Sends a request with a clock that ends each wait at once. Returns the requested waits.
+/// Sends a request with a clock that ends each wait at once. Returns the result and the requested
+/// waits.
 fn send(server: &Server, request: Request) -> (Result<(), Error>, Vec<Duration>) {
     let clock = FakeClock::new();
     let client = client_with_clock(&clock, server);

@@ -43,7 +43,10 @@ fn each_warning_text_is_logged_once_per_client() {
         get(&client.clone(), path);
     }
     let line = |path: &str, text: &str| {
-        format!("WARN GET {}{path}: the server warns: {text}", server.url())
+        format!(
+            "WARN GET {}{path}: warning from the server: {text}",
+            server.url()
+        )
     };
     let deprecated = "v1 ComponentStatus is deprecated in v1.19+";
     assert_eq!(

@@ -99,8 +99,8 @@ impl ReflectorStore<Item> for Gated {
 
     fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
         self.queue.bookmark(resource_version)?;
-        // The metrics do not count a queued bookmark (R22). No pop runs concurrently: the process
-        // loop has settled before the source sends anything.
+        // Count the queued bookmark here, because the metrics do not count it (R22). No pop runs
+        // concurrently: the process loop has settled before the source sends anything.
         self.world
             .change(|state| state.queued += usize::from(self.keeps_bookmarks));
         Ok(())

@@ -316,7 +316,8 @@ impl Subject {
     fn relist(&self, step: &Value) {
         let answered = self.world.elapsed() + BACKED_OFF;
         match text(&step["how"]) {
-            // The reflector reopens a watch that was not short, so end the next one as well.
+            // The reflector may reopen a watch that ends, so end each watch until the reflector no
+            // longer watches.
             "short" => {
                 while self.world.look(|state| state.reflector) == Reflector::Watches {
                     self.world.change(|state| state.watch_ends = true);

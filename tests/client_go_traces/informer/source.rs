@@ -165,7 +165,7 @@ impl ListerWatcher for Source {
             },
         );
         reply
-            .unwrap_or_else(|| Err(Error::other("stopped")))
+            .unwrap_or_else(|| Err(Error::stopped()))
             .map(Body::from)
     }
 

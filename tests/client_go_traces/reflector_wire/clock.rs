@@ -70,12 +70,12 @@ impl VirtualClock {
         self.0.state.lock().unwrap().now
     }
 
-    /// Call it before the resync thread starts.
+    /// Marks the resync thread as busy. Call it before that thread starts.
     pub(super) fn resyncs_begin(&self) {
         self.0.state.lock().unwrap().resync = Resync::Busy;
     }
 
-    /// Call it when the resync thread ends on its own.
+    /// Records that there are no more resyncs. Call it when the resync thread ends on its own.
     pub(super) fn resyncs_end(&self) {
         self.0.state.lock().unwrap().resync = Resync::Off;
         self.0.changed.notify_all();

@@ -96,20 +96,22 @@ impl Before {
                 .is_some_and(|it| it > 0)
         });
         match () {
-            // A rejected watch-list is not requested again soon.
+            // This crate does not soon repeat a watch-list that was rejected.
             () if is_watch_list && refused => Some("L6"),
-            // If a watch-list at the most recent version fails, the reflector lists.
+            // After a watch-list at the most recent version fails, this crate sends a LIST.
             () if is_watch_list && at_once && is_most_recent && unavailable => Some("WL8"),
-            // A store that rejects the snapshot ends the stream, and the error handler is notified.
+            // If the store rejects the snapshot, this crate closes the stream and notifies the
+            // error handler.
             () if is_snapshot_refused => Some("WL6"),
             () if is_list && at_once && told_to_wait => Some("W3"),
-            // A rejected version is not requested again.
+            // This crate lists the most recent state instead of requesting a rejected version
+            // again.
             () if version_refused => Some("L8"),
-            // Not every short watch is reopened at once.
+            // This crate reopens at most five consecutive short watches at once.
             () if !is_list && at_once && short_watches > 5 => Some("W4"),
-            // A page at a version is requested with a `resourceVersionMatch`.
+            // This crate requests a page at a version with a `resourceVersionMatch`.
             () if is_list && is_page_at_a_version => Some("L9"),
-            // W9 includes items with a namespace but without a name.
+            // This crate omits objects without a name, even if they have a namespace.
             () if has_nameless_item(response) => Some("W9"),
             () => None,
         }

@@ -177,7 +177,7 @@ pub(super) fn base64(encoded: &str) -> Vec<u8> {
 }
 
 #[test]
-fn gzip_data_is_unpacked_or_rejected() {
+fn valid_gzip_is_unpacked_and_invalid_data_rejected() {
     // `packed` is the output of `printf 'hello hello hello\n' | gzip -n`. `stored` contains a
     // stored block.
     let packed = base64("H4sIAAAAAAAAA8tIzcnJV8hAkFwAO3yK3xIAAAA=");

@@ -61,7 +61,7 @@ impl Recorder {
         self.changed.notify_all();
     }
 
-    /// Called for each request.
+    /// Records whether the request is a watch-list. Called for each request.
     pub(super) fn requested(&self, is_watch_list: bool) {
         self.state.lock().unwrap().unordered = is_watch_list;
     }
@@ -290,7 +290,7 @@ pub(crate) fn class(error: &Error) -> &'static str {
         () if mentions("unable to sync list result") => "store",
         () if (201..300).contains(&code) => "unexpected_status",
         () if error.is_gone() => "expired",
-        // Also errors with this message that L12 does not recognize.
+        // This includes errors with this message that L12 does not recognize.
         () if error.is_too_large_resource_version() || mentions("Too large resource version") => {
             "too_large_rv"
         }

@@ -308,7 +308,7 @@ impl Chunked {
 }
 
 #[test]
-fn unframed_bodies_equal_the_sent_bodies() {
+fn recorded_response_is_parsed_to_its_body_and_end() {
     let whole = "0123456789".repeat(25);
     let response = json!({"status": 200, "body": whole, "chunked": true});
     let Response::Answered(reply) = Response::parse(&response) else {

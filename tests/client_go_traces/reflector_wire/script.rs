@@ -263,7 +263,8 @@ impl Script {
         !stop.is_stopped()
     }
 
-    /// Called when the reflector waits for bytes that never arrive.
+    /// Ends the wait of the reflector for bytes that never arrive: runs resyncs until one of them
+    /// ends the watch, or stops the reflector.
     fn quiet(&self, stop: &Stop) {
         let next = {
             let run = self.run.lock().unwrap();

@@ -2,8 +2,8 @@
 //!
 //! No time passes: the waits of the reflector return at once. Traces that need time are left out:
 //! pauses of the server (except before a reset, where a pause only lets the sent bytes arrive),
-//! resyncs, and stops by time. Traces with a refused connection or a whole informer are left out as
-//! well.
+//! resyncs, and stops by time. Traces with a refused connection or a whole informer are also left
+//! out.
 
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
@@ -35,7 +35,7 @@ const FLOOR: f64 = 40.0;
 const THREADS: usize = 4;
 
 #[test]
-fn scripts_replay_over_tcp() {
+fn recorded_reflector_traces_replay_over_tcp() {
     let listed = crate::client_go_traces::deviations();
     let files = crate::client_go_traces::files()
         .into_iter()

@@ -12,7 +12,7 @@ use crate::informer::support::{Door, Feed, SOON, object, run_synced, until};
 
 /// A handler gets every state that a reader may have seen in the cache, even a short-lived one.
 #[test]
-fn every_event_handler_gets_all_states_seen_in_cache() {
+fn handler_gets_even_short_lived_states_of_the_cache() {
     let feed = Feed::new("things");
     let informer = informer(&feed);
     let (door, (sender, receiver)) = (Door::new(), std::sync::mpsc::channel());

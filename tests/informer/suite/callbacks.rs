@@ -256,7 +256,7 @@ fn panicking_stop_callback_does_not_block_others() {
 }
 
 #[test]
-fn sync_callback_may_add_handler_if_queue_presynced() {
+fn sync_callback_may_add_handler_if_queue_synced_before_run() {
     let feed = Feed::new("synced before");
     let mut options = informer_options(options(&FakeClock::new()));
     options.wrap_queue = Some(Arc::new(|queue| {

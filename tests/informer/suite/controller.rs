@@ -128,7 +128,7 @@ fn c3_stop_leaves_queued_items_unprocessed() {
 }
 
 #[test]
-fn c5_run_continues_after_queue_is_closed() {
+fn c5_controller_continues_after_queue_is_closed() {
     let feed = Feed::new("c5");
     feed.list("10", &[]);
     let queue = queue();
@@ -235,7 +235,7 @@ fn c8_c9_reflector_uses_the_configured_options() {
 }
 
 #[test]
-fn c10_reports_queue_sync_and_reflector_version() {
+fn c10_controller_reports_queue_sync_and_reflector_version() {
     let feed = Feed::new("c10");
     let config = ControllerConfig::new(queue(), Arc::new(feed.clone()), |_, _| Ok(()));
     let controller = Controller::<DynamicObject>::new(config);
@@ -465,7 +465,7 @@ fn p3_delete_is_delivered_after_store_removal() {
 }
 
 #[test]
-fn p8_relist_adds_are_not_in_initial_list() {
+fn p8_object_added_by_relist_is_not_flagged_as_initial() {
     let feed = Feed::new("p8");
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
@@ -572,7 +572,7 @@ fn object_with_panicking_decode_is_skipped() {
         "{error}"
     );
 
-    // The object `bomb` in a list is skipped as well.
+    // In a list, the reflector also skips the object `bomb`, as in the watch above.
     feed.expire();
     feed.list(
         "20",
@@ -642,7 +642,7 @@ fn watch_error_handler_panics_are_caught() {
 }
 
 #[test]
-fn scripted_lister_watcher_drives_an_informer() {
+fn scripted_list_and_delete_reach_informer_handlers() {
     let script = ScriptedListerWatcher::new([
         Answer::body(
             r#"{"kind": "List", "metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "a"}}]}"#,

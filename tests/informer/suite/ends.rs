@@ -54,7 +54,7 @@ fn rename(to: &'static str) -> Transform<DynamicObject> {
 }
 
 #[test]
-fn i6_last_setting_before_start_wins_later_ones_fail() {
+fn i6_setters_before_start_override_and_later_calls_fail() {
     let feed = Feed::new("i6");
     let informer = informer(&feed);
     let (sender, errors) = mpsc::channel();
@@ -217,7 +217,7 @@ fn fa6_single_informer_can_be_stopped_and_recreated() {
 }
 
 #[test]
-fn fa6_callback_stopping_informer_then_factory_never_waits() {
+fn fa6_callback_can_stop_informer_and_factory_without_waiting() {
     let feed = Feed::new("fa6 within");
     feed.list("10", &[("a", "1")]);
     let factory = factory(&feed);
@@ -541,7 +541,7 @@ fn factory_callback_may_stop_its_own_informer() {
 }
 
 #[test]
-fn wt1_i5_wait_for_past_sync_returns_even_after_stop() {
+fn wt1_i5_wait_for_synced_informer_succeeds_after_stop() {
     let feed = Feed::new("wt1");
     feed.list("10", &[]);
     let informer = informer(&feed);
@@ -623,7 +623,7 @@ fn in_callbacks<R: Debug + Send + 'static>(
 }
 
 #[test]
-fn fa6_callbacks_stopping_each_others_informer_return() {
+fn fa6_callbacks_can_stop_each_others_informer_without_hang() {
     for count in [2, 3] {
         let feed = Feed::new("stop each other");
         let factory = factory(&feed);
@@ -646,7 +646,7 @@ fn fa6_callbacks_stopping_each_others_informer_return() {
 }
 
 #[test]
-fn fa5_callbacks_shutting_down_each_others_factory_return() {
+fn fa5_callbacks_can_shut_down_each_others_factory() {
     let feed = Feed::new("shut down each other");
     let factories = [factory(&feed), factory(&feed)];
     let informers = factories.each_ref().map(|factory| factory.dynamic(pods()));
@@ -671,7 +671,7 @@ fn fa5_callbacks_shutting_down_each_others_factory_return() {
 }
 
 #[test]
-fn sp15_handlers_shutting_each_other_down_return() {
+fn sp15_handlers_can_shut_each_other_down_without_deadlock() {
     let feed = Feed::new("handlers shut down each other");
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
@@ -722,7 +722,7 @@ impl Drop for CallsFactoryOnDrop {
 }
 
 #[test]
-fn fa1_duplicate_informer_is_dropped_without_lock() {
+fn fa1_duplicate_informer_is_dropped_outside_the_lock() {
     use k8s_openapi::api::core::v1::Pod;
     let feed = Feed::new("fa1 late");
     let factory = factory(&feed);

@@ -127,7 +127,7 @@ fn fa3_start_after_shutdown_fails() {
     assert!(matches!(error, InformerError::Stopped { .. }));
     assert_eq!(
         error.to_string(),
-        "factory: informers were not started because it has stopped already"
+        "factory: already stopped; the informers were not started"
     );
     // The shutdown does not affect an informer that was never started (FA5).
     assert!(!pods.is_stopped());
@@ -208,7 +208,7 @@ fn fa4_wt3_stopped_wait_reports_unsynced_informers_and_errors() {
 }
 
 #[test]
-fn wait_after_start_never_reports_not_started() {
+fn wait_after_start_reports_no_informer_as_not_started() {
     let source = Source::default();
     let factory = builder(&source).build();
     for number in 0..50 {
@@ -243,7 +243,7 @@ fn fa4_wait_names_informers_that_decode_nothing() {
     assert!(factory.dynamic(gvr("nodes")).synced().wait_timeout(SOON));
     let both = wait(1).unwrap_err();
     let what = "pods: none of the 2 objects in the list could be decoded as \
-                k8s_informer::object::dynamic::DynamicObject; the first error: item 0 of the list: unexpected response: it has no name";
+                k8s_informer::object::dynamic::DynamicObject; the first error: item 0 of the list: unexpected response: the object has no name";
     assert_eq!(
         both.to_string(),
         format!("timed out after 1ms; not synced: secrets; {what}")
@@ -366,7 +366,7 @@ fn dropped_factory_stops_its_informers() {
 }
 
 #[test]
-fn fa8_every_informer_has_the_namespace_index() {
+fn fa8_factory_informer_has_the_namespace_index() {
     let source = Source::default();
     let factory = builder(&source).build();
     let pods = factory.dynamic(gvr("pods"));

@@ -62,7 +62,7 @@ fn fs1_each_change_gets_next_version_and_is_recorded() {
         source.delete(thing("a"))["metadata"]["resourceVersion"],
         "3"
     );
-    // A value that is not an object is harmless.
+    // Adding a value that is not an object does not panic. It only increases the version.
     source.add(json!(7));
     assert_eq!(source.resource_version(), 4);
     let received = events(source.watch(&after("0"), &Stop::new()), 3);
@@ -95,7 +95,7 @@ fn fs2_watch_resumes_from_a_recorded_version() {
 }
 
 #[test]
-fn fs3_dropped_change_skips_open_watches_reaches_later_ones() {
+fn fs3_dropped_change_skips_open_watches_but_reaches_later_ones() {
     let source = FakeControllerSource::new();
     let stop = Stop::new();
     let open = source.watch(&after("0"), &stop);
@@ -138,7 +138,7 @@ fn fs4_reset_ends_watches_and_list_error_fails_lists() {
 }
 
 #[test]
-fn fs5_identity_is_namespace_name_uid_without_watch_lists() {
+fn fs5_objects_differ_by_uid_and_watch_lists_are_unsupported() {
     let source = FakeControllerSource::new();
     for (namespace, uid) in [("x", "1"), ("y", "1"), ("x", "2")] {
         source.add(json!({ "metadata": { "namespace": namespace, "name": "a", "uid": uid } }));

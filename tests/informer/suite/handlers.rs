@@ -137,7 +137,7 @@ fn sp7_burst_memory_is_freed_while_events_still_wait() {
 }
 
 #[test]
-fn sp9_blocked_handler_blocks_neither_others_nor_queue() {
+fn sp9_blocked_handler_blocks_no_other_handler_or_queue() {
     let feed = Feed::new("sp9");
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);

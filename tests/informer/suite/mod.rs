@@ -1,6 +1,7 @@
 //! Tests of an informer that hold for every queue. The suite is compiled once and runs on a
-//! `DeltaFifo`. `suite_passes_on_other_queues` runs it on each other queue in a child process. To
-//! run one test on another queue: `TEST_QUEUE=RealFifoAtomic cargo test --test client some_test`.
+//! `DeltaFifo`. `suite_passes_with_each_non_default_queue` runs it on each other queue in a child
+//! process. To run one test on another queue:
+//! `TEST_QUEUE=RealFifoAtomic cargo test --test client some_test`.
 
 mod buffers;
 mod cache_readers;
@@ -76,7 +77,7 @@ pub(crate) fn informer_options<T>(reflector: ReflectorOptions) -> SharedIndexInf
 }
 
 #[test]
-fn suite_passes_on_other_queues() {
+fn suite_passes_with_each_non_default_queue() {
     if env::var_os(VARIABLE).is_some() {
         return;
     }

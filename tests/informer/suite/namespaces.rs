@@ -160,7 +160,7 @@ fn informer_and_handlers_sync_after_all_namespaces() {
 }
 
 #[test]
-fn failure_in_one_namespace_leaves_others_fresh() {
+fn failing_namespace_does_not_stop_updates_of_others() {
     let two = TwoNamespaces::new(false);
     let (_handler, events) = record(&two.informer);
     let running = run(&two.informer);
@@ -242,7 +242,7 @@ fn informer_of_no_namespaces_syncs_at_once() {
 }
 
 #[test]
-fn scope_of_two_namespaces_needs_no_rights_to_others() {
+fn scope_of_two_namespaces_needs_no_cluster_wide_rights() {
     let server = ApiServer::start().unwrap();
     let maps = |namespace: &str| format!("/api/v1/namespaces/{namespace}/configmaps");
     for namespace in ["blue", "green", "red"] {

@@ -216,7 +216,7 @@ impl ResourceEventHandler<DynamicObject> for CallRecorder {
 }
 
 #[test]
-fn begin_is_called_once_first_and_signals_removal() {
+fn begin_is_called_once_before_events_with_removal_signal() {
     let feed = Feed::new("begins");
     feed.list("10", &[("a", "1"), ("b", "1")]);
     let informer = informer(&feed);
@@ -344,7 +344,7 @@ fn h1_h2_tombstone_passes_if_object_passes_or_is_missing() {
 }
 
 #[test]
-fn h1_filter_decides_on_state_before_merged_deletion() {
+fn h1_merged_deletion_is_filtered_by_the_state_before_it() {
     let tombstone = |object| Deleted::FinalStateUnknown {
         key: "a".into(),
         last_known: Some(labelled("a", "2", object)),
@@ -384,7 +384,8 @@ fn h1_filter_decides_on_state_before_merged_deletion() {
     }
 }
 
-/// The last update of an object can be its deletion, for example when a finalizer is removed.
+/// The filter decides about a deletion by the last delivered state. The deletion can carry a newer
+/// state that was never delivered, for example when the last finalizer is removed.
 #[test]
 fn h1_filter_decides_deletion_by_the_delivered_state() {
     let feed = Feed::new("final state");

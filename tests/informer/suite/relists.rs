@@ -46,7 +46,7 @@ fn p2_p3_p6_p8_lists_events_and_relists_are_delivered() {
 }
 
 #[test]
-fn p7_relist_deletes_come_first_unless_queue_is_by_object() {
+fn p7_relist_delivers_deletes_first_except_with_delta_fifo() {
     let feed = Feed::new("p7");
     feed.list("10", &[("a", "1"), ("b", "2")]);
     let informer = informer(&feed);

@@ -158,7 +158,7 @@ fn i9_resync_period_is_at_least_one_second() {
 }
 
 #[test]
-fn i10_informer_without_period_never_resyncs() {
+fn i10_informer_without_period_does_not_resync() {
     let test = ResyncTest::new("never", Duration::ZERO);
     let (_handler, events) = record_with_resync(&test.informer, SECOND);
     test.feed.list("10", &[("a", "1")]);
@@ -174,7 +174,8 @@ fn i16_sp1_unchanged_relist_reaches_only_resyncing_handlers() {
     let (_resyncs, resyncs) = record(&test.informer);
     let (_never, never) = record_with_resync(&test.informer, Duration::ZERO);
     test.start(&[("a", "1"), ("b", "1")]);
-    // Before the first tick, every handler counts as resyncing.
+    // Before the first tick, every handler counts as resyncing. Both handlers therefore receive the
+    // update of the unchanged `a`.
     test.feed.expire();
     test.feed.list("20", &[("a", "1"), ("b", "15")]);
     for events in [&resyncs, &never] {
@@ -223,7 +224,7 @@ fn i16_sp1_unchanged_relist_reaches_only_resyncing_handlers() {
 }
 
 #[test]
-fn unreachable_resync_period_means_never() {
+fn unreachable_resync_period_disables_resync() {
     let mut test = ResyncTest::new("aeons", Duration::MAX);
     let (_one, one) = record(&test.informer);
     let (_two, two) = record_with_resync(&test.informer, Duration::MAX);

@@ -138,7 +138,7 @@ fn i7_index_can_be_added_until_stop() {
     let error = informer.add_index("after", by_version).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "i7: the index was not added because it has stopped already"
+        "i7: already stopped; the index was not added"
     );
     for index in ["before", "while"] {
         for (name, version) in [("a", "1"), ("b", "2"), ("c", "3")] {
@@ -164,7 +164,7 @@ fn i8_stopped_informer_rejects_handlers() {
     assert!(matches!(error, InformerError::Stopped { .. }));
     assert_eq!(
         error.to_string(),
-        "i8 objects: handler was not added to shared informer because it has stopped already"
+        "i8 objects: already stopped; the handler was not added"
     );
 }
 
@@ -188,7 +188,7 @@ fn i12_late_handler_gets_cache_then_changes() {
 }
 
 #[test]
-fn i12_handler_added_after_start_gets_all_events() {
+fn i12_handler_added_before_first_list_gets_initial_adds() {
     let feed = Feed::new("i12 early");
     let informer = informer(&feed);
     let _running = run(&informer);
@@ -247,7 +247,7 @@ fn i14_removed_handler_stops_and_others_continue() {
 }
 
 #[test]
-fn i14_removal_of_foreign_handler_is_ignored() {
+fn i14_removal_of_another_informers_handler_is_ignored() {
     let (feed, other) = (Feed::new("i14 one"), informer(&Feed::new("i14 other")));
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
@@ -261,7 +261,7 @@ fn i14_removal_of_foreign_handler_is_ignored() {
 }
 
 #[test]
-fn i14_handler_of_old_informer_is_unknown_to_successor() {
+fn i14_removal_of_a_dropped_informers_handler_is_ignored() {
     let feed = Feed::new("i14 successors");
     // The allocator tends to reuse addresses, so the new informer often has the address of the old
     // one.
@@ -286,7 +286,7 @@ fn i14_handler_can_be_removed_from_stopped_informer() {
 }
 
 #[test]
-fn i16_relist_delivers_unchanged_objects_without_resyncs() {
+fn i16_relist_delivers_unchanged_objects_if_no_handler_resyncs() {
     let feed = Feed::new("i16");
     feed.list("10", &[("a", "1"), ("b", "1")]);
     let informer = informer(&feed);
@@ -382,7 +382,7 @@ fn wt2_wait_covers_all_informers_and_ends_at_stop() {
 }
 
 #[test]
-fn i11_informer_overrides_should_resync() {
+fn i11_informer_ignores_should_resync_of_the_reflector() {
     let clock = FakeClock::new();
     let mut options = options(&clock);
     options.should_resync = Some(std::sync::Arc::new(|| {

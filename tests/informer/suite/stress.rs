@@ -134,7 +134,7 @@ fn handlers_added_and_removed_at_random_get_all_in_order() {
         } else {
             feed.event("ADDED", &name, &version);
         }
-        // Waits for new handlers, so that handlers are added between the changes.
+        // Wait for new handlers, so that handlers are added between the changes.
         if let Some(hundreds) = version.strip_suffix("00") {
             let enough = hundreds.parse().unwrap();
             until("enough handlers added", || {

@@ -38,7 +38,7 @@ fn m3_mutation_without_the_value_is_not_found() {
 }
 
 #[test]
-fn m3_mutation_gaining_the_value_is_found_with_include_adds() {
+fn m3_mutation_to_the_value_is_found_only_with_include_adds() {
     for (subject, found) in [
         (without_adds(), pairs(&[])),
         (with_adds(), pairs(&[("a", 2)])),

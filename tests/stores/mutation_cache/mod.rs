@@ -227,7 +227,7 @@ fn m1_non_numeric_version_is_rejected() {
         error,
         r#"the resourceVersion "abc" of a is not a whole number"#
     );
-    // If versions cannot be compared, the store's object counts.
+    // If the versions cannot be compared, reads return the store's object.
     subject.indexer.update(thing("a", "abc")).unwrap();
     assert_eq!(subject.by_value("x"), [("a".to_owned(), "abc".to_owned())]);
     assert_eq!(subject.version("a").unwrap(), "abc");
@@ -409,7 +409,8 @@ fn m4_mutation_is_forgotten_once_the_store_has_it() {
 #[test]
 fn m4_deletion_also_rejects_late_mutations_of_the_object() {
     let subject = with_adds();
-    // The object is deleted by its UID, although the mutation is newer than the deletion.
+    // This deletion removes the mutation because the UIDs are equal, although the mutation is newer
+    // than the deletion.
     subject.cache.mutation(with_uid("a", 9, "u1")).unwrap();
     subject
         .cache
@@ -429,7 +430,8 @@ fn m4_deletion_also_rejects_late_mutations_of_the_object() {
     }
     subject.cache.mutation(with_uid("a", 8, "u2")).unwrap();
     assert_eq!(subject.version("a").unwrap(), "8", "recreated");
-    // The object is deleted by its version, although the UID differs.
+    // This deletion removes the mutation because its version is not older, although the UIDs
+    // differ.
     subject
         .cache
         .on_delete(&Deleted::Final(with_uid("a", 8, "u3")))

@@ -162,7 +162,7 @@ fn m2_mutation_during_a_read_is_kept() {
 /// The store catches up while the index function runs on a mutation of an object that the store
 /// lacked. The index then returns the store's newer object if that has the value.
 #[test]
-fn m3_index_sees_the_store_catch_up_during_a_read() {
+fn m3_index_returns_store_object_added_during_the_read() {
     for (value, found) in [("x", vec![valued("a", 3, "x")]), ("y", vec![])] {
         let cell = Arc::new(OnceLock::<Arc<Indexer<Thing>>>::new());
         let index = IndexFunc::new({

@@ -1,5 +1,5 @@
-//! Parses the output of a credential plugin: the `ExecCredential` on its standard output. No
-//! message quotes any of it.
+//! Parses the output of a credential plugin: the `ExecCredential` on its standard output. Except
+//! for known API versions, no message quotes this output.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::client::credential_data::Secret;
 
-/// All supported versions.
+/// All supported values of `apiVersion`.
 pub(super) const API_VERSIONS: [&str; 2] = [
     "client.authentication.k8s.io/v1",
     "client.authentication.k8s.io/v1beta1",
@@ -131,8 +131,8 @@ fn yaml(output: &[u8]) -> Result<Object, String> {
     })
 }
 
-/// An entry point for the fuzz target, which only calls [`parse`]. Returns the token, the chain
-/// with its key, and the expiry.
+/// An entry point for the fuzz target. Calls [`parse`] and returns the token, the chain with its
+/// key, and the expiry.
 #[doc(hidden)]
 pub fn exec_credential(output: &[u8], api_version: &str) -> Result<ParsedCredential, String> {
     let credential = parse(output, api_version)?;
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn token_certificate_or_both_are_parsed() {
+    fn plugin_token_certificate_or_both_are_parsed() {
         let both = credential(
             r#"{"token":"t","clientCertificateData":"c","clientKeyData":"k","expirationTimestamp":"2030-01-02T03:04:05.5+01:00","x":[]}"#,
         );
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_do_not_quote_the_output() {
+    fn plugin_output_is_not_quoted_in_errors() {
         let kind =
             format!(r#"{{"apiVersion":"{V1}","kind":"s3cret","status":{{"token":"s3cret"}}}}"#);
         let time = "returned an expirationTimestamp that is not an RFC 3339 time";
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn api_version_must_match_and_kind_may_be_missing() {
+    fn wrong_api_version_is_rejected_and_missing_kind_accepted() {
         let of = |version: &str| format!(r#"{{{version}"status":{{"token":"t"}}}}"#);
         let configured =
             "is configured to use apiVersion client.authentication.k8s.io/v1, but returned";
@@ -314,7 +314,7 @@ mod tests {
 
     #[cfg(feature = "kubeconfig")]
     #[test]
-    fn yaml_is_parsed_and_its_errors_quote_nothing() {
+    fn yaml_output_is_parsed_and_yaml_errors_quote_no_content() {
         let yaml = format!(
             "apiVersion: {V1}\nkind: ExecCredential\nstatus:\n  token: t\n  expirationTimestamp: 2030-01-02T03:04:05Z\n"
         );

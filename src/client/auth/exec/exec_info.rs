@@ -8,7 +8,7 @@ use serde_json::Value;
 pub(super) const VARIABLE: &str = "KUBERNETES_EXEC_INFO";
 
 /// The data about the cluster for a plugin. The client-go counterpart is
-/// `clientauthentication.Cluster`. Its field `Config` is not part of this struct: it is the
+/// `clientauthentication.Cluster`. client-go's field `Config` is not part of this struct; it is the
 /// plugin's `cluster_config`. This struct has no `Debug`, because the URL of the proxy may contain
 /// a password.
 #[derive(Clone, Default, Serialize)]

@@ -128,6 +128,11 @@ impl Plugin {
         })
     }
 
+    /// The name of the plugin in messages.
+    pub(in crate::client) fn display_name(&self) -> String {
+        display_name(&self.config)
+    }
+
     /// Reports runs and certificates to these metrics. By default, nothing is reported.
     pub(in crate::client) fn with_metrics(self, metrics: Option<Arc<dyn ClientMetrics>>) -> Self {
         Self {

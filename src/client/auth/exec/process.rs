@@ -29,7 +29,7 @@ const NO_EXIT_CODE: i32 = -1;
 /// Runs the plugin and returns its standard output.
 ///
 /// Blocks until the process exits, for at most `limit` or until the stop. Calls `report` with the
-/// result, unless the run was stopped.
+/// [`CallStatus`], unless the run was stopped.
 pub(super) fn run(
     config: &ExecConfig,
     info: &str,
@@ -128,19 +128,19 @@ fn command(config: &ExecConfig, info: &str, interactive: bool) -> Result<Command
 fn missing(config: &ExecConfig) -> Error {
     let name = display_name(config);
     let hint = &config.install_hint;
+    let problem = match config.command.components().count() {
+        ..=1 => "there is no executable of this name in PATH",
+        _ => "there is no executable at this path",
+    };
     if hint.is_empty() {
-        return credentials_error(format!(
-            "{name} is not installed: there is no such executable"
-        ));
+        return credentials_error(format!("{name}: {problem}"));
     }
     let hint = printable(hint.trim());
-    credentials_error(format!(
-        "{name} is not installed: there is no such executable; {hint}"
-    ))
+    credentials_error(format!("{name}: {problem}; {hint}"))
 }
 
-/// Escapes characters that could change the state of a terminal: a control character becomes its
-/// code point. The clientcmd counterpart is `cleanANSIEscapeCodes`.
+/// Escapes characters that could change the state of a terminal: each character that is not
+/// printable becomes its code point. The clientcmd counterpart is `cleanANSIEscapeCodes`.
 fn printable(text: &str) -> String {
     let mut printable = String::with_capacity(text.len());
     for character in text.chars() {

@@ -15,7 +15,8 @@ use super::*;
 /// An upper bound for everything that must happen eventually.
 const SOON: Duration = Duration::from_secs(20);
 
-/// A generous bound for a loaded machine. The usual time is far below a millisecond.
+/// A bound for the reaction to a stop, which usually takes far less than a millisecond. It is
+/// generous because the machine may be loaded.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
 const TOKEN: &str = r#"echo '{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","status":{"token":"s3cret"}}'"#;
@@ -175,7 +176,7 @@ fn rejected_credential_reruns_plugin_once() {
 }
 
 #[test]
-fn concurrent_callers_share_one_run() {
+fn concurrent_callers_share_one_plugin_run() {
     let folder = Folder::new("concurrent");
     folder.pipe("started");
     let plugin = plugin(&script(
@@ -201,7 +202,7 @@ fn concurrent_callers_share_one_run() {
 }
 
 #[test]
-fn waiter_ends_with_its_stop_and_runs_plugin_if_runner_stops() {
+fn waiter_ends_at_own_stop_and_reruns_plugin_of_stopped_caller() {
     let folder = Folder::new("next");
     folder.pipe("started");
     let first_hangs =
@@ -223,7 +224,7 @@ fn waiter_ends_with_its_stop_and_runs_plugin_if_runner_stops() {
 }
 
 #[test]
-fn failure_reaches_all_waiters_and_next_caller_retries() {
+fn plugin_failure_reaches_all_waiters_and_next_call_reruns() {
     let folder = Folder::new("failure");
     let config = script(&folder, "echo >> runs; echo s3cret; exit 73");
     assert!(
@@ -343,7 +344,7 @@ fn output_above_limit_is_rejected() {
 }
 
 #[test]
-fn unusable_output_is_reported() {
+fn unusable_plugin_output_error_names_the_cause() {
     let folder = Folder::new("garbage");
     for (text, expected) in [
         ("true", r#"credentials: exec plugin "sh" returned nothing"#),
@@ -375,9 +376,11 @@ fn missing_command_error_contains_install_hint() {
         "/etc/passwd",
     ] {
         let config = ExecConfig::new(command).args(["s3cret"]).env("A", "s3cret");
-        let expected = format!(
-            "credentials: exec plugin {command:?} is not installed: there is no such executable"
-        );
+        let problem = match command.contains('/') {
+            true => "there is no executable at this path",
+            false => "there is no executable of this name in PATH",
+        };
+        let expected = format!("credentials: exec plugin {command:?}: {problem}");
         assert_eq!(failure(&config), expected);
         let hinted = config.install_hint("brew install it,\nand \u{1b}[31mlog in\n");
         assert_eq!(
@@ -432,7 +435,7 @@ fn invalid_exec_configs_are_rejected() {
     }
 }
 
-/// The input of a plugin, and whether its standard input is that of this process.
+/// Runs the plugin and returns the `KUBERNETES_EXEC_INFO` that it received.
 fn exec_info(
     folder: &Folder,
     config: ExecConfig,
@@ -512,7 +515,7 @@ fn noninteractive_plugin_has_empty_stdin() {
 }
 
 #[test]
-fn environment_is_merged_and_last_value_wins() {
+fn plugin_environment_is_merged_and_last_value_wins() {
     let folder = Folder::new("environment");
     let text = format!(
         "echo \"$A $B $PATH\" > seen; printf %s \"$KUBERNETES_EXEC_INFO\" | head -c 7 >> seen; {TOKEN}"
@@ -534,7 +537,7 @@ fn environment_is_merged_and_last_value_wins() {
 }
 
 #[test]
-fn default_time_limits() {
+fn default_time_limit_is_60_s_but_none_if_interactive() {
     assert_eq!(ExecConfig::DEFAULT_TIME_LIMIT, Duration::from_secs(60));
     let limit =
         |config: &ExecConfig, interactive| limit(config, interactive).map(|limit| limit.as_secs());

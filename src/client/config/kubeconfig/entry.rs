@@ -7,7 +7,7 @@ use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use super::schema::non_empty;
 use crate::client::credential_data::PemSource;
 
-/// Like Go's decoder, this one ignores the unused bits of the last character.
+/// A base64 decoder that ignores the unused bits of the last character, like Go's.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),

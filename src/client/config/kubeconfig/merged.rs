@@ -14,7 +14,7 @@ use crate::error::Error;
 /// `clientcmdapi.Config`.
 ///
 /// If several files define a context, a cluster or a user with the same name, the first definition
-/// is used. The first `current-context` is used as well.
+/// is used. Of several `current-context`s, the first one is used.
 ///
 /// ```
 /// use k8s_informer::client::Kubeconfig;
@@ -42,7 +42,8 @@ pub struct Kubeconfig {
 
 /// The reason why a kubeconfig does not yield a configuration.
 pub(in crate::client::config) enum Problem {
-    /// The kubeconfig names no cluster. Another source, such as the service account, may have one.
+    /// Neither the kubeconfig nor the overrides choose a cluster. The service account may be
+    /// usable.
     Empty(String),
     Invalid(String),
 }
@@ -100,10 +101,10 @@ impl Kubeconfig {
     fn add(&mut self, folder: &Path, file: Option<File>) -> Result<(), String> {
         let Some(file) = file else { return Ok(()) };
         if non_empty(&file.kind).is_some_and(|kind| kind != "Config") {
-            return Err("is not a kubeconfig: its kind is not Config".to_owned());
+            return Err("not a kubeconfig: the kind is not Config".to_owned());
         }
         if non_empty(&file.api_version).is_some_and(|version| version != "v1") {
-            return Err("is not a kubeconfig: its apiVersion is not v1".to_owned());
+            return Err("not a kubeconfig: the apiVersion is not v1".to_owned());
         }
         if self.current_context.is_none() {
             self.current_context = non_empty(&file.current_context).map(str::to_owned);
@@ -169,8 +170,8 @@ impl Kubeconfig {
                 "the context {name:?} has no cluster"
             )));
         }
-        // The user is resolved before the missing cluster is reported as `Empty`: the fallback to
-        // the service account must not replace a user that was explicitly chosen.
+        // Resolve the user before the missing cluster is reported as `Empty`: a chosen user that
+        // does not exist is an error, and must not lead to the service account.
         let chosen =
             non_empty(user).or_else(|| context.and_then(|context| non_empty(&context.user)));
         // Without a chosen user, requests are anonymous, unless there is an entry with an empty
@@ -217,7 +218,8 @@ impl Kubeconfig {
     }
 }
 
-/// Shows only names.
+/// Shows the files, the current context and the names of the contexts. Omits the rest, because it
+/// can contain credentials.
 impl fmt::Debug for Kubeconfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Kubeconfig")
@@ -234,9 +236,9 @@ fn is_https(url: &str) -> bool {
         .is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://"))
 }
 
-/// Returns the configuration to use for a server without TLS. As in kubectl, it has neither
-/// credentials nor certificates, because others could read them on the network. Credentials are
-/// kept if the traffic stays on this machine.
+/// Returns the configuration to use for a server without TLS. As in kubectl, it has no
+/// certificates. It has credentials only if the traffic stays on this machine, because otherwise
+/// others could read them on the network.
 fn without_tls(secure: Config, mut plain: Config) -> Config {
     if plain.server_is_local() {
         plain.token = secure.token;

@@ -101,10 +101,10 @@ impl KubeconfigOptions {
 
     /// Loads the files and resolves the context.
     ///
-    /// If the files name no cluster and no [`path`](Self::path) is set, the service account of the
-    /// pod is used, if this process runs in a pod. If the context has no namespace and this process
-    /// runs in a pod, the namespace of the pod is used. Certificates and token files are read
-    /// later, by [`Client::new`](crate::Client::new).
+    /// If the files set no current context and no [`path`](Self::path), context, cluster or server
+    /// is set, the service account of the pod is used, if this process runs in a pod. If the
+    /// context has no namespace and this process runs in a pod, the namespace of the pod is used.
+    /// Certificates and token files are read later, by [`Client::new`](crate::Client::new).
     ///
     /// As in kubectl, credentials and certificates are not used for a server that is not `https`.
     /// There is one exception: credentials (but not certificates) are used if the server is on this

@@ -32,7 +32,7 @@ pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, String> {
 pub(super) fn parse(bytes: &[u8]) -> Result<Option<File>, String> {
     if bytes.len() > MAX_SIZE {
         return Err(format!(
-            "is larger than {} MiB, too large for a kubeconfig",
+            "larger than {} MiB, too large for a kubeconfig",
             MAX_SIZE >> 20
         ));
     }
@@ -54,7 +54,7 @@ fn decode(bytes: &[u8]) -> Result<Cow<'_, str>, String> {
         let units: Vec<u16> = units.iter().skip(1).map(|bytes| unit(*bytes)).collect();
         match (String::from_utf16(&units), odd) {
             (Ok(text), []) => Ok(Cow::Owned(text)),
-            _ => Err("has a UTF-16 byte order mark, but is not valid UTF-16".to_owned()),
+            _ => Err("a UTF-16 byte order mark, but no valid UTF-16 text".to_owned()),
         }
     };
     match bytes {
@@ -65,7 +65,7 @@ fn decode(bytes: &[u8]) -> Result<Cow<'_, str>, String> {
             Err(error) => {
                 let good = &bytes[..error.valid_up_to()];
                 let lines = good.iter().filter(|byte| **byte == b'\n').count();
-                Err(format!("is not UTF-8 text at line {}", lines + 1))
+                Err(format!("line {} is not UTF-8 text", lines + 1))
             }
         },
     }
@@ -73,8 +73,8 @@ fn decode(bytes: &[u8]) -> Result<Cow<'_, str>, String> {
 
 /// Parses YAML 1.2, which includes JSON.
 ///
-/// The parser's own messages can quote values and, with snippets, whole lines, and so leak a token.
-/// Therefore the error contains only what was expected and the position.
+/// The error contains only what was expected and the position. The parser's own messages could leak
+/// a token, because they can quote values and, with snippets, whole lines.
 fn yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     let options = serde_saphyr::options! {
         with_snippet: false,

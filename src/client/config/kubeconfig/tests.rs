@@ -184,7 +184,7 @@ fn kubeconfig_missing_entry_error_lists_existing_names() {
 }
 
 #[test]
-fn kubeconfig_certificate_has_one_source_and_relative_path() {
+fn kubeconfig_resolves_paths_and_rejects_two_key_sources() {
     let config =
         with_user("{client-certificate: ../a, client-key-data: 'Y2VydA==', tokenFile: ./t}")
             .unwrap();
@@ -227,7 +227,7 @@ fn kubeconfig_certificate_has_one_source_and_relative_path() {
             .is_none(),
         "a key without a certificate is ignored"
     );
-    // As in Go: line breaks and the unused bits at the end are ignored.
+    // As in Go, line breaks and the unused bits at the end are ignored.
     let config =
         with_user("{client-certificate-data: \"a2\\n\\r\\nV5\", client-key-data: YR==}").unwrap();
     assert_eq!(
@@ -477,9 +477,10 @@ fn kubeconfig_without_tls_sends_credentials_to_loopback_only() {
         "http://127.0.0.1.example.com",
         "http://localhost@example.com",
         "http://0.0.0.0",
-        // This spelling does not bypass the environment's proxy.
+        // This spelling does not bypass the environment's proxy, so the server does not count as
+        // local.
         "http://LOCALHOST",
-        // The proxy resolves this address on its own machine.
+        // With a proxy, these addresses mean the machine of the proxy.
         "http://127.0.0.1:8080', proxy-url: 'http://proxy:3128",
         "http://localhost', proxy-url: 'socks5://proxy",
     ] {
@@ -490,7 +491,7 @@ fn kubeconfig_without_tls_sends_credentials_to_loopback_only() {
 }
 
 #[test]
-fn pod_namespace_applies_to_context_without_one() {
+fn in_pod_context_without_namespace_has_namespace_of_the_pod() {
     let folder =
         std::env::temp_dir().join(format!("k8s-informer-kubeconfig-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
@@ -535,8 +536,8 @@ fn pod_namespace_applies_to_context_without_one() {
         is("https://api:6443", "downward")
     );
 
-    // If no file names a cluster, the pod's service account is used, unless a file or a context is
-    // chosen.
+    // If no file sets a current context, the pod's service account is used. With an explicit path
+    // or context, this is an error.
     std::fs::write(&path, MINIMAL.replace("current-context: here", "")).unwrap();
     let several = || KubeconfigOptions::new().paths([&path, &folder.join("missing")]);
     assert_eq!(

@@ -30,29 +30,31 @@ pub(super) fn open(
     stream.write_all(request.as_bytes())?;
 
     let head = read_head(stream)?;
-    // Accepts only 200, as Go does. The error does not repeat other text of the proxy's response.
+    // Accepts only 200, as Go does. Of the proxy's response, the error shows only the status code.
     match status(&head) {
-        None => Err(io::Error::other("its response is not HTTP")),
+        None => Err(io::Error::other("the response is not HTTP")),
         Some(200) => Ok(()),
         Some(code) => {
             let reason = StatusCode::from_u16(code)
                 .ok()
                 .and_then(|code| code.canonical_reason());
             let hint = match (code, user) {
-                (407, None) => ": it requires a user name and a password; set them in its URL",
-                (407, Some(_)) => ": it rejected this user name and password",
+                (407, None) => {
+                    ": a user name and a password are required; set them in the proxy's URL"
+                }
+                (407, Some(_)) => ": the user name and password were rejected",
                 _ => "",
             };
             let reason = reason.map_or(String::new(), |reason| format!(" {reason}"));
             Err(io::Error::other(format!(
-                "it refused a tunnel to {host}:{port} with {code}{reason}{hint}"
+                "the tunnel to {host}:{port} was refused with {code}{reason}{hint}"
             )))
         }
     }
 }
 
-/// Reads byte by byte, because the bytes after the head belong to the tunnel. The transport below
-/// is buffered.
+/// Reads the head of the response, byte by byte, because the bytes after it belong to the tunnel.
+/// This is not slow, because the transport is buffered.
 fn read_head(stream: &mut impl Read) -> io::Result<Vec<u8>> {
     const START: &[u8] = b"HTTP/1.";
     let mut head = Vec::new();
@@ -70,7 +72,7 @@ fn read_head(stream: &mut impl Read) -> io::Result<Vec<u8>> {
         }
     }
     Err(io::Error::other(format!(
-        "the head of its response is larger than {} KiB",
+        "the head of the response is larger than {} KiB",
         HEAD_LIMIT / 1024
     )))
 }
@@ -156,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn other_responses_fail_without_being_quoted() {
+    fn failed_connect_response_is_not_quoted() {
         let user = User {
             name: b"me".to_vec(),
             password: b"s3cret".to_vec(),
@@ -166,28 +168,28 @@ mod tests {
             (
                 "HTTP/1.1 407 s3cret\r\n\r\ns3cret",
                 None,
-                "407 Proxy Authentication Required: it requires a user name",
+                "407 Proxy Authentication Required: a user name",
             ),
             (
                 "HTTP/1.1 407 s3cret\r\n\r\n",
                 Some(&user),
-                "it rejected this user name",
+                "the user name and password were rejected",
             ),
             (
                 "HTTP/1.1 502 s3cret\r\n\r\n",
                 None,
-                "it refused a tunnel to [fd00::1]:6443 with 502 Bad Gateway",
+                "the tunnel to [fd00::1]:6443 was refused with 502 Bad Gateway",
             ),
             ("HTTP/1.1 204 No\r\n\r\n", None, "with 204"),
             ("HTTP/1.1 101 No\r\n\r\n", None, "with 101"),
             ("HTTP/1.1 799 s3cret\r\n\r\n", None, "with 799"),
-            ("HTTP/1.1 2000 OK\r\n\r\n", None, "its response is not HTTP"),
-            ("HTTP/1.1 +20 OK\r\n\r\n", None, "its response is not HTTP"),
-            ("HTTP/1.1\r\n\r\n", None, "its response is not HTTP"),
-            ("HTTP/1.\r\n\r\n", None, "its response is not HTTP"),
-            ("HTTP/2 200 OK\r\n\r\n", None, "its response is not HTTP"),
-            ("SSH-2.0-s3cret", None, "its response is not HTTP"),
-            ("\x05\x00", None, "its response is not HTTP"),
+            ("HTTP/1.1 2000 OK\r\n\r\n", None, "the response is not HTTP"),
+            ("HTTP/1.1 +20 OK\r\n\r\n", None, "the response is not HTTP"),
+            ("HTTP/1.1\r\n\r\n", None, "the response is not HTTP"),
+            ("HTTP/1.\r\n\r\n", None, "the response is not HTTP"),
+            ("HTTP/2 200 OK\r\n\r\n", None, "the response is not HTTP"),
+            ("SSH-2.0-s3cret", None, "the response is not HTTP"),
+            ("\x05\x00", None, "the response is not HTTP"),
             ("HTTP/1.1 200 OK\r\n", None, "UnexpectedEof"),
             ("", None, "UnexpectedEof"),
             (&huge, None, "larger than 16 KiB"),

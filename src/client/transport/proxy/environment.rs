@@ -128,8 +128,8 @@ fn cidr(entry: &str) -> Option<(IpAddr, u32)> {
 }
 
 fn contains(network: IpAddr, bits: u32, address: IpAddr) -> bool {
-    // With a prefix length of 0, the shift is too large and returns `None`. Every address then
-    // matches.
+    // With a prefix length of 0, `checked_shr` would have to shift out all bits and returns `None`.
+    // Then every address matches.
     match (network, address) {
         (IpAddr::V4(network), IpAddr::V4(address)) => {
             let differ = Ipv4Addr::to_bits(network) ^ Ipv4Addr::to_bits(address);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn uppercase_variables_win_and_empty_ones_are_ignored() {
+    fn uppercase_proxy_variables_win_and_empty_ones_are_ignored() {
         for (variables, server, expected) in [
             (
                 &["HTTPS_PROXY=a", "https_proxy=b"][..],
@@ -412,7 +412,7 @@ mod tests {
             (
                 &["HTTP_PROXY=http://10.1.2.3:8080", "REQUEST_METHOD=GET"][..],
                 HTTP,
-                "CGI",
+                "HTTP_PROXY is not used in a CGI program",
             ),
             (
                 &[
@@ -421,7 +421,7 @@ mod tests {
                     "NO_PROXY=*",
                 ],
                 HTTP,
-                "CGI",
+                "http_proxy is not used in a CGI program",
             ),
             (
                 &["HTTPS_PROXY=foo://me:s3cret@host"],

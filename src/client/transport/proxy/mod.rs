@@ -28,7 +28,7 @@ pub(in crate::client) struct Proxy {
     host: String,
     port: u16,
     user: Option<User>,
-    /// The settings for TLS with the proxy, which comes before the tunnel.
+    /// The settings for TLS with an `https` proxy. The tunnel is opened inside this TLS connection.
     tls: Option<Arc<Tls>>,
 }
 
@@ -50,7 +50,7 @@ struct User {
 
 impl Proxy {
     /// Adds the TLS settings of an `https` proxy. The proxy's certificate must match the proxy's
-    /// host and be signed by an authority of the system or the configured one. The client
+    /// host and be signed by an authority of the system or by the configured authority. The client
     /// certificate is only for the server.
     pub(in crate::client) fn secured(
         &self,
@@ -148,7 +148,7 @@ impl Proxy {
         // The server does not send before the client does, so there must be no input yet.
         match stream.buffers().input() {
             [] => Ok(stream),
-            _ => Err(io::Error::other("it sent data after its response").into()),
+            _ => Err(io::Error::other("data arrived after the response").into()),
         }
     }
 }

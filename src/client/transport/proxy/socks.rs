@@ -35,17 +35,17 @@ pub(super) fn open(
         (USER_AND_PASSWORD, Some(user)) => authenticate(stream, user)?,
         (NONE_ACCEPTABLE, None) => {
             return Err(io::Error::other(
-                "it requires a user name and a password; set them in its URL",
+                "a user name and a password are required; set them in the proxy's URL",
             ));
         }
         (NONE_ACCEPTABLE, Some(_)) => {
             return Err(io::Error::other(
-                "it does not support authentication with a user name and password",
+                "authentication with a user name and password is not supported",
             ));
         }
         _ => {
             return Err(io::Error::other(
-                "it chose an authentication method that was not offered",
+                "the chosen authentication method was not offered",
             ));
         }
     }
@@ -55,19 +55,19 @@ pub(super) fn open(
     check_version(version)?;
     if reply != 0 {
         return Err(io::Error::other(format!(
-            "it refused a tunnel to {host}:{port}: {}",
+            "the tunnel to {host}:{port} was refused: {}",
             reason(reply)
         )));
     }
     if reserved != 0 {
-        return Err(io::Error::other("its response is not SOCKS5"));
+        return Err(io::Error::other("the response is not SOCKS5"));
     }
     // Skips the proxy's outgoing address and port.
     let length = match kind {
         IPV4 => 4,
         IPV6 => 16,
         NAME => usize::from(read::<1>(stream)?[0]),
-        _ => return Err(io::Error::other("its response is not SOCKS5")),
+        _ => return Err(io::Error::other("the response is not SOCKS5")),
     };
     stream.read_exact(&mut [0; 255 + 2][..length + 2])
 }
@@ -80,8 +80,8 @@ fn authenticate(stream: &mut (impl Read + Write), user: &User) -> io::Result<()>
     stream.write_all(&[&[1, name_length?], name, &[password_length?], password].concat())?;
     match read(stream)? {
         [1, 0] => Ok(()),
-        [1, _] => Err(io::Error::other("it rejected this user name and password")),
-        _ => Err(io::Error::other("its response is not SOCKS5")),
+        [1, _] => Err(io::Error::other("the user name and password were rejected")),
+        _ => Err(io::Error::other("the response is not SOCKS5")),
     }
 }
 
@@ -117,14 +117,14 @@ fn read<const N: usize>(stream: &mut impl Read) -> io::Result<[u8; N]> {
 fn check_version(version: u8) -> io::Result<()> {
     match version {
         VERSION => Ok(()),
-        _ => Err(io::Error::other("its response is not SOCKS5")),
+        _ => Err(io::Error::other("the response is not SOCKS5")),
     }
 }
 
 fn reason(reply: u8) -> String {
     match reply {
         1 => "general failure",
-        2 => "not allowed by its rules",
+        2 => "not allowed by the proxy's rules",
         3 => "network unreachable",
         4 => "host unreachable",
         5 => "connection refused",

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn user_and_password_are_decoded() {
+    fn proxy_url_user_and_password_are_decoded() {
         for (url, expected) in [
             ("http://proxy", None),
             ("http://me@proxy", Some((&b"me"[..], &b""[..]))),

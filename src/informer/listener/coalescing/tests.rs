@@ -174,7 +174,7 @@ fn delete_add_delete_merge_to_first_delete() {
 }
 
 #[test]
-fn initial_add_stays_initial_and_counts_even_if_merged_away() {
+fn merged_initial_add_stays_initial_and_cancelled_one_counts() {
     assert_eq!(
         merge_all([initial(1), update(1, 2)]),
         ("initial +2".into(), 1, 0)
@@ -191,7 +191,7 @@ fn initial_add_stays_initial_and_counts_even_if_merged_away() {
 }
 
 #[test]
-fn contradictory_events_merge_to_last_state_and_count() {
+fn contradictory_events_merge_to_the_last_state() {
     assert_eq!(
         merge_all([initial(1), initial(2)]),
         ("initial +2".into(), 1, 1)
@@ -352,15 +352,15 @@ impl View {
     }
 }
 
-/// Returns the views behind a filter for odd versions, first without and then with a filter for
-/// tombstones.
+/// Returns the views of two handlers that receive only odd versions: one without and one with a
+/// filter for tombstones.
 fn filtered(events: &[(String, Notification<u32>)], why: &str) -> [View; 2] {
     let is_odd = |object: &u32| object % 2 == 1;
     let (sender, passed) = mpsc::channel();
     let handler = || {
         let sender = sender.clone();
         let send = HandlerFuncs::new().on_event(move |event| sender.send(event.clone()).unwrap());
-        // Filters can be nested.
+        // The filter is applied twice, to test nested filters.
         FilteringHandler::new(is_odd, FilteringHandler::new(is_odd, send))
     };
     let tombstones = |gone: &Deleted<u32>| gone.object().is_some_and(|object| **object % 2 == 1);
@@ -511,7 +511,7 @@ fn for_any_sequence(
 }
 
 #[test]
-fn merged_events_are_consistent_and_end_in_same_state() {
+fn random_merged_events_are_consistent_and_reach_final_state() {
     let valid = |random: &mut Random, known: Option<u32>, version: u32| match known {
         None if random.below(3) == 0 => initial(version),
         None => add(version),
@@ -531,7 +531,7 @@ fn merged_events_are_consistent_and_end_in_same_state() {
 }
 
 #[test]
-fn random_sequences_keep_bounds_and_counts() {
+fn random_contradictory_events_keep_bounds_and_counts() {
     let any = |random: &mut Random, _: Option<u32>, version: u32| match random.below(5) {
         0 => initial(version),
         1 => add(version),

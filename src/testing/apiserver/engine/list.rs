@@ -307,7 +307,8 @@ impl Page {
 struct Token {
     /// The version of the list, or -1 for the current version.
     version: i64,
-    /// The first name that is not on an earlier page.
+    /// The lower bound of the names on the next page: the last name of this page and a zero byte. A
+    /// name includes the namespace if the list covers all namespaces.
     start: String,
 }
 

@@ -218,7 +218,8 @@ impl Store {
         }
     }
 
-    /// SplitMix64. It is sufficient for identifiers that only have to differ.
+    /// Returns a random number (SplitMix64), which is good enough for identifiers that only have to
+    /// differ.
     pub(crate) fn random(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.random;

@@ -207,7 +207,8 @@ impl<'a> BodyWriter<'a> {
         self.finish()
     }
 
-    /// Starts a response with this head. It is sent with the body unless it is flushed earlier.
+    /// Starts a response with this head. The head is sent together with the first part of the body,
+    /// unless `flush` is called before.
     pub(crate) fn head(&mut self, head: &[u8], chunked: bool) -> Result<(), End> {
         self.chunked = chunked;
         self.out.extend_from_slice(head);

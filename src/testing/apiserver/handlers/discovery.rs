@@ -453,7 +453,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_sort_by_stability() {
+    fn api_versions_sort_by_stability_number_and_name() {
         let mut versions = vec![
             "v1alpha1", "foo10", "v1", "v1beta1", "v10", "v1beta2", "bar", "v2", "v1beta",
         ];

@@ -296,8 +296,8 @@ impl Fault {
         self
     }
 
-    /// Strikes only requests for which `condition` returns `true`. It runs on the threads of the
-    /// server, under a lock, so it must not call the server.
+    /// Strikes only requests for which `condition` returns `true`. The condition runs on the
+    /// threads of the server, under a lock, so it must not call the server.
     #[must_use]
     pub fn when(
         mut self,

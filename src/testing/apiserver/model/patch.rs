@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn strategic_patches_without_lists_act_as_merge_patches() {
+    fn strategic_patch_merges_maps_and_rejects_lists_with_415() {
         assert_eq!(
             apply(
                 "strategic-merge-patch",

@@ -169,7 +169,7 @@ mod tests {
         "shardRange(object.metadata.uid, '0x8000000000000000', '0x10000000000000000')";
 
     #[test]
-    fn sh1_selectors_round_trip() {
+    fn sh1_shard_selectors_print_in_normal_form() {
         for text in [
             LOWER,
             UPPER,

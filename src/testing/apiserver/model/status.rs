@@ -256,8 +256,8 @@ impl StatusError {
         .about(name, group, plural)
     }
 
-    /// `kind` is the plural name of the resource for updates, and its kind for deletions, as in
-    /// kube-apiserver.
+    /// Returns the error for a conflict. `kind` is the plural name of the resource for updates, and
+    /// its kind for deletions, as in kube-apiserver.
     pub(crate) fn conflict(name: &str, group: &str, kind: &str, why: &str) -> Self {
         let subject = quoted(kind, group, name);
         Self::new(

@@ -55,7 +55,7 @@ impl Connections {
         shared: &Arc<Shared>,
         stream: TcpStream,
     ) -> io::Result<()> {
-        // Events are small and must not be delayed to be merged.
+        // Send small events at once, instead of waiting to merge several into one packet.
         stream.set_nodelay(true)?;
         let handle = stream.try_clone()?;
         let mut open = self.open.lock();

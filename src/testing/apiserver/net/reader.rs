@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keep_alive_follows_version_and_header() {
+    fn keep_alive_depends_on_http_version_and_connection_header() {
         let parse = |text: &str| parse_head(text.as_bytes()).unwrap().unwrap().0;
         assert!(parse("GET / HTTP/1.1\r\n\r\n").keep_alive());
         assert!(!parse("GET / HTTP/1.1\r\nConnection: foo, Close\r\n\r\n").keep_alive());
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_heads_are_rejected() {
+    fn malformed_request_heads_are_rejected() {
         assert!(matches!(
             parse_head(b"\0\0\0\r\n\r\n"),
             Err(Refusal::Bad(400, _))

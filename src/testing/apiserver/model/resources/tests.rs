@@ -59,7 +59,7 @@ fn paths_route_to_collections_objects_and_status() {
 }
 
 #[test]
-fn unknown_resources_differ_from_unknown_paths() {
+fn unknown_resource_and_unknown_path_have_different_routes() {
     let resources = Resources::new(Vec::new());
     for path in [
         "/api/v1/nothings",
