@@ -1,5 +1,5 @@
 //! The memory of the cache without the objects: resident bytes per object, in an indexer with no,
-//! one and two indices, compared with a plain map. It runs only on Linux, because it reads `/proc`.
+//! one and two indexes, compared with a plain map. It runs only on Linux, because it reads `/proc`.
 //!
 //! ```text
 //! cargo bench --bench memory

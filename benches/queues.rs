@@ -63,7 +63,7 @@ impl BenchQueue for DeltaFifo<Named> {
     }
 }
 
-/// A `RealFifo` in order, which queues one change per object of a list.
+/// A `RealFifo` in the mode `InOrder`, which queues one change per object of a list.
 impl BenchQueue for RealFifo<Named> {
     fn new(known: Option<Arc<Indexer<Named>>>) -> Self {
         let known = known.unwrap_or_else(|| Arc::new(Indexer::new(accessor(), Indexers::new())));

@@ -1,7 +1,7 @@
 //! How long a `get` and a write wait during a large operation on a store of a million objects. One
 //! thread reads at full speed, one writes 20,000 times per second, and both time each call. A third
 //! thread lists, replaces, and so on. Each run compares three cases: the store of this crate, a
-//! plain `RwLock` around a map and its indices, and a control. The control has three plain stores,
+//! plain `RwLock` around a map and its indexes, and a control. The control has three plain stores,
 //! one for each thread, so the threads share nothing. Slow calls of the control come from the
 //! machine and its time slices, not from a lock.
 //!
@@ -148,7 +148,7 @@ fn measure<C: Cache>(work: Work, rounds: usize, objects: &[Arc<Named>], shared: 
             let began = Instant::now();
             while !done.load(Ordering::Relaxed) && work != Work::Empty {
                 let due = began.elapsed().as_micros() as usize * WRITES_PER_MILLISECOND / 1000;
-                // After a stall the missed writes are skipped.
+                // After a stall, catch up in bursts of at most one millisecond's writes.
                 for _ in times.all.len()..due.min(times.all.len() + WRITES_PER_MILLISECOND) {
                     let at = jump.below(present.load(Ordering::Relaxed));
                     times.time(&round, || written.add(&objects[at]));

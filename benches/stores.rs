@@ -1,4 +1,4 @@
-//! The cost of calls to a store: the store of this crate, and a plain map with indices under one
+//! The cost of calls to a store: the store of this crate, and a plain map with indexes under one
 //! `RwLock`, as in client-go. Calls are measured alone, and while one writer and four readers work.
 //!
 //! ```text
@@ -35,7 +35,7 @@ fn filled<C: Cache>(objects: &[Arc<Named>], indices: &[(&str, Function)]) -> C {
     store
 }
 
-/// Adds objects one by one to an empty store with this number of indices.
+/// Adds objects one by one to an empty store with this number of indexes.
 #[divan::bench(types = [Ours, Plain], args = [0, 1, 2], sample_count = 10)]
 fn add_100k<C: Cache>(bencher: Bencher, indices: usize) {
     let objects = objects(100_000 / SCALE);
@@ -46,7 +46,7 @@ fn add_100k<C: Cache>(bencher: Bencher, indices: usize) {
     });
 }
 
-/// Replaces all objects by new ones in a store with this number of indices.
+/// Replaces all objects by new ones in a store with this number of indexes.
 #[divan::bench(types = [Ours, Plain], args = [0, 1, 2], sample_count = 10)]
 fn replace_100k<C: Cache>(bencher: Bencher, indices: usize) {
     let objects = objects(100_000 / SCALE);

@@ -251,8 +251,9 @@ impl fmt::Debug for Subscription {
 /// `stopCh` and `ctx.Done()`.
 ///
 /// Clones share the same signal. Everything that the crate blocks in ends immediately when the
-/// signal is set: a connect, a silent watch, a back-off, a full channel. There are two exceptions:
-/// a user callback that is running, and name resolution.
+/// signal is set: a connect, a silent watch, a back-off, a full channel. The exception is a user
+/// callback that is running. A name lookup continues on a detached thread, but nothing waits for
+/// it.
 ///
 /// ```
 /// use k8s_informer::Stop;

@@ -142,7 +142,7 @@ impl Cache for Ours {
     }
 }
 
-/// A map and its indices under one lock. The lock is held as long as in client-go's
+/// A map and its indexes under one lock. The lock is held as long as in client-go's
 /// `threadSafeMap`. Removed objects are dropped after the lock is released, as in Go.
 #[derive(Default)]
 pub(crate) struct Plain(RwLock<State>);

@@ -223,7 +223,7 @@ impl Bench {
             "", "first CPU s", "relist CPU s", "share", "peak MiB +"
         );
         for r#type in types {
-            // A relist notifies the handlers of every Pod.
+            // A relist leads to one notification for each Pod, even if the Pod has not changed.
             let case = Case {
                 events: Some(self.pods),
                 ..Case::new(Who::Informer, r#type)

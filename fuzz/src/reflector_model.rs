@@ -521,8 +521,8 @@ impl Model {
         };
         for (frame, &(received, length)) in stream.frames.iter().zip(&stream.received) {
             let too_large = self.settings.small && received > Settings::BYTES;
-            // The end of the stream also ends text outside an object, so text that is cut off is
-            // still an error. Any other frame that is cut off is ignored.
+            // Text that is not an object ends at the end of the stream, so even a part of it is an
+            // error. Any other frame that is cut off is ignored.
             let is_text = matches!(frame, Frame::Garbage(Garbage::Text));
             let is_cut =
                 received < length && !(is_text && received > 0 && stream.end != End::Silent);
@@ -758,7 +758,8 @@ impl Model {
         }
     }
 
-    /// Opens the next watch after one that was open for `was_open` milliseconds.
+    /// Schedules the next watch after one that was open for `was_open` milliseconds. After too many
+    /// short watches, a wait comes first.
     fn reopen_watch(&mut self, was_open: u64) {
         self.short_watches = if was_open < SHORT {
             self.short_watches + 1

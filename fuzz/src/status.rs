@@ -30,7 +30,8 @@ pub fn run(input: &[u8]) {
             follow(position, &error, &body);
         }
     }
-    // The object of an ERROR event must be a JSON object. Bodies with duplicate keys are ambiguous.
+    // As the object of an ERROR event, check only JSON objects on one line: other bodies are not
+    // valid there. `plain` also rejects duplicate keys, whose meaning is undefined.
     if plain(&body).is_some_and(|value| value.is_object()) && !body.contains(&b'\n') {
         let status: Status = serde_json::from_slice(&body).unwrap_or_default();
         let is_status =

@@ -1,4 +1,4 @@
-//! The model of a store with indices: its content and its index functions. The model computes the
+//! The model of a store with indexes: its content and its index functions. The model computes the
 //! content of an index from both at each check.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -242,8 +242,8 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Sets the time limits up to the head of the response. [`Incoming`] and [`Response`] limit the
-    /// body.
+    /// Sets the time limits for connecting, for sending the request, and for receiving the head of
+    /// the response. [`Incoming`] and [`Response`] enforce those for the body of the response.
     fn limited<B: AsSendBody>(&self, request: http::Request<B>) -> http::Request<B> {
         /// Limits of 10 years or more are ignored, because a very long limit would overflow an
         /// `Instant`.

@@ -22,7 +22,7 @@ pub struct InformerOptions<T> {
     pub lister_watcher: Arc<dyn ListerWatcher>,
     /// The handler. It is called on the process loop, so a slow handler delays the queue.
     pub handler: Box<dyn ResourceEventHandler<T>>,
-    /// The indices of the store.
+    /// The indexes of the store.
     pub indexers: Indexers<T>,
     /// The options of the reflector, including the resync period.
     pub reflector: ReflectorOptions,
@@ -35,7 +35,7 @@ pub struct InformerOptions<T> {
 }
 
 impl<T> InformerOptions<T> {
-    /// Creates options without indices or a transform, with the default queue.
+    /// Creates options without indexes or a transform, with the default queue.
     pub fn new(
         lister_watcher: Arc<dyn ListerWatcher>,
         handler: impl ResourceEventHandler<T> + 'static,

@@ -34,7 +34,7 @@ pub type WrapQueue<T> = Arc<dyn Fn(Arc<dyn Queue<T>>) -> Arc<dyn Queue<T>> + Sen
 /// }
 /// ```
 pub struct SharedIndexInformerOptions<T> {
-    /// The indices of the cache. You can add more later.
+    /// The indexes of the cache. You can add more later.
     pub indexers: Indexers<T>,
     /// The options of the reflector. Its `resync_period` applies to handlers that do not request a
     /// period. Its `should_resync` is replaced by the informer's own.

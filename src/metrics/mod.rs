@@ -73,15 +73,15 @@ pub trait InformerMetrics: Send + Sync + 'static {
         let _ = items;
     }
 
-    /// The duration of processing one item or one batch. The histogram
+    /// The duration of processing one item or one batch. Kubernetes publishes it as the histogram
     /// `informer_processing_latency_seconds`.
     fn processing_latency(&self, latency: Duration) {
         let _ = latency;
     }
 
     /// The resource version of the store: its last 15 digits, which an `f64` represents exactly, or
-    /// 0 if there is no version. Not called for versions that are not numbers. The gauge
-    /// `informer_store_resource_version`.
+    /// 0 if there is no version. Not called for versions that are not numbers. Kubernetes publishes
+    /// it as the gauge `informer_store_resource_version`.
     fn store_resource_version(&self, version: u64) {
         let _ = version;
     }

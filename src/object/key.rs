@@ -6,7 +6,7 @@ use super::{Deleted, Object};
 use crate::error::debug_as_display;
 use crate::panic::catch;
 
-/// The key of an object in queues, stores and indices: `namespace/name`, or `name` without a
+/// The key of an object in queues, stores and indexes: `namespace/name`, or `name` without a
 /// namespace.
 ///
 /// A key is built once per event and then shared.

@@ -92,8 +92,8 @@ impl Outline {
         })
     }
 
-    /// Returns the outline and an upper bound of the object's nesting. `None` if a key or field has
-    /// to be decoded.
+    /// Returns the outline and an upper bound of the nesting depth. Returns `None` if the object
+    /// must be decoded: a key or a field contains escapes, or a field is invalid or occurs twice.
     fn located(json: &str) -> Option<(Self, usize)> {
         let mut outline = Self::default();
         let mut has_metadata = false;

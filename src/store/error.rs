@@ -193,7 +193,7 @@ impl fmt::Display for IndexError {
 
 impl std::error::Error for IndexError {}
 
-/// The error of adding indices. None of them has been added.
+/// The error of adding indexes. None of them has been added.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AddIndexersError {

@@ -18,7 +18,7 @@ use crate::object::{Accessor, Deleted, Key, Object};
 /// Objects are shared: the indexer stores and returns `Arc`s, through which no caller can change an
 /// object. It is a [`ThreadSafeStore`] with a key function and an optional transform. That type
 /// documents what a write guarantees, which calls block, what a list contains during writes, and
-/// how indices work.
+/// how indexes work.
 ///
 /// Key functions, index functions and transforms run without a lock and may call the indexer. If
 /// one of them panics, the call that ran it returns an error and changes nothing.
@@ -45,7 +45,7 @@ pub struct Indexer<T> {
 }
 
 impl<T: 'static> Indexer<T> {
-    /// Creates an empty indexer with these indices.
+    /// Creates an empty indexer with these indexes.
     pub fn new(accessor: Accessor<T>, indexers: Indexers<T>) -> Self {
         let reader = accessor.clone();
         let store = ThreadSafeStore::new(indexers)
@@ -269,17 +269,17 @@ impl<T> Indexer<T> {
         self.store.list_index_func_values(name)
     }
 
-    /// Adds indices and indexes the objects that are already stored; see
+    /// Adds indexes and fills them from the objects that are already stored; see
     /// [`ThreadSafeStore::add_indexers`].
     ///
     /// # Errors
     ///
-    /// [`AddIndexersError`] if the indices cannot be added. Then none of them has been added.
+    /// [`AddIndexersError`] if the indexes cannot be added. Then none of them has been added.
     pub fn add_indexers(&self, indexers: Indexers<T>) -> Result<(), AddIndexersError> {
         self.store.add_indexers(indexers)
     }
 
-    /// Returns the sorted names of the indices.
+    /// Returns the sorted names of the indexes.
     pub fn get_indexers(&self) -> Vec<Arc<str>> {
         self.store.get_indexers()
     }

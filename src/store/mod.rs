@@ -1,8 +1,8 @@
-//! Caches that store objects by key, some of them with indices.
+//! Caches that store objects by key, some of them with indexes.
 //!
 //! | type | purpose | client-go |
 //! |---|---|---|
-//! | [`Indexer`] | stores objects by key, with indices; the cache of an informer | `Indexer`, `cache` |
+//! | [`Indexer`] | stores objects by key, with indexes; the cache of an informer | `Indexer`, `cache` |
 //! | [`Lister`], [`NamespaceLister`] | read an indexer | generated listers |
 //! | [`Store`] | the operations that every cache has | `Store` |
 //! | [`ReflectorStore`] | the operations that a reflector needs: caches and queues implement it | `ReflectorStore` |

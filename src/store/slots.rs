@@ -10,11 +10,11 @@ use crate::object::Key;
 /// operating system to map efficiently.
 const PAGE: usize = 1 << 16;
 
-/// The content of a store between two replaces, with its indices. It has no locks and runs no user
+/// The content of a store between two replaces, with its indexes. It has no locks and runs no user
 /// code.
 ///
 /// Objects are in numbered slots. A list can therefore pause after any slot and continue later, and
-/// indices hold numbers instead of keys. A slot keeps the index values of its object. Removing an
+/// indexes hold numbers instead of keys. A slot keeps the index values of its object. Removing an
 /// object therefore runs no index function and cannot fail, even if the function would return other
 /// values now.
 ///
@@ -26,7 +26,7 @@ pub(super) struct Slots<T> {
     /// Pages of `PAGE` slots. Only the last page may have fewer.
     pages: Vec<Vec<Option<Slot<T>>>>,
     free: Vec<u32>,
-    /// The indices with their ids. A store has so few of them that a linear search is fast.
+    /// The indexes with their ids. A store has so few of them that a linear search is fast.
     indices: Vec<(u32, Index)>,
     /// The number of keys inserted so far. It gives slots their age.
     inserted: u64,
@@ -36,7 +36,7 @@ pub(super) struct Slot<T> {
     pub(super) key: Key,
     pub(super) object: Arc<T>,
     /// The index values of the object as (index id, value), sorted. The strings are shared with the
-    /// indices.
+    /// indexes.
     values: Box<[(u32, Arc<str>)]>,
     /// The value of `inserted` after the key was inserted. A list skips slots that were inserted
     /// after it began.
@@ -164,7 +164,7 @@ impl<T> Slots<T> {
         Some((slot, Some(freed)))
     }
 
-    /// Sets the values of a slot to `computed`, for the indices that `which` selects. Changes only
+    /// Sets the values of a slot to `computed`, for the indexes that `which` selects. Changes only
     /// what differs.
     fn index_slot(&mut self, at: u32, which: impl Fn(u32) -> bool, computed: Computed) {
         let Some(slot) = self.pages[at as usize / PAGE][at as usize % PAGE].as_mut() else {
@@ -251,7 +251,7 @@ impl<T> Slots<T> {
         Ok(())
     }
 
-    /// Indexes an object in the indices `ids`, if it is still the stored object.
+    /// Indexes an object in the indexes `ids`, if it is still the stored object.
     pub(super) fn index_object(
         &mut self,
         key: &str,
@@ -270,7 +270,7 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Removes the values of some indices from a range of slots.
+    /// Removes the values of some indexes from a range of slots.
     pub(super) fn unindex(&mut self, from: usize, count: usize, ids: &[u32]) {
         for at in from..self.extent().min(from.saturating_add(count)) {
             self.index_slot(at as u32, |id| ids.contains(&id), Computed::new());

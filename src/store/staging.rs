@@ -52,11 +52,13 @@ pub trait Staging<T>: Send + Sync {
     /// caller compares its resource version.
     fn cached(&self, key: &str) -> Option<Arc<T>>;
 
-    /// Whether everything up to the last list has been processed without an error. Then
+    /// Whether the last list and everything before it have been processed without an error. If so,
     /// [`cached`](Self::cached) returns no state from before that list.
     ///
-    /// A restored etcd may assign a resource version again, to a different state. A reflector
-    /// therefore keeps cached objects only if this returns `true`. A store that applies writes at
+    /// A reflector does not decode an object again if the cached one has the same UID and resource
+    /// version. After a restore of etcd, the same version may stand for a different state, so a
+    /// cached object from before the last list must not be used. The reflector therefore uses
+    /// cached objects only if this returns `true`. A store that applies writes at
     /// once returns `true`. A queue returns `true` when its consumer has processed the list. The
     /// default is `false`, which is always correct: every object is decoded.
     fn is_settled(&self) -> bool {

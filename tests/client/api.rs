@@ -413,7 +413,7 @@ fn wrong_or_broken_object_response_is_an_error() {
     };
     let json = "Content-Type: application/json\r\n";
     for bytes in [
-        // Another object than the requested one, or no object.
+        // A different object from the requested one, or none.
         reply("200 OK", json, &named("s3cret", "n")),
         reply("200 OK", json, &named("a", "other")),
         reply("200 OK", json, &named("", "n")),
@@ -428,7 +428,7 @@ fn wrong_or_broken_object_response_is_an_error() {
             json,
             r#"{"kind":"Secret","apiVersion":"v1","metadata":{"name":"a","namespace":"n"}}"#,
         ),
-        // The body is not complete JSON.
+        // The body is not exactly one JSON document, or it has an encoding that was not requested.
         reply(
             "200 OK",
             "Content-Type: text/html\r\n",

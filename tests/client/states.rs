@@ -1,5 +1,5 @@
-//! The states in which an informer can be stopped. For each state, a server keeps an informer in
-//! that state. The bench `stop` also uses these states.
+//! The states in which the tests stop an informer. For each of them there is a server that keeps
+//! the informer in it. The bench `stop` uses them too.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -256,8 +256,8 @@ fn restored_server_is_detected_by_watch_silence() {
         until(|| informer.indexer().len() == 2);
 
         server.restore(&backup).unwrap();
-        // The new version of "kept" equals that of "lost", so a watch from there shows no
-        // difference.
+        // The patch gives "kept" the resourceVersion that "lost" had. A watch from this version,
+        // the last one that the informer saw, therefore gets neither an error nor an event.
         let path = format!("{MAPS}/kept");
         let changed = server
             .patch(&path, json!({ "data": { "step": "1" } }))

@@ -227,7 +227,7 @@ fn index_lookup_fails_if_its_function_panics() {
 }
 
 /// The store has more objects than one indexing chunk, and the bad object is in the last chunk. The
-/// new indices are removed again.
+/// new indexes are removed again.
 #[test]
 fn indexers_that_panic_on_stored_objects_are_not_added() {
     const MANY: u32 = 10_000;

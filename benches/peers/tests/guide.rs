@@ -126,8 +126,8 @@ fn each_block_with_a_language_is_kube() {
     }
 }
 
-/// Returns the lines between each `// kube` and the next `end`. Removes the indentation of `// kube`
-/// from each line.
+/// Returns the lines between each `// kube` and the next `end`, without the indentation of the
+/// first of these two.
 fn snippets(text: &str, end: &str) -> Vec<String> {
     let mut lines = text.lines();
     let mut snippets = Vec::new();

@@ -274,8 +274,9 @@ impl TeamController {
                 };
             }
         };
-        // No other worker has this key until this function returns, so the next reconcile sees this
-        // write. If the watch needs longer, the next write fails with a conflict and is retried.
+        // Wait until the cache has this write. No other worker gets the key before that, so the
+        // next reconcile usually sees the write. After CATCH_UP it may see the old state: a write
+        // based on that fails with a conflict and is retried.
         let _ = self.maps.wait_for_object(&written, CATCH_UP, calls);
         Ok(action)
     }

@@ -39,8 +39,8 @@ impl EventLog {
 }
 
 impl Count {
-    /// Returns one count per handler, each with the given limit. `limit_reached` is stopped when all
-    /// handlers have reached it. Without a limit it is never stopped.
+    /// Returns one count per handler, each with the given limit. The last handler that reaches its
+    /// limit sets `limit_reached`. Without a limit, nothing sets it.
     pub(crate) fn several(
         handlers: usize,
         limit: Option<u64>,

@@ -293,7 +293,7 @@ mod tests {
             inferred(&environment).unwrap().server.0,
             "https://10.0.0.1:443"
         );
-        // An empty file counts as missing, a broken one is an error.
+        // An empty file counts as missing; a broken one is an error.
         environment.kubeconfig = Some(folder.write("empty", "\n").into());
         assert_eq!(
             inferred(&environment).unwrap().server.0,

@@ -60,8 +60,8 @@ pub(super) fn agent(tls: Option<Tls>, proxy: Option<Proxy>) -> Agent {
         .accept_encoding("identity")
         .input_buffer_size(BUFFER)
         .output_buffer_size(BUFFER)
-        // `ConnectionBuffers` limits the head. ureq's check treats all received bytes as one head,
-        // even several interim responses.
+        // `ConnectionBuffers` limits the head to `BUFFER`. ureq's own limit is out of reach,
+        // because it would count several interim responses as one head.
         .max_response_header_size(buffers::LARGEST)
         // There is only one host, so this equals the total limit.
         .max_idle_connections_per_host(10)

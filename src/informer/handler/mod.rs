@@ -85,8 +85,8 @@ pub trait ResourceEventHandler<T>: Send {
     /// Called when an object changes, and for each resync. In a resync, both objects have the same
     /// resource version.
     ///
-    /// Each change that the watch delivers is one call. Several changes are one call if they happened
-    /// while the informer was disconnected, or if they waited in a
+    /// Each change that the watch delivers is one call. Several changes are one call if they
+    /// happened while the informer was disconnected, or if they waited in a
     /// [coalescing](crate::handler::HandlerBuffer::Coalescing) buffer.
     fn on_update(&mut self, old: &Arc<T>, new: &Arc<T>) {
         let _ = (old, new);

@@ -48,7 +48,7 @@ impl<T: Object> SharedIndexInformer<T> {
         self.add_indexers(Indexers::new().with(name, IndexFunc::new(values)))
     }
 
-    /// Adds several indices at once; see [`add_index`](Self::add_index). client-go's `AddIndexers`.
+    /// Adds several indexes at once; see [`add_index`](Self::add_index). client-go's `AddIndexers`.
     ///
     /// # Errors
     ///

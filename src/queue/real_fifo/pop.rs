@@ -44,7 +44,8 @@ impl<T> RealFifo<T> {
         }
     }
 
-    /// Marks the removed changes as in flight and unlocks.
+    /// Records that a pop is in flight and releases the lock. The caller has already taken the
+    /// changes from `items`.
     fn begin_pop(&self, mut state: MutexGuard<'_, State<T>>) -> Popped {
         state.items.shrink_when_empty();
         let unlocked = matches!(

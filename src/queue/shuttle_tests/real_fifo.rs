@@ -41,7 +41,8 @@ fn process_callback_can_add_items() {
     check(|| super::callback_can_add_items(real_fifo(), InOrder));
 }
 
-/// After the processing, all waiting writers continue, although no other thread writes or pops.
+/// Writers wait while an exclusive pop processes. Its end wakes all of them: no later pop is
+/// needed.
 #[test]
 fn r19_writers_block_during_processing() {
     check(|| {

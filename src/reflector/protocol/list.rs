@@ -82,8 +82,9 @@ impl ListRequest {
         }
         if self.continue_token.is_none() {
             options.resource_version.clone_from(&self.resource_version);
-            // Accept newer versions as well. With a limit and without a match, the server returns
-            // exactly this version, and may do so even after it rejected a watch from this version.
+            // Accept newer versions as well. With a limit but without `resourceVersionMatch`, the
+            // server returns exactly this version, and may do so even after it rejected a watch
+            // from this version.
             let is_at_a_version = !matches!(self.resource_version.as_deref(), None | Some("0"));
             if is_at_a_version && options.limit.is_some() {
                 options.resource_version_match = Some(ResourceVersionMatch::NotOlderThan);

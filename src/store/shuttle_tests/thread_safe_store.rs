@@ -1,4 +1,4 @@
-//! Interleaving tests of lists and indices. A list reads two slots at a time here, so five objects
+//! Interleaving tests of lists and indexes. A list reads two slots at a time here, so five objects
 //! take several chunks.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ fn generation(keys: std::ops::Range<usize>, version: usize) -> Vec<(Key, Arc<Ite
     keys.map(|at| (key(at), item(at, version))).collect()
 }
 
-/// Returns two indices: `all`, with one value for all objects, and `version`.
+/// Returns two indexes: `all`, with one value for all objects, and `version`.
 fn indexers() -> Indexers<Item> {
     Indexers::new()
         .with("all", all())
@@ -47,7 +47,7 @@ fn keys_of(objects: &[Arc<Item>]) -> Vec<usize> {
     objects.iter().map(|item| item.key).collect()
 }
 
-/// Checks that the indices agree with the content.
+/// Checks that the indexes agree with the content.
 fn assert_consistent(store: &Store) {
     let mut objects = store.list();
     objects.sort_unstable();

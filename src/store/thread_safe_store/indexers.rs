@@ -1,4 +1,4 @@
-//! Adds indices to a filled store while other threads read and write.
+//! Adds indexes to a filled store while other threads read and write.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,18 +14,18 @@ use crate::sync::RwLockWriteGuard;
 const INDEX_CHUNK: usize = 256;
 
 impl<T> ThreadSafeStore<T> {
-    /// Adds indices and indexes the objects that are already stored. You can read the indices once
-    /// this returns.
+    /// Adds indexes and fills them from the objects that are already stored. You can read the
+    /// indexes once this returns.
     ///
     /// Index functions run without a lock, as they do in writes. First the functions are
     /// registered, so that writers compute their values from then on. Next the existing objects are
-    /// indexed, 256 at a time. Then the indices become visible. While this runs, a write fails if
+    /// indexed, 256 at a time. Then the indexes become visible. While this runs, a write fails if
     /// one of the new functions fails for its object.
     ///
     /// # Errors
     ///
     /// [`AddIndexersError`] if an index with one of these names exists, or if a function fails for
-    /// a stored object. Then none of the indices has been added.
+    /// a stored object. Then none of the indexes has been added.
     pub fn add_indexers(&self, indexers: Indexers<T>) -> Result<(), AddIndexersError> {
         let new = self.register(indexers)?;
         let ids: Vec<u32> = new.iter().map(|registered| registered.id).collect();

@@ -28,7 +28,7 @@ type ResourceVersionFn<T> = dyn for<'a> Fn(&'a T) -> Option<&'a str> + Send + Sy
 ///
 /// **Writes.** A write is visible to every read that begins after the write has returned. A write
 /// is atomic: if one of your functions fails or panics, the write fails, and neither objects,
-/// indices nor resource version have changed. An object is indexed under the values that it had
+/// indexes nor resource version have changed. An object is indexed under the values that it had
 /// when it was written, each once. An index value without objects is removed.
 ///
 /// **Blocking.** One readers-writer lock guards the whole content. No user code runs and nothing is
@@ -103,7 +103,7 @@ impl<T> State<T> {
 }
 
 impl<T> ThreadSafeStore<T> {
-    /// Creates an empty store with these indices. It takes resource versions from replace and
+    /// Creates an empty store with these indexes. It takes resource versions from replace and
     /// bookmark only.
     pub fn new(indexers: Indexers<T>) -> Self {
         let functions: Arc<[Registered<T>]> = (0..)
@@ -240,9 +240,10 @@ impl<T> ThreadSafeStore<T> {
         Ok(())
     }
 
-    /// Applies several changes in order under one lock. A lookup by key, a
-    /// [`snapshot`](Self::snapshot), and a list that has the content at one point in time see
-    /// either all of them or none.
+    /// Applies several changes in order under one lock. A lookup by key and a
+    /// [`snapshot`](Self::snapshot) see either all of them or none. So does a list while the store
+    /// is small; in a larger store, a list may see a part of them (see the section Lists of the
+    /// type).
     ///
     /// The resource version becomes that of the last applied change. If that change has none, the
     /// resource version does not change. The key of a bookmark is ignored. A transaction that holds
@@ -408,7 +409,7 @@ impl<T> ThreadSafeStore<T> {
     }
 }
 
-/// Builds the content of a replace, with all indices.
+/// Builds the content of a replace, with all indexes.
 fn build<T>(
     functions: &[Registered<T>],
     objects: &[(Key, Arc<T>)],

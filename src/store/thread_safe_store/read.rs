@@ -170,7 +170,7 @@ impl<T> ThreadSafeStore<T> {
         }
     }
 
-    /// Returns the sorted names of the indices.
+    /// Returns the sorted names of the indexes.
     pub fn get_indexers(&self) -> Vec<Arc<str>> {
         let functions = Arc::clone(&self.state.read().functions);
         let ready = functions.iter().filter(|registered| registered.ready);

@@ -400,7 +400,7 @@ impl Chaos {
         }
         self.server.restore();
         if unseen {
-            // Write past the lost versions, then restart the API server. It then has no watch
+            // Write past the lost versions, then restart the API server, so that it has no watch
             // history from which an informer could continue.
             self.world.gate(false);
             while self.server.revision() + 20 < lost {

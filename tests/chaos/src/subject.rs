@@ -256,7 +256,7 @@ pub(crate) trait Subject: Send + Sync {
     fn statuses(&self) -> Vec<ReflectorStatus>;
     /// Adds a handler, and may remove one.
     fn change_handlers(&self, random: &Random);
-    /// Returns the number of events that its handlers received.
+    /// Returns the number of events that the handlers of the informer have received.
     fn events(&self) -> u64;
     /// Compares the cache, the indexes and the handlers with `truth` and returns the differences.
     fn differences(&self, truth: &Truth) -> Vec<Difference>;

@@ -23,7 +23,7 @@ impl InformerMetrics for Depth {
 pub(super) struct Gated {
     pub(super) world: World,
     pub(super) queue: Arc<dyn Queue<Item>>,
-    /// Whether bookmarks wait in the queue.
+    /// Whether the queue stores a bookmark as an item. A `DeltaFifo` does not.
     pub(super) keeps_bookmarks: bool,
 }
 

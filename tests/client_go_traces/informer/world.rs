@@ -133,7 +133,7 @@ impl State {
             return handlers.all(|handler| handler.is_settled(false));
         }
         if self.stopped {
-            // Only a blocked callback may keep a stopped informer from returning.
+            // A stopped informer is settled only if a blocked callback keeps it from returning.
             return self
                 .handlers
                 .values()

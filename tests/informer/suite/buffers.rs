@@ -88,11 +88,11 @@ fn blocked_coalescing_handler_queues_two_per_object_at_most() {
         handler.stats().waiting == 12 && handler.stats().merged > 4000
     });
     let stats = handler.stats();
-    // The handler is already processing the add of `o0`, so the first deletion of `o0` must be
-    // delivered.
     assert!(stats.most_waiting <= 21, "{stats:?}");
     door.open();
     let received = slow_events.until(&format!("add end@{version}"));
+    // The handler already has the add of `o0`, so the first deletion of `o0` cannot be merged away:
+    // `o0` leaves a deletion and an add, each of the other nine objects one add.
     assert_eq!(received.len(), 1 + 9 + 2, "{received:?}");
     assert_eq!(received[0], "add o0@1 initial");
     assert!(handler.synced().wait_timeout(SOON));

@@ -65,8 +65,8 @@ impl ResourceEventHandler<DynamicObject> for Replica {
     }
 
     fn on_delete(&mut self, object: &Deleted<DynamicObject>) {
-        // The version is not compared, because the deletion may carry another version than the last
-        // notification.
+        // The version is not compared, because the deletion may carry a different version from the
+        // last notification.
         let mut state = self.0.lock();
         state.calls += 1;
         if state.versions.remove(object.name()).is_none() && state.inconsistency.is_none() {

@@ -232,10 +232,11 @@ impl PollDelay {
     }
 }
 
-/// Reads the output of a process until it ends or exceeds the limit.
+/// Reads the output of a process to its end, or until it exceeds the limit. Fails at the deadline
+/// or when `stop` is set.
 ///
-/// The reads never block, because a descendant of the process may keep the pipe open forever and so
-/// block a thread forever. The output is a pipe and not a socket, because a process can't open
+/// The pipe is set to non-blocking: a descendant of the process may keep it open, and a blocking
+/// read would then never return. It is a pipe and not a socket, because a process can't open
 /// `/dev/stdout` if that is a socket.
 #[cfg(unix)]
 fn read(

@@ -101,10 +101,10 @@ impl KubeconfigOptions {
 
     /// Loads the files and resolves the context.
     ///
-    /// If the files set no current context and no [`path`](Self::path), context, cluster or server
-    /// is set, the service account of the pod is used, if this process runs in a pod. If the
-    /// context has no namespace and this process runs in a pod, the namespace of the pod is used.
-    /// Certificates and token files are read later, by [`Client::new`](crate::Client::new).
+    /// In a pod, the service account of the pod is used if both are true: the files set no current
+    /// context or do not exist, and these options set no [`path`](Self::path), context, cluster or
+    /// server. In a pod, a context without a namespace gets the namespace of the pod. Certificates
+    /// and token files are read later, by [`Client::new`](crate::Client::new).
     ///
     /// As in kubectl, credentials and certificates are not used for a server that is not `https`.
     /// There is one exception: credentials (but not certificates) are used if the server is on this

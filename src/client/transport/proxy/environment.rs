@@ -128,7 +128,7 @@ fn cidr(entry: &str) -> Option<(IpAddr, u32)> {
 }
 
 fn contains(network: IpAddr, bits: u32, address: IpAddr) -> bool {
-    // With a prefix length of 0, `checked_shr` would have to shift out all bits and returns `None`.
+    // For a prefix length of 0, `checked_shr` returns `None`, because it cannot shift out all bits.
     // Then every address matches.
     match (network, address) {
         (IpAddr::V4(network), IpAddr::V4(address)) => {

@@ -106,7 +106,7 @@ fn scale_of(resource: &ApiResource, content: &Content) -> Result<Value, StatusEr
     else {
         return Err(StatusError::no_such_resource());
     };
-    // Built-in resources have one replica by default, custom resources have no default.
+    // Built-in resources have one replica by default; custom resources have no default.
     let default = (!resource.custom).then_some(1);
     let wanted = match at(content, spec).and_then(Value::as_u64).or(default) {
         None => Value::Null,

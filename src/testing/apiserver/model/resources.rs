@@ -353,8 +353,8 @@ impl Resources {
         Some(index)
     }
 
-    /// Sets which of the resources that come and go are served, by their indices. Returns the
-    /// indices of those that are not served anymore.
+    /// Sets which of the resources that come and go are served, by their indexes. Returns the
+    /// indexes of those that are not served anymore.
     pub(crate) fn serve_only(&self, served: &[usize]) -> Vec<usize> {
         let mut gone = Vec::new();
         for (index, slot) in self.slots() {
@@ -375,7 +375,7 @@ impl Resources {
             .collect()
     }
 
-    /// Whether the resources of another server have the same indices here. Adds those that are
+    /// Whether the resources of another server have the same indexes here. Adds those that are
     /// missing.
     pub(crate) fn has_slots_for(&self, known: &[ApiResource]) -> bool {
         let (mine, fixed) = (self.known(), self.fixed.len());
