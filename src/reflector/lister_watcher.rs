@@ -3,7 +3,7 @@ use std::io::{self, Cursor, Read};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, TryRecvError, select};
+use crossbeam_channel::{Receiver, select};
 
 use crate::error::Error;
 use crate::object::GroupVersionResource;
@@ -48,6 +48,9 @@ pub trait ListerWatcher: Send + Sync {
     /// Sends a LIST. The body is one JSON list:
     /// `{"kind": "List", "metadata": {"resourceVersion": …}, "items": […]}`.
     ///
+    /// A list is also requested after errors and long silences. It must contain the current
+    /// objects: the cache drops all others.
+    ///
     /// # Errors
     ///
     /// Returns the server's response if its status is not 2xx, or the reason for a missing
@@ -55,7 +58,8 @@ pub trait ListerWatcher: Send + Sync {
     fn list(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error>;
 
     /// Sends a WATCH. The body is a stream of JSON events, one per line:
-    /// `{"type": "ADDED", "object": {…}}`.
+    /// `{"type": "ADDED", "object": {…}}`. For events that your program produces, see
+    /// [`Body::from_channel`].
     ///
     /// # Errors
     ///
@@ -216,43 +220,34 @@ impl Body {
         }
     }
 
-    /// Creates a body from a channel of bytes, for a custom source that produces its own events.
-    /// Each message can have any number of bytes.
+    /// Creates a body from a channel of bytes, for the watch of a source that produces its own
+    /// events. Each message can have any number of bytes.
     ///
-    /// The body ends when all senders were dropped and all messages have been read. When `stop` is
-    /// set, a read fails immediately with [`Error::stopped`].
+    /// The body ends when all senders were dropped and all messages have been read. Then the
+    /// reflector watches again, so keep a sender while the watch is open. When `stop` is set, a read
+    /// fails immediately with [`Error::stopped`].
+    ///
+    /// The guide has a [complete source](crate::guide::coming_from_client_go#your-own-source-of-objects).
     ///
     /// ```
+    /// use k8s_informer::Stop;
     /// use k8s_informer::crossbeam_channel::unbounded;
-    /// use k8s_informer::reflector::{Body, ListOptions, ListWatch};
-    /// use k8s_informer::{DynamicObject, Object, SharedIndexInformer, Stop};
-    /// use std::sync::Arc;
-    /// use std::time::Duration;
+    /// use k8s_informer::reflector::Body;
     ///
     /// let (events, receiver) = unbounded();
-    /// let source = ListWatch::new(
-    ///     |_: &ListOptions, _: &Stop| {
-    ///         Ok(Body::from(r#"{"kind": "List", "metadata": {"resourceVersion": "7"}, "items": []}"#))
-    ///     },
-    ///     move |_: &ListOptions, stop: &Stop| Ok(Body::from_channel(receiver.clone(), stop)),
-    /// );
-    /// let informer = SharedIndexInformer::<DynamicObject>::new(Arc::new(source), Default::default());
-    /// let stop = Stop::new();
-    /// std::thread::scope(|scope| {
-    ///     let running = scope.spawn(|| informer.run(&stop));
-    ///     let added = r#"{"type": "ADDED", "object": {"metadata": {"name": "a", "resourceVersion": "8"}}}"#;
-    ///     events.send(added.into()).unwrap();
-    ///     informer.wait_for_resource_version("8", Duration::from_secs(10), &stop).unwrap();
-    ///     assert_eq!(informer.lister().list()[0].name(), "a");
-    ///     stop.stop();
-    ///     running.join().unwrap().unwrap();
-    /// });
+    /// let body = Body::from_channel(receiver, &Stop::new());
+    /// events.send(br#"{"type": "ADDED", "object": "#.to_vec())?;
+    /// events.send(br#"{"metadata": {"name": "a"}}}"#.to_vec())?;
+    /// drop(events);
+    /// assert!(std::io::read_to_string(body)?.ends_with(r#""name": "a"}}}"#));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn from_channel(receiver: Receiver<Vec<u8>>, stop: &Stop) -> Self {
         let (sender, stopped) = crossbeam_channel::bounded(0);
         Self::timed(ChannelBody {
             receiver,
             message: Cursor::default(),
+            stop: stop.clone(),
             stopped,
             _disconnect: stop.on_stop(move || drop(sender)),
         })
@@ -304,7 +299,8 @@ struct ChannelBody {
     receiver: Receiver<Vec<u8>>,
     /// The unread part of the current message.
     message: Cursor<Vec<u8>>,
-    /// Disconnected when the stop is set.
+    stop: Stop,
+    /// Disconnected when `stop` is set.
     stopped: Receiver<()>,
     _disconnect: Subscription,
 }
@@ -313,7 +309,7 @@ impl TimedRead for ChannelBody {
     fn read_within(&mut self, buffer: &mut [u8], timeout: Option<Duration>) -> io::Result<usize> {
         let timeout = timeout.map_or_else(crossbeam_channel::never, crossbeam_channel::after);
         loop {
-            if let Err(TryRecvError::Disconnected) = self.stopped.try_recv() {
+            if self.stop.is_stopped() {
                 return Err(io::Error::other(Error::stopped()));
             }
             let count = self.message.read(buffer)?;

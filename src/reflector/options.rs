@@ -14,6 +14,19 @@ use crate::wire::{DecodeLimits, FieldPaths, Shard};
 ///
 /// It corresponds to client-go's `WatchErrorHandler`. See
 /// [`ReflectorOptions::watch_error_handler`].
+///
+/// ```
+/// use k8s_informer::Error;
+/// use k8s_informer::reflector::WatchErrorHandler;
+/// use std::sync::Arc;
+///
+/// let (sender, errors) = std::sync::mpsc::channel();
+/// let handler: WatchErrorHandler = Arc::new(move |error: &Error| {
+///     let _ = sender.send(error.to_string());
+/// });
+/// handler(&Error::other("the server is down"));
+/// assert_eq!(errors.recv(), Ok("the server is down".to_owned()));
+/// ```
 pub type WatchErrorHandler = Arc<dyn Fn(&Error) + Send + Sync>;
 
 /// Options for a [`Reflector`](crate::reflector::Reflector).
@@ -181,7 +194,9 @@ pub struct ReflectorOptions {
     /// runs on the reflector's thread.
     ///
     /// It is not called if a watch request fails because the server is unreachable or overloaded
-    /// (429). The reflector logs these failures and requests the watch again.
+    /// (429), nor for an error within an open watch. The reflector logs these failures and requests
+    /// the watch again. [`Observe::on_error`](crate::informer::Observe::on_error) receives every
+    /// failure.
     pub watch_error_handler: Option<WatchErrorHandler>,
 }
 
@@ -339,7 +354,10 @@ pub struct ReflectorStatus {
     /// The time of the last response or data from the server, by the
     /// [clock](ReflectorOptions::clock).
     pub last_contact: Option<Instant>,
-    /// The number of failures since a watch last received an event. 0 if the reflector is healthy.
+    /// The number of failures since a watch last received an event or a bookmark.
+    ///
+    /// After a recovery, it stays above 0 until the next event or bookmark, which can take minutes.
+    /// For health checks, use [`state`](Self::state) and [`last_contact`](Self::last_contact).
     pub failures: u64,
     /// The last error. It remains after the reflector recovers.
     pub last_error: Option<Error>,

@@ -748,9 +748,9 @@ fn l14_table_is_rejected_as_list() {
 
 #[test]
 fn channel_body_delivers_messages_and_ends_with_senders_or_stop() {
-    let stop = Stop::new();
     let (sender, receiver) = unbounded();
-    let mut body = Body::from_channel(receiver, &stop);
+    // The body keeps its `Stop` alive.
+    let mut body = Body::from_channel(receiver, &Stop::new());
     let mut buffer = [0; 2];
     let now = Some(Duration::ZERO);
     let silence = body.read_within(&mut buffer, now).unwrap_err();
@@ -766,6 +766,7 @@ fn channel_body_delivers_messages_and_ends_with_senders_or_stop() {
     drop(sender);
     assert_eq!(read(), "", "the end of the body");
 
+    let stop = Stop::new();
     let (sender, receiver) = unbounded();
     let mut body = Body::from_channel(receiver, &stop);
     let (reading, ended) = (stop.clone(), thread::spawn(move || body.read(&mut [0; 2])));

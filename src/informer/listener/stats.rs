@@ -1,7 +1,9 @@
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Statistics of a handler, returned by
-/// [`HandlerRegistration::stats`](crate::handler::HandlerRegistration::stats).
+/// [`HandlerRegistration::stats`](crate::handler::HandlerRegistration::stats). With a
+/// [`FilteringHandler`](crate::handler::FilteringHandler), they also count the events that it does
+/// not pass on.
 ///
 /// ```
 /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};

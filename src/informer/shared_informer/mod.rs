@@ -321,7 +321,7 @@ impl<T: Object> SharedIndexInformer<T> {
     }
 
     /// Sets the callback for failed lists and failed watch requests. It replaces a callback that
-    /// was set before. See
+    /// was set before. It is not called for errors within an open watch; see
     /// [`ReflectorOptions::watch_error_handler`](crate::reflector::ReflectorOptions::watch_error_handler).
     ///
     /// # Errors
