@@ -259,8 +259,21 @@ impl Real {
             _ => None,
         };
         let assets = env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
-        let assets = assets.filter(|assets| assets.join("kube-apiserver").exists());
-        (existing.is_some() || assets.is_some()).then_some(Self { existing, assets })
+        if let Some(assets) = &assets {
+            let program = assets.join("kube-apiserver");
+            assert!(
+                program.exists(),
+                "KUBEBUILDER_ASSETS: {} is missing",
+                program.display()
+            );
+        }
+        let real = (existing.is_some() || assets.is_some()).then_some(Self { existing, assets });
+        assert!(
+            real.is_some() || !skips_embedded(),
+            "REAL_SERVERS_ONLY is set, but no real server; set KUBEBUILDER_ASSETS, or \
+             USE_EXISTING_CLUSTER=true and KUBECONFIG"
+        );
+        real
     }
 }
 

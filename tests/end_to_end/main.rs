@@ -28,7 +28,6 @@ mod metadata;
 mod namespaces;
 mod network;
 mod node_agent;
-
 mod proxy;
 mod quickstart;
 mod reader;

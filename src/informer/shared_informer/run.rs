@@ -168,13 +168,15 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
                         .process_each(deltas, is_in_initial_list, notify)
                 })
             }),
-            _ => Box::new(move |deltas, is_in_initial_list| {
-                batch.run(|notify| {
-                    Ok(batch
-                        .indexer_part
-                        .process_batch(deltas, is_in_initial_list, notify)?)
+            InformerQueue::RealFifoAtomic | InformerQueue::RealFifoInOrder => {
+                Box::new(move |deltas, is_in_initial_list| {
+                    batch.run(|notify| {
+                        Ok(batch
+                            .indexer_part
+                            .process_batch(deltas, is_in_initial_list, notify)?)
+                    })
                 })
-            }),
+            }
         });
         config.reclaim = Some(Arc::clone(self.shared.processor.reclaim()) as _);
         let (listeners, name) = (
