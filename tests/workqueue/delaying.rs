@@ -161,7 +161,10 @@ fn q14_shutdown_aborts_a_drain() {
 }
 
 /// A clock that shares a reference count, which shows when all clones are gone.
-struct CountedClock(FakeClock, #[allow(dead_code)] Arc<()>);
+struct CountedClock(
+    FakeClock,
+    #[allow(dead_code, reason = "only its reference count matters")] Arc<()>,
+);
 
 impl Clock for CountedClock {
     fn now(&self) -> Instant {

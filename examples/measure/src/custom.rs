@@ -11,7 +11,7 @@ use super::latency::parse;
 
 /// Metadata, node and phase of a Pod.
 #[derive(Deserialize)]
-#[allow(dead_code)] // A cache only holds the fields.
+#[allow(dead_code, reason = "a cache only holds the fields")]
 pub(crate) struct Pod {
     metadata: Metadata,
     #[serde(default)]
@@ -22,13 +22,13 @@ pub(crate) struct Pod {
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[allow(dead_code)]
+#[allow(dead_code, reason = "a cache only holds the fields")]
 struct Spec {
     node_name: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
-#[allow(dead_code)]
+#[allow(dead_code, reason = "a cache only holds the fields")]
 struct Status {
     phase: Option<String>,
 }
