@@ -288,6 +288,27 @@ fn unreadable_value_fails_only_when_read() {
 }
 
 #[test]
+fn edit_keeps_the_value_of_untouched_numbers() {
+    for (number, value) in [
+        (
+            "10000000000000016126584147974145818",
+            1.000_000_000_000_001_6e34,
+        ),
+        (
+            "0.1000000000000000055511151231257827021181583404541015625",
+            0.1,
+        ),
+        ("9007199254740993", 9_007_199_254_740_992.0),
+        ("2.2250738585072014e-308", f64::MIN_POSITIVE),
+    ] {
+        let mut object = dynamic(&format!(r#"{{"spec": {{"ratio": {number}}}}}"#));
+        object.edit(|_| ()).unwrap();
+        let read = object.read::<f64>("/spec/ratio").unwrap();
+        assert_eq!(read.map(f64::to_bits), Some(value.to_bits()), "{number}");
+    }
+}
+
+#[test]
 fn edit_that_breaks_the_metadata_changes_nothing() {
     let mut object = dynamic(r#"{"metadata":{"name":"a"},"spec":{"size":3}}"#);
     for wrong in [
