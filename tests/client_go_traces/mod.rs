@@ -12,6 +12,7 @@ mod heap;
 mod informer;
 mod keys;
 mod known;
+mod leader_election;
 mod mutation_cache;
 mod object;
 mod rate_limiter;
@@ -96,6 +97,12 @@ const SUITES: &[Suite] = &[
     Suite {
         name: "keys",
         build: keys::build,
+        info: &[],
+        floor: 100.0,
+    },
+    Suite {
+        name: "leader_election",
+        build: leader_election::build,
         info: &[],
         floor: 100.0,
     },

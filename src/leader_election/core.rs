@@ -1,0 +1,433 @@
+//! The steps of a leader election on a Lease, without I/O and without clocks.
+//!
+//! [`Core`] decides which request is next and what a response means. The caller sends the requests
+//! and passes the time. With [`Policy::CLIENT_GO`], it takes exactly the steps of client-go; the
+//! recorded traces are replayed with it. [`Policy::SAFE`] is what the elector uses.
+
+use std::time::Duration;
+
+/// Microseconds since the epoch, as in the times of a Lease.
+pub(crate) type Micros = i64;
+
+/// The part of a Lease that the election reads and writes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) holder: String,
+    pub(crate) lease_seconds: i32,
+    pub(crate) acquire: Option<Micros>,
+    pub(crate) renew: Option<Micros>,
+    pub(crate) transitions: i32,
+    /// Only for coordinated election, which this crate does not take part in.
+    pub(crate) strategy: String,
+    pub(crate) preferred: String,
+}
+
+/// A Lease as the server returned it. `object` is the complete Lease, which an update sends back
+/// with another record.
+#[derive(Clone, Debug)]
+pub(crate) struct Lease<O> {
+    pub(crate) version: String,
+    pub(crate) uid: String,
+    pub(crate) record: Record,
+    pub(crate) object: O,
+}
+
+/// A point in time on the candidate's clocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Now {
+    /// The time since an arbitrary origin. Ages are measured with it.
+    pub(crate) elapsed: Duration,
+    /// The time that is written into records. It never decides anything.
+    pub(crate) wall: Micros,
+}
+
+/// The identity and the duration that a candidate writes into records.
+#[derive(Clone, Debug)]
+pub(crate) struct Candidate {
+    pub(crate) identity: String,
+    pub(crate) lease_duration: Duration,
+}
+
+/// How a candidate notices that a record has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// By the fields of the record, with times in whole seconds, since the last GET (EL5).
+    Text,
+    /// By the resource version, including that of the candidate's own writes.
+    Version,
+}
+
+/// Where the election differs from client-go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Policy {
+    pub(crate) change: Change,
+    /// Whether a response that is older than the candidate's own last write is ignored.
+    pub(crate) ignore_stale_reads: bool,
+    /// Whether another holder, an empty holder or a missing Lease ends the term at once.
+    pub(crate) end_term_on_foreign_record: bool,
+    /// Whether a term starts with a new transition even if the Lease names this candidate already.
+    pub(crate) count_own_reacquisition: bool,
+    /// Whether a release first checks that the Lease still has the record of this term.
+    pub(crate) check_before_release: bool,
+}
+
+impl Policy {
+    pub(crate) const CLIENT_GO: Self = Self {
+        change: Change::Text,
+        ignore_stale_reads: false,
+        end_term_on_foreign_record: false,
+        count_own_reacquisition: false,
+        check_before_release: false,
+    };
+
+    pub(crate) const SAFE: Self = Self {
+        change: Change::Version,
+        ignore_stale_reads: true,
+        end_term_on_foreign_record: true,
+        count_own_reacquisition: true,
+        check_before_release: true,
+    };
+}
+
+/// What the caller must do next.
+#[derive(Debug)]
+pub(crate) enum Step<'a, O> {
+    Get,
+    Create(&'a Record),
+    /// Replace the record of this Lease, at its resource version.
+    Update(&'a Record, &'a Lease<O>),
+    Done(Outcome),
+}
+
+/// The result of an attempt to acquire, renew or release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The request succeeded: this candidate holds the Lease, or has released it.
+    Succeeded,
+    /// It did not. For a renewal, the next attempt may succeed.
+    Failed,
+    /// The term has ended: the Lease names another holder, or none.
+    Lost,
+}
+
+/// Why a request failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    NotFound,
+    Other,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// A renewal without a GET, at the last known version (EL2).
+    FastUpdate,
+    Get,
+    Create,
+    Update,
+    ReleaseGet,
+    ReleaseUpdate,
+    Done(Outcome),
+}
+
+/// The fields that client-go compares (EL5).
+type Text = (String, i32, Option<i64>, Option<i64>, i32, String, String);
+
+/// The state of a candidate.
+#[derive(Debug)]
+pub(crate) struct Core<O> {
+    candidate: Candidate,
+    policy: Policy,
+    /// The record that was read or written last.
+    observed: Record,
+    /// When `observed` was read or written.
+    observed_at: Option<Duration>,
+    last_text: Option<Text>,
+    /// The Lease of the last response.
+    lease: Option<Lease<O>>,
+    /// The version of this candidate's last write.
+    written: Option<u64>,
+    in_term: bool,
+    reported: String,
+    phase: Phase,
+    record: Record,
+    began: Now,
+    slow_renewals: u64,
+}
+
+impl<O> Core<O> {
+    pub(crate) fn new(candidate: Candidate, policy: Policy) -> Self {
+        Self {
+            candidate,
+            policy,
+            observed: Record::default(),
+            observed_at: None,
+            last_text: None,
+            lease: None,
+            written: None,
+            in_term: false,
+            reported: String::new(),
+            phase: Phase::Done(Outcome::Failed),
+            record: Record::default(),
+            began: Now {
+                elapsed: Duration::ZERO,
+                wall: 0,
+            },
+            slow_renewals: 0,
+        }
+    }
+
+    /// Whether the last known record names this candidate. client-go's `IsLeader`.
+    pub(crate) fn is_holder(&self) -> bool {
+        self.observed.holder == self.candidate.identity
+    }
+
+    pub(crate) fn observed(&self) -> (&Record, Option<Duration>) {
+        (&self.observed, self.observed_at)
+    }
+
+    /// Returns the holder if it differs from the one that was returned before (EL10).
+    pub(crate) fn new_leader(&mut self) -> Option<&str> {
+        if self.reported == self.observed.holder {
+            return None;
+        }
+        self.reported.clone_from(&self.observed.holder);
+        Some(&self.reported)
+    }
+
+    /// Whether this candidate is not the holder, or has renewed the Lease within its duration and
+    /// `tolerance`. client-go's `Check`.
+    pub(crate) fn is_healthy(&self, now: Duration, tolerance: Duration) -> bool {
+        let limit = self.candidate.lease_duration.saturating_add(tolerance);
+        !self.is_holder()
+            || self
+                .observed_at
+                .is_some_and(|at| now.saturating_sub(at) <= limit)
+    }
+
+    /// Starts an attempt to acquire or renew the Lease.
+    pub(crate) fn begin(&mut self, now: Now) {
+        self.began = now;
+        self.record = Record {
+            holder: self.candidate.identity.clone(),
+            lease_seconds: i32::try_from(self.candidate.lease_duration.as_secs())
+                .unwrap_or(i32::MAX),
+            acquire: Some(now.wall),
+            renew: Some(now.wall),
+            ..Record::default()
+        };
+        let renews = match self.policy.end_term_on_foreign_record {
+            true => self.in_term,
+            false => self.is_holder(),
+        };
+        self.phase = Phase::Get;
+        if renews && self.is_unexpired(now.elapsed) {
+            self.keep_term(&self.observed.clone());
+            if self.lease.is_some() {
+                self.phase = Phase::FastUpdate;
+            }
+        }
+    }
+
+    /// Starts a release.
+    pub(crate) fn begin_release(&mut self, now: Now) {
+        self.began = now;
+        self.phase = Phase::ReleaseGet;
+    }
+
+    /// Returns what the caller must do next.
+    pub(crate) fn step(&self) -> Step<'_, O> {
+        match (self.phase, &self.lease) {
+            (Phase::Get | Phase::ReleaseGet, _) => Step::Get,
+            (Phase::Create, _) => Step::Create(&self.record),
+            (Phase::FastUpdate | Phase::Update | Phase::ReleaseUpdate, Some(lease)) => {
+                Step::Update(&self.record, lease)
+            }
+            (Phase::FastUpdate | Phase::Update | Phase::ReleaseUpdate, None) => {
+                Step::Done(Outcome::Failed)
+            }
+            (Phase::Done(outcome), _) => Step::Done(outcome),
+        }
+    }
+
+    /// Passes the response to the request of [`step`](Self::step).
+    pub(crate) fn answer(&mut self, now: Now, response: Result<Lease<O>, Failure>) {
+        self.phase = match (self.phase, response) {
+            (Phase::Get, Ok(lease)) => self.got(now, lease),
+            (Phase::Get, Err(Failure::NotFound)) if self.ends_term() => self.lose(),
+            (Phase::Get, Err(Failure::NotFound)) => Phase::Create,
+            (Phase::ReleaseGet, Ok(lease)) => self.got_for_release(now, lease),
+            (Phase::FastUpdate, Err(_)) => Phase::Get,
+            (Phase::FastUpdate | Phase::Create | Phase::Update, Ok(lease)) => {
+                self.wrote(now, lease);
+                self.in_term = true;
+                Phase::Done(Outcome::Succeeded)
+            }
+            (Phase::ReleaseUpdate, Ok(lease)) => {
+                self.wrote(now, lease);
+                self.in_term = false;
+                Phase::Done(Outcome::Succeeded)
+            }
+            (Phase::Create, Err(_)) => {
+                self.lease = None;
+                Phase::Done(Outcome::Failed)
+            }
+            (Phase::Get | Phase::ReleaseGet | Phase::Update | Phase::ReleaseUpdate, Err(_)) => {
+                Phase::Done(Outcome::Failed)
+            }
+            (done @ Phase::Done(_), _) => done,
+        };
+    }
+
+    /// Ends the term, for example after a deadline. The next attempt starts a new one.
+    pub(crate) fn end_term(&mut self) {
+        self.in_term = false;
+        // Versions are lower after a restore of etcd, so a new term trusts every read.
+        self.written = None;
+    }
+
+    /// The number of renewals that needed a GET.
+    pub(crate) fn slow_renewals(&self) -> u64 {
+        self.slow_renewals
+    }
+
+    fn ends_term(&self) -> bool {
+        self.policy.end_term_on_foreign_record && self.in_term
+    }
+
+    fn lose(&mut self) -> Phase {
+        self.in_term = false;
+        self.observed = Record::default();
+        self.lease = None;
+        Phase::Done(Outcome::Lost)
+    }
+
+    /// Handles a Lease that was read to acquire or renew it.
+    fn got(&mut self, now: Now, lease: Lease<O>) -> Phase {
+        if self.is_stale(&lease) {
+            return Phase::Done(Outcome::Failed);
+        }
+        self.observe(now, lease);
+        if self.ends_term() && !self.is_holder() {
+            self.in_term = false;
+            return Phase::Done(Outcome::Lost);
+        }
+        let is_held = !self.observed.holder.is_empty() && !self.is_holder();
+        if is_held && self.is_unexpired(self.began.elapsed) {
+            return Phase::Done(Outcome::Failed);
+        }
+        let previous = self.lease.as_ref().map(|lease| lease.record.clone());
+        let previous = previous.unwrap_or_default();
+        let continues = match self.policy.count_own_reacquisition {
+            true => self.in_term,
+            false => self.is_holder(),
+        };
+        if continues {
+            self.slow_renewals += 1;
+            self.keep_term(&previous);
+        } else {
+            // As in client-go, a fast update that failed may have set the acquire time (EL3).
+            self.record.transitions = previous.transitions.saturating_add(1);
+        }
+        Phase::Update
+    }
+
+    fn got_for_release(&mut self, now: Now, lease: Lease<O>) -> Phase {
+        let read = lease.record.clone();
+        let is_term = (&read.holder, read.acquire, read.transitions)
+            == (
+                &self.candidate.identity,
+                self.observed.acquire,
+                self.observed.transitions,
+            );
+        let is_stale = self.is_stale(&lease);
+        self.lease = Some(lease);
+        if !self.is_holder() || (self.policy.check_before_release && !is_stale && !is_term) {
+            return Phase::Done(Outcome::Succeeded);
+        }
+        if is_stale {
+            return Phase::Done(Outcome::Failed);
+        }
+        self.record = Record {
+            lease_seconds: 1,
+            acquire: Some(now.wall),
+            renew: Some(now.wall),
+            transitions: read.transitions,
+            ..Record::default()
+        };
+        Phase::ReleaseUpdate
+    }
+
+    /// Remembers a Lease that was read. Its age counts from now if it has changed.
+    fn observe(&mut self, now: Now, lease: Lease<O>) {
+        let has_changed = match self.policy.change {
+            Change::Text => {
+                let text = Some(text(&lease.record));
+                std::mem::replace(&mut self.last_text, text.clone()) != text
+            }
+            Change::Version => self
+                .lease
+                .as_ref()
+                .is_none_or(|last| (&last.version, &last.uid) != (&lease.version, &lease.uid)),
+        };
+        if has_changed {
+            self.observed = lease.record.clone();
+            self.observed_at = Some(now.elapsed);
+        }
+        self.lease = Some(lease);
+    }
+
+    /// Remembers what this candidate has written.
+    fn wrote(&mut self, now: Now, lease: Lease<O>) {
+        self.observed = self.record.clone();
+        self.observed_at = Some(now.elapsed);
+        self.written = lease.version.parse().ok();
+        self.lease = Some(lease);
+    }
+
+    fn is_stale(&self, lease: &Lease<O>) -> bool {
+        self.policy.ignore_stale_reads
+            && lease.version.parse::<u64>().ok() < self.written
+            && lease.version.parse::<u64>().is_ok()
+    }
+
+    fn keep_term(&mut self, record: &Record) {
+        self.record.acquire = record.acquire;
+        self.record.transitions = record.transitions;
+    }
+
+    /// Whether the observed record is younger than the duration that it states (EL4).
+    fn is_unexpired(&self, now: Duration) -> bool {
+        let duration = u64::try_from(self.observed.lease_seconds).unwrap_or(0);
+        self.observed_at
+            .is_some_and(|at| now < at.saturating_add(Duration::from_secs(duration)))
+    }
+}
+
+fn text(record: &Record) -> Text {
+    let seconds = |time: Option<Micros>| time.map(|time| time.div_euclid(1_000_000));
+    (
+        record.holder.clone(),
+        record.lease_seconds,
+        seconds(record.acquire),
+        seconds(record.renew),
+        record.transitions,
+        record.strategy.clone(),
+        record.preferred.clone(),
+    )
+}
+
+/// Checks the times of a candidate as client-go does (EL1). Production code checks more.
+///
+/// # Errors
+///
+/// Returns the name of the failed check.
+pub(crate) fn check_times(lease: i128, renew: i128, retry: i128) -> Result<(), &'static str> {
+    match () {
+        () if lease <= renew => Err("lease_not_over_renew"),
+        () if renew <= retry * 6 / 5 => Err("renew_not_over_retry"),
+        () if lease < 1 => Err("lease"),
+        () if renew < 1 => Err("renew"),
+        () if retry < 1 => Err("retry"),
+        () => Ok(()),
+    }
+}

@@ -1,0 +1,334 @@
+//! Replays the steps of client-go's leader election with the core of the elector.
+
+// The core is private and has no other dependencies, so it is built here again.
+#[allow(
+    dead_code,
+    reason = "the replay does not need everything that the elector uses"
+)]
+#[path = "../../src/leader_election/core.rs"]
+mod core;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use self::core::{Candidate, Core, Failure, Lease, Now, Outcome, Policy, Record, Step};
+use super::Replay;
+
+/// 2000-01-01T00:00:00Z in seconds.
+const EPOCH: i64 = 946_684_800;
+
+pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
+    let mut subject = Subject {
+        server: Server::default(),
+        candidates: BTreeMap::new(),
+    };
+    subject.server.edit(&config["lease"]);
+    subject.server.previous = None;
+    for candidate in config["candidates"].as_array().unwrap() {
+        let id = candidate["id"].as_str().unwrap().to_owned();
+        subject.candidates.insert(id, Elector::new(candidate));
+    }
+    Box::new(subject)
+}
+
+/// A server with one Lease.
+#[derive(Default)]
+struct Server {
+    now: Duration,
+    version: u64,
+    lease: Option<Value>,
+    /// The Lease before the last write.
+    previous: Option<Option<Value>>,
+    faults: Vec<Value>,
+}
+
+impl Server {
+    fn edit(&mut self, lease: &Value) {
+        let lease = lease.is_object().then(|| lease.clone());
+        self.write(lease);
+    }
+
+    fn write(&mut self, lease: Option<Value>) -> Option<Value> {
+        let lease = lease.map(|mut lease| {
+            self.version += 1;
+            lease["rv"] = self.version.to_string().into();
+            lease
+        });
+        self.previous = Some(std::mem::replace(&mut self.lease, lease.clone()));
+        lease
+    }
+
+    /// Answers a request, and records it.
+    fn answer(
+        &mut self,
+        candidate: &str,
+        verb: &str,
+        sent: Option<Value>,
+        log: &mut Vec<Value>,
+    ) -> Result<Value, String> {
+        let fault = self.faults.iter().position(|fault| {
+            fault["verb"] == verb && fault["c"].as_str().is_none_or(|c| c == candidate)
+        });
+        let fault = fault.map(|at| {
+            let fault = self.faults[at].clone();
+            let times = fault["times"].as_u64().unwrap() - 1;
+            self.faults[at]["times"] = times.into();
+            if times == 0 {
+                self.faults.remove(at);
+            }
+            fault
+        });
+        let error = fault.as_ref().and_then(|fault| fault["error"].as_str());
+        let applied = fault.as_ref().is_some_and(|fault| fault["applied"] == true);
+        let stale = fault.as_ref().is_some_and(|fault| fault["stale"] == true);
+        let mut result = match error {
+            Some(error) if !applied => Err(error.to_owned()),
+            _ => self.carry_out(verb, sent.as_ref(), stale),
+        };
+        if let Some(error) = error {
+            result = Err(error.to_owned());
+        }
+        let mut entry = json!({"c": candidate, "at_ms": self.now.as_millis() as u64, "verb": verb});
+        if let Some(sent) = sent {
+            entry["lease"] = sent;
+        }
+        if let Err(error) = &result {
+            entry["error"] = error.clone().into();
+        }
+        log.push(entry);
+        result
+    }
+
+    fn carry_out(
+        &mut self,
+        verb: &str,
+        sent: Option<&Value>,
+        stale: bool,
+    ) -> Result<Value, String> {
+        match (verb, &self.lease) {
+            ("get", lease) => {
+                let lease = match &self.previous {
+                    Some(previous) if stale => previous,
+                    _ => lease,
+                };
+                lease.clone().ok_or_else(|| "not_found".to_owned())
+            }
+            ("create", Some(_)) => Err("already_exists".to_owned()),
+            ("create", None) => Ok(self.write(sent.cloned()).unwrap()),
+            (_, None) => Err("not_found".to_owned()),
+            (_, Some(lease)) if lease["rv"] != sent.unwrap()["rv"] => Err("conflict".to_owned()),
+            _ => Ok(self.write(sent.cloned()).unwrap()),
+        }
+    }
+}
+
+struct Elector {
+    config: Value,
+    core: Core<Value>,
+}
+
+impl Elector {
+    fn new(config: &Value) -> Self {
+        let candidate = Candidate {
+            identity: config["id"].as_str().unwrap().to_owned(),
+            lease_duration: Duration::from_millis(config["lease_ms"].as_u64().unwrap()),
+        };
+        Self {
+            config: config.clone(),
+            core: Core::new(candidate, Policy::CLIENT_GO),
+        }
+    }
+
+    /// The candidate's clock, in nanoseconds since the epoch of the traces.
+    fn nanoseconds(&self, now: Duration) -> i64 {
+        let skew = self.config["skew_ms"].as_i64().unwrap() * 1_000_000;
+        let now = i64::try_from(now.as_nanos()).unwrap();
+        let rate = self.config["rate"].as_array();
+        let rate = rate.map_or((1, 1), |rate| {
+            (rate[0].as_i64().unwrap(), rate[1].as_i64().unwrap())
+        });
+        skew + now * rate.0 / rate.1
+    }
+
+    fn now(&self, now: Duration) -> Now {
+        let nanoseconds = self.nanoseconds(now);
+        Now {
+            elapsed: Duration::from_nanos(u64::try_from(nanoseconds + ORIGIN).unwrap()),
+            wall: EPOCH * 1_000_000 + nanoseconds.div_euclid(1000),
+        }
+    }
+
+    /// Sets the labels of the lock.
+    fn label(&self, lease: &mut Value) {
+        for (key, value) in self.config["labels"].as_object().into_iter().flatten() {
+            if lease["labels"].is_null() {
+                lease["labels"] = json!({});
+            }
+            lease["labels"][key] = value.clone();
+        }
+    }
+
+    /// Performs the steps of the current attempt.
+    fn run(&mut self, server: &mut Server) -> (bool, Vec<Value>) {
+        let id = self.config["id"].as_str().unwrap().to_owned();
+        let mut log = Vec::new();
+        loop {
+            let answer = match self.core.step() {
+                Step::Done(outcome) => return (outcome == Outcome::Succeeded, log),
+                Step::Get => server.answer(&id, "get", None, &mut log),
+                Step::Create(record) => {
+                    let mut lease = json!({"rv": "", "spec": spec(record)});
+                    self.label(&mut lease);
+                    server.answer(&id, "create", Some(lease), &mut log)
+                }
+                Step::Update(record, lease) => {
+                    let mut lease = lease.object.clone();
+                    lease["spec"] = spec(record);
+                    self.label(&mut lease);
+                    server.answer(&id, "update", Some(lease), &mut log)
+                }
+            };
+            let answer = answer.map(lease).map_err(|error| match &*error {
+                "not_found" => Failure::NotFound,
+                _ => Failure::Other,
+            });
+            let now = self.now(server.now);
+            self.core.answer(now, answer);
+        }
+    }
+
+    fn shown(&self) -> Value {
+        let (record, at) = self.core.observed();
+        let at = at.map(|at| i64::try_from(at.as_nanos()).unwrap() - ORIGIN);
+        json!({
+            "is_leader": self.core.is_holder(),
+            "observed": {
+                "holder": record.holder, "lease_s": record.lease_seconds,
+                "acquire": record.acquire.map(micro_time), "renew": record.renew.map(micro_time),
+                "transitions": record.transitions, "strategy": record.strategy, "preferred": record.preferred,
+            },
+            "observed_ns": at,
+        })
+    }
+}
+
+/// Elapsed times are counted from so many nanoseconds before the epoch of the traces.
+const ORIGIN: i64 = 1 << 60;
+
+struct Subject {
+    server: Server,
+    candidates: BTreeMap<String, Elector>,
+}
+
+impl Replay for Subject {
+    fn step(&mut self, op: &str, step: &Value) -> Value {
+        let Self { server, candidates } = self;
+        let elector = step["c"].as_str().filter(|_| op != "fail");
+        let elector = elector.map(|id| candidates.get_mut(id).unwrap());
+        match (op, elector) {
+            ("try" | "release", Some(elector)) => {
+                let now = elector.now(server.now);
+                match op {
+                    "try" => elector.core.begin(now),
+                    _ => elector.core.begin_release(now),
+                }
+                let (value, requests) = elector.run(server);
+                let mut shown = elector.shown();
+                shown["value"] = value.into();
+                shown["requests"] = requests.into();
+                shown
+            }
+            ("report", Some(elector)) => match elector.core.new_leader() {
+                Some(leader) => json!({"new_leader": leader}),
+                None => json!({}),
+            },
+            ("check", Some(elector)) => {
+                let tolerance = Duration::from_millis(step["tolerate_ms"].as_u64().unwrap());
+                match elector
+                    .core
+                    .is_healthy(elector.now(server.now).elapsed, tolerance)
+                {
+                    true => json!({}),
+                    false => json!({"error": "expired"}),
+                }
+            }
+            ("restart", Some(elector)) => {
+                *elector = Elector::new(&elector.config.clone());
+                json!({})
+            }
+            ("new", _) => {
+                let of = |field: &str| {
+                    i128::from(step["candidate"][field].as_i64().unwrap()) * 1_000_000
+                };
+                match core::check_times(of("lease_ms"), of("renew_ms"), of("retry_ms")) {
+                    Err(error) => json!({"error": error}),
+                    Ok(()) if step["candidate"]["id"] == "" => json!({"error": "identity"}),
+                    Ok(()) => json!({}),
+                }
+            }
+            ("fail", _) => {
+                server.faults.push(step.clone());
+                json!({})
+            }
+            ("edit", _) => {
+                server.edit(&step["lease"]);
+                json!({})
+            }
+            ("lease", _) => json!({"lease": server.lease}),
+            ("advance_ms", _) => {
+                server.now += Duration::from_millis(step["ms"].as_u64().unwrap());
+                json!({})
+            }
+            _ => panic!("unknown step: {step}"),
+        }
+    }
+}
+
+fn lease(object: Value) -> Lease<Value> {
+    let spec = &object["spec"];
+    let text = |field: &str| spec[field].as_str().unwrap_or_default().to_owned();
+    let number = |field: &str| i32::try_from(spec[field].as_i64().unwrap_or(0)).unwrap();
+    let time = |field: &str| {
+        spec[field].as_str().map(|time| {
+            let time: k8s_openapi::jiff::Timestamp = time.parse().unwrap();
+            time.as_microsecond()
+        })
+    };
+    Lease {
+        version: object["rv"].as_str().unwrap().to_owned(),
+        uid: String::new(),
+        record: Record {
+            holder: text("holderIdentity"),
+            lease_seconds: number("leaseDurationSeconds"),
+            acquire: time("acquireTime"),
+            renew: time("renewTime"),
+            transitions: number("leaseTransitions"),
+            strategy: text("strategy"),
+            preferred: text("preferredHolder"),
+        },
+        object,
+    }
+}
+
+fn spec(record: &Record) -> Value {
+    let mut spec = Map::new();
+    spec.insert("holderIdentity".to_owned(), record.holder.clone().into());
+    spec.insert(
+        "leaseDurationSeconds".to_owned(),
+        record.lease_seconds.into(),
+    );
+    for (field, time) in [("acquireTime", record.acquire), ("renewTime", record.renew)] {
+        if let Some(time) = time {
+            spec.insert(field.to_owned(), micro_time(time).into());
+        }
+    }
+    spec.insert("leaseTransitions".to_owned(), record.transitions.into());
+    spec.into()
+}
+
+fn micro_time(time: i64) -> String {
+    let time = k8s_openapi::jiff::Timestamp::from_microsecond(time).unwrap();
+    format!("{time:.6}")
+}
