@@ -6,39 +6,28 @@
 
 use std::time::Duration;
 
-/// Microseconds since the epoch, as in the times of a Lease.
-pub(crate) type Micros = i64;
+use super::record::{Lease, Micros, Record};
 
-/// The part of a Lease that the election reads and writes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Record {
-    pub(crate) holder: String,
-    pub(crate) lease_seconds: i32,
-    pub(crate) acquire: Option<Micros>,
-    pub(crate) renew: Option<Micros>,
-    pub(crate) transitions: i32,
-    /// Only for coordinated election, which this crate does not take part in.
-    pub(crate) strategy: String,
-    pub(crate) preferred: String,
-}
-
-/// A Lease as the server returned it. `object` is the complete Lease, which an update sends back
-/// with another record.
-#[derive(Clone, Debug)]
-pub(crate) struct Lease<O> {
-    pub(crate) version: String,
-    pub(crate) uid: String,
-    pub(crate) record: Record,
-    pub(crate) object: O,
-}
-
-/// A point in time on the candidate's clocks.
+/// A point in time on the clocks of a candidate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now {
-    /// The time since an arbitrary origin. Ages are measured with it.
+    /// The monotonic time since an arbitrary origin.
     pub(crate) elapsed: Duration,
-    /// The time that is written into records. It never decides anything.
+    /// The wall-clock time. It is written into records.
     pub(crate) wall: Micros,
+}
+
+impl Now {
+    /// Returns the time since `earlier`: the larger of the monotonic and the wall-clock time,
+    /// because the monotonic clock stands still while the machine is suspended.
+    ///
+    /// It is for the holder of a Lease, which must rather give up too early. Other candidates must
+    /// rather wait too long, so they measure with the monotonic clock alone.
+    pub(crate) fn since(self, earlier: Self) -> Duration {
+        let wall = self.wall.saturating_sub(earlier.wall);
+        let wall = Duration::from_micros(u64::try_from(wall).unwrap_or(0));
+        self.elapsed.saturating_sub(earlier.elapsed).max(wall)
+    }
 }
 
 /// The identity and the duration that a candidate writes into records.
@@ -89,13 +78,31 @@ impl Policy {
     };
 }
 
+/// Identifies a term: no two terms of a Lease have the same values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TermId {
+    pub(crate) uid: String,
+    pub(crate) transitions: i32,
+    acquire_time: Option<Micros>,
+}
+
+impl TermId {
+    fn of(lease: &Lease) -> Self {
+        Self {
+            uid: lease.uid.clone(),
+            transitions: lease.record.transitions,
+            acquire_time: lease.record.acquire_time,
+        }
+    }
+}
+
 /// What the caller must do next.
 #[derive(Debug)]
-pub(crate) enum Step<'a, O> {
+pub(crate) enum Step<'a> {
     Get,
     Create(&'a Record),
     /// Replace the record of this Lease, at its resource version.
-    Update(&'a Record, &'a Lease<O>),
+    Update(&'a Record, &'a Lease),
     Done(Outcome),
 }
 
@@ -134,7 +141,7 @@ type Text = (String, i32, Option<i64>, Option<i64>, i32, String, String);
 
 /// The state of a candidate.
 #[derive(Debug)]
-pub(crate) struct Core<O> {
+pub(crate) struct Core {
     candidate: Candidate,
     policy: Policy,
     /// The record that was read or written last.
@@ -143,10 +150,11 @@ pub(crate) struct Core<O> {
     observed_at: Option<Duration>,
     last_text: Option<Text>,
     /// The Lease of the last response.
-    lease: Option<Lease<O>>,
+    lease: Option<Lease>,
     /// The version of this candidate's last write.
     written: Option<u64>,
-    in_term: bool,
+    /// The term of this candidate. Only [`Policy::SAFE`] has terms.
+    term: Option<TermId>,
     reported: String,
     phase: Phase,
     record: Record,
@@ -154,7 +162,7 @@ pub(crate) struct Core<O> {
     slow_renewals: u64,
 }
 
-impl<O> Core<O> {
+impl Core {
     pub(crate) fn new(candidate: Candidate, policy: Policy) -> Self {
         Self {
             candidate,
@@ -164,7 +172,7 @@ impl<O> Core<O> {
             last_text: None,
             lease: None,
             written: None,
-            in_term: false,
+            term: None,
             reported: String::new(),
             phase: Phase::Done(Outcome::Failed),
             record: Record::default(),
@@ -209,14 +217,14 @@ impl<O> Core<O> {
         self.began = now;
         self.record = Record {
             holder: self.candidate.identity.clone(),
-            lease_seconds: i32::try_from(self.candidate.lease_duration.as_secs())
+            lease_duration_seconds: i32::try_from(self.candidate.lease_duration.as_secs())
                 .unwrap_or(i32::MAX),
-            acquire: Some(now.wall),
-            renew: Some(now.wall),
+            acquire_time: Some(now.wall),
+            renew_time: Some(now.wall),
             ..Record::default()
         };
         let renews = match self.policy.end_term_on_foreign_record {
-            true => self.in_term,
+            true => self.term.is_some(),
             false => self.is_holder(),
         };
         self.phase = Phase::Get;
@@ -235,7 +243,7 @@ impl<O> Core<O> {
     }
 
     /// Returns what the caller must do next.
-    pub(crate) fn step(&self) -> Step<'_, O> {
+    pub(crate) fn step(&self) -> Step<'_> {
         match (self.phase, &self.lease) {
             (Phase::Get | Phase::ReleaseGet, _) => Step::Get,
             (Phase::Create, _) => Step::Create(&self.record),
@@ -250,7 +258,7 @@ impl<O> Core<O> {
     }
 
     /// Passes the response to the request of [`step`](Self::step).
-    pub(crate) fn answer(&mut self, now: Now, response: Result<Lease<O>, Failure>) {
+    pub(crate) fn answer(&mut self, now: Now, response: Result<Lease, Failure>) {
         self.phase = match (self.phase, response) {
             (Phase::Get, Ok(lease)) => self.got(now, lease),
             (Phase::Get, Err(Failure::NotFound)) if self.ends_term() => self.lose(),
@@ -258,13 +266,13 @@ impl<O> Core<O> {
             (Phase::ReleaseGet, Ok(lease)) => self.got_for_release(now, lease),
             (Phase::FastUpdate, Err(_)) => Phase::Get,
             (Phase::FastUpdate | Phase::Create | Phase::Update, Ok(lease)) => {
+                self.term = Some(TermId::of(&lease));
                 self.wrote(now, lease);
-                self.in_term = true;
                 Phase::Done(Outcome::Succeeded)
             }
             (Phase::ReleaseUpdate, Ok(lease)) => {
+                self.term = None;
                 self.wrote(now, lease);
-                self.in_term = false;
                 Phase::Done(Outcome::Succeeded)
             }
             (Phase::Create, Err(_)) => {
@@ -278,37 +286,47 @@ impl<O> Core<O> {
         };
     }
 
-    /// Ends the term, for example after a deadline. The next attempt starts a new one.
-    pub(crate) fn end_term(&mut self) {
-        self.in_term = false;
-        // Versions are lower after a restore of etcd, so a new term trusts every read.
-        self.written = None;
-    }
 
     /// The number of renewals that needed a GET.
     pub(crate) fn slow_renewals(&self) -> u64 {
         self.slow_renewals
     }
 
+    /// When the observed record of another holder expires.
+    pub(crate) fn expiry(&self) -> Option<Duration> {
+        let is_held = !self.observed.holder.is_empty() && !self.is_holder();
+        self.observed_expiry().filter(|_| is_held)
+    }
+
+    /// The term, unless it has ended.
+    pub(crate) fn term(&self) -> Option<&TermId> {
+        self.term.as_ref()
+    }
+
+    fn is_own_term(&self, lease: &Lease) -> bool {
+        lease.record.holder == self.candidate.identity && self.term == Some(TermId::of(lease))
+    }
+
     fn ends_term(&self) -> bool {
-        self.policy.end_term_on_foreign_record && self.in_term
+        self.policy.end_term_on_foreign_record && self.term.is_some()
     }
 
     fn lose(&mut self) -> Phase {
-        self.in_term = false;
+        self.term = None;
         self.observed = Record::default();
         self.lease = None;
         Phase::Done(Outcome::Lost)
     }
 
     /// Handles a Lease that was read to acquire or renew it.
-    fn got(&mut self, now: Now, lease: Lease<O>) -> Phase {
+    fn got(&mut self, now: Now, lease: Lease) -> Phase {
         if self.is_stale(&lease) {
             return Phase::Done(Outcome::Failed);
         }
+        let is_foreign = self.ends_term() && !self.is_own_term(&lease);
         self.observe(now, lease);
-        if self.ends_term() && !self.is_holder() {
-            self.in_term = false;
+        if is_foreign {
+            self.term = None;
             return Phase::Done(Outcome::Lost);
         }
         let is_held = !self.observed.holder.is_empty() && !self.is_holder();
@@ -318,7 +336,7 @@ impl<O> Core<O> {
         let previous = self.lease.as_ref().map(|lease| lease.record.clone());
         let previous = previous.unwrap_or_default();
         let continues = match self.policy.count_own_reacquisition {
-            true => self.in_term,
+            true => self.term.is_some(),
             false => self.is_holder(),
         };
         if continues {
@@ -331,34 +349,27 @@ impl<O> Core<O> {
         Phase::Update
     }
 
-    fn got_for_release(&mut self, now: Now, lease: Lease<O>) -> Phase {
-        let read = lease.record.clone();
-        let is_term = (&read.holder, read.acquire, read.transitions)
-            == (
-                &self.candidate.identity,
-                self.observed.acquire,
-                self.observed.transitions,
-            );
-        let is_stale = self.is_stale(&lease);
-        self.lease = Some(lease);
-        if !self.is_holder() || (self.policy.check_before_release && !is_stale && !is_term) {
-            return Phase::Done(Outcome::Succeeded);
-        }
-        if is_stale {
+    fn got_for_release(&mut self, now: Now, lease: Lease) -> Phase {
+        if self.is_stale(&lease) {
             return Phase::Done(Outcome::Failed);
         }
+        let is_foreign = self.policy.check_before_release && !self.is_own_term(&lease);
+        if !self.is_holder() || is_foreign {
+            return Phase::Done(Outcome::Succeeded);
+        }
         self.record = Record {
-            lease_seconds: 1,
-            acquire: Some(now.wall),
-            renew: Some(now.wall),
-            transitions: read.transitions,
+            lease_duration_seconds: 1,
+            acquire_time: Some(now.wall),
+            renew_time: Some(now.wall),
+            transitions: lease.record.transitions,
             ..Record::default()
         };
+        self.lease = Some(lease);
         Phase::ReleaseUpdate
     }
 
     /// Remembers a Lease that was read. Its age counts from now if it has changed.
-    fn observe(&mut self, now: Now, lease: Lease<O>) {
+    fn observe(&mut self, now: Now, lease: Lease) {
         let has_changed = match self.policy.change {
             Change::Text => {
                 let text = Some(text(&lease.record));
@@ -367,7 +378,7 @@ impl<O> Core<O> {
             Change::Version => self
                 .lease
                 .as_ref()
-                .is_none_or(|last| (&last.version, &last.uid) != (&lease.version, &lease.uid)),
+                .is_none_or(|last| (&last.resource_version, &last.uid) != (&lease.resource_version, &lease.uid)),
         };
         if has_changed {
             self.observed = lease.record.clone();
@@ -377,29 +388,35 @@ impl<O> Core<O> {
     }
 
     /// Remembers what this candidate has written.
-    fn wrote(&mut self, now: Now, lease: Lease<O>) {
+    fn wrote(&mut self, now: Now, lease: Lease) {
         self.observed = self.record.clone();
         self.observed_at = Some(now.elapsed);
-        self.written = lease.version.parse().ok();
+        self.written = lease.resource_version.parse().ok();
         self.lease = Some(lease);
     }
 
-    fn is_stale(&self, lease: &Lease<O>) -> bool {
+    fn is_stale(&self, lease: &Lease) -> bool {
         self.policy.ignore_stale_reads
-            && lease.version.parse::<u64>().ok() < self.written
-            && lease.version.parse::<u64>().is_ok()
+            && lease.resource_version.parse::<u64>().ok() < self.written
+            && lease.resource_version.parse::<u64>().is_ok()
     }
 
     fn keep_term(&mut self, record: &Record) {
-        self.record.acquire = record.acquire;
+        self.record.acquire_time = record.acquire_time;
         self.record.transitions = record.transitions;
     }
 
     /// Whether the observed record is younger than the duration that it states (EL4).
     fn is_unexpired(&self, now: Duration) -> bool {
-        let duration = u64::try_from(self.observed.lease_seconds).unwrap_or(0);
-        self.observed_at
-            .is_some_and(|at| now < at.saturating_add(Duration::from_secs(duration)))
+        self.observed_expiry().is_some_and(|expiry| now < expiry)
+    }
+
+    fn observed_expiry(&self) -> Option<Duration> {
+        let duration = u64::try_from(self.observed.lease_duration_seconds).unwrap_or(0);
+        Some(
+            self.observed_at?
+                .saturating_add(Duration::from_secs(duration)),
+        )
     }
 }
 
@@ -407,12 +424,12 @@ fn text(record: &Record) -> Text {
     let seconds = |time: Option<Micros>| time.map(|time| time.div_euclid(1_000_000));
     (
         record.holder.clone(),
-        record.lease_seconds,
-        seconds(record.acquire),
-        seconds(record.renew),
+        record.lease_duration_seconds,
+        seconds(record.acquire_time),
+        seconds(record.renew_time),
         record.transitions,
         record.strategy.clone(),
-        record.preferred.clone(),
+        record.preferred_holder.clone(),
     )
 }
 

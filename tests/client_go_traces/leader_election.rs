@@ -7,13 +7,16 @@
 )]
 #[path = "../../src/leader_election/core.rs"]
 mod core;
+#[path = "../../src/leader_election/record.rs"]
+mod record;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use self::core::{Candidate, Core, Failure, Lease, Now, Outcome, Policy, Record, Step};
+use self::core::{Candidate, Core, Failure, Now, Outcome, Policy, Step};
+use self::record::{Lease, Record};
 use super::Replay;
 
 /// 2000-01-01T00:00:00Z in seconds.
@@ -40,7 +43,7 @@ struct Server {
     version: u64,
     lease: Option<Value>,
     /// The Lease before the last write.
-    previous: Option<Option<Value>>,
+    previous: Option<Value>,
     faults: Vec<Value>,
 }
 
@@ -56,7 +59,7 @@ impl Server {
             lease["rv"] = self.version.to_string().into();
             lease
         });
-        self.previous = Some(std::mem::replace(&mut self.lease, lease.clone()));
+        self.previous = std::mem::replace(&mut self.lease, lease.clone());
         lease
     }
 
@@ -109,11 +112,9 @@ impl Server {
     ) -> Result<Value, String> {
         match (verb, &self.lease) {
             ("get", lease) => {
-                let lease = match &self.previous {
-                    Some(previous) if stale => previous,
-                    _ => lease,
-                };
-                lease.clone().ok_or_else(|| "not_found".to_owned())
+                let stale = self.previous.as_ref().filter(|_| stale);
+                let found = stale.or(lease.as_ref()).cloned();
+                found.ok_or_else(|| "not_found".to_owned())
             }
             ("create", Some(_)) => Err("already_exists".to_owned()),
             ("create", None) => Ok(self.write(sent.cloned()).unwrap()),
@@ -126,7 +127,7 @@ impl Server {
 
 struct Elector {
     config: Value,
-    core: Core<Value>,
+    core: Core,
 }
 
 impl Elector {
@@ -184,7 +185,7 @@ impl Elector {
                     server.answer(&id, "create", Some(lease), &mut log)
                 }
                 Step::Update(record, lease) => {
-                    let mut lease = lease.object.clone();
+                    let mut lease: Value = serde_json::from_str(&lease.object).unwrap();
                     lease["spec"] = spec(record);
                     self.label(&mut lease);
                     server.answer(&id, "update", Some(lease), &mut log)
@@ -205,9 +206,9 @@ impl Elector {
         json!({
             "is_leader": self.core.is_holder(),
             "observed": {
-                "holder": record.holder, "lease_s": record.lease_seconds,
-                "acquire": record.acquire.map(micro_time), "renew": record.renew.map(micro_time),
-                "transitions": record.transitions, "strategy": record.strategy, "preferred": record.preferred,
+                "holder": record.holder, "lease_s": record.lease_duration_seconds,
+                "acquire": record.acquire_time.map(micro_time), "renew": record.renew_time.map(micro_time),
+                "transitions": record.transitions, "strategy": record.strategy, "preferred": record.preferred_holder,
             },
             "observed_ns": at,
         })
@@ -286,7 +287,7 @@ impl Replay for Subject {
     }
 }
 
-fn lease(object: Value) -> Lease<Value> {
+fn lease(object: Value) -> Lease {
     let spec = &object["spec"];
     let text = |field: &str| spec[field].as_str().unwrap_or_default().to_owned();
     let number = |field: &str| i32::try_from(spec[field].as_i64().unwrap_or(0)).unwrap();
@@ -297,18 +298,18 @@ fn lease(object: Value) -> Lease<Value> {
         })
     };
     Lease {
-        version: object["rv"].as_str().unwrap().to_owned(),
         uid: String::new(),
+        resource_version: object["rv"].as_str().unwrap().to_owned(),
         record: Record {
             holder: text("holderIdentity"),
-            lease_seconds: number("leaseDurationSeconds"),
-            acquire: time("acquireTime"),
-            renew: time("renewTime"),
+            lease_duration_seconds: number("leaseDurationSeconds"),
+            acquire_time: time("acquireTime"),
+            renew_time: time("renewTime"),
             transitions: number("leaseTransitions"),
             strategy: text("strategy"),
-            preferred: text("preferredHolder"),
+            preferred_holder: text("preferredHolder"),
         },
-        object,
+        object: object.to_string(),
     }
 }
 
@@ -317,9 +318,9 @@ fn spec(record: &Record) -> Value {
     spec.insert("holderIdentity".to_owned(), record.holder.clone().into());
     spec.insert(
         "leaseDurationSeconds".to_owned(),
-        record.lease_seconds.into(),
+        record.lease_duration_seconds.into(),
     );
-    for (field, time) in [("acquireTime", record.acquire), ("renewTime", record.renew)] {
+    for (field, time) in [("acquireTime", record.acquire_time), ("renewTime", record.renew_time)] {
         if let Some(time) = time {
             spec.insert(field.to_owned(), micro_time(time).into());
         }

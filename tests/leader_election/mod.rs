@@ -1,0 +1,64 @@
+//! The election in virtual time: its decisions need neither threads nor a server.
+
+mod simulation;
+
+// The decisions are private and need nothing of the crate, so they are built here again.
+#[allow(dead_code, reason = "the simulation does not need everything")]
+#[path = "../../src/leader_election"]
+mod decisions {
+    pub(crate) mod core;
+    pub(crate) mod election;
+    pub(crate) mod record;
+    pub(crate) mod term;
+}
+
+use simulation::{Faults, Mutant, Run, run};
+
+/// The simulated elections of each test. `SEEDS` sets another number.
+fn seeds(default: u64) -> std::ops::Range<u64> {
+    let seeds = std::env::var("SEEDS").ok().map(|seeds| seeds.parse().unwrap());
+    0..seeds.unwrap_or(default)
+}
+
+fn first_overlap(mutant: Mutant, seeds: std::ops::Range<u64>) -> Option<(u64, String)> {
+    seeds.into_iter().find_map(|seed| {
+        let Run { overlap, .. } = run(seed, Faults::Severe, mutant);
+        overlap.map(|overlap| (seed, overlap))
+    })
+}
+
+#[test]
+fn no_two_candidates_pass_ensure_at_one_time() {
+    assert_eq!(first_overlap(Mutant::None, seeds(2_000)), None);
+}
+
+#[test]
+fn somebody_leads_90_percent_of_the_time_with_mild_faults() {
+    for seed in seeds(500) {
+        let run = run(seed, Faults::Mild, Mutant::None);
+        assert_eq!(run.overlap, None, "seed {seed}");
+        assert!(run.led >= 0.9, "seed {seed}: {}", run.led);
+    }
+}
+
+#[test]
+fn tokens_are_unique_even_if_the_lease_is_deleted_or_emptied() {
+    for seed in seeds(500) {
+        let run = run(seed, Faults::Destructive, Mutant::None);
+        assert_eq!(run.repeated_token, None, "seed {seed}");
+    }
+}
+
+/// The simulation is strong enough to find the faults that the policy is there to prevent.
+#[test]
+fn planted_faults_are_found() {
+    for (mutant, within) in [
+        (Mutant::ValidFromAnswer, 100),
+        (Mutant::ValidForWholeLease, 500),
+        (Mutant::TextComparison, 500),
+        (Mutant::ReleaseWithoutComparison, 100),
+    ] {
+        let found = first_overlap(mutant, 0..within);
+        assert!(found.is_some(), "{mutant:?} was not found in {within} seeds");
+    }
+}

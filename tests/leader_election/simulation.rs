@@ -1,0 +1,552 @@
+//! Candidates with clocks of their own, a server with one Lease, and a network between them.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+use std::time::Duration;
+
+use super::decisions::core::{Failure, Now, Policy};
+use super::decisions::election::{Election, Event, Next, Request, Times};
+use super::decisions::record::{Lease, Record};
+use super::decisions::term::Term;
+
+/// True time, in microseconds. No candidate sees it.
+type Micros = u64;
+
+const SECOND: Micros = 1_000_000;
+
+/// What goes wrong in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Faults {
+    /// Delays, rare losses and clocks of different offset and rate. Leadership should last.
+    Mild,
+    /// Also partitions, pauses, suspended machines, stepping clocks, crashes, slow work, and writes
+    /// by others that keep the protocol.
+    Severe,
+    /// Also others that delete or empty the Lease, against which no candidate can guard.
+    Destructive,
+}
+
+/// A fault that is planted in the policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mutant {
+    None,
+    ValidFromAnswer,
+    ValidForWholeLease,
+    TextComparison,
+    ReleaseWithoutComparison,
+}
+
+/// The result of a run.
+pub(super) struct Run {
+    /// Two candidates whose terms were valid at one time.
+    pub(super) overlap: Option<String>,
+    /// A token that two terms had.
+    pub(super) repeated_token: Option<String>,
+    /// The share of the time in which a candidate had a valid term.
+    pub(super) led: f64,
+}
+
+pub(super) fn run(seed: u64, faults: Faults, mutant: Mutant) -> Run {
+    World::new(seed, faults, mutant).run()
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    fn up_to(&mut self, limit: Micros) -> Micros {
+        self.next() % (limit + 1)
+    }
+
+    fn chance(&mut self, of: f64) -> bool {
+        self.unit() < of
+    }
+}
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Happening {
+    /// The candidate does what is next, unless its plans have changed since.
+    Tick { candidate: usize, plan: u64 },
+    Arrives { candidate: usize, request: u64 },
+    Answered { candidate: usize, request: u64 },
+    TimesOut { candidate: usize, request: u64 },
+    /// The program asks the candidate to stop.
+    Stops { candidate: usize },
+    /// The work of the term has ended, after its stop.
+    Joined { candidate: usize, life: u64 },
+    /// A paused process runs again.
+    Resumes { candidate: usize },
+    /// Something goes wrong.
+    Fault,
+}
+
+enum Sent {
+    Get,
+    Create(Record),
+    Update(Record, Lease),
+}
+
+struct Flight {
+    request: u64,
+    sent: Now,
+    what: Sent,
+    answer: Option<Result<Lease, Failure>>,
+}
+
+struct Program {
+    election: Election,
+    term: Option<Term>,
+    /// Whether the work of the term has been told to stop.
+    drains: bool,
+    releases: bool,
+    life: u64,
+    plan: u64,
+    flight: Option<Flight>,
+    clock: LocalClock,
+    /// The process does not run until then.
+    paused_until: Micros,
+    partitioned_until: Micros,
+}
+
+/// The clocks of a machine.
+struct LocalClock {
+    offset: Micros,
+    rate: f64,
+    /// The time for which the monotonic clock stood still.
+    suspended: Micros,
+    wall_step: i64,
+    /// Whether the machine is one that is suspended at times. The wall clock of such a machine is
+    /// never set back: if both happen in one term, no clock shows the true time.
+    is_laptop: bool,
+}
+
+impl LocalClock {
+    fn now(&self, time: Micros) -> Now {
+        let elapsed = |time: Micros| (time as f64 * self.rate) as Micros;
+        let wall = self.offset + elapsed(time);
+        Now {
+            elapsed: Duration::from_micros(elapsed(time.saturating_sub(self.suspended))),
+            wall: i64::try_from(wall).unwrap() + self.wall_step,
+        }
+    }
+}
+
+struct World {
+    random: Random,
+    faults: Faults,
+    mutant: Mutant,
+    times: Times,
+    end: Micros,
+    /// The longest delay of a message.
+    delay: Micros,
+    loss: f64,
+    now: Micros,
+    happenings: BinaryHeap<Reverse<(Micros, u64, Happening)>>,
+    next: u64,
+    programs: Vec<Program>,
+    lease: Option<Lease>,
+    version: u64,
+    tokens: BTreeSet<(String, i32)>,
+    result: Run,
+    led: Micros,
+}
+
+impl World {
+    fn new(seed: u64, faults: Faults, mutant: Mutant) -> Self {
+        let mut random = Random(seed);
+        let choices = [(15, 10, 2), (4, 2, 1), (6, 4, 1), (10, 7, 2), (3, 1, 1)];
+        let (lease, renew, retry) = choices[random.up_to(4) as usize];
+        let times = Times {
+            lease_duration: Duration::from_secs(lease),
+            renew_deadline: Duration::from_millis(renew * 1_000 + 300 + random.up_to(600)),
+            retry_period: Duration::from_secs(retry),
+        };
+        let mild = faults == Faults::Mild;
+        let mut world = Self {
+            faults,
+            mutant,
+            times,
+            end: if mild { 600 * SECOND } else { 120 * SECOND },
+            delay: if mild { 50_000 } else { 1 + random.up_to(2 * SECOND) },
+            loss: if mild { 0.01 } else { random.unit() * 0.3 },
+            random,
+            now: 0,
+            happenings: BinaryHeap::new(),
+            next: 0,
+            programs: Vec::new(),
+            lease: None,
+            version: 0,
+            tokens: BTreeSet::new(),
+            result: Run { overlap: None, repeated_token: None, led: 0.0 },
+            led: 0,
+        };
+        let candidates = if world.random.chance(0.5) { 3 } else { 5 };
+        for candidate in 0..candidates {
+            let program = world.program(candidate);
+            world.programs.push(program);
+            let wait = world.random.up_to(SECOND);
+            world.tick(candidate, wait);
+        }
+        world.at(SECOND, Happening::Fault);
+        world
+    }
+
+    fn run(mut self) -> Run {
+        while let Some(Reverse((time, _, happening))) = self.happenings.pop() {
+            if time > self.end || self.result.overlap.is_some() {
+                break;
+            }
+            let passed = time - self.now;
+            self.now = time;
+            if self.leaders().next().is_some() {
+                self.led += passed;
+            }
+            self.handle(happening);
+        }
+        self.result.led = self.led as f64 / self.end as f64;
+        self.result
+    }
+
+    /// The candidates that run and have a valid term.
+    fn leaders(&mut self) -> impl Iterator<Item = usize> {
+        let now = self.now;
+        let running = self.programs.iter_mut().enumerate();
+        let running = running.filter(move |(_, program)| program.paused_until <= now);
+        running.filter_map(move |(at, program)| {
+            let local = program.clock.now(now);
+            program.term.as_mut()?.is_valid(local).then_some(at)
+        })
+    }
+
+    /// A program that has just started, on a machine of its own.
+    fn program(&mut self, candidate: usize) -> Program {
+        // The clock of a candidate may be faster by a factor of just less than lease duration /
+        // renew deadline.
+        let bound = self.times.lease_duration.as_secs_f64() / self.times.renew_deadline.as_secs_f64();
+        let rate = match self.random.up_to(3) {
+            0 => 1.0,
+            1 => 1.0 + (bound - 1.0) * 0.999,
+            _ => 1.0 + (bound - 1.0) * 0.999 * self.random.unit(),
+        };
+        let clock = LocalClock {
+            offset: self.random.up_to(1_000 * SECOND) + 1_000 * SECOND,
+            rate,
+            suspended: 0,
+            wall_step: 0,
+            is_laptop: self.random.chance(0.5),
+        };
+        Program {
+            election: self.election(candidate, 0),
+            term: None,
+            drains: false,
+            releases: false,
+            life: 0,
+            plan: 0,
+            flight: None,
+            clock,
+            paused_until: 0,
+            partitioned_until: 0,
+        }
+    }
+
+    fn election(&mut self, candidate: usize, life: u64) -> Election {
+        let policy = match self.mutant {
+            Mutant::TextComparison => Policy { change: super::decisions::core::Change::Text, ..Policy::SAFE },
+            Mutant::ReleaseWithoutComparison => Policy { check_before_release: false, ..Policy::SAFE },
+            _ => Policy::SAFE,
+        };
+        let mut random = Random(self.random.next());
+        // Some restarted programs keep their identity.
+        let identity = format!("{candidate}-{}", life / 2);
+        Election::new(identity, self.times, policy, Box::new(move || random.unit()))
+    }
+
+    fn at(&mut self, after: Micros, happening: Happening) {
+        self.next += 1;
+        self.happenings.push(Reverse((self.now + after, self.next, happening)));
+    }
+
+    /// Lets the candidate continue after this time on its clock.
+    fn tick(&mut self, candidate: usize, after: Micros) {
+        let program = &mut self.programs[candidate];
+        program.plan += 1;
+        let plan = program.plan;
+        self.at(after, Happening::Tick { candidate, plan });
+    }
+
+    fn handle(&mut self, happening: Happening) {
+        match happening {
+            Happening::Fault => self.fault(),
+            Happening::Resumes { candidate } => self.compare(candidate),
+            Happening::Arrives { candidate, request } => self.arrives(candidate, request),
+            Happening::Tick { candidate, .. }
+            | Happening::Answered { candidate, .. }
+            | Happening::TimesOut { candidate, .. }
+            | Happening::Stops { candidate }
+            | Happening::Joined { candidate, .. }
+                if self.programs[candidate].paused_until > self.now =>
+            {
+                let left = self.programs[candidate].paused_until - self.now;
+                self.at(left, happening);
+            }
+            Happening::Tick { candidate, plan } => {
+                if self.programs[candidate].plan == plan {
+                    self.proceed(candidate);
+                }
+            }
+            Happening::Answered { candidate, request } => self.answered(candidate, request, false),
+            Happening::TimesOut { candidate, request } => self.answered(candidate, request, true),
+            Happening::Stops { candidate } => self.stops(candidate),
+            Happening::Joined { candidate, life } => {
+                let local = self.programs[candidate].clock.now(self.now);
+                let program = &mut self.programs[candidate];
+                if program.life == life && program.drains && !program.releases {
+                    program.releases = true;
+                    program.flight = None;
+                    program.term.as_mut().unwrap().end();
+                    program.election.release(local);
+                    self.proceed(candidate);
+                }
+            }
+        }
+    }
+
+    /// Does what is next for a candidate.
+    fn proceed(&mut self, candidate: usize) {
+        let program = &mut self.programs[candidate];
+        if program.flight.is_some() {
+            return;
+        }
+        let now = program.clock.now(self.now);
+        match program.election.next(now) {
+            Next::Wait(wait) => {
+                let wait = (wait.as_micros() as f64 / program.clock.rate) as Micros + 1;
+                self.tick(candidate, wait);
+            }
+            Next::Send(request, limit) => {
+                let what = match request {
+                    Request::Get => Sent::Get,
+                    Request::Create(record) => Sent::Create(record.clone()),
+                    Request::Update(record, lease) => Sent::Update(record.clone(), lease.clone()),
+                };
+                let limit = (limit.as_micros() as f64 / program.clock.rate) as Micros + 1;
+                self.next += 1;
+                let request = self.next;
+                program.flight = Some(Flight { request, sent: now, what, answer: None });
+                let cut = program.partitioned_until > self.now || self.random.chance(self.loss);
+                let delay = self.random.up_to(self.delay);
+                if !cut {
+                    self.at(delay, Happening::Arrives { candidate, request });
+                }
+                self.at(limit, Happening::TimesOut { candidate, request });
+            }
+            Next::Lost => {
+                self.lost(candidate);
+                self.proceed(candidate);
+            }
+            Next::Idle if program.releases => self.restart(candidate),
+            Next::Idle => {}
+        }
+    }
+
+    /// The server handles a request, even if the candidate has given up on it.
+    fn arrives(&mut self, candidate: usize, request: u64) {
+        let Some(flight) = self.programs[candidate].flight.as_ref().filter(|flight| flight.request == request) else {
+            return;
+        };
+        let answer = match (&flight.what, &self.lease) {
+            (Sent::Get, Some(lease)) => Ok(lease.clone()),
+            (Sent::Get | Sent::Update(..), None) => Err(Failure::NotFound),
+            (Sent::Create(_), Some(_)) => Err(Failure::Other),
+            (Sent::Update(_, sent), Some(lease)) if (&sent.uid, &sent.resource_version) != (&lease.uid, &lease.resource_version) => {
+                Err(Failure::Other)
+            }
+            (Sent::Create(record), None) => {
+                let record = record.clone();
+                Ok(self.write(None, record))
+            }
+            (Sent::Update(record, _), Some(lease)) => {
+                let (uid, record) = (lease.uid.clone(), record.clone());
+                Ok(self.write(Some(uid), record))
+            }
+        };
+        let program = &mut self.programs[candidate];
+        let cut = program.partitioned_until > self.now;
+        program.flight.as_mut().unwrap().answer = Some(answer);
+        if !cut && !self.random.chance(self.loss) {
+            let delay = self.random.up_to(self.delay);
+            self.at(delay, Happening::Answered { candidate, request });
+        }
+    }
+
+    fn write(&mut self, uid: Option<String>, record: Record) -> Lease {
+        self.version += 1;
+        let lease = Lease {
+            uid: uid.unwrap_or_else(|| format!("uid-{}", self.version)),
+            resource_version: self.version.to_string(),
+            record,
+            object: String::new(),
+        };
+        self.lease = Some(lease.clone());
+        lease
+    }
+
+    fn answered(&mut self, candidate: usize, request: u64, timed_out: bool) {
+        let program = &mut self.programs[candidate];
+        let Some(flight) = program.flight.take_if(|flight| flight.request == request) else {
+            return;
+        };
+        let answer = flight.answer.filter(|_| !timed_out).unwrap_or(Err(Failure::Other));
+        let now = program.clock.now(self.now);
+        let from = if self.mutant == Mutant::ValidFromAnswer { now } else { flight.sent };
+        match program.election.answer(flight.sent, now, answer) {
+            Event::Nothing | Event::Released => {}
+            Event::Acquired(term) => {
+                let valid_for = match self.mutant {
+                    Mutant::ValidForWholeLease => self.times.lease_duration,
+                    _ => self.times.renew_deadline,
+                };
+                self.began(&term.id.uid, term.id.transitions);
+                self.programs[candidate].term = Some(Term::new(term.id, from, valid_for));
+                self.compare(candidate);
+                // Some programs stop on their own.
+                let after = self.random.up_to(4 * self.end);
+                self.at(after, Happening::Stops { candidate });
+            }
+            Event::Renewed(_) => {
+                program.term.as_mut().unwrap().renew(from);
+                self.compare(candidate);
+            }
+            Event::Lost => self.lost(candidate),
+        }
+        self.proceed(candidate);
+    }
+
+    /// Checks the token of a new term.
+    fn began(&mut self, uid: &str, transitions: i32) {
+        let token = (uid.to_owned(), transitions);
+        if !self.tokens.insert(token.clone()) {
+            self.result.repeated_token.get_or_insert(format!("{token:?}"));
+        }
+    }
+
+    /// Checks that no other candidate has a valid term, after one has become valid.
+    fn compare(&mut self, candidate: usize) {
+        let leaders: Vec<usize> = self.leaders().collect();
+        if leaders.len() > 1 && leaders.contains(&candidate) {
+            let overlap = format!("{leaders:?} at {} µs", self.now);
+            self.result.overlap.get_or_insert(overlap);
+        }
+    }
+
+    fn lost(&mut self, candidate: usize) {
+        if let Some(term) = &mut self.programs[candidate].term {
+            term.end();
+        }
+        self.drain(candidate);
+    }
+
+    fn stops(&mut self, candidate: usize) {
+        match self.programs[candidate].term {
+            Some(_) => self.drain(candidate),
+            None => self.restart(candidate),
+        }
+    }
+
+    /// Tells the work to stop. Renewing continues meanwhile.
+    fn drain(&mut self, candidate: usize) {
+        let program = &mut self.programs[candidate];
+        if std::mem::replace(&mut program.drains, true) {
+            return;
+        }
+        let life = program.life;
+        let slow = self.faults != Faults::Mild && self.random.chance(0.2);
+        let work = self.random.up_to(if slow { 40 * SECOND } else { SECOND / 2 });
+        self.at(work, Happening::Joined { candidate, life });
+    }
+
+    /// Starts the program again on the same machine.
+    fn restart(&mut self, candidate: usize) {
+        let life = self.programs[candidate].life + 1;
+        let election = self.election(candidate, life);
+        let program = &mut self.programs[candidate];
+        program.election = election;
+        program.life = life;
+        program.term = None;
+        program.flight = None;
+        program.drains = false;
+        program.releases = false;
+        let wait = self.random.up_to(SECOND);
+        self.tick(candidate, wait);
+    }
+
+    fn fault(&mut self) {
+        let again = self.random.up_to(10 * SECOND);
+        self.at(again, Happening::Fault);
+        if self.faults == Faults::Mild {
+            return;
+        }
+        let candidate = self.random.up_to(self.programs.len() as u64 - 1) as usize;
+        let duration = self.random.up_to(25 * SECOND);
+        let now = self.now;
+        let program = &mut self.programs[candidate];
+        match self.random.up_to(if self.faults == Faults::Destructive { 9 } else { 7 }) {
+            0 => program.partitioned_until = now + duration,
+            1 if program.paused_until <= now => {
+                program.paused_until = now + duration;
+                if program.clock.is_laptop && duration % 2 == 0 {
+                    program.clock.suspended += duration;
+                }
+                self.at(duration, Happening::Resumes { candidate });
+            }
+            2 => program.clock.wall_step += i64::try_from(duration % 4_000_000).unwrap(),
+            3 if !program.clock.is_laptop => {
+                program.clock.wall_step -= i64::try_from(duration % 4_000_000).unwrap();
+            }
+            1 | 3 => {}
+            4 => self.restart(candidate),
+            5 => {
+                for program in &mut self.programs {
+                    program.partitioned_until = now + duration / 2;
+                }
+            }
+            6 => {
+                // Somebody changes the metadata of the Lease.
+                if let Some(lease) = self.lease.take() {
+                    self.write(Some(lease.uid), lease.record);
+                }
+            }
+            7 => {
+                // A candidate of another kind takes the Lease, for a full duration.
+                if let Some(lease) = self.lease.take() {
+                    let record = Record {
+                        holder: "foreign".to_owned(),
+                        transitions: lease.record.transitions + 1,
+                        lease_duration_seconds: self.times.lease_duration.as_secs() as i32,
+                        ..lease.record
+                    };
+                    self.write(Some(lease.uid), record);
+                }
+            }
+            8 => self.lease = None,
+            _ => {
+                if let Some(lease) = self.lease.take() {
+                    let record = Record { holder: String::new(), ..lease.record };
+                    self.write(Some(lease.uid), record);
+                }
+            }
+        }
+    }
+}
