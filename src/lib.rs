@@ -95,6 +95,7 @@
 //! | caches | [`Indexer`] and [`ThreadSafeStore`], read through a [`Lister`]; [`ExpirationCache`], [`UndeltaStore`] |
 //! | your own writes, visible before the watch delivers them | [`MutationCache`]; for an informer, [`mutation_cache`] |
 //! | work queues for controllers | [`WorkQueue`](workqueue::WorkQueue), [delaying](workqueue::DelayingQueue), [rate limiting](workqueue::RateLimitingQueue) |
+//! | [leader election](leader_election) on a Lease | [`LeaderElector`](leader_election::LeaderElector) |
 //! | one cache with many handlers | [`SharedIndexInformer`], [`SharedInformerFactory`] |
 //! | connection and credentials | [`Config`], [`KubeconfigOptions`], [`ExecConfig`]; [`Client`], which sends any [`Request`] |
 //! | read, watch and write without a cache | [`Api`], [`Patch`], [`retry_on_conflict`] |
@@ -226,6 +227,9 @@ pub mod reflector;
 pub mod client;
 pub mod handler;
 pub mod informer;
+
+#[cfg(feature = "client")]
+pub mod leader_election;
 
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -10,6 +10,7 @@ mod embedded_api_server;
 mod fuzz_corpus;
 mod hostile;
 mod keys;
+mod leader_election;
 mod log_capture;
 mod queues;
 mod reflector;

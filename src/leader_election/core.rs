@@ -41,6 +41,10 @@ pub(crate) struct Candidate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// By the fields of the record, with times in whole seconds, since the last GET (EL5).
+    #[allow(
+        dead_code,
+        reason = "the recorded steps of client-go are replayed with it"
+    )]
     Text,
     /// By the resource version, including that of the candidate's own writes.
     Version,
@@ -61,6 +65,10 @@ pub(crate) struct Policy {
 }
 
 impl Policy {
+    #[allow(
+        dead_code,
+        reason = "the recorded steps of client-go are replayed with it"
+    )]
     pub(crate) const CLIENT_GO: Self = Self {
         change: Change::Text,
         ignore_stale_reads: false,
@@ -204,6 +212,10 @@ impl Core {
 
     /// Whether this candidate is not the holder, or has renewed the Lease within its duration and
     /// `tolerance`. client-go's `Check`.
+    #[allow(
+        dead_code,
+        reason = "the recorded steps of client-go are replayed with it"
+    )]
     pub(crate) fn is_healthy(&self, now: Duration, tolerance: Duration) -> bool {
         let limit = self.candidate.lease_duration.saturating_add(tolerance);
         !self.is_holder()
@@ -285,7 +297,6 @@ impl Core {
             (done @ Phase::Done(_), _) => done,
         };
     }
-
 
     /// The number of renewals that needed a GET.
     pub(crate) fn slow_renewals(&self) -> u64 {
@@ -375,10 +386,9 @@ impl Core {
                 let text = Some(text(&lease.record));
                 std::mem::replace(&mut self.last_text, text.clone()) != text
             }
-            Change::Version => self
-                .lease
-                .as_ref()
-                .is_none_or(|last| (&last.resource_version, &last.uid) != (&lease.resource_version, &lease.uid)),
+            Change::Version => self.lease.as_ref().is_none_or(|last| {
+                (&last.resource_version, &last.uid) != (&lease.resource_version, &lease.uid)
+            }),
         };
         if has_changed {
             self.observed = lease.record.clone();
@@ -433,18 +443,27 @@ fn text(record: &Record) -> Text {
     )
 }
 
-/// Checks the times of a candidate as client-go does (EL1). Production code checks more.
-///
-/// # Errors
-///
-/// Returns the name of the failed check.
-pub(crate) fn check_times(lease: i128, renew: i128, retry: i128) -> Result<(), &'static str> {
+/// An option that client-go rejects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Invalid {
+    LeaseNotOverRenew,
+    RenewNotOverRetry,
+    Lease,
+    Renew,
+    Retry,
+    Identity,
+}
+
+/// Checks the options of a candidate as client-go does (EL1). The times are in nanoseconds. The
+/// elector checks more.
+pub(crate) fn check(lease: i128, renew: i128, retry: i128, identity: &str) -> Result<(), Invalid> {
     match () {
-        () if lease <= renew => Err("lease_not_over_renew"),
-        () if renew <= retry * 6 / 5 => Err("renew_not_over_retry"),
-        () if lease < 1 => Err("lease"),
-        () if renew < 1 => Err("renew"),
-        () if retry < 1 => Err("retry"),
+        () if lease <= renew => Err(Invalid::LeaseNotOverRenew),
+        () if renew <= retry * 6 / 5 => Err(Invalid::RenewNotOverRetry),
+        () if lease < 1 => Err(Invalid::Lease),
+        () if renew < 1 => Err(Invalid::Renew),
+        () if retry < 1 => Err(Invalid::Retry),
+        () if identity.is_empty() => Err(Invalid::Identity),
         () => Ok(()),
     }
 }

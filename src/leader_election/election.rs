@@ -212,8 +212,12 @@ impl Election {
         &self.core
     }
 
-    pub(crate) fn core_mut(&mut self) -> &mut Core {
-        &mut self.core
+    /// Returns the holder after an attempt, if it differs from the one that was returned before.
+    pub(crate) fn new_leader(&mut self) -> Option<&str> {
+        match self.state {
+            State::Acquiring | State::Renewing(_) | State::Releasing(..) => None,
+            State::Waiting(_) | State::Holding(_) | State::Idle => self.core.new_leader(),
+        }
     }
 
     fn hold(&mut self, sent: Now, now: Now) {

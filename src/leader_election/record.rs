@@ -31,6 +31,7 @@ pub struct Lease {
     pub uid: String,
     /// The version that an update must name. Versions are compared as numbers, if they are numbers.
     pub resource_version: String,
+    /// The record of the election.
     pub record: Record,
     /// The complete object, in any form that the lock understands. The elector passes it back to
     /// [`Lock::update`](super::Lock::update), so that other fields survive.

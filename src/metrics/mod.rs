@@ -1,4 +1,4 @@
-//! Metrics of informers, work queues and clients, for the metrics library of your choice.
+//! Metrics of informers, work queues, clients and leader electors, for the metrics library of your choice.
 //!
 //! To collect metrics, implement a trait and pass it to a factory, a queue or a client. Without an
 //! implementation, nothing is measured.
@@ -10,6 +10,7 @@
 //! | [`InformerName`] | the name of informers, unique in a process | `identity.go` |
 //! | [`WorkQueueMetrics`] | depth, latency, retries of a work queue | `workqueue.MetricsProvider` |
 //! | `ClientMetrics` | requests, latency and retries of a client | `tools/metrics` |
+//! | `LeaderElectionMetrics` | who leads, slow renewals | `leaderelection.MetricsProvider` |
 //!
 //! `examples/metrics` serves all of them in the Prometheus format. [`InformerMetrics`] has an
 //! example.
@@ -17,6 +18,8 @@
 #[cfg(feature = "client")]
 mod client;
 mod identity;
+#[cfg(feature = "client")]
+mod leader_election;
 mod meter;
 mod shares;
 mod work_queue;
@@ -28,6 +31,8 @@ use std::time::Duration;
 pub use client::ClientMetrics;
 pub(crate) use identity::ReservedMetrics;
 pub use identity::{InformerName, InformerNameAndResource, InformerNameError};
+#[cfg(feature = "client")]
+pub use leader_election::LeaderElectionMetrics;
 pub(crate) use meter::{Meter, call, resource_version_metric};
 pub(crate) use shares::shares;
 pub use work_queue::WorkQueueMetrics;

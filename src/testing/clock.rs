@@ -1,6 +1,6 @@
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::stop::Stop;
 use crate::sync::{Condvar, Mutex};
@@ -33,6 +33,7 @@ pub struct FakeClock {
 
 struct Shared {
     start: Instant,
+    wall_start: SystemTime,
     /// This is an innermost lock: no other lock is taken while it is held.
     state: Mutex<State>,
     /// Notified of changes of `state` and of stops: by `advance`, by each wait that begins, and by
@@ -43,6 +44,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     elapsed: Duration,
+    suspended: Duration,
     waits: Vec<Duration>,
 }
 
@@ -51,6 +53,7 @@ impl FakeClock {
     pub fn new() -> Self {
         let shared = Shared {
             start: Instant::now(),
+            wall_start: SystemTime::now(),
             state: Mutex::default(),
             changed: Condvar::new(),
         };
@@ -65,6 +68,24 @@ impl FakeClock {
         state.elapsed = state.elapsed.saturating_add(by);
         drop(state);
         self.shared.changed.notify_all();
+    }
+
+    /// Advances only the wall clock, as while a machine is suspended.
+    ///
+    /// ```
+    /// use k8s_informer::testing::FakeClock;
+    /// use k8s_informer::time::Clock;
+    /// use std::time::Duration;
+    ///
+    /// let clock = FakeClock::new();
+    /// let (monotonic, wall) = (clock.now(), clock.wall_clock());
+    /// clock.suspend(Duration::from_secs(600));
+    /// assert_eq!(clock.now(), monotonic);
+    /// assert_eq!(clock.wall_clock(), wall + Duration::from_secs(600));
+    /// ```
+    pub fn suspend(&self, by: Duration) {
+        let mut state = self.shared.state.lock();
+        state.suspended = state.suspended.saturating_add(by);
     }
 
     /// Blocks until at least `count` waits have begun since the clock was created. Returns `false`
@@ -100,6 +121,11 @@ impl Default for FakeClock {
 impl Clock for FakeClock {
     fn now(&self) -> Instant {
         self.shared.start + self.shared.state.lock().elapsed
+    }
+
+    fn wall_clock(&self) -> SystemTime {
+        let state = self.shared.state.lock();
+        self.shared.wall_start + state.elapsed + state.suspended
     }
 
     fn wait(&self, duration: Duration, stop: &Stop) -> bool {

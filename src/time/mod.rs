@@ -18,7 +18,7 @@
 mod token_bucket;
 
 use std::hash::{BuildHasher, RandomState};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 pub(crate) use self::token_bucket::{TokenBucket, nanoseconds};
 use crate::stop::Stop;
@@ -30,6 +30,12 @@ pub trait Clock: Send + Sync + 'static {
 
     /// Blocks for `duration`, or until `stop` is set. Returns whether the full duration has passed.
     fn wait(&self, duration: Duration, stop: &Stop) -> bool;
+
+    /// Returns the wall-clock time, which can be set at any time. The default is that of the
+    /// operating system.
+    fn wall_clock(&self) -> SystemTime {
+        SystemTime::now()
+    }
 }
 
 /// The monotonic clock of the operating system.
@@ -139,7 +145,7 @@ impl Random {
         Self(seed)
     }
 
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

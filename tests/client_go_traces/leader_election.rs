@@ -1,35 +1,35 @@
 //! Replays the steps of client-go's leader election with the core of the elector.
 
-// The core is private and has no other dependencies, so it is built here again.
-#[allow(
-    dead_code,
-    reason = "the replay does not need everything that the elector uses"
-)]
-#[path = "../../src/leader_election/core.rs"]
-mod core;
-#[path = "../../src/leader_election/record.rs"]
-mod record;
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use self::core::{Candidate, Core, Failure, Now, Outcome, Policy, Step};
-use self::record::{Lease, Record};
 use super::Replay;
+use crate::leader_election::decisions::core::{
+    Candidate, Core, Failure, Invalid, Now, Outcome, Policy, Step, check,
+};
+use crate::leader_election::decisions::record::{Lease, Record};
 
 /// 2000-01-01T00:00:00Z in seconds.
 const EPOCH: i64 = 946_684_800;
 
 pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
+    let candidates = config["candidates"].as_array().unwrap();
+    let deviation = match config["mode"].as_str() {
+        _ if candidates.iter().any(|c| c["coordinated"] == true) => Some("LE15"),
+        Some("run") => Some("LE4"),
+        _ => None,
+    };
     let mut subject = Subject {
+        deviation,
         server: Server::default(),
         candidates: BTreeMap::new(),
     };
     subject.server.edit(&config["lease"]);
     subject.server.previous = None;
-    for candidate in config["candidates"].as_array().unwrap() {
+    for candidate in candidates {
         let id = candidate["id"].as_str().unwrap().to_owned();
         subject.candidates.insert(id, Elector::new(candidate));
     }
@@ -219,13 +219,22 @@ impl Elector {
 const ORIGIN: i64 = 1 << 60;
 
 struct Subject {
+    deviation: Option<&'static str>,
     server: Server,
     candidates: BTreeMap<String, Elector>,
 }
 
 impl Replay for Subject {
+    /// Coordinated election is not supported. In run mode, the traces have the times of client-go's
+    /// requests and callbacks, which the elector changes.
+    fn deviates(&self, _: &Value) -> Option<&'static str> {
+        self.deviation
+    }
+
     fn step(&mut self, op: &str, step: &Value) -> Value {
-        let Self { server, candidates } = self;
+        let Self {
+            server, candidates, ..
+        } = self;
         let elector = step["c"].as_str().filter(|_| op != "fail");
         let elector = elector.map(|id| candidates.get_mut(id).unwrap());
         match (op, elector) {
@@ -263,11 +272,17 @@ impl Replay for Subject {
                 let of = |field: &str| {
                     i128::from(step["candidate"][field].as_i64().unwrap()) * 1_000_000
                 };
-                match core::check_times(of("lease_ms"), of("renew_ms"), of("retry_ms")) {
-                    Err(error) => json!({"error": error}),
-                    Ok(()) if step["candidate"]["id"] == "" => json!({"error": "identity"}),
-                    Ok(()) => json!({}),
-                }
+                let identity = step["candidate"]["id"].as_str().unwrap();
+                let error = match check(of("lease_ms"), of("renew_ms"), of("retry_ms"), identity) {
+                    Ok(()) => return json!({}),
+                    Err(Invalid::LeaseNotOverRenew) => "lease_not_over_renew",
+                    Err(Invalid::RenewNotOverRetry) => "renew_not_over_retry",
+                    Err(Invalid::Lease) => "lease",
+                    Err(Invalid::Renew) => "renew",
+                    Err(Invalid::Retry) => "retry",
+                    Err(Invalid::Identity) => "identity",
+                };
+                json!({"error": error})
             }
             ("fail", _) => {
                 server.faults.push(step.clone());
@@ -293,7 +308,7 @@ fn lease(object: Value) -> Lease {
     let number = |field: &str| i32::try_from(spec[field].as_i64().unwrap_or(0)).unwrap();
     let time = |field: &str| {
         spec[field].as_str().map(|time| {
-            let time: k8s_openapi::jiff::Timestamp = time.parse().unwrap();
+            let time: Timestamp = time.parse().unwrap();
             time.as_microsecond()
         })
     };
@@ -320,7 +335,10 @@ fn spec(record: &Record) -> Value {
         "leaseDurationSeconds".to_owned(),
         record.lease_duration_seconds.into(),
     );
-    for (field, time) in [("acquireTime", record.acquire_time), ("renewTime", record.renew_time)] {
+    for (field, time) in [
+        ("acquireTime", record.acquire_time),
+        ("renewTime", record.renew_time),
+    ] {
         if let Some(time) = time {
             spec.insert(field.to_owned(), micro_time(time).into());
         }
@@ -330,6 +348,6 @@ fn spec(record: &Record) -> Value {
 }
 
 fn micro_time(time: i64) -> String {
-    let time = k8s_openapi::jiff::Timestamp::from_microsecond(time).unwrap();
+    let time = Timestamp::from_microsecond(time).unwrap();
     format!("{time:.6}")
 }

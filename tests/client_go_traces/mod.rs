@@ -104,7 +104,7 @@ const SUITES: &[Suite] = &[
         name: "leader_election",
         build: leader_election::build,
         info: &[],
-        floor: 100.0,
+        floor: 75.0,
     },
     Suite {
         name: "mutation_cache",

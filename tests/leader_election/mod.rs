@@ -3,9 +3,13 @@
 mod simulation;
 
 // The decisions are private and need nothing of the crate, so they are built here again.
-#[allow(dead_code, reason = "the simulation does not need everything")]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "the simulation does not need everything"
+)]
 #[path = "../../src/leader_election"]
-mod decisions {
+pub(crate) mod decisions {
     pub(crate) mod core;
     pub(crate) mod election;
     pub(crate) mod record;
@@ -16,7 +20,9 @@ use simulation::{Faults, Mutant, Run, run};
 
 /// The simulated elections of each test. `SEEDS` sets another number.
 fn seeds(default: u64) -> std::ops::Range<u64> {
-    let seeds = std::env::var("SEEDS").ok().map(|seeds| seeds.parse().unwrap());
+    let seeds = std::env::var("SEEDS")
+        .ok()
+        .map(|seeds| seeds.parse().unwrap());
     0..seeds.unwrap_or(default)
 }
 
@@ -59,6 +65,9 @@ fn planted_faults_are_found() {
         (Mutant::ReleaseWithoutComparison, 100),
     ] {
         let found = first_overlap(mutant, 0..within);
-        assert!(found.is_some(), "{mutant:?} was not found in {within} seeds");
+        assert!(
+            found.is_some(),
+            "{mutant:?} was not found in {within} seeds"
+        );
     }
 }

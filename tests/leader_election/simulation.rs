@@ -78,16 +78,35 @@ impl Random {
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Happening {
     /// The candidate does what is next, unless its plans have changed since.
-    Tick { candidate: usize, plan: u64 },
-    Arrives { candidate: usize, request: u64 },
-    Answered { candidate: usize, request: u64 },
-    TimesOut { candidate: usize, request: u64 },
+    Tick {
+        candidate: usize,
+        plan: u64,
+    },
+    Arrives {
+        candidate: usize,
+        request: u64,
+    },
+    Answered {
+        candidate: usize,
+        request: u64,
+    },
+    TimesOut {
+        candidate: usize,
+        request: u64,
+    },
     /// The program asks the candidate to stop.
-    Stops { candidate: usize },
+    Stops {
+        candidate: usize,
+    },
     /// The work of the term has ended, after its stop.
-    Joined { candidate: usize, life: u64 },
+    Joined {
+        candidate: usize,
+        life: u64,
+    },
     /// A paused process runs again.
-    Resumes { candidate: usize },
+    Resumes {
+        candidate: usize,
+    },
     /// Something goes wrong.
     Fault,
 }
@@ -179,7 +198,11 @@ impl World {
             mutant,
             times,
             end: if mild { 600 * SECOND } else { 120 * SECOND },
-            delay: if mild { 50_000 } else { 1 + random.up_to(2 * SECOND) },
+            delay: if mild {
+                50_000
+            } else {
+                1 + random.up_to(2 * SECOND)
+            },
             loss: if mild { 0.01 } else { random.unit() * 0.3 },
             random,
             now: 0,
@@ -189,7 +212,11 @@ impl World {
             lease: None,
             version: 0,
             tokens: BTreeSet::new(),
-            result: Run { overlap: None, repeated_token: None, led: 0.0 },
+            result: Run {
+                overlap: None,
+                repeated_token: None,
+                led: 0.0,
+            },
             led: 0,
         };
         let candidates = if world.random.chance(0.5) { 3 } else { 5 };
@@ -234,7 +261,8 @@ impl World {
     fn program(&mut self, candidate: usize) -> Program {
         // The clock of a candidate may be faster by a factor of just less than lease duration /
         // renew deadline.
-        let bound = self.times.lease_duration.as_secs_f64() / self.times.renew_deadline.as_secs_f64();
+        let bound =
+            self.times.lease_duration.as_secs_f64() / self.times.renew_deadline.as_secs_f64();
         let rate = match self.random.up_to(3) {
             0 => 1.0,
             1 => 1.0 + (bound - 1.0) * 0.999,
@@ -263,19 +291,31 @@ impl World {
 
     fn election(&mut self, candidate: usize, life: u64) -> Election {
         let policy = match self.mutant {
-            Mutant::TextComparison => Policy { change: super::decisions::core::Change::Text, ..Policy::SAFE },
-            Mutant::ReleaseWithoutComparison => Policy { check_before_release: false, ..Policy::SAFE },
+            Mutant::TextComparison => Policy {
+                change: super::decisions::core::Change::Text,
+                ..Policy::SAFE
+            },
+            Mutant::ReleaseWithoutComparison => Policy {
+                check_before_release: false,
+                ..Policy::SAFE
+            },
             _ => Policy::SAFE,
         };
         let mut random = Random(self.random.next());
         // Some restarted programs keep their identity.
         let identity = format!("{candidate}-{}", life / 2);
-        Election::new(identity, self.times, policy, Box::new(move || random.unit()))
+        Election::new(
+            identity,
+            self.times,
+            policy,
+            Box::new(move || random.unit()),
+        )
     }
 
     fn at(&mut self, after: Micros, happening: Happening) {
         self.next += 1;
-        self.happenings.push(Reverse((self.now + after, self.next, happening)));
+        self.happenings
+            .push(Reverse((self.now + after, self.next, happening)));
     }
 
     /// Lets the candidate continue after this time on its clock.
@@ -344,7 +384,12 @@ impl World {
                 let limit = (limit.as_micros() as f64 / program.clock.rate) as Micros + 1;
                 self.next += 1;
                 let request = self.next;
-                program.flight = Some(Flight { request, sent: now, what, answer: None });
+                program.flight = Some(Flight {
+                    request,
+                    sent: now,
+                    what,
+                    answer: None,
+                });
                 let cut = program.partitioned_until > self.now || self.random.chance(self.loss);
                 let delay = self.random.up_to(self.delay);
                 if !cut {
@@ -363,14 +408,20 @@ impl World {
 
     /// The server handles a request, even if the candidate has given up on it.
     fn arrives(&mut self, candidate: usize, request: u64) {
-        let Some(flight) = self.programs[candidate].flight.as_ref().filter(|flight| flight.request == request) else {
+        let Some(flight) = self.programs[candidate]
+            .flight
+            .as_ref()
+            .filter(|flight| flight.request == request)
+        else {
             return;
         };
         let answer = match (&flight.what, &self.lease) {
             (Sent::Get, Some(lease)) => Ok(lease.clone()),
             (Sent::Get | Sent::Update(..), None) => Err(Failure::NotFound),
             (Sent::Create(_), Some(_)) => Err(Failure::Other),
-            (Sent::Update(_, sent), Some(lease)) if (&sent.uid, &sent.resource_version) != (&lease.uid, &lease.resource_version) => {
+            (Sent::Update(_, sent), Some(lease))
+                if (&sent.uid, &sent.resource_version) != (&lease.uid, &lease.resource_version) =>
+            {
                 Err(Failure::Other)
             }
             (Sent::Create(record), None) => {
@@ -408,9 +459,16 @@ impl World {
         let Some(flight) = program.flight.take_if(|flight| flight.request == request) else {
             return;
         };
-        let answer = flight.answer.filter(|_| !timed_out).unwrap_or(Err(Failure::Other));
+        let answer = flight
+            .answer
+            .filter(|_| !timed_out)
+            .unwrap_or(Err(Failure::Other));
         let now = program.clock.now(self.now);
-        let from = if self.mutant == Mutant::ValidFromAnswer { now } else { flight.sent };
+        let from = if self.mutant == Mutant::ValidFromAnswer {
+            now
+        } else {
+            flight.sent
+        };
         match program.election.answer(flight.sent, now, answer) {
             Event::Nothing | Event::Released => {}
             Event::Acquired(term) => {
@@ -438,7 +496,9 @@ impl World {
     fn began(&mut self, uid: &str, transitions: i32) {
         let token = (uid.to_owned(), transitions);
         if !self.tokens.insert(token.clone()) {
-            self.result.repeated_token.get_or_insert(format!("{token:?}"));
+            self.result
+                .repeated_token
+                .get_or_insert(format!("{token:?}"));
         }
     }
 
@@ -473,7 +533,9 @@ impl World {
         }
         let life = program.life;
         let slow = self.faults != Faults::Mild && self.random.chance(0.2);
-        let work = self.random.up_to(if slow { 40 * SECOND } else { SECOND / 2 });
+        let work = self
+            .random
+            .up_to(if slow { 40 * SECOND } else { SECOND / 2 });
         self.at(work, Happening::Joined { candidate, life });
     }
 
@@ -502,11 +564,15 @@ impl World {
         let duration = self.random.up_to(25 * SECOND);
         let now = self.now;
         let program = &mut self.programs[candidate];
-        match self.random.up_to(if self.faults == Faults::Destructive { 9 } else { 7 }) {
+        match self.random.up_to(if self.faults == Faults::Destructive {
+            9
+        } else {
+            7
+        }) {
             0 => program.partitioned_until = now + duration,
             1 if program.paused_until <= now => {
                 program.paused_until = now + duration;
-                if program.clock.is_laptop && duration % 2 == 0 {
+                if program.clock.is_laptop && duration.is_multiple_of(2) {
                     program.clock.suspended += duration;
                 }
                 self.at(duration, Happening::Resumes { candidate });
@@ -543,7 +609,10 @@ impl World {
             8 => self.lease = None,
             _ => {
                 if let Some(lease) = self.lease.take() {
-                    let record = Record { holder: String::new(), ..lease.record };
+                    let record = Record {
+                        holder: String::new(),
+                        ..lease.record
+                    };
                     self.write(Some(lease.uid), record);
                 }
             }

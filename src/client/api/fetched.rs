@@ -33,7 +33,7 @@ pub struct Fetched<T> {
 }
 
 impl<T> Fetched<T> {
-    pub(super) fn new(object: T) -> Self {
+    pub(crate) fn new(object: T) -> Self {
         Self { object }
     }
 

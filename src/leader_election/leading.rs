@@ -1,0 +1,112 @@
+use std::fmt;
+use std::sync::Arc;
+
+use super::core::TermId;
+use super::elector::Shared;
+use super::error::{Kind, LeaderElectionError};
+use crate::stop::Stop;
+
+/// A term of leadership, which [`LeaderElector::run`](super::LeaderElector::run) passes to the
+/// work. Clones refer to the same term.
+#[derive(Clone)]
+pub struct Leading {
+    pub(super) shared: Arc<Shared>,
+    pub(super) id: TermId,
+    pub(super) stop: Stop,
+}
+
+impl Leading {
+    /// Returns the signal that ends the work: the elector was stopped, or has lost the Lease. It is
+    /// a child of the stop that was passed to [`run`](super::LeaderElector::run).
+    pub fn stop(&self) -> &Stop {
+        &self.stop
+    }
+
+    /// Checks that no other candidate can be the leader now. This reads clocks and a lock, and
+    /// sends no request.
+    ///
+    /// It also succeeds after a stop, while the Lease is still held. Call it immediately before an
+    /// operation that must not happen twice. It can't guard what happens after it returns: see
+    /// [the module](super).
+    ///
+    /// # Errors
+    ///
+    /// Returns an [`is_not_leading`](LeaderElectionError::is_not_leading) error if the last renewal
+    /// began more than the renew deadline ago. This can pass, with the next renewal. If the term
+    /// has ended, every call fails, and the error
+    /// [`is_term_ended`](LeaderElectionError::is_term_ended).
+    ///
+    /// ```
+    /// # use k8s_informer::testing::ApiServer;
+    /// # use k8s_informer::{Client, Config, Stop};
+    /// use k8s_informer::leader_election::{Ended, LeaderElector, LeaseLock};
+    ///
+    /// # let server = ApiServer::start()?;
+    /// # let client = Client::new(Config::new(server.url()))?;
+    /// let elector = LeaderElector::builder(LeaseLock::new(&client, "default", "a")).build()?;
+    /// let Ended::Finished(leading) = elector.run(&Stop::new(), |leading| {
+    ///     leading.ensure().unwrap();
+    ///     leading
+    /// })? else { panic!("the work has ended first") };
+    /// // The Lease was released after the work.
+    /// assert!(leading.ensure().unwrap_err().is_term_ended());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn ensure(&self) -> Result<(), LeaderElectionError> {
+        let now = self.shared.now();
+        let mut status = self.shared.status.lock();
+        let kind = match &mut status.term {
+            Some(term) if term.id == self.id => match term.is_valid(now) {
+                true => return Ok(()),
+                false if term.has_ended() => Kind::TermEnded,
+                false => Kind::Expired {
+                    age: term.age(now),
+                    limit: self.shared.times.renew_deadline,
+                },
+            },
+            _ => Kind::TermEnded,
+        };
+        let last_error = status.last_error.clone();
+        Err(LeaderElectionError::new(
+            self.shared.lock.name(),
+            kind,
+            last_error,
+        ))
+    }
+
+    /// Returns the fencing token of the term. No other term has the same.
+    pub fn token(&self) -> Token {
+        Token {
+            lease_uid: self.id.uid.clone(),
+            transitions: self.id.transitions,
+        }
+    }
+}
+
+impl fmt::Debug for Leading {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leading")
+            .field("lock", &self.shared.lock.name())
+            .field("token", &self.token())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Identifies a term. With each term of a Lease, `transitions` increases; a Lease that was deleted
+/// and created again has another `lease_uid`.
+///
+/// Store it beside the data that the leader writes, and reject a write with an older token.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Token {
+    /// The UID of the Lease.
+    pub lease_uid: String,
+    /// How many terms of this Lease there were before.
+    pub transitions: i32,
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.lease_uid, self.transitions)
+    }
+}
