@@ -4,6 +4,7 @@
 mod client;
 mod differential;
 mod informer;
+mod leader_elector;
 mod log_capture;
 mod logs;
 mod metrics;

@@ -1,0 +1,82 @@
+//! The elector, on a lock in memory and with a clock that the tests advance.
+
+mod acquire;
+mod guards;
+mod lock;
+mod options;
+mod release;
+mod terms;
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use k8s_informer::Stop;
+use k8s_informer::leader_election::{
+    Ended, LeaderElectionError, LeaderElector, LeaderElectorBuilder, Leading,
+};
+use k8s_informer::testing::FakeClock;
+
+use self::lock::{Server, TestLock};
+
+const LIMIT: Duration = Duration::from_secs(20);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A candidate that runs on a thread. Its work waits for the test.
+struct Candidate {
+    elector: LeaderElector,
+    stop: Stop,
+    started: Receiver<Leading>,
+    /// Ends the work. The work sends nothing on its own.
+    finish: Sender<()>,
+    run: JoinHandle<Result<Ended<&'static str>, LeaderElectionError>>,
+}
+
+impl Candidate {
+    fn start(server: &Arc<Server>, clock: &FakeClock, identity: &str) -> Self {
+        Self::start_with(server, clock, identity, |builder| builder)
+    }
+
+    fn start_with(
+        server: &Arc<Server>,
+        clock: &FakeClock,
+        identity: &str,
+        options: impl FnOnce(LeaderElectorBuilder) -> LeaderElectorBuilder,
+    ) -> Self {
+        let lock = TestLock::new(server, clock, identity);
+        let builder = LeaderElector::builder(lock).clock(clock.clone());
+        let elector = options(builder).build().unwrap();
+        let stop = Stop::new();
+        let (leads, started) = bounded(1);
+        let (finish, finished) = bounded::<()>(1);
+        let run = std::thread::spawn({
+            let (elector, stop) = (elector.clone(), stop.clone());
+            move || {
+                elector.run(&stop, move |leading| {
+                    leads.send(leading).unwrap();
+                    let _ = finished.recv();
+                    "work done"
+                })
+            }
+        });
+        Self {
+            elector,
+            stop,
+            started,
+            finish,
+            run,
+        }
+    }
+
+    /// Waits until the work has started.
+    fn leading(&self) -> Leading {
+        self.started.recv_timeout(LIMIT).unwrap()
+    }
+
+    /// Ends the work and waits for the end of the run.
+    fn end(self) -> Result<Ended<&'static str>, LeaderElectionError> {
+        self.finish.send(()).unwrap();
+        self.run.join().unwrap()
+    }
+}

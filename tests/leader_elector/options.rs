@@ -1,0 +1,72 @@
+use std::time::Duration;
+
+use k8s_informer::leader_election::LeaderElector;
+use k8s_informer::testing::FakeClock;
+
+use super::lock::{Server, TestLock};
+
+#[test]
+fn le1_times_that_cannot_work_are_rejected() {
+    let ms = Duration::from_millis;
+    for (lease, renew, retry, problem) in [
+        (
+            2_900,
+            1_500,
+            1_000,
+            "the lease duration (2.9s) must be a whole number of seconds from 1 to 2147483647",
+        ),
+        (
+            0,
+            1_500,
+            1_000,
+            "the lease duration (0ns) must be a whole number of seconds from 1 to 2147483647",
+        ),
+        (
+            15_000,
+            10_000,
+            999,
+            "the retry period (999ms) must be at least 1s",
+        ),
+        (
+            15_000,
+            2_400,
+            2_000,
+            "the renew deadline (2.4s) must be more than 1.2 retry periods (2s)",
+        ),
+        (
+            12_000,
+            10_000,
+            2_000,
+            "the lease duration (12s) must be more than the renew deadline (10s) and the retry period (2s) together",
+        ),
+        (
+            9_000,
+            10_000,
+            2_000,
+            "the lease duration (9s) must be more than the renew deadline (10s) and the retry period (2s) together",
+        ),
+    ] {
+        let lock = TestLock::new(&Server::new(), &FakeClock::new(), "a");
+        let builder = LeaderElector::builder(lock)
+            .lease_duration(ms(lease))
+            .renew_deadline(ms(renew))
+            .retry_period(ms(retry));
+        let error = builder.build().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("leader election default/test: {problem}")
+        );
+    }
+    let lock = TestLock::new(&Server::new(), &FakeClock::new(), "a");
+    let builder = LeaderElector::builder(lock)
+        .lease_duration(ms(13_000))
+        .renew_deadline(ms(10_999))
+        .retry_period(ms(2_000));
+    assert!(builder.build().is_ok());
+    let lock = TestLock::new(&Server::new(), &FakeClock::new(), "");
+    let error = LeaderElector::builder(lock).build().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "leader election default/test: the identity of the lock is empty"
+    );
+}
