@@ -7,7 +7,7 @@ use k8s_informer::leader_election::{Ended, Lease, Record};
 use k8s_informer::testing::FakeClock;
 
 use super::lock::{Fault, Server};
-use super::{Candidate, LIMIT, SECOND};
+use super::{Candidate, LIMIT, SECOND, Steps};
 
 fn held_by(holder: &str, seconds: i32) -> Lease {
     let mut record = Record::default();
@@ -109,9 +109,8 @@ fn le3_candidate_tries_at_observed_expiry() {
             .retry_period(5 * SECOND)
     });
     // The next poll would be 5 to 11 s later.
-    let waits = |count| assert!(clock.until_waits(count, LIMIT));
-    waits(2);
-    assert_eq!(*clock.waits().last().unwrap(), 3 * SECOND);
+    assert!(clock.until_waits(2, LIMIT));
+    assert!(clock.waits().contains(&(3 * SECOND)));
     clock.advance(3 * SECOND);
     let leading = candidate.leading();
     assert_eq!(leading.token().transitions, 7);
@@ -160,10 +159,15 @@ fn candidate_without_a_watch_takes_over_at_its_poll() {
     let second = Candidate::start_with(&server, &clock, "b", |builder| builder.watch(false));
     server.requests_until(|requests| requests.iter().any(|request| request.by == "b"));
     first.end().unwrap();
-    while second.started.is_empty() {
-        clock.advance(SECOND / 10);
-        std::thread::yield_now();
-    }
+    // Two requests of the first to acquire and two to release, one of the second, and their pauses.
+    let steps = Steps {
+        server: &server,
+        clock: &clock,
+        requests: 5,
+        pauses: 2,
+    };
+    steps.settle();
+    clock.advance(5 * SECOND);
     second.leading();
     second.end().unwrap();
 }
@@ -186,10 +190,8 @@ fn acquisition_with_a_lost_response_is_repeated() {
     server.fail_next(Fault::LostResponse);
     let candidate = Candidate::start(&server, &clock, "a");
     server.requests_until(|requests| requests.len() >= 2);
-    while candidate.started.is_empty() {
-        clock.advance(SECOND / 10);
-        std::thread::yield_now();
-    }
+    Steps::after(&server, &clock, 2);
+    clock.advance(5 * SECOND);
     // The Lease named this candidate already, but that was not a term.
     assert_eq!(candidate.leading().token().transitions, 8);
     candidate.end().unwrap();
@@ -228,10 +230,8 @@ fn le11_new_leaders_are_reported_in_order() {
         })
     });
     assert_eq!(reported.recv_timeout(LIMIT).unwrap(), "other");
-    while candidate.started.is_empty() {
-        clock.advance(SECOND / 10);
-        std::thread::yield_now();
-    }
+    Steps::after(&server, &clock, 1);
+    clock.advance(3 * SECOND);
     assert_eq!(reported.recv_timeout(LIMIT).unwrap(), "a");
     candidate.end().unwrap();
     // The candidate's own release is not reported.

@@ -23,6 +23,43 @@ use self::lock::{Server, TestLock};
 const LIMIT: Duration = Duration::from_secs(20);
 const SECOND: Duration = Duration::from_secs(1);
 
+/// Lets the clock advance in step with a candidate. Every request is one wait of the clock, for its
+/// limit, and every pause is another.
+struct Steps<'a> {
+    server: &'a Server,
+    clock: &'a FakeClock,
+    requests: usize,
+    pauses: usize,
+}
+
+impl<'a> Steps<'a> {
+    /// The candidate has sent this number of requests, and pauses for the first time.
+    fn after(server: &'a Server, clock: &'a FakeClock, requests: usize) -> Self {
+        let steps = Self {
+            server,
+            clock,
+            requests,
+            pauses: 1,
+        };
+        steps.settle();
+        steps
+    }
+
+    fn settle(&self) {
+        self.server.requests_until(|all| all.len() >= self.requests);
+        assert!(self.clock.until_waits(self.requests + self.pauses, LIMIT));
+    }
+
+    /// Advances to the next attempt, which takes this number of requests, and to the pause after
+    /// it.
+    fn renew(&mut self, requests: usize) {
+        self.clock.advance(2 * SECOND);
+        self.requests += requests;
+        self.pauses += 1;
+        self.settle();
+    }
+}
+
 /// A candidate that runs on a thread. Its work waits for the test.
 struct Candidate {
     elector: LeaderElector,

@@ -2,7 +2,7 @@ use k8s_informer::leader_election::Ended;
 use k8s_informer::testing::FakeClock;
 
 use super::lock::{Fault, Server};
-use super::{Candidate, LIMIT, SECOND};
+use super::{Candidate, LIMIT, SECOND, Steps};
 
 #[test]
 fn release_empties_the_lease_and_keeps_the_transitions() {
@@ -78,13 +78,14 @@ fn le12_hanging_release_ends_after_the_renew_deadline() {
     let (server, clock) = (Server::new(), FakeClock::new());
     let candidate = Candidate::start(&server, &clock, "a");
     candidate.leading();
+    assert!(clock.until_waits(3, LIMIT));
     let before = server.requests().len();
     server.fail_always(Fault::Hang);
     candidate.finish.send(()).unwrap();
-    server.requests_until(|requests| requests.len() > before);
-    while !candidate.run.is_finished() {
-        clock.advance(SECOND / 10);
-        std::thread::yield_now();
+    for request in 1..=2 {
+        server.requests_until(|requests| requests.len() == before + request);
+        assert!(clock.until_waits(3 + request, LIMIT));
+        clock.advance(5 * SECOND);
     }
     assert_eq!(
         candidate.run.join().unwrap().unwrap(),
@@ -99,23 +100,28 @@ fn le20_work_is_stopped_before_the_release() {
     let (server, clock) = (Server::new(), FakeClock::new());
     let candidate = Candidate::start(&server, &clock, "a");
     let leading = candidate.leading();
+    Steps::after(&server, &clock, 2);
     server.fail_always(Fault::Hang);
-    while !leading.stop().is_stopped() {
-        clock.advance(SECOND / 10);
-        std::thread::yield_now();
+    // A renewal with two requests of 5 s, and the first request of the next.
+    let (requests, waits) = (server.requests().len(), clock.waits().len());
+    for (advance, begun) in [(2, 1), (5, 2), (5, 3)] {
+        assert!(!leading.stop().is_stopped());
+        clock.advance(advance * SECOND);
+        server.requests_until(|all| all.len() == requests + begun);
+        assert!(clock.until_waits(waits + begun, LIMIT));
     }
+    assert!(leading.stop().wait_timeout(LIMIT));
     // All requests so far are renewals: no release has begun.
+    let all = server.requests();
     assert!(
-        server
-            .requests()
-            .iter()
+        all.iter()
             .all(|request| request.verb == "get" || request.holder == "a")
     );
-    assert!(leading.stop().wait_timeout(LIMIT));
     candidate.finish.send(()).unwrap();
-    while !candidate.run.is_finished() {
-        clock.advance(SECOND / 10);
-        std::thread::yield_now();
+    for begun in 4..=5 {
+        server.requests_until(|all| all.len() == requests + begun);
+        assert!(clock.until_waits(waits + begun, LIMIT));
+        clock.advance(5 * SECOND);
     }
     assert_eq!(
         candidate.run.join().unwrap().unwrap(),

@@ -9,18 +9,7 @@ use k8s_informer::testing::FakeClock;
 use parking_lot::Mutex;
 
 use super::lock::{Fault, Server, TestLock};
-use super::{Candidate, LIMIT, SECOND};
-
-/// Advances the clock to the next renewals, and waits for each.
-fn renew(server: &Server, clock: &FakeClock, times: usize) {
-    for _ in 0..times {
-        let before = server.requests().len();
-        while server.requests().len() == before {
-            clock.advance(SECOND / 10);
-            std::thread::yield_now();
-        }
-    }
-}
+use super::{Candidate, LIMIT, SECOND, Steps};
 
 #[test]
 fn renewal_needs_one_request_and_keeps_the_term() {
@@ -28,7 +17,8 @@ fn renewal_needs_one_request_and_keeps_the_term() {
     let candidate = Candidate::start(&server, &clock, "a");
     candidate.leading();
     let first = server.record();
-    renew(&server, &clock, 3);
+    let mut steps = Steps::after(&server, &clock, 2);
+    (0..3).for_each(|_| steps.renew(1));
     let verbs: Vec<_> = server
         .requests()
         .iter()
@@ -49,14 +39,14 @@ fn renewal_after_a_change_of_metadata_reads_first() {
     let leading = candidate.leading();
     // Somebody sets a label, so the version of the Lease is another.
     server.edit(|_| ());
-    renew(&server, &clock, 1);
+    Steps::after(&server, &clock, 2).renew(3);
     let verbs = |requests: &[super::lock::Arrived]| {
         requests
             .iter()
             .map(|request| request.verb)
             .collect::<Vec<_>>()
     };
-    let requests = server.requests_until(|requests| requests.len() >= 5);
+    let requests = server.requests();
     assert_eq!(
         verbs(&requests),
         ["get", "create", "update", "get", "update"]
@@ -71,10 +61,9 @@ fn le4_term_is_lost_12_seconds_after_last_renewal() {
     let candidate = Candidate::start(&server, &clock, "a");
     let leading = candidate.leading();
     server.fail_always(Fault::Status(500));
-    let mut passed = SECOND * 0;
-    while passed < SECOND * 119 / 10 {
+    for _ in 0..119 {
         clock.advance(SECOND / 10);
-        passed += SECOND / 10;
+        assert!(clock.until_waiting(1, LIMIT));
     }
     assert!(!leading.stop().is_stopped());
     clock.advance(SECOND / 10);
@@ -90,19 +79,19 @@ fn lost_lease_is_renewed_until_the_work_has_ended() {
     let candidate = Candidate::start(&server, &clock, "a");
     let leading = candidate.leading();
     server.fail_always(Fault::Status(500));
-    while !leading.stop().is_stopped() {
-        clock.advance(SECOND / 10);
-        std::thread::yield_now();
-    }
+    let mut steps = Steps::after(&server, &clock, 2);
+    (0..6).for_each(|_| steps.renew(2));
+    assert!(leading.stop().is_stopped());
     server.fail_always(None);
     let before = server.record().renew_time;
-    renew(&server, &clock, 2);
-    server.requests_until(|requests| requests.last().unwrap().holder == "a");
+    steps.renew(1);
+    steps.renew(1);
+    let renewed = server.record();
+    assert!(renewed.holder == "a" && renewed.renew_time > before);
     // It protects the work that is still being joined, but the term stays lost.
     assert!(leading.ensure().unwrap_err().is_term_ended());
     assert_eq!(candidate.end().unwrap(), Ended::Lost("work done"));
-    let released = server.record();
-    assert!(released.holder.is_empty() && released.renew_time > before);
+    assert_eq!(server.record().holder, "");
 }
 
 #[test]
@@ -157,13 +146,15 @@ fn read_older_than_own_write_is_ignored() {
     let leading = candidate.leading();
     let mut stale = server.lease().unwrap();
     stale.record.holder = "other".to_owned();
-    renew(&server, &clock, 2);
+    let mut steps = Steps::after(&server, &clock, 2);
+    steps.renew(1);
+    steps.renew(1);
     server.fail_next(Fault::Status(500));
     server.fail_next(Fault::Read(Box::new(stale)));
-    renew(&server, &clock, 1);
-    let requests = server.requests_until(|requests| requests.last().unwrap().verb == "get");
-    renew(&server, &clock, 1);
-    server.requests_until(|later| later.len() > requests.len());
+    steps.renew(2);
+    assert_eq!(server.requests().last().unwrap().verb, "get");
+    steps.renew(1);
+    assert_eq!(server.requests().last().unwrap().verb, "update");
     leading.ensure().unwrap();
     candidate.end().unwrap();
 }
@@ -173,10 +164,14 @@ fn le2_lease_is_released_after_the_work_is_joined() {
     let (server, clock) = (Server::new(), FakeClock::new());
     let candidate = Candidate::start(&server, &clock, "a");
     let leading = candidate.leading();
+    let mut steps = Steps::after(&server, &clock, 2);
     candidate.stop.stop();
     assert!(leading.stop().is_stopped());
+    // The stop starts another pause.
+    steps.pauses += 1;
+    steps.settle();
     // Renewing goes on, so the guard still passes.
-    renew(&server, &clock, 8);
+    (0..8).for_each(|_| steps.renew(1));
     leading.ensure().unwrap();
     assert_eq!(server.record().holder, "a");
     assert_eq!(candidate.end().unwrap(), Ended::Stopped(Some("work done")));
@@ -190,17 +185,18 @@ fn le17_request_ends_after_half_the_renew_deadline() {
     let candidate = Candidate::start(&server, &clock, "a");
     let leading = candidate.leading();
     server.fail_next(Fault::Hang);
-    renew(&server, &clock, 1);
-    // The limit of the request is a wait as well.
-    let waits = clock.waits().len();
-    assert!(clock.until_waits(waits, LIMIT));
-    let hanging = server.requests().len();
-    while server.requests().len() == hanging {
-        clock.advance(SECOND / 10);
-        std::thread::yield_now();
-    }
-    assert!(clock.waits().contains(&(5 * SECOND)));
-    server.requests_until(|requests| requests.last().unwrap().verb == "update");
+    let mut steps = Steps::after(&server, &clock, 2);
+    clock.advance(2 * SECOND);
+    steps.requests += 1;
+    steps.settle();
+    assert_eq!(clock.waits().last(), Some(&(5 * SECOND)));
+    clock.advance(5 * SECOND);
+    steps.requests += 2;
+    steps.pauses += 1;
+    steps.settle();
+    let requests = server.requests();
+    let verbs: Vec<_> = requests.iter().map(|request| request.verb).collect();
+    assert_eq!(verbs, ["get", "create", "update", "get", "update"]);
     leading.ensure().unwrap();
     assert_eq!(candidate.end().unwrap(), Ended::Finished("work done"));
 }
@@ -211,7 +207,9 @@ fn end_of_the_work_ends_a_hanging_renewal() {
     let candidate = Candidate::start(&server, &clock, "a");
     candidate.leading();
     server.fail_next(Fault::Hang);
-    renew(&server, &clock, 1);
+    Steps::after(&server, &clock, 2);
+    clock.advance(2 * SECOND);
+    server.requests_until(|requests| requests.len() == 3);
     assert_eq!(candidate.end().unwrap(), Ended::Finished("work done"));
     assert_eq!(server.record().holder, "");
 }
@@ -257,14 +255,14 @@ fn le2_work_that_ignores_its_stop_is_reported() {
         builder.grace_period(45 * SECOND)
     });
     let leading = candidate.leading();
+    let mut steps = Steps::after(&server, &clock, 2);
     candidate.stop.stop();
-    // The Lease is held for three times its duration.
-    renew(&server, &clock, 20);
+    steps.pauses += 1;
+    steps.settle();
+    // The Lease is held for almost three times its duration.
+    (0..22).for_each(|_| steps.renew(1));
     leading.ensure().unwrap();
-    while !candidate.run.is_finished() {
-        clock.advance(SECOND / 10);
-        std::thread::yield_now();
-    }
+    clock.advance(SECOND);
     let error = candidate.run.join().unwrap().unwrap_err();
     assert!(error.is_stuck());
     assert_eq!(
@@ -306,8 +304,9 @@ fn le22_metrics_report_the_end_of_a_term() {
     candidate.leading();
     assert_eq!(*metrics.leads.lock(), [false, true]);
     server.edit(|_| ());
-    renew(&server, &clock, 2);
-    server.requests_until(|requests| requests.len() >= 6);
+    let mut steps = Steps::after(&server, &clock, 2);
+    steps.renew(3);
+    steps.renew(1);
     candidate.end().unwrap();
     assert_eq!(*metrics.leads.lock(), [false, true, false]);
     assert_eq!(*metrics.slow_paths.lock(), 1);
