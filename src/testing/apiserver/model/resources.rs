@@ -5,7 +5,7 @@ mod built_in;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use self::built_in::BUILT_IN;
+use self::built_in::{BUILT_IN, BuiltIn};
 use super::http::percent_decode;
 
 /// A resource that the server serves: its group, version, names and capabilities.
@@ -169,6 +169,13 @@ impl ApiResource {
             format!("{}/{}", self.group, self.version)
         }
     }
+}
+
+/// Whether a built-in kind has this `apiVersion`.
+pub(crate) fn is_built_in(api_version: &str, kind: &str) -> bool {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let is_it = |known: &BuiltIn| (known.0, known.1, known.3) == (group, version, kind);
+    BUILT_IN.iter().any(is_it)
 }
 
 /// The maximum number of resources from CustomResourceDefinitions.

@@ -270,10 +270,14 @@ impl StatusError {
     }
 
     pub(crate) fn invalid(name: &str, group: &str, kind: &str, causes: &[Cause]) -> Self {
-        let each: Vec<String> = causes
-            .iter()
-            .map(|c| format!("{}: {}", c.field, c.message))
-            .collect();
+        let mut each: Vec<String> = Vec::new();
+        // The message names equal causes once, as in kube-apiserver.
+        for cause in causes {
+            let text = format!("{}: {}", cause.field, cause.message);
+            if !each.contains(&text) {
+                each.push(text);
+            }
+        }
         let why = match each.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),

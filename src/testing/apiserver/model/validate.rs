@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::object::{Content, meta_str};
-use super::resources::{ApiResource, Target};
+use super::resources::{ApiResource, Target, is_built_in};
 use super::status::{Cause, StatusError};
 
 /// Parses the body of a create or update.
@@ -63,13 +63,18 @@ pub(crate) fn check_object(
         return cannot(&given_kind, &given_version, why);
     }
     if given_version != version {
+        if is_built_in(&given_version, kind) {
+            return Err(StatusError::bad_request(format!(
+                "the API version in the data ({given_version}) does not match the expected API version ({version})"
+            )));
+        }
         let why = format!("no kind \"{given_kind}\" is registered for version \"{given_version}\"");
         return cannot(&given_kind, &given_version, why);
     }
     if let Err((field, wanted, found)) = check_metadata(&mut content) {
         let why =
             format!("json: cannot unmarshal {found} into Go struct field {field} of type {wanted}");
-        return cannot(kind, &version, why);
+        return cannot(kind, &resource.version, why);
     }
     let namespace = meta_str(&content, "namespace");
     let expected = target.namespace.as_deref().unwrap_or_default();
@@ -83,7 +88,7 @@ pub(crate) fn check_object(
 
 /// The error for an object with a field that is unknown or does not have its type.
 pub(crate) fn not_decodable(resource: &ApiResource, why: &str) -> StatusError {
-    let (kind, version) = (&resource.kind, resource.api_version());
+    let (kind, version) = (&resource.kind, &resource.version);
     StatusError::bad_request(format!(
         "{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"
     ))
