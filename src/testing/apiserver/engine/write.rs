@@ -56,12 +56,22 @@ impl Writer<'_> {
         if target.name.is_some() || target.namespace.is_none() && resource.namespaced {
             return Err(StatusError::method_not_allowed());
         }
-        let mut content = decode(resource, check_object(resource, target, body)?)?;
+        let content = decode(resource, check_object(resource, target, body)?)?;
         if self.client && !meta_str(&content, "resourceVersion").is_empty() {
             return Err(StatusError::internal(
                 "resourceVersion should not be set on objects to be created",
             ));
         }
+        self.insert(target, content)
+    }
+
+    /// Adds a new object to a collection.
+    fn insert(
+        &mut self,
+        target: &Target,
+        mut content: Content,
+    ) -> Result<Arc<Object>, StatusError> {
+        let resource = self.resources.get(target.resource);
         if meta_str(&content, "name").is_empty() && !meta_str(&content, "generateName").is_empty() {
             let name = self.generated_name(target, meta_str(&content, "generateName"));
             set_meta(&mut content, "name", name);
@@ -121,7 +131,7 @@ impl Writer<'_> {
     ) -> Result<(Arc<Object>, bool), StatusError> {
         let resource = self.resources.get(target.resource);
         let (key, name) = self.key(target)?;
-        let mut content = check_object(resource, target, body)?;
+        let mut content = decode(resource, check_object(resource, target, body)?)?;
         match meta_str(&content, "name") {
             "" => {
                 return Err(StatusError::bad_request(format!(
@@ -172,9 +182,8 @@ impl Writer<'_> {
                 name: None,
                 ..target.clone()
             };
-            return Ok((self.create(&collection, Value::Object(content))?, true));
+            return Ok((self.insert(&collection, content)?, true));
         };
-        let mut content = decode(resource, content)?;
         self.keep_managers(&old, &mut content);
         Ok((self.replace(target, key, name, &old, content)?, false))
     }
