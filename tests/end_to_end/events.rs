@@ -561,6 +561,28 @@ fn events_are_patched_and_deleted_by_either_api() {
             series["series"]
         );
 
+        // Server-side apply also works on the converted form.
+        let apply = |event: &Value| {
+            let kind = json!({ "apiVersion": "events.k8s.io/v1", "kind": "Event" });
+            let request = merge_patch(&new("d"), &with(event.clone(), &kind));
+            request
+                .content_type("application/apply-patch+yaml")
+                .query("fieldManager", "me")
+        };
+        let applied = with(event(name, "d"), &series);
+        cluster.send(apply(&event(name, "d")));
+        cluster.send(apply(&applied));
+        let seen = cluster.send(Request::get(core("d")));
+        assert_eq!(
+            (&seen["series"], &seen["message"]),
+            (&series["series"], &json!("no such volume"))
+        );
+        let why = "message: Invalid value: \"x\": field is immutable";
+        assert_eq!(
+            refused(cluster, apply(&with(applied, &json!({ "note": "x" })))),
+            invalid("Event", "d", why)
+        );
+
         let deleted = cluster.send(Request::delete(core("a")));
         assert_eq!(deleted["details"]["kind"], "events");
         let (_, reason, message) = refused(cluster, Request::get(new("a")));

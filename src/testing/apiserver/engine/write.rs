@@ -197,8 +197,9 @@ impl Writer<'_> {
         let (key, name) = self.key(target)?;
         let old = self.stored(&key, name, resource)?;
         let patched = patch.apply(old.to_value(resource))?;
-        let mut content = check_object(resource, target, patched.clone())?;
-        if let Some(schema) = Schema::of(resource) {
+        let schema = Schema::of(resource).map(|schema| (schema, patched.clone()));
+        let mut content = check_object(resource, target, patched)?;
+        if let Some((schema, patched)) = schema {
             content = schema
                 .decode(content)
                 .map_err(|why| StatusError::invalid_patch(&patched, &why))?;

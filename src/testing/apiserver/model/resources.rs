@@ -13,7 +13,8 @@ use super::http::percent_decode;
 /// Built-in resources need no declaration. By default, a custom resource is namespaced and has a
 /// `status` subresource and a `generation`. You can also create resources at any time with a
 /// CustomResourceDefinition. Deleting the definition removes the resource and its objects. Each
-/// version of a resource has its own objects: the server does not convert between versions.
+/// version of a resource has its own objects: the server does not convert between versions. Only
+/// Events are converted, between core `v1` and `events.k8s.io/v1`.
 ///
 /// ```
 /// use k8s_informer::testing::{ApiResource, ApiServer};
