@@ -305,45 +305,39 @@ fn go_name(name: &str) -> String {
 
 /// Parses a time with the error messages of Go's `time.Parse`.
 fn parse_time(text: &str, micro: bool) -> Result<Timestamp, String> {
-    let fraction = if micro { ".000000" } else { "" };
-    let layout = format!("2006-01-02T15:04:05{fraction}Z07:00");
-    let wrong = |why: String| format!("parsing time {text:?}{why}");
-    let unlike = |rest: &str, element: &str| {
-        wrong(format!(
-            " as \"{layout}\": cannot parse {rest:?} as \"{element}\""
-        ))
-    };
-    let mut rest = text;
     let mut elements = vec![
         "2006", "-", "01", "-", "02", "T", "15", ":", "04", ":", "05",
     ];
-    elements.extend(Some(fraction).filter(|_| micro));
-    for element in elements {
-        let fits = |text: &str| {
-            text.bytes()
-                .zip(element.bytes())
-                .all(|(found, wanted)| match wanted {
-                    b'0'..=b'9' => found.is_ascii_digit(),
-                    other => found == other,
-                })
-        };
-        rest = match rest.split_at_checked(element.len()) {
-            Some((found, after)) if fits(found) => after,
-            _ => return Err(unlike(rest, element)),
-        };
+    elements.extend(micro.then_some(".000000"));
+    let wrong = |why: String| format!("parsing time {text:?}{why}");
+    let unlike = |rest: &str, element: &str| {
+        let layout = elements.concat();
+        let why = format!(" as \"{layout}Z07:00\": cannot parse {rest:?} as \"{element}\"");
+        wrong(why)
+    };
+    let mut rest = text;
+    for element in &elements {
+        rest = after(rest, element).ok_or_else(|| unlike(rest, element))?;
     }
     // Go accepts a fraction after the seconds of any layout.
-    if let (false, Some(after)) = (micro, rest.strip_prefix('.')) {
-        rest = after.trim_start_matches(|c: char| c.is_ascii_digit());
+    if let (false, Some(fraction)) = (micro, rest.strip_prefix('.')) {
+        rest = fraction.trim_start_matches(|c: char| c.is_ascii_digit());
     }
-    if !rest.starts_with(['Z', '+', '-']) {
-        return Err(unlike(rest, "Z07:00"));
+    let zones = ["Z", "+07:00", "-07:00"];
+    match zones.iter().find_map(|zone| after(rest, zone)) {
+        None => Err(unlike(rest, "Z07:00")),
+        Some("") => text.parse().map_err(|_| wrong(": out of range".to_owned())),
+        Some(extra) => Err(wrong(format!(": extra text: {extra:?}"))),
     }
-    if let Some(extra @ [_, ..]) = rest.strip_prefix('Z').map(str::as_bytes) {
-        let extra = String::from_utf8_lossy(extra);
-        return Err(wrong(format!(": extra text: {extra:?}")));
-    }
-    text.parse().map_err(|_| wrong(": out of range".to_owned()))
+}
+
+/// Returns what follows an element of a time layout, in which digits stand for any digits.
+fn after<'a>(text: &'a str, element: &str) -> Option<&'a str> {
+    let (found, rest) = text.split_at_checked(element.len())?;
+    let mut pairs = found.bytes().zip(element.bytes());
+    pairs
+        .all(|(found, wanted)| found == wanted || found.is_ascii_digit() && wanted.is_ascii_digit())
+        .then_some(rest)
 }
 
 #[cfg(test)]
@@ -405,7 +399,11 @@ mod tests {
             ("ä024", false, r#"cannot parse "ä024" as "2006""#),
             ("2024-01-02T03:04:05Zx", false, r#"extra text: "x""#),
             ("2024-13-02T03:04:05Z", false, "out of range"),
-            ("2024-01-02T03:04:05+x", false, "out of range"),
+            (
+                "2024-01-02T03:04:05+x",
+                false,
+                r#"cannot parse "+x" as "Z07:00""#,
+            ),
         ] {
             let error = parse(text, micro).unwrap_err();
             assert!(error.ends_with(why), "{text}: {error}");
