@@ -272,18 +272,18 @@ fn events_in_another_namespace_than_their_object_are_refused() {
         };
         let other = json!({ "involvedObject": pod("other", "web-0") });
         let node = json!({ "involvedObject": { "kind": "Node", "name": "n1" } });
-        let core = |change| with(core_event(name, "a"), change);
+        let core = |change| with(core_event(name, name), change);
         assert_eq!(
             refused(cluster, post(&paths.core, &core(&other))),
-            differs("a", "other")
+            differs(name, "other")
         );
         assert_eq!(
             refused(cluster, post(&paths.core, &core(&node))),
-            differs("a", "")
+            differs(name, "")
         );
         let new_node = json!({ "regarding": node["involvedObject"] });
-        let new = with(event(name, "a"), &new_node);
-        assert_eq!(refused(cluster, post(&paths.new, &new)), differs("a", ""));
+        let new = with(event(name, name), &new_node);
+        assert_eq!(refused(cluster, post(&paths.new, &new)), differs(name, ""));
         // An event with a time may regard an object of another namespace.
         let new_other = json!({ "regarding": pod("other", "web-0") });
         cluster.send(post(&paths.new, &with(event(name, "b"), &new_other)));
@@ -299,11 +299,11 @@ fn events_in_another_namespace_than_their_object_are_refused() {
         cluster.send(dry(post(&system.new, &new)));
         assert_eq!(
             refused(cluster, dry(post(&system.core, &core(&node)))),
-            differs("a", "")
+            differs(name, "")
         );
         let unlike = with(
             core(&json!({})),
-            &json!({ "metadata": { "name": "a", "namespace": "x" } }),
+            &json!({ "metadata": { "name": name, "namespace": "x" } }),
         );
         assert_eq!(
             refused(cluster, post(&paths.core, &unlike)),
@@ -337,6 +337,18 @@ fn core_events_with_a_time_need_the_new_fields() {
         assert_eq!(
             made["series"],
             json!({ "count": 1, "lastObservedTime": null })
+        );
+        let none = merge_patch(
+            &format!("{}/a", paths.core),
+            &json!({ "series": { "count": 0 } }),
+        );
+        assert_eq!(
+            cluster.send(none)["series"],
+            json!({ "lastObservedTime": null })
+        );
+        assert_eq!(
+            cluster.send(Request::get(format!("{}/a", paths.new)))["series"],
+            json!({ "count": 0, "lastObservedTime": null })
         );
         let long = json!({ "message": "x".repeat(2000), "reason": "x".repeat(2000) });
         cluster.send(post(&paths.core, &with(core_event(name, "Long:1"), &long)));

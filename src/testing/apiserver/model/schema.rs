@@ -89,7 +89,7 @@ const CORE_EVENT_FIELDS: &[Field] = &[
     Field("count", Int32, Omitted),
     Field("type", Text, Omitted),
     Field("eventTime", MicroTime, Shown),
-    Field("series", SERIES, Pointer),
+    Field("series", CORE_SERIES, Pointer),
     Field("action", Text, Omitted),
     Field("related", REFERENCE, Pointer),
     Field("reportingComponent", Text, Shown),
@@ -136,10 +136,18 @@ const SOURCE: Type = Struct(
     ],
 );
 
-const SERIES: Type = Struct(
+const CORE_SERIES: Type = Struct(
     "EventSeries",
     &[
         Field("count", Int32, Omitted),
+        Field("lastObservedTime", MicroTime, Shown),
+    ],
+);
+
+const SERIES: Type = Struct(
+    "EventSeries",
+    &[
+        Field("count", Int32, Shown),
         Field("lastObservedTime", MicroTime, Shown),
     ],
 );
@@ -265,10 +273,9 @@ impl Field {
                 let mut canonical = Map::new();
                 for field in *fields {
                     let path = format!("{path}.{}", field.0);
-                    field.put(
-                        field.decode(inner.remove(field.0), go_type, &path)?,
-                        &mut canonical,
-                    );
+                    if let Some(value) = field.decode(inner.remove(field.0), go_type, &path)? {
+                        canonical.insert(field.0.to_owned(), value);
+                    }
                 }
                 canonical.into()
             }
@@ -280,7 +287,7 @@ impl Field {
     /// Adds the value to `object` as Go serializes it.
     fn put(&self, value: Option<Value>, object: &mut Content) {
         let Self(name, of, zero) = self;
-        let value = match (zero, value.filter(|value| !value.is_null())) {
+        let mut value = match (zero, value.filter(|value| !value.is_null())) {
             (Disabled, _) | (Omitted | Pointer, None) => return,
             (Omitted, Some(value)) if value == "" || value == 0 => return,
             (_, Some(value)) => value,
@@ -291,6 +298,11 @@ impl Field {
                 Struct(..) => Map::new().into(),
             },
         };
+        if let (Struct(_, fields), Value::Object(inner)) = (of, &mut value) {
+            for field in *fields {
+                field.put(inner.remove(field.0), inner);
+            }
+        }
         object.insert((*name).to_owned(), value);
     }
 }
