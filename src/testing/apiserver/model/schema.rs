@@ -1,4 +1,4 @@
-//! The fields of Leases and Events, decoded and encoded like Go structs. Other kinds have no schema.
+//! The fields of Leases and Events, decoded and encoded as in Go. Other kinds have no schema.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
