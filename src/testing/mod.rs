@@ -15,6 +15,7 @@
 //! - writes with conflicts, finalizers, status and scale, dry runs, and warnings about unknown
 //!   fields;
 //! - evictions that respect PodDisruptionBudgets;
+//! - [Leases and Events](#leases-and-events) with their validation;
 //! - error responses with the original messages;
 //! - discovery.
 //!
@@ -124,11 +125,47 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! ## Leases and Events
+//!
+//! The server decodes Leases and Events like kube-apiserver: it refuses fields of a wrong type, drops
+//! unknown ones, and stores times with six digits or in seconds. It applies the rules of
+//! kube-apiserver for these kinds. Core `v1` and `events.k8s.io/v1` are two views of the same Events:
+//!
+//! ```
+//! use k8s_informer::testing::ApiServer;
+//! use serde_json::json;
+//!
+//! let server = ApiServer::start()?;
+//! let events = "/apis/events.k8s.io/v1/namespaces/default/events";
+//! let event = json!({
+//!     "metadata": { "name": "web-0.1" },
+//!     "regarding": { "kind": "Pod", "namespace": "default", "name": "web-0" },
+//!     "type": "Warning", "reason": "FailedMount", "action": "Mount", "note": "no such volume",
+//!     "reportingController": "example.com/team-controller", "reportingInstance": "team-controller-1",
+//!     "eventTime": "2024-01-02T03:04:05.000000Z",
+//! });
+//! server.create(events, event)?;
+//! let core = server.get("/api/v1/namespaces/default/events/web-0.1")?;
+//! assert_eq!(core["involvedObject"]["name"], "web-0");
+//! assert_eq!(core["message"], "no such volume");
+//!
+//! let refused = server.patch(&format!("{events}/web-0.1"), json!({ "note": "other" })).unwrap_err();
+//! assert_eq!(
+//!     refused.to_string(),
+//!     r#"Event "web-0.1" is invalid: message: Invalid value: "other": field is immutable"#
+//! );
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Events do not expire. The fields `strategy` and `preferredHolder` of a Lease are dropped, as with
+//! the default feature gates of kube-apiserver.
+//!
 //! ## Limitations
 //!
 //! - No TLS, HTTP/2, compression, YAML or protobuf.
-//! - No schemas. Validation covers names and the types within `metadata`. The only known fields are
-//!   those of `metadata` and the top-level fields of built-in kinds.
+//! - No schemas except those of Leases and Events. For all other kinds, validation covers names and
+//!   the types within `metadata`. The only known fields are those of `metadata` and the top-level
+//!   fields of built-in kinds.
 //! - Only a few defaults: the phase of a pod, the type of a Secret, the phase, finalizers and name
 //!   label of a namespace, and some fields of a CustomResourceDefinition.
 //! - No admission and no garbage collection. The propagation policy of a deletion has no effect.

@@ -643,10 +643,16 @@ impl Drop for Namespace<'_> {
     fn drop(&mut self) {
         let Self { cluster, name } = &*self;
         let clean = || {
-            for resource in ["configmaps", "pods"] {
+            let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{name}/leases");
+            for path in [
+                self.path("configmaps"),
+                self.path("pods"),
+                self.path("events"),
+                leases,
+            ] {
                 // Delete without a grace period, because otherwise a Pod would wait for a kubelet.
                 let no_grace = json!({ "gracePeriodSeconds": 0 });
-                cluster.try_send(Request::delete(self.path(resource)).json(&no_grace)?)?;
+                cluster.try_send(Request::delete(path).json(&no_grace)?)?;
             }
             let mut terminating =
                 cluster.try_send(Request::delete(format!("/api/v1/namespaces/{name}")))?;

@@ -18,9 +18,11 @@ use crate::testing::apiserver::model::object_rules::{
 use crate::testing::apiserver::model::patch::Patch;
 use crate::testing::apiserver::model::preconditions::Preconditions;
 use crate::testing::apiserver::model::resources::{ApiResource, Resources, Target};
+use crate::testing::apiserver::model::schema::Schema;
 use crate::testing::apiserver::model::select::Selection;
 use crate::testing::apiserver::model::status::{Cause, StatusError};
-use crate::testing::apiserver::model::validate::{check_name, check_object};
+use crate::testing::apiserver::model::strategy;
+use crate::testing::apiserver::model::validate::{check_object, not_decodable};
 
 /// One write. It is atomic, because the caller holds the lock on the store.
 pub(crate) struct Writer<'a> {
@@ -54,22 +56,35 @@ impl Writer<'_> {
         if target.name.is_some() || target.namespace.is_none() && resource.namespaced {
             return Err(StatusError::method_not_allowed());
         }
-        let mut content = check_object(resource, target, body)?;
+        let content = decode(resource, check_object(resource, target, body)?)?;
         if self.client && !meta_str(&content, "resourceVersion").is_empty() {
             return Err(StatusError::internal(
                 "resourceVersion should not be set on objects to be created",
             ));
         }
+        self.insert(target, content)
+    }
+
+    /// Adds a new object to a collection.
+    fn insert(
+        &mut self,
+        target: &Target,
+        mut content: Content,
+    ) -> Result<Arc<Object>, StatusError> {
+        let resource = self.resources.get(target.resource);
         if meta_str(&content, "name").is_empty() && !meta_str(&content, "generateName").is_empty() {
             let name = self.generated_name(target, meta_str(&content, "generateName"));
             set_meta(&mut content, "name", name);
         }
         let name = meta_str(&content, "name").to_owned();
-        check_name(resource, &name)?;
+        if let Some(namespace) = &target.namespace {
+            set_meta(&mut content, "namespace", namespace.as_str());
+        }
+        strategy::check(resource, &name, &content, None)?;
         if let Some(namespace) = &target.namespace {
             self.check_not_terminating(resource, namespace, &name)?;
         }
-        let key = Key::new(target.resource, target.namespace.as_deref(), &name);
+        let key = Key::new(target.storage, target.namespace.as_deref(), &name);
         if self.store.get(&key).is_some() {
             return Err(StatusError::already_exists(
                 &name,
@@ -78,9 +93,6 @@ impl Writer<'_> {
             ));
         }
 
-        if let Some(namespace) = &target.namespace {
-            set_meta(&mut content, "namespace", namespace.as_str());
-        }
         let client = self.client;
         let given = |content: &Content, field: &str| !client && meta(content, field).is_some();
         if !given(&content, "uid") {
@@ -110,14 +122,16 @@ impl Writer<'_> {
         Ok(self.store(key, content))
     }
 
+    /// Replaces an object. Returns the new one, and whether it was created: PUT creates a missing
+    /// object of some kinds.
     pub(crate) fn update(
         &mut self,
         target: &Target,
         body: Value,
-    ) -> Result<Arc<Object>, StatusError> {
+    ) -> Result<(Arc<Object>, bool), StatusError> {
         let resource = self.resources.get(target.resource);
         let (key, name) = self.key(target)?;
-        let mut content = check_object(resource, target, body)?;
+        let mut content = decode(resource, check_object(resource, target, body)?)?;
         match meta_str(&content, "name") {
             "" => {
                 return Err(StatusError::bad_request(format!(
@@ -127,23 +141,28 @@ impl Writer<'_> {
             other if other != name => return Err(name_mismatch(other, name)),
             _ => {}
         }
-        let old = self.stored(&key, name, resource)?;
-        self.keep_managers(&old, &mut content);
+        let old = match self.stored(&key, name, resource) {
+            Err(_) if resource.creates_on_update => None,
+            found => Some(found?),
+        };
         let version = meta_str(&content, "resourceVersion");
-        if version.is_empty() && resource.custom && self.client {
+        if old.is_some() && version.is_empty() && resource.versioned_updates && self.client {
             let cause = Cause {
                 reason: "FieldValueInvalid",
                 message: "Invalid value: 0: must be specified for an update".to_owned(),
                 field: "metadata.resourceVersion",
             };
-            return Err(StatusError::invalid(
-                name,
-                &resource.group,
-                &resource.kind,
-                &[cause],
-            ));
+            let kind = if resource.custom {
+                &resource.kind
+            } else {
+                &resource.plural
+            };
+            return Err(StatusError::invalid(name, &resource.group, kind, &[cause]));
         }
-        let (uid, old_uid) = (meta_str(&content, "uid"), meta_str(old.content(), "uid"));
+        let uid = meta_str(&content, "uid");
+        let old_uid = old
+            .as_ref()
+            .map_or("", |old| meta_str(old.content(), "uid"));
         if !uid.is_empty() && uid != old_uid {
             let why = format!(
                 "StorageError: invalid object, Code: 4, Key: /registry/{}/{}, ResourceVersion: 0, \
@@ -157,7 +176,16 @@ impl Writer<'_> {
                 &why,
             ));
         }
-        self.replace(target, key, name, &old, content)
+        let Some(old) = old else {
+            remove_meta(&mut content, "resourceVersion");
+            let collection = Target {
+                name: None,
+                ..target.clone()
+            };
+            return Ok((self.insert(&collection, content)?, true));
+        };
+        self.keep_managers(&old, &mut content);
+        Ok((self.replace(target, key, name, &old, content)?, false))
     }
 
     pub(crate) fn patch(
@@ -168,7 +196,14 @@ impl Writer<'_> {
         let resource = self.resources.get(target.resource);
         let (key, name) = self.key(target)?;
         let old = self.stored(&key, name, resource)?;
-        let mut content = check_object(resource, target, patch.apply(old.to_value(resource))?)?;
+        let patched = patch.apply(old.to_value(resource))?;
+        let schema = Schema::of(resource).map(|schema| (schema, patched.clone()));
+        let mut content = check_object(resource, target, patched)?;
+        if let Some((schema, patched)) = schema {
+            content = schema
+                .decode(content)
+                .map_err(|why| StatusError::invalid_patch(&patched, &why))?;
+        }
         self.keep_managers(&old, &mut content);
         let new_name = meta_str(&content, "name");
         if new_name != name {
@@ -224,8 +259,9 @@ impl Writer<'_> {
         let content = check_object(
             resource,
             target,
-            apply.apply(old.content().clone(), target, resource, now())?,
+            apply.apply(old.content_of(resource), target, resource, now())?,
         )?;
+        let content = decode(resource, content)?;
         let uid = meta_str(&content, "uid");
         if uid != meta_str(old.content(), "uid") {
             let message = format!("Invalid value: \"{uid}\": field is immutable");
@@ -328,6 +364,7 @@ impl Writer<'_> {
                 remove_meta(&mut content, field);
             }
         }
+        strategy::check(resource, name, &content, Some(before))?;
         if content == *before {
             return Ok(old.clone());
         }
@@ -475,7 +512,7 @@ impl Writer<'_> {
             .as_deref()
             .ok_or_else(StatusError::method_not_allowed)?;
         Ok((
-            Key::new(target.resource, target.namespace.as_deref(), name),
+            Key::new(target.storage, target.namespace.as_deref(), name),
             name,
         ))
     }
@@ -521,12 +558,22 @@ impl Writer<'_> {
         let mut name = String::new();
         for _ in 0..8 {
             name = format!("{prefix}{}", name_suffix(self.store.random()));
-            let key = Key::new(target.resource, target.namespace.as_deref(), &name);
+            let key = Key::new(target.storage, target.namespace.as_deref(), &name);
             if self.store.get(&key).is_none() {
                 break;
             }
         }
         name
+    }
+}
+
+/// Returns an object in its stored form.
+fn decode(resource: &ApiResource, content: Content) -> Result<Content, StatusError> {
+    match Schema::of(resource) {
+        Some(schema) => schema
+            .decode(content)
+            .map_err(|why| not_decodable(resource, &why)),
+        None => Ok(content),
     }
 }
 

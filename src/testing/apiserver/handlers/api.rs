@@ -115,6 +115,7 @@ fn answer_object<'a>(
             let (collection, selection) = selected(shared, target, &options)?;
             let watch = Watch::open(
                 shared,
+                target.resource,
                 collection,
                 selection,
                 form,
@@ -146,10 +147,9 @@ fn answer_object<'a>(
             let validation = Validation::parse(head, "UpdateOptions")?;
             let mut content = parse_object(body, resource)?;
             warnings = validation.of_object(resource, &mut content)?;
-            object(
-                200,
-                &*shared.write(true, dry_run, |writer| writer.update(target, content))?,
-            )?
+            let (updated, created) =
+                shared.write(true, dry_run, |writer| writer.update(target, content))?;
+            object(if created { 201 } else { 200 }, &updated)?
         }
         Verb::Patch
             if target.name.is_some() && media_type(head) == "application/apply-patch+yaml" =>
@@ -238,7 +238,7 @@ impl Accepted {
         };
         let (package, list) = match resource.group.split('.').next() {
             _ if resource.custom => ("unstructured", "Unstructured"),
-            None | Some("") => ("core", &*resource.kind),
+            None | Some("" | "events") => ("core", &*resource.kind),
             Some(group) => (group, &*resource.kind),
         };
         let list = if is_list {

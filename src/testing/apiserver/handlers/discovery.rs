@@ -14,6 +14,7 @@ use crate::testing::apiserver::model::status::StatusError;
 const GROUPS: &[&str] = &[
     "",
     "apps",
+    "events.k8s.io",
     "autoscaling",
     "batch",
     "networking.k8s.io",

@@ -21,7 +21,7 @@ pub(crate) fn selected(
         selection = selection.of_shards(&options.shard_selector)?;
     }
     Ok((
-        Collection::new(target.resource, target.namespace.as_deref()),
+        Collection::new(target.storage, target.namespace.as_deref()),
         selection,
     ))
 }
@@ -56,11 +56,7 @@ pub(crate) fn get(
     }
     let found = state
         .store
-        .get(&Key::new(
-            target.resource,
-            target.namespace.as_deref(),
-            name,
-        ))
+        .get(&Key::new(target.storage, target.namespace.as_deref(), name))
         .cloned();
     found.ok_or_else(|| StatusError::not_found(name, &resource.group, &resource.plural))
 }

@@ -184,7 +184,7 @@ fn rescale(
 ) -> Result<Arc<Object>, StatusError> {
     let resource = writer.resources.get(target.resource);
     let name = target.name.as_deref().unwrap_or_default();
-    let key = Key::new(target.resource, target.namespace.as_deref(), name);
+    let key = Key::new(target.storage, target.namespace.as_deref(), name);
     let old = writer.store.get(&key).cloned();
     let old = old.ok_or_else(|| StatusError::not_found(name, &resource.group, &resource.plural))?;
     let scale = change(scale_of(resource, old.content())?)?;
@@ -235,13 +235,14 @@ fn rescale(
         "" => meta_str(old.content(), "resourceVersion").into(),
         version => version.into(),
     };
-    writer.update(
+    let updated = writer.update(
         &Target {
             sub: None,
             ..target.clone()
         },
         changed,
-    )
+    );
+    updated.map(|(object, _)| object)
 }
 
 /// Deletes a pod, unless a disruption budget prevents this.
@@ -287,7 +288,7 @@ fn consume_budget(writer: &mut Writer<'_>, target: &Target, name: &str) -> Resul
     let namespace = target.namespace.as_deref();
     let Some(pod) = writer
         .store
-        .get(&Key::new(target.resource, namespace, name))
+        .get(&Key::new(target.storage, namespace, name))
         .cloned()
     else {
         return Err(StatusError::not_found(name, "", "pods"));
@@ -374,6 +375,7 @@ fn consume_budget(writer: &mut Writer<'_>, target: &Target, name: &str) -> Resul
             status["disruptedPods"][name] = now().into();
             let place = Target {
                 resource: budgets,
+                storage: budgets,
                 namespace: target.namespace.clone(),
                 name: Some(budget_name),
                 status: true,

@@ -23,6 +23,8 @@ const BATCH: usize = 256;
 pub(crate) struct Watch<'a> {
     shared: &'a Shared,
     id: u64,
+    /// The index of the resource that clients see. It can differ from that of the collection.
+    resource: usize,
     collection: Collection,
     selection: Selection,
     form: Form,
@@ -54,6 +56,7 @@ impl<'a> Watch<'a> {
     /// on.
     pub(crate) fn open(
         shared: &'a Shared,
+        resource: usize,
         collection: Collection,
         selection: Selection,
         form: Form,
@@ -69,6 +72,7 @@ impl<'a> Watch<'a> {
         let mut watch = Self {
             shared,
             id: 0,
+            resource,
             collection,
             selection,
             form,
@@ -264,7 +268,7 @@ impl<'a> Watch<'a> {
     fn line(&self, event: &str, object: &Object) -> Vec<u8> {
         let mut line = format!(r#"{{"type":"{event}","object":"#).into_bytes();
         object.write(
-            self.shared.resources.get(self.collection.resource),
+            self.shared.resources.get(self.resource),
             self.form,
             &mut line,
         );
@@ -273,7 +277,7 @@ impl<'a> Watch<'a> {
     }
 
     fn bookmark(&self, version: u64, initial_events_end: bool) -> Vec<u8> {
-        let resource = self.shared.resources.get(self.collection.resource);
+        let resource = self.shared.resources.get(self.resource);
         let (kind, api_version) = match self.form {
             Form::Full => (resource.kind.as_str(), resource.api_version()),
             Form::Metadata => ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned()),
@@ -313,6 +317,10 @@ fn empty_fields(resource: &ApiResource) -> &'static str {
         ("", "events") => concat!(
             r#","involvedObject":{},"source":{},"firstTimestamp":null,"lastTimestamp":null,"eventTime":null,"#,
             r#""reportingComponent":"","reportingInstance":"""#,
+        ),
+        ("events.k8s.io", "events") => concat!(
+            r#","eventTime":null,"regarding":{},"deprecatedSource":{},"deprecatedFirstTimestamp":null,"#,
+            r#""deprecatedLastTimestamp":null"#,
         ),
         ("apps", "deployments") => concat!(
             r#","spec":{"replicas":0,"selector":null,"template":{"metadata":{},"spec":{"containers":null}},"#,

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::resources::ApiResource;
+use super::schema::Schema;
 
 /// The content of an object without `kind` and `apiVersion`, which its resource provides.
 pub(crate) type Content = Map<String, Value>;
@@ -35,9 +36,21 @@ impl Object {
         &self.content
     }
 
+    /// Returns the content in the form of this resource, if the stored form is another one.
+    fn converted(&self, resource: &ApiResource) -> Option<Content> {
+        let schema = Schema::of(resource).filter(|schema| schema.is_converted())?;
+        Some(schema.encode(&self.content))
+    }
+
+    /// Returns the content as clients of this resource see it.
+    pub(crate) fn content_of(&self, resource: &ApiResource) -> Content {
+        self.converted(resource)
+            .unwrap_or_else(|| self.content.clone())
+    }
+
     /// Returns the whole object, including `kind` and `apiVersion`.
     pub(crate) fn to_value(&self, resource: &ApiResource) -> Value {
-        let mut content = self.content.clone();
+        let mut content = self.content_of(resource);
         content.insert("kind".to_owned(), resource.kind.clone().into());
         content.insert("apiVersion".to_owned(), resource.api_version().into());
         Value::Object(content)
@@ -54,7 +67,14 @@ impl Object {
             (Form::Metadata, Some(metadata)) => {
                 out.extend_from_slice(format!(r#""metadata":{metadata}}}"#).as_bytes());
             }
-            _ => out.extend_from_slice(self.tail.as_bytes()),
+            _ => self.write_tail(resource, out),
+        }
+    }
+
+    fn write_tail(&self, resource: &ApiResource, out: &mut Vec<u8>) {
+        match self.converted(resource) {
+            Some(content) => out.extend_from_slice(Self::new(content).tail.as_bytes()),
+            None => out.extend_from_slice(self.tail.as_bytes()),
         }
     }
 
@@ -63,7 +83,7 @@ impl Object {
     pub(crate) fn write_item(&self, resource: &ApiResource, form: Form, out: &mut Vec<u8>) {
         if form == Form::Full && !resource.custom {
             out.push(b'{');
-            out.extend_from_slice(self.tail.as_bytes());
+            self.write_tail(resource, out);
         } else {
             self.write(resource, form, out);
         }

@@ -5,7 +5,7 @@ mod built_in;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use self::built_in::BUILT_IN;
+use self::built_in::{BUILT_IN, BuiltIn};
 use super::http::percent_decode;
 
 /// A resource that the server serves: its group, version, names and capabilities.
@@ -13,7 +13,8 @@ use super::http::percent_decode;
 /// Built-in resources need no declaration. By default, a custom resource is namespaced and has a
 /// `status` subresource and a `generation`. You can also create resources at any time with a
 /// CustomResourceDefinition. Deleting the definition removes the resource and its objects. Each
-/// version of a resource has its own objects: the server does not convert between versions.
+/// version of a resource has its own objects: the server does not convert between versions. Only
+/// Events are converted, between core `v1` and `events.k8s.io/v1`.
 ///
 /// ```
 /// use k8s_informer::testing::{ApiResource, ApiServer};
@@ -47,10 +48,14 @@ pub struct ApiResource {
     pub(crate) status: bool,
     pub(crate) generation: bool,
     /// Whether this is a custom resource. Custom resources differ in details: for example, list
-    /// items include their kind, and an update must contain a resourceVersion.
+    /// items include their kind.
     pub(crate) custom: bool,
     /// Whether DELETE returns the object instead of a `Status`.
     pub(crate) delete_returns_object: bool,
+    /// Whether PUT creates a missing object.
+    pub(crate) creates_on_update: bool,
+    /// Whether an update must contain a resourceVersion.
+    pub(crate) versioned_updates: bool,
     pub(crate) scale: Option<Scale>,
 }
 
@@ -88,6 +93,8 @@ impl ApiResource {
             generation: true,
             custom: true,
             delete_returns_object: false,
+            creates_on_update: false,
+            versioned_updates: true,
             scale: None,
         }
     }
@@ -163,6 +170,13 @@ impl ApiResource {
             format!("{}/{}", self.group, self.version)
         }
     }
+}
+
+/// Whether a built-in kind has this `apiVersion`.
+pub(crate) fn is_built_in(api_version: &str, kind: &str) -> bool {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let is_it = |known: &BuiltIn| (known.0, known.1, known.3) == (group, version, kind);
+    BUILT_IN.iter().any(is_it)
 }
 
 /// The maximum number of resources from CustomResourceDefinitions.
@@ -248,6 +262,9 @@ pub(crate) enum Document {
 pub(crate) struct Target {
     /// The index in [`Resources`].
     pub(crate) resource: usize,
+    /// The index of the resource under which the objects are stored: another one if two APIs share
+    /// their objects.
+    pub(crate) storage: usize,
     /// `None` in a path for all namespaces, and for cluster-scoped resources.
     pub(crate) namespace: Option<String>,
     pub(crate) name: Option<String>,
@@ -275,6 +292,8 @@ impl Resources {
                     generation: options.contains('g'),
                     custom: false,
                     delete_returns_object: options.contains('o'),
+                    creates_on_update: options.contains('p'),
+                    versioned_updates: options.contains('v'),
                     scale: options.contains('r').then(|| Scale {
                         spec: ".spec.replicas".to_owned(),
                         status: ".status.replicas".to_owned(),
@@ -423,6 +442,17 @@ impl Resources {
         }
     }
 
+    /// Returns the resource that stores the objects of another one. Both APIs for Events share the
+    /// storage of the core API.
+    fn storage(&self, index: usize) -> usize {
+        let resource = self.get(index);
+        if resource.custom || resource.group != "events.k8s.io" {
+            return index;
+        }
+        let is_core = |r: &ApiResource| !r.custom && r.group.is_empty() && r.plural == "events";
+        self.fixed.iter().position(is_core).unwrap_or(index)
+    }
+
     fn serves(&self, group: &str, version: Option<&str>) -> bool {
         let mut served = self.served();
         served.any(|(_, r)| r.group == group && version.is_none_or(|version| r.version == version))
@@ -470,6 +500,7 @@ impl Resources {
         };
         Route::Object(Target {
             resource: index,
+            storage: self.storage(index),
             namespace,
             name,
             status,

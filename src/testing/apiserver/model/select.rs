@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::resources::ApiResource;
+use super::schema::Schema;
 use super::shards::Shards;
 use super::status::StatusError;
 use crate::selector::{Selector, SelectorError};
@@ -17,7 +18,8 @@ pub(crate) struct Selection {
 
 #[derive(Clone, Debug, PartialEq)]
 struct FieldRequirement {
-    path: String,
+    /// The paths in the stored form. The first value that is not empty counts.
+    paths: Vec<String>,
     value: String,
     equal: bool,
 }
@@ -64,11 +66,33 @@ impl Selection {
             && self
                 .fields
                 .iter()
-                .all(|field| (field_value(object, &field.path) == field.value) == field.equal)
+                .all(|field| (field.value_in(object) == field.value) == field.equal)
             && self
                 .shards
                 .as_ref()
                 .is_none_or(|shards| shards.contain(object))
+    }
+}
+
+impl FieldRequirement {
+    fn value_in(&self, object: &Map<String, Value>) -> String {
+        let mut values = self.paths.iter().map(|path| field_value(object, path));
+        values.find(|value| !value.is_empty()).unwrap_or_default()
+    }
+}
+
+/// Returns the paths of a selectable field in the stored form. The source of an Event without a
+/// component is its controller.
+fn stored_paths(path: &str, resource: &ApiResource) -> Vec<String> {
+    match Schema::of(resource) {
+        Some(_) if path == "source" => {
+            vec![
+                "source.component".to_owned(),
+                "reportingComponent".to_owned(),
+            ]
+        }
+        Some(schema) => vec![schema.stored_path(path)],
+        None => vec![path.to_owned()],
     }
 }
 
@@ -114,7 +138,7 @@ fn parse_fields(text: &str, resource: &ApiResource) -> Result<Vec<FieldRequireme
             });
         }
         requirements.push(FieldRequirement {
-            path: path.to_owned(),
+            paths: stored_paths(path, resource),
             value: unescape(value),
             equal,
         });

@@ -29,6 +29,7 @@ struct Inner {
 const MEDIA_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
 /// One entry of `details.causes`.
+#[derive(Clone)]
 pub(crate) struct Cause {
     pub(crate) reason: &'static str,
     pub(crate) message: String,
@@ -269,10 +270,14 @@ impl StatusError {
     }
 
     pub(crate) fn invalid(name: &str, group: &str, kind: &str, causes: &[Cause]) -> Self {
-        let each: Vec<String> = causes
-            .iter()
-            .map(|c| format!("{}: {}", c.field, c.message))
-            .collect();
+        let mut each: Vec<String> = Vec::new();
+        // The message names equal causes once, as in kube-apiserver.
+        for cause in causes {
+            let text = format!("{}: {}", cause.field, cause.message);
+            if !each.contains(&text) {
+                each.push(text);
+            }
+        }
         let why = match each.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
@@ -298,6 +303,17 @@ impl StatusError {
     /// Options of a patch that are missing or incompatible with its kind.
     pub(crate) fn invalid_patch_options(cause: Cause) -> Self {
         Self::invalid("", "meta.k8s.io", "PatchOptions", &[cause])
+    }
+
+    /// The patch, or the patched object, has a value that does not have the type of its field.
+    pub(crate) fn invalid_patch(shown: &Value, why: &str) -> Self {
+        let shown = shown.to_string();
+        let cause = Cause {
+            reason: "FieldValueInvalid",
+            message: format!("Invalid value: \"{}\": {why}", shown.escape_default()),
+            field: "patch",
+        };
+        Self::invalid("", "", "", &[cause])
     }
 
     /// The error for applying fields that other managers own with other values. `conflicts` has the

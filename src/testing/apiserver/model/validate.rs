@@ -1,10 +1,9 @@
-//! Validation of objects before they are stored: names, and the types within `metadata`. The server
-//! does not validate anything else.
+//! Validation of objects of any kind before they are stored: names, and the types within `metadata`.
 
 use serde_json::{Map, Value};
 
 use super::object::{Content, meta_str};
-use super::resources::{ApiResource, Target};
+use super::resources::{ApiResource, Target, is_built_in};
 use super::status::{Cause, StatusError};
 
 /// Parses the body of a create or update.
@@ -64,13 +63,18 @@ pub(crate) fn check_object(
         return cannot(&given_kind, &given_version, why);
     }
     if given_version != version {
+        if is_built_in(&given_version, kind) {
+            return Err(StatusError::bad_request(format!(
+                "the API version in the data ({given_version}) does not match the expected API version ({version})"
+            )));
+        }
         let why = format!("no kind \"{given_kind}\" is registered for version \"{given_version}\"");
         return cannot(&given_kind, &given_version, why);
     }
     if let Err((field, wanted, found)) = check_metadata(&mut content) {
         let why =
             format!("json: cannot unmarshal {found} into Go struct field {field} of type {wanted}");
-        return cannot(kind, &version, why);
+        return cannot(kind, &resource.version, why);
     }
     let namespace = meta_str(&content, "namespace");
     let expected = target.namespace.as_deref().unwrap_or_default();
@@ -80,6 +84,14 @@ pub(crate) fn check_object(
         return Err(StatusError::bad_request(what));
     }
     Ok(content)
+}
+
+/// The error for an object with a field that is unknown or does not have its type.
+pub(crate) fn not_decodable(resource: &ApiResource, why: &str) -> StatusError {
+    let (kind, version) = (&resource.kind, &resource.version);
+    StatusError::bad_request(format!(
+        "{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"
+    ))
 }
 
 /// Checks the types within `metadata`. An error has the field, its expected type and its actual
@@ -126,7 +138,7 @@ fn check_metadata(content: &mut Content) -> Result<(), (String, &'static str, &'
     Ok(())
 }
 
-fn type_name(value: &Value) -> &'static str {
+pub(crate) fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",
@@ -137,43 +149,64 @@ fn type_name(value: &Value) -> &'static str {
     }
 }
 
-pub(crate) fn check_name(resource: &ApiResource, name: &str) -> Result<(), StatusError> {
-    let (reason, message) = if name.is_empty() {
-        (
+/// Returns what is wrong with the name of a new object.
+pub(crate) fn name_causes(resource: &ApiResource, name: &str) -> Vec<Cause> {
+    if name.is_empty() || resource.group == "rbac.authorization.k8s.io" {
+        return path_segment_causes(name);
+    }
+    let invalid = |rule| Cause {
+        reason: "FieldValueInvalid",
+        message: format!("Invalid value: \"{name}\": {rule}"),
+        field: "metadata.name",
+    };
+    subdomain_errors(name).into_iter().map(invalid).collect()
+}
+
+/// Returns what is wrong with a name that only has to fit into a path.
+pub(crate) fn path_segment_causes(name: &str) -> Vec<Cause> {
+    let (reason, message) = match name {
+        "" => (
             "FieldValueRequired",
             "Required value: name or generateName is required".to_owned(),
-        )
-    } else if is_valid_name(resource, name) {
-        return Ok(());
-    } else {
-        let rule = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
-                    and must start and end with an alphanumeric character (e.g. 'example.com', regex used for \
-                    validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
-        (
+        ),
+        "." | ".." => (
             "FieldValueInvalid",
-            format!("Invalid value: \"{name}\": {rule}"),
-        )
+            format!("Invalid value: \"{name}\": may not be '{name}'"),
+        ),
+        _ => {
+            let found = ['/', '%'].into_iter().filter(|&c| name.contains(c));
+            return found
+                .map(|c| Cause {
+                    reason: "FieldValueInvalid",
+                    message: format!("Invalid value: \"{name}\": may not contain '{c}'"),
+                    field: "metadata.name",
+                })
+                .collect();
+        }
     };
-    let cause = Cause {
+    vec![Cause {
         reason,
         message,
         field: "metadata.name",
-    };
-    Err(StatusError::invalid(
-        name,
-        &resource.group,
-        &resource.kind,
-        &[cause],
-    ))
+    }]
 }
 
-fn is_valid_name(resource: &ApiResource, name: &str) -> bool {
-    if resource.group == "rbac.authorization.k8s.io" {
-        return name != "." && name != ".." && !name.contains(['/', '%']);
+/// Returns the errors of Go's `IsDNS1123Subdomain`.
+pub(crate) fn subdomain_errors(name: &str) -> Vec<&'static str> {
+    let mut errors = Vec::new();
+    if name.len() > 253 {
+        errors.push("must be no more than 253 bytes");
     }
     let end = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
     let inner = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-';
     let is_label =
         |label: &[u8]| label.iter().all(inner) && end(label.first()) && end(label.last());
-    name.len() <= 253 && name.as_bytes().split(|&b| b == b'.').all(is_label)
+    if !name.as_bytes().split(|&b| b == b'.').all(is_label) {
+        errors.push(
+            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must \
+             start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
+             '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
+        );
+    }
+    errors
 }

@@ -4,7 +4,9 @@ use serde_json::Value;
 
 use super::http::{Head, Response};
 use super::resources::ApiResource;
+use super::schema::Schema;
 use super::status::{Cause, StatusError};
+use super::validate::not_decodable;
 
 /// Whether the request is a dry run, which does everything except storing the result.
 pub(crate) fn is_dry_run(head: &Head, options: &'static str) -> Result<bool, StatusError> {
@@ -96,12 +98,7 @@ impl Validation {
         resource: &ApiResource,
         object: &mut Value,
     ) -> Result<Warnings, StatusError> {
-        self.of(resource, object, |why| {
-            let (kind, version) = (&resource.kind, resource.api_version());
-            let what =
-                format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}");
-            StatusError::bad_request(what)
-        })
+        self.of(resource, object, |why| not_decodable(resource, &why))
     }
 
     /// Removes unknown fields from a merge patch.
@@ -110,19 +107,9 @@ impl Validation {
         resource: &ApiResource,
         patch: &mut Value,
     ) -> Result<Warnings, StatusError> {
-        let shown = patch.to_string();
+        let shown = patch.clone();
         self.of(resource, patch, |why| {
-            let message = format!("Invalid value: \"{}\": {why}", shown.escape_default());
-            StatusError::invalid(
-                "",
-                "",
-                "",
-                &[Cause {
-                    reason: "FieldValueInvalid",
-                    message,
-                    field: "patch",
-                }],
-            )
+            StatusError::invalid_patch(&shown, &why)
         })
     }
 
@@ -181,8 +168,8 @@ const METADATA: &[&str] = &[
     "uid",
 ];
 
-/// Returns the fields of a built-in kind besides apiVersion, kind and metadata. The server does not
-/// check nested fields, or the fields of custom resources.
+/// Returns the fields of a built-in kind without a schema, besides apiVersion, kind and metadata. The
+/// server does not check their nested fields, or the fields of custom resources.
 fn fields(resource: &ApiResource) -> &'static [&'static str] {
     match resource.plural.as_str() {
         "configmaps" => &["binaryData", "data", "immutable"],
@@ -193,22 +180,6 @@ fn fields(resource: &ApiResource) -> &'static [&'static str] {
             "secrets",
         ],
         "endpoints" => &["subsets"],
-        "events" => &[
-            "action",
-            "count",
-            "eventTime",
-            "firstTimestamp",
-            "involvedObject",
-            "lastTimestamp",
-            "message",
-            "reason",
-            "related",
-            "reportingComponent",
-            "reportingInstance",
-            "series",
-            "source",
-            "type",
-        ],
         "controllerrevisions" => &["data", "revision"],
         "endpointslices" => &["addressType", "endpoints", "ports"],
         "storageclasses" => &[
@@ -223,7 +194,7 @@ fn fields(resource: &ApiResource) -> &'static [&'static str] {
         "roles" => &["rules"],
         "clusterroles" => &["aggregationRule", "rules"],
         "rolebindings" | "clusterrolebindings" => &["roleRef", "subjects"],
-        "leases" | "limitranges" | "networkpolicies" => &["spec"],
+        "limitranges" | "networkpolicies" => &["spec"],
         _ => &["spec", "status"],
     }
 }
@@ -237,10 +208,14 @@ fn take_unknown(resource: &ApiResource, object: &mut Value) -> Vec<String> {
     if resource.custom {
         return unknown;
     }
-    let known = fields(resource);
+    let (schema, fields) = (Schema::of(resource), fields(resource));
+    let has_field = |field: &str| match schema {
+        Some(schema) => schema.has(field),
+        None => fields.contains(&field),
+    };
     content.retain(|field, value| {
-        let is_known = matches!(field.as_str(), "apiVersion" | "kind" | "metadata")
-            || known.contains(&&**field);
+        let is_known =
+            matches!(field.as_str(), "apiVersion" | "kind" | "metadata") || has_field(field);
         if !is_known && !value.is_null() {
             unknown.push(field.clone());
         }
@@ -254,6 +229,9 @@ fn take_unknown(resource: &ApiResource, object: &mut Value) -> Vec<String> {
             }
             is_known
         });
+    }
+    if let Some(schema) = schema {
+        schema.take_unknown(content, &mut unknown);
     }
     unknown
 }

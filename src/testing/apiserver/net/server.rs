@@ -90,10 +90,11 @@ impl ApiServer {
     /// # Errors
     ///
     /// Returns the error of the API: 404 if the object does not exist, 409 if it has changed, 400
-    /// if the name in the new object differs from the path.
+    /// if the name in the new object differs from the path. A missing Lease or Event is created, as
+    /// in kube-apiserver.
     pub fn update(&self, path: &str, object: Value) -> Result<Value, StatusError> {
         let (target, _) = self.target(path)?;
-        let stored = self
+        let (stored, _) = self
             .shared
             .write(false, false, |writer| writer.update(&target, object))?;
         Ok(stored.to_value(self.resource(&target)))

@@ -1,6 +1,7 @@
 /// A built-in resource: group, version, plural, kind, options, and selectable fields. Each letter
 /// of the options stands for one: `c` cluster-scoped, `s` status subresource, `g` generation, `o`
-/// DELETE returns the object, `r` scale subresource.
+/// DELETE returns the object, `r` scale subresource, `p` PUT creates a missing object, `v` an update
+/// needs a resourceVersion.
 pub(super) type BuiltIn = (
     &'static str,
     &'static str,
@@ -81,7 +82,7 @@ pub(super) const BUILT_IN: &[BuiltIn] = &[
         "v1",
         "events",
         "Event",
-        "",
+        "p",
         &[
             "involvedObject.kind",
             "involvedObject.namespace",
@@ -110,7 +111,26 @@ pub(super) const BUILT_IN: &[BuiltIn] = &[
     ),
     ("batch", "v1", "jobs", "Job", "sg", &["status.successful"]),
     ("batch", "v1", "cronjobs", "CronJob", "sg", &[]),
-    ("coordination.k8s.io", "v1", "leases", "Lease", "", &[]),
+    (
+        "events.k8s.io",
+        "v1",
+        "events",
+        "Event",
+        "p",
+        &[
+            "regarding.kind",
+            "regarding.namespace",
+            "regarding.name",
+            "regarding.uid",
+            "regarding.apiVersion",
+            "regarding.resourceVersion",
+            "regarding.fieldPath",
+            "reason",
+            "reportingController",
+            "type",
+        ],
+    ),
+    ("coordination.k8s.io", "v1", "leases", "Lease", "pv", &[]),
     (
         "discovery.k8s.io",
         "v1",

@@ -14,6 +14,7 @@ fn target(path: &str) -> (String, Option<String>, Option<String>, bool) {
             name,
             status,
             sub: None,
+            ..
         }) => (
             resources.get(resource).kind.clone(),
             namespace,
