@@ -132,7 +132,8 @@
 //! | `mgr.GetClient()`, writing; `Status()` | [`Client::api`](crate::Client::api); [`Api::status`](crate::client::api::Api::status) |
 //! | `controllerutil.CreateOrUpdate` | [`Patch::apply`] |
 //! | `mgr.Start(ctx)`, `WaitForCacheSync` | [`start`](crate::SharedInformerFactory::start), [`wait_for_cache_sync`](crate::SharedInformerFactory::wait_for_cache_sync), then your threads |
-//! | leader election, webhooks, a manager | not provided |
+//! | `LeaderElection: true` | [`LeaderElector`](crate::leader_election::LeaderElector) |
+//! | webhooks, a manager | not provided |
 //!
 //! # Names
 //!
