@@ -224,6 +224,8 @@ pub mod reflector;
 
 #[cfg(feature = "client")]
 pub mod client;
+#[cfg(any(feature = "client", all(test, shuttle)))]
+pub mod events;
 pub mod handler;
 pub mod informer;
 

@@ -5,6 +5,18 @@
 
 mod delta_fifo;
 mod deltas;
+mod event_correlator;
+mod event_json;
+// The core of event recording is private and uses nothing else of the crate, so it is built here
+// again.
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "the replay does not use all of it"
+)]
+#[path = "../../src/events/core/mod.rs"]
+mod events_core;
+mod events_recorder;
 mod expiration_cache;
 mod fifo;
 mod filtering_handler;
@@ -62,6 +74,18 @@ const SUITES: &[Suite] = &[
         build: delta_fifo::build,
         info: &["done_during"],
         floor: 100.0,
+    },
+    Suite {
+        name: "event_correlator",
+        build: event_correlator::build,
+        info: &[],
+        floor: 99.0,
+    },
+    Suite {
+        name: "events_recorder",
+        build: events_recorder::build,
+        info: &[],
+        floor: 60.0,
     },
     Suite {
         name: "expiration_cache",
