@@ -3,6 +3,7 @@
 
 mod client;
 mod differential;
+mod events;
 mod informer;
 mod log_capture;
 mod logs;

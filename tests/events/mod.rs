@@ -1,0 +1,8 @@
+//! The event recorder, with a scripted sink and with a scripted server.
+
+mod outage;
+mod recorder;
+mod requests;
+mod series;
+mod sink;
+mod validation;
