@@ -58,7 +58,9 @@ fn ev1_distinct_events_add_up_when_the_queue_is_full() {
         sink.hang(true);
         for number in 0..3000 {
             let name = format!("pod-{number}");
-            recorder.event(&pod(&name), WARNING, "Failed", name).unwrap();
+            recorder
+                .event(&pod(&name), WARNING, "Failed", name)
+                .unwrap();
         }
         let stats = recorder.stats();
         assert_eq!(
