@@ -16,6 +16,7 @@ mod config;
 mod controller;
 mod credentials;
 mod discovery;
+mod event_recorder;
 mod faults;
 mod history;
 mod interceptor;
