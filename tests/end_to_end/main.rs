@@ -16,7 +16,6 @@ mod config;
 mod controller;
 mod credentials;
 mod discovery;
-mod event_recorder;
 mod faults;
 mod history;
 mod interceptor;
@@ -32,6 +31,7 @@ mod node_agent;
 mod proxy;
 mod quickstart;
 mod reader;
+mod recorder;
 mod scopes;
 #[cfg(unix)]
 #[path = "../client/script.rs"]
