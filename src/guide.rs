@@ -7,6 +7,7 @@
 //! | [`object_types`] | Types for the cached objects, and what each costs |
 //! | [`tuning`] | Memory, CPU, threads, allocators and compiler profiles, with figures |
 //! | [`operations`] | Errors and recovery, health, metrics, logs, RBAC and limits |
+//! | [`events`] | Record Kubernetes events about objects |
 //! | [`authentication`] | How a client finds its cluster, credentials, TLS and proxies |
 //! | [`testing`] | Test your code without a cluster |
 //! | [`coming_from_client_go`] | For readers who know client-go |
@@ -29,6 +30,9 @@ pub mod tuning {}
 
 #[doc = include_str!("../docs/guide/operations.md")]
 pub mod operations {}
+
+#[doc = include_str!("../docs/guide/events.md")]
+pub mod events {}
 
 #[doc = include_str!("../docs/guide/authentication.md")]
 pub mod authentication {}

@@ -1,6 +1,8 @@
 //! The event recorder. Both APIs show the same events on the embedded server and on a real one.
 
-use k8s_informer::events::{EventRecorder, EventType};
+use std::time::Duration;
+
+use k8s_informer::events::{EventRecorder, EventType, ObjectReference};
 use k8s_informer::object::{GroupVersionResource, Object};
 use k8s_informer::reflector::ListOptions;
 use k8s_informer::{Client, DynamicObject, Error, Stop};
@@ -166,6 +168,62 @@ fn expired_event_is_created_again_with_its_series() {
                 recorder.last_error()
             );
             assert_eq!(events_about(&client, &namespace.name, &object).len(), 1);
+        }
+    });
+}
+
+#[test]
+fn ec11_counts_are_exact_after_a_network_that_hung() {
+    on_every_cluster(ONCE, |cluster| {
+        for is_core in [false, true] {
+            let namespace = cluster.namespace("outage");
+            let proxy = cluster.proxy();
+            let builder =
+                EventRecorder::builder(&cluster.client_through(&proxy), "example.com/ctl")
+                    .request_timeout(Duration::from_millis(500));
+            let builder = if is_core { builder.core_v1() } else { builder };
+            let recorder = builder.build().unwrap();
+            let mut pod = ObjectReference::default();
+            pod.api_version = "v1".to_owned();
+            pod.kind = "Pod".to_owned();
+            pod.namespace.clone_from(&namespace.name);
+            let mut emit = |name: String| {
+                pod.name.clone_from(&name);
+                recorder
+                    .event(&pod, EventType::Warning, "Failed", name)
+                    .unwrap();
+            };
+            emit("first".to_owned());
+            assert!(recorder.flush(PATIENCE), "{:?}", recorder.last_error());
+            proxy.stall();
+            for _ in 0..60 {
+                for number in 0..50 {
+                    emit(format!("pod-{number}"));
+                }
+            }
+            assert!(recorder.flush(PATIENCE), "{:?}", recorder.last_error());
+            assert!(recorder.last_error().is_some(), "nothing hung");
+            let stats = recorder.stats();
+            assert_eq!(
+                (stats.written + stats.merged, stats.pending),
+                (3001, 0),
+                "{stats}"
+            );
+
+            let events = GroupVersionResource::new("", "v1", "events");
+            let api = cluster.client().dynamic_api(&events, Some(&namespace.name));
+            let list = api.list(&ListOptions::default(), &Stop::new()).unwrap();
+            assert_eq!(list.items.len(), 51);
+            for event in &list.items {
+                let event: Value = serde_json::from_str(event.json()).unwrap();
+                let count = match is_core {
+                    true => &event["count"],
+                    false => &event["series"]["count"],
+                };
+                if event["message"] != "first" {
+                    assert_eq!(count, 60, "{event}");
+                }
+            }
         }
     });
 }
