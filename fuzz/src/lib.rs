@@ -15,7 +15,11 @@
 mod delta_fifo_model;
 // The core of event recording is private and uses nothing else of the crate, so it is built here
 // again.
-#[allow(dead_code, reason = "the target does not use all of it")]
+#[allow(
+    dead_code,
+    clippy::duplicate_mod,
+    reason = "the target does not use all of it"
+)]
 #[path = "../../src/events/core/mod.rs"]
 mod events_core;
 mod item;

@@ -141,8 +141,10 @@ impl State {
         }
     }
 
-    /// Records an event: correlates it, and queues it if it is to be written.
-    pub(super) fn record(&mut self, mut event: Event, now: Duration, instant: Instant) {
+    /// Records an event: correlates it, and queues it if it is to be written. Returns whether the
+    /// thread has to know.
+    pub(super) fn record(&mut self, mut event: Event, now: Duration, instant: Instant) -> bool {
+        let due = self.due;
         self.stats.recorded += 1;
         let now = now.max(self.last + Duration::from_nanos(1));
         self.last = now;
@@ -165,6 +167,7 @@ impl State {
             }
             Rules::EventsV1(_) => self.record_series(event, now, instant),
         }
+        !self.queue.is_empty() || self.due != due
     }
 
     fn record_series(&mut self, mut event: Event, now: Duration, instant: Instant) {
@@ -252,9 +255,6 @@ impl State {
     pub(super) fn queue_due(&mut self, now: Instant) {
         if self.left_over || self.due.is_some_and(|due| due <= now) {
             self.queue_all();
-            if self.left_over {
-                self.due = None;
-            }
         }
     }
 

@@ -112,19 +112,15 @@ impl Shared {
                 return Err(refused.err().unwrap_or(EventError::Stopped));
             }
         };
-        inner.state.record(event, now, instant);
-        let wake = inner.wait.take_if(|wait| !wait.is_pause);
-        let dropped = inner.newly_dropped(instant);
+        // An event that is only counted does not wake the thread.
+        let needs_thread = inner.state.record(event, now, instant);
+        let wake = inner.wait.take_if(|wait| needs_thread && !wait.is_pause);
+        let dropped = inner.newly_dropped(instant, LOG_INTERVAL);
         drop(inner);
         if let Some(wait) = wake {
             wait.wake.stop();
         }
-        if let Some(dropped) = dropped {
-            log::warn!(
-                "{dropped} events were dropped, because too many wait to be written; the server is slow or \
-                 unreachable"
-            );
-        }
+        log_dropped(dropped);
         Ok(())
     }
 
@@ -160,10 +156,16 @@ impl Shared {
         self.flush(timeout);
         self.stop.stop();
         self.ended.wait_timeout(GRACE);
-        let stats = self.stats();
+        let (_, now) = self.clock.now();
+        let (stats, dropped) = {
+            let mut inner = self.inner.lock();
+            let dropped = inner.newly_dropped(now, Duration::ZERO);
+            (inner.state.stats(), dropped)
+        };
+        log_dropped(dropped);
         if !was_closed && stats.pending > 0 {
             log::warn!(
-                "{} events were lost, because they could not be written before the recorder ended",
+                "events lost because they could not be written before the recorder ended: {}",
                 stats.pending
             );
         }
@@ -267,13 +269,14 @@ impl Shared {
 }
 
 impl Inner {
-    /// Returns how many events were dropped since the last message, if it is time for another one.
-    fn newly_dropped(&mut self, now: Instant) -> Option<u64> {
+    /// Returns how many events were dropped since the last message, if that was at least `interval`
+    /// ago.
+    fn newly_dropped(&mut self, now: Instant, interval: Duration) -> Option<u64> {
         let dropped = self.state.stats().dropped;
         let is_time = self
             .log
             .at
-            .is_none_or(|at| now.saturating_duration_since(at) >= LOG_INTERVAL);
+            .is_none_or(|at| now.saturating_duration_since(at) >= interval);
         if dropped == self.log.dropped || !is_time {
             return None;
         }
@@ -353,6 +356,14 @@ fn run(shared: &Shared) {
                 shared.settled.notify_all();
             }
         }
+    }
+}
+
+fn log_dropped(dropped: Option<u64>) {
+    if let Some(dropped) = dropped {
+        log::warn!(
+            "events dropped because too many wait to be written: {dropped}; the server is slow or unreachable"
+        );
     }
 }
 

@@ -8,10 +8,11 @@ mod deltas;
 mod event_correlator;
 mod event_json;
 // The core of event recording is private and uses nothing else of the crate, so it is built here
-// again.
+// again, as in the fuzz target.
 #[allow(
     dead_code,
     unreachable_pub,
+    clippy::duplicate_mod,
     reason = "the replay does not use all of it"
 )]
 #[path = "../../src/events/core/mod.rs"]

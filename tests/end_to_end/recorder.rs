@@ -25,7 +25,7 @@ fn events_about(client: &Client, namespace: &str, object: &impl Object) -> Vec<V
     );
     let list = api.list(&options, &Stop::new()).unwrap();
     let json = |event: &DynamicObject| serde_json::from_str(event.json()).unwrap();
-    list.items.iter().map(|event| json(event)).collect()
+    list.items.iter().map(json).collect()
 }
 
 fn recorder(client: &Client, is_core: bool) -> EventRecorder {
