@@ -268,7 +268,33 @@ impl EventRecorder {
     }
 
     /// Blocks until everything that was recorded before has been written, dropped or refused, for
-    /// at most `timeout` in real time. Returns whether that is so.
+    /// at most `timeout` in real time. Returns whether that is so. Ends a pause after a failed
+    /// request. client-go has no counterpart.
+    ///
+    /// ```
+    /// # use k8s_informer::events::{EventRecorder, EventSink, EventType, ObjectReference};
+    /// # use k8s_informer::{Error, Stop};
+    /// # use serde_json::Value;
+    /// # struct Full;
+    /// # impl EventSink for Full {
+    /// #     fn create(&self, _: &str, _: &Value, _: &Stop) -> Result<(), Error> {
+    /// #         Err(Error::other("the disk is full"))
+    /// #     }
+    /// #     fn patch(&self, _: &str, _: &str, _: &Value, _: &Stop) -> Result<(), Error> { Ok(()) }
+    /// # }
+    /// # let full = std::sync::Arc::new(Full);
+    /// # let mut pod = ObjectReference::default();
+    /// # (pod.kind, pod.name) = ("Pod".into(), "web-0".into());
+    /// use std::time::Duration;
+    ///
+    /// // This sink refuses everything.
+    /// let recorder = EventRecorder::with_sink(full, "example.com/mounter").build()?;
+    /// recorder.event(&pod, EventType::Normal, "Mounted", "the volume is mounted")?;
+    /// assert!(recorder.flush(Duration::from_secs(9)));
+    /// assert_eq!(recorder.stats().failed, 1);
+    /// assert_eq!(recorder.last_error().unwrap().to_string(), "the disk is full");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn flush(&self, timeout: Duration) -> bool {
         self.handle.shared.flush(timeout)
     }
@@ -283,12 +309,13 @@ impl EventRecorder {
         self.handle.shared.shutdown(timeout)
     }
 
-    /// Returns what happened to the events so far.
+    /// Returns what happened to the events so far. [`flush`](Self::flush) has an example.
     pub fn stats(&self) -> EventStats {
         self.handle.shared.stats()
     }
 
     /// Returns the most recent error of a request, also if later requests succeeded.
+    /// [`flush`](Self::flush) has an example.
     pub fn last_error(&self) -> Option<Error> {
         self.handle.shared.last_error()
     }

@@ -1,7 +1,15 @@
 use std::fmt;
 
 /// What happened to the events of a recorder. Each recorded event counts in exactly one of the
-/// fields after [`recorded`](Self::recorded), so their sum is `recorded`.
+/// fields after [`recorded`](Self::recorded), so their sum is `recorded`. Only
+/// [`refused`](Self::refused) is not part of it.
+///
+/// ```
+/// use k8s_informer::events::EventStats;
+///
+/// let line = EventStats::default().to_string();
+/// assert!(line.starts_with("0 recorded: 0 written, 0 merged"), "{line}");
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EventStats {

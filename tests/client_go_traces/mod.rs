@@ -80,13 +80,13 @@ const SUITES: &[Suite] = &[
         name: "event_correlator",
         build: event_correlator::build,
         info: &[],
-        floor: 99.0,
+        floor: 95.0,
     },
     Suite {
         name: "events_recorder",
         build: events_recorder::build,
         info: &[],
-        floor: 60.0,
+        floor: 80.0,
     },
     Suite {
         name: "expiration_cache",
