@@ -323,6 +323,9 @@ impl EventRecorder {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        if self.shared.is_closed() {
+            return;
+        }
         let timeout = match std::thread::panicking() {
             true => Duration::ZERO,
             false => DROP,

@@ -175,6 +175,11 @@ impl Shared {
         }
     }
 
+    /// Whether the recorder has been shut down.
+    pub(super) fn is_closed(&self) -> bool {
+        self.inner.lock().state.closed
+    }
+
     pub(super) fn stats(&self) -> EventStats {
         self.inner.lock().state.stats()
     }
