@@ -167,7 +167,7 @@ impl EventRecorder {
             clock,
             stop,
         } = settings;
-        let shared = Shared::new(State::new(api, limits), api, sink, clock, stop);
+        let shared = Shared::new(&controller, State::new(api, limits), api, sink, clock, stop);
         let shared = Arc::new(shared);
         writer::spawn(&shared).map_err(|error| EventError::Thread(Arc::new(error)))?;
         let handle = Arc::new(Handle {

@@ -24,6 +24,10 @@ const TRIES: u32 = 12;
 /// How long a shutdown waits for the end of the thread.
 const GRACE: Duration = Duration::from_secs(1);
 
+/// The first and the longest pause after a failed request. Jitter adds up to a half.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONG_PAUSE: Duration = Duration::from_secs(30);
+
 /// The longest delay that a server can request.
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 
@@ -32,6 +36,8 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What the callers and the thread share.
 pub(super) struct Shared {
+    /// The name of the recorder in the log.
+    name: String,
     /// Guards correlation and queue, and how the thread waits. While it is held, no other locks are
     /// taken than those of `Stop`, and no clock, sink or log is called.
     inner: Mutex<Inner>,
@@ -49,9 +55,10 @@ struct Inner {
     state: State,
     /// Ends the wait of the thread, if there is one.
     wait: Option<Wait>,
-    /// Ends the pause after a failed request.
+    /// Ends the pause after a failed request, and starts the back-off again.
     kicked: bool,
     paused_until: Option<Instant>,
+    backoff: Backoff,
     last_error: Option<Error>,
     log: DropLog,
 }
@@ -78,6 +85,7 @@ enum Step {
 
 impl Shared {
     pub(super) fn new(
+        controller: &str,
         state: State,
         api: EventApi,
         sink: Arc<dyn EventSink>,
@@ -85,11 +93,13 @@ impl Shared {
         stop: Stop,
     ) -> Self {
         Self {
+            name: format!("event recorder {controller}"),
             inner: Mutex::new(Inner {
                 state,
                 wait: None,
                 kicked: false,
                 paused_until: None,
+                backoff: Backoff::new(FIRST_PAUSE, 2.0, LONG_PAUSE, 0.5),
                 last_error: None,
                 log: DropLog::default(),
             }),
@@ -120,7 +130,7 @@ impl Shared {
         if let Some(wait) = wake {
             wait.wake.stop();
         }
-        log_dropped(dropped);
+        self.log_dropped(dropped);
         Ok(())
     }
 
@@ -162,10 +172,11 @@ impl Shared {
             let dropped = inner.newly_dropped(now, Duration::ZERO);
             (inner.state.stats(), dropped)
         };
-        log_dropped(dropped);
+        self.log_dropped(dropped);
         if !was_closed && stats.pending > 0 {
             log::warn!(
-                "events lost because they could not be written before the recorder ended: {}",
+                "{}: events lost because they could not be written before the recorder ended: {}",
+                self.name,
                 stats.pending
             );
         }
@@ -186,6 +197,16 @@ impl Shared {
 
     pub(super) fn last_error(&self) -> Option<Error> {
         self.inner.lock().last_error.clone()
+    }
+
+    fn log_dropped(&self, dropped: Option<u64>) {
+        if let Some(dropped) = dropped {
+            log::warn!(
+                "{}: events dropped because too many wait to be written: {dropped}; the server is slow or \
+                 unreachable",
+                self.name
+            );
+        }
     }
 
     /// Wakes the thread, also from a pause.
@@ -210,6 +231,7 @@ impl Shared {
         }
         if std::mem::take(&mut inner.kicked) {
             inner.paused_until = None;
+            inner.backoff.reset();
         }
         inner.state.queue_due(now);
         let pause = inner.paused_until.filter(|until| *until > now);
@@ -314,12 +336,6 @@ fn run(shared: &Shared) {
         }
     }
     let _ended = Ended(shared);
-    let mut backoff = Backoff::new(
-        Duration::from_millis(500),
-        2.0,
-        Duration::from_secs(30),
-        0.5,
-    );
     // The reason of the last message about a failure, so that a lasting problem is logged once.
     let mut problem: Option<String> = None;
     loop {
@@ -335,25 +351,20 @@ fn run(shared: &Shared) {
             }
             Step::Send(sending) => {
                 let (outcome, error) = shared.send(&sending);
-                let pause = match &outcome {
-                    Outcome::Retry { .. } => {
-                        let requested = error.as_ref().and_then(Error::retry_after);
-                        let requested = requested.unwrap_or_default().min(LONGEST_PAUSE);
-                        Some(backoff.step().max(requested))
-                    }
-                    Outcome::Written | Outcome::Failed => {
-                        backoff.reset();
-                        None
-                    }
-                };
                 let (_, now) = shared.clock.now();
                 let is_stopped = shared.stop.is_stopped();
                 if !is_stopped {
-                    log_problem(&mut problem, error.as_ref(), &outcome);
+                    log_problem(&shared.name, &mut problem, error.as_ref(), &outcome);
                 }
                 let mut inner = shared.inner.lock();
                 inner.state.settle(sending.id, &outcome);
-                inner.paused_until = pause.and_then(|pause| now.checked_add(pause));
+                if let Outcome::Retry { .. } = outcome {
+                    let requested = error.as_ref().and_then(Error::retry_after);
+                    let requested = requested.unwrap_or_default().min(LONGEST_PAUSE);
+                    inner.paused_until = now.checked_add(inner.backoff.step().max(requested));
+                } else {
+                    inner.backoff.reset();
+                }
                 if error.is_some() && !is_stopped {
                     inner.last_error = error;
                 }
@@ -364,19 +375,11 @@ fn run(shared: &Shared) {
     }
 }
 
-fn log_dropped(dropped: Option<u64>) {
-    if let Some(dropped) = dropped {
-        log::warn!(
-            "events dropped because too many wait to be written: {dropped}; the server is slow or unreachable"
-        );
-    }
-}
-
-/// Logs a failure if it differs from the last one, and its end.
-fn log_problem(problem: &mut Option<String>, error: Option<&Error>, outcome: &Outcome) {
+/// Logs a failure, and its end. A failure like the last one is only logged at `debug`.
+fn log_problem(name: &str, problem: &mut Option<String>, error: Option<&Error>, outcome: &Outcome) {
     let Some(error) = error else {
         if problem.take().is_some() {
-            log::info!("events are written again");
+            log::info!("{name}: events are written again");
         }
         return;
     };
@@ -384,15 +387,18 @@ fn log_problem(problem: &mut Option<String>, error: Option<&Error>, outcome: &Ou
         Some(status) => format!("{} {}", status.code, status.reason),
         None => "no answer".to_owned(),
     };
-    if problem.as_ref() == Some(&class) {
-        return;
-    }
-    *problem = Some(class);
+    let level = match problem.replace(class.clone()) == Some(class) {
+        true => log::Level::Debug,
+        false => log::Level::Warn,
+    };
     let effect = match outcome {
         Outcome::Retry { .. } => "retrying with back-off",
         Outcome::Written | Outcome::Failed => "the event is lost",
     };
-    log::warn!("an event could not be written; {effect}: {error}");
+    log::log!(
+        level,
+        "{name}: an event could not be written; {effect}: {error}"
+    );
 }
 
 fn answer(error: &Error) -> Answer {

@@ -192,12 +192,23 @@ fn ec11_internal_errors_end_after_twelve_tries() {
 }
 
 #[test]
-fn flush_ends_a_pause() {
-    let (sink, clock, recorder) = paused([Reply::Fail(connection())]);
+fn flush_ends_a_pause_and_restarts_the_back_off() {
+    let failures = (0..9).map(|_| Reply::Fail(connection()));
+    let (sink, clock, recorder) = paused(failures);
     recorder.event(&pod("p"), WARNING, "Failed", "n").unwrap();
-    assert!(clock.until_waits(1, SOON));
+    for number in 1..=7 {
+        assert!(clock.until_waits(number, SOON));
+        clock.advance(Duration::from_secs(60));
+    }
+    assert!(clock.until_waits(8, SOON));
+    // The ninth failure is that of the flush.
+    assert!(!recorder.flush(Duration::ZERO));
+    assert!(clock.until_waits(9, SOON));
+    let waits = clock.waits();
+    assert!(waits[7] >= Duration::from_secs(30), "{waits:?}");
+    assert!(waits[8] < Duration::from_secs(1), "{waits:?}");
     assert!(recorder.flush(SOON));
-    assert_eq!(sink.verbs(), ["create", "create"]);
+    assert_eq!(sink.requests().len(), 10);
 }
 
 #[test]
