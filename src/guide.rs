@@ -8,6 +8,7 @@
 //! | [`tuning`] | Memory, CPU, threads, allocators and compiler profiles, with figures |
 //! | [`operations`] | Errors and recovery, health, metrics, logs, RBAC and limits |
 //! | [`leader_election`] | Run several replicas, of which one works |
+//! | [`events`] | Record Kubernetes events about objects |
 //! | [`authentication`] | How a client finds its cluster, credentials, TLS and proxies |
 //! | [`testing`] | Test your code without a cluster |
 //! | [`coming_from_client_go`] | For readers who know client-go |
@@ -33,6 +34,9 @@ pub mod operations {}
 
 #[doc = include_str!("../docs/guide/leader_election.md")]
 pub mod leader_election {}
+
+#[doc = include_str!("../docs/guide/events.md")]
+pub mod events {}
 
 #[doc = include_str!("../docs/guide/authentication.md")]
 pub mod authentication {}

@@ -99,6 +99,7 @@
 //! | one cache with many handlers | [`SharedIndexInformer`], [`SharedInformerFactory`] |
 //! | connection and credentials | [`Config`], [`KubeconfigOptions`], [`ExecConfig`]; [`Client`], which sends any [`Request`] |
 //! | read, watch and write without a cache | [`Api`], [`Patch`], [`retry_on_conflict`] |
+//! | Kubernetes events about objects | [`EventRecorder`](events::EventRecorder) |
 //! | discovery, by kind or by the names that kubectl accepts | [`Client::discover`], [`Client::discover_kind`], [`Discovery`] |
 //!
 //! # Features
@@ -225,6 +226,8 @@ pub mod reflector;
 
 #[cfg(feature = "client")]
 pub mod client;
+#[cfg(any(feature = "client", all(test, shuttle)))]
+pub mod events;
 pub mod handler;
 pub mod informer;
 

@@ -3,6 +3,7 @@
 
 mod client;
 mod differential;
+mod events;
 mod informer;
 mod leader_elector;
 mod log_capture;

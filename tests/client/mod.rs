@@ -24,7 +24,7 @@ mod rediscovery;
 mod rotation;
 #[cfg(unix)]
 mod script;
-mod server;
+pub(crate) mod server;
 mod sizes;
 #[cfg(target_os = "linux")]
 mod states;

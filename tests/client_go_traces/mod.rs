@@ -5,6 +5,19 @@
 
 mod delta_fifo;
 mod deltas;
+mod event_correlator;
+mod event_json;
+// The core of event recording is private and uses nothing else of the crate, so it is built here
+// again, as in the fuzz target.
+#[allow(
+    dead_code,
+    unreachable_pub,
+    clippy::duplicate_mod,
+    reason = "the replay does not use all of it"
+)]
+#[path = "../../src/events/core/mod.rs"]
+mod events_core;
+mod events_recorder;
 mod expiration_cache;
 mod fifo;
 mod filtering_handler;
@@ -63,6 +76,18 @@ const SUITES: &[Suite] = &[
         build: delta_fifo::build,
         info: &["done_during"],
         floor: 100.0,
+    },
+    Suite {
+        name: "event_correlator",
+        build: event_correlator::build,
+        info: &[],
+        floor: 95.0,
+    },
+    Suite {
+        name: "events_recorder",
+        build: events_recorder::build,
+        info: &[],
+        floor: 80.0,
     },
     Suite {
         name: "expiration_cache",

@@ -33,6 +33,7 @@ mod node_agent;
 mod proxy;
 mod quickstart;
 mod reader;
+mod recorder;
 mod scopes;
 #[cfg(unix)]
 #[path = "../client/script.rs"]

@@ -1,0 +1,9 @@
+//! The event recorder, with a scripted sink and with a scripted server.
+
+mod logs;
+mod outage;
+mod recorder;
+mod requests;
+mod series;
+mod sink;
+mod validation;
