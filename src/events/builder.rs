@@ -1,9 +1,9 @@
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use super::core::json::EventApi;
-use super::recorder::{Settings, WallClock};
+use super::recorder::Settings;
 use super::state::Limits;
 use super::validation::{check_recorder, cut};
 use super::{EventError, EventRecorder, EventSink};
@@ -39,7 +39,7 @@ pub struct EventRecorderBuilder {
     api: EventApi,
     limits: Limits,
     request_timeout: Duration,
-    clock: Option<Arc<dyn Clock>>,
+    clock: Arc<dyn Clock>,
     stop: Stop,
 }
 
@@ -55,7 +55,7 @@ impl EventRecorderBuilder {
             api: EventApi::EventsV1,
             limits: Limits::default(),
             request_timeout: Duration::from_secs(10),
-            clock: None,
+            clock: Arc::new(RealClock),
             stop: Stop::new(),
         }
     }
@@ -133,10 +133,9 @@ impl EventRecorderBuilder {
         self
     }
 
-    /// Sets the clock. The timestamps of events follow it, beginning with the real time. The default
-    /// is the system clock.
+    /// Sets the clock. The default is the system clock.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.clock = Some(clock);
+        self.clock = clock;
         self
     }
 
@@ -157,32 +156,19 @@ impl EventRecorderBuilder {
         let Self {
             controller, api, ..
         } = self;
-        let host = || {
-            host_name()
-                .filter(|host| !host.is_empty())
-                .unwrap_or_else(|| "unknown".to_owned())
-        };
         let instance = match (self.instance, api) {
             (Some(instance), _) => instance,
-            (None, EventApi::CoreV1) => host(),
-            (None, EventApi::EventsV1) => cut(format!("{controller}-{}", host()), 128),
+            (None, EventApi::CoreV1) => host_name(),
+            (None, EventApi::EventsV1) => cut(format!("{controller}-{}", host_name()), 128),
         };
         check_recorder(&controller, &instance)?;
-        let clock = match self.clock {
-            None => WallClock::Real(Arc::new(RealClock)),
-            Some(clock) => WallClock::Custom {
-                begin: clock.now(),
-                real: since_1970(),
-                clock,
-            },
-        };
         EventRecorder::start(Settings {
             sink: (self.sink)(api, self.request_timeout),
             controller,
             instance,
             api,
             limits: self.limits,
-            clock,
+            clock: self.clock,
             stop: self.stop,
         })
     }
@@ -198,18 +184,14 @@ impl fmt::Debug for EventRecorderBuilder {
     }
 }
 
-pub(super) fn since_1970() -> Duration {
-    SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default()
-}
-
-/// Returns the name of this host, which is that of the Pod in a cluster. The standard library has
-/// no function for it.
-fn host_name() -> Option<String> {
+/// Returns the name of this host, which is that of the Pod in a cluster, or `unknown`. The standard
+/// library has no function for it.
+pub(crate) fn host_name() -> String {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
     kernel
         .or_else(|| std::env::var("HOSTNAME").ok())
         .or_else(|| std::env::var("COMPUTERNAME").ok())
         .map(|name| name.trim().to_owned())
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "unknown".to_owned())
 }

@@ -25,6 +25,8 @@ mod validation;
 mod writer;
 
 pub use self::builder::EventRecorderBuilder;
+#[cfg(feature = "client")]
+pub(crate) use self::builder::host_name;
 pub use self::core::reference::ObjectReference;
 pub use self::draft::{EventDraft, EventType};
 pub use self::error::EventError;

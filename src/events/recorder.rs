@@ -1,6 +1,6 @@
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::core::event::Event;
 use super::core::json::EventApi;
@@ -94,38 +94,8 @@ pub(super) struct Settings {
     pub(super) instance: String,
     pub(super) api: EventApi,
     pub(super) limits: Limits,
-    pub(super) clock: WallClock,
+    pub(super) clock: Arc<dyn Clock>,
     pub(super) stop: Stop,
-}
-
-/// A clock that also has the date.
-pub(super) enum WallClock {
-    Real(Arc<dyn Clock>),
-    /// A clock of a test, and the real time at its time `begin`.
-    Custom {
-        clock: Arc<dyn Clock>,
-        begin: Instant,
-        real: Duration,
-    },
-}
-
-impl WallClock {
-    pub(super) fn clock(&self) -> &dyn Clock {
-        match self {
-            Self::Real(clock) | Self::Custom { clock, .. } => &**clock,
-        }
-    }
-
-    /// Returns the time since 1970, and the monotonic time.
-    pub(super) fn now(&self) -> (Duration, Instant) {
-        match self {
-            Self::Real(clock) => (super::builder::since_1970(), clock.now()),
-            Self::Custom { clock, begin, real } => {
-                let now = clock.now();
-                (*real + now.saturating_duration_since(*begin), now)
-            }
-        }
-    }
 }
 
 impl EventRecorder {

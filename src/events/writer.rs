@@ -2,12 +2,11 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::core::delivery::{Answer, Next, Verb, next};
 use super::core::event::Event;
 use super::core::json::EventApi;
-use super::recorder::WallClock;
 use super::state::{Outcome, Sending, State};
 use super::{EventError, EventSink, EventStats, ShutdownReport};
 use crate::error::Error;
@@ -15,7 +14,7 @@ use crate::panic;
 use crate::stop::{Done, Stop};
 use crate::sync::{Condvar, Mutex};
 use crate::threads::named;
-use crate::time::Backoff;
+use crate::time::{Backoff, Clock};
 
 /// The answers after which an event is given up, as in client-go (EC11). Connection errors and
 /// overload do not count.
@@ -45,7 +44,7 @@ pub(super) struct Shared {
     settled: Condvar,
     api: EventApi,
     sink: Arc<dyn EventSink>,
-    clock: WallClock,
+    clock: Arc<dyn Clock>,
     stop: Stop,
     /// Set when the thread has ended.
     ended: Done,
@@ -89,7 +88,7 @@ impl Shared {
         state: State,
         api: EventApi,
         sink: Arc<dyn EventSink>,
-        clock: WallClock,
+        clock: Arc<dyn Clock>,
         stop: Stop,
     ) -> Self {
         Self {
@@ -113,7 +112,7 @@ impl Shared {
     }
 
     pub(super) fn record(&self, event: Result<Event, EventError>) -> Result<(), EventError> {
-        let (now, instant) = self.clock.now();
+        let (now, instant) = (since_1970(&*self.clock), self.clock.now());
         let mut inner = self.inner.lock();
         let event = match event {
             Ok(event) if !inner.state.closed && !self.stop.is_stopped() => event,
@@ -166,7 +165,7 @@ impl Shared {
         self.flush(timeout);
         self.stop.stop();
         self.ended.wait_timeout(GRACE);
-        let (_, now) = self.clock.now();
+        let now = self.clock.now();
         let (stats, dropped) = {
             let mut inner = self.inner.lock();
             let dropped = inner.newly_dropped(now, Duration::ZERO);
@@ -223,7 +222,7 @@ impl Shared {
 
     /// Decides what the thread does next.
     fn step(&self) -> Step {
-        let (_, now) = self.clock.now();
+        let now = self.clock.now();
         let mut inner = self.inner.lock();
         inner.wait = None;
         if self.stop.is_stopped() {
@@ -346,12 +345,12 @@ fn run(shared: &Shared) {
                 wake,
                 until: Some(until),
             } => {
-                let clock = shared.clock.clock();
+                let clock = &shared.clock;
                 clock.wait(until.saturating_duration_since(clock.now()), &wake);
             }
             Step::Send(sending) => {
                 let (outcome, error) = shared.send(&sending);
-                let (_, now) = shared.clock.now();
+                let now = shared.clock.now();
                 let is_stopped = shared.stop.is_stopped();
                 if !is_stopped {
                     log_problem(&shared.name, &mut problem, error.as_ref(), &outcome);
@@ -424,4 +423,10 @@ fn is_outage(error: &Error) -> bool {
     error.is_stopped()
         || matches!(code, 429 | 502 | 503)
         || code == 0 && (error.is_connection() || error.is_timeout())
+}
+
+/// Returns the time of the wall clock since 1970.
+fn since_1970(clock: &dyn Clock) -> Duration {
+    let since = clock.wall_clock().duration_since(SystemTime::UNIX_EPOCH);
+    since.unwrap_or_default()
 }

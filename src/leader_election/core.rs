@@ -309,6 +309,11 @@ impl Core {
         self.observed_expiry().filter(|_| is_held)
     }
 
+    /// The Lease of the last response.
+    pub(crate) fn lease(&self) -> Option<&Lease> {
+        self.lease.as_ref()
+    }
+
     /// The term, unless it has ended.
     pub(crate) fn term(&self) -> Option<&TermId> {
         self.term.as_ref()

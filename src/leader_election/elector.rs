@@ -10,6 +10,7 @@ use super::lock::Lock;
 use super::run::Run;
 use super::term::Term;
 use crate::error::Error;
+use crate::events::EventRecorder;
 use crate::metrics::LeaderElectionMetrics;
 use crate::stop::Stop;
 use crate::sync::{Condvar, Mutex};
@@ -39,6 +40,7 @@ pub(super) struct Shared {
     origin: Instant,
     pub(super) on_new_leader: Option<OnNewLeader>,
     pub(super) metrics: Option<Arc<dyn LeaderElectionMetrics>>,
+    pub(super) recorder: Option<EventRecorder>,
     /// An innermost lock: while it is held, no other lock is taken and no user code runs.
     pub(super) status: Mutex<Status>,
     /// Notified when a term begins or ends and when a wait is stopped. Waiters wait for a valid
@@ -88,6 +90,7 @@ impl LeaderElector {
             clock: Arc::new(RealClock),
             on_new_leader: None,
             metrics: None,
+            recorder: None,
         }
     }
 
@@ -192,8 +195,9 @@ impl LeaderElector {
     /// Checks whether this candidate works: it does not lead, or has renewed the Lease within the
     /// lease duration and `tolerance`. client-go's `HealthzAdaptor`.
     ///
-    /// It is meant for liveness probes: restart the process if it fails. A candidate that does not
-    /// lead is healthy, and whether it is ready depends on your program.
+    /// It is meant for liveness probes: restart the process if it fails. A candidate without a term
+    /// is healthy, and whether it is ready depends on your program. A term counts until its work has
+    /// been joined, even if the Lease is lost.
     ///
     /// # Errors
     ///
@@ -275,6 +279,7 @@ pub struct LeaderElectorBuilder {
     clock: Arc<dyn Clock>,
     on_new_leader: Option<OnNewLeader>,
     metrics: Option<Arc<dyn LeaderElectionMetrics>>,
+    recorder: Option<EventRecorder>,
 }
 
 impl LeaderElectorBuilder {
@@ -322,8 +327,11 @@ impl LeaderElectorBuilder {
         self
     }
 
-    /// Sets a callback for each change of the leader, with its identity, which is empty after a
-    /// release. Calls are in order, on a separate thread. A panic is caught and logged. client-go's
+    /// Sets a callback for each change of the leader that this candidate sees after an attempt, with
+    /// the identity of the leader. The identity is empty if the Lease was free and this candidate
+    /// failed to take it. Its own release is not reported.
+    ///
+    /// Calls are in order, on a separate thread. A panic is caught and logged. client-go's
     /// `OnNewLeader`.
     pub fn on_new_leader(mut self, callback: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.on_new_leader = Some(Arc::new(callback));
@@ -336,9 +344,17 @@ impl LeaderElectorBuilder {
         self
     }
 
-    /// Sets the clock, for tests.
-    pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.clock = Arc::new(clock);
+    /// Records an event about the Lease when a term begins and when it has ended, after the
+    /// release. client-go's `EventRecorder` of a lock.
+    pub fn recorder(mut self, recorder: EventRecorder) -> Self {
+        self.recorder = Some(recorder);
+        self
+    }
+
+    /// Sets the clock, for tests. [`wait_until_leading`](LeaderElector::wait_until_leading) always
+    /// times out in real time.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
         self
     }
 
@@ -394,6 +410,7 @@ impl LeaderElectorBuilder {
             clock: self.clock,
             on_new_leader: self.on_new_leader,
             metrics: self.metrics,
+            recorder: self.recorder,
             status: Mutex::default(),
             changed: Condvar::new(),
         };

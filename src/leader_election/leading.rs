@@ -95,7 +95,8 @@ impl fmt::Debug for Leading {
 /// Identifies a term. With each term of a Lease, `transitions` increases; a Lease that was deleted
 /// and created again has another `lease_uid`.
 ///
-/// Store it beside the data that the leader writes, and reject a write with an older token.
+/// Store it beside the data that the leader writes. Reject a write with the same `lease_uid` and
+/// fewer `transitions`; if the `lease_uid` is another, the order is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Token {

@@ -10,6 +10,7 @@ use super::record::{Lease, Record};
 use crate::client::Client;
 use crate::client::api::{Api, Fetched, WatchEvent};
 use crate::error::Error;
+use crate::events::{ObjectReference, host_name};
 use crate::object::{DynamicObject, GroupVersionResource, Object};
 use crate::reflector::ListOptions;
 use crate::stop::Stop;
@@ -18,8 +19,8 @@ use crate::time::{Backoff, Clock, Random, RealClock};
 /// Keeps the record of an election in a Lease (`coordination.k8s.io/v1`) on an API server.
 /// client-go's `resourcelock.LeaseLock`.
 ///
-/// Other fields of the Lease survive, such as annotations and labels. The candidates need the
-/// permissions `get`, `create` and `update` for Leases in the namespace. With `watch`, a candidate
+/// The metadata of the Lease survive every write, such as annotations and foreign labels. The spec
+/// is replaced. The candidates need the permissions `get`, `create` and `update` for Leases in the namespace. With `watch`, a candidate
 /// takes over at once after a release.
 ///
 /// The elector limits the time of its requests. If the client has a
@@ -147,6 +148,18 @@ impl Lock for LeaseLock {
         lease(&*self.api.replace(&Fetched::new(object), stop)?)
     }
 
+    fn reference(&self, lease: &Lease) -> Option<ObjectReference> {
+        Some(ObjectReference {
+            api_version: "coordination.k8s.io/v1".to_owned(),
+            kind: "Lease".to_owned(),
+            namespace: self.api.namespace().unwrap_or_default().to_owned(),
+            name: self.lease_name.clone(),
+            uid: lease.uid.clone(),
+            resource_version: lease.resource_version.clone(),
+            ..ObjectReference::default()
+        })
+    }
+
     fn watch(&self, stop: &Stop, on_free: &mut dyn FnMut()) {
         let mut backoff = Backoff::default();
         while !stop.is_stopped() {
@@ -228,11 +241,11 @@ fn spec(record: &Record) -> Result<Value, Error> {
 
 /// The name of the host and a random number.
 fn unique_identity() -> String {
-    let host = std::env::var("HOSTNAME").ok();
-    let host = host.or_else(|| std::fs::read_to_string("/proc/sys/kernel/hostname").ok());
-    let host = host.map(|host| host.trim().to_owned());
-    let host = host.filter(|host| !host.is_empty());
     let mut random = Random::new();
-    let host = host.unwrap_or_else(|| "unknown".to_owned());
-    format!("{host}_{:016x}{:016x}", random.next(), random.next())
+    format!(
+        "{}_{:016x}{:016x}",
+        host_name(),
+        random.next(),
+        random.next()
+    )
 }

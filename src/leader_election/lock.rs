@@ -1,5 +1,6 @@
 use super::record::{Lease, Record};
 use crate::error::Error;
+use crate::events::ObjectReference;
 use crate::stop::Stop;
 
 /// A place for the record of an election, which all candidates share. client-go's
@@ -97,6 +98,13 @@ pub trait Lock: Send + Sync + 'static {
     ///
     /// Returns an error if the Lease is not the one of `last`, or has another resource version.
     fn update(&self, record: &Record, last: &Lease, stop: &Stop) -> Result<Lease, Error>;
+
+    /// Returns the object that the [events](super::LeaderElectorBuilder::recorder) of the election
+    /// are about. The default is `None`: no events.
+    fn reference(&self, lease: &Lease) -> Option<ObjectReference> {
+        let _ = lease;
+        None
+    }
 
     /// Watches the Lease until `stop` is set, and calls `on_free` whenever it has no holder or was
     /// deleted. A waiting candidate then tries at once.

@@ -41,6 +41,9 @@
 //! - The clock of no machine is faster than that of another by a factor of *lease duration* / *renew
 //!   deadline*, which is 1.5 by default.
 //! - Nobody edits or deletes the Lease by other means.
+//! - No machine is suspended and has its wall clock set back in the same term. The leader measures
+//!   with the larger of the monotonic and the wall clock, because the monotonic clock stands still
+//!   while a machine is suspended. A wall clock that jumps forward can end a term early.
 //!
 //! The work runs on a thread of its own, and is joined before the Lease is released. On a stop, the
 //! elector goes on renewing the Lease until the work has ended. If the Lease is lost, for example
@@ -55,8 +58,8 @@
 //! # Differences from client-go
 //!
 //! client-go starts to release the Lease before the work has ended, can empty the Lease of another
-//! holder, and notices the loss of a Lease only after a deadline. See `DEVIATIONS.md`, rules LE1 to
-//! LE25.
+//! holder, and notices the loss of a Lease only after a deadline. [The deviations](crate::deviations)
+//! LE1 to LE25 are the complete list.
 
 mod core;
 mod election;

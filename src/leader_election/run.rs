@@ -12,6 +12,7 @@ use super::leading::Leading;
 use super::record::Lease;
 use super::term::Term;
 use crate::error::Error;
+use crate::events::EventType;
 use crate::panic;
 use crate::stop::Stop;
 use crate::sync::Mutex;
@@ -146,6 +147,7 @@ impl<'a> Run<'a> {
         let ending = self.hold(&work)?;
         let result = work.thread.join();
         self.release();
+        self.record_event("stopped leading");
         match (result, ending) {
             (Err(panic), _) => resume_unwind(panic),
             (Ok(result), Ending::Lost) => Ok(Ended::Lost(result)),
@@ -206,6 +208,7 @@ impl<'a> Run<'a> {
             stop: self.stop.child(),
         };
         self.shared.status.lock().term = Some(term);
+        self.record_event("became leader");
         self.shared.changed.notify_all();
         self.report_leadership(true);
         let (ended, stop) = (Stop::new(), leading.stop.clone());
@@ -365,6 +368,20 @@ impl<'a> Run<'a> {
         }
         self.slow_renewals = slow_renewals;
         event
+    }
+
+    /// Records an event about the Lease.
+    fn record_event(&self, what: &str) {
+        let lease = self.election.core().lease();
+        let reference = lease.and_then(|lease| self.shared.lock.reference(lease));
+        let (Some(recorder), Some(reference)) = (&self.shared.recorder, reference) else {
+            return;
+        };
+        let note = format!("{} {what}", self.shared.lock.identity());
+        let recorded = recorder.event(&reference, EventType::Normal, "LeaderElection", &note);
+        if let Err(error) = recorded {
+            log::warn!("leader election {}: {error}", self.shared.lock.name());
+        }
     }
 
     fn report_leadership(&self, is_leader: bool) {

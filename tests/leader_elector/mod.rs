@@ -82,7 +82,7 @@ impl Candidate {
         options: impl FnOnce(LeaderElectorBuilder) -> LeaderElectorBuilder,
     ) -> Self {
         let lock = TestLock::new(server, clock, identity);
-        let builder = LeaderElector::builder(lock).clock(clock.clone());
+        let builder = LeaderElector::builder(lock).clock(Arc::new(clock.clone()));
         let elector = options(builder).build().unwrap();
         let stop = Stop::new();
         let (leads, started) = bounded(1);

@@ -219,7 +219,7 @@ fn panic_of_the_work_releases_and_continues() {
     let (server, clock) = (Server::new(), FakeClock::new());
     let lock = TestLock::new(&server, &clock, "a");
     let elector = LeaderElector::builder(lock)
-        .clock(clock.clone())
+        .clock(Arc::new(clock.clone()))
         .build()
         .unwrap();
     let run = std::panic::AssertUnwindSafe(|| elector.run(&Stop::new(), |_| panic!("by the test")));
