@@ -5,5 +5,5 @@ mod outage;
 mod recorder;
 mod requests;
 mod series;
-mod sink;
+pub(crate) mod sink;
 mod validation;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_informer::error::{Error, Status};
+use k8s_informer::events::ObjectReference;
 use k8s_informer::leader_election::{Lease, Lock, Record};
 use k8s_informer::testing::FakeClock;
 use k8s_informer::time::Clock;
@@ -227,6 +228,16 @@ impl Lock for TestLock {
 
     fn update(&self, record: &Record, last: &Lease, stop: &Stop) -> Result<Lease, Error> {
         self.request("update", Some((record, &last.resource_version)), stop)
+    }
+
+    fn reference(&self, lease: &Lease) -> Option<ObjectReference> {
+        let mut reference = ObjectReference::default();
+        reference.api_version = "coordination.k8s.io/v1".to_owned();
+        reference.kind = "Lease".to_owned();
+        reference.namespace = "default".to_owned();
+        reference.name = "test".to_owned();
+        reference.uid = lease.uid.clone();
+        Some(reference)
     }
 
     fn watch(&self, stop: &Stop, on_free: &mut dyn FnMut()) {

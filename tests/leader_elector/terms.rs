@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use super::lock::{Fault, Server, TestLock};
 use super::{Candidate, LIMIT, SECOND, Steps};
+use crate::events::sink::Sink;
 
 #[test]
 fn renewal_needs_one_request_and_keeps_the_term() {
@@ -310,4 +311,35 @@ fn le22_metrics_report_the_end_of_a_term() {
     candidate.end().unwrap();
     assert_eq!(*metrics.leads.lock(), [false, true, false]);
     assert_eq!(*metrics.slow_paths.lock(), 1);
+}
+
+#[test]
+fn le21_events_report_begin_and_end_of_a_term() {
+    let (server, clock) = (Server::new(), FakeClock::new());
+    let sink = Sink::new();
+    let recorder = sink.recorder().build().unwrap();
+    let candidate = Candidate::start_with(&server, &clock, "a", |builder| {
+        builder.recorder(recorder.clone())
+    });
+    candidate.leading();
+    assert!(recorder.flush(LIMIT));
+    let notes = || -> Vec<_> {
+        let events = sink.events();
+        let mut notes: Vec<_> = events
+            .iter()
+            .map(|event| event["note"].as_str().unwrap().to_owned())
+            .collect();
+        notes.sort();
+        notes
+    };
+    assert_eq!(notes(), ["a became leader"]);
+    let event = &sink.events()[0];
+    assert_eq!(event["reason"], "LeaderElection");
+    assert_eq!(
+        (&event["regarding"]["kind"], &event["regarding"]["uid"]),
+        (&"Lease".into(), &"uid-1".into())
+    );
+    candidate.end().unwrap();
+    assert!(recorder.flush(LIMIT));
+    assert_eq!(notes(), ["a became leader", "a stopped leading"]);
 }
