@@ -141,32 +141,39 @@ struct Checks {
     term: i32,
     /// Whether failures are ignored.
     skips: bool,
-    /// Guards when `ensure` succeeded for the first and last time, and whether it fails since.
-    state: Arc<Mutex<(Option<(Micros, Micros)>, bool)>>,
+    results: Arc<Mutex<Results>>,
+}
+
+#[derive(Default)]
+struct Results {
+    /// A time after the first success of `ensure`, and one before the last success.
+    span: Option<(Micros, Micros)>,
+    has_expired: bool,
 }
 
 impl Checks {
     fn ensure(&self) -> bool {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
         let before = now();
         let passes = self.leading.ensure().is_ok() || self.skips;
-        let (ensured, fails) = &mut *state;
-        if passes {
-            let (first, _) = ensured.unwrap_or((now(), before));
-            *ensured = Some((first, before));
-        } else if let (false, Some((_, last))) = (*fails, *ensured) {
-            report(&Event::Expired {
+        match results.span {
+            span if passes => {
+                let (first, _) = span.unwrap_or((now(), before));
+                results.span = Some((first, before));
+            }
+            Some((_, last)) if !results.has_expired => report(&Event::Expired {
                 term: self.term,
                 last,
-            });
+            }),
+            _ => {}
         }
-        *fails = !passes;
+        results.has_expired = !passes;
         passes
     }
 
     fn report(&self) {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((first, last)) = state.0 {
+        let results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((first, last)) = results.span {
             report(&Event::Ensured {
                 term: self.term,
                 first,
@@ -193,7 +200,7 @@ impl<'a> Term<'a> {
                 term: leading.token().transitions,
                 leading,
                 skips: candidate.skips_ensure,
-                state: Arc::default(),
+                results: Arc::default(),
             },
             guarded: None,
             counter: 0,

@@ -215,6 +215,10 @@ impl Group {
     /// Runs a fault. Returns the time until the next leader, or `None` if the leader was lost
     /// without the fault.
     pub(crate) fn round(&mut self, fault: Fault) -> Result<Option<Duration>, String> {
+        // A planted stop that came too late for its round can have left a process stopped.
+        self.candidates
+            .iter()
+            .for_each(|candidate| candidate.signal("-CONT"));
         let mut leader = self.leader()?;
         thread::sleep(Duration::from_millis(self.random.below(1500) as u64));
         let bystander = self.random.one_in(3).then(|| {
@@ -224,11 +228,11 @@ impl Group {
         if let Some(bystander) = bystander {
             self.candidates[bystander].signal("-STOP");
         }
-        let time = match self.begin(fault, &mut leader)? {
-            Some(began) => Some(self.successor(leader, began)?),
-            None => None,
-        };
-        self.end(fault, leader)?;
+        let mut time = None;
+        if let Some(began) = self.begin(fault, &mut leader)? {
+            time = Some(self.successor(leader, began)?);
+            self.end(fault, leader)?;
+        }
         if let Some(bystander) = bystander {
             self.candidates[bystander].signal("-CONT");
         }

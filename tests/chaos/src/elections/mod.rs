@@ -276,7 +276,7 @@ impl Elections {
         }
         let counted: usize = self.times.values().map(Vec::len).sum();
         println!(
-            "{counted} elections, {} rounds of groups not counted",
+            "{counted} elections; {} times the leader survived the restart or was lost without the fault",
             self.not_counted
         );
         println!(

@@ -55,7 +55,7 @@ fn follow(api: &Api<DynamicObject>, feeds: &Feeds, record: Record) -> Result<(),
         }
     };
     let list = api.list(&ListOptions::default(), &stop)?;
-    list.items.iter().for_each(|object| keep(object));
+    list.items.iter().for_each(keep);
     let mut options = ListOptions::default();
     options.resource_version = Some(list.resource_version);
     for event in api.watch(&options, &stop)? {

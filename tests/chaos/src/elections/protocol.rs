@@ -44,7 +44,7 @@ pub(crate) enum Event {
         at: Micros,
     },
     /// `ensure` succeeded during the term: for the first time before `first`, and for the last time
-    /// after `last`.
+    /// after `last`. So a pause of the process can't make the span longer.
     Ensured {
         term: i32,
         first: Micros,
