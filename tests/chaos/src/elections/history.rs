@@ -1,8 +1,13 @@
 //! What the server and the candidates have seen of an election, and the rules for it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use super::protocol::{Event, Micros, Outcome, Write};
+use super::protocol::{Event, LEASE, Micros, Outcome, RENEW_DEADLINE, Write};
+
+/// How much the wall clock, in which processes report times, can differ from the time that the
+/// elector measures.
+const CLOCK_TOLERANCE: Duration = Duration::from_millis(20);
 
 /// A state of the Lease on the server.
 #[derive(Clone, Debug)]
@@ -42,6 +47,9 @@ struct TermFacts {
     lease_uid: String,
     /// When `ensure` succeeded for the first and last time.
     ensured: Option<(Micros, Micros)>,
+    /// When the work started, and when it was about to return.
+    started: Option<Micros>,
+    joined: Option<Micros>,
 }
 
 impl History {
@@ -56,10 +64,13 @@ impl History {
     pub(crate) fn report(&mut self, candidate: &str, event: &Event) {
         match event {
             Event::Leading {
-                term, lease_uid, ..
+                term,
+                lease_uid,
+                at,
             } => {
                 let facts = TermFacts {
                     lease_uid: lease_uid.clone(),
+                    started: Some(*at),
                     ..TermFacts::default()
                 };
                 if self.terms.insert(*term, facts).is_some() {
@@ -91,11 +102,10 @@ impl History {
                 *of_planted += usize::from(*planted);
             }
             Event::Violation(text) => self.violations.push(format!("{candidate}: {text}")),
-            Event::Expired { .. }
-            | Event::Planted { .. }
-            | Event::Joined { .. }
-            | Event::Ended(_)
-            | Event::Log(_) => {}
+            Event::Joined { term, at } => {
+                self.terms.entry(*term).or_default().joined = Some(*at);
+            }
+            Event::Expired { .. } | Event::Planted { .. } | Event::Ended(_) | Event::Log(_) => {}
         }
     }
 
@@ -120,28 +130,31 @@ impl History {
     /// The time from the last success of `ensure` in each term to the next acquisition. Leaves out
     /// terms that ended with a release, or with the restart of a process under its old identity:
     /// such a process does not wait for the expiry.
-    pub(crate) fn margins(&self) -> impl Iterator<Item = (i32, Micros)> {
-        let held = || {
-            self.leases
-                .values()
-                .filter(|lease| !lease.holder.is_empty())
-        };
-        let by_term: BTreeMap<i32, &LeaseState> = held().map(|lease| (lease.term, lease)).collect();
-        let released: BTreeSet<i32> = self
+    pub(crate) fn margins(&self) -> impl Iterator<Item = Micros> {
+        self.last_successes().map(|(_, last, next)| next - last)
+    }
+
+    /// The terms of [`margins`](Self::margins), with both times.
+    fn last_successes(&self) -> impl Iterator<Item = (i32, Micros, Micros)> {
+        let held = self
             .leases
             .values()
-            .filter(|lease| lease.holder.is_empty())
-            .map(|lease| lease.term)
-            .collect();
+            .filter(|lease| !lease.holder.is_empty());
+        let by_term: BTreeMap<i32, &LeaseState> = held.map(|lease| (lease.term, lease)).collect();
+        let released = self.released();
         self.terms.iter().filter_map(move |(term, facts)| {
             let (_, last) = facts.ensured.filter(|_| !released.contains(term))?;
             let (_, next) = by_term.range(term + 1..).next()?;
             let is_same = by_term
                 .get(term)
                 .is_some_and(|lease| lease.holder == next.holder);
-            let margin = next.acquired? - last;
-            (!is_same).then_some((*term, margin))
+            Some((*term, last, next.acquired?)).filter(|_| !is_same)
         })
+    }
+
+    fn released(&self) -> BTreeSet<i32> {
+        let free = self.leases.values().filter(|lease| lease.holder.is_empty());
+        free.map(|lease| lease.term).collect()
     }
 
     /// Returns all violations of the rules.
@@ -150,6 +163,7 @@ impl History {
         self.check_writes(&mut found);
         self.check_leases(&mut found);
         self.check_validity(&mut found);
+        self.check_joins(&mut found);
         found
     }
 
@@ -201,7 +215,8 @@ impl History {
         }
     }
 
-    /// At no time does `ensure` succeed for two terms, nor after the next acquisition.
+    /// At no time does `ensure` succeed for two terms. The last success comes before the next
+    /// acquisition, by the lease duration minus the renew deadline.
     fn check_validity(&self, found: &mut Vec<String>) {
         let mut last: Option<(i32, Micros)> = None;
         for (term, facts) in &self.terms {
@@ -218,11 +233,36 @@ impl History {
                 last = Some((*term, until));
             }
         }
-        for (term, margin) in self.margins().filter(|(_, margin)| *margin <= 0) {
-            found.push(format!(
-                "ensure of term {term} succeeded {} ms after the next acquisition had begun",
-                -margin / 1000
-            ));
+        for (term, last, next) in self.last_successes() {
+            let joined = self.terms[&term].joined;
+            let least = match joined.is_some_and(|joined| joined <= next) {
+                // It can have been released while the watch was interrupted.
+                true => Duration::ZERO,
+                false => LEASE - RENEW_DEADLINE - CLOCK_TOLERANCE,
+            };
+            if next - last < least.as_micros() as Micros {
+                found.push(format!(
+                    "ensure of term {term} succeeded {} ms before the next acquisition, at least {least:?} are due",
+                    (next - last) / 1000
+                ));
+            }
+        }
+    }
+
+    /// Work is joined before the Lease is released.
+    fn check_joins(&self, found: &mut Vec<String>) {
+        for term in self.released() {
+            let joined = self.terms.get(&term).and_then(|facts| facts.joined);
+            let next = self.terms.range(term + 1..).next();
+            let started = next.and_then(|(_, facts)| facts.started);
+            if let (Some(joined), Some(started)) = (joined, started)
+                && started < joined
+            {
+                found.push(format!(
+                    "the Lease was released {} ms before the end of the work of term {term}",
+                    (joined - started) / 1000
+                ));
+            }
         }
     }
 }

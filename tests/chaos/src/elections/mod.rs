@@ -19,8 +19,10 @@
 //! - No write of an older term is accepted after a newer term's first. Each write also names the
 //!   term that it replaces, so this holds for most writes that the watch and the reports have missed.
 //! - With each acquisition of a Lease the transitions increase. No two terms have the same.
-//! - `ensure` never succeeds for two terms at one time, nor after the next candidate has begun to
-//!   acquire the Lease. All processes have the same clock.
+//! - `ensure` never succeeds for two terms at one time. It succeeds for the last time two seconds
+//!   before the next candidate begins to acquire the Lease, unless the Lease was released. All
+//!   processes have the same clock.
+//! - No candidate leads after a release before the work of the last term has ended.
 //! - While work ignores its stop for three leases, no other candidate leads, if the server is
 //!   healthy.
 //!
@@ -272,7 +274,7 @@ impl Elections {
             planted_refused += history.planted.refused;
             planted_unknown += history.planted.unknown;
             outlived += group.outlived;
-            margins.extend(history.margins().map(|(_, margin)| margin));
+            margins.extend(history.margins());
         }
         let counted: usize = self.times.values().map(Vec::len).sum();
         println!(
