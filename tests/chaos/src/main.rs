@@ -49,8 +49,11 @@
 //! and the last log lines of the informer. At the end it prints counts of writes and faults by
 //! kind. It exits with 1 if anything differed. Without the binaries it prints a line and exits with
 //! 0.
+//!
+//! `chaos elections` tests leader election instead; see `elections/mod.rs`.
 
 mod counts;
+mod elections;
 mod follower;
 mod hurried;
 mod logs;
@@ -186,6 +189,12 @@ impl Options {
 }
 
 fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.split_first() {
+        Some((mode, arguments)) if mode == "elections" => return elections::main(arguments),
+        Some((mode, arguments)) if mode == "candidate" => return elections::candidate(arguments),
+        _ => {}
+    }
     let options = match Options::read() {
         Ok(options) => options,
         Err(error) => {

@@ -1,5 +1,5 @@
-//! A proxy between an informer and the server that disturbs connections. It changes bytes in
-//! transit and, if it terminates TLS, also requests and responses.
+//! A proxy in front of the server that disturbs connections. It changes bytes in transit and, if it
+//! terminates TLS, also requests and responses.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -126,6 +126,10 @@ struct Shared {
     level: AtomicUsize,
     /// Whether all connections are refused.
     down: AtomicBool,
+    /// Whether all connections stall.
+    silent: AtomicBool,
+    /// Whether no connection gets bytes of the server.
+    deaf: AtomicBool,
     closing: AtomicBool,
     links: Mutex<Vec<Arc<Link>>>,
 }
@@ -135,6 +139,8 @@ struct Link {
     client: TcpStream,
     server: TcpStream,
     stalled: AtomicBool,
+    /// Whether bytes of the server are dropped.
+    deaf: AtomicBool,
     ended: AtomicBool,
 }
 
@@ -156,6 +162,8 @@ impl Proxy {
             counts,
             level: AtomicUsize::new(0),
             down: AtomicBool::new(false),
+            silent: AtomicBool::new(false),
+            deaf: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             links: Mutex::default(),
         });
@@ -209,13 +217,31 @@ impl Proxy {
         }
     }
 
+    /// Drops all bytes of both sides, on open and new connections, until [`heal`](Self::heal).
+    pub(crate) fn silence(&self) {
+        self.shared.silent.store(true, SeqCst);
+        for link in &*self.shared.links() {
+            link.stalled.store(true, SeqCst);
+        }
+    }
+
+    /// Drops all bytes of the server, on open and new connections, until [`heal`](Self::heal).
+    pub(crate) fn deafen(&self) {
+        self.shared.deaf.store(true, SeqCst);
+        for link in &*self.shared.links() {
+            link.deaf.store(true, SeqCst);
+        }
+    }
+
     /// Ends all faults. Closes stalled connections: without that, an informer might not notice for
     /// minutes.
     pub(crate) fn heal(&self) {
         self.disturb(0);
         self.shared.down.store(false, SeqCst);
+        self.shared.silent.store(false, SeqCst);
+        self.shared.deaf.store(false, SeqCst);
         for link in &*self.shared.links() {
-            if link.stalled.load(SeqCst) {
+            if link.stalled.load(SeqCst) || link.deaf.load(SeqCst) {
                 link.close();
             }
         }
@@ -269,9 +295,15 @@ impl Shared {
             client,
             server,
             stalled: AtomicBool::default(),
+            deaf: AtomicBool::default(),
             ended: AtomicBool::default(),
         });
-        self.links().push(Arc::clone(&link));
+        let mut links = self.links();
+        links.push(Arc::clone(&link));
+        // `silence` and `deafen` set their flag first, so they do not miss a new link.
+        link.stalled.store(self.silent.load(SeqCst), SeqCst);
+        link.deaf.store(self.deaf.load(SeqCst), SeqCst);
+        drop(links);
         // Close the link if `set_down` or `drop` closed all others before it was registered.
         if self.down.load(SeqCst) || self.closing.load(SeqCst) {
             link.close();
@@ -366,7 +398,7 @@ impl Link {
             buffer.len()
         };
         while let Ok(length @ 1..) = from.read(&mut buffer[..max_read]) {
-            if self.stalled.load(SeqCst) {
+            if self.stalled.load(SeqCst) || self.deaf.load(SeqCst) {
                 continue;
             }
             let bytes = &mut buffer[..length];

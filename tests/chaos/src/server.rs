@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 /// The maximum time of a start, which takes five seconds on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-const TOKEN: &str = "chaos";
+pub(crate) const TOKEN: &str = "chaos";
 
 pub(crate) struct Server {
     folder: PathBuf,

@@ -1,0 +1,372 @@
+//! A candidate: a process that runs an elector, and writes a guarded object while it leads.
+
+use std::io::BufRead;
+use std::process::{self, ExitCode};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use k8s_informer::client::Request;
+use k8s_informer::leader_election::{Ended, LeaderElector, Leading, LeaseLock};
+use k8s_informer::{Client, Config, Error, Stop};
+use log::{LevelFilter, Log, Metadata, Record};
+use serde_json::{Value, json};
+
+use super::protocol::{
+    Command, Event, IGNORED_STOP, LEASE, Micros, NAMESPACE, Outcome, RENEW_DEADLINE, RETRY, Write,
+    now,
+};
+use crate::random::Random;
+
+/// The time between two calls of `ensure`.
+const TICK: Duration = Duration::from_millis(20);
+
+/// Arguments: the URL of the server, the file with its certificates, the bearer token, the name of
+/// the Lease and of the guarded object, the identity, the seed, and a mutant or "none".
+pub(crate) fn main(arguments: &[String]) -> ExitCode {
+    let [url, certificates, token, name, identity, seed, mutant] = arguments else {
+        eprintln!("a candidate needs 7 arguments");
+        return ExitCode::from(2);
+    };
+    log::set_logger(&Reporter).expect("the first logger");
+    log::set_max_level(LevelFilter::Info);
+    let config = Config::new(url)
+        .ca_file(certificates)
+        .token(token)
+        .response_timeout(RENEW_DEADLINE);
+    let client = Client::new(config).expect("a client");
+    let lock = LeaseLock::new(&client, NAMESPACE, name).identity(identity);
+    let elector = LeaderElector::builder(lock)
+        .lease_duration(LEASE)
+        .renew_deadline(RENEW_DEADLINE)
+        .retry_period(RETRY)
+        .grace_period(5 * IGNORED_STOP)
+        .build()
+        .expect("valid durations");
+    let candidate = Arc::new(Candidate {
+        client,
+        path: format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{name}"),
+        identity: identity.clone(),
+        random: Random::new(seed.parse().expect("a seed")),
+        skips_ensure: mutant == "ensure",
+        skips_version: mutant == "version",
+        planted: AtomicBool::default(),
+        ignores_stop: AtomicBool::default(),
+        stop: Mutex::default(),
+    });
+    let elects = Arc::clone(&candidate);
+    thread::spawn(move || elects.elect(&elector));
+    for line in std::io::stdin().lock().lines() {
+        let Ok(command) = line
+            .as_deref()
+            .map_or(Err(()), |line| serde_json::from_str(line).map_err(|_| ()))
+        else {
+            break;
+        };
+        match command {
+            Command::Plant => candidate.planted.store(true, SeqCst),
+            Command::Unplant => candidate.planted.store(false, SeqCst),
+            Command::IgnoreStop => candidate.ignores_stop.store(true, SeqCst),
+            Command::Resign => candidate.stop().stop(),
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+struct Candidate {
+    client: Client,
+    /// The path of the guarded object.
+    path: String,
+    identity: String,
+    random: Random,
+    /// Whether the writes of this mutant do not depend on `ensure`.
+    skips_ensure: bool,
+    /// Whether this mutant reads the version immediately before each write.
+    skips_version: bool,
+    planted: AtomicBool,
+    ignores_stop: AtomicBool,
+    /// Stops the elector.
+    stop: Mutex<Stop>,
+}
+
+impl Candidate {
+    /// Runs the elector again and again.
+    fn elect(self: &Arc<Self>, elector: &LeaderElector) -> ! {
+        loop {
+            let stop = Stop::new();
+            *self.stop.lock().unwrap_or_else(PoisonError::into_inner) = stop.clone();
+            let candidate = Arc::clone(self);
+            let work = move |leading: Leading| Term::new(&candidate, leading).work();
+            match elector.run(&stop, work) {
+                Ok(Ended::Finished(())) => {
+                    report(&Event::Violation("work ended on its own".to_owned()));
+                }
+                Ok(ended) => report(&Event::Ended(format!("{ended:?}"))),
+                Err(error) => {
+                    report(&Event::Violation(format!("the elector failed: {error}")));
+                    process::exit(1);
+                }
+            }
+        }
+    }
+
+    fn stop(&self) -> Stop {
+        let stop = self.stop.lock().unwrap_or_else(PoisonError::into_inner);
+        stop.clone()
+    }
+}
+
+/// The work of a term.
+struct Term<'a> {
+    candidate: &'a Candidate,
+    checks: Checks,
+    /// The guarded object as it was read or written last, during this term.
+    guarded: Option<Guarded>,
+    counter: u64,
+    /// The end of the work that ignores its stop.
+    end: Option<Instant>,
+}
+
+struct Guarded {
+    object: Value,
+    version: u64,
+    term: i32,
+}
+
+/// The calls of `ensure` during a term.
+#[derive(Clone)]
+struct Checks {
+    leading: Leading,
+    term: i32,
+    /// Whether failures are ignored.
+    skips: bool,
+    results: Arc<Mutex<Results>>,
+}
+
+#[derive(Default)]
+struct Results {
+    /// A time after the first success of `ensure`, and one before the last success.
+    span: Option<(Micros, Micros)>,
+    has_expired: bool,
+}
+
+impl Checks {
+    fn ensure(&self) -> bool {
+        let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = now();
+        let passes = self.leading.ensure().is_ok() || self.skips;
+        match results.span {
+            span if passes => {
+                let (first, _) = span.unwrap_or((now(), before));
+                results.span = Some((first, before));
+            }
+            Some((_, last)) if !results.has_expired => report(&Event::Expired {
+                term: self.term,
+                last,
+            }),
+            _ => {}
+        }
+        results.has_expired = !passes;
+        passes
+    }
+
+    fn report(&self) {
+        let results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((first, last)) = results.span {
+            report(&Event::Ensured {
+                term: self.term,
+                first,
+                last,
+            });
+        }
+    }
+
+    /// Calls `ensure` until the flag is set.
+    fn poll(&self, over: &AtomicBool) {
+        while !over.load(SeqCst) {
+            self.ensure();
+            thread::sleep(TICK);
+        }
+        self.report();
+    }
+}
+
+impl<'a> Term<'a> {
+    fn new(candidate: &'a Candidate, leading: Leading) -> Self {
+        Self {
+            candidate,
+            checks: Checks {
+                term: leading.token().transitions,
+                leading,
+                skips: candidate.skips_ensure,
+                results: Arc::default(),
+            },
+            guarded: None,
+            counter: 0,
+            end: None,
+        }
+    }
+
+    fn work(mut self) {
+        let token = self.checks.leading.token();
+        report(&Event::Leading {
+            term: token.transitions,
+            lease_uid: token.lease_uid,
+            at: now(),
+        });
+        let checks = self.checks.clone();
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            // A write can take as long as a request may, so another thread finds out when `ensure`
+            // fails.
+            scope.spawn(|| checks.poll(&over));
+            while self.goes_on() {
+                if self.checks.ensure() {
+                    self.write();
+                }
+                let pause = 50 + self.candidate.random.below(200);
+                thread::sleep(Duration::from_millis(pause as u64));
+            }
+            over.store(true, SeqCst);
+        });
+        report(&Event::Joined {
+            term: self.checks.term,
+            at: now(),
+        });
+    }
+
+    /// Whether the work goes on. It can ignore its stop for a while.
+    fn goes_on(&mut self) -> bool {
+        if !self.checks.leading.stop().is_stopped() {
+            return true;
+        }
+        if self.end.is_none() && self.candidate.ignores_stop.swap(false, SeqCst) {
+            self.end = Some(Instant::now() + IGNORED_STOP);
+        }
+        self.end.is_some_and(|end| Instant::now() < end)
+    }
+
+    /// Writes the guarded object at the version that was read during this term.
+    fn write(&mut self) {
+        let mut stop = match self.end {
+            None => self.checks.leading.stop().clone(),
+            Some(_) => Stop::new(),
+        };
+        let guarded = match self.guarded.take() {
+            Some(guarded) => guarded,
+            None => match self.read(&stop) {
+                Ok(guarded) => guarded,
+                Err(_) => return,
+            },
+        };
+        if !self.checks.ensure() {
+            return;
+        }
+        let term = self.checks.term;
+        // The object was read before, so `ensure` must fail if a later term has written it.
+        if guarded.term > term && !self.candidate.skips_ensure {
+            report(&Event::Violation(format!(
+                "ensure of term {term} succeeds after a write of term {}",
+                guarded.term
+            )));
+        }
+        self.checks.report();
+        let planted = self.candidate.planted.swap(false, SeqCst);
+        if planted {
+            report(&Event::Planted { term, at: now() });
+            stop_this_process();
+            // The loss of the Lease must not abort this write.
+            stop = Stop::new();
+        }
+        let guarded = match self.candidate.skips_version {
+            true => self.read(&stop).unwrap_or(guarded),
+            false => guarded,
+        };
+        let write = Write {
+            term,
+            lease_uid: self.checks.leading.token().lease_uid,
+            candidate: self.candidate.identity.clone(),
+            counter: self.counter,
+            replaced: guarded.version,
+            replaced_term: guarded.term,
+        };
+        self.counter += 1;
+        let outcome = match self.send(guarded.object, &write, &stop) {
+            Ok(guarded) => {
+                let version = guarded.version;
+                self.guarded = Some(guarded);
+                Outcome::Accepted(version)
+            }
+            Err(error) if error.is_conflict() => Outcome::Refused,
+            Err(_) => Outcome::Unknown,
+        };
+        report(&Event::Write {
+            write,
+            planted,
+            outcome,
+        });
+    }
+
+    fn read(&self, stop: &Stop) -> Result<Guarded, Error> {
+        let request = Request::get(&self.candidate.path).retries(0);
+        let object = self.candidate.client.request(&request, stop)?.json()?;
+        Ok(Guarded::new(object))
+    }
+
+    fn send(&self, mut object: Value, write: &Write, stop: &Stop) -> Result<Guarded, Error> {
+        object["data"] = json!({ "write": json!(write).to_string() });
+        let request = Request::put(&self.candidate.path).json(&object)?.retries(0);
+        let object = self.candidate.client.request(&request, stop)?.json()?;
+        Ok(Guarded::new(object))
+    }
+}
+
+impl Guarded {
+    fn new(object: Value) -> Self {
+        let write = object["data"]["write"].as_str().unwrap_or_default();
+        let write: Write = serde_json::from_str(write).unwrap_or_default();
+        let version = object["metadata"]["resourceVersion"].as_str();
+        Self {
+            version: version
+                .and_then(|text| text.parse().ok())
+                .expect("a version"),
+            term: write.term,
+            object,
+        }
+    }
+}
+
+/// Stops this process, and returns after it was continued.
+fn stop_this_process() {
+    let began = Instant::now();
+    let status = process::Command::new("kill")
+        .args(["-STOP", &process::id().to_string()])
+        .status();
+    assert!(status.is_ok_and(|status| status.success()), "kill failed");
+    // The signal stops all threads, but not at once. The process is continued only later than this.
+    while began.elapsed() < LEASE {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn report(event: &Event) {
+    println!("{}", json!(event));
+}
+
+/// Reports log lines.
+struct Reporter;
+
+impl Log for Reporter {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("k8s_informer")
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if self.enabled(record.metadata()) {
+            report(&Event::Log(format!("{} {}", record.level(), record.args())));
+        }
+    }
+
+    fn flush(&self) {}
+}

@@ -1,0 +1,512 @@
+//! Five candidates for one Lease, and the faults of a leader.
+
+use std::io::{BufRead, BufReader, Write as _};
+use std::process::{self, Child, ChildStdin, Stdio};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::history::History;
+use super::protocol::{Command, Event, Micros, Outcome, now};
+use crate::counts::Counts;
+use crate::proxy::Proxy;
+use crate::random::Random;
+use crate::server::TOKEN;
+
+const CANDIDATES: usize = 5;
+
+/// The maximum time until something must happen. It includes that the machine is busy.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What happens to a leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Fault {
+    /// `kill -9`. A new process starts after the election.
+    Kill,
+    /// `kill -9`. A new process with the same identity starts at once.
+    Restart,
+    /// The process is stopped, and continued after the election.
+    Pause,
+    /// The process stops itself between `ensure` and a write, and is continued after the election.
+    PauseInWrite,
+    /// The same at the first write of a term, which no other write of the term has preceded.
+    PauseInFirstWrite,
+    /// The proxy closes and refuses connections.
+    Partition,
+    /// The proxy drops all bytes.
+    Silence,
+    /// The proxy forwards requests but no responses.
+    LostResponses,
+    ServerRestart,
+    /// The elector is stopped, and the work ignores that.
+    IgnoredStop,
+    /// The candidate is partitioned, and the work ignores its stop.
+    IgnoredStopPartitioned,
+}
+
+impl Fault {
+    /// The faults of rounds in which each group has a fault of its own.
+    pub(crate) const SHORT: [Self; 8] = [
+        Self::Kill,
+        Self::PauseInWrite,
+        Self::Silence,
+        Self::Pause,
+        Self::PauseInFirstWrite,
+        Self::Partition,
+        Self::Restart,
+        Self::LostResponses,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Kill => "kill -9",
+            Self::Restart => "kill -9, restart",
+            Self::Pause => "pause",
+            Self::PauseInWrite => "pause in write",
+            Self::PauseInFirstWrite => "pause in first write",
+            Self::Partition => "partition",
+            Self::Silence => "silence",
+            Self::LostResponses => "lost responses",
+            Self::ServerRestart => "server restart",
+            Self::IgnoredStop => "ignored stop",
+            Self::IgnoredStopPartitioned => "ignored stop, partition",
+        }
+    }
+}
+
+/// What the candidates of a group have reported.
+#[derive(Default)]
+pub(crate) struct Feed {
+    state: Mutex<Reports>,
+    /// Notified of each report.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+pub(crate) struct Reports {
+    pub(crate) events: Vec<(usize, Event)>,
+    pub(crate) history: History,
+}
+
+impl Feed {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Reports> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn len(&self) -> usize {
+        self.lock().events.len()
+    }
+
+    fn push(&self, candidate: usize, event: Event) {
+        let mut state = self.lock();
+        state
+            .history
+            .report(&format!("candidate {candidate}"), &event);
+        state.events.push((candidate, event));
+        self.changed.notify_all();
+    }
+
+    /// Waits until `find` returns something for the events from a position on.
+    fn wait<R>(
+        &self,
+        from: usize,
+        what: &str,
+        mut find: impl FnMut(&[(usize, Event)]) -> Option<R>,
+    ) -> Result<R, String> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut state = self.lock();
+        loop {
+            if let Some(found) = find(&state.events[from..]) {
+                return Ok(found);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(format!("{what}: nothing within {PATIENCE:?}"));
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Waits until `find` returns something for an event from a position on.
+    fn wait_for<R>(
+        &self,
+        from: usize,
+        what: &str,
+        find: impl Fn(usize, &Event) -> Option<R>,
+    ) -> Result<R, String> {
+        self.wait(from, what, |events| {
+            events
+                .iter()
+                .find_map(|(candidate, event)| find(*candidate, event))
+        })
+    }
+}
+
+/// How candidates start.
+pub(crate) struct Setting {
+    /// The port of the server.
+    pub(crate) port: u16,
+    pub(crate) certificates: String,
+    pub(crate) mutant: String,
+}
+
+pub(crate) struct Group {
+    pub(crate) name: String,
+    pub(crate) feed: Arc<Feed>,
+    setting: Arc<Setting>,
+    random: Random,
+    candidates: Vec<Candidate>,
+    /// How often the work of a partitioned candidate was still running when the next one led.
+    pub(crate) outlived: usize,
+}
+
+struct Candidate {
+    number: usize,
+    /// The number of its identities.
+    identities: usize,
+    proxy: Proxy,
+    process: Option<(Child, ChildStdin)>,
+}
+
+/// A leader and its term. All events of the term follow this position, except its start.
+#[derive(Clone, Copy)]
+pub(crate) struct Leader {
+    candidate: usize,
+    term: i32,
+    from: usize,
+}
+
+impl Group {
+    pub(crate) fn start(number: usize, setting: &Arc<Setting>, random: &Random) -> Self {
+        let counts = Arc::new(Counts::default());
+        let candidate = |number| Candidate {
+            number,
+            identities: 0,
+            proxy: Proxy::start(setting.port, None, random.fork(), Arc::clone(&counts)),
+            process: None,
+        };
+        let mut group = Self {
+            name: format!("group-{number}"),
+            feed: Arc::default(),
+            setting: Arc::clone(setting),
+            random: random.fork(),
+            candidates: (0..CANDIDATES).map(candidate).collect(),
+            outlived: 0,
+        };
+        (0..CANDIDATES).for_each(|candidate| group.launch(candidate));
+        group
+    }
+
+    /// Waits for a leader that writes.
+    pub(crate) fn leader(&self) -> Result<Leader, String> {
+        let from = self.feed.len();
+        let (candidate, term) = self.feed.wait_for(from, "a leader", |candidate, event| {
+            accepted(event).map(|term| (candidate, term))
+        })?;
+        let leader = Leader {
+            candidate,
+            term,
+            from,
+        };
+        Ok(leader)
+    }
+
+    /// Runs a fault. Returns the time until the next leader, or `None` if the leader was lost
+    /// without the fault.
+    pub(crate) fn round(&mut self, fault: Fault) -> Result<Option<Duration>, String> {
+        // A planted stop that came too late for its round can have left a process stopped.
+        self.candidates
+            .iter()
+            .for_each(|candidate| candidate.signal("-CONT"));
+        let mut leader = self.leader()?;
+        thread::sleep(Duration::from_millis(self.random.below(1500) as u64));
+        let bystander = self.random.one_in(3).then(|| {
+            let number = leader.candidate + 1 + self.random.below(CANDIDATES - 1);
+            number % CANDIDATES
+        });
+        if let Some(bystander) = bystander {
+            self.candidates[bystander].signal("-STOP");
+        }
+        let mut time = None;
+        if let Some(began) = self.begin(fault, &mut leader)? {
+            time = Some(self.successor(leader, began)?);
+            self.end(fault, leader)?;
+        }
+        if let Some(bystander) = bystander {
+            self.candidates[bystander].signal("-CONT");
+        }
+        Ok(time)
+    }
+
+    /// Waits until the leader has survived a restart of the server, or has a successor. Then it
+    /// returns the time since the start of the restart.
+    pub(crate) fn after_restart(
+        &self,
+        leader: Leader,
+        began: Micros,
+    ) -> Result<Option<Duration>, String> {
+        let ready = self.feed.len();
+        let survived = self
+            .feed
+            .wait(leader.from, "a leader after a restart", |events| {
+                let mut events = events.iter().enumerate();
+                events.find_map(|(at, (_, event))| match event {
+                    Event::Leading { term, .. } if *term > leader.term => Some(false),
+                    event if leader.from + at >= ready => {
+                        (accepted(event)? == leader.term).then_some(true)
+                    }
+                    _ => None,
+                })
+            })?;
+        match survived {
+            true => Ok(None),
+            false => Ok(Some(self.successor(leader, began)?)),
+        }
+    }
+
+    /// Starts a fault of the leader, and returns since when nobody leads. `leader` becomes the last
+    /// leader before the election, which can differ.
+    fn begin(&mut self, fault: Fault, leader: &mut Leader) -> Result<Option<Micros>, String> {
+        let Leader {
+            candidate,
+            term,
+            from,
+        } = *leader;
+        let began = now();
+        let others = (0..CANDIDATES).filter(|other| *other != candidate);
+        match fault {
+            Fault::Kill => self.candidates[candidate].kill(),
+            Fault::Restart => {
+                self.candidates[candidate].kill();
+                self.launch(candidate);
+            }
+            Fault::Pause => self.candidates[candidate].signal("-STOP"),
+            Fault::PauseInWrite => {
+                self.candidates[candidate].command(Command::Plant);
+                let planted = self.planted(from, term)?;
+                self.candidates[candidate].command(Command::Unplant);
+                return Ok(planted.map(|(at, planted)| {
+                    *leader = planted;
+                    at
+                }));
+            }
+            Fault::PauseInFirstWrite => {
+                for other in others {
+                    self.candidates[other].command(Command::Plant);
+                }
+                self.candidates[candidate].kill();
+                let planted = self.planted(from, term + 1)?;
+                self.candidates[candidate].identities += 1;
+                self.launch(candidate);
+                for candidate in &mut self.candidates {
+                    candidate.command(Command::Unplant);
+                }
+                return Ok(planted.map(|(at, planted)| {
+                    *leader = planted;
+                    at
+                }));
+            }
+            Fault::Partition => self.candidates[candidate].proxy.set_down(true),
+            Fault::Silence => self.candidates[candidate].proxy.silence(),
+            Fault::LostResponses => self.candidates[candidate].proxy.deafen(),
+            Fault::IgnoredStop => {
+                self.candidates[candidate].command(Command::IgnoreStop);
+                self.candidates[candidate].command(Command::Resign);
+                return self.held_until_joined(*leader);
+            }
+            Fault::IgnoredStopPartitioned => {
+                self.candidates[candidate].command(Command::IgnoreStop);
+                match self.random.below(3) {
+                    0 => self.candidates[candidate].proxy.set_down(true),
+                    1 => self.candidates[candidate].proxy.silence(),
+                    _ => self.candidates[candidate].proxy.deafen(),
+                }
+            }
+            Fault::ServerRestart => return Err("not a fault of one leader".to_owned()),
+        }
+        Ok(Some(began))
+    }
+
+    /// Ends a fault after the election.
+    fn end(&mut self, fault: Fault, leader: Leader) -> Result<(), String> {
+        let candidate = &mut self.candidates[leader.candidate];
+        let pause = Duration::from_millis(self.random.below(2000) as u64);
+        match fault {
+            Fault::Kill => {
+                candidate.identities += 1;
+                self.launch(leader.candidate);
+            }
+            Fault::Pause => {
+                thread::sleep(pause);
+                candidate.signal("-CONT");
+            }
+            Fault::PauseInWrite | Fault::PauseInFirstWrite => {
+                candidate.signal("-CONT");
+                self.feed
+                    .wait_for(leader.from, "a continued write", |_, event| {
+                        let is_planted = matches!(event, Event::Write { write, planted: true, .. }
+                        if write.term == leader.term);
+                        is_planted.then_some(())
+                    })?;
+            }
+            Fault::Partition | Fault::Silence | Fault::LostResponses => {
+                thread::sleep(pause);
+                candidate.proxy.heal();
+            }
+            Fault::IgnoredStopPartitioned => {
+                let joined = self.joined(leader)?;
+                let (_, next) = self.next(leader)?;
+                self.outlived += usize::from(next < joined);
+                self.candidates[leader.candidate].proxy.heal();
+            }
+            Fault::Restart | Fault::ServerRestart | Fault::IgnoredStop => {}
+        }
+        Ok(())
+    }
+
+    /// Waits until a candidate stops itself in a term from `first` on. Returns when it did. Returns
+    /// `None` if a later term has begun instead.
+    fn planted(&self, from: usize, first: i32) -> Result<Option<(Micros, Leader)>, String> {
+        self.feed
+            .wait_for(from, "a planted stop", |candidate, event| match event {
+                Event::Planted { term, at } if *term >= first => {
+                    let term = *term;
+                    let leader = Leader {
+                        candidate,
+                        term,
+                        from,
+                    };
+                    Some(Some((*at, leader)))
+                }
+                Event::Leading { term, .. } if *term > first => Some(None),
+                _ => None,
+            })
+    }
+
+    fn joined(&self, leader: Leader) -> Result<Micros, String> {
+        self.feed
+            .wait_for(leader.from, "the end of the work", |_, event| match event {
+                Event::Joined { term, at } if *term == leader.term => Some(*at),
+                _ => None,
+            })
+    }
+
+    /// Waits for the end of work that ignores its stop, and returns the time. Returns `None` if the
+    /// Lease was not renewed in time meanwhile, on a busy machine.
+    fn held_until_joined(&self, leader: Leader) -> Result<Option<Micros>, String> {
+        let joined = self.joined(leader)?;
+        let state = self.feed.lock();
+        let events = || state.events[leader.from..].iter().map(|(_, event)| event);
+        let expired =
+            |event: &Event| matches!(event, Event::Expired { term, .. } if *term == leader.term);
+        let early = |event: &Event| matches!(event, Event::Leading { term, at, .. } if *term > leader.term && *at < joined);
+        match (events().any(early), events().any(expired)) {
+            (_, true) => Ok(None),
+            (true, false) => Err("another candidate leads before the work was joined".to_owned()),
+            (false, false) => Ok(Some(joined)),
+        }
+    }
+
+    /// Waits for the next leader. Returns its term, and when its work started.
+    fn next(&self, leader: Leader) -> Result<(i32, Micros), String> {
+        self.feed
+            .wait_for(leader.from, "another leader", |_, event| match event {
+                Event::Leading { term, at, .. } if *term > leader.term => Some((*term, *at)),
+                _ => None,
+            })
+    }
+
+    /// Waits for a write of the next leader. Returns the time from `began` until its work started.
+    fn successor(&self, leader: Leader, began: Micros) -> Result<Duration, String> {
+        let (next, at) = self.next(leader)?;
+        self.feed
+            .wait_for(leader.from, "a write of another leader", |_, event| {
+                accepted(event).filter(|term| *term >= next)
+            })?;
+        Ok(Duration::from_micros(
+            u64::try_from(at - began).unwrap_or(0),
+        ))
+    }
+}
+
+impl Group {
+    /// Starts a process with the current identity of a candidate.
+    fn launch(&mut self, candidate: usize) {
+        let setting = &self.setting;
+        let candidate = &mut self.candidates[candidate];
+        let (number, identities) = (candidate.number, candidate.identities);
+        let mut process = process::Command::new(std::env::current_exe().expect("this program"))
+            .args([
+                "candidate",
+                &candidate.proxy.url(),
+                &setting.certificates,
+                TOKEN,
+                &self.name,
+            ])
+            .arg(format!("{}-{number}-{identities}", self.name))
+            .arg(self.random.next().to_string())
+            .arg(&setting.mutant)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a candidate");
+        let output = process.stdout.take().expect("a pipe");
+        let input = process.stdin.take().expect("a pipe");
+        candidate.process = Some((process, input));
+        let feed = Arc::clone(&self.feed);
+        thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                // The last line of a killed process can be incomplete.
+                if let Ok(event) = serde_json::from_str(&line) {
+                    feed.push(number, event);
+                }
+            }
+        });
+    }
+}
+
+impl Candidate {
+    fn command(&mut self, command: Command) {
+        if let Some((_, input)) = &mut self.process {
+            let line = serde_json::to_string(&command).expect("a command");
+            let _ = writeln!(input, "{line}");
+        }
+    }
+
+    fn signal(&self, signal: &str) {
+        if let Some((process, _)) = &self.process {
+            let id = process.id().to_string();
+            let status = process::Command::new("kill").args([signal, &id]).status();
+            assert!(
+                status.is_ok_and(|status| status.success()),
+                "kill {signal} failed"
+            );
+        }
+    }
+
+    fn kill(&mut self) {
+        if let Some((mut process, _)) = self.process.take() {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+impl Drop for Candidate {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Returns the term of an accepted write.
+fn accepted(event: &Event) -> Option<i32> {
+    match event {
+        Event::Write {
+            write,
+            outcome: Outcome::Accepted(_),
+            ..
+        } => Some(write.term),
+        _ => None,
+    }
+}

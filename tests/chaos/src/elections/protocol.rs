@@ -1,0 +1,103 @@
+//! The messages between the program and its candidates. Each is a line of JSON.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+/// As short as the elector permits.
+pub(crate) const LEASE: Duration = Duration::from_secs(4);
+pub(crate) const RENEW_DEADLINE: Duration = Duration::from_secs(2);
+pub(crate) const RETRY: Duration = Duration::from_secs(1);
+
+/// How long work that ignores its stop goes on.
+pub(crate) const IGNORED_STOP: Duration = Duration::from_secs(12);
+
+pub(crate) const NAMESPACE: &str = "elections";
+
+/// Microseconds since the Unix epoch. All processes have the same clock.
+pub(crate) type Micros = i64;
+
+pub(crate) fn now() -> Micros {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or_default().as_micros() as Micros
+}
+
+/// A line on the standard input of a candidate, which ends with its standard input.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) enum Command {
+    /// Stop the process the next time that it is between `ensure` and a write.
+    Plant,
+    Unplant,
+    /// The work goes on for [`IGNORED_STOP`] after its next stop.
+    IgnoreStop,
+    /// Stop the elector and run it again.
+    Resign,
+}
+
+/// A line on the standard output of a candidate. `term` is the number of transitions.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Event {
+    /// The work of a term has started.
+    Leading {
+        term: i32,
+        lease_uid: String,
+        at: Micros,
+    },
+    /// `ensure` succeeded during the term: for the first time before `first`, and for the last time
+    /// after `last`. So a pause of the process can't make the span longer.
+    Ensured {
+        term: i32,
+        first: Micros,
+        last: Micros,
+    },
+    /// `ensure` fails after it has succeeded.
+    Expired {
+        term: i32,
+        last: Micros,
+    },
+    /// The process is about to stop itself between `ensure` and a write.
+    Planted {
+        term: i32,
+        at: Micros,
+    },
+    /// A write of the guarded object, and how it ended.
+    Write {
+        write: Write,
+        /// Whether the process was stopped before it.
+        planted: bool,
+        outcome: Outcome,
+    },
+    /// The work is about to return.
+    Joined {
+        term: i32,
+        at: Micros,
+    },
+    /// The elector has returned.
+    Ended(String),
+    Log(String),
+    /// Something that must never happen.
+    Violation(String),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Outcome {
+    /// The server accepted it as this version.
+    Accepted(u64),
+    /// The server refused it with a conflict.
+    Refused,
+    /// No response came.
+    Unknown,
+}
+
+/// What a write puts into the guarded object.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Write {
+    pub(crate) term: i32,
+    pub(crate) lease_uid: String,
+    pub(crate) candidate: String,
+    /// Counts the writes of the term.
+    pub(crate) counter: u64,
+    /// The version that it replaces, and the term that wrote it.
+    pub(crate) replaced: u64,
+    pub(crate) replaced_term: i32,
+}
