@@ -139,8 +139,8 @@ impl EventRecorderBuilder {
         self
     }
 
-    /// Ends the recorder when `stop` is set, without writing what waits. To write it, use a stop
-    /// that you set after [`EventRecorder::shutdown`], or none.
+    /// Ends the recorder when `stop` is set, without writing the waiting events. To write it, use a
+    /// stop that you set after [`EventRecorder::shutdown`], or none.
     pub fn stop(mut self, stop: &Stop) -> Self {
         self.stop = stop.child();
         self

@@ -35,7 +35,7 @@ const DROP: Duration = Duration::from_secs(2);
 /// Your program needs the permissions `create` and `patch` for `events`, in the group
 /// `events.k8s.io` or in the core group.
 ///
-/// **Shutdown.** [`shutdown`](Self::shutdown) writes what waits, within a time limit. When the last
+/// **Shutdown.** [`shutdown`](Self::shutdown) writes the waiting events, within a time limit. When the last
 /// clone is dropped, the drop does the same, for at most two seconds.
 ///
 /// ```
@@ -158,8 +158,8 @@ impl EventRecorder {
     /// # Errors
     ///
     /// Returns [`EventError::Invalid`] if the server would refuse the event: the object has no name
-    /// or kind, its namespace is invalid, or the reason is empty or has more than 128 bytes. Returns
-    /// [`EventError::Stopped`] after a shutdown or stop.
+    /// or kind, its namespace is invalid, or the reason is empty or has more than 128 bytes.
+    /// Returns [`EventError::Stopped`] after a shutdown or stop.
     pub fn event(
         &self,
         object: &(impl Referable + ?Sized),
@@ -269,12 +269,12 @@ impl EventRecorder {
         self.handle.shared.flush(timeout)
     }
 
-    /// Writes what waits, for at most `timeout` in real time, and ends the recorder and its clones.
-    /// Later calls return [`EventError::Stopped`].
+    /// Writes the waiting events, for at most `timeout` in real time, and ends the recorder and its
+    /// clones. Later calls return [`EventError::Stopped`].
     ///
     /// What could not be written is logged and lost. Returns in time even if the server hangs. A
     /// custom sink that ignores its stop delays the return by up to one second. client-go's
-    /// `Shutdown` does not write what waits.
+    /// `Shutdown` does not write the waiting events.
     pub fn shutdown(&self, timeout: Duration) -> ShutdownReport {
         self.handle.shared.shutdown(timeout)
     }

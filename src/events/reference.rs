@@ -19,7 +19,7 @@ impl ObjectReference {
 /// An object that an event can be about: a [`Resource`], a [`DynamicObject`] or an
 /// [`ObjectReference`].
 ///
-/// Implement it for a type that is none of them. client-go's `reference.GetReference`.
+/// Implement it for any other type. client-go's `reference.GetReference`.
 ///
 /// ```
 /// use k8s_informer::DynamicObject;

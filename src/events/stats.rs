@@ -19,8 +19,8 @@ pub struct EventStats {
     pub written: u64,
     /// The events that are part of the count of a written event.
     pub merged: u64,
-    /// The events that the spam filter has not let pass. In core `v1`, they are part of the count of
-    /// a later event.
+    /// The events that the spam filter has not let pass. In core `v1`, they are part of the count
+    /// of a later event.
     pub filtered: u64,
     /// The events that were dropped because too many others were waiting.
     pub dropped: u64,

@@ -19,7 +19,7 @@ pub(crate) struct Now {
 
 impl Now {
     /// Returns the time since `earlier`: the larger of the monotonic and the wall-clock time,
-    /// because the monotonic clock stands still while the machine is suspended.
+    /// because the monotonic clock does not advance while the machine is suspended.
     ///
     /// It is for the holder of a Lease, which must rather give up too early. Other candidates must
     /// rather wait too long, so they measure with the monotonic clock alone.

@@ -96,7 +96,7 @@ impl LeaderElector {
 
     /// Waits until this candidate leads, runs `work` once, and returns when it has ended.
     ///
-    /// `work` runs on a thread of its own, and the election on the current thread. `work` must end
+    /// `work` runs on a separate thread, and the election on the current thread. `work` must end
     /// when [`Leading::stop`] is set. This happens if `stop` is set or if the Lease is lost. In any
     /// case, the Lease is renewed until `work` has returned, as far as possible, and then released.
     /// If `stop` is set before leadership, `work` does not run.
@@ -145,7 +145,7 @@ impl LeaderElector {
     /// Returns the error of the last request, if it failed. A conflict with another candidate is
     /// not an error.
     ///
-    /// An error that does not heal by itself stays until the cause is removed, for example a
+    /// An error that needs a remedy stays until the cause is removed, for example a
     /// missing permission or namespace. It is also logged, once for each change.
     pub fn last_error(&self) -> Option<Error> {
         self.shared.status.lock().last_error.clone()
@@ -196,8 +196,8 @@ impl LeaderElector {
     /// lease duration and `tolerance`. client-go's `HealthzAdaptor`.
     ///
     /// It is meant for liveness probes: restart the process if it fails. A candidate without a term
-    /// is healthy, and whether it is ready depends on your program. A term counts until its work has
-    /// been joined, even if the Lease is lost.
+    /// is healthy, and whether it is ready depends on your program. A term counts until its work
+    /// has been joined, even if the Lease is lost.
     ///
     /// # Errors
     ///
@@ -327,9 +327,9 @@ impl LeaderElectorBuilder {
         self
     }
 
-    /// Sets a callback for each change of the leader that this candidate sees after an attempt, with
-    /// the identity of the leader. The identity is empty if the Lease was free and this candidate
-    /// failed to take it. Its own release is not reported.
+    /// Sets a callback for each change of the leader that this candidate sees after an attempt,
+    /// with the identity of the leader. The identity is empty if the Lease was free and this
+    /// candidate failed to take it. Its own release is not reported.
     ///
     /// Calls are in order, on a separate thread. A panic is caught and logged. client-go's
     /// `OnNewLeader`.

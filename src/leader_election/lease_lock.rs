@@ -20,12 +20,12 @@ use crate::time::{Backoff, Clock, Random, RealClock};
 /// client-go's `resourcelock.LeaseLock`.
 ///
 /// The metadata of the Lease survive every write, such as annotations and foreign labels. The spec
-/// is replaced. The candidates need the permissions `get`, `create` and `update` for Leases in the namespace. With `watch`, a candidate
-/// takes over at once after a release.
+/// is replaced. The candidates need the permissions `get`, `create` and `update` for Leases in the
+/// namespace. With `watch`, a candidate takes over at once after a release.
 ///
 /// The elector limits the time of its requests. If the client has a
 /// [rate limit](crate::Config::rate_limit), renewals share it with all other requests, so give the
-/// lock a client of its own if your program uses up its limit.
+/// lock a separate client if your program uses up its limit.
 pub struct LeaseLock {
     api: Api<DynamicObject>,
     lease_name: String,

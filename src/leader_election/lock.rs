@@ -7,7 +7,7 @@ use crate::stop::Stop;
 /// `resourcelock.Interface`.
 ///
 /// [`LeaseLock`](super::LeaseLock) keeps it in a Lease. Implement this trait for tests and for
-/// other backends. A lock has no state of its own: the elector passes the last Lease to `update`.
+/// other backends. A lock has no state: the elector passes the last Lease to `update`.
 ///
 /// Each method blocks until the backend has responded, or until `stop` is set; then it returns
 /// promptly. A write whose result is unknown returns an error. A panic is caught, and is an error.

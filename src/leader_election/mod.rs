@@ -42,14 +42,14 @@
 //!   deadline*, which is 1.5 by default.
 //! - Nobody edits or deletes the Lease by other means.
 //! - No machine is suspended and has its wall clock set back in the same term. The leader measures
-//!   with the larger of the monotonic and the wall clock, because the monotonic clock stands still
-//!   while a machine is suspended. A wall clock that jumps forward can end a term early.
+//!   with the larger of the monotonic and the wall clock, because the monotonic clock does not
+//!   advance while a machine is suspended. A wall clock that jumps forward can end a term early.
 //!
-//! The work runs on a thread of its own, and is joined before the Lease is released. On a stop, the
+//! The work runs on a separate thread, and is joined before the Lease is released. On a stop, the
 //! elector goes on renewing the Lease until the work has ended. If the Lease is lost, for example
 //! because the API server can't be reached, the work is stopped *retry period* + *renew deadline*
-//! after the start of the last successful request: 12 s by default, 3 s before another candidate can
-//! take over. [`Leading::ensure`] fails earlier, after the renew deadline.
+//! after the start of the last successful request: 12 s by default, 3 s before another candidate
+//! can take over. [`Leading::ensure`] fails earlier, after the renew deadline.
 //!
 //! `ensure` is check-then-act: the process can be paused between the check and the operation. To
 //! exclude that, let the receiver of the operation compare a fencing token ([`Leading::token`]), or
@@ -58,8 +58,8 @@
 //! # Differences from client-go
 //!
 //! client-go starts to release the Lease before the work has ended, can empty the Lease of another
-//! holder, and notices the loss of a Lease only after a deadline. [The deviations](crate::deviations)
-//! LE1 to LE25 are the complete list.
+//! holder, and notices the loss of a Lease only after a deadline. [The
+//! deviations](crate::deviations) LE1 to LE25 are the complete list.
 
 mod core;
 mod election;

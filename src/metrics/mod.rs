@@ -1,4 +1,5 @@
-//! Metrics of informers, work queues, clients and leader electors, for the metrics library of your choice.
+//! Metrics of informers, work queues, clients and leader electors, for the metrics library of your
+//! choice.
 //!
 //! To collect metrics, implement a trait and pass it to a factory, a queue or a client. Without an
 //! implementation, nothing is measured.

@@ -224,10 +224,11 @@ impl Body {
     /// events. Each message can have any number of bytes.
     ///
     /// The body ends when all senders were dropped and all messages have been read. Then the
-    /// reflector watches again, so keep a sender while the watch is open. When `stop` is set, a read
-    /// fails immediately with [`Error::stopped`].
+    /// reflector watches again, so keep a sender while the watch is open. When `stop` is set, a
+    /// read fails immediately with [`Error::stopped`].
     ///
-    /// The guide has a [complete source](crate::guide::coming_from_client_go#your-own-source-of-objects).
+    /// The guide has a [complete
+    /// source](crate::guide::coming_from_client_go#your-own-source-of-objects).
     ///
     /// ```
     /// use k8s_informer::Stop;

@@ -127,9 +127,10 @@
 //!
 //! ## Leases and Events
 //!
-//! The server decodes Leases and Events like kube-apiserver: it refuses fields of a wrong type, drops
-//! unknown ones, and stores times with six digits or in seconds. It applies the rules of
-//! kube-apiserver for these kinds. Core `v1` and `events.k8s.io/v1` are two views of the same Events:
+//! The server decodes Leases and Events like kube-apiserver: it refuses fields of a wrong type,
+//! drops unknown ones, and stores times with six digits or in seconds. It applies the rules of
+//! kube-apiserver for these kinds. Core `v1` and `events.k8s.io/v1` are two views of the same
+//! Events:
 //!
 //! ```
 //! use k8s_informer::testing::ApiServer;
@@ -157,8 +158,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Events do not expire. The fields `strategy` and `preferredHolder` of a Lease are dropped, as with
-//! the default feature gates of kube-apiserver.
+//! Events do not expire. The fields `strategy` and `preferredHolder` of a Lease are dropped, as
+//! with the default feature gates of kube-apiserver.
 //!
 //! ## Limitations
 //!

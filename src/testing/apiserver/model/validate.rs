@@ -1,4 +1,5 @@
-//! Validation of objects of any kind before they are stored: names, and the types within `metadata`.
+//! Validation of objects of any kind before they are stored: names, and the types within
+//! `metadata`.
 
 use serde_json::{Map, Value};
 

@@ -168,8 +168,8 @@ const METADATA: &[&str] = &[
     "uid",
 ];
 
-/// Returns the fields of a built-in kind without a schema, besides apiVersion, kind and metadata. The
-/// server does not check their nested fields, or the fields of custom resources.
+/// Returns the fields of a built-in kind without a schema, besides apiVersion, kind and metadata.
+/// The server does not check their nested fields, or the fields of custom resources.
 fn fields(resource: &ApiResource) -> &'static [&'static str] {
     match resource.plural.as_str() {
         "configmaps" => &["binaryData", "data", "immutable"],

@@ -1,8 +1,8 @@
 //! Leader election on a real API server while everything breaks.
 //!
 //! The program starts etcd, kube-apiserver, and groups of five candidates. Each candidate is a
-//! process with a proxy of its own. The candidates of a group compete for a Lease. The leader writes
-//! a ConfigMap, the *guarded object*, several times a second:
+//! process with a proxy of its own. The candidates of a group compete for a Lease. The leader
+//! writes a ConfigMap, the *guarded object*, several times a second:
 //!
 //! - It reads the object at the start of its term, calls `ensure`, and writes the token of the term
 //!   at the version that it has read.

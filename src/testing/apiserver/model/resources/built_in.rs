@@ -1,7 +1,7 @@
 /// A built-in resource: group, version, plural, kind, options, and selectable fields. Each letter
 /// of the options stands for one: `c` cluster-scoped, `s` status subresource, `g` generation, `o`
-/// DELETE returns the object, `r` scale subresource, `p` PUT creates a missing object, `v` an update
-/// needs a resourceVersion.
+/// DELETE returns the object, `r` scale subresource, `p` PUT creates a missing object, `v` an
+/// update needs a resourceVersion.
 pub(super) type BuiltIn = (
     &'static str,
     &'static str,
