@@ -35,8 +35,8 @@ const DROP: Duration = Duration::from_secs(2);
 /// Your program needs the permissions `create` and `patch` for `events`, in the group
 /// `events.k8s.io` or in the core group.
 ///
-/// **Shutdown.** [`shutdown`](Self::shutdown) writes the waiting events, within a time limit. When the last
-/// clone is dropped, the drop does the same, for at most two seconds.
+/// **Shutdown.** [`shutdown`](Self::shutdown) writes the waiting events, within a time limit. When
+/// the last clone is dropped, the drop does the same, for at most two seconds.
 ///
 /// ```
 /// use k8s_informer::events::{EventRecorder, EventSink, EventType};
