@@ -129,7 +129,7 @@ const SUITES: &[Suite] = &[
         name: "leader_election",
         build: leader_election::build,
         info: &[],
-        floor: 75.0,
+        floor: 60.0,
     },
     Suite {
         name: "mutation_cache",
