@@ -62,7 +62,7 @@ pub(crate) fn strategic_patch(path: &str, patch: &Value) -> Request {
 
 const KIND: &str = "Lease.coordination.k8s.io";
 
-fn leases(namespace: &Namespace<'_>) -> String {
+pub(crate) fn leases(namespace: &Namespace<'_>) -> String {
     format!(
         "/apis/coordination.k8s.io/v1/namespaces/{}/leases",
         namespace.name

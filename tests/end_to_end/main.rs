@@ -21,6 +21,7 @@ mod faults;
 mod history;
 mod interceptor;
 mod kinds;
+mod leader;
 mod leases;
 mod lifecycle;
 mod lists;

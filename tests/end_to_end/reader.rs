@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use k8s_informer::Client;
 use k8s_informer::client::Request;
 use k8s_informer::testing::{Fault, RequestRecord, Verb};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, Namespace};
 use crate::proxy::Proxy;
@@ -87,22 +87,7 @@ impl<'a> Reader<'a> {
         }
         let rule =
             json!({ "apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"] });
-        let role = json!({ "metadata": { "name": "reader" }, "rules": [rule] });
-        // Ignore the result: the role already exists if the rights were granted before.
-        let _ = self
-            .cluster
-            .try_send(Request::post(roles(&namespace.name)).json(&role).unwrap());
-        let group = "rbac.authorization.k8s.io";
-        let binding = json!({
-            "metadata": { "name": "reader" },
-            "roleRef": { "apiGroup": group, "kind": "Role", "name": "reader" },
-            "subjects": [{ "apiGroup": group, "kind": "User", "name": "token-nobody" }],
-        });
-        self.cluster.send(
-            Request::post(bindings(&namespace.name))
-                .json(&binding)
-                .unwrap(),
-        );
+        grant(self.cluster, &namespace.name, &rule);
     }
 
     /// Revokes the rights in `namespace`. An open watch continues.
@@ -112,10 +97,8 @@ impl<'a> Reader<'a> {
             .unwrap_or_else(PoisonError::into_inner)
             .remove(&namespace.name);
         if self.cluster.embedded_server().is_none() {
-            self.cluster.send(Request::delete(format!(
-                "{}/reader",
-                bindings(&namespace.name)
-            )));
+            let binding = format!("{}/reader", bindings(&namespace.name));
+            self.cluster.send(Request::delete(binding));
         }
     }
 }
@@ -126,10 +109,29 @@ impl Drop for Reader<'_> {
             return;
         }
         for name in &*self.allowed.lock().unwrap_or_else(PoisonError::into_inner) {
-            let _ = self.cluster.try_send(Request::delete(bindings(name)));
-            let _ = self.cluster.try_send(Request::delete(roles(name)));
+            revoke_all(self.cluster, name);
         }
     }
+}
+
+/// Grants `token-nobody` the rights of a rule in a namespace of a real server.
+pub(crate) fn grant(cluster: &Cluster, namespace: &str, rule: &Value) {
+    let role = json!({ "metadata": { "name": "reader" }, "rules": [rule] });
+    // Ignore the result: the role already exists if the rights were granted before.
+    let _ = cluster.try_send(Request::post(roles(namespace)).json(&role).unwrap());
+    let group = "rbac.authorization.k8s.io";
+    let binding = json!({
+        "metadata": { "name": "reader" },
+        "roleRef": { "apiGroup": group, "kind": "Role", "name": "reader" },
+        "subjects": [{ "apiGroup": group, "kind": "User", "name": "token-nobody" }],
+    });
+    cluster.send(Request::post(bindings(namespace)).json(&binding).unwrap());
+}
+
+/// Deletes all roles in a namespace of a real server.
+pub(crate) fn revoke_all(cluster: &Cluster, namespace: &str) {
+    let _ = cluster.try_send(Request::delete(bindings(namespace)));
+    let _ = cluster.try_send(Request::delete(roles(namespace)));
 }
 
 fn roles(namespace: &str) -> String {
