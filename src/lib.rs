@@ -231,7 +231,7 @@ pub mod events;
 pub mod handler;
 pub mod informer;
 
-#[cfg(feature = "client")]
+#[cfg(any(feature = "client", all(test, shuttle)))]
 pub mod leader_election;
 
 #[cfg(feature = "testing")]

@@ -66,15 +66,19 @@ mod election;
 mod elector;
 mod error;
 mod leading;
+#[cfg(feature = "client")]
 mod lease_lock;
 mod lock;
 mod record;
 mod run;
+#[cfg(all(test, shuttle))]
+mod shuttle_tests;
 mod term;
 
 pub use elector::{Ended, LeaderElector, LeaderElectorBuilder};
 pub use error::LeaderElectionError;
 pub use leading::{Leading, Token};
+#[cfg(feature = "client")]
 pub use lease_lock::LeaseLock;
 pub use lock::Lock;
 pub use record::{Lease, Record};

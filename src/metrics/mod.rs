@@ -19,7 +19,7 @@
 #[cfg(feature = "client")]
 mod client;
 mod identity;
-#[cfg(feature = "client")]
+#[cfg(any(feature = "client", all(test, shuttle)))]
 mod leader_election;
 mod meter;
 mod shares;
@@ -32,7 +32,7 @@ use std::time::Duration;
 pub use client::ClientMetrics;
 pub(crate) use identity::ReservedMetrics;
 pub use identity::{InformerName, InformerNameAndResource, InformerNameError};
-#[cfg(feature = "client")]
+#[cfg(any(feature = "client", all(test, shuttle)))]
 pub use leader_election::LeaderElectionMetrics;
 pub(crate) use meter::{Meter, call, resource_version_metric};
 pub(crate) use shares::shares;

@@ -1,4 +1,5 @@
-//! The part of crossbeam-channel that the tests need: channels without a buffer, and `Select`.
+//! The part of crossbeam-channel that the tests need: channels without a buffer or with an unbounded
+//! one, and `Select`.
 //!
 //! A sender leaves an *offer*, a receiver a *request*. The side that finds the other waiting serves
 //! it. A [`Select`] is never found: it waits until one of its operations finds a partner. This is
@@ -34,6 +35,8 @@ struct State<T> {
     requests: VecDeque<Waiter>,
     /// The values sent to threads that block in `recv`.
     served: Vec<(thread::ThreadId, T)>,
+    /// The values of an unbounded channel. A channel without a buffer has `None`.
+    buffer: Option<VecDeque<T>>,
     /// The threads that block in a select.
     selecting: Vec<Waiter>,
     sending: bool,
@@ -44,11 +47,21 @@ type Waiter = thread::Thread;
 
 /// Creates a channel without a buffer; `capacity` must be 0.
 pub(crate) fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
-    assert_eq!(capacity, 0, "buffered channels are not simulated");
+    assert_eq!(capacity, 0, "bounded buffers are not simulated");
+    channel(None)
+}
+
+/// Creates a channel whose senders never block.
+pub(crate) fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
+    channel(Some(VecDeque::new()))
+}
+
+fn channel<T>(buffer: Option<VecDeque<T>>) -> (Sender<T>, Receiver<T>) {
     let channel = Arc::new(Channel(Mutex::new(State {
         offers: VecDeque::new(),
         requests: VecDeque::new(),
         served: Vec::new(),
+        buffer,
         selecting: Vec::new(),
         sending: true,
         receiving: true,
@@ -67,8 +80,11 @@ impl<T> State<T> {
         None
     }
 
-    /// Takes the value of a thread that blocks in `send`.
+    /// Takes a value from the buffer, or that of a thread that blocks in `send`.
     fn take(&mut self) -> Option<T> {
+        if let Some(buffer) = &mut self.buffer {
+            return buffer.pop_front();
+        }
         let (waiter, value) = self.offers.pop_front()?;
         waiter.unpark();
         Some(value)
@@ -98,6 +114,11 @@ impl<T> Sender<T> {
             let Some(value) = state.serve(value) else {
                 return Ok(());
             };
+            if let Some(buffer) = &mut state.buffer {
+                buffer.push_back(value);
+                state.selecting.iter().for_each(thread::Thread::unpark);
+                return Ok(());
+            }
             state.offers.push_back((me.clone(), value));
             state.selecting.iter().for_each(thread::Thread::unpark);
         }
@@ -200,7 +221,10 @@ impl<T> Selected for Channel<T> {
         let state = self.0.lock();
         match operation {
             Operation::Send => !state.requests.is_empty() || !state.receiving,
-            Operation::Recv => !state.offers.is_empty() || !state.sending,
+            Operation::Recv => {
+                let is_buffered = state.buffer.as_ref().is_some_and(|all| !all.is_empty());
+                is_buffered || !state.offers.is_empty() || !state.sending
+            }
         }
     }
 
