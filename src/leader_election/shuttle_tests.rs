@@ -144,9 +144,10 @@ struct MemoryLock {
 }
 
 fn refused(code: u16) -> Error {
-    let mut status = Status::default();
-    status.code = code;
-    Error::from_status(status)
+    Error::from_status(Status {
+        code,
+        ..Status::default()
+    })
 }
 
 impl Lock for MemoryLock {
@@ -208,7 +209,7 @@ fn candidate(
     identity: &'static str,
 ) -> LeaderElectorBuilder {
     let server = Arc::clone(server);
-    LeaderElector::builder(MemoryLock { server, identity }).clock(clock.clone())
+    LeaderElector::builder(MemoryLock { server, identity }).clock(Arc::new(clock.clone()))
 }
 
 fn build(builder: LeaderElectorBuilder) -> LeaderElector {

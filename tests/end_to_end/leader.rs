@@ -2,6 +2,7 @@
 //! and nothing is polled or renewed before that.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
@@ -49,7 +50,7 @@ impl Candidate {
         let lock = LeaseLock::new(client, namespace, "leader").identity(identity);
         let lock = lock.label("example.com/last", identity);
         let clock = FakeClock::new();
-        let elector = LeaderElector::builder(lock).clock(clock.clone());
+        let elector = LeaderElector::builder(lock).clock(Arc::new(clock.clone()));
         let elector = elector.retry_period(RETRY).build().unwrap();
         let stop = Stop::new();
         let ((starts, started), (ends, ended)) = (channel(), channel());
