@@ -31,6 +31,8 @@ pub struct LeaderElector {
 
 pub(super) struct Shared {
     pub(super) lock: Arc<dyn Lock>,
+    /// The name of the lock, which is user code and must not run under a lock.
+    pub(super) name: String,
     pub(super) times: Times,
     pub(super) grace: Duration,
     pub(super) releases: bool,
@@ -222,7 +224,7 @@ impl LeaderElector {
 impl fmt::Debug for LeaderElector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LeaderElector")
-            .field("lock", &self.shared.lock.name())
+            .field("lock", &self.shared.name)
             .field("identity", &self.identity())
             .field("leader", &self.leader())
             .finish_non_exhaustive()
@@ -240,7 +242,7 @@ impl Shared {
     }
 
     pub(super) fn error(&self, kind: Kind, last_error: Option<Error>) -> LeaderElectionError {
-        LeaderElectionError::new(self.lock.name(), kind, last_error)
+        LeaderElectionError::new(&self.name, kind, last_error)
     }
 }
 
@@ -404,6 +406,7 @@ impl LeaderElectorBuilder {
         }
         let shared = Shared {
             origin: self.clock.now(),
+            name: self.lock.name().to_owned(),
             lock: self.lock,
             times: self.times,
             grace: self.grace,

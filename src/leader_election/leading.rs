@@ -67,11 +67,7 @@ impl Leading {
             _ => Kind::TermEnded,
         };
         let last_error = status.last_error.clone();
-        Err(LeaderElectionError::new(
-            self.shared.lock.name(),
-            kind,
-            last_error,
-        ))
+        Err(self.shared.error(kind, last_error))
     }
 
     /// Returns the fencing token of the term. No other term has the same.
@@ -86,7 +82,7 @@ impl Leading {
 impl fmt::Debug for Leading {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Leading")
-            .field("lock", &self.shared.lock.name())
+            .field("lock", &self.shared.name)
             .field("token", &self.token())
             .finish_non_exhaustive()
     }

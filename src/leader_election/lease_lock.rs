@@ -139,9 +139,11 @@ impl Lock for LeaseLock {
         object
             .edit(|fields| {
                 fields.insert("spec".to_owned(), spec);
+                // Indexing creates absent labels. An object whose metadata or labels are of
+                // another type is not a `DynamicObject`.
+                let metadata = fields.entry("metadata").or_insert(Value::Null);
                 for (key, value) in &self.labels {
-                    let labels = &mut fields["metadata"]["labels"];
-                    labels[key] = value.clone().into();
+                    metadata["labels"][key] = value.clone().into();
                 }
             })
             .map_err(invalid)?;

@@ -40,7 +40,7 @@
 //! - No two processes use the same identity. The default identity is unique.
 //! - The clock of no machine is faster than that of another by a factor of *lease duration* / *renew
 //!   deadline*, which is 1.5 by default.
-//! - Nobody edits or deletes the Lease by other means.
+//! - The Lease is not edited or deleted by other means.
 //! - No machine is suspended and has its wall clock set back in the same term. The leader measures
 //!   with the larger of the monotonic and the wall clock, because the monotonic clock does not
 //!   advance while a machine is suspended. A wall clock that jumps forward can end a term early.

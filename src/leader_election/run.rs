@@ -168,7 +168,7 @@ impl<'a> Run<'a> {
             );
             self.spawn("watch", move || {
                 if let Err(panic) = panic::catch(|| shared.lock.watch(&stop, &mut || wake.wake())) {
-                    log::error!("leader election {}: the watch {panic}", shared.lock.name());
+                    log::error!("leader election {}: the watch {panic}", shared.name);
                 }
             })?;
         }
@@ -199,7 +199,7 @@ impl<'a> Run<'a> {
     ) -> Result<Work<R>, LeaderElectionError> {
         log::info!(
             "leader election {}: {} leads",
-            self.shared.lock.name(),
+            self.shared.name,
             self.shared.lock.identity()
         );
         let leading = Leading {
@@ -213,7 +213,7 @@ impl<'a> Run<'a> {
         self.report_leadership(true);
         let (ended, stop) = (Stop::new(), leading.stop.clone());
         let set_on_drop = SetOnDrop(ended.clone());
-        let name = format!("leader {}", self.shared.lock.name());
+        let name = format!("leader {}", self.shared.name);
         let thread = named(name, None).spawn(move || {
             let _set_on_drop = set_on_drop;
             work(leading)
@@ -277,7 +277,7 @@ impl<'a> Run<'a> {
             if is_lost {
                 log::warn!(
                     "leader election {}: the Lease is lost; stopping the work",
-                    self.shared.lock.name()
+                    self.shared.name
                 );
                 self.end_term();
                 work.stop.stop();
@@ -351,7 +351,7 @@ impl<'a> Run<'a> {
         let log = status.record(is_read, result);
         drop(status);
         if let Some(error) = log {
-            log::warn!("leader election {}: {error}", self.shared.lock.name());
+            log::warn!("leader election {}: {error}", self.shared.name);
         }
         if let (Some(leaders), false) = (&self.leaders, matches!(event, Event::Released)) {
             // The receiver ends after the sender.
@@ -380,7 +380,7 @@ impl<'a> Run<'a> {
         let note = format!("{} {what}", self.shared.lock.identity());
         let recorded = recorder.event(&reference, EventType::Normal, "LeaderElection", &note);
         if let Err(error) = recorded {
-            log::warn!("leader election {}: {error}", self.shared.lock.name());
+            log::warn!("leader election {}: {error}", self.shared.name);
         }
     }
 
@@ -409,7 +409,7 @@ impl<'a> Run<'a> {
         role: &str,
         work: impl FnOnce() + Send + 'static,
     ) -> Result<(), LeaderElectionError> {
-        let name = format!("leader election {}: {role}", self.shared.lock.name());
+        let name = format!("leader election {}: {role}", self.shared.name);
         match named(name, None).spawn(work) {
             Ok(_) => Ok(()),
             Err(error) => Err(self.shared.error(Kind::Thread(error.to_string()), None)),

@@ -1,4 +1,3 @@
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -47,8 +46,6 @@ struct State {
     elapsed: Duration,
     suspended: Duration,
     waits: Vec<Duration>,
-    /// The ends of the waits in progress.
-    waiting: BTreeMap<usize, Duration>,
 }
 
 impl FakeClock {
@@ -109,56 +106,9 @@ impl FakeClock {
         true
     }
 
-    /// Blocks until at least `count` waits are in progress that neither their stop nor the current
-    /// time ends. Returns `false` after `timeout`, in real time.
-    ///
-    /// A test that advances the clock in steps calls this after each step, so that the threads
-    /// under test keep up with the clock.
-    ///
-    /// ```
-    /// use k8s_informer::testing::FakeClock;
-    /// use k8s_informer::Stop;
-    /// use k8s_informer::time::Clock;
-    /// use std::time::Duration;
-    ///
-    /// let (clock, second) = (FakeClock::new(), Duration::from_secs(1));
-    /// let counter = std::thread::spawn({
-    ///     let clock = clock.clone();
-    ///     move || (0..3).filter(|_| clock.wait(second, &Stop::new())).count()
-    /// });
-    /// for _ in 0..3 {
-    ///     assert!(clock.until_waiting(1, 10 * second));
-    ///     clock.advance(second);
-    /// }
-    /// assert_eq!(counter.join().unwrap(), 3);
-    /// ```
-    pub fn until_waiting(&self, count: usize, timeout: Duration) -> bool {
-        let deadline = Instant::now() + timeout;
-        let mut state = self.shared.state.lock();
-        while state.waiting() < count {
-            if self
-                .shared
-                .changed
-                .wait_until(&mut state, deadline)
-                .timed_out()
-            {
-                return state.waiting() >= count;
-            }
-        }
-        true
-    }
-
     /// Returns the requested durations of all waits so far, in the order in which they began.
     pub fn waits(&self) -> Vec<Duration> {
         self.shared.state.lock().waits.clone()
-    }
-}
-
-impl State {
-    /// The number of waits that the current time does not end.
-    fn waiting(&self) -> usize {
-        let ends = self.waiting.values();
-        ends.filter(|until| **until > self.elapsed).count()
     }
 }
 
@@ -179,27 +129,20 @@ impl Clock for FakeClock {
     }
 
     fn wait(&self, duration: Duration, stop: &Stop) -> bool {
-        let (id, until) = {
-            let mut state = self.shared.state.lock();
-            let id = state.waits.len();
-            let until = state.elapsed.saturating_add(duration);
-            state.waits.push(duration);
-            state.waiting.insert(id, until);
-            (id, until)
-        };
-        self.shared.changed.notify_all();
         let shared = Arc::clone(&self.shared);
         let _wakes = stop.on_stop(move || {
             // Takes the lock, so that the wake-up cannot fall between a waiter's check and its
             // wait.
-            shared.state.lock().waiting.remove(&id);
+            let _state = shared.state.lock();
             shared.changed.notify_all();
         });
         let mut state = self.shared.state.lock();
+        let until = state.elapsed.saturating_add(duration);
+        state.waits.push(duration);
+        self.shared.changed.notify_all();
         while state.elapsed < until && !stop.is_stopped() {
             self.shared.changed.wait(&mut state);
         }
-        state.waiting.remove(&id);
         !stop.is_stopped()
     }
 }

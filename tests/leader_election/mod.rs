@@ -39,7 +39,7 @@ fn no_two_candidates_pass_ensure_at_one_time() {
 }
 
 #[test]
-fn somebody_leads_90_percent_of_the_time_with_mild_faults() {
+fn one_candidate_leads_90_percent_of_the_time_with_mild_faults() {
     for seed in seeds(500) {
         let run = run(seed, Faults::Mild, Mutant::None);
         assert_eq!(run.overlap, None, "seed {seed}");

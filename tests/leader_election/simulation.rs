@@ -589,7 +589,7 @@ impl World {
                 }
             }
             6 => {
-                // Somebody changes the metadata of the Lease.
+                // The metadata of the Lease change.
                 if let Some(lease) = self.lease.take() {
                     self.write(Some(lease.uid), lease.record);
                 }

@@ -1,9 +1,12 @@
 //! `ensure` and `health`.
 
-use k8s_informer::leader_election::Ended;
-use k8s_informer::testing::FakeClock;
+use std::sync::{Arc, OnceLock};
 
-use super::lock::{Fault, Server};
+use k8s_informer::leader_election::{Ended, LeaderElector, Lease, Lock, Record};
+use k8s_informer::testing::FakeClock;
+use k8s_informer::{Error, Stop};
+
+use super::lock::{Fault, Server, TestLock};
 use super::{Candidate, LIMIT, SECOND};
 
 #[test]
@@ -55,7 +58,7 @@ fn le25_suspension_invalidates_the_term() {
     leading.ensure().unwrap();
     clock.advance(SECOND);
     assert!(leading.ensure().unwrap_err().is_not_leading());
-    // The next renewal succeeds, because nobody has taken over.
+    // The next renewal succeeds, because no other candidate has taken over.
     let waits = clock.waits().len();
     clock.advance(SECOND);
     // The limit of the request, and the next pause.
@@ -83,7 +86,7 @@ fn ensure_of_an_old_term_fails_in_the_next() {
     let elector = first.elector.clone();
     first.end().unwrap();
     elector
-        .run(&k8s_informer::Stop::new(), move |leading| {
+        .run(&Stop::new(), move |leading| {
             leading.ensure().unwrap();
             assert!(old.ensure().unwrap_err().is_term_ended());
         })
@@ -109,4 +112,51 @@ fn le14_health_fails_after_lease_and_tolerance() {
     candidate.end().unwrap();
     // A candidate that does not lead is healthy.
     elector.health(SECOND).unwrap();
+}
+
+/// A lock whose name depends on its elector.
+struct Reflexive {
+    lock: TestLock,
+    elector: Arc<OnceLock<LeaderElector>>,
+}
+
+impl Lock for Reflexive {
+    fn name(&self) -> &str {
+        self.elector.get().map(LeaderElector::leader);
+        self.lock.name()
+    }
+
+    fn identity(&self) -> &str {
+        self.lock.identity()
+    }
+
+    fn get(&self, stop: &Stop) -> Result<Lease, Error> {
+        self.lock.get(stop)
+    }
+
+    fn create(&self, record: &Record, stop: &Stop) -> Result<Lease, Error> {
+        self.lock.create(record, stop)
+    }
+
+    fn update(&self, record: &Record, last: &Lease, stop: &Stop) -> Result<Lease, Error> {
+        self.lock.update(record, last, stop)
+    }
+}
+
+#[test]
+fn lock_that_reads_its_elector_does_not_block_ensure() {
+    let elector = Arc::<OnceLock<LeaderElector>>::default();
+    let lock = Reflexive {
+        lock: TestLock::new(&Server::new(), &FakeClock::new(), "a"),
+        elector: Arc::clone(&elector),
+    };
+    let built = LeaderElector::builder(lock).build().unwrap();
+    let Ended::Finished(leading) = built.run(&Stop::new(), |leading| leading).unwrap() else {
+        panic!("the work has ended first");
+    };
+    elector.set(built).unwrap();
+    let (sender, ended) = crossbeam_channel::bounded(1);
+    std::thread::spawn(move || sender.send(leading.ensure()).unwrap());
+    let error = ended.recv_timeout(LIMIT).unwrap().unwrap_err();
+    assert!(error.is_term_ended());
 }

@@ -89,7 +89,7 @@ impl Server {
         self.lease().unwrap().record
     }
 
-    /// Writes the Lease as somebody else, and wakes the watches.
+    /// Changes the Lease as another client, and wakes the watches.
     pub(super) fn edit(&self, change: impl FnOnce(&mut Option<Lease>)) {
         let mut state = self.state.lock();
         state.version += 1;

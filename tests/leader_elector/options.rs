@@ -1,7 +1,8 @@
 use std::time::Duration;
 
-use k8s_informer::leader_election::LeaderElector;
+use k8s_informer::leader_election::{LeaderElector, Lease, LeaseLock, Lock, Record};
 use k8s_informer::testing::FakeClock;
+use k8s_informer::{Client, Config, Stop};
 
 use super::lock::{Server, TestLock};
 
@@ -68,5 +69,17 @@ fn le1_times_that_cannot_work_are_rejected() {
     assert_eq!(
         error.to_string(),
         "leader election default/test: the identity of the lock is empty"
+    );
+}
+
+#[test]
+fn update_of_a_lease_without_metadata_is_an_error() {
+    let client = Client::new(Config::new("http://127.0.0.1:1")).unwrap();
+    let lock = LeaseLock::new(&client, "default", "a").label("team", "a");
+    let mut lease = Lease::default();
+    lease.object = "{}".to_owned();
+    assert!(
+        lock.update(&Record::default(), &lease, &Stop::new())
+            .is_err()
     );
 }
