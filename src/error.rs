@@ -354,6 +354,24 @@ impl Error {
             || self.is_config()
     }
 
+    /// Whether the server may have executed the request although it failed: the connection broke or
+    /// the wait ended after the request was sent, the server failed, or the response is unreadable.
+    pub(crate) fn is_outcome_unknown(&self) -> bool {
+        match &self.inner.kind {
+            ErrorKind::Connection(_)
+            | ErrorKind::Timeout(_)
+            | ErrorKind::Stopped
+            | ErrorKind::Decode(_) => true,
+            ErrorKind::Api { .. } => self.code() >= 500,
+            ErrorKind::Refused(_)
+            | ErrorKind::Tls(_)
+            | ErrorKind::Config(_)
+            | ErrorKind::Credentials(_)
+            | ErrorKind::NoMatch(_)
+            | ErrorKind::Other(_) => false,
+        }
+    }
+
     /// Whether the same request fails again until the request, the user's permissions or the
     /// cluster change: 400, 401, 403, 404, 405, 422, TLS errors, and unusable configurations.
     pub(crate) fn is_permanent(&self) -> bool {

@@ -127,13 +127,24 @@ impl InformerScope {
         }
     }
 
-    pub(in crate::informer) fn shard_of(&self) -> Option<&Shard> {
+    pub(crate) fn shard_of(&self) -> Option<&Shard> {
         self.shard.as_ref()
     }
 
     /// Returns the selected namespaces, sorted. Returns an empty slice for all namespaces.
     pub(crate) fn namespaces(&self) -> &[String] {
         &self.namespaces
+    }
+
+    /// Returns the label selector, empty if there is none.
+    #[cfg(feature = "client")]
+    pub(crate) fn labels(&self) -> &str {
+        &self.label_selector
+    }
+
+    #[cfg(feature = "client")]
+    pub(crate) fn has_field_selector(&self) -> bool {
+        !self.field_selector.is_empty()
     }
 
     /// Sets the selectors of a request.

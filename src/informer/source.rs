@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 use super::scope::InformerScope;
 use crate::object::{
     DynamicObject, GroupVersionKind, GroupVersionResource, Object, PartialObjectMetadata, Resource,
+    Scope,
 };
 
 /// Selects the objects of an informer: a resource, the Rust type to decode them into, and a scope.
@@ -53,12 +54,14 @@ use crate::object::{
 /// [`SharedInformerFactory::informer`]: super::SharedInformerFactory::informer
 /// [`SharedInformerFactory::dynamic`]: super::SharedInformerFactory::dynamic
 pub struct Source<T = ()> {
-    pub(super) resource: GroupVersionResource,
+    pub(crate) resource: GroupVersionResource,
     /// The expected kind of each object, if the type defines it.
-    pub(super) kind: Option<GroupVersionKind>,
+    pub(crate) kind: Option<GroupVersionKind>,
+    /// Whether the kind is namespaced, if the type defines it.
+    pub(crate) kind_scope: Option<Scope>,
     pub(super) is_metadata: bool,
     /// `None` for the scope of the factory.
-    pub(super) scope: Option<InformerScope>,
+    pub(crate) scope: Option<InformerScope>,
     object: PhantomData<fn() -> T>,
 }
 
@@ -66,7 +69,10 @@ impl Source {
     /// Selects the objects of a type that defines its resource.
     pub fn of<T: Resource + DeserializeOwned>() -> Source<T> {
         let kind = Some(T::group_version_kind());
-        Source::new(T::group_version_resource(), kind, false)
+        Source {
+            kind_scope: Some(T::SCOPE),
+            ..Source::new(T::group_version_resource(), kind, false)
+        }
     }
 
     /// Selects the objects of a resource chosen at run time. To look up a resource by a name that
@@ -99,6 +105,7 @@ impl<T> Source<T> {
         Self {
             resource,
             kind,
+            kind_scope: None,
             is_metadata,
             scope: None,
             object: PhantomData,
@@ -119,6 +126,7 @@ impl<T> Clone for Source<T> {
         Self {
             resource: self.resource.clone(),
             kind: self.kind.clone(),
+            kind_scope: self.kind_scope,
             is_metadata: self.is_metadata,
             scope: self.scope.clone(),
             object: PhantomData,

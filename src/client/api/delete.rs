@@ -1,6 +1,7 @@
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
+use super::observer::report_deletion;
 use super::{Api, request_error};
 use crate::client::Request;
 use crate::client::resource::{PARTIAL, PARTIAL_LIST};
@@ -121,7 +122,7 @@ impl<T> Api<T> {
     pub fn delete(&self, name: &str, options: &DeleteOptions, stop: &Stop) -> Result<(), Error> {
         self.with_context("delete", name, || {
             let request = Request::delete(self.path_of(name)?).json(&self.delete_body(options)?)?;
-            self.send(request.accept(self.accept), stop)
+            self.send_delete(name, request.accept(self.accept), stop)
         })
     }
 
@@ -196,6 +197,22 @@ impl<T> Api<T> {
             body["dryRun"] = json!(["All"]);
         }
         Ok(body)
+    }
+
+    /// Sends the deletion or eviction of an object.
+    pub(super) fn send_delete(
+        &self,
+        name: &str,
+        request: Request,
+        stop: &Stop,
+    ) -> Result<(), Error> {
+        let Some(observer) = self.observer() else {
+            return self.send(request, stop);
+        };
+        let response = self.client.request(&request, stop);
+        let response = response.and_then(|response| response.bytes());
+        report_deletion(observer, &self.resource, &self.target(name), &response);
+        response.map(drop)
     }
 
     /// Sends a request and ignores the body of the response. Depending on the kind, the body is the

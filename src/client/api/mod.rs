@@ -17,6 +17,7 @@
 mod delete;
 mod fetched;
 mod list;
+mod observer;
 mod options;
 mod patch;
 mod pods;
@@ -28,6 +29,7 @@ mod watch;
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -35,6 +37,7 @@ use serde_json::Value;
 pub use delete::{DeleteOptions, PropagationPolicy};
 pub use fetched::Fetched;
 pub use list::{ObjectList, Pages};
+pub(crate) use observer::{Target, WriteObserver};
 pub use options::FieldValidation;
 pub use patch::Patch;
 pub use pods::LogOptions;
@@ -121,6 +124,7 @@ pub struct Api<T> {
     subresource: Option<Cow<'static, str>>,
     accept: &'static str,
     options: WriteOptions,
+    observer: Option<Arc<dyn WriteObserver>>,
     objects: PhantomData<fn() -> T>,
 }
 
@@ -184,6 +188,7 @@ impl<T> Api<T> {
             subresource: None,
             accept,
             options: WriteOptions::default(),
+            observer: None,
             objects: PhantomData,
         }
     }
@@ -196,6 +201,17 @@ impl<T> Api<T> {
     /// Returns the namespace, if one is set.
     pub fn namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
+    }
+
+    /// Returns an `Api` that reports its writes.
+    pub(crate) fn observed_by(mut self, observer: Arc<dyn WriteObserver>) -> Self {
+        self.observer = Some(observer);
+        self
+    }
+
+    /// Returns the observer of a write. Dry runs are not observed.
+    fn observer(&self) -> Option<&dyn WriteObserver> {
+        self.observer.as_deref().filter(|_| !self.options.dry_run)
     }
 
     /// Returns an `Api` with the same settings for another kind or subresource.
@@ -213,6 +229,7 @@ impl<T> Api<T> {
             subresource,
             accept: self.accept,
             options: self.options.clone(),
+            observer: self.observer.clone(),
             objects: PhantomData,
         }
     }
@@ -241,6 +258,13 @@ impl<T> Api<T> {
         }
         self.check_namespace()?;
         self.resource.path(self.namespace())
+    }
+
+    fn target<'a>(&'a self, name: &'a str) -> Target<'a> {
+        Target {
+            namespace: self.namespace().unwrap_or_default(),
+            name,
+        }
     }
 
     /// Rejects a namespace for a cluster-scoped kind.
@@ -370,7 +394,7 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
                 .options
                 .add_to(Request::post(self.collection()?).json(&body?)?);
             // With `generateName`, any name is accepted.
-            self.fetch(request, Some(&*name).filter(|name| !name.is_empty()), stop)
+            self.write(request, Some(&*name).filter(|name| !name.is_empty()), stop)
         })
     }
 
@@ -393,7 +417,7 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
         self.with_context(patch.verb(), name, || {
             let request = Request::patch(self.path_of(name)?);
             let request = patch.request(request, &self.options, |body| self.body(body))?;
-            self.fetch(request, Some(name), stop)
+            self.write(request, Some(name), stop)
         })
     }
 
@@ -472,7 +496,7 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
         let name = object.name();
         self.with_context("replace", name, || {
             let request = Request::put(self.path_of(name)?).json(&**object)?;
-            self.fetch(self.options.add_to(request), Some(name), stop)
+            self.write(self.options.add_to(request), Some(name), stop)
         })
     }
 
@@ -511,6 +535,26 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
             change(&mut object);
             self.replace(&object, stop)
         })
+    }
+
+    /// Sends a write and decodes the object in the response.
+    fn write(
+        &self,
+        request: Request,
+        name: Option<&str>,
+        stop: &Stop,
+    ) -> Result<Fetched<T>, Error> {
+        let written = self.fetch(request, name, stop);
+        if let Some(observer) = self.observer() {
+            match &written {
+                Ok(object) => observer.written(&self.resource, &**object),
+                Err(error) if error.is_outcome_unknown() => {
+                    observer.unknown(&self.resource, &self.target(name.unwrap_or_default()));
+                }
+                Err(_) => {}
+            }
+        }
+        written
     }
 
     /// Sends a request and decodes the object in the response. Rejects an object with another name

@@ -244,6 +244,13 @@ impl SharedInformerFactory {
         })
     }
 
+    /// Returns the scope of a source in this factory.
+    #[cfg(feature = "client")]
+    pub(crate) fn scope_of<T>(&self, source: &Source<T>) -> InformerScope {
+        let scope = source.scope.as_ref();
+        scope.unwrap_or(&self.factory.scope).clone()
+    }
+
     /// Finds a resource by its kind or by a name that kubectl accepts: `deployments.apps`,
     /// `deploy`, `Deployment`, `Deployment.v1.apps`.
     ///

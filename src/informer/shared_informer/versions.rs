@@ -135,6 +135,20 @@ impl<T: Object> SharedIndexInformer<T> {
         Ok(())
     }
 
+    /// Whether the cache contains all changes in `namespace` up to `version`.
+    #[cfg(feature = "client")]
+    pub(crate) fn has_processed(&self, namespace: &str, version: &str) -> bool {
+        let Some(watermarks) = self.shared.watermarks.get() else {
+            return false;
+        };
+        let parts = self.shared.parts.iter().zip(watermarks);
+        let mut relevant = parts.filter(|(part, _)| part.may_contain(namespace));
+        relevant.all(|(_, watermark)| {
+            let order = compare_resource_versions(&watermark.current(), version);
+            order.is_some_and(Ordering::is_ge)
+        })
+    }
+
     /// Waits for the parts that may contain this namespace, or for all parts if `namespace` is
     /// `None`. Also waits for the informer to start. Stops waiting when the informer ends.
     fn wait_for_version(

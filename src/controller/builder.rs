@@ -1,0 +1,469 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+
+use super::context::Context;
+use super::enqueue::Enqueue;
+use super::error::ControllerError;
+use super::handle::{Controller, RemoveHandler, Runner};
+use super::finalize::{Finalized, Finalizer};
+use super::outcome::{Failure, Next};
+use super::predicate::Predicate;
+use super::reconcile_loop::{ReconcileLoop, Settings};
+use super::source::{AnySource, InformerSource};
+use super::{finalizer, owner};
+use crate::client::Client;
+use crate::handler::HandlerOptions;
+use crate::informer::{InformerError, InformerScope, SharedInformerFactory, Source};
+use crate::metrics::MetricsProvider;
+use crate::object::{FullMetadata, GroupVersionKind, Key, Object, Scope, meta_namespace_key};
+use crate::time::{Clock, RealClock};
+use crate::workqueue::{ItemExponentialFailureRateLimiter, RateLimiter, RateLimitingQueue};
+
+/// Builds a [`Controller`].
+///
+/// Create a builder with [`Controller::builder`], or with [`Manager::reconcile`] for a controller
+/// of a manager. The last call is [`by`](Self::by), with the reconcile function.
+///
+/// [`Manager::reconcile`]: super::Manager::reconcile
+#[must_use]
+pub struct ControllerBuilder<T> {
+    name: String,
+    client: Client,
+    /// `None` for a factory that belongs to the controller.
+    factory: Option<SharedInformerFactory>,
+    source: Source<T>,
+    kind: Option<GroupVersionKind>,
+    kind_scope: Option<Scope>,
+    filter: Option<Box<dyn Fn(&T, &T) -> bool + Send>>,
+    others: Vec<Box<AddSource>>,
+    finalizer: Option<Finalizer<T>>,
+    on_gone: Box<dyn Fn(&Key) + Send + Sync>,
+    workers: usize,
+    time_limit: Option<Duration>,
+    grace_period: Duration,
+    own_writes_timeout: Duration,
+    sync_timeout: Duration,
+    clock: Arc<dyn Clock>,
+    limiter: Box<dyn RateLimiter<Key>>,
+    metrics: Option<Arc<dyn MetricsProvider>>,
+    /// Adds the built controller to its manager.
+    register: Option<Box<Register>>,
+}
+
+/// Creates the informer of another source.
+type AddSource = dyn FnOnce(&Setup<'_>) -> Result<AddedSource, ControllerError> + Send;
+
+pub(super) type Register = dyn FnOnce(&Arc<Runner>) -> Result<(), ControllerError> + Send;
+
+/// An informer whose handler is not registered yet.
+struct AddedSource {
+    source: Arc<dyn AnySource>,
+    add_handler: Box<AddHandler>,
+}
+
+/// Registers the handler of a source. The second argument is the position of the source.
+type AddHandler = dyn FnOnce(&Arc<ReconcileLoop>, usize) -> Result<RemoveHandler, InformerError>;
+
+/// The facts about a controller that its sources need.
+struct Setup<'a> {
+    name: &'a str,
+    factory: &'a SharedInformerFactory,
+    kind: Option<&'a GroupVersionKind>,
+    kind_scope: Option<Scope>,
+}
+
+impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
+    pub(super) fn new(client: Client, source: Source<T>, name: String) -> Self {
+        let (base, most) = (Duration::from_millis(5), Duration::from_secs(1000));
+        Self {
+            name,
+            client,
+            factory: None,
+            kind: source.kind.clone(),
+            kind_scope: source.kind_scope,
+            source,
+            filter: None,
+            others: Vec::new(),
+            finalizer: None,
+            on_gone: Box::new(|_| {}),
+            workers: 1,
+            time_limit: None,
+            grace_period: Duration::from_secs(15),
+            own_writes_timeout: Duration::from_secs(10),
+            sync_timeout: Duration::from_secs(120),
+            clock: Arc::new(RealClock),
+            limiter: Box::new(ItemExponentialFailureRateLimiter::new(base, most)),
+            metrics: None,
+            register: None,
+        }
+    }
+
+    /// Adds the built controller to its manager.
+    pub(super) fn register(mut self, register: Box<Register>) -> Self {
+        self.register = Some(register);
+        self
+    }
+
+    /// Uses the informers of this factory. By default the controller has its own factory. The
+    /// controller starts the informers of the factory that do not run yet, and does not stop them.
+    pub fn factory(mut self, factory: &SharedInformerFactory) -> Self {
+        self.factory = Some(factory.clone());
+        self
+    }
+
+    /// Sets the objects of the controller to a part of their kind.
+    pub fn scope(mut self, scope: InformerScope) -> Self {
+        self.source = self.source.scope(scope);
+        self
+    }
+
+    /// Declares the kind of a dynamic resource. [`owns`](Self::owns) and [`Context::owned`] need
+    /// it.
+    pub fn kind(mut self, kind: impl Into<String>, scope: Scope) -> Self {
+        let resource = &self.source.resource;
+        let (group, version) = (resource.group.clone(), resource.version.clone());
+        self.kind = Some(GroupVersionKind::new(group, version, kind));
+        self.kind_scope = Some(scope);
+        self
+    }
+
+    /// Selects the updates of objects that cause a call. The first sight of an object, the start
+    /// of its deletion, its deletion and resyncs always cause one.
+    ///
+    /// Several calls of `when` select updates that match all predicates.
+    pub fn when(mut self, predicate: Predicate<T>) -> Self
+    where
+        T: FullMetadata,
+    {
+        let others = self.filter.take();
+        self.filter = Some(Box::new(move |old, new| {
+            let is_deletion = new.is_being_deleted() && !old.is_being_deleted();
+            let is_selected = |(): ()| others.as_ref().is_none_or(|others| others(old, new));
+            is_deletion || predicate.matches(old, new) && is_selected(())
+        }));
+        self
+    }
+
+    /// Reconciles an object when an object that it owns changes.
+    ///
+    /// The owner is the controller owner reference, compared by group and kind. If an update
+    /// changes the owner, the old and the new owner are reconciled. [`Context::children`] returns
+    /// the owned objects of the call's object.
+    pub fn owns<C: FullMetadata + DeserializeOwned>(mut self, source: Source<C>) -> Self {
+        self.others.push(Box::new(move |setup| {
+            let Some((kind, scope)) = setup.kind.zip(setup.kind_scope) else {
+                let problem = "the kind of the owner is unknown: call `kind` before `by`";
+                return Err(ControllerError::invalid(setup.name, problem));
+            };
+            if scope == Scope::Namespaced && source.kind_scope == Some(Scope::Cluster) {
+                let problem = format!(
+                    "{} are cluster-scoped and can't be owned by a namespaced {}: use `watches`",
+                    source.resource, kind.kind
+                );
+                return Err(ControllerError::invalid(setup.name, problem));
+            }
+            let mut source = informer_source(setup.factory, source);
+            let uid = |child: &C| {
+                let metadata = child.full_metadata();
+                let owner = metadata.controller();
+                owner.map(|owner| owner.uid.clone()).into_iter().collect()
+            };
+            source.add_owner_index(uid).map_err(|source| informer_error(setup.name, source))?;
+            let (group, kind) = (kind.group.clone(), kind.kind.clone());
+            let is_namespaced = scope == Scope::Namespaced;
+            let keys = move |child: &C| {
+                let metadata = child.full_metadata();
+                let key = owner::controller_key(&metadata, &group, &kind, is_namespaced);
+                key.into_iter().collect()
+            };
+            Ok(AddedSource::new(source, keys, None))
+        }));
+        self
+    }
+
+    /// Reconciles the objects with the keys that `keys` returns when an object of another source
+    /// changes. `keys` is called for the old and for the new state of an object.
+    pub fn watches<C: Object + DeserializeOwned, K: IntoIterator<Item = Key>>(
+        mut self,
+        source: Source<C>,
+        keys: impl Fn(&C) -> K + Send + 'static,
+    ) -> Self {
+        self.others.push(Box::new(move |setup| {
+            let source = informer_source(setup.factory, source);
+            let keys = move |object: &C| keys(object).into_iter().collect();
+            Ok(AddedSource::new(source, keys, None))
+        }));
+        self
+    }
+
+    /// Adds a finalizer to the objects for which `is_needed` returns `true`, and calls `cleanup`
+    /// before such an object is deleted.
+    ///
+    /// The finalizer is present before the reconcile function is called, so no effect remains
+    /// without a cleanup. `cleanup` returns [`Next::Done`] if it has finished; the finalizer is
+    /// then removed. With [`Next::After`] it is called again. With a finalizer, the reconcile
+    /// function is not called for objects that are being deleted.
+    ///
+    /// `name` is a qualified name such as `example.com/team`. A finalizer stays on an object for
+    /// which `is_needed` returns `false` later, until the object is deleted.
+    ///
+    /// The scope of the objects must not have a label or field selector: an object that leaves
+    /// the scope would keep its finalizer forever. [`by`](Self::by) returns an error in this case.
+    pub fn finalizer(
+        mut self,
+        name: impl Into<String>,
+        is_needed: impl Fn(&T) -> bool + Send + Sync + 'static,
+        cleanup: impl Fn(&Context, &Arc<T>) -> Result<Next, Failure> + Send + Sync + 'static,
+    ) -> Self
+    where
+        T: FullMetadata,
+    {
+        self.finalizer = Some(Finalizer {
+            name: name.into(),
+            is_needed: Box::new(is_needed),
+            cleanup: Box::new(cleanup),
+            run: Finalizer::run,
+            resource: self.source.resource.clone(),
+        });
+        self
+    }
+
+    /// Sets a callback for keys whose object does not exist any more. It is called at least once
+    /// for each object that was deleted while the controller ran.
+    pub fn on_gone(mut self, on_gone: impl Fn(&Key) + Send + Sync + 'static) -> Self {
+        self.on_gone = Box::new(on_gone);
+        self
+    }
+
+    /// Sets the number of calls that can run at the same time. The default is 1. Two calls never
+    /// have the same key.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = workers;
+        self
+    }
+
+    /// Sets the time limit of a call. It ends [`Context::stop`], and is logged and counted. By
+    /// default there is none.
+    pub fn time_limit(mut self, limit: Duration) -> Self {
+        self.time_limit = Some(limit);
+        self
+    }
+
+    /// Sets how long calls in progress can take after a stop, before [`Context::stop`] ends them.
+    /// The default is 15 seconds.
+    ///
+    /// [`Controller::run`] waits for the same time again and then returns an error with the keys
+    /// of the calls. The sum should be shorter than the `terminationGracePeriodSeconds` of the
+    /// Pod.
+    pub fn grace_period(mut self, period: Duration) -> Self {
+        self.grace_period = period;
+        self
+    }
+
+    /// Sets how long a call waits for a write with an unknown outcome to appear in the cache. The
+    /// default is 10 seconds.
+    pub fn own_writes_timeout(mut self, timeout: Duration) -> Self {
+        self.own_writes_timeout = timeout;
+        self
+    }
+
+    /// Sets how long the first lists can take. After that, [`Controller::run`] fails with the
+    /// names of the missing caches and their last errors. The default is 2 minutes.
+    pub fn sync_timeout(mut self, timeout: Duration) -> Self {
+        self.sync_timeout = timeout;
+        self
+    }
+
+    /// Sets the back-off of failed keys. The default is 5 ms after the first failure, twice as
+    /// long after each further one, up to 1000 s, as in controller-runtime.
+    pub fn rate_limiter(mut self, limiter: impl RateLimiter<Key>) -> Self {
+        self.limiter = Box::new(limiter);
+        self
+    }
+
+    /// Sets the provider of the metrics of the controller and its queue.
+    pub fn metrics(mut self, provider: Arc<dyn MetricsProvider>) -> Self {
+        self.metrics = Some(provider);
+        self
+    }
+
+    /// Sets the clock of retries and time limits, for tests.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Sets the reconcile function, and builds the controller.
+    ///
+    /// The function receives the cached object and makes the actual state equal to the desired
+    /// state. It must not depend on which change caused the call. A panic is caught and counts as
+    /// a failure.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the description is contradictory; its message says what to change.
+    /// Returns an error if an informer cannot be created.
+    pub fn by(
+        self,
+        reconcile: impl Fn(&Context, &Arc<T>) -> Result<Next, Failure> + Send + Sync + 'static,
+    ) -> Result<Controller<T>, ControllerError> {
+        self.check()?;
+        let owns_factory = self.factory.is_none();
+        let factory = self
+            .factory
+            .unwrap_or_else(|| SharedInformerFactory::builder(self.client.clone()).build());
+        let primary = informer_source(&factory, self.source);
+        let informer = primary.informer.clone();
+        let keys = |object: &T| vec![meta_namespace_key(object)];
+        let mut added = vec![AddedSource::new(primary, keys, self.filter)];
+        let setup = Setup {
+            name: &self.name,
+            factory: &factory,
+            kind: self.kind.as_ref(),
+            kind_scope: self.kind_scope,
+        };
+        for add in self.others {
+            added.push(add(&setup)?);
+        }
+        let mut queue = RateLimitingQueue::builder()
+            .name(&*self.name)
+            .clock(Arc::clone(&self.clock));
+        let mut metrics = None;
+        if let Some(provider) = &self.metrics {
+            metrics = provider.controller_metrics(&self.name);
+            queue = queue.metrics_provider(Arc::clone(provider));
+        }
+        let thread_error = |source| ControllerError::Thread {
+            controller: self.name.clone(),
+            source: Arc::new(source),
+        };
+        let queue = queue.build_rate_limiting(self.limiter).map_err(thread_error)?;
+        let (sources, handlers): (Vec<_>, Vec<_>) = added
+            .into_iter()
+            .map(|added| (added.source, added.add_handler))
+            .unzip();
+        let settings = Settings {
+            name: self.name.clone(),
+            kind: self.kind,
+            workers: self.workers,
+            time_limit: self.time_limit,
+            grace_period: self.grace_period,
+            own_writes_timeout: self.own_writes_timeout,
+            clock: self.clock,
+            metrics,
+        };
+        let reconcile_loop = Arc::new(ReconcileLoop::new(settings, self.client, queue, sources));
+        let (lister, finalizer, on_gone) = (informer.lister(), self.finalizer, self.on_gone);
+        reconcile_loop.set_reconcile(Box::new(move |cx, key| {
+            let Some(object) = lister.get_by_key(key) else {
+                on_gone(key);
+                return Ok(Next::Done);
+            };
+            let cx = cx.of_object(&*object);
+            let live = finalizer.as_ref().map(|of| (of.run)(of, &cx, &object));
+            match live.transpose()? {
+                None => reconcile(&cx, &object),
+                Some(Finalized::Live(object)) => reconcile(&cx, &object),
+                Some(Finalized::Deleted(next)) => Ok(next),
+            }
+        }));
+        let mut remove_handlers = Vec::new();
+        for (at, add_handler) in handlers.into_iter().enumerate() {
+            let remove = add_handler(&reconcile_loop, at);
+            remove_handlers.push(remove.map_err(|source| informer_error(&self.name, source))?);
+        }
+        let runner = Arc::new(Runner::new(
+            reconcile_loop,
+            factory,
+            owns_factory,
+            self.sync_timeout,
+            remove_handlers,
+        ));
+        if let Some(register) = self.register {
+            register(&runner)?;
+        }
+        Ok(Controller::new(runner, informer))
+    }
+
+    fn check(&self) -> Result<(), ControllerError> {
+        let invalid = |problem: String| Err(ControllerError::invalid(&self.name, problem));
+        if self.name.is_empty() {
+            return invalid("the name is empty".to_owned());
+        }
+        if self.workers == 0 {
+            return invalid("0 workers would reconcile nothing: use at least 1".to_owned());
+        }
+        let Some(of) = &self.finalizer else {
+            return Ok(());
+        };
+        if let Err(problem) = finalizer::check_name(&of.name) {
+            return invalid(problem);
+        }
+        let scope = match &self.factory {
+            Some(factory) => factory.scope_of(&self.source),
+            None => self.source.scope.clone().unwrap_or_default(),
+        };
+        if scope.labels().is_empty() && !scope.has_field_selector() {
+            return Ok(());
+        }
+        invalid(format!(
+            "the finalizer {:?} needs a scope without selectors: an object that leaves the scope would never be \
+             deleted; watch all objects and let the predicate of the finalizer select",
+            of.name
+        ))
+    }
+}
+
+impl AddedSource {
+    fn new<C: Object + DeserializeOwned>(
+        source: InformerSource<C>,
+        keys: impl Fn(&C) -> Vec<Key> + Send + 'static,
+        filter: Option<Box<dyn Fn(&C, &C) -> bool + Send>>,
+    ) -> Self {
+        let informer = source.informer.clone();
+        let add_handler = move |reconcile_loop: &Arc<ReconcileLoop>, at: usize| {
+            let handler = Enqueue {
+                reconcile_loop: Arc::downgrade(reconcile_loop),
+                source: at,
+                keys: Box::new(keys),
+                filter,
+            };
+            let mut options = HandlerOptions::default();
+            options.name.clone_from(&reconcile_loop.settings.name);
+            let registration = informer.add_handler_with_options(handler, options)?;
+            let remove = move || informer.remove_event_handler(&registration);
+            Ok(Box::new(remove) as RemoveHandler)
+        };
+        Self {
+            source: Arc::new(source),
+            add_handler: Box::new(add_handler),
+        }
+    }
+}
+
+fn informer_source<C: Object + DeserializeOwned>(
+    factory: &SharedInformerFactory,
+    source: Source<C>,
+) -> InformerSource<C> {
+    let (resource, scope) = (source.resource.clone(), factory.scope_of(&source));
+    InformerSource::new(factory.informer_of(source), resource, scope)
+}
+
+fn informer_error(controller: &str, source: InformerError) -> ControllerError {
+    ControllerError::Informer {
+        controller: controller.to_owned(),
+        source,
+    }
+}
+
+impl<T> fmt::Debug for ControllerBuilder<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ControllerBuilder")
+            .field("name", &self.name)
+            .field("source", &self.source)
+            .finish_non_exhaustive()
+    }
+}

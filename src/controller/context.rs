@@ -1,0 +1,241 @@
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::outcome::Failure;
+use super::owner;
+use super::reconcile_loop::{CallName, KeyWrites, ReconcileLoop};
+use super::source::{InformerSource, OWNER_INDEX};
+use crate::client::Client;
+use crate::client::api::Api;
+use crate::error::Error;
+use crate::object::{
+    DynamicObject, GroupVersionResource, Key, Object, OwnerReference, Resource,
+    split_meta_namespace_key,
+};
+use crate::stop::Stop;
+use crate::store::Lister;
+
+/// The context of one reconcile call: reads the caches, and writes through the client.
+///
+/// Writes through [`api`](Self::api) and [`dynamic_api`](Self::dynamic_api) are recorded. The next
+/// call for the same key waits until the caches of this controller contain them, so a call always
+/// sees what earlier calls for its key have written.
+///
+/// `Display` writes the controller, the key and the attempt, for log messages.
+pub struct Context {
+    reconcile_loop: Arc<ReconcileLoop>,
+    key: Key,
+    attempt: usize,
+    stop: Stop,
+    owner: Option<OwnerReference>,
+}
+
+impl Context {
+    pub(super) fn new(
+        reconcile_loop: Arc<ReconcileLoop>,
+        key: Key,
+        attempt: usize,
+        stop: Stop,
+    ) -> Self {
+        Self {
+            reconcile_loop,
+            key,
+            attempt,
+            stop,
+            owner: None,
+        }
+    }
+
+    /// Sets the object of the call.
+    pub(super) fn of_object(mut self, object: &impl Object) -> Self {
+        let kind = self.reconcile_loop.settings.kind.as_ref();
+        self.owner = kind.map(|kind| {
+            let mut owner = OwnerReference::default();
+            owner.api_version = kind.api_version();
+            owner.kind = kind.kind.clone();
+            owner.name = object.name().to_owned();
+            owner.uid = object.uid().to_owned();
+            owner
+        });
+        self
+    }
+
+    /// Returns the key of the object.
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// Returns the namespace of the object, empty for a cluster-scoped object.
+    pub fn namespace(&self) -> &str {
+        split_meta_namespace_key(&self.key).map_or("", |(namespace, _)| namespace)
+    }
+
+    /// Returns the name of the object.
+    pub fn name(&self) -> &str {
+        split_meta_namespace_key(&self.key).map_or(&self.key, |(_, name)| name)
+    }
+
+    /// Returns the name of the controller.
+    pub fn controller(&self) -> &str {
+        &self.reconcile_loop.settings.name
+    }
+
+    /// Returns the number of this call: 1 for the first call after a success, 2 for the first
+    /// retry.
+    pub fn attempt(&self) -> usize {
+        self.attempt
+    }
+
+    /// Returns the signal that ends this call. Pass it to requests and waits.
+    ///
+    /// It is set when the [time limit](super::ControllerBuilder::time_limit) of the call elapses,
+    /// when the grace period after a stop elapses, and when the program loses its leadership.
+    pub fn stop(&self) -> &Stop {
+        &self.stop
+    }
+
+    /// Returns an error if this program is not the leader any more. Call it before an effect
+    /// outside the cluster that two programs must not cause at the same time.
+    ///
+    /// Without leader election it always succeeds. [`Leading::ensure`] documents what the check can
+    /// guarantee.
+    ///
+    /// [`Leading::ensure`]: crate::leader_election::Leading::ensure
+    pub fn ensure(&self) -> Result<(), Failure> {
+        match self.reconcile_loop.leading.get() {
+            Some(leading) => Ok(leading.ensure()?),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns an [`Api`] whose writes are recorded. [`Client::api`] documents the arguments.
+    ///
+    /// [`Api::evict`] and [`Api::delete_collection`] are not recorded.
+    pub fn api<C: Resource>(&self, namespace: Option<&str>) -> Api<C> {
+        self.observed(self.client().api(namespace))
+    }
+
+    /// Returns an [`Api`] for a resource chosen at run time, whose writes are recorded.
+    pub fn dynamic_api(
+        &self,
+        resource: &GroupVersionResource,
+        namespace: Option<&str>,
+    ) -> Api<DynamicObject> {
+        self.dynamic_api_as(resource, namespace)
+    }
+
+    pub(super) fn dynamic_api_as<C: Object>(
+        &self,
+        resource: &GroupVersionResource,
+        namespace: Option<&str>,
+    ) -> Api<C> {
+        self.observed(self.client().dynamic_api_as(resource, namespace))
+    }
+
+    fn observed<C>(&self, api: Api<C>) -> Api<C> {
+        api.observed_by(Arc::new(KeyWrites {
+            reconcile_loop: Arc::downgrade(&self.reconcile_loop),
+            key: Key::clone(&self.key),
+        }))
+    }
+
+    /// Returns the client. Writes through it are not recorded.
+    pub fn client(&self) -> &Client {
+        &self.reconcile_loop.client
+    }
+
+    /// Returns the cached objects of type `C` that this object controls, sorted by key: their
+    /// controller owner reference has the UID of this object. Objects that are being deleted are
+    /// included.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the controller does not own objects of this type: call
+    /// [`owns`](super::ControllerBuilder::owns).
+    pub fn children<C: Object + DeserializeOwned>(&self) -> Vec<Arc<C>> {
+        let uid = self.owner.as_ref().map_or("", |owner| &*owner.uid);
+        let mut is_owned = false;
+        let mut children = Vec::new();
+        for source in self.sources::<C>().filter(|source| source.has_owner_index) {
+            is_owned = true;
+            let found = source.informer.lister().by_index(OWNER_INDEX, uid);
+            children.extend(found.unwrap_or_default());
+        }
+        assert!(
+            is_owned,
+            "the controller {:?} owns no objects of type {}: call `owns` when you build it",
+            self.controller(),
+            std::any::type_name::<C>()
+        );
+        children.sort_by(|a, b| (a.namespace(), a.name()).cmp(&(b.namespace(), b.name())));
+        children
+    }
+
+    /// Returns the cache of the first source with objects of type `C`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the controller has no such source.
+    pub fn lister<C: Object + DeserializeOwned>(&self) -> Lister<C> {
+        match self.sources::<C>().next() {
+            Some(source) => source.informer.lister(),
+            None => panic!(
+                "the controller {:?} has no source of type {}: call `owns` or `watches` when you build it",
+                self.controller(),
+                std::any::type_name::<C>()
+            ),
+        }
+    }
+
+    fn sources<C: 'static>(&self) -> impl Iterator<Item = &InformerSource<C>> {
+        let sources = self.reconcile_loop.sources.iter();
+        sources.filter_map(|source| source.as_any().downcast_ref())
+    }
+
+    /// Returns `child` with an owner reference to the object of this call, as its controller.
+    /// Create the result.
+    ///
+    /// The garbage collector deletes the child after its owner, and changes of the child reconcile
+    /// the owner.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if `child` is not an object, has another controller, or is in another
+    /// namespace than its namespaced owner.
+    pub fn owned(&self, child: impl Serialize) -> Result<Value, Failure> {
+        let child = serde_json::to_value(child).map_err(|_| {
+            Error::other("the child can't be serialized as JSON: its Serialize implementation failed")
+        })?;
+        let Some(owner) = &self.owner else {
+            return Err(Failure::terminal(
+                "the kind of the owner is unknown: call `kind` when you build the controller",
+            ));
+        };
+        Ok(owner::owned(child, owner, self.namespace())?)
+    }
+}
+
+impl fmt::Display for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let call = CallName {
+            controller: self.controller(),
+            key: &self.key,
+            attempt: self.attempt,
+        };
+        call.fmt(f)
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("controller", &self.controller())
+            .field("key", &self.key)
+            .field("attempt", &self.attempt)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,81 @@
+//! The handlers that put keys into the queue.
+
+use std::sync::{Arc, Weak};
+
+use super::own_writes::Observed;
+use super::reconcile_loop::ReconcileLoop;
+use crate::handler::ResourceEventHandler;
+use crate::object::{Deleted, Key, Object, meta_namespace_key};
+
+/// A handler of one source: records the arrival of own writes, and queues the keys that a change
+/// concerns.
+pub(super) struct Enqueue<C> {
+    /// Weak, because the loop owns the informers, and they own their handlers.
+    pub(super) reconcile_loop: Weak<ReconcileLoop>,
+    /// The position of the source.
+    pub(super) source: usize,
+    /// Returns the keys that an object concerns.
+    pub(super) keys: Box<dyn Fn(&C) -> Vec<Key> + Send>,
+    /// Whether an update concerns any key. `None` for all updates.
+    pub(super) filter: Option<Box<dyn Fn(&C, &C) -> bool + Send>>,
+}
+
+impl<C: Object> Enqueue<C> {
+    /// Returns whether an update concerns no key. Resyncs and recreations are never filtered.
+    fn is_filtered(&self, old: &C, new: &C) -> bool {
+        let is_resync = old.resource_version() == new.resource_version();
+        let is_recreation = old.uid() != new.uid();
+        let filter = self.filter.as_ref();
+        filter.is_some_and(|filter| !is_resync && !is_recreation && !filter(old, new))
+    }
+
+    fn observe(&self, of: &ReconcileLoop, object: &C, change: Observed<'_>) {
+        of.observed(self.source, &meta_namespace_key(object), change);
+    }
+}
+
+impl<C: Object> ResourceEventHandler<C> for Enqueue<C> {
+    fn on_add(&mut self, object: &Arc<C>, _is_in_initial_list: bool) {
+        let Some(of) = self.reconcile_loop.upgrade() else {
+            return;
+        };
+        self.observe(&of, object, Observed::Version(object.resource_version()));
+        of.enqueue((self.keys)(object));
+    }
+
+    fn on_update(&mut self, old: &Arc<C>, new: &Arc<C>) {
+        let Some(of) = self.reconcile_loop.upgrade() else {
+            return;
+        };
+        if old.uid() != new.uid() {
+            let (uid, version) = (old.uid(), old.resource_version());
+            self.observe(&of, old, Observed::Gone { uid, version });
+        }
+        self.observe(&of, new, Observed::Version(new.resource_version()));
+        if self.is_filtered(old, new) {
+            return;
+        }
+        // The old object can concern other keys than the new one, for example after a change of
+        // its owner (CR4, WR11).
+        let mut keys = (self.keys)(new);
+        let old = (self.keys)(old);
+        keys.extend(old.into_iter().filter(|key| !keys.contains(key)).collect::<Vec<_>>());
+        of.enqueue(keys);
+    }
+
+    fn on_delete(&mut self, deleted: &Deleted<C>) {
+        let Some(of) = self.reconcile_loop.upgrade() else {
+            return;
+        };
+        match deleted.object() {
+            Some(object) => {
+                let (uid, version) = (object.uid(), object.resource_version());
+                self.observe(&of, object, Observed::Gone { uid, version });
+                of.enqueue((self.keys)(object));
+            }
+            // A tombstone without an object. The key of a primary object is known nevertheless.
+            None if self.source == 0 => of.enqueue([deleted.key()]),
+            None => {}
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Adds and removes the finalizer of a controller.
+
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::context::Context;
+use super::finalizer;
+use super::outcome::{Failure, Next};
+use crate::client::api::{Api, Patch};
+use crate::error::Error;
+use crate::object::{FullMetadata, GroupVersionResource, Object};
+
+/// The number of attempts of a patch whose test fails because the object has changed.
+const ATTEMPTS: usize = 5;
+
+/// The finalizer of a controller, and the cleanup that it guards.
+pub(super) struct Finalizer<T> {
+    pub(super) name: String,
+    /// Whether an object needs a cleanup.
+    pub(super) is_needed: Box<dyn Fn(&T) -> bool + Send + Sync>,
+    pub(super) cleanup: Box<Cleanup<T>>,
+    /// [`Finalizer::run`]. A field, because only [`ControllerBuilder::finalizer`] requires its
+    /// bounds.
+    ///
+    /// [`ControllerBuilder::finalizer`]: super::ControllerBuilder::finalizer
+    pub(super) run: fn(&Self, &Context, &Arc<T>) -> Result<Finalized<T>, Failure>,
+    pub(super) resource: GroupVersionResource,
+}
+
+/// A cleanup function.
+pub(super) type Cleanup<T> = dyn Fn(&Context, &Arc<T>) -> Result<Next, Failure> + Send + Sync;
+
+/// What to do with an object after its finalizer has been handled.
+pub(super) enum Finalized<T> {
+    /// Reconcile this state of the object, which has the finalizer if it needs it.
+    Live(Arc<T>),
+    /// The object is being deleted: do not reconcile it.
+    Deleted(Next),
+}
+
+impl<T: FullMetadata + DeserializeOwned> Finalizer<T> {
+    /// Adds the finalizer before the first external effect, and runs the cleanup of a deleted
+    /// object (WR6).
+    pub(super) fn run(&self, cx: &Context, object: &Arc<T>) -> Result<Finalized<T>, Failure> {
+        let has_finalizer = |object: &T| {
+            let metadata = object.full_metadata();
+            metadata.finalizers.iter().any(|name| *name == self.name)
+        };
+        if object.is_being_deleted() {
+            if !has_finalizer(object) {
+                return Ok(Finalized::Deleted(Next::Done));
+            }
+            let next = (self.cleanup)(cx, object)?;
+            if next == Next::Done {
+                self.patch(cx, object, finalizer::remove_patch)?;
+            }
+            return Ok(Finalized::Deleted(next));
+        }
+        if has_finalizer(object) || !(self.is_needed)(object) {
+            return Ok(Finalized::Live(Arc::clone(object)));
+        }
+        match self.patch(cx, object, finalizer::add_patch)? {
+            Some(patched) if !patched.is_being_deleted() => Ok(Finalized::Live(patched)),
+            // It is deleted in the meantime; the event follows.
+            _ => Ok(Finalized::Deleted(Next::Done)),
+        }
+    }
+
+    /// Sends the patch, and builds it again from the current object if its test fails. Returns the
+    /// object with the patch, or `None` if the object is gone.
+    fn patch(
+        &self,
+        cx: &Context,
+        object: &Arc<T>,
+        patch: fn(&crate::object::FullObjectMeta, &str) -> Option<Value>,
+    ) -> Result<Option<Arc<T>>, Failure> {
+        let api: Api<T> = cx.dynamic_api_as(&self.resource, Some(cx.namespace()));
+        let mut current = Arc::clone(object);
+        for attempt in 1.. {
+            let body = match patch(&current.full_metadata(), &self.name) {
+                Some(body) if current.uid() == object.uid() => body,
+                // Another writer was faster.
+                Some(_) => return Ok(None),
+                None => return Ok(Some(current)),
+            };
+            let error = match api.patch(cx.name(), &Patch::json(body), cx.stop()) {
+                Ok(patched) => return Ok(Some(Arc::new(patched.into_inner()))),
+                Err(error) if error.is_not_found() => return Ok(None),
+                Err(error) => error,
+            };
+            // The test of a JSON patch fails with 422.
+            if attempt == ATTEMPTS || !(error.is_invalid() || error.is_conflict()) {
+                return Err(error.into());
+            }
+            current = match api.get(cx.name(), cx.stop()) {
+                Ok(read) => Arc::new(read.into_inner()),
+                Err(error) if error.is_not_found() => return Ok(None),
+                Err(error) => return Err(Error::into(error)),
+            };
+        }
+        Ok(None)
+    }
+}

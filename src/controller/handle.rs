@@ -1,0 +1,220 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+
+use super::builder::ControllerBuilder;
+use super::error::ControllerError;
+use super::reconcile_loop::{ControllerStatus, LastFailure, ReconcileLoop};
+use crate::client::Client;
+use crate::informer::{SharedIndexInformer, SharedInformerFactory, Source, SyncOptions};
+use crate::leader_election::Leading;
+use crate::object::{Key, Object};
+use crate::stop::Stop;
+use crate::store::Lister;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering};
+
+/// A controller: calls a reconcile function for each object that needs it.
+///
+/// Clones refer to the same controller. It corresponds to controller-runtime's `Controller`.
+/// [`informer::Controller`](crate::informer::Controller) is something else: the part of an informer
+/// that client-go calls so.
+pub struct Controller<T> {
+    runner: Arc<Runner>,
+    informer: SharedIndexInformer<T>,
+}
+
+impl<T: Object + DeserializeOwned> Controller<T> {
+    pub(super) fn new(runner: Arc<Runner>, informer: SharedIndexInformer<T>) -> Self {
+        Self { runner, informer }
+    }
+
+    /// Returns a builder for a controller of the objects of `source`. The name appears in logs,
+    /// metrics and thread names.
+    pub fn builder(
+        client: &Client,
+        source: Source<T>,
+        name: impl Into<String>,
+    ) -> ControllerBuilder<T> {
+        ControllerBuilder::new(client.clone(), source, name.into())
+    }
+
+    /// Returns the name.
+    pub fn name(&self) -> &str {
+        self.runner.name()
+    }
+
+    /// Runs the controller until `stop` is signalled: starts the informers, waits until they have
+    /// synced, and calls the reconcile function for every object. Blocks until all calls have
+    /// returned.
+    ///
+    /// A stop drops the waiting keys, because the next start lists all objects. It lets calls in
+    /// progress finish within the [grace period](ControllerBuilder::grace_period).
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the informers do not sync in time, if calls do not return after the
+    /// stop, or if the controller has run before.
+    pub fn run(&self, stop: &Stop) -> Result<(), ControllerError> {
+        self.runner.run(stop, None)
+    }
+
+    /// Runs the controller until the leadership ends. Pass it to
+    /// [`LeaderElector::run`](crate::leader_election::LeaderElector::run).
+    ///
+    /// If the leadership is lost, calls in progress are ended without a grace period.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`run`](Self::run).
+    pub fn run_as_leader(&self, leading: &Leading) -> Result<(), ControllerError> {
+        self.runner.run(leading.stop(), Some(leading))
+    }
+
+    /// Queues a key, as a change of the object does.
+    pub fn enqueue(&self, key: impl Into<Key>) {
+        self.runner.reconcile_loop.queue.add(key.into());
+    }
+
+    /// Queues a key after a delay. If the key is queued earlier for another reason, it is also
+    /// queued after the delay.
+    pub fn enqueue_after(&self, key: impl Into<Key>, delay: Duration) {
+        self.runner.reconcile_loop.queue.add_after(key.into(), delay);
+    }
+
+    /// Returns the cache of the objects.
+    pub fn lister(&self) -> Lister<T> {
+        self.informer.lister()
+    }
+
+    /// Returns the informer of the objects.
+    pub fn informer(&self) -> &SharedIndexInformer<T> {
+        &self.informer
+    }
+
+    /// Returns the failure of the last call for a key. `None` if it succeeded, or if there was
+    /// none.
+    pub fn last_failure(&self, key: &str) -> Option<LastFailure> {
+        self.runner.reconcile_loop.last_failure(key)
+    }
+
+    /// Returns the failures of all keys whose last call failed, sorted by key.
+    pub fn failures(&self) -> Vec<(Key, LastFailure)> {
+        self.runner.reconcile_loop.failures()
+    }
+
+    /// Returns what the controller is doing.
+    pub fn status(&self) -> ControllerStatus {
+        self.runner.reconcile_loop.status()
+    }
+}
+
+impl<T> Clone for Controller<T> {
+    fn clone(&self) -> Self {
+        Self {
+            runner: Arc::clone(&self.runner),
+            informer: self.informer.clone(),
+        }
+    }
+}
+
+impl<T> fmt::Debug for Controller<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Controller")
+            .field("name", &self.runner.name())
+            .field("status", &self.runner.reconcile_loop.status())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Removes a handler from its informer.
+pub(super) type RemoveHandler = Box<dyn FnOnce() + Send>;
+
+/// A controller without its object type.
+pub(super) struct Runner {
+    pub(super) reconcile_loop: Arc<ReconcileLoop>,
+    factory: SharedInformerFactory,
+    /// Whether the informers belong to this controller, so that they end with it.
+    owns_factory: bool,
+    sync_timeout: Duration,
+    remove_handlers: Mutex<Vec<RemoveHandler>>,
+    has_run: AtomicBool,
+}
+
+impl Runner {
+    pub(super) fn new(
+        reconcile_loop: Arc<ReconcileLoop>,
+        factory: SharedInformerFactory,
+        owns_factory: bool,
+        sync_timeout: Duration,
+        remove_handlers: Vec<RemoveHandler>,
+    ) -> Self {
+        Self {
+            reconcile_loop,
+            factory,
+            owns_factory,
+            sync_timeout,
+            remove_handlers: Mutex::new(remove_handlers),
+            has_run: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.reconcile_loop.settings.name
+    }
+
+    /// Runs the informers and the workers.
+    pub(super) fn run(
+        &self,
+        stop: &Stop,
+        leading: Option<&Leading>,
+    ) -> Result<(), ControllerError> {
+        if self.has_run.swap(true, Ordering::Relaxed) {
+            return Err(ControllerError::AlreadyRan {
+                controller: self.name().to_owned(),
+            });
+        }
+        let result = self.run_once(stop, leading);
+        self.reconcile_loop.queue.shut_down();
+        let handlers = std::mem::take(&mut *self.remove_handlers.lock());
+        handlers.into_iter().for_each(|remove| remove());
+        if self.owns_factory {
+            self.factory.shutdown();
+        }
+        result
+    }
+
+    fn run_once(&self, stop: &Stop, leading: Option<&Leading>) -> Result<(), ControllerError> {
+        let controller = || self.name().to_owned();
+        // The informers do not end with `stop`: calls in progress need the caches.
+        let started = self.factory.start(&Stop::new());
+        started.map_err(|source| ControllerError::Informer {
+            controller: controller(),
+            source,
+        })?;
+        let options = SyncOptions::new().timeout(self.sync_timeout);
+        match self.factory.wait_for_cache_sync_with(stop, options) {
+            Ok(()) => {}
+            Err(error) if error.is_stopped() => return Ok(()),
+            Err(source) => {
+                return Err(ControllerError::Sync {
+                    controller: controller(),
+                    source: Arc::new(source),
+                });
+            }
+        }
+        let abort = match leading {
+            Some(leading) => {
+                let _ = self.reconcile_loop.leading.set(leading.clone());
+                leading.lost().child()
+            }
+            None => Stop::new(),
+        };
+        log::info!("controller {:?}: started", self.name());
+        let result = self.reconcile_loop.run(stop, &abort);
+        log::info!("controller {:?}: stopped", self.name());
+        result
+    }
+}

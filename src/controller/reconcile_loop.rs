@@ -1,0 +1,487 @@
+//! The queue and the workers of a controller, without its object type.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant, SystemTime};
+
+use super::context::Context;
+use super::error::ControllerError;
+use super::outcome::{Failure, Next};
+use super::own_writes::{Observed, OwnWrites, Readiness, Write};
+use super::source::AnySource;
+use super::timers::{TimerId, Timers};
+use crate::client::Client;
+use crate::client::api::{Target, WriteObserver};
+use crate::error::Error;
+use crate::leader_election::Leading;
+use crate::metrics::{ControllerMetrics, ReconcileResult};
+use crate::object::{GroupVersionKind, GroupVersionResource, Key, Object};
+use crate::panic;
+use crate::stop::Stop;
+use crate::sync::Mutex;
+use crate::threads::{Owner, Threads};
+use crate::time::Clock;
+use crate::workqueue::RateLimitingQueue;
+
+/// A reconcile function for keys: looks up the object and calls the user's functions.
+pub(super) type ReconcileFn = dyn Fn(Context, &Key) -> Result<Next, Failure> + Send + Sync;
+
+/// The settings of a loop.
+pub(super) struct Settings {
+    pub(super) name: String,
+    /// The kind of the primary objects. `None` for a dynamic resource without a declared kind.
+    pub(super) kind: Option<GroupVersionKind>,
+    pub(super) workers: usize,
+    pub(super) time_limit: Option<Duration>,
+    pub(super) grace_period: Duration,
+    pub(super) own_writes_timeout: Duration,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) metrics: Option<Arc<dyn ControllerMetrics>>,
+}
+
+/// The queue and the workers of a controller.
+pub(super) struct ReconcileLoop {
+    pub(super) settings: Settings,
+    pub(super) client: Client,
+    pub(super) queue: RateLimitingQueue<Key>,
+    /// The first one holds the primary objects.
+    pub(super) sources: Vec<Arc<dyn AnySource>>,
+    pub(super) leading: OnceLock<Leading>,
+    reconcile: OnceLock<Box<ReconcileFn>>,
+    timers: Timers,
+    threads: Threads,
+    /// No other lock is taken and no user code runs while this one is held.
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    own_writes: OwnWrites,
+    /// The keys that wait for their own writes, with the timers of their next checks.
+    postponed: HashMap<Key, Option<TimerId>>,
+    /// The keys of the calls in progress, with the times of their starts.
+    running: HashMap<Key, Instant>,
+    failures: HashMap<Key, LastFailure>,
+}
+
+/// The last failure of a key. A successful call removes it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LastFailure {
+    /// The error of the last call.
+    pub failure: Failure,
+    /// The number of failed calls in a row.
+    pub attempts: usize,
+    /// The time of the last call's end.
+    pub time: SystemTime,
+}
+
+/// The work of a controller at one moment.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct ControllerStatus {
+    /// The number of keys that are ready for a worker.
+    pub queued: usize,
+    /// The number of keys that wait for a time: a retry, or [`Next::After`].
+    pub delayed: usize,
+    /// The number of keys that wait until the caches contain the controller's own writes.
+    pub postponed: usize,
+    /// The keys of the calls in progress with their durations, the longest first.
+    pub running: Vec<(Key, Duration)>,
+    /// The number of keys whose last call failed.
+    pub failing: usize,
+}
+
+impl ReconcileLoop {
+    pub(super) fn new(
+        settings: Settings,
+        client: Client,
+        queue: RateLimitingQueue<Key>,
+        sources: Vec<Arc<dyn AnySource>>,
+    ) -> Self {
+        Self {
+            timers: Timers::new(Arc::clone(&settings.clock)),
+            settings,
+            client,
+            queue,
+            sources,
+            leading: OnceLock::new(),
+            reconcile: OnceLock::new(),
+            threads: Threads::new(Owner::new()),
+            state: Mutex::default(),
+        }
+    }
+
+    /// Sets the function that the workers call.
+    pub(super) fn set_reconcile(&self, reconcile: Box<ReconcileFn>) {
+        let is_set = self.reconcile.set(reconcile).is_ok();
+        debug_assert!(is_set, "a loop has one reconcile function");
+    }
+
+    /// Runs the workers until `stop` is signalled, and joins them.
+    ///
+    /// After the stop, calls in progress can finish. The grace period ends them through `abort`,
+    /// which callers may signal earlier. A call that still has not returned after another grace
+    /// period is reported as stuck.
+    pub(super) fn run(self: &Arc<Self>, stop: &Stop, abort: &Stop) -> Result<(), ControllerError> {
+        let workers_ended = Stop::new();
+        let all_ended = Arc::new(SignalOnDrop(workers_ended.clone()));
+        let timers_stop = Stop::new();
+        let started = self.start(stop, abort, &timers_stop, &all_ended);
+        drop(all_ended);
+        if started.is_ok() {
+            self.report_metrics(|metrics| {
+                metrics.max_concurrent_reconciles(self.settings.workers);
+            });
+            stop.wait();
+        }
+        self.queue.shut_down();
+        let grace = self.settings.grace_period;
+        let clock = &*self.settings.clock;
+        if clock.wait(grace, &workers_ended) {
+            abort.stop();
+            clock.wait(grace, &workers_ended);
+        }
+        timers_stop.stop();
+        if !workers_ended.is_stopped() {
+            return Err(ControllerError::Stuck {
+                controller: self.settings.name.clone(),
+                keys: self.running().iter().map(|(key, _)| key.to_string()).collect(),
+                after: grace * 2,
+            });
+        }
+        self.threads.join();
+        started.map_err(|source| ControllerError::Thread {
+            controller: self.settings.name.clone(),
+            source: Arc::new(source),
+        })
+    }
+
+    fn start(
+        self: &Arc<Self>,
+        stop: &Stop,
+        abort: &Stop,
+        timers_stop: &Stop,
+        all_ended: &Arc<SignalOnDrop>,
+    ) -> std::io::Result<()> {
+        let name = &self.settings.name;
+        let (this, timers_stop) = (Arc::clone(self), timers_stop.clone());
+        let timers = move || this.timers.run(&timers_stop);
+        self.threads.spawn(format!("{name} timers"), None, timers)?;
+        for worker in 0..self.settings.workers {
+            let this = Arc::clone(self);
+            let (stop, abort, ended) = (stop.clone(), abort.clone(), Arc::clone(all_ended));
+            let work = move || {
+                let _ended = ended;
+                this.work(&stop, &abort);
+            };
+            self.threads.spawn(format!("{name} worker {worker}"), None, work)?;
+        }
+        Ok(())
+    }
+
+    /// Runs a worker. On a stop, waiting keys are dropped: the next start lists all objects.
+    fn work(self: &Arc<Self>, stop: &Stop, abort: &Stop) {
+        while let Some(key) = self.queue.take_or_stop(stop) {
+            if self.ready_or_postpone(&key) {
+                self.reconcile(&key, abort);
+            }
+        }
+    }
+
+    fn reconcile(self: &Arc<Self>, key: &Key, abort: &Stop) {
+        let Some(reconcile) = self.reconcile.get() else {
+            return;
+        };
+        let attempt = self.queue.num_requeues(key) + 1;
+        let call_stop = abort.child();
+        let clock = &self.settings.clock;
+        let began = clock.now();
+        let active = {
+            let mut state = self.state.lock();
+            state.running.insert(Key::clone(key), began);
+            state.running.len()
+        };
+        self.report_metrics(|metrics| metrics.active_workers(active));
+        let limit = self.settings.time_limit.and_then(|limit| {
+            let call_stop = call_stop.clone();
+            self.timers.after(limit, move || call_stop.stop())
+        });
+        let context = Context::new(Arc::clone(self), Key::clone(key), attempt, call_stop.clone());
+        let result = panic::catch(|| reconcile(context, key));
+        if let Some(limit) = limit {
+            self.timers.cancel(limit);
+        }
+        let took = clock.now().saturating_duration_since(began);
+        let result = result.unwrap_or_else(|panic| {
+            self.report_metrics(|metrics| metrics.panicked());
+            Err(Failure::new(format!("the reconcile function {panic}")))
+        });
+        let is_timed_out = call_stop.is_stopped() && !abort.is_stopped();
+        self.finish(key, attempt, result, took, is_timed_out, abort);
+        let active = {
+            let mut state = self.state.lock();
+            state.running.remove(key);
+            state.running.len()
+        };
+        self.report_metrics(|metrics| metrics.active_workers(active));
+    }
+
+    /// Queues the key again if necessary, and reports the outcome.
+    fn finish(
+        &self,
+        key: &Key,
+        attempt: usize,
+        result: Result<Next, Failure>,
+        took: Duration,
+        is_timed_out: bool,
+        abort: &Stop,
+    ) {
+        let call = CallName {
+            controller: &self.settings.name,
+            key,
+            attempt,
+        };
+        if is_timed_out {
+            log::warn!(
+                "{call}: the call exceeded its time limit of {:?} and took {took:?}",
+                self.settings.time_limit.unwrap_or_default()
+            );
+            self.report_metrics(|metrics| metrics.timed_out());
+        }
+        let outcome = match &result {
+            Ok(next) => {
+                log::debug!("{call}: {next:?} after {took:?}");
+                self.queue.forget(key);
+                match next {
+                    Next::Done => ReconcileResult::Success,
+                    Next::After(delay) => {
+                        self.queue.add_after(Key::clone(key), *delay);
+                        ReconcileResult::RequeueAfter
+                    }
+                }
+            }
+            Err(failure) if abort.is_stopped() => {
+                log::debug!("{call}: ended by the stop: {failure}");
+                ReconcileResult::Error
+            }
+            Err(failure) if failure.is_terminal() => {
+                log::error!("{call}: {failure}; it is not retried");
+                self.queue.forget(key);
+                ReconcileResult::TerminalError
+            }
+            Err(failure) => {
+                let error = failure.downcast_ref::<Error>();
+                // Conflicts are part of normal operation: the cache was old.
+                let level = match error.is_some_and(Error::is_conflict) {
+                    true => log::Level::Debug,
+                    false => log::Level::Warn,
+                };
+                log::log!(level, "{call}: {failure}; it will be retried");
+                self.queue.add_rate_limited(Key::clone(key));
+                ReconcileResult::Error
+            }
+        };
+        let time = self.settings.clock.wall_clock();
+        let replaced = {
+            let failures = &mut self.state.lock().failures;
+            match result {
+                Ok(_) => failures.remove(key),
+                Err(failure) => failures.insert(
+                    Key::clone(key),
+                    LastFailure {
+                        failure,
+                        attempts: attempt,
+                        time,
+                    },
+                ),
+            }
+        };
+        // The destructor of the old error is user code, so it runs without the lock.
+        drop(replaced);
+        self.report_metrics(|metrics| metrics.reconciled(outcome, took));
+    }
+
+    /// Returns whether the caches contain the own writes of a key. Otherwise the key is put aside
+    /// until they do.
+    fn ready_or_postpone(self: &Arc<Self>, key: &Key) -> bool {
+        let writes = self.state.lock().own_writes.of(key);
+        if writes.is_empty() {
+            return true;
+        }
+        let now = self.settings.clock.now();
+        let has_ended = |write: &Write| write.has_ended(&self.sources, now);
+        let ended: Vec<_> = writes.into_iter().filter(has_ended).collect();
+        let (readiness, timer) = {
+            let mut state = self.state.lock();
+            let timeout = self.settings.own_writes_timeout;
+            let readiness = state.own_writes.settle(key, &ended, now, timeout);
+            let timer = match readiness {
+                Readiness::Ready => state.postponed.remove(key),
+                Readiness::Behind { .. } => state.postponed.insert(Key::clone(key), None),
+            };
+            (readiness, timer.flatten())
+        };
+        timer.into_iter().for_each(|timer| self.timers.cancel(timer));
+        let Readiness::Behind { check_at, late } = readiness else {
+            return true;
+        };
+        for source in late {
+            log::warn!(
+                "controller {:?}, key {key:?}: the cache of {} still lacks a write of this controller; the key waits for it",
+                self.settings.name,
+                self.sources[source].name()
+            );
+        }
+        let this = Arc::downgrade(self);
+        let (delay, waiting) = (check_at.saturating_duration_since(now), Key::clone(key));
+        let check = move || Self::check_again(&this, &waiting);
+        let timer = self.timers.after(delay, check);
+        let unused = match self.state.lock().postponed.get_mut(key) {
+            Some(of_key) => std::mem::replace(of_key, timer),
+            // The last write has arrived in the meantime.
+            None => timer,
+        };
+        unused.into_iter().for_each(|timer| self.timers.cancel(timer));
+        false
+    }
+
+    fn check_again(this: &Weak<Self>, key: &Key) {
+        let Some(this) = this.upgrade() else { return };
+        let is_postponed = this.state.lock().postponed.remove(key).is_some();
+        if is_postponed {
+            this.queue.add(Key::clone(key));
+        }
+    }
+
+    /// Reports a change in the cache of a source, so that keys continue that wait for it.
+    pub(super) fn observed(&self, source: usize, object: &Key, change: Observed<'_>) {
+        let ready: Vec<_> = {
+            let state = &mut *self.state.lock();
+            let arrived = state.own_writes.observed(source, object, &change);
+            let take = |key: Key| Some((state.postponed.remove(&key)?, key));
+            arrived.into_iter().filter_map(take).collect()
+        };
+        for (timer, key) in ready {
+            timer.into_iter().for_each(|timer| self.timers.cancel(timer));
+            self.queue.add(key);
+        }
+    }
+
+    pub(super) fn enqueue(&self, keys: impl IntoIterator<Item = Key>) {
+        keys.into_iter().for_each(|key| self.queue.add(key));
+    }
+
+    /// Records writes of a key.
+    pub(super) fn record(&self, key: &Key, writes: Vec<Write>) {
+        if !writes.is_empty() {
+            let own_writes = &mut self.state.lock().own_writes;
+            writes.into_iter().for_each(|write| own_writes.add(key, write));
+        }
+    }
+
+    /// Returns the time of the first check of a write made now.
+    pub(super) fn check_at(&self) -> Instant {
+        let now = self.settings.clock.now();
+        now.checked_add(self.settings.own_writes_timeout).unwrap_or(now)
+    }
+
+    pub(super) fn last_failure(&self, key: &str) -> Option<LastFailure> {
+        self.state.lock().failures.get(key).cloned()
+    }
+
+    /// Returns all keys whose last call failed, sorted.
+    pub(super) fn failures(&self) -> Vec<(Key, LastFailure)> {
+        let failures = self.state.lock().failures.clone();
+        let mut failures: Vec<_> = failures.into_iter().collect();
+        failures.sort_by(|(a, _), (b, _)| a.cmp(b));
+        failures
+    }
+
+    fn running(&self) -> Vec<(Key, Duration)> {
+        let now = self.settings.clock.now();
+        let running = self.state.lock().running.clone();
+        let since = |(key, began)| (key, now.saturating_duration_since(began));
+        let mut running: Vec<_> = running.into_iter().map(since).collect();
+        running.sort_by(|(a, longest), (b, other)| other.cmp(longest).then_with(|| a.cmp(b)));
+        running
+    }
+
+    pub(super) fn status(&self) -> ControllerStatus {
+        let running = self.running();
+        let (postponed, failing) = {
+            let state = self.state.lock();
+            (state.postponed.len(), state.failures.len())
+        };
+        ControllerStatus {
+            queued: self.queue.len(),
+            delayed: self.queue.delayed(),
+            postponed,
+            running,
+            failing,
+        }
+    }
+
+    fn report_metrics(&self, report: impl FnOnce(&dyn ControllerMetrics)) {
+        if let Some(metrics) = &self.settings.metrics {
+            let reported = panic::catch(|| report(&**metrics));
+            if let Err(panic) = reported {
+                log::error!("controller {:?}: the metrics {panic}", self.settings.name);
+            }
+        }
+    }
+}
+
+/// Records the writes of one key.
+pub(super) struct KeyWrites {
+    pub(super) reconcile_loop: Weak<ReconcileLoop>,
+    pub(super) key: Key,
+}
+
+impl KeyWrites {
+    fn record(&self, writes: impl FnOnce(&[Arc<dyn AnySource>], Instant) -> Vec<Write>) {
+        if let Some(of) = self.reconcile_loop.upgrade() {
+            of.record(&self.key, writes(&of.sources, of.check_at()));
+        }
+    }
+}
+
+impl WriteObserver for KeyWrites {
+    fn written(&self, resource: &GroupVersionResource, object: &dyn Object) {
+        self.record(|sources, check_at| Write::written(sources, resource, object, check_at));
+    }
+
+    fn deleted(&self, resource: &GroupVersionResource, target: &Target<'_>, uid: &str) {
+        self.record(|sources, check_at| Write::deleted(sources, resource, target, uid, check_at));
+    }
+
+    fn unknown(&self, resource: &GroupVersionResource, target: &Target<'_>) {
+        self.record(|sources, check_at| Write::unknown(sources, resource, target, check_at));
+    }
+}
+
+/// The start of a log line about a call.
+pub(super) struct CallName<'a> {
+    pub(super) controller: &'a str,
+    pub(super) key: &'a str,
+    pub(super) attempt: usize,
+}
+
+impl std::fmt::Display for CallName<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            controller,
+            key,
+            attempt,
+        } = self;
+        write!(f, "controller {controller:?}, key {key:?}, attempt {attempt}")
+    }
+}
+
+struct SignalOnDrop(Stop);
+
+impl Drop for SignalOnDrop {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}

@@ -1,0 +1,143 @@
+//! The informers of a controller.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+
+use crate::informer::{InformerError, InformerScope, SharedIndexInformer};
+use crate::object::{GroupVersionResource, Object, namespaced_key};
+use crate::selector::Selector;
+use crate::store::AddIndexersError;
+
+/// The index of children by the UID of their controllers. Controllers that share an informer share the
+/// index.
+pub(super) const OWNER_INDEX: &str = "k8s-informer/controller-uid";
+
+/// An informer of a controller, without its type.
+pub(super) trait AnySource: Send + Sync {
+    fn resource(&self) -> &GroupVersionResource;
+
+    /// Whether the cache gets the new state of a written object.
+    fn coverage(&self, object: &dyn Object) -> Coverage;
+
+    /// Whether the cache can get an object of this namespace.
+    fn covers_namespace(&self, namespace: &str) -> bool;
+
+    /// Returns the UID and the resource version of a cached object.
+    fn cached(&self, key: &str) -> Option<(String, String)>;
+
+    /// Whether the cache contains all changes in `namespace` up to this version.
+    fn has_processed(&self, namespace: &str, version: &str) -> bool;
+
+    /// The number of complete lists after the first one.
+    fn relists(&self) -> u64;
+
+    fn name(&self) -> &str;
+
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// Whether the cache of an informer gets an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Coverage {
+    Yes,
+    No,
+    /// Only the server can evaluate the field selector.
+    Unknown,
+}
+
+/// An informer of a controller.
+pub(super) struct InformerSource<T> {
+    pub(super) informer: SharedIndexInformer<T>,
+    pub(super) resource: GroupVersionResource,
+    pub(super) scope: InformerScope,
+    /// The parsed label selector of the scope.
+    pub(super) labels: Selector,
+    pub(super) has_owner_index: bool,
+}
+
+impl<T: Object + DeserializeOwned> InformerSource<T> {
+    pub(super) fn new(
+        informer: SharedIndexInformer<T>,
+        resource: GroupVersionResource,
+        scope: InformerScope,
+    ) -> Self {
+        // An unparsable selector cannot occur: the scope was built from a `Selector`.
+        let labels = scope.labels().parse().unwrap_or_else(|_| Selector::everything());
+        Self {
+            informer,
+            resource,
+            scope,
+            labels,
+            has_owner_index: false,
+        }
+    }
+
+    /// Adds the index of children. Another controller with the same informer may have added it.
+    pub(super) fn add_owner_index(
+        &mut self,
+        uid: impl Fn(&T) -> Vec<String> + Send + Sync + 'static,
+    ) -> Result<(), InformerError> {
+        self.has_owner_index = true;
+        match self.informer.add_index(OWNER_INDEX, uid) {
+            Err(InformerError::Index(AddIndexersError::Conflict { .. })) => Ok(()),
+            added => added,
+        }
+    }
+}
+
+impl<T: Object + DeserializeOwned> AnySource for InformerSource<T> {
+    fn resource(&self) -> &GroupVersionResource {
+        &self.resource
+    }
+
+    fn coverage(&self, object: &dyn Object) -> Coverage {
+        if !self.covers_namespace(object.namespace()) {
+            return Coverage::No;
+        }
+        if !self.labels.matches(object) {
+            // A change of the labels can remove the object from the cache. The watch then delivers
+            // a deletion with the version of the change.
+            let key = namespaced_key(object.namespace(), object.name());
+            return match self.cached(&key) {
+                Some(_) => Coverage::Yes,
+                None => Coverage::No,
+            };
+        }
+        match self.scope.has_field_selector() || self.scope.shard_of().is_some() {
+            true => Coverage::Unknown,
+            false => Coverage::Yes,
+        }
+    }
+
+    fn covers_namespace(&self, namespace: &str) -> bool {
+        let namespaces = self.scope.namespaces();
+        namespaces.is_empty() || namespaces.iter().any(|watched| watched == namespace)
+    }
+
+    fn cached(&self, key: &str) -> Option<(String, String)> {
+        let object = self.informer.indexer().get_by_key(key)?;
+        Some((
+            object.uid().to_owned(),
+            object.resource_version().to_owned(),
+        ))
+    }
+
+    fn has_processed(&self, namespace: &str, version: &str) -> bool {
+        self.informer.has_processed(namespace, version)
+    }
+
+    fn relists(&self) -> u64 {
+        let statuses = self.informer.statuses();
+        statuses.iter().map(|(_, status)| status.relists).sum()
+    }
+
+    fn name(&self) -> &str {
+        self.informer.name()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
