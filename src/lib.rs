@@ -274,5 +274,8 @@ pub mod __private {
     #[cfg(feature = "client")]
     pub use crate::client::exec_credential;
     pub use crate::informer::listener::RingGrowing;
-    pub use crate::object::{ObjectMetadata, api_version_group, api_version_version};
+    pub use crate::object::{
+        FullMetadataField, ObjectMetadata, api_version_group, api_version_version,
+    };
+    pub use serde_json::Error as JsonError;
 }

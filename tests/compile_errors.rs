@@ -105,3 +105,27 @@ fn struct_with_wrong_metadata_type_gives_one_compile_error() {
     let message = "the field `metadata` has the type `String`, which `impl_object!` can't use";
     assert_one_error(program, &[message, "use `k8s_informer::ObjectMeta`"]);
 }
+
+#[test]
+fn full_metadata_of_minimal_struct_gives_one_compile_error() {
+    let program = r#"pub struct Widget { pub metadata: k8s_informer::ObjectMeta }
+        k8s_informer::impl_object!(Widget, "example.com/v1", "Widget", "widgets", Namespaced);
+        k8s_informer::impl_full_metadata!(Widget);"#;
+    let message =
+        "the field `metadata` has the type `ObjectMeta`, which `impl_full_metadata!` can't use";
+    assert_one_error(
+        program,
+        &[message, "use `k8s_informer::object::FullObjectMeta`"],
+    );
+}
+
+#[test]
+fn type_without_full_metadata_gives_one_compile_error() {
+    let program = r#"pub struct Widget { pub metadata: k8s_informer::ObjectMeta }
+        k8s_informer::impl_object!(Widget, "example.com/v1", "Widget", "widgets", Namespaced);
+        fn require<T: k8s_informer::object::FullMetadata>() {}
+        pub fn probe() { require::<Widget>() }"#;
+    let remedy =
+        "use the type `FullObjectMeta` for the field `metadata`, and `impl_full_metadata!`";
+    assert_one_error(program, &["`Widget` does not have all metadata", remedy]);
+}

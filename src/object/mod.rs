@@ -3,6 +3,7 @@
 //! | type | purpose | Go |
 //! |---|---|---|
 //! | [`Object`] | an object with metadata; informers require it | `metav1.Object` |
+//! | [`FullMetadata`] | an object with all of its metadata; controllers require it | `metav1.Object` |
 //! | [`Resource`] | an object whose API path is known at compile time | |
 //! | [`impl_object!`](crate::impl_object), [`ObjectMeta`] | a custom struct with only the fields that you need | |
 //! | [`DynamicObject`] | an object of any kind, chosen at run time; stays JSON until you read it | `unstructured.Unstructured` |
@@ -30,6 +31,7 @@
 mod compact;
 mod deleted;
 mod dynamic;
+mod full_metadata;
 mod key;
 mod meta;
 #[cfg(feature = "k8s-openapi")]
@@ -44,6 +46,9 @@ mod whole;
 pub use compact::Compact;
 pub use deleted::Deleted;
 pub use dynamic::DynamicObject;
+pub use full_metadata::FullMetadata;
+#[doc(hidden)]
+pub use full_metadata::FullMetadataField;
 pub(crate) use key::namespaced_key;
 pub use key::{Accessor, Key, KeyError, ObjectName, meta_namespace_key, split_meta_namespace_key};
 pub use meta::ObjectMeta;

@@ -1,9 +1,12 @@
-//! Implements `Object` and `Resource` for every top-level type of k8s-openapi.
+//! Implements `Object`, `FullMetadata` and `Resource` for every top-level type of k8s-openapi.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{ClusterResourceScope, Metadata, NamespaceResourceScope};
 
-use super::{Object, Resource, Scope};
+use super::{FullMetadata, FullObjectMeta, Object, OwnerReference, Resource, Scope, StringMap};
 
 // Without this attribute, the error for a type outside k8s-openapi would say that `Metadata` is
 // missing.
@@ -37,6 +40,64 @@ where
             .as_ref()?
             .get(key)
             .map(String::as_str)
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<T> FullMetadata for T
+where
+    T: Metadata<Ty = ObjectMeta> + Send + Sync + 'static,
+{
+    fn full_metadata(&self) -> Result<Cow<'_, FullObjectMeta>, serde_json::Error> {
+        Ok(Cow::Owned(converted(self.metadata())))
+    }
+
+    fn is_being_deleted(&self) -> bool {
+        self.metadata().deletion_timestamp.is_some()
+    }
+
+    fn generation(&self) -> i64 {
+        self.metadata().generation.unwrap_or_default()
+    }
+}
+
+fn converted(metadata: &ObjectMeta) -> FullObjectMeta {
+    fn text(text: &Option<String>) -> String {
+        text.clone().unwrap_or_default()
+    }
+    fn map(map: &Option<BTreeMap<String, String>>) -> StringMap {
+        map.clone().unwrap_or_default().into_iter().collect()
+    }
+    let owners = metadata.owner_references.iter().flatten();
+    FullObjectMeta {
+        name: text(&metadata.name),
+        generate_name: text(&metadata.generate_name),
+        namespace: text(&metadata.namespace),
+        uid: text(&metadata.uid),
+        resource_version: text(&metadata.resource_version),
+        generation: metadata.generation.unwrap_or_default(),
+        creation_timestamp: metadata
+            .creation_timestamp
+            .as_ref()
+            .map(|time| time.0.to_string()),
+        deletion_timestamp: metadata
+            .deletion_timestamp
+            .as_ref()
+            .map(|time| time.0.to_string()),
+        deletion_grace_period_seconds: metadata.deletion_grace_period_seconds,
+        labels: map(&metadata.labels),
+        annotations: map(&metadata.annotations),
+        owner_references: owners
+            .map(|owner| OwnerReference {
+                api_version: owner.api_version.clone(),
+                kind: owner.kind.clone(),
+                name: owner.name.clone(),
+                uid: owner.uid.clone(),
+                controller: owner.controller.unwrap_or_default(),
+                block_owner_deletion: owner.block_owner_deletion.unwrap_or_default(),
+            })
+            .collect(),
+        finalizers: metadata.finalizers.clone().unwrap_or_default(),
     }
 }
 

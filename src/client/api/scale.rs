@@ -1,6 +1,8 @@
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
-use crate::object::{FullObjectMeta, Object, WholeObject};
+use crate::object::{FullMetadata, FullObjectMeta, Object, WholeObject};
 
 /// The desired and the observed number of replicas of an object: `autoscaling/v1.Scale`. It is the
 /// same type for all scalable kinds.
@@ -60,6 +62,12 @@ impl Object for Scale {
 
     fn label(&self, key: &str) -> Option<&str> {
         self.metadata.label(key)
+    }
+}
+
+impl FullMetadata for Scale {
+    fn full_metadata(&self) -> Result<Cow<'_, FullObjectMeta>, serde_json::Error> {
+        Ok(Cow::Borrowed(&self.metadata))
     }
 }
 
