@@ -1,5 +1,5 @@
-//! Metrics of informers, work queues, clients and leader electors, for the metrics library of your
-//! choice.
+//! Metrics of informers, work queues, controllers, clients and leader electors, for the metrics
+//! library of your choice.
 //!
 //! To collect metrics, implement a trait and pass it to a factory, a queue or a client. Without an
 //! implementation, nothing is measured.
@@ -10,14 +10,16 @@
 //! | [`InformerMetrics`] | queue length, latency and version of one informer | `informer_metrics.go` |
 //! | [`InformerName`] | the name of informers, unique in a process | `identity.go` |
 //! | [`WorkQueueMetrics`] | depth, latency, retries of a work queue | `workqueue.MetricsProvider` |
+//! | `ControllerMetrics` | results and durations of a controller | controller-runtime's `metrics` |
 //! | `ClientMetrics` | requests, latency and retries of a client | `tools/metrics` |
 //! | `LeaderElectionMetrics` | who leads, slow renewals | `leaderelection.MetricsProvider` |
 //!
-//! `examples/metrics` serves all of them in the Prometheus format. [`InformerMetrics`] has an
-//! example.
+//! `examples/metrics` serves them in the Prometheus format. [`InformerMetrics`] has an example.
 
 #[cfg(feature = "client")]
 mod client;
+#[cfg(feature = "client")]
+mod controller;
 mod identity;
 #[cfg(any(feature = "client", all(test, shuttle)))]
 mod leader_election;
@@ -30,6 +32,8 @@ use std::time::Duration;
 
 #[cfg(feature = "client")]
 pub use client::ClientMetrics;
+#[cfg(feature = "client")]
+pub use controller::{ControllerMetrics, ReconcileResult};
 pub(crate) use identity::ReservedMetrics;
 pub use identity::{InformerName, InformerNameAndResource, InformerNameError};
 #[cfg(any(feature = "client", all(test, shuttle)))]
@@ -96,8 +100,8 @@ pub trait InformerMetrics: Send + Sync + 'static {
     fn ended(&self) {}
 }
 
-/// Creates the metrics of informers and work queues. client-go's `InformerMetricsProvider`, and the
-/// `MetricsProvider` of its work queues.
+/// Creates the metrics of informers, work queues and controllers. client-go's
+/// `InformerMetricsProvider`, and the `MetricsProvider` of its work queues.
 ///
 /// A factory [with a provider](crate::informer::SharedInformerFactoryBuilder::metrics) calls it for
 /// each informer that it creates. The informer uses the returned metrics until it ends or its
@@ -177,6 +181,15 @@ pub trait MetricsProvider: Send + Sync + 'static {
     /// calls this method. Two queues may have the same name. The provider decides whether to
     /// distinguish them or to add up their values.
     fn work_queue_metrics(&self, name: &str) -> Option<Arc<dyn WorkQueueMetrics>> {
+        let _ = name;
+        None
+    }
+
+    /// Returns the metrics of a controller. The default is `None`, for no metrics. Called once for
+    /// each controller, on the thread that builds it, without a lock. The work queue of the
+    /// controller has the same name and its [own metrics](Self::work_queue_metrics).
+    #[cfg(feature = "client")]
+    fn controller_metrics(&self, name: &str) -> Option<Arc<dyn ControllerMetrics>> {
         let _ = name;
         None
     }
