@@ -1,0 +1,5 @@
+//! Controllers.
+
+mod conditions;
+
+pub use conditions::{Condition, ConditionStatus, Conditions};
