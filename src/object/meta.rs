@@ -42,7 +42,7 @@ pub struct ObjectMeta {
 
 /// Decodes `null` as the default value, because Kubernetes omits an absent field or writes it as
 /// `null`.
-pub(super) fn null_is_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+pub(crate) fn null_is_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     d: D,
 ) -> Result<T, D::Error> {
     Option::deserialize(d).map(Option::unwrap_or_default)
