@@ -20,7 +20,7 @@ use crate::informer::{InformerError, InformerScope, SharedInformerFactory, Sourc
 use crate::metrics::MetricsProvider;
 use crate::object::{FullMetadata, GroupVersionKind, Key, Object, Scope, meta_namespace_key};
 use crate::time::{Clock, RealClock};
-use crate::workqueue::{ItemExponentialFailureRateLimiter, RateLimiter, RateLimitingQueue};
+use crate::workqueue::{ItemExponentialFailureRateLimiter, RateLimiter, WorkQueue};
 
 /// Builds a [`Controller`].
 ///
@@ -166,18 +166,27 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
                 return Err(ControllerError::invalid(setup.name, problem));
             }
             let mut source = informer_source(setup.factory, source);
-            let uid = |child: &C| {
-                let metadata = child.full_metadata();
-                let owner = metadata.controller();
-                owner.map(|owner| owner.uid.clone()).into_iter().collect()
+            let uid = |child: &C| match child.full_metadata() {
+                Ok(metadata) => {
+                    let owner = metadata.controller();
+                    owner.map(|owner| owner.uid.clone()).into_iter().collect()
+                }
+                Err(_) => Vec::new(),
             };
             source.add_owner_index(uid).map_err(|source| informer_error(setup.name, source))?;
             let (group, kind) = (kind.group.clone(), kind.kind.clone());
             let is_namespaced = scope == Scope::Namespaced;
-            let keys = move |child: &C| {
-                let metadata = child.full_metadata();
-                let key = owner::controller_key(&metadata, &group, &kind, is_namespaced);
-                key.into_iter().collect()
+            let (name, resource) = (setup.name.to_owned(), source.resource.clone());
+            let keys = move |child: &C| match child.full_metadata() {
+                Ok(metadata) => {
+                    let key = owner::controller_key(&metadata, &group, &kind, is_namespaced);
+                    key.into_iter().collect()
+                }
+                Err(error) => {
+                    let child = meta_namespace_key(child);
+                    log::error!("controller {name:?}: {resource} {child:?} has invalid metadata, so its owner is unknown: {error}");
+                    Vec::new()
+                }
             };
             Ok(AddedSource::new(source, keys, None))
         }));
@@ -328,7 +337,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         for add in self.others {
             added.push(add(&setup)?);
         }
-        let mut queue = RateLimitingQueue::builder()
+        let mut queue = WorkQueue::builder()
             .name(&*self.name)
             .clock(Arc::clone(&self.clock));
         let mut metrics = None;

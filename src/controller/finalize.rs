@@ -10,7 +10,7 @@ use super::finalizer;
 use super::outcome::{Failure, Next};
 use crate::client::api::{Api, Patch};
 use crate::error::Error;
-use crate::object::{FullMetadata, GroupVersionResource, Object};
+use crate::object::{FullMetadata, GroupVersionResource};
 
 /// The number of attempts of a patch whose test fails because the object has changed.
 const ATTEMPTS: usize = 5;
@@ -44,12 +44,10 @@ impl<T: FullMetadata + DeserializeOwned> Finalizer<T> {
     /// Adds the finalizer before the first external effect, and runs the cleanup of a deleted
     /// object (WR6).
     pub(super) fn run(&self, cx: &Context, object: &Arc<T>) -> Result<Finalized<T>, Failure> {
-        let has_finalizer = |object: &T| {
-            let metadata = object.full_metadata();
-            metadata.finalizers.iter().any(|name| *name == self.name)
-        };
+        let finalizers = &object.full_metadata()?.finalizers;
+        let has_finalizer = finalizers.iter().any(|name| *name == self.name);
         if object.is_being_deleted() {
-            if !has_finalizer(object) {
+            if !has_finalizer {
                 return Ok(Finalized::Deleted(Next::Done));
             }
             let next = (self.cleanup)(cx, object)?;
@@ -58,7 +56,7 @@ impl<T: FullMetadata + DeserializeOwned> Finalizer<T> {
             }
             return Ok(Finalized::Deleted(next));
         }
-        if has_finalizer(object) || !(self.is_needed)(object) {
+        if has_finalizer || !(self.is_needed)(object) {
             return Ok(Finalized::Live(Arc::clone(object)));
         }
         match self.patch(cx, object, finalizer::add_patch)? {
@@ -79,7 +77,7 @@ impl<T: FullMetadata + DeserializeOwned> Finalizer<T> {
         let api: Api<T> = cx.dynamic_api_as(&self.resource, Some(cx.namespace()));
         let mut current = Arc::clone(object);
         for attempt in 1.. {
-            let body = match patch(&current.full_metadata(), &self.name) {
+            let body = match patch(&*current.full_metadata()?, &self.name) {
                 Some(body) if current.uid() == object.uid() => body,
                 // Another writer was faster.
                 Some(_) => return Ok(None),

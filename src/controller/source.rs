@@ -1,7 +1,6 @@
 //! The informers of a controller.
 
 use std::any::Any;
-use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 

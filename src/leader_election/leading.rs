@@ -13,6 +13,7 @@ pub struct Leading {
     pub(super) shared: Arc<Shared>,
     pub(super) id: TermId,
     pub(super) stop: Stop,
+    pub(super) lost: Stop,
 }
 
 impl Leading {
@@ -20,6 +21,12 @@ impl Leading {
     /// a child of the stop that was passed to [`run`](super::LeaderElector::run).
     pub fn stop(&self) -> &Stop {
         &self.stop
+    }
+
+    /// Returns the signal that the Lease is lost. [`stop`](Self::stop) is set as well, so work only
+    /// needs this signal to end without a grace period after a loss.
+    pub fn lost(&self) -> &Stop {
+        &self.lost
     }
 
     /// Checks that no other candidate can be the leader now. This reads clocks and a lock, and

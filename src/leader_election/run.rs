@@ -76,6 +76,8 @@ struct Work<R> {
     thread: JoinHandle<R>,
     ended: Stop,
     stop: Stop,
+    /// Set before `stop` if the Lease is lost.
+    lost: Stop,
 }
 
 /// Sets the signal when it is dropped, so also after a panic.
@@ -206,12 +208,13 @@ impl<'a> Run<'a> {
             shared: Arc::clone(self.shared),
             id: term.id.clone(),
             stop: self.stop.child(),
+            lost: Stop::new(),
         };
         self.shared.status.lock().term = Some(term);
         self.record_event("became leader");
         self.shared.changed.notify_all();
         self.report_leadership(true);
-        let (ended, stop) = (Stop::new(), leading.stop.clone());
+        let (ended, stop, lost) = (Stop::new(), leading.stop.clone(), leading.lost.clone());
         let set_on_drop = SetOnDrop(ended.clone());
         let name = format!("leader {}", self.shared.name);
         let thread = named(name, None).spawn(move || {
@@ -223,6 +226,7 @@ impl<'a> Run<'a> {
                 thread,
                 ended,
                 stop,
+                lost,
             }),
             Err(error) => Err(self.shared.error(Kind::Thread(error.to_string()), None)),
         }
@@ -280,6 +284,7 @@ impl<'a> Run<'a> {
                     self.shared.name
                 );
                 self.end_term();
+                work.lost.stop();
                 work.stop.stop();
                 match &mut drain {
                     Some(drain) => drain.ending = Ending::Lost,

@@ -116,6 +116,12 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueue<T> {
         self.shared.change(|state, _, _| state.queued())
     }
 
+    /// Returns the number of delayed items.
+    #[cfg(feature = "client")]
+    pub(crate) fn delayed(&self) -> usize {
+        self.shared.change(|state, _, _| state.delayed.len())
+    }
+
     /// Whether no item waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
