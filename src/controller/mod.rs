@@ -1,4 +1,54 @@
-//! Controllers: reconcile loops with owners, finalizers and leader election.
+//! Controllers: reconcile functions, owned objects, finalizers and conditions.
+//!
+//! A controller calls a reconcile function for each object that has changed. The function compares
+//! the desired state in the object with the actual state in the caches, and writes the difference.
+//!
+//! | type | purpose | controller-runtime |
+//! |---|---|---|
+//! | [`Controller`], [`ControllerBuilder`] | one reconcile function for the objects of one kind | `Controller`, `Builder` |
+//! | [`Context`] | reads the caches, writes, and ends a call | `Client`, `context.Context` |
+//! | [`Next`], [`Failure`] | the outcome of a call | `Result`, `error`, `TerminalError` |
+//! | [`Predicate`] | selects the updates that cause a call | `predicate.Predicate` |
+//! | [`Condition`], [`Conditions`] | the conditions in a status | `meta.SetStatusCondition` |
+//! | [`ControllerStatus`], [`LastFailure`] | what a controller does, and what failed | |
+//!
+//! This controller creates a ConfigMap for each Deployment:
+//!
+//! ```
+//! use k8s_informer::controller::{Controller, Next};
+//! use k8s_informer::informer::Source;
+//! use k8s_informer::testing::ApiServer;
+//! use k8s_informer::{Client, Config, Object, Stop};
+//! use k8s_openapi::api::apps::v1::Deployment;
+//! use k8s_openapi::api::core::v1::ConfigMap;
+//! use serde_json::json;
+//! use std::time::Duration;
+//!
+//! let server = ApiServer::start()?;
+//! let client = Client::new(Config::new(server.url()))?;
+//! let controller = Controller::builder(&client, Source::of::<Deployment>(), "notes")
+//!     .owns(Source::of::<ConfigMap>())
+//!     .by(|cx, deployment| {
+//!         if cx.children::<ConfigMap>().is_empty() {
+//!             let map = json!({"metadata": {"generateName": "notes-"}, "data": {"of": deployment.name()}});
+//!             cx.api::<ConfigMap>(Some(cx.namespace())).create(&cx.owned(map)?, cx.stop())?;
+//!         }
+//!         Ok(Next::Done)
+//!     })?;
+//!
+//! let stop = Stop::new();
+//! let running = std::thread::spawn({ let (controller, stop) = (controller.clone(), stop.clone()); move || controller.run(&stop) });
+//! server.create("/apis/apps/v1/namespaces/default/deployments", json!({"metadata": {"name": "web"}}))?;
+//! let is_create = |request: &k8s_informer::testing::RequestRecord| request.path().ends_with("/default/configmaps");
+//! assert!(server.wait_for_requests(|requests| requests.iter().any(is_create), Duration::from_secs(10)));
+//! stop.stop();
+//! running.join().unwrap()?;
+//!
+//! let maps = server.list("/api/v1/namespaces/default/configmaps")?;
+//! assert_eq!(maps["items"].as_array().unwrap().len(), 1);
+//! assert_eq!(maps["items"][0]["metadata"]["ownerReferences"][0]["name"], "web");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod builder;
 mod conditions;
