@@ -339,7 +339,8 @@ fn ensure_fails_for_good_once_the_lease_is_lost() {
 }
 
 /// Two candidates work one after the other, and never both pass `ensure`. The clock stands still,
-/// so the watch must wake the second one after the release.
+/// so the watch must wake the second one after the release. Each work ends only after a wait for
+/// leadership has seen it.
 #[test]
 fn two_electors_never_lead_at_the_same_time() {
     check(|| {
@@ -348,19 +349,25 @@ fn two_electors_never_lead_at_the_same_time() {
         let terms = Arc::new(Mutex::new(Vec::<Leading>::new()));
         let runs = ["a", "b"].map(|identity| {
             let elector = build(candidate(&server, &clock, identity));
+            let waiter = thread::spawn({
+                let elector = elector.clone();
+                move || assert!(elector.wait_until_leading(None, &Stop::new()).is_ok())
+            });
             let (server, terms) = (Arc::clone(&server), Arc::clone(&terms));
             thread::spawn(move || {
                 let result = elector.run(&Stop::new(), move |leading| {
                     server.work(|| {
-                        let me = leading.token();
                         terms.lock().push(leading.clone());
-                        for _ in 0..2 {
+                        let ensure_alone = || {
                             assert!(leading.ensure().is_ok());
                             let terms = terms.lock().clone();
-                            let others = terms.iter().filter(|term| term.token() != me);
-                            assert!(others.into_iter().all(has_ended));
-                        }
-                        assert!(leading.ensure().is_ok());
+                            let me = leading.token();
+                            let mut others = terms.iter().filter(|term| term.token() != me);
+                            assert!(others.all(has_ended));
+                        };
+                        ensure_alone();
+                        join_all([waiter]);
+                        ensure_alone();
                     });
                 });
                 assert!(matches!(result, Ok(Ended::Finished(()))));
@@ -369,10 +376,11 @@ fn two_electors_never_lead_at_the_same_time() {
         drop(clock);
         join_all(runs);
         assert_eq!(server.holder(), "");
-        let mut terms = std::mem::take(&mut *terms.lock());
+        let terms = std::mem::take(&mut *terms.lock());
         assert!(terms.iter().all(has_ended));
-        let transitions = terms.drain(..).map(|term| term.token().transitions);
+        let transitions = terms.iter().map(|term| term.token().transitions);
         assert_eq!(transitions.collect::<Vec<_>>(), [0, 1]);
+        drop(terms);
         threads.wait();
     });
 }
