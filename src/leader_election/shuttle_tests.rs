@@ -82,6 +82,8 @@ struct Server {
     state: Mutex<State>,
     /// Notified by every write.
     changed: Condvar,
+    /// Whether a create returns an error if its stop has been set.
+    loses_responses: bool,
 }
 
 #[derive(Default)]
@@ -164,11 +166,15 @@ impl Lock for MemoryLock {
         lease.ok_or_else(|| refused(404))
     }
 
-    fn create(&self, record: &Record, _: &Stop) -> Result<Lease, Error> {
+    fn create(&self, record: &Record, stop: &Stop) -> Result<Lease, Error> {
         let state = self.server.state.lock();
-        match state.lease {
-            Some(_) => Err(refused(409)),
-            None => Ok(self.server.write(state, record)),
+        if state.lease.is_some() {
+            return Err(refused(409));
+        }
+        let lease = self.server.write(state, record);
+        match self.server.loses_responses && stop.is_stopped() {
+            true => Err(Error::stopped()),
+            false => Ok(lease),
         }
     }
 
@@ -287,6 +293,30 @@ fn stop_races_with_end_of_work_and_renewals() {
         calls.wait();
         let leaders = leaders.lock();
         assert!(*leaders == ["me"] || (leaders.is_empty() && !has_worked));
+    });
+}
+
+/// A stop may end the request that acquires the Lease after the server has carried it out. The Lease
+/// is free after the run all the same.
+#[test]
+fn stop_races_with_the_response_to_an_acquisition() {
+    check(|| {
+        let (stop, threads) = (Stop::new(), Done::new("threads"));
+        let server = Arc::new(Server {
+            loses_responses: true,
+            ..Server::default()
+        });
+        let elector = build(candidate(&server, &TestClock::new(&threads), "me"));
+        let other = thread::spawn({
+            let stop = stop.clone();
+            move || stop.stop()
+        });
+        let result = elector.run(&stop, |leading| leading.stop().wait());
+        assert!(matches!(result, Ok(Ended::Stopped(_))));
+        assert_eq!(server.holder(), "");
+        join_all([other]);
+        drop(elector);
+        threads.wait();
     });
 }
 
