@@ -163,6 +163,9 @@ pub(crate) struct Core {
     written: Option<u64>,
     /// The term of this candidate. Only [`Policy::SAFE`] has terms.
     term: Option<TermId>,
+    /// The records of failed writes that the server may have carried out: the last one, and one
+    /// that was read before it.
+    unconfirmed: Vec<Record>,
     reported: String,
     phase: Phase,
     record: Record,
@@ -181,6 +184,7 @@ impl Core {
             lease: None,
             written: None,
             term: None,
+            unconfirmed: Vec::new(),
             reported: String::new(),
             phase: Phase::Done(Outcome::Failed),
             record: Record::default(),
@@ -271,6 +275,9 @@ impl Core {
 
     /// Passes the response to the request of [`step`](Self::step).
     pub(crate) fn answer(&mut self, now: Now, response: Result<Lease, Failure>) {
+        if let (Phase::Create | Phase::Update, None, Err(_)) = (self.phase, &self.term, &response) {
+            self.keep_unconfirmed();
+        }
         self.phase = match (self.phase, response) {
             (Phase::Get, Ok(lease)) => self.got(now, lease),
             (Phase::Get, Err(Failure::NotFound)) if self.ends_term() => self.lose(),
@@ -319,6 +326,19 @@ impl Core {
         self.term.as_ref()
     }
 
+    /// Whether the Lease has the term of this candidate, or may have been acquired by it.
+    pub(crate) fn may_hold(&self) -> bool {
+        self.term.is_some() || !self.unconfirmed.is_empty()
+    }
+
+    /// Remembers the record of a failed write. No error proves that the Lease does not have it: a
+    /// conflict, for example, can be that of a request which the client has sent twice.
+    fn keep_unconfirmed(&mut self) {
+        let read = self.lease.as_ref().map(|lease| &lease.record);
+        self.unconfirmed.retain(|record| Some(record) == read);
+        self.unconfirmed.push(self.record.clone());
+    }
+
     fn is_own_term(&self, lease: &Lease) -> bool {
         lease.record.holder == self.candidate.identity && self.term == Some(TermId::of(lease))
     }
@@ -347,6 +367,7 @@ impl Core {
         }
         let is_held = !self.observed.holder.is_empty() && !self.is_holder();
         if is_held && self.is_unexpired(self.began.elapsed) {
+            self.unconfirmed.clear();
             return Phase::Done(Outcome::Failed);
         }
         let previous = self.lease.as_ref().map(|lease| lease.record.clone());
@@ -369,8 +390,11 @@ impl Core {
         if self.is_stale(&lease) {
             return Phase::Done(Outcome::Failed);
         }
-        let is_foreign = self.policy.check_before_release && !self.is_own_term(&lease);
-        if !self.is_holder() || is_foreign {
+        let is_own = match self.policy.check_before_release {
+            true => self.is_own_term(&lease) || self.unconfirmed.contains(&lease.record),
+            false => self.is_holder(),
+        };
+        if !is_own {
             return Phase::Done(Outcome::Succeeded);
         }
         self.record = Record {
@@ -406,6 +430,7 @@ impl Core {
     fn wrote(&mut self, now: Now, lease: Lease) {
         self.observed = self.record.clone();
         self.observed_at = Some(now.elapsed);
+        self.unconfirmed.clear();
         self.written = lease.resource_version.parse().ok();
         self.lease = Some(lease);
     }

@@ -79,6 +79,10 @@ pub(crate) struct Election {
 /// How often a release is tried, for example after a conflict with a change of metadata.
 const RELEASE_ATTEMPTS: u32 = 3;
 
+/// The time for the release of a Lease that may have been acquired. It is short, because no work
+/// has run, and a stop must not wait long for a server that does not respond.
+const UNCONFIRMED_RELEASE: Duration = Duration::from_secs(1);
+
 impl Election {
     pub(crate) fn new(
         identity: String,
@@ -199,10 +203,11 @@ impl Election {
         }
     }
 
-    /// Starts to release the Lease. The caller has joined all work of the term.
+    /// Starts to release the Lease, if this candidate may hold it. The caller has joined all work of
+    /// the term.
     pub(crate) fn release(&mut self, now: Now) {
         self.state = State::Idle;
-        if self.core.term().is_some() {
+        if self.core.may_hold() {
             self.core.begin_release(now);
             self.state = State::Releasing(RELEASE_ATTEMPTS, now);
         }
@@ -249,6 +254,10 @@ impl Election {
     }
 
     fn left_to_release(&self, now: Now, began: Now) -> Duration {
-        self.times.renew_deadline.saturating_sub(now.since(began))
+        let limit = match self.core.term() {
+            Some(_) => self.times.renew_deadline,
+            None => UNCONFIRMED_RELEASE,
+        };
+        limit.saturating_sub(now.since(began))
     }
 }

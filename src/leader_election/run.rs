@@ -132,13 +132,13 @@ impl<'a> Run<'a> {
         mut self,
         work: impl FnOnce(Leading) -> R + Send + 'static,
     ) -> Result<Ended<R>, LeaderElectionError> {
-        let Some(term) = self.acquire()? else {
-            return Ok(Ended::Stopped(None));
+        let term = match self.acquire()? {
+            Some(term) if !self.stop.is_stopped() => term,
+            _ => {
+                self.release();
+                return Ok(Ended::Stopped(None));
+            }
         };
-        if self.stop.is_stopped() {
-            self.release();
-            return Ok(Ended::Stopped(None));
-        }
         let work = match self.start(term, work) {
             Ok(work) => work,
             Err(error) => {
@@ -307,7 +307,8 @@ impl<'a> Run<'a> {
         error
     }
 
-    /// Ends the term for the guards, and releases the Lease if it is still this term's.
+    /// Ends the term for the guards, and releases the Lease if it is still this term's, or if a
+    /// request without a response has acquired it.
     fn release(&mut self) {
         self.end_term();
         if !self.shared.releases {

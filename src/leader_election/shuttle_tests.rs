@@ -82,6 +82,8 @@ struct Server {
     state: Mutex<State>,
     /// Notified by every write.
     changed: Condvar,
+    /// Whether a create returns an error if its stop has been set.
+    loses_responses: bool,
 }
 
 #[derive(Default)]
@@ -164,11 +166,15 @@ impl Lock for MemoryLock {
         lease.ok_or_else(|| refused(404))
     }
 
-    fn create(&self, record: &Record, _: &Stop) -> Result<Lease, Error> {
+    fn create(&self, record: &Record, stop: &Stop) -> Result<Lease, Error> {
         let state = self.server.state.lock();
-        match state.lease {
-            Some(_) => Err(refused(409)),
-            None => Ok(self.server.write(state, record)),
+        if state.lease.is_some() {
+            return Err(refused(409));
+        }
+        let lease = self.server.write(state, record);
+        match self.server.loses_responses && stop.is_stopped() {
+            true => Err(Error::stopped()),
+            false => Ok(lease),
         }
     }
 
@@ -290,6 +296,30 @@ fn stop_races_with_end_of_work_and_renewals() {
     });
 }
 
+/// A stop may end the request that acquires the Lease after the server has carried it out. The Lease
+/// is free after the run all the same.
+#[test]
+fn stop_races_with_the_response_to_an_acquisition() {
+    check(|| {
+        let (stop, threads) = (Stop::new(), Done::new("threads"));
+        let server = Arc::new(Server {
+            loses_responses: true,
+            ..Server::default()
+        });
+        let elector = build(candidate(&server, &TestClock::new(&threads), "me"));
+        let other = thread::spawn({
+            let stop = stop.clone();
+            move || stop.stop()
+        });
+        let result = elector.run(&stop, |leading| leading.stop().wait());
+        assert!(matches!(result, Ok(Ended::Stopped(_))));
+        assert_eq!(server.holder(), "");
+        join_all([other]);
+        drop(elector);
+        threads.wait();
+    });
+}
+
 /// `ensure` on another thread fails from the moment of the loss, even if the Lease is renewed after
 /// that.
 #[test]
@@ -339,7 +369,8 @@ fn ensure_fails_for_good_once_the_lease_is_lost() {
 }
 
 /// Two candidates work one after the other, and never both pass `ensure`. The clock stands still,
-/// so the watch must wake the second one after the release.
+/// so the watch must wake the second one after the release. Each work ends only after a wait for
+/// leadership has seen it.
 #[test]
 fn two_electors_never_lead_at_the_same_time() {
     check(|| {
@@ -348,19 +379,25 @@ fn two_electors_never_lead_at_the_same_time() {
         let terms = Arc::new(Mutex::new(Vec::<Leading>::new()));
         let runs = ["a", "b"].map(|identity| {
             let elector = build(candidate(&server, &clock, identity));
+            let waiter = thread::spawn({
+                let elector = elector.clone();
+                move || assert!(elector.wait_until_leading(None, &Stop::new()).is_ok())
+            });
             let (server, terms) = (Arc::clone(&server), Arc::clone(&terms));
             thread::spawn(move || {
                 let result = elector.run(&Stop::new(), move |leading| {
                     server.work(|| {
-                        let me = leading.token();
                         terms.lock().push(leading.clone());
-                        for _ in 0..2 {
+                        let ensure_alone = || {
                             assert!(leading.ensure().is_ok());
                             let terms = terms.lock().clone();
-                            let others = terms.iter().filter(|term| term.token() != me);
-                            assert!(others.into_iter().all(has_ended));
-                        }
-                        assert!(leading.ensure().is_ok());
+                            let me = leading.token();
+                            let mut others = terms.iter().filter(|term| term.token() != me);
+                            assert!(others.all(has_ended));
+                        };
+                        ensure_alone();
+                        join_all([waiter]);
+                        ensure_alone();
                     });
                 });
                 assert!(matches!(result, Ok(Ended::Finished(()))));
@@ -369,10 +406,11 @@ fn two_electors_never_lead_at_the_same_time() {
         drop(clock);
         join_all(runs);
         assert_eq!(server.holder(), "");
-        let mut terms = std::mem::take(&mut *terms.lock());
+        let terms = std::mem::take(&mut *terms.lock());
         assert!(terms.iter().all(has_ended));
-        let transitions = terms.drain(..).map(|term| term.token().transitions);
+        let transitions = terms.iter().map(|term| term.token().transitions);
         assert_eq!(transitions.collect::<Vec<_>>(), [0, 1]);
+        drop(terms);
         threads.wait();
     });
 }

@@ -519,10 +519,21 @@ impl World {
     }
 
     fn stops(&mut self, candidate: usize) {
-        match self.programs[candidate].term {
-            Some(_) => self.drain(candidate),
-            None => self.restart(candidate),
+        let program = &mut self.programs[candidate];
+        if program.term.is_some() {
+            return self.drain(candidate);
         }
+        if std::mem::replace(&mut program.releases, true) {
+            return;
+        }
+        let local = program.clock.now(self.now);
+        if let Some(flight) = program.flight.take() {
+            // The stop ends the request, which the server may have carried out.
+            let stopped = Err(Failure::Other);
+            program.election.answer(flight.sent, local, stopped);
+        }
+        program.election.release(local);
+        self.proceed(candidate);
     }
 
     /// Tells the work to stop. Renewing continues meanwhile.
@@ -582,6 +593,7 @@ impl World {
                 program.clock.wall_step -= i64::try_from(duration % 4_000_000).unwrap();
             }
             1 | 3 => {}
+            4 if duration.is_multiple_of(2) => self.at(0, Happening::Stops { candidate }),
             4 => self.restart(candidate),
             5 => {
                 for program in &mut self.programs {

@@ -20,6 +20,8 @@ pub(super) enum Fault {
     Status(u16),
     /// The request is carried out, but its response is lost.
     LostResponse,
+    /// The request is carried out, but its response never arrives.
+    Unanswered,
     /// The request never ends on its own.
     Hang,
     /// A read returns this Lease.
@@ -198,6 +200,11 @@ impl TestLock {
             Some(Fault::LostResponse) => {
                 let _ = self.server.carry_out(verb, sent);
                 Err(status(500))
+            }
+            Some(Fault::Unanswered) => {
+                let _ = self.server.carry_out(verb, sent);
+                stop.wait();
+                Err(Error::stopped())
             }
             Some(Fault::Hang) => {
                 stop.wait();

@@ -5,6 +5,7 @@ mod guards;
 mod lock;
 mod options;
 mod release;
+mod release_unconfirmed;
 mod terms;
 
 use std::sync::Arc;
