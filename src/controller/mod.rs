@@ -1,0 +1,5 @@
+//! Controllers: reconcile loops over informers, and the manager that runs them.
+
+mod registry;
+
+pub use registry::MetricsRegistry;
