@@ -63,6 +63,7 @@ mod own_writes;
 mod owner;
 mod predicate;
 mod reconcile_loop;
+mod registry;
 mod source;
 mod timers;
 
@@ -75,4 +76,5 @@ pub use outcome::{Failure, Next};
 pub use predicate::{
     Predicate, annotations_changed, generation_changed, labels_changed, resource_version_changed,
 };
+pub use registry::MetricsRegistry;
 pub use reconcile_loop::{ControllerStatus, LastFailure};

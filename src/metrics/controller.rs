@@ -9,8 +9,9 @@ use std::time::Duration;
 /// must be fast. A lock of the metrics is held during a call, so a method must not use the
 /// controller. A panic is caught and logged. Without metrics, nothing is measured.
 ///
-/// An implementation should publish each counter as 0 from the start. An alert on an increase misses
-/// the first error of a series that begins at 1.
+/// [`MetricsRegistry`](crate::controller::MetricsRegistry) implements this trait for Prometheus. As
+/// there, publish each counter as 0 from the start: an alert on an increase misses the first error
+/// of a series that begins at 1.
 ///
 /// ```
 /// use k8s_informer::metrics::{ControllerMetrics, MetricsProvider, ReconcileResult};
