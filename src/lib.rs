@@ -234,6 +234,9 @@ pub mod informer;
 #[cfg(any(feature = "client", all(test, shuttle)))]
 pub mod leader_election;
 
+#[cfg(feature = "client")]
+pub mod controller;
+
 #[cfg(feature = "testing")]
 pub mod testing;
 
