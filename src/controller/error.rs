@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::error::debug_as_display;
 use crate::informer::{InformerError, SyncError};
+use crate::leader_election::LeaderElectionError;
 
 /// The error of building or running a controller or a manager.
 ///
@@ -47,6 +48,20 @@ pub enum ControllerError {
         /// The time since the stop.
         after: Duration,
     },
+    /// The program has lost its leadership. Its reconcile calls have ended.
+    LeadershipLost {
+        /// The last error of a renewal.
+        last_error: Option<crate::error::Error>,
+    },
+    /// The leader election could not run, or its work did not end.
+    LeaderElection(LeaderElectionError),
+    /// The HTTP endpoints could not be started.
+    Endpoints {
+        /// The configured address.
+        address: String,
+        /// The cause.
+        source: Arc<std::io::Error>,
+    },
     /// A thread could not be started.
     Thread {
         /// The name of the controller.
@@ -67,26 +82,42 @@ impl ControllerError {
 
 impl fmt::Display for ControllerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Invalid { controller, .. }
-        | Self::Informer { controller, .. }
-        | Self::Sync { controller, .. }
-        | Self::AlreadyRan { controller }
-        | Self::Stuck { controller, .. }
-        | Self::Thread { controller, .. }) = self;
-        write!(f, "controller {controller:?}: ")?;
         match self {
-            Self::Invalid { problem, .. } => f.write_str(problem),
-            Self::Informer { source, .. } => source.fmt(f),
-            Self::Sync { source, .. } => source.fmt(f),
-            Self::AlreadyRan { .. } => {
-                f.write_str("it has run before; a controller runs once, so build another one")
+            Self::Invalid {
+                controller,
+                problem,
+            } => write!(f, "controller {controller:?}: {problem}"),
+            Self::Informer { controller, source } => {
+                write!(f, "controller {controller:?}: {source}")
             }
-            Self::Stuck { keys, after, .. } => write!(
+            Self::Sync { controller, source } => write!(f, "controller {controller:?}: {source}"),
+            Self::AlreadyRan { controller } => write!(
                 f,
-                "reconcile calls have not returned {after:?} after the stop: {}",
+                "controller {controller:?}: it has run before; it runs once, so build another one"
+            ),
+            Self::Stuck {
+                controller,
+                keys,
+                after,
+            } => write!(
+                f,
+                "controller {controller:?}: reconcile calls have not returned {after:?} after the stop: {}",
                 keys.join(", ")
             ),
-            Self::Thread { source, .. } => write!(f, "can't start a thread: {source}"),
+            Self::LeadershipLost { last_error } => {
+                f.write_str("the leadership was lost")?;
+                match last_error {
+                    Some(error) => write!(f, "; the last error: {error}"),
+                    None => Ok(()),
+                }
+            }
+            Self::LeaderElection(error) => error.fmt(f),
+            Self::Endpoints { address, source } => {
+                write!(f, "can't serve HTTP on {address:?}: {source}")
+            }
+            Self::Thread { controller, source } => {
+                write!(f, "controller {controller:?}: can't start a thread: {source}")
+            }
         }
     }
 }

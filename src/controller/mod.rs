@@ -58,6 +58,7 @@ mod error;
 mod finalize;
 mod finalizer;
 mod handle;
+mod manager;
 mod outcome;
 mod own_writes;
 mod owner;
@@ -72,7 +73,9 @@ pub use conditions::{Condition, ConditionStatus, Conditions};
 pub use context::Context;
 pub use error::ControllerError;
 pub use handle::Controller;
+pub use manager::{Manager, ManagerBuilder};
 pub use outcome::{Failure, Next};
+pub use owner::OwnerError;
 pub use predicate::{
     Predicate, annotations_changed, generation_changed, labels_changed, resource_version_changed,
 };

@@ -33,15 +33,6 @@ pub(crate) fn controller_key(
     Some(namespaced_key(namespace, &owner.name))
 }
 
-/// Returns the UIDs of all owners, which an index of children by owner uses.
-pub(crate) fn owner_uids(metadata: &FullObjectMeta) -> Vec<String> {
-    let owners = metadata.owner_references.iter();
-    owners
-        .filter(|owner| !owner.uid.is_empty())
-        .map(|owner| owner.uid.clone())
-        .collect()
-}
-
 /// Adds a controller reference to `child`, which is a JSON object, and returns it.
 ///
 /// `owner` needs an `apiVersion`, a kind, a name and a UID. `owner_namespace` is empty for a

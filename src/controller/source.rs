@@ -1,11 +1,13 @@
 //! The informers of a controller.
 
 use std::any::Any;
+use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
 use crate::informer::{InformerError, InformerScope, SharedIndexInformer};
 use crate::object::{GroupVersionResource, Object, namespaced_key};
+use crate::reflector::ReflectorStatus;
 use crate::selector::Selector;
 use crate::store::AddIndexersError;
 
@@ -33,6 +35,15 @@ pub(super) trait AnySource: Send + Sync {
     fn relists(&self) -> u64;
 
     fn name(&self) -> &str;
+
+    fn has_synced(&self) -> bool;
+
+    fn status(&self) -> ReflectorStatus;
+
+    /// The number of cached objects.
+    fn len(&self) -> usize;
+
+    fn is_same_informer(&self, other: &dyn AnySource) -> bool;
 
     fn as_any(&self) -> &dyn Any;
 }
@@ -134,6 +145,23 @@ impl<T: Object + DeserializeOwned> AnySource for InformerSource<T> {
 
     fn name(&self) -> &str {
         self.informer.name()
+    }
+
+    fn has_synced(&self) -> bool {
+        self.informer.has_synced()
+    }
+
+    fn status(&self) -> ReflectorStatus {
+        self.informer.status()
+    }
+
+    fn len(&self) -> usize {
+        self.informer.indexer().len()
+    }
+
+    fn is_same_informer(&self, other: &dyn AnySource) -> bool {
+        let other = other.as_any().downcast_ref::<Self>();
+        other.is_some_and(|other| Arc::ptr_eq(self.informer.indexer(), other.informer.indexer()))
     }
 
     fn as_any(&self) -> &dyn Any {
