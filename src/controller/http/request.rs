@@ -35,6 +35,11 @@ impl Request {
         Self::of_target(method == "HEAD", target).ok_or_else(bad)
     }
 
+    #[cfg(test)]
+    pub(crate) fn get(target: &str) -> Self {
+        Self::of_target(false, target).unwrap()
+    }
+
     /// Returns the decoded path.
     pub(crate) fn path(&self) -> &str {
         &self.path

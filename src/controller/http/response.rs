@@ -1,9 +1,9 @@
 /// A response with a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Response {
-    pub(super) status: u16,
-    pub(super) content_type: &'static str,
-    pub(super) body: String,
+    pub(crate) status: u16,
+    pub(crate) content_type: &'static str,
+    pub(crate) body: String,
 }
 
 impl Response {
