@@ -78,6 +78,23 @@ pub(crate) fn percent_encoded(text: &str, allowed: &[u8]) -> String {
     encoded
 }
 
+/// Decodes the percent escapes. Returns `None` if one is invalid. A plus sign is not an escape.
+#[cfg(feature = "client")]
+pub(crate) fn percent_decoded(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = text.bytes();
+    let mut percent_decoded = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        percent_decoded.push(match byte {
+            b'%' => {
+                let mut digit = || char::from(bytes.next()?).to_digit(16);
+                (digit()? * 16 + digit()?) as u8
+            }
+            byte => byte,
+        });
+    }
+    Some(percent_decoded)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

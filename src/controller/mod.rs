@@ -51,13 +51,16 @@
 //! ```
 
 mod builder;
+mod checks;
 mod conditions;
 mod context;
+mod endpoints;
 mod enqueue;
 mod error;
 mod finalize;
 mod finalizer;
 mod handle;
+mod http;
 mod manager;
 mod outcome;
 mod own_writes;
@@ -66,6 +69,7 @@ mod predicate;
 mod reconcile_loop;
 mod registry;
 mod source;
+mod status_page;
 mod timers;
 
 pub use builder::ControllerBuilder;

@@ -264,15 +264,6 @@ mod tests {
     }
 
     #[test]
-    fn owner_uids_include_owners_that_do_not_control() {
-        let child = metadata(json!({"ownerReferences": [
-            {"uid": "u1"}, {"uid": "u2", "controller": true}, {"name": "without uid"},
-        ]}));
-        assert_eq!(owner_uids(&child), ["u1", "u2"]);
-        assert!(owner_uids(&FullObjectMeta::default()).is_empty());
-    }
-
-    #[test]
     fn owned_adds_a_controller_reference() {
         for metadata in [json!({}), json!({"ownerReferences": null}), json!(null)] {
             let owned = owned(json!({"metadata": metadata, "data": {}}), &team(), "n").unwrap();

@@ -4,6 +4,7 @@
 use super::{Proxy, Scheme, User};
 use crate::client::credential_data::config_error;
 use crate::error::Error;
+use crate::text::percent_decoded;
 
 impl Scheme {
     fn of(name: &str) -> Option<Self> {
@@ -152,22 +153,6 @@ impl User {
             password: percent_decoded(password)?,
         })
     }
-}
-
-/// Decodes the percent escapes. A plus sign is not an escape.
-fn percent_decoded(text: &str) -> Option<Vec<u8>> {
-    let mut bytes = text.bytes();
-    let mut percent_decoded = Vec::with_capacity(text.len());
-    while let Some(byte) = bytes.next() {
-        percent_decoded.push(match byte {
-            b'%' => {
-                let mut digit = || char::from(bytes.next()?).to_digit(16);
-                (digit()? * 16 + digit()?) as u8
-            }
-            byte => byte,
-        });
-    }
-    Some(percent_decoded)
 }
 
 #[cfg(test)]
