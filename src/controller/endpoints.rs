@@ -9,8 +9,8 @@ use super::status_page::Status;
 pub(crate) struct Endpoints<S> {
     pub(crate) healthz: Checks,
     pub(crate) readyz: Checks,
-    metrics: MetricsRegistry,
-    status: S,
+    pub(super) metrics: MetricsRegistry,
+    pub(super) status: S,
 }
 
 impl<S: Fn() -> Status + Send + Sync + 'static> Endpoints<S> {
