@@ -7,6 +7,14 @@
         reason = "the reconcile loop, which is not merged yet, uses it"
     )
 )]
+mod finalizer;
+#[cfg_attr(
+    not(test),
+    expect(
+        dead_code,
+        reason = "the reconcile loop, which is not merged yet, uses it"
+    )
+)]
 mod owner;
 mod predicate;
 
