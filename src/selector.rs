@@ -364,9 +364,17 @@ fn is_word(token: &str) -> bool {
     !token.is_empty() && !token.starts_with(SPECIAL)
 }
 
-/// Checks a key like Go's `IsQualifiedName`: a name of at most 63 characters, with an optional DNS
-/// subdomain and slash before it.
 fn check_key(key: &str) -> Result<(), SelectorError> {
+    if is_qualified_name(key) {
+        Ok(())
+    } else {
+        Err(invalid("<nil>", key, NO_KEY))
+    }
+}
+
+/// Whether the text is a name of at most 63 characters, with an optional DNS subdomain and slash
+/// before it (Go's `IsQualifiedName`).
+pub(crate) fn is_qualified_name(key: &str) -> bool {
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, key),
@@ -381,10 +389,7 @@ fn check_key(key: &str) -> Result<(), SelectorError> {
                 )
             })
     });
-    if prefix_fits && is_name(name) {
-        return Ok(());
-    }
-    Err(invalid("<nil>", key, NO_KEY))
+    prefix_fits && is_name(name)
 }
 
 /// Whether `name` is valid after the slash of a key, or as a non-empty value (Go's

@@ -408,8 +408,11 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         let Some(of) = &self.finalizer else {
             return Ok(());
         };
-        if let Err(problem) = finalizer::check_name(&of.name) {
-            return invalid(problem);
+        if !finalizer::valid_name(&of.name) {
+            return invalid(format!(
+                "the finalizer {:?} is not a qualified name: use a domain and a name, such as \"example.com/team\"",
+                of.name
+            ));
         }
         let scope = match &self.factory {
             Some(factory) => factory.scope_of(&self.source),

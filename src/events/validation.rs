@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::EventError;
 use super::core::event::{Event, plain_name};
 use super::core::json::EventApi;
+use crate::selector::is_qualified_name;
 
 /// The maximum length of a reason, an action and an instance in bytes.
 const LONG: usize = 128;
@@ -126,26 +127,6 @@ fn is_label(text: &str) -> bool {
 fn is_label_of_any_length(text: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     !text.is_empty() && !text.starts_with('-') && !text.ends_with('-') && text.bytes().all(is_inner)
-}
-
-/// Whether the text is a name of at most 63 characters, with an optional DNS subdomain and a slash
-/// before it.
-fn is_qualified_name(text: &str) -> bool {
-    let (prefix, name) = match text.split_once('/') {
-        Some((prefix, name)) => (Some(prefix), name),
-        None => (None, text),
-    };
-    let is_prefix =
-        |prefix: &str| prefix.len() <= 253 && prefix.split('.').all(is_label_of_any_length);
-    let ends_well = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-    let bytes = name.as_bytes();
-    prefix.is_none_or(is_prefix)
-        && bytes.len() <= 63
-        && ends_well(bytes.first())
-        && ends_well(bytes.last())
-        && bytes
-            .iter()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ mod credentials;
 mod discovery;
 mod events;
 mod faults;
+mod finalizers;
 mod history;
 mod interceptor;
 mod kinds;

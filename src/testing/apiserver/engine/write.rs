@@ -10,7 +10,7 @@ use crate::testing::apiserver::model::apply::Apply;
 use crate::testing::apiserver::model::definitions;
 use crate::testing::apiserver::model::names::{name_suffix, uuid};
 use crate::testing::apiserver::model::object::{
-    Content, Object, meta, meta_str, remove_meta, set_meta,
+    Content, Object, meta, meta_str, remove_empty_meta, remove_meta, set_meta,
 };
 use crate::testing::apiserver::model::object_rules::{
     bump_generation, is_held, is_namespace, is_new_generation, set_defaults,
@@ -80,6 +80,7 @@ impl Writer<'_> {
         if let Some(namespace) = &target.namespace {
             set_meta(&mut content, "namespace", namespace.as_str());
         }
+        remove_empty_meta(&mut content);
         strategy::check(resource, &name, &content, None)?;
         if let Some(namespace) = &target.namespace {
             self.check_not_terminating(resource, namespace, &name)?;
@@ -346,24 +347,7 @@ impl Writer<'_> {
                 None => remove_meta(&mut content, field),
             }
         }
-        // Remove empty values: in Go they are the same as absent ones.
-        for field in [
-            "finalizers",
-            "labels",
-            "annotations",
-            "ownerReferences",
-            "managedFields",
-        ] {
-            let empty = match meta(&content, field) {
-                None => true,
-                Some(Value::Array(items)) => items.is_empty(),
-                Some(Value::Object(fields)) => fields.is_empty(),
-                Some(_) => false,
-            };
-            if empty {
-                remove_meta(&mut content, field);
-            }
-        }
+        remove_empty_meta(&mut content);
         strategy::check(resource, name, &content, Some(before))?;
         if content == *before {
             return Ok(old.clone());

@@ -4,6 +4,7 @@ pub(crate) mod apply;
 pub(crate) mod auth;
 pub(crate) mod definitions;
 pub(crate) mod faults;
+mod finalizers;
 pub(crate) mod http;
 pub(crate) mod log;
 pub(crate) mod names;

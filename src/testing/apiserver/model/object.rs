@@ -129,3 +129,24 @@ pub(crate) fn remove_meta(content: &mut Content, field: &str) {
         metadata.remove(field);
     }
 }
+
+/// Removes empty lists and maps from the metadata: in Go they are the same as absent ones.
+pub(crate) fn remove_empty_meta(content: &mut Content) {
+    for field in [
+        "finalizers",
+        "labels",
+        "annotations",
+        "ownerReferences",
+        "managedFields",
+    ] {
+        let empty = match meta(content, field) {
+            None => true,
+            Some(Value::Array(items)) => items.is_empty(),
+            Some(Value::Object(fields)) => fields.is_empty(),
+            Some(_) => false,
+        };
+        if empty {
+            remove_meta(content, field);
+        }
+    }
+}

@@ -186,6 +186,8 @@ impl Operation {
                 }
                 add(target, &path, value)
             }
+            // An absent field of an object passes a test for `null`, as in kube-apiserver.
+            Action::Test(Value::Null) if is_absent_field(target, &path) => Some(()),
             Action::Test(value) => {
                 (find(target, &path).map(|found| &*found) == Some(&value)).then_some(())
             }
@@ -207,6 +209,12 @@ fn find<'a>(target: &'a mut Value, path: &[String]) -> Option<&'a mut Value> {
             items.get_mut(index)
         }
         _ => None,
+    })
+}
+
+fn is_absent_field(target: &mut Value, path: &[String]) -> bool {
+    path.split_last().is_some_and(|(last, parents)| {
+        matches!(find(target, parents), Some(Value::Object(fields)) if !fields.contains_key(last))
     })
 }
 

@@ -1,8 +1,9 @@
 //! What kube-apiserver calls a strategy: the rules for creates and updates of one kind. Leases and
-//! Events have rules of their own. For all other kinds, only the name is checked.
+//! Events have rules of their own. For all other kinds, only the name and the finalizers are checked.
 
 use serde_json::Value;
 
+use super::finalizers::finalizer_causes;
 use super::object::{Content, meta_str};
 use super::resources::ApiResource;
 use super::schema::Schema;
@@ -48,7 +49,7 @@ pub(crate) fn check(
         resource,
         content: new,
     };
-    let causes = match (&*resource.group, &*resource.plural) {
+    let mut causes = match (&*resource.group, &*resource.plural) {
         ("coordination.k8s.io", "leases") if !resource.custom => {
             [name_causes(), lease(new)].concat()
         }
@@ -65,6 +66,7 @@ pub(crate) fn check(
         },
         _ => name_causes(),
     };
+    causes.extend(finalizer_causes(resource, new, old));
     if causes.is_empty() {
         return Ok(());
     }
@@ -240,7 +242,7 @@ impl Event<'_> {
 }
 
 /// Returns the errors of Go's `IsLabelKey`, also called `IsQualifiedName`.
-fn label_key_errors(key: &str) -> Vec<String> {
+pub(super) fn label_key_errors(key: &str) -> Vec<String> {
     let rule = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric \
                 character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
                 '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
