@@ -101,9 +101,13 @@ impl LeaderElector {
     /// `work` runs on a separate thread, and the election on the current thread. `work` must end
     /// when [`Leading::stop`] is set. This happens if `stop` is set or if the Lease is lost. In any
     /// case, the Lease is renewed until `work` has returned, as far as possible, and then released.
-    /// If `stop` is set before leadership, `work` does not run. If it is set while the request that
-    /// acquires the Lease is under way, the server may still carry out that request. Then the Lease
-    /// is not released, and other candidates wait until it expires, as in client-go.
+    /// If `stop` is set before leadership, `work` does not run.
+    ///
+    /// A stop can end the request that acquires the Lease, although the server has carried it out.
+    /// Likewise, the response to this request can have been lost before the stop. So the Lease is
+    /// read, and released if that request has acquired it. This delays the return by two requests,
+    /// or by one second if the server does not respond. If it fails, or if the server carries out
+    /// the request later, the Lease expires.
     ///
     /// A panic in `work` ends the term in the same way, and then continues on the current thread.
     ///
