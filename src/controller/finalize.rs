@@ -78,9 +78,14 @@ impl<T: FullMetadata + DeserializeOwned> Finalizer<T> {
         let mut current = Arc::clone(object);
         for attempt in 1.. {
             let body = match patch(&*current.full_metadata()?, &self.name) {
-                Some(body) if current.uid() == object.uid() => body,
+                // The object was recreated, or its deletion began, which rules out new finalizers.
+                _ if current.uid() != object.uid()
+                    || current.is_being_deleted() != object.is_being_deleted() =>
+                {
+                    return Ok(None);
+                }
+                Some(body) => body,
                 // Another writer was faster.
-                Some(_) => return Ok(None),
                 None => return Ok(Some(current)),
             };
             let error = match api.patch(cx.name(), &Patch::json(body), cx.stop()) {
