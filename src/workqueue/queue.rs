@@ -126,7 +126,8 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueue<T> {
     /// lock.
     #[cfg(all(feature = "client", feature = "testing"))]
     pub(crate) fn next_due(&self, matches: impl Fn(&T) -> bool) -> Option<Instant> {
-        self.shared.change(|state, _, _| state.delayed.next_due_of(matches))
+        self.shared
+            .change(|state, _, _| state.delayed.next_due_of(matches))
     }
 
     /// Whether no item waits.

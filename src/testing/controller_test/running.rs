@@ -40,7 +40,9 @@ impl<T: Object + DeserializeOwned> Running<T> {
                 controller.run(&stop)
             }
         };
-        let thread = thread::Builder::new().name("controller-test".to_owned()).spawn(run)?;
+        let thread = thread::Builder::new()
+            .name("controller-test".to_owned())
+            .spawn(run)?;
         Ok(Self {
             controller,
             pace,
@@ -60,7 +62,10 @@ impl<T: Object + DeserializeOwned> Running<T> {
         self.pace.open();
         // The end of a call that hangs is the end of the grace period, in virtual time.
         let grace = self.controller.grace_period().max(Duration::from_secs(1));
-        while !self.pace.wait_until_ended(Instant::now() + Duration::from_millis(100)) {
+        while !self
+            .pace
+            .wait_until_ended(Instant::now() + Duration::from_millis(100))
+        {
             self.clock.advance(grace);
         }
         let result = thread.join();

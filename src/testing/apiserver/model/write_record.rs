@@ -68,8 +68,8 @@ impl WriteRecord {
         let body: Value = serde_json::from_slice(body).unwrap_or_default();
         let is_success = (200..300).contains(&response.status);
         let is_deletion = matches!(request.verb(), Verb::Delete | Verb::DeleteCollection);
-        let is_dry_run = request.param("dryRun").is_some()
-            || is_deletion && body.get("dryRun").is_some();
+        let is_dry_run =
+            request.param("dryRun").is_some() || is_deletion && body.get("dryRun").is_some();
         if !is_success || is_dry_run {
             return None;
         }
@@ -104,7 +104,11 @@ impl fmt::Display for WriteRecord {
         write!(f, "{} {}", self.verb.name(), self.resource)?;
         let slash = |text: &str| if text.is_empty() { "" } else { "/" };
         write!(f, "{}{}", slash(self.subresource), self.subresource)?;
-        let separator = slash(if self.name.is_empty() { "" } else { &self.namespace });
+        let separator = slash(if self.name.is_empty() {
+            ""
+        } else {
+            &self.namespace
+        });
         write!(f, " {}{separator}{}", self.namespace, self.name)
     }
 }
