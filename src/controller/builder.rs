@@ -7,8 +7,8 @@ use serde::de::DeserializeOwned;
 use super::context::Context;
 use super::enqueue::Enqueue;
 use super::error::ControllerError;
-use super::handle::{Controller, RemoveHandler, Runner};
 use super::finalize::{Finalized, Finalizer};
+use super::handle::{Controller, RemoveHandler, Runner};
 use super::outcome::{Failure, Next};
 use super::predicate::Predicate;
 use super::reconcile_loop::{ReconcileLoop, Settings};
@@ -349,7 +349,9 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
             controller: self.name.clone(),
             source: Arc::new(source),
         };
-        let queue = queue.build_rate_limiting(self.limiter).map_err(thread_error)?;
+        let queue = queue
+            .build_rate_limiting(self.limiter)
+            .map_err(thread_error)?;
         let (sources, handlers): (Vec<_>, Vec<_>) = added
             .into_iter()
             .map(|added| (added.source, added.add_handler))

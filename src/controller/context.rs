@@ -208,7 +208,9 @@ impl Context {
     /// namespace than its namespaced owner.
     pub fn owned(&self, child: impl Serialize) -> Result<Value, Failure> {
         let child = serde_json::to_value(child).map_err(|_| {
-            Error::other("the child can't be serialized as JSON: its Serialize implementation failed")
+            Error::other(
+                "the child can't be serialized as JSON: its Serialize implementation failed",
+            )
         })?;
         let Some(owner) = &self.owner else {
             return Err(Failure::terminal(

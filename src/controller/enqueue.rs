@@ -59,7 +59,11 @@ impl<C: Object> ResourceEventHandler<C> for Enqueue<C> {
         // its owner (CR4, WR11).
         let mut keys = (self.keys)(new);
         let old = (self.keys)(old);
-        keys.extend(old.into_iter().filter(|key| !keys.contains(key)).collect::<Vec<_>>());
+        keys.extend(
+            old.into_iter()
+                .filter(|key| !keys.contains(key))
+                .collect::<Vec<_>>(),
+        );
         of.enqueue(keys);
     }
 

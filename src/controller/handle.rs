@@ -81,7 +81,10 @@ impl<T: Object + DeserializeOwned> Controller<T> {
     /// Queues a key after a delay. If the key is queued earlier for another reason, it is also
     /// queued after the delay.
     pub fn enqueue_after(&self, key: impl Into<Key>, delay: Duration) {
-        self.runner.reconcile_loop.queue.add_after(key.into(), delay);
+        self.runner
+            .reconcile_loop
+            .queue
+            .add_after(key.into(), delay);
     }
 
     /// Returns the cache of the objects.

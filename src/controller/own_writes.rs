@@ -8,8 +8,8 @@
 //! client-go's `util/consistency` (CS1–CS4) compares with the version of a whole kind. This module
 //! compares single objects, so a quiet namespace or another kind does not delay a key.
 
-use std::collections::HashMap;
 use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -171,7 +171,9 @@ impl OwnWrites {
             !is_ended
         });
         removed.retain(|(source, object)| {
-            !writes.iter().any(|write| write.source == *source && write.object == *object)
+            !writes
+                .iter()
+                .any(|write| write.source == *source && write.object == *object)
         });
         let is_empty = writes.is_empty();
         if is_empty {
@@ -201,12 +203,12 @@ impl Write {
             namespace: object.namespace(),
             name: object.name(),
         };
-        Self::of_sources(sources, resource, &target, check_at, |source| {
-            match source.coverage(object) {
-                Coverage::No => None,
-                Coverage::Unknown => Some(Written::Unknown),
-                Coverage::Yes => Some(Written::Version(object.resource_version().to_owned())),
-            }
+        Self::of_sources(sources, resource, &target, check_at, |source| match source
+            .coverage(object)
+        {
+            Coverage::No => None,
+            Coverage::Unknown => Some(Written::Unknown),
+            Coverage::Yes => Some(Written::Version(object.resource_version().to_owned())),
         })
     }
 
@@ -297,9 +299,10 @@ impl Write {
 impl Written {
     fn arrives_with(&self, change: &Observed<'_>) -> bool {
         match (self, change) {
-            (Self::Version(written), Observed::Version(version) | Observed::Gone { version, .. }) => {
-                is_at_least(version, written)
-            }
+            (
+                Self::Version(written),
+                Observed::Version(version) | Observed::Gone { version, .. },
+            ) => is_at_least(version, written),
             // An update with another UID is a deletion and a creation that the watch missed.
             (Self::Gone(_), Observed::Version(_)) => false,
             (Self::Gone(gone), Observed::Gone { uid, .. }) => gone == uid,

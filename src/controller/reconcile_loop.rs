@@ -146,7 +146,11 @@ impl ReconcileLoop {
         if !workers_ended.is_stopped() {
             return Err(ControllerError::Stuck {
                 controller: self.settings.name.clone(),
-                keys: self.running().iter().map(|(key, _)| key.to_string()).collect(),
+                keys: self
+                    .running()
+                    .iter()
+                    .map(|(key, _)| key.to_string())
+                    .collect(),
                 after: grace * 2,
             });
         }
@@ -175,7 +179,8 @@ impl ReconcileLoop {
                 let _ended = ended;
                 this.work(&stop, &abort);
             };
-            self.threads.spawn(format!("{name} worker {worker}"), None, work)?;
+            self.threads
+                .spawn(format!("{name} worker {worker}"), None, work)?;
         }
         Ok(())
     }
@@ -207,7 +212,12 @@ impl ReconcileLoop {
             let call_stop = call_stop.clone();
             self.timers.after(limit, move || call_stop.stop())
         });
-        let context = Context::new(Arc::clone(self), Key::clone(key), attempt, call_stop.clone());
+        let context = Context::new(
+            Arc::clone(self),
+            Key::clone(key),
+            attempt,
+            call_stop.clone(),
+        );
         let result = panic::catch(|| reconcile(context, key));
         if let Some(limit) = limit {
             self.timers.cancel(limit);
@@ -322,7 +332,9 @@ impl ReconcileLoop {
             };
             (readiness, timer.flatten())
         };
-        timer.into_iter().for_each(|timer| self.timers.cancel(timer));
+        timer
+            .into_iter()
+            .for_each(|timer| self.timers.cancel(timer));
         let Readiness::Behind { check_at, late } = readiness else {
             return true;
         };
@@ -342,7 +354,9 @@ impl ReconcileLoop {
             // The last write has arrived in the meantime.
             None => timer,
         };
-        unused.into_iter().for_each(|timer| self.timers.cancel(timer));
+        unused
+            .into_iter()
+            .for_each(|timer| self.timers.cancel(timer));
         false
     }
 
@@ -363,7 +377,9 @@ impl ReconcileLoop {
             arrived.into_iter().filter_map(take).collect()
         };
         for (timer, key) in ready {
-            timer.into_iter().for_each(|timer| self.timers.cancel(timer));
+            timer
+                .into_iter()
+                .for_each(|timer| self.timers.cancel(timer));
             self.queue.add(key);
         }
     }
@@ -376,14 +392,17 @@ impl ReconcileLoop {
     pub(super) fn record(&self, key: &Key, writes: Vec<Write>) {
         if !writes.is_empty() {
             let own_writes = &mut self.state.lock().own_writes;
-            writes.into_iter().for_each(|write| own_writes.add(key, write));
+            writes
+                .into_iter()
+                .for_each(|write| own_writes.add(key, write));
         }
     }
 
     /// Returns the time of the first check of a write made now.
     pub(super) fn check_at(&self) -> Instant {
         let now = self.settings.clock.now();
-        now.checked_add(self.settings.own_writes_timeout).unwrap_or(now)
+        now.checked_add(self.settings.own_writes_timeout)
+            .unwrap_or(now)
     }
 
     pub(super) fn last_failure(&self, key: &str) -> Option<LastFailure> {
@@ -474,7 +493,10 @@ impl std::fmt::Display for CallName<'_> {
             key,
             attempt,
         } = self;
-        write!(f, "controller {controller:?}, key {key:?}, attempt {attempt}")
+        write!(
+            f,
+            "controller {controller:?}, key {key:?}, attempt {attempt}"
+        )
     }
 }
 

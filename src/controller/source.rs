@@ -74,7 +74,10 @@ impl<T: Object + DeserializeOwned> InformerSource<T> {
         scope: InformerScope,
     ) -> Self {
         // An unparsable selector cannot occur: the scope was built from a `Selector`.
-        let labels = scope.labels().parse().unwrap_or_else(|_| Selector::everything());
+        let labels = scope
+            .labels()
+            .parse()
+            .unwrap_or_else(|_| Selector::everything());
         Self {
             informer,
             resource,
