@@ -46,7 +46,9 @@ pub(crate) fn owner_uids(metadata: &FullObjectMeta) -> Vec<String> {
 ///
 /// `owner` needs an `apiVersion`, a kind, a name and a UID. `owner_namespace` is empty for a
 /// cluster-scoped owner. A child without a namespace gets the one of its owner, so that the server
-/// rejects a create in another namespace: the garbage collector would delete the child there.
+/// rejects a create in another namespace: the garbage collector would delete the child there. The
+/// caller rejects a cluster-scoped child of a namespaced owner, because the JSON does not show the
+/// scope, and the server ignores the namespace.
 ///
 /// It corresponds to controller-runtime's `SetControllerReference`.
 ///
