@@ -1,6 +1,6 @@
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 
@@ -8,7 +8,7 @@ use super::builder::ControllerBuilder;
 use super::error::ControllerError;
 use super::reconcile_loop::{ControllerStatus, LastFailure, ReconcileLoop};
 use crate::client::Client;
-use crate::informer::{SharedIndexInformer, SharedInformerFactory, Source, SyncOptions};
+use crate::informer::{SharedIndexInformer, SharedInformerFactory, Source, SyncError};
 use crate::leader_election::Leading;
 use crate::object::{Key, Object};
 use crate::stop::Stop;
@@ -29,7 +29,7 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 /// use k8s_informer::{Client, Config, Stop};
 /// use k8s_openapi::api::core::v1::ConfigMap;
 /// use std::sync::mpsc;
-/// use std::time::Duration;
+/// use std::time::{Duration, Instant};
 ///
 /// let server = ApiServer::start()?;
 /// server.create("/api/v1/namespaces/default/configmaps", serde_json::json!({"metadata": {"name": "a"}}))?;
@@ -250,8 +250,7 @@ impl Runner {
             controller: controller(),
             source,
         })?;
-        let options = SyncOptions::new().timeout(self.sync_timeout);
-        match self.factory.wait_for_cache_sync_with(stop, options) {
+        match self.wait_for_sync(stop) {
             Ok(()) => {}
             Err(error) if error.is_stopped() => return Ok(()),
             Err(source) => {
@@ -272,5 +271,23 @@ impl Runner {
         let result = self.reconcile_loop.run(stop, &abort);
         log::info!("controller {:?}: stopped", self.name());
         result
+    }
+
+    /// Waits for the caches of this controller. The error names all that have not synced.
+    fn wait_for_sync(&self, stop: &Stop) -> Result<(), SyncError> {
+        let deadline = Instant::now().checked_add(self.sync_timeout);
+        let mut first: Option<SyncError> = None;
+        for source in &self.reconcile_loop.sources {
+            let left = deadline.map_or(self.sync_timeout, |deadline| {
+                deadline.saturating_duration_since(Instant::now())
+            });
+            if let Err(error) = source.wait_for_sync(stop, left) {
+                match &mut first {
+                    Some(first) => first.unsynced.extend(error.unsynced),
+                    None => first = Some(error),
+                }
+            }
+        }
+        first.map_or(Ok(()), Err)
     }
 }

@@ -2,13 +2,15 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-use crate::informer::{InformerError, InformerScope, SharedIndexInformer};
+use crate::informer::{InformerError, InformerScope, SharedIndexInformer, SyncError};
 use crate::object::{GroupVersionResource, Object, namespaced_key};
 use crate::reflector::ReflectorStatus;
 use crate::selector::Selector;
+use crate::stop::Stop;
 use crate::store::AddIndexersError;
 
 /// The index of children by the UID of their controllers. Controllers that share an informer share the
@@ -37,6 +39,9 @@ pub(super) trait AnySource: Send + Sync {
     fn name(&self) -> &str;
 
     fn has_synced(&self) -> bool;
+
+    /// Blocks until the cache has synced.
+    fn wait_for_sync(&self, stop: &Stop, timeout: Duration) -> Result<(), SyncError>;
 
     fn status(&self) -> ReflectorStatus;
 
@@ -152,6 +157,10 @@ impl<T: Object + DeserializeOwned> AnySource for InformerSource<T> {
 
     fn has_synced(&self) -> bool {
         self.informer.has_synced()
+    }
+
+    fn wait_for_sync(&self, stop: &Stop, timeout: Duration) -> Result<(), SyncError> {
+        self.informer.wait_for_sync(stop, timeout)
     }
 
     fn status(&self) -> ReflectorStatus {
