@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 
 use super::context::Context;
-use super::enqueue::Enqueue;
+use super::enqueue::{Enqueue, UpdateFilter};
 use super::error::ControllerError;
 use super::finalize::{Finalized, Finalizer};
 use super::handle::{Controller, RemoveHandler, Runner};
@@ -104,7 +104,7 @@ pub struct ControllerBuilder<T> {
     source: Source<T>,
     kind: Option<GroupVersionKind>,
     kind_scope: Option<Scope>,
-    filter: Option<Box<dyn Fn(&T, &T) -> bool + Send>>,
+    filter: Option<UpdateFilter<T>>,
     others: Vec<Box<AddSource>>,
     finalizer: Option<Finalizer<T>>,
     on_gone: Box<dyn Fn(&Key) + Send + Sync>,
@@ -502,7 +502,7 @@ impl AddedSource {
     fn new<C: Object + DeserializeOwned>(
         source: InformerSource<C>,
         keys: impl Fn(&C) -> Vec<Key> + Send + 'static,
-        filter: Option<Box<dyn Fn(&C, &C) -> bool + Send>>,
+        filter: Option<UpdateFilter<C>>,
     ) -> Self {
         let informer = source.informer.clone();
         let add_handler = move |reconcile_loop: &Arc<ReconcileLoop>, at: usize| {

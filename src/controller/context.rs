@@ -94,13 +94,12 @@ impl Context {
     /// Sets the object of the call.
     pub(super) fn of_object(mut self, object: &impl Object) -> Self {
         let kind = self.reconcile_loop.settings.kind.as_ref();
-        self.owner = kind.map(|kind| {
-            let mut owner = OwnerReference::default();
-            owner.api_version = kind.api_version();
-            owner.kind = kind.kind.clone();
-            owner.name = object.name().to_owned();
-            owner.uid = object.uid().to_owned();
-            owner
+        self.owner = kind.map(|kind| OwnerReference {
+            api_version: kind.api_version(),
+            kind: kind.kind.clone(),
+            name: object.name().to_owned(),
+            uid: object.uid().to_owned(),
+            ..OwnerReference::default()
         });
         self
     }

@@ -11,7 +11,7 @@
 //! [`EventRecorder`] has an example. The guide has [a page about events](crate::guide::events).
 
 mod builder;
-mod core;
+pub(crate) mod core;
 mod draft;
 mod error;
 mod recorder;
