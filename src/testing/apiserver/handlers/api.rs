@@ -164,8 +164,9 @@ fn answer_object<'a>(
             let dry_run = is_dry_run(head, "PatchOptions")?;
             let validation = Validation::parse(head, "PatchOptions")?;
             let mut patch = Patch::parse(media_type(head), body, resource)?;
-            if let Patch::Merge(patch) = &mut patch {
-                warnings = validation.of_patch(resource, patch)?;
+            let is_strategic = matches!(patch, Patch::Strategic(..));
+            if let Patch::Merge(patch) | Patch::Strategic(patch, _) = &mut patch {
+                warnings = validation.of_patch(resource, patch, is_strategic)?;
             }
             if head.param("force").is_some() {
                 return Err(StatusError::invalid_patch_options(Cause {

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::keyed_lists::KeyedLists;
 use super::object::{Content, meta, meta_str, set_meta};
 use super::resources::{ApiResource, Scale};
 
@@ -95,6 +96,7 @@ pub(crate) fn made_by(content: &Content, is_wanted: impl Fn(&Value) -> bool) -> 
                 singular: text(&names["singular"]),
                 short_names: list(&names["shortNames"]),
                 categories: list(&names["categories"]),
+                keyed_lists: KeyedLists::of_schema(&version["schema"]["openAPIV3Schema"]),
                 ..ApiResource::new(
                     group.clone(),
                     text(&version["name"]),
