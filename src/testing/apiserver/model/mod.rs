@@ -3,7 +3,9 @@
 pub(crate) mod apply;
 pub(crate) mod auth;
 pub(crate) mod definitions;
+pub(crate) mod delete_options;
 pub(crate) mod faults;
+pub(crate) mod garbage;
 pub(crate) mod http;
 pub(crate) mod keyed_lists;
 pub(crate) mod log;
@@ -11,7 +13,6 @@ pub(crate) mod names;
 pub(crate) mod object;
 pub(crate) mod object_rules;
 pub(crate) mod patch;
-pub(crate) mod preconditions;
 pub(crate) mod resources;
 pub(crate) mod schema;
 pub(crate) mod select;

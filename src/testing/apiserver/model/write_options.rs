@@ -21,7 +21,7 @@ pub(crate) fn is_dry_run(head: &Head, options: &'static str) -> Result<bool, Sta
 
 /// Whether a deletion is a dry run. If the request has a body, the query is ignored.
 pub(crate) fn is_dry_deletion(head: &Head, body: &[u8]) -> Result<bool, StatusError> {
-    // Ignore invalid JSON here: `Preconditions::parse` reports it.
+    // Ignore invalid JSON here: `DeleteOptions::parse` reports it.
     let options: Value = serde_json::from_slice(body).unwrap_or_default();
     if options.is_null() {
         return is_dry_run(head, "DeleteOptions");
