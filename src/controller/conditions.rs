@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::events::core::rfc3339;
+use crate::events::rfc3339;
 use crate::object::null_is_default;
 
 /// The list of [`Condition`]s in the status of an object. It has one condition for each type.
