@@ -171,7 +171,13 @@ impl Context {
             self.controller(),
             std::any::type_name::<C>()
         );
-        children.sort_by(|a, b| (a.namespace(), a.name()).cmp(&(b.namespace(), b.name())));
+        let order = |child: &Arc<C>| {
+            let names = [child.namespace(), child.name(), child.uid()];
+            names.map(str::to_owned)
+        };
+        children.sort_by_cached_key(order);
+        // Two sources can contain the same object.
+        children.dedup_by(|a, b| a.uid() == b.uid());
         children
     }
 
@@ -208,7 +214,9 @@ impl Context {
     /// namespace than its namespaced owner.
     pub fn owned(&self, child: impl Serialize) -> Result<Value, Failure> {
         let child = serde_json::to_value(child).map_err(|_| {
-            Error::other("the child can't be serialized as JSON: its Serialize implementation failed")
+            Error::other(
+                "the child can't be serialized as JSON: its Serialize implementation failed",
+            )
         })?;
         let Some(owner) = &self.owner else {
             return Err(Failure::terminal(

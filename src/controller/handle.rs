@@ -81,7 +81,10 @@ impl<T: Object + DeserializeOwned> Controller<T> {
     /// Queues a key after a delay. If the key is queued earlier for another reason, it is also
     /// queued after the delay.
     pub fn enqueue_after(&self, key: impl Into<Key>, delay: Duration) {
-        self.runner.reconcile_loop.queue.add_after(key.into(), delay);
+        self.runner
+            .reconcile_loop
+            .queue
+            .add_after(key.into(), delay);
     }
 
     /// Returns the cache of the objects.
@@ -149,16 +152,21 @@ impl Runner {
         factory: SharedInformerFactory,
         owns_factory: bool,
         sync_timeout: Duration,
-        remove_handlers: Vec<RemoveHandler>,
     ) -> Self {
         Self {
             reconcile_loop,
             factory,
             owns_factory,
             sync_timeout,
-            remove_handlers: Mutex::new(remove_handlers),
+            remove_handlers: Mutex::default(),
             has_run: AtomicBool::new(false),
         }
+    }
+
+    /// Registers the cleanup of a handler. It runs after the controller, or when the controller is
+    /// dropped.
+    pub(super) fn add_remove_handler(&self, remove: RemoveHandler) {
+        self.remove_handlers.lock().push(remove);
     }
 
     pub(super) fn name(&self) -> &str {
@@ -178,12 +186,16 @@ impl Runner {
         }
         let result = self.run_once(stop, leading);
         self.reconcile_loop.queue.shut_down();
-        let handlers = std::mem::take(&mut *self.remove_handlers.lock());
-        handlers.into_iter().for_each(|remove| remove());
+        self.remove_handlers();
         if self.owns_factory {
             self.factory.shutdown();
         }
         result
+    }
+
+    fn remove_handlers(&self) {
+        let handlers = std::mem::take(&mut *self.remove_handlers.lock());
+        handlers.into_iter().for_each(|remove| remove());
     }
 
     fn run_once(&self, stop: &Stop, leading: Option<&Leading>) -> Result<(), ControllerError> {
@@ -195,7 +207,10 @@ impl Runner {
             source,
         })?;
         let options = SyncOptions::new().timeout(self.sync_timeout);
-        match self.factory.wait_for_cache_sync_with(stop, options) {
+        // Other informers of a shared factory may be unable to sync.
+        let sources = &self.reconcile_loop.sources;
+        let is_source = |informer| sources.iter().any(|source| source.owner() == informer);
+        match self.factory.wait_for_sync_of(is_source, stop, options) {
             Ok(()) => {}
             Err(error) if error.is_stopped() => return Ok(()),
             Err(source) => {
@@ -216,5 +231,12 @@ impl Runner {
         let result = self.reconcile_loop.run(stop, &abort);
         log::info!("controller {:?}: stopped", self.name());
         result
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        // A controller of a shared factory that has never run.
+        self.remove_handlers();
     }
 }

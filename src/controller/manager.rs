@@ -16,9 +16,7 @@ use super::source::AnySource;
 use super::status_page::{self, InformerStatus, LeaderStatus, Status};
 use crate::client::Client;
 use crate::informer::{SharedInformerFactory, SharedInformerFactoryBuilder, Source};
-use crate::leader_election::{
-    Ended, LeaderElector, LeaderElectorBuilder, Leading, LeaseLock,
-};
+use crate::leader_election::{Ended, LeaderElector, LeaderElectorBuilder, Leading, LeaseLock};
 use crate::metrics::{InformerName, InformerNameError};
 use crate::object::{Object, Resource};
 use crate::stop::Stop;
@@ -160,7 +158,10 @@ impl Shared {
     fn register(&self, runner: &Arc<Runner>) -> Result<(), ControllerError> {
         let invalid = |problem: &str| Err(ControllerError::invalid(runner.name(), problem));
         let mut controllers = self.controllers.lock();
-        if controllers.iter().any(|other| other.name() == runner.name()) {
+        if controllers
+            .iter()
+            .any(|other| other.name() == runner.name())
+        {
             return invalid("another controller of the manager has this name");
         }
         if self.has_run.load(Ordering::Relaxed) {
@@ -236,7 +237,9 @@ impl Shared {
     /// Returns the sources of all controllers, each informer once, sorted by name.
     fn sources(&self) -> Vec<Arc<dyn AnySource>> {
         let controllers = self.controllers.lock().clone();
-        let sources = controllers.iter().flat_map(|runner| &runner.reconcile_loop.sources);
+        let sources = controllers
+            .iter()
+            .flat_map(|runner| &runner.reconcile_loop.sources);
         let mut sources: Vec<_> = sources.cloned().collect();
         sources.sort_by(|a, b| a.name().cmp(b.name()));
         sources.dedup_by(|a, b| a.is_same_informer(&**b));
@@ -266,7 +269,10 @@ impl Shared {
         });
         Status {
             informers: self.sources().iter().map(informer).collect(),
-            controllers: controllers.iter().map(|runner| controller_status(runner)).collect(),
+            controllers: controllers
+                .iter()
+                .map(|runner| controller_status(runner))
+                .collect(),
             leader,
         }
     }
@@ -428,7 +434,12 @@ impl ManagerBuilder {
             add_checks(&shared, &self.healthz, &self.readyz);
             let status = {
                 let shared = Arc::downgrade(&shared);
-                move || shared.upgrade().map(|shared| shared.status()).unwrap_or_default()
+                move || {
+                    shared
+                        .upgrade()
+                        .map(|shared| shared.status())
+                        .unwrap_or_default()
+                }
             };
             let endpoints = Endpoints {
                 healthz: self.healthz,
