@@ -9,5 +9,6 @@ mod informer;
 mod leader_elector;
 mod log_capture;
 mod logs;
+mod manager;
 mod metrics;
 mod own_process;

@@ -27,6 +27,73 @@ use crate::workqueue::{ItemExponentialFailureRateLimiter, RateLimiter, WorkQueue
 /// Create a builder with [`Controller::builder`], or with [`Manager::reconcile`] for a controller
 /// of a manager. The last call is [`by`](Self::by), with the reconcile function.
 ///
+/// ```
+/// use k8s_informer::client::api::DeleteOptions;
+/// use k8s_informer::controller::{Controller, Next, generation_changed, labels_changed};
+/// use k8s_informer::informer::{InformerScope, Source};
+/// use k8s_informer::object::{FullObjectMeta, Key};
+/// use k8s_informer::testing::{ApiResource, ApiServer};
+/// use k8s_informer::{Client, Config, Object, Stop, impl_full_metadata, impl_object};
+/// use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+/// use serde_json::json;
+/// use std::sync::{Arc, Mutex, mpsc};
+/// use std::time::Duration;
+///
+/// #[derive(serde::Deserialize)]
+/// struct Team {
+///     metadata: FullObjectMeta,
+///     spec: TeamSpec,
+/// }
+/// #[derive(serde::Deserialize)]
+/// struct TeamSpec {
+///     bucket: Option<String>,
+/// }
+/// impl_object!(Team, "example.com/v1", "Team", "teams", Namespaced);
+/// impl_full_metadata!(Team);
+///
+/// let server = ApiServer::builder().resource(ApiResource::new("example.com", "v1", "teams", "Team")).start()?;
+/// let client = Client::new(Config::new(server.url()))?;
+/// let (bucket_sender, deleted_buckets) = mpsc::channel();
+/// let (gone_sender, gone) = mpsc::channel();
+/// let teams = Controller::builder(&client, Source::of::<Team>(), "team")
+///     .when(generation_changed().or(labels_changed()))
+///     .owns(Source::of::<ConfigMap>())
+///     .watches(Source::of::<Secret>().scope(InformerScope::all().label_selector("team".parse()?)), |secret| {
+///         secret.label("team").map(|team| Key::from(format!("{}/{team}", secret.namespace())))
+///     })
+///     .finalizer("example.com/team", |team| team.spec.bucket.is_some(), move |_, team| {
+///         bucket_sender.send(team.spec.bucket.clone())?;
+///         Ok(Next::Done)
+///     })
+///     .on_gone(move |key| gone_sender.send(key.to_string()).unwrap())
+///     .workers(4)
+///     .time_limit(Duration::from_secs(60))
+///     .by(|cx, team| {
+///         if cx.children::<ConfigMap>().is_empty() {
+///             let map = json!({"metadata": {"name": team.name()}, "data": {"bucket": team.spec.bucket}});
+///             cx.api::<ConfigMap>(Some(team.namespace())).create(&cx.owned(map)?, cx.stop())?;
+///         }
+///         Ok(Next::After(Duration::from_secs(600)))
+///     })?;
+///
+/// let stop = Stop::new();
+/// let running = std::thread::spawn({ let (teams, stop) = (teams.clone(), stop.clone()); move || teams.run(&stop) });
+/// let path = "/apis/example.com/v1/namespaces/default/teams";
+/// server.create(path, json!({"metadata": {"name": "sky"}, "spec": {"bucket": "clouds"}}))?;
+/// let patience = Duration::from_secs(10);
+/// let creates_map = |requests: &[k8s_informer::testing::RequestRecord]| requests.iter()
+///     .any(|request| request.method() == "POST" && request.resource() == Some("configmaps"));
+/// assert!(server.wait_for_requests(creates_map, patience));
+/// assert_eq!(server.get(&format!("{path}/sky"))?["metadata"]["finalizers"], json!(["example.com/team"]));
+///
+/// server.delete(&format!("{path}/sky"))?;
+/// assert_eq!(deleted_buckets.recv_timeout(patience)?.as_deref(), Some("clouds"));
+/// assert_eq!(gone.recv_timeout(patience)?, "default/sky");
+/// stop.stop();
+/// running.join().unwrap()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// [`Manager::reconcile`]: super::Manager::reconcile
 #[must_use]
 pub struct ControllerBuilder<T> {

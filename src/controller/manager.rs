@@ -40,6 +40,36 @@ const ELECTOR_GRACE: Duration = Duration::from_secs(60);
 /// All controllers of a manager share informers. The informers run on every replica, and only the
 /// leader calls reconcile functions. So a replica that becomes the leader starts with complete
 /// caches.
+///
+/// ```
+/// use k8s_informer::controller::{Manager, Next};
+/// use k8s_informer::testing::ApiServer;
+/// use k8s_informer::{Client, Config, Object, Stop};
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use std::sync::mpsc;
+///
+/// let server = ApiServer::start()?;
+/// let client = Client::new(Config::new(server.url()))?;
+/// let manager = Manager::builder(client)
+///     .leader_election("kube-system", "map-controller")
+///     .health("127.0.0.1:0")
+///     .build()?;
+/// let (sender, names) = mpsc::channel();
+/// manager.reconcile::<ConfigMap>("maps").by(move |_, map| {
+///     sender.send(map.name().to_owned())?;
+///     Ok(Next::Done)
+/// })?;
+///
+/// let stop = Stop::new();
+/// let running = std::thread::spawn({ let (manager, stop) = (manager.clone(), stop.clone()); move || manager.run(&stop) });
+/// server.create("/api/v1/namespaces/default/configmaps", serde_json::json!({"metadata": {"name": "a"}}))?;
+/// assert_eq!(names.recv()?, "a");
+/// assert!(manager.elector().unwrap().is_leader());
+/// assert!(manager.metrics().render().contains("controller_runtime_reconcile_total{controller=\"maps\""));
+/// stop.stop();
+/// running.join().unwrap()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct Manager {
     shared: Arc<Shared>,

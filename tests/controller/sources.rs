@@ -1,6 +1,6 @@
 //! Other sources of a controller: owned and watched objects.
 
-use k8s_informer::controller::generation_changed;
+use k8s_informer::controller::{Predicate, generation_changed};
 use k8s_informer::informer::{InformerScope, SharedInformerFactory};
 use k8s_informer::selector::Selector;
 use k8s_openapi::api::core::v1::Secret;
@@ -185,7 +185,7 @@ fn children_are_the_objects_with_the_uid_of_the_owner() {
             .collect();
         assert_eq!(names, ["x", "z"]);
         assert!(cx.children::<Secret>().is_empty());
-        assert_eq!(cx.lister::<ConfigMap>().list_all().len(), 5);
+        assert_eq!(cx.lister::<ConfigMap>().list().len(), 5);
         Ok(Next::Done)
     });
     running.until_idle();
