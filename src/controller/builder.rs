@@ -321,8 +321,8 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         self
     }
 
-    /// Sets the time limit of a call. It ends [`Context::stop`], and is logged and counted. By
-    /// default there is none.
+    /// Sets the time limit of a call. When it elapses, [`Context::stop`] ends, and the excess is
+    /// logged and counted. By default there is no limit.
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.time_limit = Some(limit);
         self
@@ -331,9 +331,9 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
     /// Sets how long calls in progress can take after a stop, before [`Context::stop`] ends them.
     /// The default is 15 seconds.
     ///
-    /// [`Controller::run`] waits for the same time again and then returns an error with the keys
-    /// of the calls. The sum should be shorter than the `terminationGracePeriodSeconds` of the
-    /// Pod.
+    /// [`Controller::run`] waits for the same time again, but at least for a second, and then
+    /// returns an error with the keys of the calls. The sum should be shorter than the
+    /// `terminationGracePeriodSeconds` of the Pod.
     pub fn grace_period(mut self, period: Duration) -> Self {
         self.grace_period = period;
         self
@@ -448,18 +448,14 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
                 Some(Finalized::Deleted(next)) => Ok(next),
             }
         }));
-        let mut remove_handlers = Vec::new();
+        let sync_timeout = self.sync_timeout;
+        let runner = Runner::new(reconcile_loop, factory, owns_factory, sync_timeout);
         for (at, add_handler) in handlers.into_iter().enumerate() {
-            let remove = add_handler(&reconcile_loop, at);
-            remove_handlers.push(remove.map_err(|source| informer_error(&self.name, source))?);
+            let remove = add_handler(&runner.reconcile_loop, at);
+            let remove = remove.map_err(|source| informer_error(&self.name, source))?;
+            runner.add_remove_handler(remove);
         }
-        let runner = Arc::new(Runner::new(
-            reconcile_loop,
-            factory,
-            owns_factory,
-            self.sync_timeout,
-            remove_handlers,
-        ));
+        let runner = Arc::new(runner);
         if let Some(register) = self.register {
             register(&runner)?;
         }
@@ -473,6 +469,9 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         }
         if self.workers == 0 {
             return invalid("0 workers would reconcile nothing: use at least 1".to_owned());
+        }
+        if self.time_limit == Some(Duration::ZERO) {
+            return invalid("a time limit of 0 would end every call at once".to_owned());
         }
         let Some(of) = &self.finalizer else {
             return Ok(());

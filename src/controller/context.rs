@@ -211,7 +211,13 @@ impl Context {
             self.controller(),
             std::any::type_name::<C>()
         );
-        children.sort_by(|a, b| (a.namespace(), a.name()).cmp(&(b.namespace(), b.name())));
+        let order = |child: &Arc<C>| {
+            let names = [child.namespace(), child.name(), child.uid()];
+            names.map(str::to_owned)
+        };
+        children.sort_by_cached_key(order);
+        // Two sources can contain the same object.
+        children.dedup_by(|a, b| a.uid() == b.uid());
         children
     }
 

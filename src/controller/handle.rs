@@ -1,6 +1,6 @@
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
@@ -8,7 +8,9 @@ use super::builder::ControllerBuilder;
 use super::error::ControllerError;
 use super::reconcile_loop::{ControllerStatus, LastFailure, ReconcileLoop};
 use crate::client::Client;
-use crate::informer::{SharedIndexInformer, SharedInformerFactory, Source, SyncError};
+use crate::informer::{
+    InformerError, SharedIndexInformer, SharedInformerFactory, Source, SyncOptions,
+};
 use crate::leader_election::Leading;
 use crate::object::{Key, Object};
 use crate::stop::Stop;
@@ -29,7 +31,7 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 /// use k8s_informer::{Client, Config, Stop};
 /// use k8s_openapi::api::core::v1::ConfigMap;
 /// use std::sync::mpsc;
-/// use std::time::{Duration, Instant};
+/// use std::time::Duration;
 ///
 /// let server = ApiServer::start()?;
 /// server.create("/api/v1/namespaces/default/configmaps", serde_json::json!({"metadata": {"name": "a"}}))?;
@@ -205,16 +207,21 @@ impl Runner {
         factory: SharedInformerFactory,
         owns_factory: bool,
         sync_timeout: Duration,
-        remove_handlers: Vec<RemoveHandler>,
     ) -> Self {
         Self {
             reconcile_loop,
             factory,
             owns_factory,
             sync_timeout,
-            remove_handlers: Mutex::new(remove_handlers),
+            remove_handlers: Mutex::default(),
             has_run: AtomicBool::new(false),
         }
+    }
+
+    /// Registers the cleanup of a handler. It runs after the controller, or when the controller is
+    /// dropped.
+    pub(super) fn add_remove_handler(&self, remove: RemoveHandler) {
+        self.remove_handlers.lock().push(remove);
     }
 
     pub(super) fn name(&self) -> &str {
@@ -234,12 +241,16 @@ impl Runner {
         }
         let result = self.run_once(stop, leading);
         self.reconcile_loop.queue.shut_down();
-        let handlers = std::mem::take(&mut *self.remove_handlers.lock());
-        handlers.into_iter().for_each(|remove| remove());
+        self.remove_handlers();
         if self.owns_factory {
             self.factory.shutdown();
         }
         result
+    }
+
+    fn remove_handlers(&self) {
+        let handlers = std::mem::take(&mut *self.remove_handlers.lock());
+        handlers.into_iter().for_each(|remove| remove());
     }
 
     fn run_once(&self, stop: &Stop, leading: Option<&Leading>) -> Result<(), ControllerError> {
@@ -250,7 +261,11 @@ impl Runner {
             controller: controller(),
             source,
         })?;
-        match self.wait_for_sync(stop) {
+        let options = SyncOptions::new().timeout(self.sync_timeout);
+        // Other informers of a shared factory may be unable to sync.
+        let sources = &self.reconcile_loop.sources;
+        let is_source = |informer| sources.iter().any(|source| source.owner() == informer);
+        match self.factory.wait_for_sync_of(is_source, stop, options) {
             Ok(()) => {}
             Err(error) if error.is_stopped() => return Ok(()),
             Err(source) => {
@@ -259,6 +274,16 @@ impl Runner {
                     source: Arc::new(source),
                 });
             }
+        }
+        // `stop_informer` removes an informer from its factory.
+        if let Some(removed) = sources.iter().find(|source| !source.has_synced()) {
+            return Err(ControllerError::Informer {
+                controller: controller(),
+                source: InformerError::Stopped {
+                    name: removed.name().into(),
+                    what: "the controller was not started",
+                },
+            });
         }
         let abort = match leading {
             Some(leading) => {
@@ -272,22 +297,11 @@ impl Runner {
         log::info!("controller {:?}: stopped", self.name());
         result
     }
+}
 
-    /// Waits for the caches of this controller. The error names all that have not synced.
-    fn wait_for_sync(&self, stop: &Stop) -> Result<(), SyncError> {
-        let deadline = Instant::now().checked_add(self.sync_timeout);
-        let mut first: Option<SyncError> = None;
-        for source in &self.reconcile_loop.sources {
-            let left = deadline.map_or(self.sync_timeout, |deadline| {
-                deadline.saturating_duration_since(Instant::now())
-            });
-            if let Err(error) = source.wait_for_sync(stop, left) {
-                match &mut first {
-                    Some(first) => first.unsynced.extend(error.unsynced),
-                    None => first = Some(error),
-                }
-            }
-        }
-        first.map_or(Ok(()), Err)
+impl Drop for Runner {
+    fn drop(&mut self) {
+        // A controller of a shared factory that has never run.
+        self.remove_handlers();
     }
 }
