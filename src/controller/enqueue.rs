@@ -6,6 +6,13 @@ use super::own_writes::Observed;
 use super::reconcile_loop::ReconcileLoop;
 use crate::handler::ResourceEventHandler;
 use crate::object::{Deleted, Key, Object, meta_namespace_key};
+use crate::panic;
+
+/// Returns the keys that an object concerns.
+pub(super) type KeysOf<C> = Box<dyn Fn(&C) -> Vec<Key> + Send>;
+
+/// Whether an update, given as the old and the new object, concerns any key.
+pub(super) type UpdateFilter<C> = Box<dyn Fn(&C, &C) -> bool + Send>;
 
 /// A handler of one source: records the arrival of own writes, and queues the keys that a change
 /// concerns.
@@ -14,19 +21,21 @@ pub(super) struct Enqueue<C> {
     pub(super) reconcile_loop: Weak<ReconcileLoop>,
     /// The position of the source.
     pub(super) source: usize,
-    /// Returns the keys that an object concerns.
-    pub(super) keys: Box<dyn Fn(&C) -> Vec<Key> + Send>,
-    /// Whether an update concerns any key. `None` for all updates.
-    pub(super) filter: Option<Box<dyn Fn(&C, &C) -> bool + Send>>,
+    pub(super) keys: KeysOf<C>,
+    /// `None` for all updates.
+    pub(super) filter: Option<UpdateFilter<C>>,
 }
 
 impl<C: Object> Enqueue<C> {
-    /// Returns whether an update concerns no key. Resyncs and recreations are never filtered.
+    /// Returns whether an update concerns no key. Resyncs and recreations are never filtered. If
+    /// the filter panics, the update is not filtered: a lost update would stay lost.
     fn is_filtered(&self, old: &C, new: &C) -> bool {
         let is_resync = old.resource_version() == new.resource_version();
         let is_recreation = old.uid() != new.uid();
         let filter = self.filter.as_ref();
-        filter.is_some_and(|filter| !is_resync && !is_recreation && !filter(old, new))
+        filter.is_some_and(|filter| {
+            !is_resync && !is_recreation && !panic::catch(|| filter(old, new)).unwrap_or(true)
+        })
     }
 
     fn observe(&self, of: &ReconcileLoop, object: &C, change: Observed<'_>) {
@@ -59,7 +68,11 @@ impl<C: Object> ResourceEventHandler<C> for Enqueue<C> {
         // its owner (CR4, WR11).
         let mut keys = (self.keys)(new);
         let old = (self.keys)(old);
-        keys.extend(old.into_iter().filter(|key| !keys.contains(key)).collect::<Vec<_>>());
+        keys.extend(
+            old.into_iter()
+                .filter(|key| !keys.contains(key))
+                .collect::<Vec<_>>(),
+        );
         of.enqueue(keys);
     }
 

@@ -66,10 +66,14 @@ impl<T> Controller<T> {
         let mut is_exact = true;
         for source in &self.runner.reconcile_loop.sources {
             let rest = deadline.saturating_duration_since(Instant::now());
-            let reached = source.wait_for_version(&version.to_string(), rest).map_err(|error| {
-                let (name, status) = (source.name(), source.status());
-                format!("the cache of {name} has not reached version {version} ({error}): {status}")
-            })?;
+            let reached = source
+                .wait_for_version(&version.to_string(), rest)
+                .map_err(|error| {
+                    let (name, status) = (source.name(), source.status());
+                    format!(
+                        "the cache of {name} has not reached version {version} ({error}): {status}"
+                    )
+                })?;
             is_exact &= reached == version.to_string();
         }
         Ok(is_exact)
@@ -79,7 +83,9 @@ impl<T> Controller<T> {
     pub(crate) fn next_work(&self) -> Option<Instant> {
         let of = &self.runner.reconcile_loop;
         let failures = of.failures();
-        let retried = failures.iter().filter(|(_, last)| !last.failure.is_terminal());
+        let retried = failures
+            .iter()
+            .filter(|(_, last)| !last.failure.is_terminal());
         let retried: HashSet<&Key> = retried.map(|(key, _)| key).collect();
         let retry = of.queue.next_due(|key| retried.contains(key));
         let is_waiting = of.status().postponed > 0;
@@ -98,7 +104,11 @@ impl<T> Controller<T> {
     pub(crate) fn due_timers_done(&self) -> Done {
         let done = Done::new("due timers");
         let set = done.clone();
-        let _ = self.runner.reconcile_loop.timers.after(Duration::ZERO, move || set.set());
+        let _ = self
+            .runner
+            .reconcile_loop
+            .timers
+            .after(Duration::ZERO, move || set.set());
         done
     }
 }

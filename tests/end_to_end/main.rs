@@ -12,6 +12,7 @@ mod access;
 mod account;
 mod churn;
 mod cluster;
+mod conditions;
 mod config;
 mod controller;
 mod credentials;

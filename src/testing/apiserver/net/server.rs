@@ -18,12 +18,12 @@ use crate::testing::apiserver::engine::shared::Shared;
 use crate::testing::apiserver::engine::shared::WriteObserver;
 use crate::testing::apiserver::engine::store::Store;
 use crate::testing::apiserver::handlers::read;
+use crate::testing::apiserver::model::delete_options::DeleteOptions;
 use crate::testing::apiserver::model::faults::Fault;
 use crate::testing::apiserver::model::http::{Head, parse_query};
 use crate::testing::apiserver::model::log::RequestRecord;
 use crate::testing::apiserver::model::object::Form;
 use crate::testing::apiserver::model::patch::Patch;
-use crate::testing::apiserver::model::preconditions::Preconditions;
 use crate::testing::apiserver::model::resources::{ApiResource, Route, Target};
 use crate::testing::apiserver::model::status::StatusError;
 
@@ -125,10 +125,10 @@ impl ApiServer {
     /// Returns 404 if the object does not exist.
     pub fn delete(&self, path: &str) -> Result<Value, StatusError> {
         let (target, _) = self.target(path)?;
-        let all = Preconditions::default();
+        let options = DeleteOptions::default();
         let deleted = self
             .shared
-            .write(false, false, |writer| writer.delete(&target, &all))?;
+            .write(false, false, |writer| writer.delete(&target, &options))?;
         Ok(deleted.object.to_value(self.resource(&target)))
     }
 
@@ -218,7 +218,8 @@ impl ApiServer {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         state.store.restore(&backup.store);
-        self.shared.reconcile(&mut state);
+        let version = state.store.version();
+        self.shared.reconcile(&mut state, version);
         state.watches.cancel_all();
         self.shared.changed.notify_all();
         Ok(())
