@@ -129,7 +129,7 @@ pub struct ControllerTest<T: Object + DeserializeOwned> {
 }
 
 impl<T: Object + DeserializeOwned> ControllerTest<T> {
-    /// Starts a server and a controller. `build` receives a builder for the objects of `source`; it
+    /// Starts a server that collects garbage, and a controller. `build` receives a builder for the objects of `source`; it
     /// must use it, and must not set its clock. The controller is named after the resource.
     ///
     /// # Errors
@@ -155,11 +155,14 @@ impl<T: Object + DeserializeOwned> ControllerTest<T> {
         source: Source<T>,
         build: impl Fn(ControllerBuilder<T>) -> Result<Controller<T>, ControllerError> + Send + 'static,
     ) -> Result<Self, ControllerTestError> {
-        let server = ApiServer::start().map_err(ControllerTestError::new)?;
+        let server = ApiServer::builder().garbage_collection(true).start();
+        let server = server.map_err(ControllerTestError::new)?;
         Self::with_server(server, source, build)
     }
 
-    /// Starts a controller on this server, which can have custom resources. Requests need no token.
+    /// Starts a controller on this server, for example one with custom resources. Let it
+    /// [collect garbage](super::ApiServerBuilder::garbage_collection) if the controller owns
+    /// objects. It must not require a token.
     ///
     /// # Errors
     ///
@@ -174,7 +177,7 @@ impl<T: Object + DeserializeOwned> ControllerTest<T> {
     /// use serde_json::json;
     ///
     /// let teams = ApiResource::new("example.com", "v1", "teams", "Team");
-    /// let server = ApiServer::builder().resource(teams).start()?;
+    /// let server = ApiServer::builder().resource(teams).garbage_collection(true).start()?;
     /// let source = Source::dynamic(GroupVersionResource::new("example.com", "v1", "teams"));
     /// let mut test = ControllerTest::with_server(server, source, |builder| {
     ///     builder.by(|_, _| Ok(Next::Done))

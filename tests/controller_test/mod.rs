@@ -77,7 +77,8 @@ fn reconcile(cx: &Context, team: &Arc<Team>) -> Result<Next, Failure> {
 
 fn server() -> ApiServer {
     let teams = ApiResource::new("example.com", "v1", "teams", "Team");
-    ApiServer::builder().resource(teams).start().unwrap()
+    let server = ApiServer::builder().resource(teams);
+    server.garbage_collection(true).start().unwrap()
 }
 
 fn test_of(

@@ -223,6 +223,20 @@ fn deletion_calls_on_gone() -> TestResult {
 }
 
 #[test]
+fn children_are_deleted_with_their_owner() -> TestResult {
+    let mut test = test_of(team);
+    create_team(&test, "a", &["x", "y"]);
+    create_team(&test, "b", &["x"]);
+    test.run_until_idle()?;
+    test.writes();
+    test.server().delete(&format!("{TEAMS}/a"))?;
+    test.run_until_idle()?;
+    assert_eq!(maps(&test), ["b-x"]);
+    assert!(test.writes().is_empty(), "the garbage collector is not the controller");
+    Ok(())
+}
+
+#[test]
 fn finalizer_is_added_and_removed() -> TestResult {
     let mut test = test_of(|builder| {
         let cleanup = |cx: &k8s_informer::controller::Context, _: &Arc<super::Team>| {
