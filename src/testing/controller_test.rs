@@ -258,22 +258,34 @@ impl<T: Object + DeserializeOwned> ControllerTest<T> {
         &self.running.controller
     }
 
-    /// Returns the clock of the controller. To advance it, call [`advance`](Self::advance): advancing
-    /// the clock alone does not run what becomes due. Advance the clock alone to end a call that
-    /// waits for its time limit.
+    /// Returns the clock of the controller. To run what becomes due, call
+    /// [`advance`](Self::advance). Advance the clock alone to let time pass during a call:
     ///
     /// ```
     /// use k8s_informer::controller::Next;
     /// use k8s_informer::informer::Source;
-    /// use k8s_informer::testing::ControllerTest;
+    /// use k8s_informer::testing::{ControllerTest, Fault, Verb};
     /// use k8s_openapi::api::core::v1::Node;
-    /// use k8s_informer::time::Clock;
+    /// use serde_json::json;
     /// use std::time::Duration;
     ///
-    /// let mut test = ControllerTest::new(Source::of::<Node>(), |builder| builder.by(|_, _| Ok(Next::Done)))?;
-    /// let start = test.clock().now();
-    /// test.advance(Duration::from_secs(60))?;
-    /// assert_eq!(test.clock().now() - start, Duration::from_secs(60));
+    /// const HOUR: Duration = Duration::from_secs(3600);
+    ///
+    /// let mut test = ControllerTest::new(Source::of::<Node>(), |builder| {
+    ///     builder.time_limit(HOUR).by(|cx, _| {
+    ///         cx.api::<Node>(None).get(cx.name(), cx.stop())?;
+    ///         Ok(Next::Done)
+    ///     })
+    /// })?;
+    /// test.server().create("/api/v1/nodes", json!({"metadata": {"name": "a"}}))?;
+    /// let clock = test.clock().clone();
+    /// let hangs = Fault::stall().on(Verb::Get).when(move |_| {
+    ///     clock.advance(HOUR);
+    ///     true
+    /// });
+    /// test.server().fail_next(hangs);
+    /// test.run_until_idle()?;
+    /// assert_eq!(test.calls("a"), 2, "the time limit has ended the first call");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn clock(&self) -> &FakeClock {

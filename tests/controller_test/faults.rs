@@ -151,7 +151,7 @@ fn restored_server_is_reconciled_after_a_restart() -> TestResult {
     test.run_until_idle()?;
     test.writes();
     test.server().restore(&backup)?;
-    test.set_timeout(Duration::from_millis(50));
+    test.set_timeout(Duration::from_secs(1));
     let error = test.run_until_idle().unwrap_err().to_string();
     assert!(
         error.ends_with("the caches are newer than the restored server: call `restart`"),

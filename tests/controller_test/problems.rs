@@ -5,11 +5,15 @@ use std::time::{Duration, Instant};
 use k8s_informer::client::api::Patch;
 use k8s_informer::controller::{Controller, Failure, Next};
 use k8s_informer::informer::Source;
-use k8s_informer::testing::{ApiServer, ControllerTest, FakeClock, Fault, Verb};
+use k8s_informer::testing::{ApiServer, ControllerTest, FakeClock, Fault, RequestRecord, Verb};
 use k8s_informer::{Client, Config};
+use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
-use super::{Team, TestResult, create_team, server, team, test_of};
+use super::{Team, TestResult, create_team, reconcile, server, team, test_of};
+
+/// A timeout that elapses in each test that sets it.
+const SHORT: Duration = Duration::from_secs(1);
 
 #[test]
 fn endless_writes_are_an_error() -> TestResult {
@@ -94,12 +98,13 @@ fn hanging_call_is_an_error_and_ends_with_the_test() -> TestResult {
             Err(Failure::new("stopped"))
         })
     });
+    test.run_until_idle()?;
     create_team(&test, "a", &[]);
-    test.set_timeout(Duration::from_millis(50));
+    test.set_timeout(SHORT);
     let error = test.run_until_idle().unwrap_err().to_string();
     assert_eq!(
         error,
-        "controller \"teams\": a call has not returned within 50ms: default/a"
+        "controller \"teams\": a call has not returned within 1s: default/a"
     );
     let began = Instant::now();
     drop(test);
@@ -109,22 +114,28 @@ fn hanging_call_is_an_error_and_ends_with_the_test() -> TestResult {
 
 #[test]
 fn time_limit_ends_a_call_in_virtual_time() -> TestResult {
+    const HOUR: Duration = Duration::from_secs(3600);
     let mut test = test_of(|builder| {
-        builder.time_limit(Duration::from_secs(3600)).by(|cx, _| {
-            if cx.attempt() == 1 {
-                cx.stop().wait();
-                return Err(Failure::new("timed out"));
-            }
-            Ok(Next::Done)
-        })
+        builder
+            .owns(Source::of::<ConfigMap>())
+            .time_limit(HOUR)
+            .by(reconcile)
     });
-    create_team(&test, "a", &[]);
-    test.set_timeout(Duration::from_millis(50));
-    test.run_until_idle().unwrap_err();
-    test.clock().advance(Duration::from_secs(3600));
-    test.set_timeout(Duration::from_secs(10));
+    create_team(&test, "a", &["x"]);
+    let clock = test.clock().clone();
+    let hour_passes = move |_: &RequestRecord| {
+        clock.advance(HOUR);
+        true
+    };
+    let stall = Fault::stall().on(Verb::Create).when(hour_passes);
+    test.server().fail_next(stall);
     test.run_until_idle()?;
-    assert_eq!(test.calls("default/a"), 2);
+    let expected = [
+        "create configmaps default/a-x",
+        "patch teams/status default/a",
+    ];
+    assert_eq!(test.writes(), expected);
+    assert_eq!(test.calls("default/a"), 3);
     Ok(())
 }
 
@@ -138,7 +149,7 @@ fn stalled_watch_is_an_error_with_the_cache() -> TestResult {
         1
     );
     create_team(&test, "a", &["x"]);
-    test.set_timeout(Duration::from_millis(50));
+    test.set_timeout(SHORT);
     let error = test.run_until_idle().unwrap_err().to_string();
     assert!(
         error.starts_with("controller \"teams\": the cache of configmaps has not reached version"),
@@ -151,7 +162,7 @@ fn stalled_watch_is_an_error_with_the_cache() -> TestResult {
 fn unknown_resource_is_an_error_with_the_cache() -> TestResult {
     let server = ApiServer::start()?;
     let mut test = ControllerTest::with_server(server, Source::of::<Team>(), team)?;
-    test.set_timeout(Duration::from_millis(200));
+    test.set_timeout(SHORT);
     let error = test.run_until_idle().unwrap_err().to_string();
     assert!(
         error.contains("the cache of teams.example.com has not reached version"),

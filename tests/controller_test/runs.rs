@@ -232,7 +232,10 @@ fn children_are_deleted_with_their_owner() -> TestResult {
     test.server().delete(&format!("{TEAMS}/a"))?;
     test.run_until_idle()?;
     assert_eq!(maps(&test), ["b-x"]);
-    assert!(test.writes().is_empty(), "the garbage collector is not the controller");
+    assert!(
+        test.writes().is_empty(),
+        "the garbage collector is not the controller"
+    );
     Ok(())
 }
 
