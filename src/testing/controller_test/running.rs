@@ -60,13 +60,15 @@ impl<T: Object + DeserializeOwned> Running<T> {
         };
         self.stop.stop();
         self.pace.open();
-        // The end of a call that hangs is the end of the grace period, in virtual time.
+        // A call that hangs ends with the grace period, in virtual time. Afterwards it gets some real
+        // time before it counts as stuck.
         let grace = self.controller.grace_period().max(Duration::from_secs(1));
-        while !self
-            .pace
-            .wait_until_ended(Instant::now() + Duration::from_millis(100))
-        {
-            self.clock.advance(grace);
+        let mut patience = Duration::from_millis(100);
+        while !self.pace.wait_until_ended(Instant::now() + patience) {
+            if !self.controller.status().running.is_empty() {
+                self.clock.advance(grace);
+                patience = Duration::from_secs(3);
+            }
         }
         let result = thread.join();
         self.factory.shutdown();

@@ -122,7 +122,8 @@ impl fmt::Debug for WriteRecord {
 
 impl PartialEq<str> for WriteRecord {
     fn eq(&self, line: &str) -> bool {
-        self.to_string() == line
+        let own = self.to_string();
+        own == line
     }
 }
 
