@@ -102,13 +102,11 @@ impl<T> Controller<T> {
 
     /// Returns a signal that is set when all timers that are due have run.
     pub(crate) fn due_timers_done(&self) -> Done {
+        let timers = &self.runner.reconcile_loop.timers;
         let done = Done::new("due timers");
         let set = done.clone();
-        let _ = self
-            .runner
-            .reconcile_loop
-            .timers
-            .after(Duration::ZERO, move || set.set());
+        timers.after(Duration::ZERO, move || set.set());
+        timers.wake();
         done
     }
 }

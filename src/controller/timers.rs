@@ -65,6 +65,14 @@ impl Timers {
         drop(action);
     }
 
+    /// Lets the thread read the clock again. A fake clock can advance after the thread has computed
+    /// its wait and before the wait begins.
+    #[cfg(feature = "testing")]
+    pub(super) fn wake(&self) {
+        let wake = self.state.lock().wake.clone();
+        wake.stop();
+    }
+
     /// Returns the time of the next action.
     #[cfg(feature = "testing")]
     pub(super) fn next_due(&self) -> Option<Instant> {
