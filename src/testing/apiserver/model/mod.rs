@@ -23,3 +23,4 @@ pub(crate) mod strategic_merge;
 pub(crate) mod strategy;
 pub(crate) mod validate;
 pub(crate) mod write_options;
+pub(crate) mod write_record;
