@@ -11,6 +11,7 @@ use super::handle::{Controller, RemoveHandler, Runner};
 use super::finalize::{Finalized, Finalizer};
 use super::outcome::{Failure, Next};
 use super::predicate::Predicate;
+use super::probe::{KeyOrder, Probe};
 use super::reconcile_loop::{ReconcileLoop, Settings};
 use super::source::{AnySource, InformerSource};
 use super::{finalizer, owner};
@@ -49,6 +50,7 @@ pub struct ControllerBuilder<T> {
     clock: Arc<dyn Clock>,
     limiter: Box<dyn RateLimiter<Key>>,
     metrics: Option<Arc<dyn MetricsProvider>>,
+    probe: Option<Arc<dyn Probe>>,
     /// Adds the built controller to its manager.
     register: Option<Box<Register>>,
 }
@@ -97,6 +99,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
             clock: Arc::new(RealClock),
             limiter: Box::new(ItemExponentialFailureRateLimiter::new(base, most)),
             metrics: None,
+            probe: None,
             register: None,
         }
     }
@@ -305,6 +308,13 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         self
     }
 
+    /// Lets a test observe the controller and start its calls one by one, in the order of the keys.
+    #[cfg(feature = "testing")]
+    pub(crate) fn probe(mut self, probe: Arc<dyn Probe>) -> Self {
+        self.probe = Some(probe);
+        self
+    }
+
     /// Sets the reconcile function, and builds the controller.
     ///
     /// The function receives the cached object and makes the actual state equal to the desired
@@ -345,6 +355,9 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
             metrics = provider.controller_metrics(&self.name);
             queue = queue.metrics_provider(Arc::clone(provider));
         }
+        if self.probe.is_some() {
+            queue = queue.order(KeyOrder::default());
+        }
         let thread_error = |source| ControllerError::Thread {
             controller: self.name.clone(),
             source: Arc::new(source),
@@ -363,6 +376,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
             own_writes_timeout: self.own_writes_timeout,
             clock: self.clock,
             metrics,
+            probe: self.probe,
         };
         let reconcile_loop = Arc::new(ReconcileLoop::new(settings, self.client, queue, sources));
         let (lister, finalizer, on_gone) = (informer.lister(), self.finalizer, self.on_gone);
@@ -446,6 +460,8 @@ impl AddedSource {
             let mut options = HandlerOptions::default();
             options.name.clone_from(&reconcile_loop.settings.name);
             let registration = informer.add_handler_with_options(handler, options)?;
+            let probe = reconcile_loop.settings.probe.as_ref();
+            probe.inspect(|probe| probe.handler_added(registration.clone()));
             let remove = move || informer.remove_event_handler(&registration);
             Ok(Box::new(remove) as RemoveHandler)
         };

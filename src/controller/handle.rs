@@ -22,7 +22,7 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 /// [`informer::Controller`](crate::informer::Controller) is something else: the part of an informer
 /// that client-go calls so.
 pub struct Controller<T> {
-    runner: Arc<Runner>,
+    pub(super) runner: Arc<Runner>,
     informer: SharedIndexInformer<T>,
 }
 

@@ -8,6 +8,7 @@ use super::context::Context;
 use super::error::ControllerError;
 use super::outcome::{Failure, Next};
 use super::own_writes::{Observed, OwnWrites, Readiness, Write};
+use super::probe::Probe;
 use super::source::AnySource;
 use super::timers::{TimerId, Timers};
 use crate::client::Client;
@@ -37,6 +38,7 @@ pub(super) struct Settings {
     pub(super) own_writes_timeout: Duration,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) metrics: Option<Arc<dyn ControllerMetrics>>,
+    pub(super) probe: Option<Arc<dyn Probe>>,
 }
 
 /// The queue and the workers of a controller.
@@ -48,7 +50,7 @@ pub(super) struct ReconcileLoop {
     pub(super) sources: Vec<Arc<dyn AnySource>>,
     pub(super) leading: OnceLock<Leading>,
     reconcile: OnceLock<Box<ReconcileFn>>,
-    timers: Timers,
+    pub(super) timers: Timers,
     threads: Threads,
     /// No other lock is taken and no user code runs while this one is held.
     state: Mutex<State>,
@@ -182,10 +184,19 @@ impl ReconcileLoop {
 
     /// Runs a worker. On a stop, waiting keys are dropped: the next start lists all objects.
     fn work(self: &Arc<Self>, stop: &Stop, abort: &Stop) {
-        while let Some(key) = self.queue.take_or_stop(stop) {
-            if self.ready_or_postpone(&key) {
-                self.reconcile(&key, abort);
+        let probe = self.settings.probe.as_deref();
+        loop {
+            probe.inspect(|probe| probe.wait_to_begin());
+            let Some(item) = self.queue.take_or_stop(stop) else {
+                return;
+            };
+            let is_ready = self.ready_or_postpone(&item);
+            if is_ready {
+                self.reconcile(&item, abort);
             }
+            let key = Key::clone(&item);
+            item.done();
+            probe.inspect(|probe| probe.ended(key, is_ready));
         }
     }
 

@@ -64,6 +64,12 @@ impl Timers {
         drop(action);
     }
 
+    /// Returns the time of the next action.
+    #[cfg(feature = "testing")]
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.state.lock().actions.keys().next().map(|&(due, _)| due)
+    }
+
     /// Runs due actions until `stop` is signalled.
     pub(super) fn run(&self, stop: &Stop) {
         while !stop.is_stopped() {

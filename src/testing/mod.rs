@@ -180,12 +180,17 @@
 
 mod apiserver;
 mod clock;
+#[cfg(feature = "client")]
+mod controller_test;
 mod fake_controller_source;
 mod scripted;
 
 pub use apiserver::{
     ApiResource, ApiServer, ApiServerBuilder, Backup, Fault, RequestRecord, StatusError, Verb,
+    WriteRecord,
 };
 pub use clock::FakeClock;
+#[cfg(feature = "client")]
+pub use controller_test::{ControllerTest, ControllerTestError};
 pub use fake_controller_source::FakeControllerSource;
 pub use scripted::{Answer, Request, ScriptedListerWatcher};

@@ -1,5 +1,6 @@
 //! The state that all threads of a server share, and its locks.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use crate::testing::apiserver::model::auth::Auth;
 use crate::testing::apiserver::model::faults::{Fault, Faults};
 use crate::testing::apiserver::model::log::{Log, RequestRecord};
 use crate::testing::apiserver::model::resources::Resources;
+use crate::testing::apiserver::model::write_record::WriteRecord;
 
 pub(crate) struct Shared {
     pub(crate) resources: Resources,
@@ -29,7 +31,12 @@ pub(crate) struct Shared {
     pub(crate) auth: Auth,
     pub(crate) faults: Faults,
     pub(crate) log: Log,
+    /// Called after each request that has written, without a lock.
+    pub(crate) write_observer: OnceLock<Box<WriteObserver>>,
 }
+
+/// A function that is called with each request that has written.
+pub(crate) type WriteObserver = dyn Fn(&RequestRecord, WriteRecord) + Send + Sync;
 
 pub(crate) struct State {
     pub(crate) store: Store,
@@ -58,6 +65,7 @@ impl Shared {
             auth: Auth::default(),
             faults: Faults::default(),
             log: Log::default(),
+            write_observer: OnceLock::new(),
         }
     }
 

@@ -20,3 +20,4 @@ pub(crate) mod status;
 pub(crate) mod strategy;
 pub(crate) mod validate;
 pub(crate) mod write_options;
+pub(crate) mod write_record;

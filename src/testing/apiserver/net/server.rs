@@ -14,6 +14,8 @@ use serde_json::Value;
 use super::connection::Connections;
 use crate::testing::apiserver::engine::list::Options;
 use crate::testing::apiserver::engine::shared::Shared;
+#[cfg(feature = "client")]
+use crate::testing::apiserver::engine::shared::WriteObserver;
 use crate::testing::apiserver::engine::store::Store;
 use crate::testing::apiserver::handlers::read;
 use crate::testing::apiserver::model::faults::Fault;
@@ -386,6 +388,19 @@ impl ApiServer {
         timeout: Duration,
     ) -> bool {
         self.shared.log.wait(enough, timeout)
+    }
+
+    /// Makes every watch send a bookmark with the current version.
+    #[cfg(feature = "client")]
+    pub(crate) fn request_progress(&self) {
+        self.shared.state.lock().watches.progress_requests += 1;
+        self.shared.changed.notify_all();
+    }
+
+    /// Sets the function that is called with each request that has written. Later calls do nothing.
+    #[cfg(feature = "client")]
+    pub(crate) fn observe_writes(&self, observer: Box<WriteObserver>) {
+        let _ = self.shared.write_observer.set(observer);
     }
 
     fn resource(&self, target: &Target) -> &ApiResource {
