@@ -13,7 +13,6 @@ mod account;
 mod churn;
 mod cluster;
 mod config;
-mod controller;
 mod credentials;
 mod discovery;
 mod events;
@@ -36,6 +35,7 @@ mod proxy;
 mod quickstart;
 mod reader;
 mod recorder;
+mod sample_controller;
 mod scopes;
 #[cfg(unix)]
 #[path = "../client/script.rs"]

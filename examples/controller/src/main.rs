@@ -16,17 +16,15 @@ fn team(builder: ControllerBuilder<Namespace>) -> Result<Controller<Namespace>, 
     let builder = builder.owns(Source::of::<ConfigMap>().scope(maps));
     builder.by(|cx, namespace| {
         let maps = cx.api::<ConfigMap>(Some(cx.name()));
-        match (namespace.label(TEAM), cx.children::<ConfigMap>().pop()) {
-            _ if namespace.metadata.deletion_timestamp.is_some() => {}
-            (Some(team), _) => {
-                let map = json!({"metadata": {"name": "team"}, "data": {"team": team}});
-                let patch = Patch::apply("team-controller", cx.owned(map)?).force();
-                maps.patch("team", &patch, cx.stop())?;
-            }
-            (None, Some(map)) => {
-                maps.delete("team", &DeleteOptions::unchanged(&*map), cx.stop())?
-            }
-            (None, None) => {}
+        if namespace.metadata.deletion_timestamp.is_some() {
+            // The ConfigMap is deleted with its Namespace.
+        } else if let Some(team) = namespace.label(TEAM) {
+            let map = json!({"metadata": {"name": "team"}, "data": {"team": team}});
+            // Only this controller decides on the fields of the patch.
+            let patch = Patch::apply("team-controller", cx.owned(map)?).force();
+            maps.patch("team", &patch, cx.stop())?;
+        } else if let Some(map) = cx.children::<ConfigMap>().pop() {
+            maps.delete("team", &DeleteOptions::unchanged(&*map), cx.stop())?;
         }
         Ok(Next::Done)
     })
@@ -42,6 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let blue = json!({"metadata": {"name": "blue", "labels": {TEAM: "sky"}}});
     test.server().create("/api/v1/namespaces", blue)?;
     test.run_until_idle()?;
-    println!("{:#}", test.server().list("/api/v1/configmaps")?);
+    let maps = test.server().list("/api/v1/configmaps")?;
+    println!("{:?} wrote {}", test.writes(), maps["items"][0]["data"]);
     Ok(())
 }

@@ -5,8 +5,10 @@
 
 use std::sync::Arc;
 
-use k8s_informer::controller::{Context, Controller, ControllerError, Failure, Manager, Next};
 use k8s_informer::client::api::Patch;
+use k8s_informer::controller::{
+    Context, Controller, ControllerBuilder, ControllerError, Failure, Next,
+};
 use k8s_informer::events::{EventRecorder, EventType};
 use k8s_informer::informer::Source;
 use k8s_informer::{Object, ObjectMeta, impl_object};
@@ -42,61 +44,67 @@ struct FooSpec {
 struct FooStatus {
     available_replicas: Option<i32>,
 }
-impl_object!(Foo, "samplecontroller.k8s.io/v1alpha1", "Foo", "foos", Namespaced);
+impl_object!(
+    Foo,
+    "samplecontroller.k8s.io/v1alpha1",
+    "Foo",
+    "foos",
+    Namespaced
+);
 
-/// Adds the controller to a manager.
-pub(crate) fn add_to(
-    manager: &Manager,
-    events: &EventRecorder,
+/// Builds the controller. The events go to `events`.
+pub(crate) fn build(
+    builder: ControllerBuilder<Foo>,
+    events: EventRecorder,
 ) -> Result<Controller<Foo>, ControllerError> {
-    let events = events.clone();
-    manager
-        .reconcile::<Foo>("foo")
+    builder
         .owns(Source::of::<Deployment>())
         .workers(2)
         .by(move |cx, foo| reconcile(cx, foo, &events))
 }
 
 /// Makes the Deployment match the Foo, and the status of the Foo match the Deployment.
-fn reconcile(cx: &Context, foo: &Arc<Foo>, events: &EventRecorder) -> Result<Next, Failure> {
-    let name = &foo.spec.deployment_name;
+fn reconcile(cx: &Context, foo: &Foo, events: &EventRecorder) -> Result<Next, Failure> {
+    let (name, replicas) = (&foo.spec.deployment_name, foo.spec.replicas);
     if name.is_empty() {
         // A retry would fail as well. The next change of the Foo causes the next call.
         return Err(Failure::terminal("the Foo has no spec.deploymentName"));
     }
     let deployments = cx.api::<Deployment>(Some(cx.namespace()));
     let deployment = match cx.lister::<Deployment>().get(cx.namespace(), name) {
-        None => Arc::new(deployments.create(&cx.owned(deployment_of(foo))?, cx.stop())?.into_inner()),
+        None => {
+            let wanted = cx.owned(deployment_of(foo))?;
+            Arc::new(deployments.create(&wanted, cx.stop())?.into_inner())
+        }
         Some(found) if !cx.controls(&*found) => {
+            // Changes of this Deployment cause no call, so a retry has to see them.
             let problem = format!("Resource {name:?} already exists and is not managed by Foo");
-            events.event(&**foo, EventType::Warning, ERR_RESOURCE_EXISTS, &problem)?;
+            events.event(foo, EventType::Warning, ERR_RESOURCE_EXISTS, &problem)?;
             return Err(Failure::new(problem));
         }
-        Some(found) => match foo.spec.replicas {
-            Some(replicas) if replicas_of(&found) != replicas => {
-                // The cache may be out of date. The version makes the patch fail in this case.
-                let patch = Patch::merge(json!({
-                    "metadata": { "resourceVersion": found.resource_version() },
-                    "spec": { "replicas": replicas },
-                }));
-                Arc::new(deployments.patch(name, &patch, cx.stop())?.into_inner())
-            }
-            _ => found,
-        },
+        Some(found) if replicas.is_some() && found.spec.replicas != replicas => {
+            // The cache may be out of date. The version makes the patch fail in this case.
+            let patch = Patch::merge(json!({
+                "metadata": { "resourceVersion": found.resource_version() },
+                "spec": { "replicas": replicas },
+            }));
+            Arc::new(deployments.patch(name, &patch, cx.stop())?.into_inner())
+        }
+        Some(found) => found,
     };
 
     let status = deployment.status.as_ref();
-    let available = status.and_then(|status| status.available_replicas).unwrap_or(0);
+    let available = status
+        .and_then(|status| status.available_replicas)
+        .unwrap_or(0);
     if foo.status.available_replicas != Some(available) {
         let patch = Patch::merge(json!({ "status": { "availableReplicas": available } }));
-        cx.api::<Foo>(Some(cx.namespace())).status().patch(cx.name(), &patch, cx.stop())?;
+        cx.api::<Foo>(Some(cx.namespace()))
+            .status()
+            .patch(cx.name(), &patch, cx.stop())?;
     }
-    events.event(&**foo, EventType::Normal, SYNCED, "Foo synced successfully")?;
+    events.event(foo, EventType::Normal, SYNCED, "Foo synced successfully")?;
     Ok(Next::Done)
-}
-
-fn replicas_of(deployment: &Deployment) -> i32 {
-    deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
 }
 
 /// Returns the Deployment of a Foo, without its owner.

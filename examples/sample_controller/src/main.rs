@@ -66,8 +66,11 @@ fn run() -> Result<(), Box<dyn Error>> {
     }
     let manager = builder.build()?;
     let events = EventRecorder::builder(&client, controller::NAME).build()?;
-    controller::add_to(&manager, &events)?;
-    println!("Watching the Foos of {}; press Ctrl-C to stop", client.server());
+    controller::build(manager.reconcile("foo"), events.clone())?;
+    println!(
+        "Watching the Foos of {}; press Ctrl-C to stop",
+        client.server()
+    );
     let result = manager.run(&stop);
     events.shutdown(FLUSH);
     Ok(result?)
