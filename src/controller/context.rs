@@ -13,7 +13,7 @@ use crate::client::Client;
 use crate::client::api::Api;
 use crate::error::Error;
 use crate::object::{
-    DynamicObject, GroupVersionResource, Key, Object, OwnerReference, Resource,
+    DynamicObject, FullMetadata, GroupVersionResource, Key, Object, OwnerReference, Resource,
     split_meta_namespace_key,
 };
 use crate::stop::Stop;
@@ -235,6 +235,20 @@ impl Context {
                 std::any::type_name::<C>()
             ),
         }
+    }
+
+    /// Whether the object of this call controls `child`: the controller owner reference of `child`
+    /// has the UID of this object.
+    ///
+    /// Call it before you change an object whose name you did not choose with `generateName`: the
+    /// object may belong to someone else. It returns `false` if the metadata of `child` cannot be
+    /// decoded. It corresponds to client-go's `IsControlledBy`.
+    pub fn controls(&self, child: &impl FullMetadata) -> bool {
+        let Some(owner) = &self.owner else {
+            return false;
+        };
+        let metadata = child.full_metadata();
+        metadata.is_ok_and(|child| child.controller().is_some_and(|of| of.uid == owner.uid))
     }
 
     fn sources<C: 'static>(&self) -> impl Iterator<Item = &InformerSource<C>> {
