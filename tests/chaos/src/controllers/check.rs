@@ -128,6 +128,13 @@ impl Found {
                 );
                 found.push((uid.clone(), problem));
             }
+            if owner.blind_creates > 0 {
+                let problem = format!(
+                    "{key}: {} creates by calls that have not seen all known children",
+                    owner.blind_creates
+                );
+                found.push((uid.clone(), problem));
+            }
             let orphans = self.children.get(uid).map_or(0, Vec::len);
             if !alive.contains(&**uid) && orphans > owner.unknown {
                 let problem = format!("{key} is gone and has left {orphans} children");

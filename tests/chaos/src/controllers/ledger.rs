@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 pub(crate) struct Ledger {
     began: Instant,
     owners: Mutex<BTreeMap<String, Owner>>,
+    /// The UIDs of the owners of all children, by the names of the children.
+    names: Mutex<BTreeMap<String, String>>,
     delays: Mutex<Vec<Duration>>,
 }
 
@@ -21,6 +23,11 @@ pub(crate) struct Owner {
     pub(crate) unknown: usize,
     /// The UIDs of all children that the server has created.
     pub(crate) children: BTreeSet<String>,
+    /// The names of the children that the controller must know: the outcome of the create was
+    /// known, and no deletion was requested.
+    known: BTreeSet<String>,
+    /// The creates of calls that did not know all those children.
+    pub(crate) blind_creates: usize,
     pub(crate) effects: usize,
     /// Whether the cleanup followed the last effect.
     pub(crate) is_clean: bool,
@@ -42,6 +49,7 @@ impl Ledger {
         Self {
             began: Instant::now(),
             owners: Mutex::default(),
+            names: Mutex::default(),
             delays: Mutex::default(),
         }
     }
@@ -68,24 +76,49 @@ impl Ledger {
         self.change(uid, what.to_owned(), |_| {});
     }
 
-    pub(crate) fn created(&self, uid: &str, child: &str, name: &str) {
-        self.change(uid, format!("created {name}"), |owner| {
-            owner.children.insert(child.to_owned());
+    /// A call that has seen these children is about to create another one.
+    pub(crate) fn creating(&self, uid: &str, seen: &str) {
+        let seen: BTreeSet<_> = seen.split(',').collect();
+        self.change(uid, format!("creates, sees {seen:?}"), |owner| {
+            if !owner.known.iter().all(|name| seen.contains(&**name)) {
+                owner.blind_creates += 1;
+            }
         });
     }
 
-    /// The controller gets the response of a create.
-    pub(crate) fn answered(&self, uid: &str) {
-        self.change(uid, "answered".to_owned(), |owner| {
+    /// The server has created a child, and the controller gets the response unless it is killed.
+    pub(crate) fn created(&self, uid: &str, child: &str, name: &str) {
+        self.names().insert(name.to_owned(), uid.to_owned());
+        self.change(uid, format!("created {name}"), |owner| {
+            owner.children.insert(child.to_owned());
+            owner.known.insert(name.to_owned());
             owner.last_create = Some(Instant::now());
         });
     }
 
-    pub(crate) fn unknown(&self, uid: &str) {
-        self.change(uid, "create with an unknown outcome".to_owned(), |owner| {
+    /// The controller does not get the response of a create. The server may have created this
+    /// child.
+    pub(crate) fn unknown(&self, uid: &str, name: &str) {
+        let trace = format!("create with an unknown outcome {name}");
+        self.change(uid, trace, |owner| {
             owner.unknown += 1;
+            owner.known.remove(name);
             owner.last_create = None;
         });
+    }
+
+    /// The deletion of a child is about to be requested.
+    pub(crate) fn deleting(&self, name: &str) {
+        let uid = self.names().get(name).cloned();
+        if let Some(uid) = uid {
+            self.change(&uid, format!("deletes {name}"), |owner| {
+                owner.known.remove(name);
+            });
+        }
+    }
+
+    fn names(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Each call of the reconcile function begins with the effect.

@@ -25,6 +25,8 @@
 //! - No site has more creates than it wanted, except for children that the writers deleted and for
 //!   creates with an unknown outcome. A create before a kill has a known outcome: the next process
 //!   must find it. The proxy counts the creates by the UID of the owner.
+//! - Each create names the children that the call has seen. They include all children from earlier
+//!   creates with a known outcome, except those whose deletion was requested.
 //! - After a create, the next call for the same site comes within a second, although the informers
 //!   also have a namespace in which nothing changes.
 //!
@@ -227,6 +229,9 @@ impl Controllers {
     /// Runs disturbances, waits until nothing changes any more, and checks.
     fn run(&mut self) {
         let writers = self.world.start();
+        while self.world.counts.total() < (self.options.objects as u64 / 2).min(2000) {
+            thread::sleep(Duration::from_millis(100));
+        }
         let end = Duration::from_secs(self.options.seconds);
         loop {
             self.relay.disturb(self.random.pick(&[0, 5, 20, 50]));

@@ -109,13 +109,18 @@ impl Sites {
         let api = self.children(cx);
         let children = cx.children::<Child>();
         let wanted = site.spec.children;
-        if children.len() < wanted {
-            for _ in children.len()..wanted {
+        let mut names: Vec<_> = children
+            .iter()
+            .map(|child| child.name().to_owned())
+            .collect();
+        if names.len() < wanted {
+            while names.len() < wanted {
                 let child = json!({
                     "metadata": { "generateName": format!("{}-", cx.name()) },
-                    "data": { "colour": site.spec.colour },
+                    "data": { "colour": site.spec.colour, "seen": names.join(",") },
                 });
-                api.create(&cx.owned(child)?, cx.stop())?;
+                let child = api.create(&cx.owned(child)?, cx.stop())?;
+                names.push(child.name().to_owned());
             }
             return Ok(Next::Done);
         }
@@ -131,10 +136,7 @@ impl Sites {
             }
         }
         let status = Status {
-            names: children
-                .iter()
-                .map(|child| child.name().to_owned())
-                .collect(),
+            names,
             colour: site.spec.colour.clone(),
             team: site.label(TEAM).unwrap_or_default().to_owned(),
         };

@@ -69,6 +69,7 @@ enum Call {
     Watch(String),
     /// The create of a child, with the UID of its owner.
     Create(String),
+    DeleteChild,
     AddFinalizer,
     RemoveFinalizer,
     Write(&'static str),
@@ -194,6 +195,15 @@ impl Shared {
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
         self.counts.add(call.name());
+        match call {
+            Call::Create(owner) => {
+                let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+                let seen = body.pointer("/data/seen").and_then(Value::as_str);
+                self.ledger.creating(owner, seen.unwrap_or_default());
+            }
+            Call::DeleteChild => self.ledger.deleting(request.parts()[2]),
+            _ => {}
+        }
         let (mut response, mut body) = (Vec::new(), Vec::new());
         let began = Instant::now();
         let received = upstream.send(request).and_then(|()| {
@@ -209,10 +219,6 @@ impl Shared {
                 // The next process must find the result.
                 return Ok(Delivery::Killed);
             }
-            if let Call::Create(owner) = call {
-                // The next call may come before this thread continues.
-                self.ledger.answered(owner);
-            }
             match fault {
                 Some(Fault::LostResponse) => return Err(io::ErrorKind::ConnectionAborted.into()),
                 Some(_) => (&link.client).write_all(ERROR.as_bytes())?,
@@ -225,7 +231,9 @@ impl Shared {
             })
         });
         if let (Call::Create(owner), Ok(Delivery::Unknown) | Err(_)) = (call, &delivered) {
-            self.ledger.unknown(owner);
+            let object: Value = serde_json::from_slice(&body).unwrap_or_default();
+            let name = object.pointer("/metadata/name").and_then(Value::as_str);
+            self.ledger.unknown(owner, name.unwrap_or_default());
         }
         match delivered? {
             Delivery::Killed => Err(io::ErrorKind::ConnectionAborted.into()),
@@ -391,7 +399,7 @@ impl Request {
                 }
             }
             ("PATCH", ..) => Call::Write("patch of a child"),
-            ("DELETE", ..) => Call::Write("delete of a child"),
+            ("DELETE", "configmaps", _) => Call::DeleteChild,
             _ => Call::Write("another write"),
         }
     }
@@ -402,6 +410,7 @@ impl Call {
         match self {
             Self::Read | Self::Watch(_) => "read",
             Self::Create(_) => "create",
+            Self::DeleteChild => "delete of a child",
             Self::AddFinalizer => "finalizer added",
             Self::RemoveFinalizer => "finalizer removed",
             Self::Write(name) => name,

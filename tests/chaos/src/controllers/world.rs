@@ -250,6 +250,7 @@ impl World {
             .as_str()
             .unwrap_or_default();
         self.ledger.allow(&site.uid, 1, "child deleted");
+        self.ledger.deleting(name);
         let path = format!("/api/v1/namespaces/{}/configmaps/{name}", slot.namespace);
         let _ = self.send(&Request::delete(path));
         self.counts.add("delete of a child");
