@@ -95,6 +95,7 @@
 //! | caches | [`Indexer`] and [`ThreadSafeStore`], read through a [`Lister`]; [`ExpirationCache`], [`UndeltaStore`] |
 //! | your own writes, visible before the watch delivers them | [`MutationCache`]; for an informer, [`mutation_cache`] |
 //! | work queues for controllers | [`WorkQueue`](workqueue::WorkQueue), [delaying](workqueue::DelayingQueue), [rate limiting](workqueue::RateLimitingQueue) |
+//! | [controllers](controller): reconcile functions, owners, finalizers, a manager | [`Controller`](controller::Controller), [`Manager`](controller::Manager) |
 //! | [leader election](leader_election) on a Lease | [`LeaderElector`](leader_election::LeaderElector) |
 //! | one cache with many handlers | [`SharedIndexInformer`], [`SharedInformerFactory`] |
 //! | connection and credentials | [`Config`], [`KubeconfigOptions`], [`ExecConfig`]; [`Client`], which sends any [`Request`] |

@@ -7,8 +7,8 @@ use serde::de::DeserializeOwned;
 use super::context::Context;
 use super::enqueue::Enqueue;
 use super::error::ControllerError;
-use super::handle::{Controller, RemoveHandler, Runner};
 use super::finalize::{Finalized, Finalizer};
+use super::handle::{Controller, RemoveHandler, Runner};
 use super::outcome::{Failure, Next};
 use super::predicate::Predicate;
 use super::reconcile_loop::{ReconcileLoop, Settings};
@@ -26,6 +26,73 @@ use crate::workqueue::{ItemExponentialFailureRateLimiter, RateLimiter, WorkQueue
 ///
 /// Create a builder with [`Controller::builder`], or with [`Manager::reconcile`] for a controller
 /// of a manager. The last call is [`by`](Self::by), with the reconcile function.
+///
+/// ```
+/// use k8s_informer::client::api::DeleteOptions;
+/// use k8s_informer::controller::{Controller, Next, generation_changed, labels_changed};
+/// use k8s_informer::informer::{InformerScope, Source};
+/// use k8s_informer::object::{FullObjectMeta, Key};
+/// use k8s_informer::testing::{ApiResource, ApiServer};
+/// use k8s_informer::{Client, Config, Object, Stop, impl_full_metadata, impl_object};
+/// use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+/// use serde_json::json;
+/// use std::sync::{Arc, Mutex, mpsc};
+/// use std::time::Duration;
+///
+/// #[derive(serde::Deserialize)]
+/// struct Team {
+///     metadata: FullObjectMeta,
+///     spec: TeamSpec,
+/// }
+/// #[derive(serde::Deserialize)]
+/// struct TeamSpec {
+///     bucket: Option<String>,
+/// }
+/// impl_object!(Team, "example.com/v1", "Team", "teams", Namespaced);
+/// impl_full_metadata!(Team);
+///
+/// let server = ApiServer::builder().resource(ApiResource::new("example.com", "v1", "teams", "Team")).start()?;
+/// let client = Client::new(Config::new(server.url()))?;
+/// let (bucket_sender, deleted_buckets) = mpsc::channel();
+/// let (gone_sender, gone) = mpsc::channel();
+/// let teams = Controller::builder(&client, Source::of::<Team>(), "team")
+///     .when(generation_changed().or(labels_changed()))
+///     .owns(Source::of::<ConfigMap>())
+///     .watches(Source::of::<Secret>().scope(InformerScope::all().label_selector("team".parse()?)), |secret| {
+///         secret.label("team").map(|team| Key::from(format!("{}/{team}", secret.namespace())))
+///     })
+///     .finalizer("example.com/team", |team| team.spec.bucket.is_some(), move |_, team| {
+///         bucket_sender.send(team.spec.bucket.clone())?;
+///         Ok(Next::Done)
+///     })
+///     .on_gone(move |key| gone_sender.send(key.to_string()).unwrap())
+///     .workers(4)
+///     .time_limit(Duration::from_secs(60))
+///     .by(|cx, team| {
+///         if cx.children::<ConfigMap>().is_empty() {
+///             let map = json!({"metadata": {"name": team.name()}, "data": {"bucket": team.spec.bucket}});
+///             cx.api::<ConfigMap>(Some(team.namespace())).create(&cx.owned(map)?, cx.stop())?;
+///         }
+///         Ok(Next::After(Duration::from_secs(600)))
+///     })?;
+///
+/// let stop = Stop::new();
+/// let running = std::thread::spawn({ let (teams, stop) = (teams.clone(), stop.clone()); move || teams.run(&stop) });
+/// let path = "/apis/example.com/v1/namespaces/default/teams";
+/// server.create(path, json!({"metadata": {"name": "sky"}, "spec": {"bucket": "clouds"}}))?;
+/// let patience = Duration::from_secs(10);
+/// let creates_map = |requests: &[k8s_informer::testing::RequestRecord]| requests.iter()
+///     .any(|request| request.method() == "POST" && request.resource() == Some("configmaps"));
+/// assert!(server.wait_for_requests(creates_map, patience));
+/// assert_eq!(server.get(&format!("{path}/sky"))?["metadata"]["finalizers"], json!(["example.com/team"]));
+///
+/// server.delete(&format!("{path}/sky"))?;
+/// assert_eq!(deleted_buckets.recv_timeout(patience)?.as_deref(), Some("clouds"));
+/// assert_eq!(gone.recv_timeout(patience)?, "default/sky");
+/// stop.stop();
+/// running.join().unwrap()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// [`Manager::reconcile`]: super::Manager::reconcile
 #[must_use]
@@ -254,8 +321,8 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         self
     }
 
-    /// Sets the time limit of a call. It ends [`Context::stop`], and is logged and counted. By
-    /// default there is none.
+    /// Sets the time limit of a call. When it elapses, [`Context::stop`] ends, and the excess is
+    /// logged and counted. By default there is no limit.
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.time_limit = Some(limit);
         self
@@ -264,9 +331,9 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
     /// Sets how long calls in progress can take after a stop, before [`Context::stop`] ends them.
     /// The default is 15 seconds.
     ///
-    /// [`Controller::run`] waits for the same time again and then returns an error with the keys
-    /// of the calls. The sum should be shorter than the `terminationGracePeriodSeconds` of the
-    /// Pod.
+    /// [`Controller::run`] waits for the same time again, but at least for a second, and then
+    /// returns an error with the keys of the calls. The sum should be shorter than the
+    /// `terminationGracePeriodSeconds` of the Pod.
     pub fn grace_period(mut self, period: Duration) -> Self {
         self.grace_period = period;
         self
@@ -349,7 +416,9 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
             controller: self.name.clone(),
             source: Arc::new(source),
         };
-        let queue = queue.build_rate_limiting(self.limiter).map_err(thread_error)?;
+        let queue = queue
+            .build_rate_limiting(self.limiter)
+            .map_err(thread_error)?;
         let (sources, handlers): (Vec<_>, Vec<_>) = added
             .into_iter()
             .map(|added| (added.source, added.add_handler))
@@ -379,18 +448,14 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
                 Some(Finalized::Deleted(next)) => Ok(next),
             }
         }));
-        let mut remove_handlers = Vec::new();
+        let sync_timeout = self.sync_timeout;
+        let runner = Runner::new(reconcile_loop, factory, owns_factory, sync_timeout);
         for (at, add_handler) in handlers.into_iter().enumerate() {
-            let remove = add_handler(&reconcile_loop, at);
-            remove_handlers.push(remove.map_err(|source| informer_error(&self.name, source))?);
+            let remove = add_handler(&runner.reconcile_loop, at);
+            let remove = remove.map_err(|source| informer_error(&self.name, source))?;
+            runner.add_remove_handler(remove);
         }
-        let runner = Arc::new(Runner::new(
-            reconcile_loop,
-            factory,
-            owns_factory,
-            self.sync_timeout,
-            remove_handlers,
-        ));
+        let runner = Arc::new(runner);
         if let Some(register) = self.register {
             register(&runner)?;
         }
@@ -404,6 +469,9 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         }
         if self.workers == 0 {
             return invalid("0 workers would reconcile nothing: use at least 1".to_owned());
+        }
+        if self.time_limit == Some(Duration::ZERO) {
+            return invalid("a time limit of 0 would end every call at once".to_owned());
         }
         let Some(of) = &self.finalizer else {
             return Ok(());

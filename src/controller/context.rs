@@ -26,6 +26,47 @@ use crate::store::Lister;
 /// sees what earlier calls for its key have written.
 ///
 /// `Display` writes the controller, the key and the attempt, for log messages.
+///
+/// ```
+/// use k8s_informer::client::api::Patch;
+/// use k8s_informer::controller::{Controller, Failure, Next};
+/// use k8s_informer::informer::Source;
+/// use k8s_informer::object::GroupVersionResource;
+/// use k8s_informer::testing::ApiServer;
+/// use k8s_informer::{Client, Config, Object, Stop};
+/// use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+/// use serde_json::json;
+/// use std::sync::mpsc;
+///
+/// let server = ApiServer::start()?;
+/// server.create("/api/v1/namespaces/default/configmaps", json!({"metadata": {"name": "settings"}}))?;
+/// let client = Client::new(Config::new(server.url()))?;
+/// let (sender, results) = mpsc::channel();
+/// let maps = Controller::builder(&client, Source::of::<ConfigMap>(), "maps")
+///     .watches(Source::of::<Namespace>(), |_| None)
+///     .by(move |cx, map| {
+///         if cx.attempt() == 1 {
+///             return Err(Failure::new("not yet")); // The second call is the first retry.
+///         }
+///         cx.ensure()?; // Without leader election, this always succeeds.
+///         let namespace = cx.lister::<Namespace>().get_by_key(cx.namespace());
+///         assert!(namespace.is_some_and(|namespace| namespace.name() == "default"));
+///         let maps = GroupVersionResource::new("", "v1", "configmaps");
+///         let patch = Patch::merge(json!({"data": {"seen": "true"}}));
+///         let patched = cx.dynamic_api(&maps, Some(cx.namespace())).patch(cx.name(), &patch, cx.stop())?;
+///         // This read is newer than the cache, which the next call reads.
+///         assert_eq!(cx.client().api::<ConfigMap>(Some("default")).get(map.name(), cx.stop())?.uid(), patched.uid());
+///         sender.send(cx.to_string())?;
+///         Ok(Next::Done)
+///     })?;
+///
+/// let stop = Stop::new();
+/// let running = std::thread::spawn({ let (maps, stop) = (maps.clone(), stop.clone()); move || maps.run(&stop) });
+/// assert_eq!(results.recv()?, r#"controller "maps", key "default/settings", attempt 2"#);
+/// stop.stop();
+/// running.join().unwrap()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Context {
     reconcile_loop: Arc<ReconcileLoop>,
     key: Key,
@@ -171,7 +212,13 @@ impl Context {
             self.controller(),
             std::any::type_name::<C>()
         );
-        children.sort_by(|a, b| (a.namespace(), a.name()).cmp(&(b.namespace(), b.name())));
+        let order = |child: &Arc<C>| {
+            let names = [child.namespace(), child.name(), child.uid()];
+            names.map(str::to_owned)
+        };
+        children.sort_by_cached_key(order);
+        // Two sources can contain the same object.
+        children.dedup_by(|a, b| a.uid() == b.uid());
         children
     }
 
@@ -208,7 +255,9 @@ impl Context {
     /// namespace than its namespaced owner.
     pub fn owned(&self, child: impl Serialize) -> Result<Value, Failure> {
         let child = serde_json::to_value(child).map_err(|_| {
-            Error::other("the child can't be serialized as JSON: its Serialize implementation failed")
+            Error::other(
+                "the child can't be serialized as JSON: its Serialize implementation failed",
+            )
         })?;
         let Some(owner) = &self.owner else {
             return Err(Failure::terminal(

@@ -6,6 +6,7 @@ use super::own_writes::Observed;
 use super::reconcile_loop::ReconcileLoop;
 use crate::handler::ResourceEventHandler;
 use crate::object::{Deleted, Key, Object, meta_namespace_key};
+use crate::panic;
 
 /// A handler of one source: records the arrival of own writes, and queues the keys that a change
 /// concerns.
@@ -21,12 +22,15 @@ pub(super) struct Enqueue<C> {
 }
 
 impl<C: Object> Enqueue<C> {
-    /// Returns whether an update concerns no key. Resyncs and recreations are never filtered.
+    /// Returns whether an update concerns no key. Resyncs and recreations are never filtered. If
+    /// the filter panics, the update is not filtered: a lost update would stay lost.
     fn is_filtered(&self, old: &C, new: &C) -> bool {
         let is_resync = old.resource_version() == new.resource_version();
         let is_recreation = old.uid() != new.uid();
         let filter = self.filter.as_ref();
-        filter.is_some_and(|filter| !is_resync && !is_recreation && !filter(old, new))
+        filter.is_some_and(|filter| {
+            !is_resync && !is_recreation && !panic::catch(|| filter(old, new)).unwrap_or(true)
+        })
     }
 
     fn observe(&self, of: &ReconcileLoop, object: &C, change: Observed<'_>) {
@@ -59,7 +63,11 @@ impl<C: Object> ResourceEventHandler<C> for Enqueue<C> {
         // its owner (CR4, WR11).
         let mut keys = (self.keys)(new);
         let old = (self.keys)(old);
-        keys.extend(old.into_iter().filter(|key| !keys.contains(key)).collect::<Vec<_>>());
+        keys.extend(
+            old.into_iter()
+                .filter(|key| !keys.contains(key))
+                .collect::<Vec<_>>(),
+        );
         of.enqueue(keys);
     }
 

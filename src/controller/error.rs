@@ -116,7 +116,10 @@ impl fmt::Display for ControllerError {
                 write!(f, "can't serve HTTP on {address:?}: {source}")
             }
             Self::Thread { controller, source } => {
-                write!(f, "controller {controller:?}: can't start a thread: {source}")
+                write!(
+                    f,
+                    "controller {controller:?}: can't start a thread: {source}"
+                )
             }
         }
     }

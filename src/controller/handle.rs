@@ -8,7 +8,9 @@ use super::builder::ControllerBuilder;
 use super::error::ControllerError;
 use super::reconcile_loop::{ControllerStatus, LastFailure, ReconcileLoop};
 use crate::client::Client;
-use crate::informer::{SharedIndexInformer, SharedInformerFactory, Source, SyncOptions};
+use crate::informer::{
+    InformerError, SharedIndexInformer, SharedInformerFactory, Source, SyncOptions,
+};
 use crate::leader_election::Leading;
 use crate::object::{Key, Object};
 use crate::stop::Stop;
@@ -21,6 +23,44 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 /// Clones refer to the same controller. It corresponds to controller-runtime's `Controller`.
 /// [`informer::Controller`](crate::informer::Controller) is something else: the part of an informer
 /// that client-go calls so.
+///
+/// ```
+/// use k8s_informer::controller::{Controller, Failure, Next};
+/// use k8s_informer::informer::Source;
+/// use k8s_informer::testing::ApiServer;
+/// use k8s_informer::{Client, Config, Stop};
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use std::sync::mpsc;
+/// use std::time::Duration;
+///
+/// let server = ApiServer::start()?;
+/// server.create("/api/v1/namespaces/default/configmaps", serde_json::json!({"metadata": {"name": "a"}}))?;
+/// let client = Client::new(Config::new(server.url()))?;
+/// let (sender, calls) = mpsc::channel();
+/// let maps = Controller::builder(&client, Source::of::<ConfigMap>(), "maps").by(move |cx, map| {
+///     sender.send(cx.key().to_string())?;
+///     match &map.data {
+///         Some(_) => Ok(Next::Done),
+///         None => Err(Failure::terminal("the map has no data")),
+///     }
+/// })?;
+///
+/// let stop = Stop::new();
+/// let running = std::thread::spawn({ let (maps, stop) = (maps.clone(), stop.clone()); move || maps.run(&stop) });
+/// assert_eq!(calls.recv()?, "default/a");
+/// maps.enqueue("default/a");
+/// assert_eq!(calls.recv()?, "default/a");
+/// maps.enqueue_after("default/a", Duration::from_millis(1));
+/// assert_eq!(calls.recv()?, "default/a");
+/// stop.stop();
+/// running.join().unwrap()?;
+///
+/// assert_eq!(maps.lister().list().len(), 1);
+/// let failure = maps.last_failure("default/a").unwrap().failure;
+/// assert_eq!((failure.to_string().as_str(), failure.is_terminal()), ("the map has no data", true));
+/// assert_eq!((maps.failures().len(), maps.status().failing, maps.status().running.len()), (1, 1, 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Controller<T> {
     runner: Arc<Runner>,
     informer: SharedIndexInformer<T>,
@@ -66,6 +106,21 @@ impl<T: Object + DeserializeOwned> Controller<T> {
     ///
     /// If the leadership is lost, calls in progress are ended without a grace period.
     ///
+    /// ```no_run
+    /// use k8s_informer::controller::{Controller, Next};
+    /// use k8s_informer::informer::Source;
+    /// use k8s_informer::leader_election::{LeaderElector, LeaseLock};
+    /// use k8s_informer::{Client, Stop};
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    ///
+    /// let client = Client::try_default()?;
+    /// let maps = Controller::builder(&client, Source::of::<ConfigMap>(), "maps").by(|_, _| Ok(Next::Done))?;
+    /// let elector = LeaderElector::builder(LeaseLock::new(&client, "default", "maps")).build()?;
+    /// let ended = elector.run(&Stop::on_signals()?, move |leading| maps.run_as_leader(&leading))?;
+    /// println!("{ended:?}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// The errors of [`run`](Self::run).
@@ -81,7 +136,10 @@ impl<T: Object + DeserializeOwned> Controller<T> {
     /// Queues a key after a delay. If the key is queued earlier for another reason, it is also
     /// queued after the delay.
     pub fn enqueue_after(&self, key: impl Into<Key>, delay: Duration) {
-        self.runner.reconcile_loop.queue.add_after(key.into(), delay);
+        self.runner
+            .reconcile_loop
+            .queue
+            .add_after(key.into(), delay);
     }
 
     /// Returns the cache of the objects.
@@ -149,16 +207,21 @@ impl Runner {
         factory: SharedInformerFactory,
         owns_factory: bool,
         sync_timeout: Duration,
-        remove_handlers: Vec<RemoveHandler>,
     ) -> Self {
         Self {
             reconcile_loop,
             factory,
             owns_factory,
             sync_timeout,
-            remove_handlers: Mutex::new(remove_handlers),
+            remove_handlers: Mutex::default(),
             has_run: AtomicBool::new(false),
         }
+    }
+
+    /// Registers the cleanup of a handler. It runs after the controller, or when the controller is
+    /// dropped.
+    pub(super) fn add_remove_handler(&self, remove: RemoveHandler) {
+        self.remove_handlers.lock().push(remove);
     }
 
     pub(super) fn name(&self) -> &str {
@@ -178,12 +241,16 @@ impl Runner {
         }
         let result = self.run_once(stop, leading);
         self.reconcile_loop.queue.shut_down();
-        let handlers = std::mem::take(&mut *self.remove_handlers.lock());
-        handlers.into_iter().for_each(|remove| remove());
+        self.remove_handlers();
         if self.owns_factory {
             self.factory.shutdown();
         }
         result
+    }
+
+    fn remove_handlers(&self) {
+        let handlers = std::mem::take(&mut *self.remove_handlers.lock());
+        handlers.into_iter().for_each(|remove| remove());
     }
 
     fn run_once(&self, stop: &Stop, leading: Option<&Leading>) -> Result<(), ControllerError> {
@@ -195,7 +262,10 @@ impl Runner {
             source,
         })?;
         let options = SyncOptions::new().timeout(self.sync_timeout);
-        match self.factory.wait_for_cache_sync_with(stop, options) {
+        // Other informers of a shared factory may be unable to sync.
+        let sources = &self.reconcile_loop.sources;
+        let is_source = |informer| sources.iter().any(|source| source.owner() == informer);
+        match self.factory.wait_for_sync_of(is_source, stop, options) {
             Ok(()) => {}
             Err(error) if error.is_stopped() => return Ok(()),
             Err(source) => {
@@ -204,6 +274,16 @@ impl Runner {
                     source: Arc::new(source),
                 });
             }
+        }
+        // `stop_informer` removes an informer from its factory.
+        if let Some(removed) = sources.iter().find(|source| !source.has_synced()) {
+            return Err(ControllerError::Informer {
+                controller: controller(),
+                source: InformerError::Stopped {
+                    name: removed.name().into(),
+                    what: "the controller was not started",
+                },
+            });
         }
         let abort = match leading {
             Some(leading) => {
@@ -216,5 +296,12 @@ impl Runner {
         let result = self.reconcile_loop.run(stop, &abort);
         log::info!("controller {:?}: stopped", self.name());
         result
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        // A controller of a shared factory that has never run.
+        self.remove_handlers();
     }
 }

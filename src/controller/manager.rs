@@ -16,9 +16,7 @@ use super::source::AnySource;
 use super::status_page::{self, InformerStatus, LeaderStatus, Status};
 use crate::client::Client;
 use crate::informer::{SharedInformerFactory, SharedInformerFactoryBuilder, Source};
-use crate::leader_election::{
-    Ended, LeaderElector, LeaderElectorBuilder, Leading, LeaseLock,
-};
+use crate::leader_election::{Ended, LeaderElector, LeaderElectorBuilder, Leading, LeaseLock};
 use crate::metrics::{InformerName, InformerNameError};
 use crate::object::{Object, Resource};
 use crate::stop::Stop;
@@ -42,6 +40,36 @@ const ELECTOR_GRACE: Duration = Duration::from_secs(60);
 /// All controllers of a manager share informers. The informers run on every replica, and only the
 /// leader calls reconcile functions. So a replica that becomes the leader starts with complete
 /// caches.
+///
+/// ```
+/// use k8s_informer::controller::{Manager, Next};
+/// use k8s_informer::testing::ApiServer;
+/// use k8s_informer::{Client, Config, Object, Stop};
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use std::sync::mpsc;
+///
+/// let server = ApiServer::start()?;
+/// let client = Client::new(Config::new(server.url()))?;
+/// let manager = Manager::builder(client)
+///     .leader_election("kube-system", "map-controller")
+///     .health("127.0.0.1:0")
+///     .build()?;
+/// let (sender, names) = mpsc::channel();
+/// manager.reconcile::<ConfigMap>("maps").by(move |_, map| {
+///     sender.send(map.name().to_owned())?;
+///     Ok(Next::Done)
+/// })?;
+///
+/// let stop = Stop::new();
+/// let running = std::thread::spawn({ let (manager, stop) = (manager.clone(), stop.clone()); move || manager.run(&stop) });
+/// server.create("/api/v1/namespaces/default/configmaps", serde_json::json!({"metadata": {"name": "a"}}))?;
+/// assert_eq!(names.recv()?, "a");
+/// assert!(manager.elector().unwrap().is_leader());
+/// assert!(manager.metrics().render().contains("controller_runtime_reconcile_total{controller=\"maps\""));
+/// stop.stop();
+/// running.join().unwrap()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct Manager {
     shared: Arc<Shared>,
@@ -160,7 +188,10 @@ impl Shared {
     fn register(&self, runner: &Arc<Runner>) -> Result<(), ControllerError> {
         let invalid = |problem: &str| Err(ControllerError::invalid(runner.name(), problem));
         let mut controllers = self.controllers.lock();
-        if controllers.iter().any(|other| other.name() == runner.name()) {
+        if controllers
+            .iter()
+            .any(|other| other.name() == runner.name())
+        {
             return invalid("another controller of the manager has this name");
         }
         if self.has_run.load(Ordering::Relaxed) {
@@ -236,7 +267,9 @@ impl Shared {
     /// Returns the sources of all controllers, each informer once, sorted by name.
     fn sources(&self) -> Vec<Arc<dyn AnySource>> {
         let controllers = self.controllers.lock().clone();
-        let sources = controllers.iter().flat_map(|runner| &runner.reconcile_loop.sources);
+        let sources = controllers
+            .iter()
+            .flat_map(|runner| &runner.reconcile_loop.sources);
         let mut sources: Vec<_> = sources.cloned().collect();
         sources.sort_by(|a, b| a.name().cmp(b.name()));
         sources.dedup_by(|a, b| a.is_same_informer(&**b));
@@ -266,7 +299,10 @@ impl Shared {
         });
         Status {
             informers: self.sources().iter().map(informer).collect(),
-            controllers: controllers.iter().map(|runner| controller_status(runner)).collect(),
+            controllers: controllers
+                .iter()
+                .map(|runner| controller_status(runner))
+                .collect(),
             leader,
         }
     }
@@ -428,7 +464,12 @@ impl ManagerBuilder {
             add_checks(&shared, &self.healthz, &self.readyz);
             let status = {
                 let shared = Arc::downgrade(&shared);
-                move || shared.upgrade().map(|shared| shared.status()).unwrap_or_default()
+                move || {
+                    shared
+                        .upgrade()
+                        .map(|shared| shared.status())
+                        .unwrap_or_default()
+                }
             };
             let endpoints = Endpoints {
                 healthz: self.healthz,

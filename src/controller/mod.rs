@@ -83,5 +83,5 @@ pub use owner::OwnerError;
 pub use predicate::{
     Predicate, annotations_changed, generation_changed, labels_changed, resource_version_changed,
 };
-pub use registry::MetricsRegistry;
 pub use reconcile_loop::{ControllerStatus, LastFailure};
+pub use registry::MetricsRegistry;

@@ -8,8 +8,8 @@
 //! client-go's `util/consistency` (CS1–CS4) compares with the version of a whole kind. This module
 //! compares single objects, so a quiet namespace or another kind does not delay a key.
 
-use std::collections::HashMap;
 use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,7 @@ pub(super) struct OwnWrites {
 /// A write that a cache may not contain yet.
 #[derive(Clone)]
 pub(super) struct Write {
-    id: u64,
+    pub(super) id: u64,
     /// The position of the source in the list of sources.
     source: usize,
     /// The namespace of the object.
@@ -40,8 +40,10 @@ pub(super) struct Write {
     /// The key of the object. Empty if the server has generated the name and it is unknown.
     object: Key,
     result: Written,
-    /// The number of relists of the source when the object was written.
+    /// The number of relists that the source had begun when the object was written.
     relists: u64,
+    /// Whether a check has found a later relist.
+    has_relisted: bool,
     /// The time of the next check if no event arrives.
     check_at: Instant,
 }
@@ -56,6 +58,17 @@ pub(super) enum Written {
     /// The request failed, but the server may have executed it. The same holds for an object that
     /// may be outside the scope of the source.
     Unknown,
+}
+
+/// The result of a check of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Check {
+    /// The wait is over.
+    Ended,
+    /// The cache lacks the write. The source has listed since the write, and the write is due.
+    Relisted,
+    /// The cache lacks the write.
+    Missing,
 }
 
 /// A change in a cache.
@@ -88,11 +101,23 @@ impl OwnWrites {
         let (source, object) = (write.source, Key::clone(&write.object));
         let writes = self.keys.entry(Key::clone(key)).or_default();
         // Of several versions of one object, the newest counts.
-        let is_version = |write: &Write| matches!(write.result, Written::Version(_));
-        writes.retain(|older| {
-            let is_same = older.source == source && older.object == object;
-            !(is_same && is_version(older) && is_version(&write))
-        });
+        if let Written::Version(version) = &write.result {
+            let is_version =
+                |other: &Write| other.is_of_object(&write) && other.result.is_version();
+            let is_newer = |other: &Write| match &other.result {
+                Written::Version(other) => {
+                    compare_resource_versions(other, version).is_some_and(Ordering::is_ge)
+                }
+                _ => false,
+            };
+            if writes
+                .iter()
+                .any(|other| is_version(other) && is_newer(other))
+            {
+                return;
+            }
+            writes.retain(|other| !is_version(other));
+        }
         writes.push(write);
         let waiting = self.objects.entry((source, object)).or_default();
         if !waiting.contains(key) {
@@ -100,8 +125,8 @@ impl OwnWrites {
         }
     }
 
-    /// Returns the writes of a key. Check each of them with [`Write::has_ended`], without a lock,
-    /// and report the result to [`settle`](Self::settle).
+    /// Returns the writes of a key. Check each of them with [`Write::check`], without a lock, and
+    /// report the results to [`settle`](Self::settle).
     pub(super) fn of(&self, key: &Key) -> Vec<Write> {
         self.keys.get(key).cloned().unwrap_or_default()
     }
@@ -112,19 +137,35 @@ impl OwnWrites {
     pub(super) fn settle(
         &mut self,
         key: &Key,
-        ended: &[Write],
+        checks: &[(u64, Check)],
         now: Instant,
         retry: Duration,
     ) -> Readiness {
-        if self.remove(key, |write| ended.iter().any(|ended| ended.id == write.id)) {
+        let is = |write: &Write, result| checks.contains(&(write.id, result));
+        let writes = self.of(key);
+        let missing_versions: Vec<_> = writes
+            .iter()
+            .filter(|write| write.result.is_version() && !is(write, Check::Ended))
+            .collect();
+        // The cache lacks an object before its creation arrives, and again after its deletion.
+        let has_ended = |write: &Write| {
+            is(write, Check::Ended)
+                && !missing_versions
+                    .iter()
+                    .any(|other| other.is_of_object(write))
+        };
+        if self.remove(key, has_ended) {
             return Readiness::Ready;
         }
         let mut late = Vec::new();
         let writes = self.keys.get_mut(key).into_iter().flatten();
         let check_at = writes.map(|write| {
+            write.has_relisted |= is(write, Check::Relisted);
             if write.check_at <= now {
                 write.check_at = now.checked_add(retry).unwrap_or(now);
-                late.push(write.source);
+                if !late.contains(&write.source) {
+                    late.push(write.source);
+                }
             }
             write.check_at
         });
@@ -171,7 +212,9 @@ impl OwnWrites {
             !is_ended
         });
         removed.retain(|(source, object)| {
-            !writes.iter().any(|write| write.source == *source && write.object == *object)
+            !writes
+                .iter()
+                .any(|write| write.source == *source && write.object == *object)
         });
         let is_empty = writes.is_empty();
         if is_empty {
@@ -201,12 +244,12 @@ impl Write {
             namespace: object.namespace(),
             name: object.name(),
         };
-        Self::of_sources(sources, resource, &target, check_at, |source| {
-            match source.coverage(object) {
-                Coverage::No => None,
-                Coverage::Unknown => Some(Written::Unknown),
-                Coverage::Yes => Some(Written::Version(object.resource_version().to_owned())),
-            }
+        Self::of_sources(sources, resource, &target, check_at, |source| match source
+            .coverage(object)
+        {
+            Coverage::No => None,
+            Coverage::Unknown => Some(Written::Unknown),
+            Coverage::Yes => Some(Written::Version(object.resource_version().to_owned())),
         })
     }
 
@@ -260,7 +303,8 @@ impl Write {
                 namespace: target.namespace.into(),
                 object: Key::clone(&object),
                 result: is_same.then(|| result(&**source)).flatten()?,
-                relists: source.relists(),
+                relists: source.relists_begun(target.namespace),
+                has_relisted: false,
                 check_at,
             })
         };
@@ -271,35 +315,48 @@ impl Write {
     ///
     /// A write with a known outcome is awaited until the cache contains it: a stalled watch must
     /// not cause a second child. It can be missing forever only if the server was restored from a
-    /// backup, and the source lists again after that. A write with an unknown outcome is awaited
-    /// until `check_at`.
-    pub(super) fn has_ended(&self, sources: &[Arc<dyn AnySource>], now: Instant) -> bool {
+    /// backup, and the source lists again after that. Such a list can also come from an API server
+    /// that is behind, so the watch gets the time until the next check to deliver the write. A
+    /// write with an unknown outcome is awaited until `check_at`.
+    pub(super) fn check(&self, sources: &[Arc<dyn AnySource>], now: Instant) -> Check {
         let source = &*sources[self.source];
         let is_due = self.check_at <= now;
-        let has_relisted = || source.relists() > self.relists;
-        match &self.result {
+        let has_arrived = match &self.result {
             Written::Version(version) => {
-                source
-                    .cached(&self.object)
-                    .is_some_and(|(_, cached)| is_at_least(&cached, version))
-                    || source.has_processed(&self.namespace, version)
-                    || is_due && has_relisted()
-            }
-            Written::Gone(gone) => {
                 let cached = source.cached(&self.object);
-                cached.is_none_or(|(uid, _)| uid != *gone) || is_due && has_relisted()
+                cached.is_some_and(|(_, cached)| is_at_least(&cached, version))
+                    || source.has_processed(&self.namespace, version)
             }
+            Written::Gone(gone) => source
+                .cached(&self.object)
+                .is_none_or(|(uid, _)| uid != *gone),
             Written::Unknown => is_due,
+        };
+        if has_arrived || is_due && self.has_relisted {
+            return Check::Ended;
         }
+        match is_due && source.relists(&self.namespace) > self.relists {
+            true => Check::Relisted,
+            false => Check::Missing,
+        }
+    }
+
+    fn is_of_object(&self, other: &Self) -> bool {
+        self.source == other.source && self.object == other.object
     }
 }
 
 impl Written {
+    fn is_version(&self) -> bool {
+        matches!(self, Self::Version(_))
+    }
+
     fn arrives_with(&self, change: &Observed<'_>) -> bool {
         match (self, change) {
-            (Self::Version(written), Observed::Version(version) | Observed::Gone { version, .. }) => {
-                is_at_least(version, written)
-            }
+            (
+                Self::Version(written),
+                Observed::Version(version) | Observed::Gone { version, .. },
+            ) => is_at_least(version, written),
             // An update with another UID is a deletion and a creation that the watch missed.
             (Self::Gone(_), Observed::Version(_)) => false,
             (Self::Gone(gone), Observed::Gone { uid, .. }) => gone == uid,
@@ -314,3 +371,6 @@ impl Written {
 fn is_at_least(version: &str, wanted: &str) -> bool {
     compare_resource_versions(version, wanted).is_none_or(Ordering::is_ge)
 }
+
+#[cfg(test)]
+mod tests;

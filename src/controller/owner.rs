@@ -37,7 +37,9 @@ pub(crate) fn controller_key(
 ///
 /// `owner` needs an `apiVersion`, a kind, a name and a UID. `owner_namespace` is empty for a
 /// cluster-scoped owner. A child without a namespace gets the one of its owner, so that the server
-/// rejects a create in another namespace: the garbage collector would delete the child there.
+/// rejects a create in another namespace: the garbage collector would delete the child there. The
+/// caller rejects a cluster-scoped child of a namespaced owner, because the JSON does not show the
+/// scope, and the server ignores the namespace.
 ///
 /// It corresponds to controller-runtime's `SetControllerReference`.
 ///

@@ -7,9 +7,11 @@ use crate::object::{FullMetadata, FullObjectMeta, Object};
 /// A condition for updates: an update that does not pass it causes no reconcile.
 ///
 /// A predicate sees only updates of an object, with its old and new state. First sight, deletions,
-/// resyncs and a newly requested deletion always pass, so that no predicate can lose them. To select
-/// objects, use an [`InformerScope`](crate::informer::InformerScope), which also saves the memory of
-/// the others.
+/// resyncs and a newly requested deletion always pass, so that no predicate can lose them. An
+/// object that was created again under the same name counts as first sight.
+///
+/// To select objects, use an [`InformerScope`](crate::informer::InformerScope). It also saves the
+/// memory of the other objects.
 ///
 /// Clones share the closure. A predicate runs on the threads of an informer, so it must not block.
 /// It corresponds to controller-runtime's `predicate.Predicate`, reduced to its `Update`.
@@ -28,8 +30,10 @@ use crate::object::{FullMetadata, FullObjectMeta, Object};
 /// # Ok::<(), serde_json::Error>(())
 /// ```
 pub struct Predicate<T> {
-    passes: Arc<dyn Fn(&T, &T) -> bool + Send + Sync>,
+    passes: Arc<Passes<T>>,
 }
+
+type Passes<T> = dyn Fn(&T, &T) -> bool + Send + Sync;
 
 impl<T: 'static> Predicate<T> {
     /// Creates a predicate from a closure, which gets the old and the new object.
@@ -61,7 +65,8 @@ impl<T: 'static> Predicate<T> {
         (self.passes)(old, new)
     }
 
-    /// Returns a predicate that passes if both pass. It does not evaluate `other` if this one fails.
+    /// Returns a predicate that passes if both pass. It does not evaluate `other` if this one
+    /// fails.
     ///
     /// ```
     /// use k8s_informer::ObjectMeta;

@@ -14,7 +14,7 @@ use crate::client::Client;
 use crate::client::api::{Target, WriteObserver};
 use crate::error::Error;
 use crate::leader_election::Leading;
-use crate::metrics::{ControllerMetrics, ReconcileResult};
+use crate::metrics::{ControllerMetrics, Meter, ReconcileResult};
 use crate::object::{GroupVersionKind, GroupVersionResource, Key, Object};
 use crate::panic;
 use crate::stop::Stop;
@@ -39,6 +39,18 @@ pub(super) struct Settings {
     pub(super) metrics: Option<Arc<dyn ControllerMetrics>>,
 }
 
+/// The time between two checks of a write that the watch has not delivered is at least this long.
+const MIN_CHECK: Duration = Duration::from_secs(1);
+
+/// Replaces timeouts that exceed the range of `Instant`.
+const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// The minimum time for calls to react to their stop signals.
+const MIN_GRACE: Duration = Duration::from_secs(1);
+
+/// After a panic outside the reconcile function, the key is queued again after this time.
+const AFTER_PANIC: Duration = Duration::from_secs(1);
+
 /// The queue and the workers of a controller.
 pub(super) struct ReconcileLoop {
     pub(super) settings: Settings,
@@ -48,6 +60,7 @@ pub(super) struct ReconcileLoop {
     pub(super) sources: Vec<Arc<dyn AnySource>>,
     pub(super) leading: OnceLock<Leading>,
     reconcile: OnceLock<Box<ReconcileFn>>,
+    meter: Meter<dyn ControllerMetrics>,
     timers: Timers,
     threads: Threads,
     /// No other lock is taken and no user code runs while this one is held.
@@ -94,12 +107,13 @@ pub struct ControllerStatus {
 
 impl ReconcileLoop {
     pub(super) fn new(
-        settings: Settings,
+        mut settings: Settings,
         client: Client,
         queue: RateLimitingQueue<Key>,
         sources: Vec<Arc<dyn AnySource>>,
     ) -> Self {
         Self {
+            meter: Meter::new(settings.metrics.take()),
             timers: Timers::new(Arc::clone(&settings.clock)),
             settings,
             client,
@@ -126,28 +140,35 @@ impl ReconcileLoop {
     pub(super) fn run(self: &Arc<Self>, stop: &Stop, abort: &Stop) -> Result<(), ControllerError> {
         let workers_ended = Stop::new();
         let all_ended = Arc::new(SignalOnDrop(workers_ended.clone()));
-        let timers_stop = Stop::new();
-        let started = self.start(stop, abort, &timers_stop, &all_ended);
+        let (workers_stop, timers_stop) = (stop.child(), Stop::new());
+        let workers = self.settings.workers;
+        self.meter
+            .event(|metrics| metrics.max_concurrent_reconciles(workers));
+        let started = self.start(&workers_stop, abort, &timers_stop, &all_ended);
         drop(all_ended);
         if started.is_ok() {
-            self.report_metrics(|metrics| {
-                metrics.max_concurrent_reconciles(self.settings.workers);
-            });
             stop.wait();
         }
+        workers_stop.stop();
         self.queue.shut_down();
+        let (clock, began) = (&*self.settings.clock, self.settings.clock.now());
         let grace = self.settings.grace_period;
-        let clock = &*self.settings.clock;
-        if clock.wait(grace, &workers_ended) {
+        if !abort.is_stopped() && clock.wait(grace, &workers_ended) {
             abort.stop();
-            clock.wait(grace, &workers_ended);
+        }
+        if !workers_ended.is_stopped() {
+            clock.wait(grace.max(MIN_GRACE), &workers_ended);
         }
         timers_stop.stop();
         if !workers_ended.is_stopped() {
             return Err(ControllerError::Stuck {
                 controller: self.settings.name.clone(),
-                keys: self.running().iter().map(|(key, _)| key.to_string()).collect(),
-                after: grace * 2,
+                keys: self
+                    .running()
+                    .iter()
+                    .map(|(key, _)| key.to_string())
+                    .collect(),
+                after: clock.now().saturating_duration_since(began),
             });
         }
         self.threads.join();
@@ -175,7 +196,8 @@ impl ReconcileLoop {
                 let _ended = ended;
                 this.work(&stop, &abort);
             };
-            self.threads.spawn(format!("{name} worker {worker}"), None, work)?;
+            self.threads
+                .spawn(format!("{name} worker {worker}"), None, work)?;
         }
         Ok(())
     }
@@ -183,8 +205,22 @@ impl ReconcileLoop {
     /// Runs a worker. On a stop, waiting keys are dropped: the next start lists all objects.
     fn work(self: &Arc<Self>, stop: &Stop, abort: &Stop) {
         while let Some(key) = self.queue.take_or_stop(stop) {
-            if self.ready_or_postpone(&key) {
-                self.reconcile(&key, abort);
+            // User code runs outside the call as well: clocks, loggers, rate limiters, and the
+            // messages and destructors of errors.
+            let worked = panic::catch(|| {
+                if self.ready_or_postpone(&key) {
+                    self.reconcile(&key, abort);
+                }
+            });
+            if let Err(panic) = worked {
+                self.set_running(&key, None);
+                drop(panic::catch(|| {
+                    self.queue.add_after(Key::clone(&key), AFTER_PANIC)
+                }));
+                let name = &self.settings.name;
+                drop(panic::catch(|| {
+                    log::error!("controller {name:?}, key {:?}: a worker {panic}", *key);
+                }));
             }
         }
     }
@@ -193,38 +229,72 @@ impl ReconcileLoop {
         let Some(reconcile) = self.reconcile.get() else {
             return;
         };
-        let attempt = self.queue.num_requeues(key) + 1;
+        let attempt = self.next_attempt(key);
         let call_stop = abort.child();
         let clock = &self.settings.clock;
         let began = clock.now();
-        let active = {
-            let mut state = self.state.lock();
-            state.running.insert(Key::clone(key), began);
-            state.running.len()
-        };
-        self.report_metrics(|metrics| metrics.active_workers(active));
+        self.set_running(key, Some(began));
         let limit = self.settings.time_limit.and_then(|limit| {
+            let (this, key) = (Arc::downgrade(self), Key::clone(key));
             let call_stop = call_stop.clone();
-            self.timers.after(limit, move || call_stop.stop())
+            self.timers.after(limit, move || {
+                call_stop.stop();
+                if let Some(this) = this.upgrade() {
+                    this.report_time_limit(&key, attempt, limit);
+                }
+            })
         });
-        let context = Context::new(Arc::clone(self), Key::clone(key), attempt, call_stop.clone());
+        let context = Context::new(Arc::clone(self), Key::clone(key), attempt, call_stop);
         let result = panic::catch(|| reconcile(context, key));
         if let Some(limit) = limit {
             self.timers.cancel(limit);
         }
         let took = clock.now().saturating_duration_since(began);
         let result = result.unwrap_or_else(|panic| {
-            self.report_metrics(|metrics| metrics.panicked());
+            self.meter.event(|metrics| metrics.panicked());
             Err(Failure::new(format!("the reconcile function {panic}")))
         });
-        let is_timed_out = call_stop.is_stopped() && !abort.is_stopped();
-        self.finish(key, attempt, result, took, is_timed_out, abort);
-        let active = {
-            let mut state = self.state.lock();
-            state.running.remove(key);
-            state.running.len()
-        };
-        self.report_metrics(|metrics| metrics.active_workers(active));
+        self.finish(key, attempt, result, took, abort);
+        self.set_running(key, None);
+    }
+
+    /// Returns the number of the next call for a key: the failures in a row, plus one.
+    fn next_attempt(&self, key: &Key) -> usize {
+        let state = self.state.lock();
+        state
+            .failures
+            .get(key)
+            .map_or(0, |last| last.attempts)
+            .saturating_add(1)
+    }
+
+    /// Sets the start of the call for a key, or removes it after the call.
+    fn set_running(&self, key: &Key, began: Option<Instant>) {
+        {
+            let running = &mut self.state.lock().running;
+            match began {
+                Some(began) => running.insert(Key::clone(key), began),
+                None => running.remove(key),
+            };
+        }
+        let running = || self.state.lock().running.len();
+        self.meter
+            .level(running, |metrics, running| metrics.active_workers(running));
+    }
+
+    /// Reports a call while it still runs, because it may never return.
+    fn report_time_limit(&self, key: &Key, attempt: usize, limit: Duration) {
+        let call = self.call_name(key, attempt);
+        log::warn!("{call}: the call exceeds its time limit of {limit:?}");
+        self.meter.event(|metrics| metrics.timed_out());
+    }
+
+    fn call_name<'a>(&'a self, key: &'a Key, attempt: usize) -> CallName<'a> {
+        CallName {
+            controller: &self.settings.name,
+            key,
+            attempt,
+        }
     }
 
     /// Queues the key again if necessary, and reports the outcome.
@@ -234,21 +304,9 @@ impl ReconcileLoop {
         attempt: usize,
         result: Result<Next, Failure>,
         took: Duration,
-        is_timed_out: bool,
         abort: &Stop,
     ) {
-        let call = CallName {
-            controller: &self.settings.name,
-            key,
-            attempt,
-        };
-        if is_timed_out {
-            log::warn!(
-                "{call}: the call exceeded its time limit of {:?} and took {took:?}",
-                self.settings.time_limit.unwrap_or_default()
-            );
-            self.report_metrics(|metrics| metrics.timed_out());
-        }
+        let call = self.call_name(key, attempt);
         let outcome = match &result {
             Ok(next) => {
                 log::debug!("{call}: {next:?} after {took:?}");
@@ -299,7 +357,8 @@ impl ReconcileLoop {
         };
         // The destructor of the old error is user code, so it runs without the lock.
         drop(replaced);
-        self.report_metrics(|metrics| metrics.reconciled(outcome, took));
+        self.meter
+            .event(|metrics| metrics.reconciled(outcome, took));
     }
 
     /// Returns whether the caches contain the own writes of a key. Otherwise the key is put aside
@@ -310,26 +369,28 @@ impl ReconcileLoop {
             return true;
         }
         let now = self.settings.clock.now();
-        let has_ended = |write: &Write| write.has_ended(&self.sources, now);
-        let ended: Vec<_> = writes.into_iter().filter(has_ended).collect();
+        let check = |write: Write| (write.id, write.check(&self.sources, now));
+        let checks: Vec<_> = writes.into_iter().map(check).collect();
         let (readiness, timer) = {
             let mut state = self.state.lock();
-            let timeout = self.settings.own_writes_timeout;
-            let readiness = state.own_writes.settle(key, &ended, now, timeout);
+            let retry = self.settings.own_writes_timeout.clamp(MIN_CHECK, YEAR);
+            let readiness = state.own_writes.settle(key, &checks, now, retry);
             let timer = match readiness {
                 Readiness::Ready => state.postponed.remove(key),
                 Readiness::Behind { .. } => state.postponed.insert(Key::clone(key), None),
             };
             (readiness, timer.flatten())
         };
-        timer.into_iter().for_each(|timer| self.timers.cancel(timer));
+        timer
+            .into_iter()
+            .for_each(|timer| self.timers.cancel(timer));
         let Readiness::Behind { check_at, late } = readiness else {
             return true;
         };
         for source in late {
+            let call = self.call_name(key, self.next_attempt(key));
             log::warn!(
-                "controller {:?}, key {key:?}: the cache of {} still lacks a write of this controller; the key waits for it",
-                self.settings.name,
+                "{call}: the cache of {} still lacks a write of this controller; the key waits for it",
                 self.sources[source].name()
             );
         }
@@ -342,7 +403,9 @@ impl ReconcileLoop {
             // The last write has arrived in the meantime.
             None => timer,
         };
-        unused.into_iter().for_each(|timer| self.timers.cancel(timer));
+        unused
+            .into_iter()
+            .for_each(|timer| self.timers.cancel(timer));
         false
     }
 
@@ -363,7 +426,9 @@ impl ReconcileLoop {
             arrived.into_iter().filter_map(take).collect()
         };
         for (timer, key) in ready {
-            timer.into_iter().for_each(|timer| self.timers.cancel(timer));
+            timer
+                .into_iter()
+                .for_each(|timer| self.timers.cancel(timer));
             self.queue.add(key);
         }
     }
@@ -374,16 +439,28 @@ impl ReconcileLoop {
 
     /// Records writes of a key.
     pub(super) fn record(&self, key: &Key, writes: Vec<Write>) {
-        if !writes.is_empty() {
-            let own_writes = &mut self.state.lock().own_writes;
-            writes.into_iter().for_each(|write| own_writes.add(key, write));
+        if writes.is_empty() {
+            return;
+        }
+        let is_running = {
+            let state = &mut *self.state.lock();
+            writes
+                .into_iter()
+                .for_each(|write| state.own_writes.add(key, write));
+            state.running.contains_key(key)
+        };
+        // A write after the end of the call, by another thread. No event of the key may follow, so
+        // nothing else would remove the record.
+        if !is_running {
+            self.queue.add(Key::clone(key));
         }
     }
 
     /// Returns the time of the first check of a write made now.
     pub(super) fn check_at(&self) -> Instant {
         let now = self.settings.clock.now();
-        now.checked_add(self.settings.own_writes_timeout).unwrap_or(now)
+        let timeout = self.settings.own_writes_timeout.min(YEAR);
+        now.checked_add(timeout).unwrap_or(now)
     }
 
     pub(super) fn last_failure(&self, key: &str) -> Option<LastFailure> {
@@ -419,15 +496,6 @@ impl ReconcileLoop {
             postponed,
             running,
             failing,
-        }
-    }
-
-    fn report_metrics(&self, report: impl FnOnce(&dyn ControllerMetrics)) {
-        if let Some(metrics) = &self.settings.metrics {
-            let reported = panic::catch(|| report(&**metrics));
-            if let Err(panic) = reported {
-                log::error!("controller {:?}: the metrics {panic}", self.settings.name);
-            }
         }
     }
 }
@@ -474,7 +542,10 @@ impl std::fmt::Display for CallName<'_> {
             key,
             attempt,
         } = self;
-        write!(f, "controller {controller:?}, key {key:?}, attempt {attempt}")
+        write!(
+            f,
+            "controller {controller:?}, key {key:?}, attempt {attempt}"
+        )
     }
 }
 

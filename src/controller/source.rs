@@ -1,15 +1,15 @@
 //! The informers of a controller.
 
 use std::any::Any;
-use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
 use crate::informer::{InformerError, InformerScope, SharedIndexInformer};
 use crate::object::{GroupVersionResource, Object, namespaced_key};
-use crate::reflector::ReflectorStatus;
+use crate::reflector::{ReflectorState, ReflectorStatus};
 use crate::selector::Selector;
 use crate::store::AddIndexersError;
+use crate::threads::Owner;
 
 /// The index of children by the UID of their controllers. Controllers that share an informer share the
 /// index.
@@ -31,8 +31,11 @@ pub(super) trait AnySource: Send + Sync {
     /// Whether the cache contains all changes in `namespace` up to this version.
     fn has_processed(&self, namespace: &str, version: &str) -> bool;
 
-    /// The number of complete lists after the first one.
-    fn relists(&self) -> u64;
+    /// The number of complete lists after the first one, of the part with this namespace.
+    fn relists(&self, namespace: &str) -> u64;
+
+    /// Like [`relists`](Self::relists), but includes a list in progress.
+    fn relists_begun(&self, namespace: &str) -> u64;
 
     fn name(&self) -> &str;
 
@@ -43,7 +46,12 @@ pub(super) trait AnySource: Send + Sync {
     /// The number of cached objects.
     fn len(&self) -> usize;
 
-    fn is_same_informer(&self, other: &dyn AnySource) -> bool;
+    /// Identifies the informer.
+    fn owner(&self) -> Owner;
+
+    fn is_same_informer(&self, other: &dyn AnySource) -> bool {
+        self.owner() == other.owner()
+    }
 
     fn as_any(&self) -> &dyn Any;
 }
@@ -74,7 +82,10 @@ impl<T: Object + DeserializeOwned> InformerSource<T> {
         scope: InformerScope,
     ) -> Self {
         // An unparsable selector cannot occur: the scope was built from a `Selector`.
-        let labels = scope.labels().parse().unwrap_or_else(|_| Selector::everything());
+        let labels = scope
+            .labels()
+            .parse()
+            .unwrap_or_else(|_| Selector::everything());
         Self {
             informer,
             resource,
@@ -94,6 +105,15 @@ impl<T: Object + DeserializeOwned> InformerSource<T> {
             Err(InformerError::Index(AddIndexersError::Conflict { .. })) => Ok(()),
             added => added,
         }
+    }
+}
+
+impl<T: Object> InformerSource<T> {
+    /// Returns the status of the reflector for a namespace.
+    fn status_of(&self, namespace: &str) -> ReflectorStatus {
+        let mut statuses = self.informer.statuses().into_iter();
+        let status = statuses.find(|(of, _)| of.as_deref().is_none_or(|of| of == namespace));
+        status.map(|(_, status)| status).unwrap_or_default()
     }
 }
 
@@ -138,9 +158,13 @@ impl<T: Object + DeserializeOwned> AnySource for InformerSource<T> {
         self.informer.has_processed(namespace, version)
     }
 
-    fn relists(&self) -> u64 {
-        let statuses = self.informer.statuses();
-        statuses.iter().map(|(_, status)| status.relists).sum()
+    fn relists(&self, namespace: &str) -> u64 {
+        self.status_of(namespace).relists
+    }
+
+    fn relists_begun(&self, namespace: &str) -> u64 {
+        let status = self.status_of(namespace);
+        status.relists + u64::from(status.state == ReflectorState::Listing)
     }
 
     fn name(&self) -> &str {
@@ -159,9 +183,8 @@ impl<T: Object + DeserializeOwned> AnySource for InformerSource<T> {
         self.informer.indexer().len()
     }
 
-    fn is_same_informer(&self, other: &dyn AnySource) -> bool {
-        let other = other.as_any().downcast_ref::<Self>();
-        other.is_some_and(|other| Arc::ptr_eq(self.informer.indexer(), other.informer.indexer()))
+    fn owner(&self) -> Owner {
+        self.informer.owner()
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::panic;
 use crate::stop::Stop;
 use crate::sync::Mutex;
 use crate::time::Clock;
@@ -67,18 +68,24 @@ impl Timers {
     /// Runs due actions until `stop` is signalled.
     pub(super) fn run(&self, stop: &Stop) {
         while !stop.is_stopped() {
-            let now = self.clock.now();
-            let (due, next, wake) = {
+            let (now, wake) = (self.clock.now(), stop.child());
+            let (due, next, previous) = {
                 let mut state = self.state.lock();
                 let later = state.actions.split_off(&(now, u64::MAX));
                 let due = std::mem::replace(&mut state.actions, later);
-                state.wake = stop.child();
                 let next = state.actions.keys().next().map(|&(due, _)| due);
-                (due, next, state.wake.clone())
+                (due, next, std::mem::replace(&mut state.wake, wake.clone()))
             };
+            // The destructor of a `Stop` takes other locks.
+            drop(previous);
             let is_idle = due.is_empty();
             for action in due.into_values() {
-                action();
+                // Without this thread, no call would have a time limit any more.
+                if let Err(panic) = panic::catch(action) {
+                    drop(panic::catch(|| {
+                        log::error!("a timer of a controller {panic}")
+                    }));
+                }
             }
             match next {
                 _ if !is_idle => {}

@@ -19,24 +19,24 @@ struct Maps {
 impl Maps {
     fn create(&self, name: &str, finalizers: Value) -> FullObjectMeta {
         let map = json!({"metadata": {"name": name, "finalizers": finalizers}});
-        metadata(&*self.api.create(&map, &self.stop).unwrap())
+        metadata(&self.api.create(&map, &self.stop).unwrap())
     }
 
     fn patch(&self, name: &str, operations: Value) -> Result<FullObjectMeta, Error> {
         let patched = self.api.patch(name, &Patch::json(operations), &self.stop);
-        patched.map(|map| metadata(&*map))
+        patched.map(|map| metadata(&map))
     }
 
     /// Checks that the patch is rejected as a whole, with 422 and no reason.
     #[track_caller]
     fn assert_rejected(&self, name: &str, operations: Value) {
-        let before = metadata(&*self.api.get(name, &self.stop).unwrap());
+        let before = metadata(&self.api.get(name, &self.stop).unwrap());
         let error = self.patch(name, operations.clone()).unwrap_err();
         assert!(error.is_invalid(), "{operations}: {error}");
         let message =
             "the server rejected our request due to an error in our request (422 Invalid)";
         assert!(error.to_string().ends_with(message), "{error}");
-        assert_eq!(metadata(&*self.api.get(name, &self.stop).unwrap()), before);
+        assert_eq!(metadata(&self.api.get(name, &self.stop).unwrap()), before);
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 mod first_sync;
 mod observe;
 mod suite;
-mod support;
+pub(crate) mod support;
 mod versions;
 mod waits;
 

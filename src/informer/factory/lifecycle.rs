@@ -171,10 +171,21 @@ impl SharedInformerFactory {
         stop: &Stop,
         options: impl Into<SyncOptions>,
     ) -> Result<(), SyncError> {
-        let SyncOptions { timeout, fail_fast } = options.into();
+        self.wait_for_sync_of(|_| true, stop, options.into())
+    }
+
+    /// Like [`wait_for_cache_sync_with`](Self::wait_for_cache_sync_with), for some informers.
+    pub(crate) fn wait_for_sync_of(
+        &self,
+        is_awaited: impl Fn(Owner) -> bool,
+        stop: &Stop,
+        options: SyncOptions,
+    ) -> Result<(), SyncError> {
+        let SyncOptions { timeout, fail_fast } = options;
         let (started, not_started): (Vec<_>, Vec<_>) = {
             let informers = self.factory.informers.lock();
             let entries = informers.all.values();
+            let entries = entries.filter(|entry| is_awaited(entry.informer.owner()));
             let all = entries.map(|entry| (Arc::clone(&entry.informer), entry.run.clone()));
             // After a call of `start`, do not wait for an informer that was requested later: the
             // component that requested it starts it.

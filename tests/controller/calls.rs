@@ -1,0 +1,390 @@
+//! The outcome of calls: retries, delays, panics and limits.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use k8s_informer::metrics::{ControllerMetrics, MetricsProvider, ReconcileResult};
+use parking_lot::Mutex;
+
+use super::*;
+use crate::log_capture::{self, LOGGER_PANICS};
+
+/// Runs a controller of ConfigMaps, one of which exists: `a`.
+fn start(
+    cluster: &Cluster,
+    name: &str,
+    options: impl FnOnce(ControllerBuilder<ConfigMap>) -> ControllerBuilder<ConfigMap>,
+) -> (Running<ConfigMap>, Calls) {
+    log_capture::start();
+    cluster.create(MAPS, "a");
+    let (reconcile, calls) = answered();
+    let controller = options(cluster.controller(name)).by(reconcile).unwrap();
+    (Running::new(controller), calls)
+}
+
+fn millis(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
+
+#[test]
+fn each_object_is_reconciled_after_the_sync() {
+    let cluster = Cluster::new();
+    cluster.create(MAPS, "b");
+    let (running, calls) = start(&cluster, "each", |builder| builder);
+    let mut keys = [(); 2].map(|()| {
+        let call = calls.next();
+        assert_eq!(call.attempt, 1);
+        let key = call.key.clone();
+        call.done();
+        key
+    });
+    keys.sort();
+    assert_eq!(keys, ["default/a", "default/b"]);
+    running.until_idle();
+    calls.assert_none();
+    running.end();
+}
+
+#[test]
+fn failed_key_is_retried_with_growing_delays() {
+    let cluster = Cluster::new();
+    let (running, calls) = start(&cluster, "retries", |builder| builder);
+    calls.next().fail("no 1");
+    for (attempt, delay) in [(2, 5), (3, 10), (4, 20)] {
+        running.until_delayed();
+        cluster.clock.advance(millis(delay - 1));
+        running.until_delayed();
+        calls.assert_none();
+        cluster.clock.advance(millis(1));
+        let call = calls.next();
+        assert_eq!(call.attempt, attempt);
+        call.fail(&format!("no {attempt}"));
+    }
+    running.until_delayed();
+    let line = log_capture::wait_for(&["retries", "no 4"]);
+    assert_eq!(
+        line,
+        r#"WARN controller "retries", key "default/a", attempt 4: no 4; it will be retried"#
+    );
+    cluster.clock.advance(millis(40));
+    calls.next().done();
+    running.until_idle();
+    cluster.touch(MAPS, "a", "1");
+    let call = calls.next();
+    assert_eq!(call.attempt, 1);
+    call.fail("again");
+    running.until_delayed();
+    cluster.clock.advance(millis(5));
+    assert_eq!(calls.next().attempt, 2);
+    running.end();
+}
+
+#[test]
+fn failures_of_a_key_do_not_delay_other_keys() {
+    let cluster = Cluster::new();
+    let (running, calls) = start(&cluster, "other keys", |builder| builder);
+    calls.next().fail("no");
+    running.until_delayed();
+    cluster.create(MAPS, "b");
+    let call = calls.next().is("default/b");
+    assert_eq!(call.attempt, 1);
+    call.done();
+    running.until_delayed();
+    running.end();
+}
+
+#[test]
+fn next_after_calls_again_at_that_time() {
+    let cluster = Cluster::new();
+    let (running, calls) = start(&cluster, "after", |builder| builder);
+    calls.next().answer(Ok(Next::After(30 * SECOND)));
+    running.until_delayed();
+    cluster.clock.advance(29 * SECOND);
+    running.until_delayed();
+    calls.assert_none();
+    cluster.clock.advance(SECOND);
+    let call = calls.next();
+    assert_eq!(call.attempt, 1);
+    // Durations without a meaning are not an error.
+    call.answer(Ok(Next::After(Duration::ZERO)));
+    calls.next().answer(Ok(Next::After(Duration::MAX)));
+    running.until_delayed();
+    running.end();
+}
+
+#[test]
+fn next_after_does_not_delay_a_change() {
+    let cluster = Cluster::new();
+    let (running, calls) = start(&cluster, "change", |builder| builder);
+    calls.next().answer(Ok(Next::After(30 * SECOND)));
+    running.until_delayed();
+    cluster.touch(MAPS, "a", "1");
+    calls.next().done();
+    cluster.clock.advance(30 * SECOND);
+    calls.next().done();
+    running.end();
+}
+
+#[test]
+fn terminal_failure_waits_for_the_next_change() {
+    let cluster = Cluster::new();
+    let (running, calls) = start(&cluster, "terminal", |builder| builder);
+    calls.next().answer(Err(Failure::terminal("never")));
+    running.until_idle();
+    let last = running.controller.last_failure("default/a").unwrap();
+    assert!(last.failure.is_terminal());
+    log_capture::wait_for(&["ERROR", "terminal", "attempt 1: never; it is not retried"]);
+    cluster.touch(MAPS, "a", "1");
+    calls.next().done();
+    running.until_idle();
+    assert!(running.controller.last_failure("default/a").is_none());
+    running.end();
+}
+
+#[test]
+fn last_failure_is_readable_until_a_success() {
+    let cluster = Cluster::new();
+    let (running, calls) = start(&cluster, "last", |builder| builder);
+    calls.next().fail("one");
+    running.until_delayed();
+    cluster.clock.advance(SECOND);
+    calls.next().fail("two");
+    running.until_delayed();
+    let last = running.controller.last_failure("default/a").unwrap();
+    assert_eq!((last.failure.to_string(), last.attempts), ("two".into(), 2));
+    assert_eq!(running.controller.status().failing, 1);
+    let failures = running.controller.failures();
+    assert_eq!(failures.len(), 1);
+    assert_eq!(&*failures[0].0, "default/a");
+    cluster.clock.advance(SECOND);
+    calls.next().done();
+    running.until_idle();
+    assert!(running.controller.last_failure("default/a").is_none());
+    assert_eq!(running.controller.status().failing, 0);
+    running.end();
+}
+
+#[test]
+fn last_failure_of_a_deleted_object_is_removed() {
+    let cluster = Cluster::new();
+    let (gone, keys) = unbounded();
+    let (running, calls) = start(&cluster, "forgotten", |builder| {
+        builder.on_gone(move |key| gone.send(Key::clone(key)).unwrap())
+    });
+    calls.next().answer(Err(Failure::terminal("no")));
+    running.until("a key fails", |status| status.failing == 1);
+    cluster.server.delete(&format!("{MAPS}/a")).unwrap();
+    assert_eq!(&*keys.recv_timeout(LIMIT).unwrap(), "default/a");
+    running.until("no key fails", |status| status.failing == 0);
+    calls.assert_none();
+    running.end();
+}
+
+#[test]
+fn key_has_one_call_at_a_time() {
+    let cluster = Cluster::new();
+    let (running, calls) = start(&cluster, "exclusive", |builder| builder.workers(3));
+    let a = calls.next().is("default/a");
+    cluster.create(MAPS, "b");
+    let b = calls.next().is("default/b");
+    for key in ["default/a", "default/b", "default/a"] {
+        running.enqueue(key);
+    }
+    cluster.create(MAPS, "c");
+    let c = calls.next().is("default/c");
+    let mut keys: Vec<_> = running.controller.status().running;
+    keys.sort();
+    let keys: Vec<_> = keys.iter().map(|(key, _)| &**key).collect();
+    assert_eq!(keys, ["default/a", "default/b", "default/c"]);
+    a.done();
+    calls.next().is("default/a").done();
+    b.done();
+    calls.next().is("default/b").done();
+    c.done();
+    running.until_idle();
+    calls.assert_none();
+    running.end();
+}
+
+#[test]
+fn enqueued_keys_are_called() {
+    let cluster = Cluster::new();
+    let (running, calls) = start(&cluster, "handle", |builder| builder);
+    calls.next().done();
+    running.until_idle();
+    running.enqueue("default/a");
+    calls.next().done();
+    running.controller.enqueue_after("default/a", 5 * SECOND);
+    running.until_delayed();
+    cluster.clock.advance(5 * SECOND);
+    calls.next().done();
+    running.end();
+}
+
+#[test]
+fn panic_costs_one_call() {
+    let cluster = Cluster::new();
+    let (running, calls) = start(&cluster, "panics", |builder| builder);
+    calls.next().run(|_| panic!("boom"));
+    running.until_delayed();
+    let last = running.controller.last_failure("default/a").unwrap();
+    assert_eq!(
+        last.failure.to_string(),
+        "the reconcile function panicked: boom"
+    );
+    cluster.clock.advance(SECOND);
+    let call = calls.next();
+    assert_eq!(call.attempt, 2);
+    call.done();
+    running.until_idle();
+    running.end();
+}
+
+/// An error whose message panics, on the worker's thread.
+#[derive(Debug)]
+struct Hostile;
+
+impl fmt::Display for Hostile {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        panic!("the message panics")
+    }
+}
+
+impl std::error::Error for Hostile {}
+
+#[test]
+fn panics_outside_the_call_do_not_end_the_worker() {
+    let cluster = Cluster::new();
+    let (running, calls) = start(&cluster, "outside", |builder| builder);
+    calls.next().answer(Err(Hostile.into()));
+    running.until_delayed();
+    log_capture::wait_for(&["ERROR", "outside", "default/a", "the message panics"]);
+    cluster.clock.advance(SECOND);
+    calls.next().fail(LOGGER_PANICS);
+    running.until_delayed();
+    cluster.clock.advance(SECOND);
+    calls.next().done();
+    running.until_idle();
+    running.end();
+}
+
+#[test]
+fn time_limit_ends_the_call_and_is_reported_at_once() {
+    let cluster = Cluster::new();
+    let metrics = Metrics::default();
+    let (running, calls) = start(&cluster, "limited", |builder| {
+        builder
+            .time_limit(30 * SECOND)
+            .metrics(Arc::new(metrics.clone()))
+    });
+    let call = calls.next();
+    cluster.until_waits(30 * SECOND, 1);
+    cluster.clock.advance(29 * SECOND);
+    assert!(!call.stop.is_stopped());
+    cluster.clock.advance(SECOND);
+    assert!(call.stop.wait_timeout(LIMIT));
+    let line = log_capture::wait_for(&["limited", "time limit"]);
+    assert_eq!(
+        line,
+        r#"WARN controller "limited", key "default/a", attempt 1: the call exceeds its time limit of 30s"#
+    );
+    until("the metrics have the excess", || {
+        metrics.0.timed_out.load(Ordering::Relaxed) == 1
+    });
+    assert_eq!(running.controller.status().running.len(), 1);
+    call.done();
+    running.until_idle();
+    // The limit of the first call does not concern the next one.
+    running.enqueue("default/a");
+    let call = calls.next();
+    cluster.clock.advance(29 * SECOND);
+    assert!(!call.stop.is_stopped());
+    call.done();
+    running.end();
+    assert_eq!(metrics.0.timed_out.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn own_stop_of_a_call_is_not_a_time_limit() {
+    let cluster = Cluster::new();
+    let metrics = Metrics::default();
+    let (running, calls) = start(&cluster, "own stop", |builder| {
+        builder.metrics(Arc::new(metrics.clone()))
+    });
+    calls.next().run(|cx| {
+        cx.stop().stop();
+        Ok(Next::Done)
+    });
+    running.until_idle();
+    running.end();
+    assert_eq!(metrics.0.timed_out.load(Ordering::Relaxed), 0);
+}
+
+/// Metrics that panic at each result.
+#[derive(Clone, Default)]
+struct Metrics(Arc<Counts>);
+
+#[derive(Default)]
+struct Counts {
+    timed_out: AtomicUsize,
+    panicked: AtomicUsize,
+    active: Mutex<Vec<usize>>,
+    results: Mutex<Vec<ReconcileResult>>,
+}
+
+impl ControllerMetrics for Counts {
+    fn reconciled(&self, result: ReconcileResult, _: Duration) {
+        self.results.lock().push(result);
+        panic!("metrics failure");
+    }
+
+    fn panicked(&self) {
+        self.panicked.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn timed_out(&self) {
+        self.timed_out.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn active_workers(&self, workers: usize) {
+        self.active.lock().push(workers);
+    }
+}
+
+impl MetricsProvider for Metrics {
+    fn controller_metrics(&self, _: &str) -> Option<Arc<dyn ControllerMetrics>> {
+        Some(Arc::clone(&self.0) as Arc<dyn ControllerMetrics>)
+    }
+}
+
+#[test]
+fn metrics_have_each_result_and_may_panic() {
+    let cluster = Cluster::new();
+    let metrics = Metrics::default();
+    let (running, calls) = start(&cluster, "counted", |builder| {
+        builder.metrics(Arc::new(metrics.clone()))
+    });
+    calls.next().fail("no");
+    running.until_delayed();
+    cluster.clock.advance(SECOND);
+    calls.next().run(|_| panic!("boom"));
+    running.until_delayed();
+    cluster.clock.advance(SECOND);
+    calls.next().answer(Err(Failure::terminal("never")));
+    running.until_idle();
+    running.enqueue("default/a");
+    calls.next().answer(Ok(Next::After(SECOND)));
+    running.until_delayed();
+    cluster.clock.advance(SECOND);
+    calls.next().done();
+    running.until_idle();
+    running.end();
+    use ReconcileResult::{Error, RequeueAfter, Success, TerminalError};
+    let results = metrics.0.results.lock().clone();
+    assert_eq!(
+        results,
+        [Error, Error, TerminalError, RequeueAfter, Success]
+    );
+    assert_eq!(metrics.0.panicked.load(Ordering::Relaxed), 1);
+    assert_eq!(*metrics.0.active.lock(), [1, 0, 1, 0, 1, 0, 1, 0, 1, 0]);
+}

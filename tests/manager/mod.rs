@@ -1,0 +1,330 @@
+//! Tests of the manager: order, leader election and endpoints.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use k8s_informer::controller::{ControllerError, Manager, Next};
+use k8s_informer::testing::{ApiServer, Fault, RequestRecord, Verb};
+use k8s_informer::{Client, Config, DynamicObject, Object, Stop};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use serde_json::json;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases/team";
+
+fn client(server: &ApiServer) -> Client {
+    Client::new(Config::new(server.url())).unwrap()
+}
+
+/// A manager that runs on a thread.
+struct Running {
+    manager: Manager,
+    stop: Stop,
+    thread: JoinHandle<Result<(), ControllerError>>,
+}
+
+impl Running {
+    fn start(manager: Manager) -> Self {
+        let stop = Stop::new();
+        let thread = {
+            let (manager, stop) = (manager.clone(), stop.clone());
+            thread::spawn(move || manager.run(&stop))
+        };
+        Self {
+            manager,
+            stop,
+            thread,
+        }
+    }
+
+    fn end(self) -> Result<(), ControllerError> {
+        self.stop.stop();
+        self.thread.join().unwrap()
+    }
+}
+
+/// Adds a controller that sends the name of each reconciled ConfigMap.
+fn send_names(manager: &Manager) -> Receiver<String> {
+    let (sender, names) = mpsc::channel();
+    manager
+        .reconcile::<ConfigMap>("maps")
+        .by(move |_, map| {
+            let _ = sender.send(map.name().to_owned());
+            Ok(Next::Done)
+        })
+        .unwrap();
+    names
+}
+
+fn create_map(server: &ApiServer, name: &str) {
+    let map = json!({"metadata": {"name": name}});
+    server.create(MAPS, map).unwrap();
+}
+
+fn get(address: SocketAddr, path: &str) -> String {
+    let mut connection = TcpStream::connect(address).unwrap();
+    write!(connection, "GET {path} HTTP/1.1\r\n\r\n").unwrap();
+    let mut response = String::new();
+    connection.read_to_string(&mut response).unwrap();
+    response
+}
+
+#[test]
+fn manager_runs_all_controllers_until_the_stop() {
+    let server = ApiServer::start().unwrap();
+    let manager = Manager::builder(client(&server)).build().unwrap();
+    let maps = send_names(&manager);
+    let (sender, secrets) = mpsc::channel();
+    manager
+        .reconcile::<Secret>("secrets")
+        .by(move |_, secret| {
+            let _ = sender.send(secret.name().to_owned());
+            Ok(Next::Done)
+        })
+        .unwrap();
+    create_map(&server, "a");
+    let secret = json!({"metadata": {"name": "b"}});
+    server
+        .create("/api/v1/namespaces/default/secrets", secret)
+        .unwrap();
+    let running = Running::start(manager);
+    assert_eq!(maps.recv_timeout(PATIENCE).unwrap(), "a");
+    assert_eq!(secrets.recv_timeout(PATIENCE).unwrap(), "b");
+    running.end().unwrap();
+    assert_eq!(server.open_watches(), 0);
+}
+
+#[test]
+fn manager_with_an_old_name_or_after_the_start_is_rejected() {
+    let server = ApiServer::start().unwrap();
+    let manager = Manager::builder(client(&server)).build().unwrap();
+    let maps = send_names(&manager);
+    let build = || {
+        manager
+            .reconcile::<ConfigMap>("maps")
+            .by(|_, _| Ok(Next::Done))
+    };
+    let error = build().unwrap_err().to_string();
+    assert!(
+        error.contains("another controller of the manager has this name"),
+        "{error}"
+    );
+    create_map(&server, "a");
+    let running = Running::start(manager.clone());
+    maps.recv_timeout(PATIENCE).unwrap();
+    let late = manager
+        .reconcile::<Secret>("late")
+        .by(|_, _| Ok(Next::Done));
+    let error = late.unwrap_err().to_string();
+    assert!(error.contains("the manager runs already"), "{error}");
+    running.end().unwrap();
+    let error = manager.run(&Stop::new()).unwrap_err();
+    assert!(
+        matches!(error, ControllerError::AlreadyRan { .. }),
+        "{error}"
+    );
+}
+
+fn replica(server: &ApiServer, identity: &str) -> Manager {
+    Manager::builder(client(server))
+        .leader_election("default", "team")
+        .identity(identity)
+        .health(":0")
+        .build()
+        .unwrap()
+}
+
+/// A standby has complete caches, and reconciles as soon as the leader has released the Lease.
+#[test]
+fn cr9_standby_syncs_and_takes_over_at_the_release() {
+    let server = ApiServer::start().unwrap();
+    create_map(&server, "a");
+    let first = replica(&server, "first");
+    let of_first = send_names(&first);
+    let first = Running::start(first);
+    assert_eq!(of_first.recv_timeout(PATIENCE).unwrap(), "a");
+
+    let second = replica(&server, "second");
+    let of_second = send_names(&second);
+    let second = Running::start(second);
+    let informer = second.manager.factory().informer::<ConfigMap>();
+    assert!(informer.synced().wait_timeout(PATIENCE));
+    assert!(!second.manager.elector().unwrap().is_leader());
+    let address = second.manager.health_address().unwrap();
+    assert!(get(address, "/readyz/informers").ends_with("ok"));
+    assert!(of_second.try_recv().is_err());
+
+    server.clear_requests();
+    first.end().unwrap();
+    assert_eq!(of_second.recv_timeout(PATIENCE).unwrap(), "a");
+    let lists_maps = |request: &RequestRecord| {
+        request.verb() == Verb::List && request.resource() == Some("configmaps")
+    };
+    assert!(!server.requests().iter().any(lists_maps));
+    second.end().unwrap();
+}
+
+/// Adds a controller whose calls announce themselves and then wait for a signal.
+fn block(manager: &Manager, started: Sender<()>) -> Stop {
+    let go_on = Stop::new();
+    let signal = go_on.clone();
+    manager
+        .reconcile::<ConfigMap>("maps")
+        .by(move |_, _| {
+            started.send(())?;
+            signal.wait();
+            Ok(Next::Done)
+        })
+        .unwrap();
+    go_on
+}
+
+#[test]
+fn cr10_lease_is_released_after_the_last_call() {
+    let server = ApiServer::start().unwrap();
+    create_map(&server, "a");
+    let manager = replica(&server, "first");
+    let (sender, started) = mpsc::channel();
+    let go_on = block(&manager, sender);
+    let running = Running::start(manager);
+    started.recv_timeout(PATIENCE).unwrap();
+    running.stop.stop();
+    let holder = || server.get(LEASE).unwrap()["spec"]["holderIdentity"].clone();
+    assert_eq!(holder(), "first");
+    go_on.stop();
+    running.end().unwrap();
+    assert_eq!(holder(), "");
+}
+
+#[test]
+fn lost_leadership_ends_calls_and_is_an_error() {
+    let server = ApiServer::start().unwrap();
+    create_map(&server, "a");
+    let manager = replica(&server, "first");
+    let (sender, started) = mpsc::channel();
+    let (result, ended) = mpsc::channel();
+    manager
+        .reconcile::<ConfigMap>("maps")
+        .by(move |cx, _| {
+            sender.send(())?;
+            cx.stop().wait();
+            result.send(cx.ensure().is_err())?;
+            Ok(Next::Done)
+        })
+        .unwrap();
+    let running = Running::start(manager);
+    started.recv_timeout(PATIENCE).unwrap();
+    let other = json!({"spec": {"holderIdentity": "second", "leaseTransitions": 7}});
+    server.patch(LEASE, other).unwrap();
+    assert!(
+        ended.recv_timeout(PATIENCE).unwrap(),
+        "`ensure` fails after the loss"
+    );
+    let error = running.thread.join().unwrap().unwrap_err();
+    assert!(
+        matches!(error, ControllerError::LeadershipLost { .. }),
+        "{error}"
+    );
+}
+
+#[test]
+fn failed_sync_of_one_controller_ends_the_manager() {
+    let server = ApiServer::start().unwrap();
+    server.fail_next(Fault::status(403).resource("secrets").always());
+    let manager = Manager::builder(client(&server)).build().unwrap();
+    let _maps = send_names(&manager);
+    manager
+        .reconcile::<Secret>("secrets")
+        .sync_timeout(Duration::from_millis(50))
+        .by(|_, _| Ok(Next::Done))
+        .unwrap();
+    let error = manager.run(&Stop::new()).unwrap_err().to_string();
+    assert!(
+        error.contains("controller \"secrets\"") && error.contains("403"),
+        "{error}"
+    );
+}
+
+#[test]
+fn cr11_endpoints_report_checks_metrics_and_status() {
+    let server = ApiServer::start().unwrap();
+    server.fail_next(
+        Fault::status(500)
+            .resource("configmaps")
+            .on(Verb::List)
+            .times(1),
+    );
+    create_map(&server, "a");
+    let manager = Manager::builder(client(&server))
+        .leader_election("default", "team")
+        .identity("first")
+        .health(":0")
+        .ready_check("license", || Err("expired".to_owned()))
+        .build()
+        .unwrap();
+    let (sender, calls) = mpsc::channel();
+    let controller = manager
+        .reconcile::<ConfigMap>("maps")
+        .by(move |cx, _| {
+            sender.send(cx.attempt())?;
+            Err("the bucket is locked".parse::<u32>().unwrap_err().into())
+        })
+        .unwrap();
+    let address = manager.health_address().unwrap();
+    assert!(address.ip().is_loopback());
+    assert!(get(address, "/healthz").ends_with("ok"));
+    assert!(get(address, "/readyz/informers").contains("not synced: configmaps"));
+
+    let running = Running::start(manager);
+    assert_eq!(calls.recv_timeout(PATIENCE).unwrap(), 1);
+    assert_eq!(calls.recv_timeout(PATIENCE).unwrap(), 2);
+    assert!(get(address, "/readyz/informers").ends_with("ok"));
+    assert!(get(address, "/healthz?verbose").contains("[+]leaderElection ok"));
+    let ready = get(address, "/readyz?verbose");
+    assert!(
+        ready.contains("[-]license failed") && !ready.contains("expired"),
+        "{ready}"
+    );
+    let metrics = get(address, "/metrics");
+    assert!(
+        metrics.contains("leader_election_master_status{name=\"team\"} 1\n"),
+        "{metrics}"
+    );
+    assert!(
+        metrics.contains("workqueue_depth{name=\"maps\",controller=\"maps\"}"),
+        "{metrics}"
+    );
+    let status = get(address, "/status");
+    let (_, body) = status.split_once("\r\n\r\n").unwrap();
+    let status: DynamicObject = serde_json::from_str(body).unwrap();
+    let text = |pointer: &str| status.read::<String>(pointer).unwrap().unwrap();
+    assert_eq!(text("/informers/0/name"), "configmaps");
+    assert_eq!(text("/controllers/0/lastErrors/0/key"), "default/a");
+    assert_eq!(text("/leader/identity"), "first");
+    let failure = controller.last_failure("default/a").unwrap();
+    assert_eq!(
+        failure.failure.to_string(),
+        text("/controllers/0/lastErrors/0/error")
+    );
+    running.end().unwrap();
+    assert!(TcpStream::connect(address).is_err(), "the port is closed");
+}
+
+#[test]
+fn address_in_use_is_an_error_of_the_build() {
+    let server = ApiServer::start().unwrap();
+    let address = server.address().to_string();
+    let error = Manager::builder(client(&server))
+        .health(&*address)
+        .build()
+        .unwrap_err();
+    let message = error.to_string();
+    assert!(
+        message.starts_with(&format!("can't serve HTTP on {address:?}: ")),
+        "{message}"
+    );
+}
