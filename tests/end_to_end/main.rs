@@ -16,6 +16,7 @@ mod conditions;
 mod config;
 mod controller;
 mod credentials;
+mod deletions;
 mod discovery;
 mod events;
 mod faults;

@@ -45,8 +45,9 @@ pub(super) fn collect(store: &mut Store, resources: &Resources, since: u64) -> b
 struct Collector<'a> {
     store: &'a mut Store,
     resources: &'a Resources,
-    /// The uids of the objects that were removed, whose resource may not be served anymore.
-    gone: BTreeSet<String>,
+    /// The namespaces and uids of the objects that were removed, whose resource may not be served
+    /// anymore.
+    gone: BTreeSet<(String, String)>,
 }
 
 /// The owner that a reference names.
@@ -78,9 +79,10 @@ impl Collector<'_> {
                     }
                 }
                 NewState::Deleted(object) => {
-                    let uid = meta_str(object.content(), "uid");
-                    owners.insert(uid);
-                    self.gone.insert(uid.to_owned());
+                    let content = object.content();
+                    owners.insert(meta_str(content, "uid"));
+                    let place = [meta_str(content, "namespace"), meta_str(content, "uid")];
+                    self.gone.insert(place.map(str::to_owned).into());
                 }
             }
             let kept = match new {
@@ -176,7 +178,11 @@ impl Collector<'_> {
 
     fn owner(&self, reference: &Value, namespace: Option<&str>) -> Owner {
         let text = |field: &str| reference[field].as_str().unwrap_or_default();
-        if self.gone.contains(text("uid")) {
+        let is_gone = |namespace: &str| {
+            let place = [namespace, text("uid")].map(str::to_owned);
+            self.gone.contains(&place.into())
+        };
+        if is_gone("") || namespace.is_some_and(is_gone) {
             return Owner::Absent;
         }
         let (group, version) = text("apiVersion")

@@ -1,8 +1,9 @@
 //! What kube-apiserver calls a strategy: the rules for creates and updates of one kind. Leases and
-//! Events have rules of their own. For all other kinds, only the name is checked.
+//! Events have rules of their own. For all other kinds, only the name and the owners are checked.
 
 use serde_json::Value;
 
+use super::garbage::owner_causes;
 use super::object::{Content, meta_str};
 use super::resources::ApiResource;
 use super::schema::Schema;
@@ -65,6 +66,7 @@ pub(crate) fn check(
         },
         _ => name_causes(),
     };
+    let causes = [causes, owner_causes(new)].concat();
     if causes.is_empty() {
         return Ok(());
     }
