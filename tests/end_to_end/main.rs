@@ -15,6 +15,7 @@ mod cluster;
 mod conditions;
 mod config;
 mod credentials;
+mod deletions;
 mod discovery;
 mod events;
 mod faults;
