@@ -212,28 +212,29 @@ impl ReconcileLoop {
             let Some(item) = self.queue.take_or_stop(stop) else {
                 return;
             };
-            let key = Key::clone(&item);
             // User code runs outside the call as well: clocks, loggers, rate limiters, and the
             // messages and destructors of errors.
             let worked = panic::catch(|| {
-                let is_ready = self.ready_or_postpone(&key);
+                let is_ready = self.ready_or_postpone(&item);
                 if is_ready {
-                    self.reconcile(&key, abort);
+                    self.reconcile(&item, abort);
                 }
                 is_ready
             });
-            if let Err(panic) = &worked {
-                self.set_running(&key, None);
+            let is_called = worked.unwrap_or_else(|panic| {
+                self.set_running(&item, None);
                 drop(panic::catch(|| {
-                    self.queue.add_after(Key::clone(&key), AFTER_PANIC)
+                    self.queue.add_after(Key::clone(&item), AFTER_PANIC)
                 }));
                 let name = &self.settings.name;
                 drop(panic::catch(|| {
-                    log::error!("controller {name:?}, key {key:?}: a worker {panic}");
+                    log::error!("controller {name:?}, key {:?}: a worker {panic}", *item);
                 }));
-            }
+                true
+            });
+            let key = Key::clone(&item);
             item.done();
-            probe.inspect(|probe| probe.ended(key, worked.unwrap_or(true)));
+            probe.inspect(|probe| probe.ended(key, is_called));
         }
     }
 
