@@ -14,7 +14,6 @@ mod churn;
 mod cluster;
 mod conditions;
 mod config;
-mod controller;
 mod credentials;
 mod discovery;
 mod events;
@@ -37,6 +36,7 @@ mod proxy;
 mod quickstart;
 mod reader;
 mod recorder;
+mod sample_controller;
 mod scopes;
 #[cfg(unix)]
 #[path = "../client/script.rs"]
