@@ -4,8 +4,7 @@
 use k8s_informer::client::api::{DeleteOptions, Patch};
 use k8s_informer::controller::{Controller, ControllerBuilder, ControllerError, Next};
 use k8s_informer::informer::{InformerScope, Source};
-use k8s_informer::testing::ControllerTest;
-use k8s_informer::{Client, Object, Stop};
+use k8s_informer::{Client, Object, Stop, testing::ControllerTest};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use serde_json::json;
 
@@ -16,15 +15,17 @@ fn team(builder: ControllerBuilder<Namespace>) -> Result<Controller<Namespace>, 
     let builder = builder.owns(Source::of::<ConfigMap>().scope(maps));
     builder.by(|cx, namespace| {
         let maps = cx.api::<ConfigMap>(Some(cx.name()));
-        if namespace.metadata.deletion_timestamp.is_some() {
-            // The ConfigMap is deleted with its Namespace.
-        } else if let Some(team) = namespace.label(TEAM) {
-            let map = json!({"metadata": {"name": "team"}, "data": {"team": team}});
-            // Only this controller decides on the fields of the patch.
-            let patch = Patch::apply("team-controller", cx.owned(map)?).force();
-            maps.patch("team", &patch, cx.stop())?;
-        } else if let Some(map) = cx.children::<ConfigMap>().pop() {
-            maps.delete("team", &DeleteOptions::unchanged(&*map), cx.stop())?;
+        let map = cx.children::<ConfigMap>().pop();
+        let found = map.as_ref().and_then(|map| map.data.as_ref()?.get("team"));
+        match namespace.label(TEAM) {
+            _ if namespace.metadata.deletion_timestamp.is_some() => {}
+            Some(team) if found.is_none_or(|found| found != team) => {
+                let wanted = json!({"metadata": {"name": "team"}, "data": {"team": team}});
+                let patch = Patch::apply("team-controller", cx.owned(wanted)?).force();
+                maps.patch("team", &patch, cx.stop())?;
+            }
+            None if map.is_some() => maps.delete("team", &DeleteOptions::default(), cx.stop())?,
+            _ => {}
         }
         Ok(Next::Done)
     })

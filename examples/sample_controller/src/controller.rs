@@ -3,6 +3,8 @@
 //! It needs `list` and `watch` on foos and deployments, `create` and `patch` on deployments,
 //! `patch` on foos/status, and `create` and `patch` on events.
 
+#![allow(clippy::disallowed_names, reason = "the kind is named Foo")]
+
 use std::sync::Arc;
 
 use k8s_informer::client::api::Patch;

@@ -44,7 +44,8 @@ impl EventSink for Sink {
 
 impl Test {
     fn new() -> Self {
-        let server = ApiServer::start().unwrap();
+        let server = ApiServer::builder().garbage_collection(true);
+        let server = server.start().unwrap();
         let crd = serde_json::from_str(include_str!("../crd.json")).unwrap();
         let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
         server.create(definitions, crd).unwrap();
@@ -72,8 +73,8 @@ impl Test {
     }
 
     fn create_foo(&self, spec: Value) {
-        let foo = json!({ "metadata": { "name": "test" }, "spec": spec });
-        self.server().create(FOOS, foo).unwrap();
+        let object = json!({ "metadata": { "name": "test" }, "spec": spec });
+        self.server().create(FOOS, object).unwrap();
     }
 
     fn server(&self) -> &ApiServer {
@@ -296,9 +297,13 @@ fn failed_requests_are_retried() {
 }
 
 #[test]
-fn deleted_foo_causes_no_writes() {
+fn deleted_foo_takes_its_deployment_with_it() {
     let mut test = Test::with_foo();
     test.server().delete(FOO).unwrap();
     test.run();
     assert!(test.controller.writes().is_empty());
+    assert_eq!(
+        test.server().get(DEPLOYMENT).unwrap_err().reason(),
+        "NotFound"
+    );
 }
