@@ -75,6 +75,9 @@ use crate::server::Server;
 /// The maximum time until a call reaches a point where the controller is to be killed.
 const TRAP: Duration = Duration::from_secs(30);
 
+/// The maximum time until a new process has worked through its queue.
+const BACKLOG: Duration = Duration::from_secs(300);
+
 /// The maximum time until a site gets its status while the watch of another namespace stalls.
 const PROGRESS: Duration = Duration::from_secs(60);
 
@@ -328,6 +331,12 @@ impl Controllers {
     fn stall(&mut self) {
         let busy = &NAMESPACES[..NAMESPACES.len() - 1];
         let stalled = self.random.pick(busy);
+        // After a start, all sites are in the queue.
+        for number in self.sites(1, |_| true) {
+            if let Err(violation) = self.wait_for_status(number, BACKLOG, "the backlog") {
+                return self.violations.push(violation);
+            }
+        }
         let began = Instant::now();
         self.relay.stall(Some(stalled));
         let numbers = self.sites(STALLED, |namespace| namespace == stalled);
@@ -340,7 +349,11 @@ impl Controllers {
             for number in &numbers {
                 self.world.change_team(&mut self.world.slot(*number));
             }
-            self.check_progress(other, stalled);
+            let cause = format!("the stall of {stalled}");
+            match self.wait_for_status(other, PROGRESS, &cause) {
+                Ok(time) => self.progress.push(time),
+                Err(violation) => self.violations.push(violation),
+            }
         }
         thread::sleep(STALL.saturating_sub(began.elapsed()));
         let is_cut = self.random.one_in(2);
@@ -365,25 +378,28 @@ impl Controllers {
         numbers.filter(is_site).take(count).collect()
     }
 
-    /// Changes a site and waits until its status follows.
-    fn check_progress(&mut self, number: usize, stalled: &str) {
+    /// Changes a site and returns the time until its status follows.
+    fn wait_for_status(
+        &self,
+        number: usize,
+        patience: Duration,
+        cause: &str,
+    ) -> Result<Duration, Violation> {
         let began = Instant::now();
-        let world = Arc::clone(&self.world);
         // The lock keeps the writers off.
-        let mut slot = world.slot(number);
-        world.change_team(&mut slot);
+        let mut slot = self.world.slot(number);
+        self.world.change_team(&mut slot);
         let Some(site) = &slot.site else {
-            return;
+            return Ok(Duration::ZERO);
         };
-        while world.status(&slot)["team"] != site.team {
-            if began.elapsed() > PROGRESS {
-                let problem = format!("a stall of {stalled} delays {}", slot.key());
-                self.violations.push((site.uid.clone(), problem));
-                return;
+        while self.world.status(&slot)["team"] != site.team {
+            if began.elapsed() > patience {
+                let problem = format!("{cause} delays {} by more than {patience:?}", slot.key());
+                return Err((site.uid.clone(), problem));
             }
             thread::sleep(Duration::from_millis(20));
         }
-        self.progress.push(began.elapsed());
+        Ok(began.elapsed())
     }
 
     /// Waits until every object has the desired state, and checks the creates.
