@@ -224,7 +224,7 @@ impl ReconcileLoop {
             let is_called = worked.unwrap_or_else(|panic| {
                 self.set_running(&item, None);
                 drop(panic::catch(|| {
-                    self.queue.add_after(Key::clone(&item), AFTER_PANIC)
+                    self.queue.add_after(Key::clone(&item), AFTER_PANIC);
                 }));
                 let name = &self.settings.name;
                 drop(panic::catch(|| {

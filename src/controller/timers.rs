@@ -89,7 +89,7 @@ impl Timers {
                 // Without this thread, no call would have a time limit any more.
                 if let Err(panic) = panic::catch(action) {
                     drop(panic::catch(|| {
-                        log::error!("a timer of a controller {panic}")
+                        log::error!("a timer of a controller {panic}");
                     }));
                 }
             }

@@ -641,9 +641,11 @@ fn start<T: Object + DeserializeOwned>(
 ) -> Result<Running<T>, ControllerTestError> {
     let config = Config::new(server.url()).user_agent(USER_AGENT);
     let client = Client::new(config).map_err(ControllerTestError::new)?;
-    let mut options = ReflectorOptions::default();
-    // The informers run in real time.
-    options.backoff = Backoff::new(TICK, 2.0, 100 * TICK, 0.0);
+    let options = ReflectorOptions {
+        // The informers run in real time.
+        backoff: Backoff::new(TICK, 2.0, 100 * TICK, 0.0),
+        ..ReflectorOptions::default()
+    };
     let factory = SharedInformerFactory::builder(client.clone())
         .reflector_options(options)
         .build();

@@ -122,7 +122,7 @@ impl fmt::Debug for WriteRecord {
 
 impl PartialEq<str> for WriteRecord {
     fn eq(&self, line: &str) -> bool {
-        self.to_string() == line
+        *line == *self.to_string()
     }
 }
 
