@@ -241,8 +241,8 @@ impl Context {
     /// has the UID of this object.
     ///
     /// Call it before you change an object with a predictable name, because it may belong to
-    /// someone else. It returns `false` if the metadata of `child` cannot be decoded. It corresponds
-    /// to client-go's `IsControlledBy`.
+    /// someone else. It returns `false` if the metadata of `child` cannot be decoded. It
+    /// corresponds to client-go's `IsControlledBy`.
     ///
     /// ```
     /// use k8s_informer::controller::{Failure, Next};

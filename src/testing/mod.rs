@@ -1,4 +1,4 @@
-//! Test support: a driver for controllers ([`ControllerTest`](crate::testing::ControllerTest), with
+//! Test support: a driver for controllers ([`ControllerTest`], with
 //! the feature `client`), an embedded API server ([`ApiServer`]), an in-memory source of objects
 //! ([`FakeControllerSource`]), a scripted lister-watcher ([`ScriptedListerWatcher`]), and a manual
 //! clock ([`FakeClock`]).

@@ -1,6 +1,6 @@
 //! What kube-apiserver calls a strategy: the rules for creates and updates of one kind. Leases and
-//! Events have rules of their own. For all other kinds, only the name, the finalizers and the owners
-//! are checked.
+//! Events have rules of their own. For all other kinds, only the name, the finalizers and the
+//! owners are checked.
 
 use serde_json::Value;
 
