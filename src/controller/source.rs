@@ -17,8 +17,8 @@ use crate::stop::Stop;
 use crate::store::AddIndexersError;
 use crate::threads::Owner;
 
-/// The index of children by the UID of their controllers. Controllers that share an informer share the
-/// index.
+/// The index of children by the UID of their controllers. Controllers that share an informer share
+/// the index.
 pub(super) const OWNER_INDEX: &str = "k8s-informer/controller-uid";
 
 /// An informer of a controller, without its type.

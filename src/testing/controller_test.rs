@@ -81,24 +81,24 @@ type Build<T> = dyn Fn(ControllerBuilder<T>) -> Result<Controller<T>, Controller
 /// # What is idle
 ///
 /// A controller is idle if its caches and handlers have every change on the server, no call runs,
-/// and no key is queued, waits for a retry, or waits for its own writes. A key that waits because of
-/// [`Next::After`](crate::controller::Next::After), and a terminal failure, are idle.
+/// and no key is queued, waits for a retry, or waits for its own writes. A key that waits because
+/// of [`Next::After`](crate::controller::Next::After), and a terminal failure, are idle.
 ///
 /// # Calls
 ///
 /// Calls run only in [`run_until_idle`](Self::run_until_idle), [`advance`](Self::advance) and
-/// [`step`](Self::step), so a test can prepare the server in peace. They run one after another, also
-/// with several [workers](ControllerBuilder::workers), in the alphabetical order of the queued keys.
-/// Before each call, the caches and handlers receive all changes. The calls and writes of a run are
-/// therefore always the same, unless the controller itself is random.
+/// [`step`](Self::step), so a test can prepare the server in peace. They run one after another,
+/// also with several [workers](ControllerBuilder::workers), in the alphabetical order of the queued
+/// keys. Before each call, the caches and handlers receive all changes. The calls and writes of a
+/// run are therefore always the same, unless the controller itself is random.
 ///
 /// As a consequence, a test cannot show errors of a controller that depend on old caches or on
 /// overlapping calls.
 ///
 /// # Time
 ///
-/// Retries, delays, time limits and the waits for own writes use a [`FakeClock`]. It advances to the
-/// next retry when there is nothing else to do. Requests and informers use real time: a
+/// Retries, delays, time limits and the waits for own writes use a [`FakeClock`]. It advances to
+/// the next retry when there is nothing else to do. Requests and informers use real time: a
 /// `Retry-After`, for example, is waited for. A rate limiter with its own clock should not be set.
 ///
 /// # Faults
@@ -107,8 +107,8 @@ type Build<T> = dyn Fn(ControllerBuilder<T>) -> Result<Controller<T>, Controller
 /// [`ApiServer::fail_next`]. Restrict them to a [verb](super::Fault::on), since the informers send
 /// requests as well.
 ///
-/// After [`ApiServer::restore`], call [`restart`](Self::restart): informers notice a restored server
-/// only after minutes, in real time.
+/// After [`ApiServer::restore`], call [`restart`](Self::restart): informers notice a restored
+/// server only after minutes, in real time.
 ///
 /// # Threads
 ///
@@ -129,8 +129,9 @@ pub struct ControllerTest<T: Object + DeserializeOwned> {
 }
 
 impl<T: Object + DeserializeOwned> ControllerTest<T> {
-    /// Starts a server that collects garbage, and a controller. `build` receives a builder for the objects of `source`; it
-    /// must use it, and must not set its clock. The controller is named after the resource.
+    /// Starts a server that collects garbage, and a controller. `build` receives a builder for the
+    /// objects of `source`; it must use it, and must not set its clock. The controller is named
+    /// after the resource.
     ///
     /// # Errors
     ///
@@ -235,8 +236,8 @@ impl<T: Object + DeserializeOwned> ControllerTest<T> {
         &self.server
     }
 
-    /// Returns the controller, for its failures and its cache. After a [restart](Self::restart) it is
-    /// another one.
+    /// Returns the controller, for its failures and its cache. After a [restart](Self::restart) it
+    /// is another one.
     ///
     /// ```
     /// use k8s_informer::controller::Failure;
@@ -320,8 +321,8 @@ impl<T: Object + DeserializeOwned> ControllerTest<T> {
     ///
     /// # Errors
     ///
-    /// Returns an error if the controller is not idle after 100 calls for one key, or in
-    /// [real time](Self::set_timeout). It names the key, the call or the cache, and the last failures.
+    /// Returns an error if the controller is not idle after 100 calls for one key, or in [real
+    /// time](Self::set_timeout). It names the key, the call or the cache, and the last failures.
     ///
     /// ```
     /// use k8s_informer::controller::Next;
@@ -472,8 +473,8 @@ impl<T: Object + DeserializeOwned> ControllerTest<T> {
         std::mem::take(&mut *self.writes.lock())
     }
 
-    /// Returns the number of calls for a key since the start of the test. Calls of a cleanup, and of
-    /// the callback for objects that are gone, count.
+    /// Returns the number of calls for a key since the start of the test. Calls of a cleanup, and
+    /// of the callback for objects that are gone, count.
     ///
     /// ```
     /// use k8s_informer::controller::Next;

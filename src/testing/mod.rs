@@ -1,6 +1,7 @@
-//! Test support: a driver for controllers ([`ControllerTest`], with the feature `client`), an
-//! embedded API server ([`ApiServer`]), an in-memory source of objects ([`FakeControllerSource`]), a
-//! scripted lister-watcher ([`ScriptedListerWatcher`]), and a manual clock ([`FakeClock`]).
+//! Test support: a driver for controllers ([`ControllerTest`], with
+//! the feature `client`), an embedded API server ([`ApiServer`]), an in-memory source of objects
+//! ([`FakeControllerSource`]), a scripted lister-watcher ([`ScriptedListerWatcher`]), and a manual
+//! clock ([`FakeClock`]).
 //!
 //! # The API server
 //!

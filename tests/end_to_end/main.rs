@@ -14,8 +14,8 @@ mod churn;
 mod cluster;
 mod conditions;
 mod config;
-mod controller;
 mod credentials;
+mod deletions;
 mod discovery;
 mod events;
 mod faults;
@@ -37,6 +37,7 @@ mod proxy;
 mod quickstart;
 mod reader;
 mod recorder;
+mod sample_controller;
 mod scopes;
 #[cfg(unix)]
 #[path = "../client/script.rs"]

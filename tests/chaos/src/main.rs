@@ -50,8 +50,10 @@
 //! kind. It exits with 1 if anything differed. Without the binaries it prints a line and exits with
 //! 0.
 //!
-//! `chaos elections` tests leader election instead; see `elections/mod.rs`.
+//! `chaos elections` tests leader election instead; see `elections/mod.rs`. `chaos controllers` tests
+//! a controller; see `controllers/mod.rs`.
 
+mod controllers;
 mod counts;
 mod elections;
 mod follower;
@@ -193,6 +195,10 @@ fn main() -> ExitCode {
     match arguments.split_first() {
         Some((mode, arguments)) if mode == "elections" => return elections::main(arguments),
         Some((mode, arguments)) if mode == "candidate" => return elections::candidate(arguments),
+        Some((mode, arguments)) if mode == "controllers" => return controllers::main(arguments),
+        Some((mode, arguments)) if mode == "controller" => {
+            return controllers::controller(arguments);
+        }
         _ => {}
     }
     let options = match Options::read() {
@@ -674,7 +680,7 @@ fn report(subject: &dyn Subject, differences: &[Difference], broken: &[String]) 
 }
 
 /// Returns a TLS configuration that trusts the server's CA.
-fn tls(server: &Server) -> ClientConfig {
+pub(crate) fn tls(server: &Server) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     let certificates =
         CertificateDer::pem_file_iter(server.certificates()).expect("the server's certificates");

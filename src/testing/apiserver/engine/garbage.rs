@@ -4,7 +4,7 @@
 //! In a real cluster, it follows the writes. This server runs it as part of the write, before any
 //! other request sees the store.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -29,12 +29,14 @@ pub(super) fn collect(store: &mut Store, resources: &Resources, since: u64) -> b
         store,
         resources,
         gone: BTreeSet::new(),
+        referring: None,
     };
     let mut seen = since;
     // Each step deletes something or removes a reference or a finalizer, so this ends.
     while seen < collector.store.version() {
         let keys = collector.affected_after(seen);
         seen = collector.store.version();
+        collector.referring = None;
         for key in keys {
             collector.process(&key);
         }
@@ -45,8 +47,12 @@ pub(super) fn collect(store: &mut Store, resources: &Resources, since: u64) -> b
 struct Collector<'a> {
     store: &'a mut Store,
     resources: &'a Resources,
-    /// The uids of the objects that were removed, whose resource may not be served anymore.
-    gone: BTreeSet<String>,
+    /// The namespaces and uids of the objects that were removed, whose resource may not be served
+    /// anymore.
+    gone: BTreeSet<(String, String)>,
+    /// The keys of the objects that refer to each uid, if a step needs them. A step only removes
+    /// references, so its keys can be outdated but not incomplete.
+    referring: Option<BTreeMap<String, Vec<Key>>>,
 }
 
 /// The owner that a reference names.
@@ -73,14 +79,15 @@ impl Collector<'_> {
                 NewState::Stored(object) => {
                     keys.insert(key.clone());
                     let content = object.content();
-                    if [ORPHAN, FOREGROUND].map(|it| is_deleted_with(it, content)) != [false; 2] {
+                    if is_deleted_with(ORPHAN, content) || is_deleted_with(FOREGROUND, content) {
                         owners.insert(meta_str(content, "uid"));
                     }
                 }
                 NewState::Deleted(object) => {
-                    let uid = meta_str(object.content(), "uid");
-                    owners.insert(uid);
-                    self.gone.insert(uid.to_owned());
+                    let content = object.content();
+                    owners.insert(meta_str(content, "uid"));
+                    let place = [meta_str(content, "namespace"), meta_str(content, "uid")];
+                    self.gone.insert(place.map(str::to_owned).into());
                 }
             }
             let kept = match new {
@@ -151,10 +158,12 @@ impl Collector<'_> {
             self.remove_owners(key, content, &left);
             return;
         }
-        let dependents = self.dependents(content);
         let mut propagation = None;
-        if is_awaited && !dependents.is_empty() {
-            propagation = Some(Propagation::Foreground);
+        if is_awaited {
+            let dependents = self.dependents(content);
+            if !dependents.is_empty() {
+                propagation = Some(Propagation::Foreground);
+            }
             // Owners that wait for each other would wait forever.
             let waits = |one: &(Key, Arc<Object>)| is_deleted_with(FOREGROUND, one.1.content());
             if dependents.iter().any(waits) {
@@ -176,7 +185,11 @@ impl Collector<'_> {
 
     fn owner(&self, reference: &Value, namespace: Option<&str>) -> Owner {
         let text = |field: &str| reference[field].as_str().unwrap_or_default();
-        if self.gone.contains(text("uid")) {
+        let is_gone = |namespace: &str| {
+            let place = [namespace, text("uid")].map(str::to_owned);
+            self.gone.contains(&place.into())
+        };
+        if is_gone("") || namespace.is_some_and(is_gone) {
             return Owner::Absent;
         }
         let (group, version) = text("apiVersion")
@@ -202,14 +215,16 @@ impl Collector<'_> {
     }
 
     /// Returns the objects that refer to this owner, in any namespace.
-    fn dependents(&self, owner: &Content) -> Vec<(Key, Arc<Object>)> {
+    fn dependents(&mut self, owner: &Content) -> Vec<(Key, Arc<Object>)> {
         let uid = meta_str(owner, "uid");
-        let refers =
-            |object: &Object| owner_references(object.content()).any(|one| uid_of(one) == uid);
-        let found = self.store.objects().filter(|(_, object)| refers(object));
-        found
-            .map(|(key, object)| (key.clone(), object.clone()))
-            .collect()
+        let store = &self.store;
+        let referring = self.referring.get_or_insert_with(|| referring(store));
+        let found = referring.get(uid).into_iter().flatten();
+        let found = found.filter_map(|key| Some((key.clone(), store.get(key)?.clone())));
+        let refers = |(_, object): &(Key, Arc<Object>)| {
+            owner_references(object.content()).any(|one| uid_of(one) == uid)
+        };
+        found.filter(refers).collect()
     }
 
     fn orphan_dependents(&mut self, key: &Key, owner: &Content) {
@@ -254,6 +269,17 @@ impl Collector<'_> {
             self.store.put(key.clone(), content);
         }
     }
+}
+
+fn referring(store: &Store) -> BTreeMap<String, Vec<Key>> {
+    let mut referring: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for (key, object) in store.objects() {
+        for reference in owner_references(object.content()) {
+            let uid = uid_of(reference).to_owned();
+            referring.entry(uid).or_default().push(key.clone());
+        }
+    }
+    referring
 }
 
 /// Returns the policy of the finalizers, else background, whatever the resource prefers.

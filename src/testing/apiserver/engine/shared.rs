@@ -93,8 +93,8 @@ impl Shared {
         result
     }
 
-    /// Updates the resources from CustomResourceDefinitions, and collects the garbage of the changes
-    /// after version `since`. Ends the watches of removed resources.
+    /// Updates the resources from CustomResourceDefinitions, and collects the garbage of the
+    /// changes after version `since`. Ends the watches of removed resources.
     pub(crate) fn reconcile(&self, state: &mut State, mut since: u64) {
         let mut gone = crd::reconcile(&mut state.store, &self.resources);
         while self.settings.garbage_collection

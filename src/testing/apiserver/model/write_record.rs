@@ -122,8 +122,7 @@ impl fmt::Debug for WriteRecord {
 
 impl PartialEq<str> for WriteRecord {
     fn eq(&self, line: &str) -> bool {
-        let own = self.to_string();
-        own == line
+        *line == *self.to_string()
     }
 }
 
