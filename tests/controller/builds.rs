@@ -1,10 +1,10 @@
 //! Descriptions that the build step rejects, and dynamic resources.
 
+use k8s_informer::DynamicObject;
 use k8s_informer::controller::ControllerError;
 use k8s_informer::informer::InformerScope;
 use k8s_informer::object::{GroupVersionResource, Scope};
 use k8s_informer::selector::Selector;
-use k8s_informer::{DynamicObject, SharedInformerFactory};
 use k8s_openapi::api::core::v1::Node;
 
 use super::*;
@@ -89,7 +89,7 @@ fn dynamic_objects_can_own_objects() {
         (&owner["kind"], &owner["apiVersion"]),
         (&json!("Deployment"), &json!("apps/v1"))
     );
-    running.end();
+    running.end(calls);
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn owned_needs_the_kind_of_a_dynamic_resource() {
         last.is_terminal() && last.to_string().contains("call `kind`"),
         "{last}"
     );
-    running.end();
+    running.end(calls);
 }
 
 /// Sets a flag when it is dropped.

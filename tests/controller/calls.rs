@@ -42,7 +42,7 @@ fn each_object_is_reconciled_after_the_sync() {
     assert_eq!(keys, ["default/a", "default/b"]);
     running.until_idle();
     calls.assert_none();
-    running.end();
+    running.end(calls);
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn failed_key_is_retried_with_growing_delays() {
     running.until_delayed();
     cluster.clock.advance(millis(5));
     assert_eq!(calls.next().attempt, 2);
-    running.end();
+    running.end(calls);
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn failures_of_a_key_do_not_delay_other_keys() {
     assert_eq!(call.attempt, 1);
     call.done();
     running.until_delayed();
-    running.end();
+    running.end(calls);
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn next_after_calls_again_at_that_time() {
     call.answer(Ok(Next::After(Duration::ZERO)));
     calls.next().answer(Ok(Next::After(Duration::MAX)));
     running.until_delayed();
-    running.end();
+    running.end(calls);
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn next_after_does_not_delay_a_change() {
     calls.next().done();
     cluster.clock.advance(30 * SECOND);
     calls.next().done();
-    running.end();
+    running.end(calls);
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn terminal_failure_waits_for_the_next_change() {
     calls.next().done();
     running.until_idle();
     assert!(running.controller.last_failure("default/a").is_none());
-    running.end();
+    running.end(calls);
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn last_failure_is_readable_until_a_success() {
     running.until_idle();
     assert!(running.controller.last_failure("default/a").is_none());
     assert_eq!(running.controller.status().failing, 0);
-    running.end();
+    running.end(calls);
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn last_failure_of_a_deleted_object_is_removed() {
     assert_eq!(&*keys.recv_timeout(LIMIT).unwrap(), "default/a");
     running.until("no key fails", |status| status.failing == 0);
     calls.assert_none();
-    running.end();
+    running.end(calls);
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn key_has_one_call_at_a_time() {
     c.done();
     running.until_idle();
     calls.assert_none();
-    running.end();
+    running.end(calls);
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn enqueued_keys_are_called() {
     running.until_delayed();
     cluster.clock.advance(5 * SECOND);
     calls.next().done();
-    running.end();
+    running.end(calls);
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn panic_costs_one_call() {
     assert_eq!(call.attempt, 2);
     call.done();
     running.until_idle();
-    running.end();
+    running.end(calls);
 }
 
 /// An error whose message panics, on the worker's thread.
@@ -265,7 +265,7 @@ fn panics_outside_the_call_do_not_end_the_worker() {
     cluster.clock.advance(SECOND);
     calls.next().done();
     running.until_idle();
-    running.end();
+    running.end(calls);
 }
 
 #[test]
@@ -300,7 +300,7 @@ fn time_limit_ends_the_call_and_is_reported_at_once() {
     cluster.clock.advance(29 * SECOND);
     assert!(!call.stop.is_stopped());
     call.done();
-    running.end();
+    running.end(calls);
     assert_eq!(metrics.0.timed_out.load(Ordering::Relaxed), 1);
 }
 
@@ -316,7 +316,7 @@ fn own_stop_of_a_call_is_not_a_time_limit() {
         Ok(Next::Done)
     });
     running.until_idle();
-    running.end();
+    running.end(calls);
     assert_eq!(metrics.0.timed_out.load(Ordering::Relaxed), 0);
 }
 
@@ -378,7 +378,7 @@ fn metrics_have_each_result_and_may_panic() {
     cluster.clock.advance(SECOND);
     calls.next().done();
     running.until_idle();
-    running.end();
+    running.end(calls);
     use ReconcileResult::{Error, RequeueAfter, Success, TerminalError};
     let results = metrics.0.results.lock().clone();
     assert_eq!(

@@ -1,7 +1,6 @@
 //! Starting and stopping controllers.
 
 use k8s_informer::controller::ControllerError;
-use k8s_informer::informer::SharedInformerFactory;
 use k8s_informer::testing::Verb;
 use k8s_openapi::api::core::v1::Secret;
 
@@ -160,7 +159,8 @@ fn stop_during_the_sync_is_no_error() {
         .server
         .wait_for_requests(|requests| !requests.is_empty(), LIMIT);
     assert!(sent);
-    running.end();
+    running.stop.stop();
+    running.join().unwrap();
     calls.assert_none();
 }
 
@@ -181,7 +181,7 @@ fn controller_runs_once() {
     running.enqueue("default/a");
     calls.next().done();
     let controller = running.controller.clone();
-    running.end();
+    running.end(calls);
     assert!(matches!(
         again(&controller),
         ControllerError::AlreadyRan { .. }
@@ -202,7 +202,8 @@ fn shared_factory_runs_on_after_the_controller() {
     cluster.create(MAPS, "a");
     calls.next().done();
     let informer = running.controller.informer().clone();
-    running.end();
+    running.stop.stop();
+    running.join().unwrap();
     assert!(!informer.is_stopped());
     cluster.create(MAPS, "b");
     until("the cache has b", || {
@@ -220,7 +221,7 @@ fn shared_factory_runs_on_after_the_controller() {
     for _ in 0..2 {
         calls.next().done();
     }
-    running.end();
+    running.end(calls);
     factory.shutdown();
     assert!(informer.is_stopped());
 }
@@ -243,7 +244,7 @@ fn sync_waits_only_for_informers_of_the_controller() {
     cluster.create(MAPS, "a");
     calls.next().done();
     assert!(!secrets.has_synced());
-    running.end();
+    running.end(calls);
     factory.shutdown();
 }
 
@@ -262,7 +263,7 @@ fn keys_enqueued_before_the_run_are_called() {
     let running = Running::new(controller);
     assert_eq!(&*keys.recv_timeout(LIMIT).unwrap(), "default/nothing");
     calls.assert_none();
-    running.end();
+    running.end(calls);
 }
 
 #[test]
@@ -274,5 +275,5 @@ fn broken_lists_during_the_sync_are_repeated() {
     let (reconcile, calls) = answered::<ConfigMap>();
     let running = Running::new(cluster.controller("repeated").by(reconcile).unwrap());
     calls.next().is("default/a").done();
-    running.end();
+    running.end(calls);
 }

@@ -17,8 +17,10 @@ use k8s_informer::controller::{
 };
 use k8s_informer::informer::Source;
 use k8s_informer::object::Key;
+use k8s_informer::reflector::ReflectorOptions;
 use k8s_informer::testing::{ApiServer, FakeClock, Fault};
-use k8s_informer::{Client, Config, Object, Resource, Stop};
+use k8s_informer::time::Backoff;
+use k8s_informer::{Client, Config, Object, Resource, SharedInformerFactory, Stop};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde::de::DeserializeOwned;
@@ -36,15 +38,23 @@ struct Cluster {
     server: ApiServer,
     client: Client,
     clock: FakeClock,
+    /// Its informers continue soon after an outage.
+    factory: SharedInformerFactory,
 }
 
 impl Cluster {
     fn new() -> Self {
         let server = ApiServer::start().unwrap();
+        let client = Client::new(Config::new(server.url())).unwrap();
+        let mut options = ReflectorOptions::default();
+        let pause = Duration::from_millis(20);
+        options.backoff = Backoff::new(pause, 1.0, pause, 0.0);
+        let factory = SharedInformerFactory::builder(client.clone()).reflector_options(options);
         Self {
-            client: Client::new(Config::new(server.url())).unwrap(),
-            server,
+            factory: factory.build(),
             clock: FakeClock::new(),
+            client,
+            server,
         }
     }
 
@@ -80,10 +90,8 @@ impl Cluster {
 
     /// Lets all open watches of a resource hang.
     fn stall(&self, resource: &str) {
-        assert!(
-            self.server.fail_watches(&Fault::stall().resource(resource)) > 0,
-            "{resource}"
-        );
+        let fault = Fault::stall().resource(resource);
+        until("a watch is open", || self.server.fail_watches(&fault) > 0);
     }
 
     /// Breaks all connections. The informers continue with new watches.
@@ -111,6 +119,12 @@ impl Cluster {
         items
             .map(|item| item["metadata"]["name"].as_str().unwrap().to_owned())
             .collect()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.factory.shutdown();
     }
 }
 
@@ -233,6 +247,14 @@ impl<T: Object + DeserializeOwned> Running<T> {
         });
     }
 
+    /// Answers calls until the controller is idle.
+    fn drain(&self, calls: &Calls) {
+        self.until("the controller is idle", |status| {
+            calls.0.try_iter().for_each(Call::done);
+            status.queued + status.running.len() == 0
+        });
+    }
+
     fn enqueue(&self, key: &str) {
         self.controller.enqueue(key);
     }
@@ -241,7 +263,9 @@ impl<T: Object + DeserializeOwned> Running<T> {
         self.thread.join().unwrap()
     }
 
-    fn end(self) {
+    /// Ends the controller. Calls without an answer end.
+    fn end(self, calls: impl Sized) {
+        drop(calls);
         self.stop.stop();
         self.join().unwrap();
     }

@@ -1,7 +1,7 @@
 //! Other sources of a controller: owned and watched objects.
 
 use k8s_informer::controller::{Predicate, generation_changed};
-use k8s_informer::informer::{InformerScope, SharedInformerFactory};
+use k8s_informer::informer::InformerScope;
 use k8s_informer::selector::Selector;
 use k8s_openapi::api::core::v1::Secret;
 
@@ -16,10 +16,8 @@ fn start(
     options: impl FnOnce(ControllerBuilder<Deployment>) -> ControllerBuilder<Deployment>,
 ) -> (Running<Deployment>, Calls) {
     let (reconcile, calls) = answered();
-    let controller = options(cluster.controller("sources"))
-        .by(reconcile)
-        .unwrap();
-    let running = Running::new(controller);
+    let builder = cluster.controller("sources").factory(&cluster.factory);
+    let running = Running::new(options(builder).by(reconcile).unwrap());
     for _ in names {
         let call = calls.next();
         assert!(
@@ -66,7 +64,7 @@ fn changes_of_owned_objects_reconcile_the_owner() {
     calls.next().is("default/a").done();
     running.until_idle();
     calls.assert_none();
-    running.end();
+    running.end(calls);
 }
 
 #[test]
@@ -91,7 +89,7 @@ fn objects_of_other_controllers_reconcile_no_owner() {
     calls.next().is("default/a").done();
     running.until_idle();
     calls.assert_none();
-    running.end();
+    running.end(calls);
 }
 
 #[test]
@@ -101,12 +99,13 @@ fn new_owner_and_old_owner_are_reconciled() {
         cluster.create(DEPLOYMENTS, "a"),
         cluster.create(DEPLOYMENTS, "b"),
     );
-    let mut child = cluster.create_child("m", &a);
     let (running, calls) = start(&cluster, &["a", "b"], owns);
+    let mut child = cluster.create_child("m", &a);
+    calls.next().is("default/a").done();
     child["metadata"]["ownerReferences"] = json!([reference(&b)]);
     cluster.server.update(&format!("{MAPS}/m"), child).unwrap();
     assert_eq!(next_keys(&calls, 2), ["default/a", "default/b"]);
-    running.end();
+    running.end(calls);
 }
 
 #[test]
@@ -120,10 +119,11 @@ fn watched_object_reconciles_keys_of_both_states() {
             .map(|team| Key::from(format!("default/{team}")))
     };
     let labelled = |team: &str| json!({"metadata": {"name": "m", "labels": {"team": team}}});
-    cluster.create_with(MAPS, labelled("a"));
     let (running, calls) = start(&cluster, &["a", "b", "c"], |builder| {
         builder.watches(Source::of(), team)
     });
+    cluster.create_with(MAPS, labelled("a"));
+    calls.next().is("default/a").done();
     cluster
         .server
         .patch(&format!("{MAPS}/m"), labelled("b"))
@@ -133,7 +133,7 @@ fn watched_object_reconciles_keys_of_both_states() {
     calls.next().is("default/b").done();
     running.until_idle();
     calls.assert_none();
-    running.end();
+    running.end(calls);
 }
 
 #[test]
@@ -141,11 +141,12 @@ fn deletions_during_an_outage_are_noticed() {
     let cluster = Cluster::new();
     let a = cluster.create(DEPLOYMENTS, "a");
     cluster.create(DEPLOYMENTS, "b");
-    cluster.create_child("m", &a);
     let (gone, keys) = unbounded();
     let (running, calls) = start(&cluster, &["a", "b"], |builder| {
         owns(builder).on_gone(move |key| gone.send(Key::clone(key)).unwrap())
     });
+    cluster.create_child("m", &a);
+    calls.next().is("default/a").done();
     cluster.server.pause();
     cluster.server.delete(&format!("{MAPS}/m")).unwrap();
     cluster.server.delete(&format!("{DEPLOYMENTS}/b")).unwrap();
@@ -155,7 +156,7 @@ fn deletions_during_an_outage_are_noticed() {
     assert_eq!(&*keys.recv_timeout(LIMIT).unwrap(), "default/b");
     running.until_idle();
     calls.assert_none();
-    running.end();
+    running.end(calls);
 }
 
 #[test]
@@ -172,24 +173,38 @@ fn children_are_the_objects_with_the_uid_of_the_owner() {
     former["metadata"]["uid"] = json!("former");
     cluster.create_child("former", &former);
     cluster.create(MAPS, "free");
-    let (running, calls) = start(&cluster, &["a", "b"], |builder| {
-        // The same informer twice, and another type.
-        owns(owns(builder)).owns(Source::of::<Secret>())
-    });
-    running.enqueue("default/a");
-    calls.next().run(|cx| {
-        let names: Vec<_> = cx
-            .children::<ConfigMap>()
-            .iter()
-            .map(|map| map.name().to_owned())
-            .collect();
-        assert_eq!(names, ["x", "z"]);
-        assert!(cx.children::<Secret>().is_empty());
-        assert_eq!(cx.lister::<ConfigMap>().list().len(), 5);
+    let (sender, children) = unbounded();
+    // The same informer twice, and another type.
+    let controller = owns(owns(cluster.controller("children"))).owns(Source::of::<Secret>());
+    let controller = controller.by(move |cx, _| {
+        let maps = cx.children::<ConfigMap>();
+        let names: Vec<_> = maps.iter().map(|map| map.name().to_owned()).collect();
+        let counts = (
+            cx.children::<Secret>().len(),
+            cx.lister::<ConfigMap>().list().len(),
+        );
+        sender.send((cx.name().to_owned(), names, counts)).unwrap();
         Ok(Next::Done)
     });
-    running.until_idle();
-    assert!(running.controller.last_failure("default/a").is_none());
+    let running = Running::new(controller.unwrap());
+    let mut both = [(); 2].map(|()| children.recv_timeout(LIMIT).unwrap());
+    both.sort();
+    let names = |names: &[&str]| {
+        names
+            .iter()
+            .map(|&name| name.to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(both[0], ("a".to_owned(), names(&["x", "z"]), (0, 5)));
+    assert_eq!(both[1], ("b".to_owned(), names(&["y"]), (0, 5)));
+    running.end(());
+}
+
+#[test]
+fn children_of_a_type_without_owns_are_an_error() {
+    let cluster = Cluster::new();
+    cluster.create(DEPLOYMENTS, "a");
+    let (running, calls) = start(&cluster, &["a"], owns);
     running.enqueue("default/a");
     calls.next().run(|cx| {
         cx.children::<Deployment>();
@@ -206,7 +221,7 @@ fn children_are_the_objects_with_the_uid_of_the_owner() {
         last.contains(r#"the controller "sources" owns no objects of type"#),
         "{last}"
     );
-    running.end();
+    running.end(calls);
 }
 
 #[test]
@@ -228,9 +243,9 @@ fn controllers_with_one_informer_share_the_index_of_children() {
             assert_eq!(cx.children::<ConfigMap>().len(), 1);
             Ok(Next::Done)
         });
-        running.until_idle();
+        running.drain(&calls);
         assert_eq!(running.controller.status().failing, 0);
-        running.end();
+        running.end(calls);
     }
     factory.shutdown();
 }
@@ -256,7 +271,7 @@ fn predicates_select_updates_but_not_deletions() {
     calls.assert_none();
     cluster.server.delete(&format!("{DEPLOYMENTS}/a")).unwrap();
     assert_eq!(&*keys.recv_timeout(LIMIT).unwrap(), "default/a");
-    running.end();
+    running.end(calls);
 }
 
 #[test]
@@ -274,7 +289,7 @@ fn update_passes_a_predicate_that_panics() {
     calls.next().done();
     cluster.touch(MAPS, "a", "1");
     calls.next().done();
-    running.end();
+    running.end(calls);
 }
 
 #[test]
@@ -298,5 +313,5 @@ fn object_that_leaves_the_scope_is_gone() {
         .patch(&format!("{SECRETS}/s"), labelled("theirs"))
         .unwrap();
     assert_eq!(&*keys.recv_timeout(LIMIT).unwrap(), "default/s");
-    running.end();
+    running.end(calls);
 }
