@@ -274,6 +274,10 @@ impl Controllers {
     }
 
     fn disturb(&mut self, disturbance: Disturbance) {
+        if self.supervisor.has_ended() {
+            self.violate("the controller has ended".to_owned());
+            self.supervisor.launch(&self.arguments);
+        }
         match disturbance {
             Disturbance::Kill(point) => self.kill(point),
             Disturbance::ServerRestart => {
