@@ -356,6 +356,7 @@ impl Error {
 
     /// Whether the server may have executed the request although it failed: the connection broke or
     /// the wait ended after the request was sent, the server failed, or the response is unreadable.
+    #[cfg(feature = "client")]
     pub(crate) fn is_outcome_unknown(&self) -> bool {
         match &self.inner.kind {
             ErrorKind::Connection(_)

@@ -7,6 +7,7 @@
 //! | [`object_types`] | Types for the cached objects, and what each costs |
 //! | [`tuning`] | Memory, CPU, threads, allocators and compiler profiles, with figures |
 //! | [`operations`] | Errors and recovery, health, metrics, logs, RBAC and limits |
+//! | [`controllers`] | Write and test controllers |
 //! | [`leader_election`] | Run several replicas, of which one works |
 //! | [`events`] | Record Kubernetes events about objects |
 //! | [`authentication`] | How a client finds its cluster, credentials, TLS and proxies |
@@ -31,6 +32,9 @@ pub mod tuning {}
 
 #[doc = include_str!("../docs/guide/operations.md")]
 pub mod operations {}
+
+#[doc = include_str!("../docs/guide/controllers.md")]
+pub mod controllers {}
 
 #[doc = include_str!("../docs/guide/leader_election.md")]
 pub mod leader_election {}

@@ -3,6 +3,7 @@
 
 mod client;
 mod controller;
+mod controller_test;
 mod differential;
 mod events;
 mod informer;

@@ -5,12 +5,13 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 
 use super::context::Context;
-use super::enqueue::Enqueue;
+use super::enqueue::{Enqueue, UpdateFilter};
 use super::error::ControllerError;
 use super::finalize::{Finalized, Finalizer};
 use super::handle::{Controller, RemoveHandler, Runner};
 use super::outcome::{Failure, Next};
 use super::predicate::Predicate;
+use super::probe::{KeyOrder, Probe};
 use super::reconcile_loop::{ReconcileLoop, Settings};
 use super::source::{AnySource, InformerSource};
 use super::{finalizer, owner};
@@ -104,7 +105,7 @@ pub struct ControllerBuilder<T> {
     source: Source<T>,
     kind: Option<GroupVersionKind>,
     kind_scope: Option<Scope>,
-    filter: Option<Box<dyn Fn(&T, &T) -> bool + Send>>,
+    filter: Option<UpdateFilter<T>>,
     others: Vec<Box<AddSource>>,
     finalizer: Option<Finalizer<T>>,
     on_gone: Box<dyn Fn(&Key) + Send + Sync>,
@@ -116,6 +117,7 @@ pub struct ControllerBuilder<T> {
     clock: Arc<dyn Clock>,
     limiter: Box<dyn RateLimiter<Key>>,
     metrics: Option<Arc<dyn MetricsProvider>>,
+    probe: Option<Arc<dyn Probe>>,
     /// Adds the built controller to its manager.
     register: Option<Box<Register>>,
 }
@@ -164,6 +166,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
             clock: Arc::new(RealClock),
             limiter: Box::new(ItemExponentialFailureRateLimiter::new(base, most)),
             metrics: None,
+            probe: None,
             register: None,
         }
     }
@@ -372,6 +375,13 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         self
     }
 
+    /// Lets a test observe the controller and start its calls one by one, in the order of the keys.
+    #[cfg(feature = "testing")]
+    pub(crate) fn probe(mut self, probe: Arc<dyn Probe>) -> Self {
+        self.probe = Some(probe);
+        self
+    }
+
     /// Sets the reconcile function, and builds the controller.
     ///
     /// The function receives the cached object and makes the actual state equal to the desired
@@ -412,6 +422,9 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
             metrics = provider.controller_metrics(&self.name);
             queue = queue.metrics_provider(Arc::clone(provider));
         }
+        if self.probe.is_some() {
+            queue = queue.order(KeyOrder::default());
+        }
         let thread_error = |source| ControllerError::Thread {
             controller: self.name.clone(),
             source: Arc::new(source),
@@ -432,6 +445,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
             own_writes_timeout: self.own_writes_timeout,
             clock: self.clock,
             metrics,
+            probe: self.probe,
         };
         let reconcile_loop = Arc::new(ReconcileLoop::new(settings, self.client, queue, sources));
         let (lister, finalizer, on_gone) = (informer.lister(), self.finalizer, self.on_gone);
@@ -501,7 +515,7 @@ impl AddedSource {
     fn new<C: Object + DeserializeOwned>(
         source: InformerSource<C>,
         keys: impl Fn(&C) -> Vec<Key> + Send + 'static,
-        filter: Option<Box<dyn Fn(&C, &C) -> bool + Send>>,
+        filter: Option<UpdateFilter<C>>,
     ) -> Self {
         let informer = source.informer.clone();
         let add_handler = move |reconcile_loop: &Arc<ReconcileLoop>, at: usize| {
@@ -514,6 +528,8 @@ impl AddedSource {
             let mut options = HandlerOptions::default();
             options.name.clone_from(&reconcile_loop.settings.name);
             let registration = informer.add_handler_with_options(handler, options)?;
+            let probe = reconcile_loop.settings.probe.as_ref();
+            probe.inspect(|probe| probe.handler_added(registration.clone()));
             let remove = move || informer.remove_event_handler(&registration);
             Ok(Box::new(remove) as RemoveHandler)
         };

@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::events::rfc3339;
 use crate::object::null_is_default;
-use crate::time::rfc3339;
 
 /// The list of [`Condition`]s in the status of an object. It has one condition for each type.
 ///
@@ -567,7 +567,6 @@ mod openapi {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test fails if it cannot continue")]
 mod tests {
     use super::*;
 

@@ -13,7 +13,7 @@ use crate::client::Client;
 use crate::client::api::Api;
 use crate::error::Error;
 use crate::object::{
-    DynamicObject, GroupVersionResource, Key, Object, OwnerReference, Resource,
+    DynamicObject, FullMetadata, GroupVersionResource, Key, Object, OwnerReference, Resource,
     split_meta_namespace_key,
 };
 use crate::stop::Stop;
@@ -94,13 +94,12 @@ impl Context {
     /// Sets the object of the call.
     pub(super) fn of_object(mut self, object: &impl Object) -> Self {
         let kind = self.reconcile_loop.settings.kind.as_ref();
-        self.owner = kind.map(|kind| {
-            let mut owner = OwnerReference::default();
-            owner.api_version = kind.api_version();
-            owner.kind = kind.kind.clone();
-            owner.name = object.name().to_owned();
-            owner.uid = object.uid().to_owned();
-            owner
+        self.owner = kind.map(|kind| OwnerReference {
+            api_version: kind.api_version(),
+            kind: kind.kind.clone(),
+            name: object.name().to_owned(),
+            uid: object.uid().to_owned(),
+            ..OwnerReference::default()
         });
         self
     }
@@ -236,6 +235,45 @@ impl Context {
                 std::any::type_name::<C>()
             ),
         }
+    }
+
+    /// Whether the object of this call controls `child`: the controller owner reference of `child`
+    /// has the UID of this object.
+    ///
+    /// Call it before you change an object with a predictable name, because it may belong to
+    /// someone else. It returns `false` if the metadata of `child` cannot be decoded. It
+    /// corresponds to client-go's `IsControlledBy`.
+    ///
+    /// ```
+    /// use k8s_informer::controller::{Failure, Next};
+    /// use k8s_informer::informer::Source;
+    /// use k8s_informer::testing::ControllerTest;
+    /// use k8s_openapi::api::apps::v1::Deployment;
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use serde_json::json;
+    ///
+    /// let mut test = ControllerTest::new(Source::of::<ConfigMap>(), |controller| {
+    ///     controller.owns(Source::of::<Deployment>()).by(|cx, _| {
+    ///         match cx.lister::<Deployment>().get(cx.namespace(), cx.name()) {
+    ///             Some(found) if !cx.controls(&*found) => Err(Failure::terminal("not ours")),
+    ///             _ => Ok(Next::Done),
+    ///         }
+    ///     })
+    /// })?;
+    /// let web = json!({"metadata": {"name": "web"}});
+    /// test.server().create("/apis/apps/v1/namespaces/default/deployments", web.clone())?;
+    /// test.server().create("/api/v1/namespaces/default/configmaps", web)?;
+    /// test.run_until_idle()?;
+    /// let last = test.controller().last_failure("default/web").unwrap();
+    /// assert_eq!(last.failure.to_string(), "not ours");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn controls(&self, child: &impl FullMetadata) -> bool {
+        let Some(owner) = &self.owner else {
+            return false;
+        };
+        let metadata = child.full_metadata();
+        metadata.is_ok_and(|child| child.controller().is_some_and(|of| of.uid == owner.uid))
     }
 
     fn sources<C: 'static>(&self) -> impl Iterator<Item = &InformerSource<C>> {

@@ -8,6 +8,12 @@ use crate::handler::ResourceEventHandler;
 use crate::object::{Deleted, Key, Object, meta_namespace_key};
 use crate::panic;
 
+/// Returns the keys that an object concerns.
+pub(super) type KeysOf<C> = Box<dyn Fn(&C) -> Vec<Key> + Send>;
+
+/// Whether an update, given as the old and the new object, concerns any key.
+pub(super) type UpdateFilter<C> = Box<dyn Fn(&C, &C) -> bool + Send>;
+
 /// A handler of one source: records the arrival of own writes, and queues the keys that a change
 /// concerns.
 pub(super) struct Enqueue<C> {
@@ -15,10 +21,9 @@ pub(super) struct Enqueue<C> {
     pub(super) reconcile_loop: Weak<ReconcileLoop>,
     /// The position of the source.
     pub(super) source: usize,
-    /// Returns the keys that an object concerns.
-    pub(super) keys: Box<dyn Fn(&C) -> Vec<Key> + Send>,
-    /// Whether an update concerns any key. `None` for all updates.
-    pub(super) filter: Option<Box<dyn Fn(&C, &C) -> bool + Send>>,
+    pub(super) keys: KeysOf<C>,
+    /// `None` for all updates.
+    pub(super) filter: Option<UpdateFilter<C>>,
 }
 
 impl<C: Object> Enqueue<C> {

@@ -10,7 +10,7 @@ use super::finalizer;
 use super::outcome::{Failure, Next};
 use crate::client::api::{Api, Patch};
 use crate::error::Error;
-use crate::object::{FullMetadata, GroupVersionResource};
+use crate::object::{FullMetadata, FullObjectMeta, GroupVersionResource};
 
 /// The number of attempts of a patch whose test fails because the object has changed.
 const ATTEMPTS: usize = 5;
@@ -25,9 +25,13 @@ pub(super) struct Finalizer<T> {
     /// bounds.
     ///
     /// [`ControllerBuilder::finalizer`]: super::ControllerBuilder::finalizer
-    pub(super) run: fn(&Self, &Context, &Arc<T>) -> Result<Finalized<T>, Failure>,
+    pub(super) run: RunFinalizer<T>,
     pub(super) resource: GroupVersionResource,
 }
+
+/// The type of [`Finalizer::run`].
+pub(super) type RunFinalizer<T> =
+    fn(&Finalizer<T>, &Context, &Arc<T>) -> Result<Finalized<T>, Failure>;
 
 /// A cleanup function.
 pub(super) type Cleanup<T> = dyn Fn(&Context, &Arc<T>) -> Result<Next, Failure> + Send + Sync;
@@ -45,7 +49,7 @@ impl<T: FullMetadata + DeserializeOwned> Finalizer<T> {
     /// object (WR6).
     pub(super) fn run(&self, cx: &Context, object: &Arc<T>) -> Result<Finalized<T>, Failure> {
         let finalizers = &object.full_metadata()?.finalizers;
-        let has_finalizer = finalizers.iter().any(|name| *name == self.name);
+        let has_finalizer = finalizers.contains(&self.name);
         if object.is_being_deleted() {
             if !has_finalizer {
                 return Ok(Finalized::Deleted(Next::Done));
@@ -72,7 +76,7 @@ impl<T: FullMetadata + DeserializeOwned> Finalizer<T> {
         &self,
         cx: &Context,
         object: &Arc<T>,
-        patch: fn(&crate::object::FullObjectMeta, &str) -> Option<Value>,
+        patch: fn(&FullObjectMeta, &str) -> Option<Value>,
     ) -> Result<Option<Arc<T>>, Failure> {
         let api: Api<T> = cx.dynamic_api_as(&self.resource, Some(cx.namespace()));
         let mut current = Arc::clone(object);

@@ -62,7 +62,7 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Controller<T> {
-    runner: Arc<Runner>,
+    pub(super) runner: Arc<Runner>,
     informer: SharedIndexInformer<T>,
 }
 

@@ -66,6 +66,7 @@ mod outcome;
 mod own_writes;
 mod owner;
 mod predicate;
+pub(crate) mod probe;
 mod reconcile_loop;
 mod registry;
 mod source;

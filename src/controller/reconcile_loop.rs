@@ -8,6 +8,7 @@ use super::context::Context;
 use super::error::ControllerError;
 use super::outcome::{Failure, Next};
 use super::own_writes::{Observed, OwnWrites, Readiness, Write};
+use super::probe::Probe;
 use super::source::AnySource;
 use super::timers::{TimerId, Timers};
 use crate::client::Client;
@@ -37,6 +38,7 @@ pub(super) struct Settings {
     pub(super) own_writes_timeout: Duration,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) metrics: Option<Arc<dyn ControllerMetrics>>,
+    pub(super) probe: Option<Arc<dyn Probe>>,
 }
 
 /// The time between two checks of a write that the watch has not delivered is at least this long.
@@ -61,7 +63,7 @@ pub(super) struct ReconcileLoop {
     pub(super) leading: OnceLock<Leading>,
     reconcile: OnceLock<Box<ReconcileFn>>,
     meter: Meter<dyn ControllerMetrics>,
-    timers: Timers,
+    pub(super) timers: Timers,
     threads: Threads,
     /// No other lock is taken and no user code runs while this one is held.
     state: Mutex<State>,
@@ -204,24 +206,35 @@ impl ReconcileLoop {
 
     /// Runs a worker. On a stop, waiting keys are dropped: the next start lists all objects.
     fn work(self: &Arc<Self>, stop: &Stop, abort: &Stop) {
-        while let Some(key) = self.queue.take_or_stop(stop) {
+        let probe = self.settings.probe.as_deref();
+        loop {
+            probe.inspect(|probe| probe.wait_to_begin());
+            let Some(item) = self.queue.take_or_stop(stop) else {
+                return;
+            };
             // User code runs outside the call as well: clocks, loggers, rate limiters, and the
             // messages and destructors of errors.
             let worked = panic::catch(|| {
-                if self.ready_or_postpone(&key) {
-                    self.reconcile(&key, abort);
+                let is_ready = self.ready_or_postpone(&item);
+                if is_ready {
+                    self.reconcile(&item, abort);
                 }
+                is_ready
             });
-            if let Err(panic) = worked {
-                self.set_running(&key, None);
+            let is_called = worked.unwrap_or_else(|panic| {
+                self.set_running(&item, None);
                 drop(panic::catch(|| {
-                    self.queue.add_after(Key::clone(&key), AFTER_PANIC)
+                    self.queue.add_after(Key::clone(&item), AFTER_PANIC);
                 }));
                 let name = &self.settings.name;
                 drop(panic::catch(|| {
-                    log::error!("controller {name:?}, key {:?}: a worker {panic}", *key);
+                    log::error!("controller {name:?}, key {:?}: a worker {panic}", *item);
                 }));
-            }
+                true
+            });
+            let key = Key::clone(&item);
+            item.done();
+            probe.inspect(|probe| probe.ended(key, is_called));
         }
     }
 

@@ -1,18 +1,24 @@
 //! The informers of a controller.
 
 use std::any::Any;
+#[cfg(feature = "testing")]
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
 use crate::informer::{InformerError, InformerScope, SharedIndexInformer};
 use crate::object::{GroupVersionResource, Object, namespaced_key};
+#[cfg(feature = "testing")]
+use crate::queue::WaitError;
 use crate::reflector::{ReflectorState, ReflectorStatus};
 use crate::selector::Selector;
+#[cfg(feature = "testing")]
+use crate::stop::Stop;
 use crate::store::AddIndexersError;
 use crate::threads::Owner;
 
-/// The index of children by the UID of their controllers. Controllers that share an informer share the
-/// index.
+/// The index of children by the UID of their controllers. Controllers that share an informer share
+/// the index.
 pub(super) const OWNER_INDEX: &str = "k8s-informer/controller-uid";
 
 /// An informer of a controller, without its type.
@@ -42,6 +48,10 @@ pub(super) trait AnySource: Send + Sync {
     fn has_synced(&self) -> bool;
 
     fn status(&self) -> ReflectorStatus;
+
+    /// Waits until the cache has this version, and returns the version that it has then.
+    #[cfg(feature = "testing")]
+    fn wait_for_version(&self, version: &str, timeout: Duration) -> Result<String, WaitError>;
 
     /// The number of cached objects.
     fn len(&self) -> usize;
@@ -177,6 +187,13 @@ impl<T: Object + DeserializeOwned> AnySource for InformerSource<T> {
 
     fn status(&self) -> ReflectorStatus {
         self.informer.status()
+    }
+
+    #[cfg(feature = "testing")]
+    fn wait_for_version(&self, version: &str, timeout: Duration) -> Result<String, WaitError> {
+        let informer = &self.informer;
+        informer.wait_for_resource_version(version, timeout, &Stop::new())?;
+        Ok(informer.store_resource_version())
     }
 
     fn len(&self) -> usize {

@@ -65,6 +65,12 @@ impl Timers {
         drop(action);
     }
 
+    /// Returns the time of the next action.
+    #[cfg(feature = "testing")]
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.state.lock().actions.keys().next().map(|&(due, _)| due)
+    }
+
     /// Runs due actions until `stop` is signalled.
     pub(super) fn run(&self, stop: &Stop) {
         while !stop.is_stopped() {
@@ -83,7 +89,7 @@ impl Timers {
                 // Without this thread, no call would have a time limit any more.
                 if let Err(panic) = panic::catch(action) {
                     drop(panic::catch(|| {
-                        log::error!("a timer of a controller {panic}")
+                        log::error!("a timer of a controller {panic}");
                     }));
                 }
             }

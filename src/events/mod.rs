@@ -11,7 +11,7 @@
 //! [`EventRecorder`] has an example. The guide has [a page about events](crate::guide::events).
 
 mod builder;
-mod core;
+pub(crate) mod core;
 mod draft;
 mod error;
 mod recorder;
@@ -28,6 +28,8 @@ pub use self::builder::EventRecorderBuilder;
 #[cfg(feature = "client")]
 pub(crate) use self::builder::host_name;
 pub use self::core::reference::ObjectReference;
+#[cfg(feature = "client")]
+pub(crate) use self::core::rfc3339;
 pub use self::draft::{EventDraft, EventType};
 pub use self::error::EventError;
 pub use self::recorder::EventRecorder;

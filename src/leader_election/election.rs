@@ -203,8 +203,8 @@ impl Election {
         }
     }
 
-    /// Starts to release the Lease, if this candidate may hold it. The caller has joined all work of
-    /// the term.
+    /// Starts to release the Lease, if this candidate may hold it. The caller has joined all work
+    /// of the term.
     pub(crate) fn release(&mut self, now: Now) {
         self.state = State::Idle;
         if self.core.may_hold() {

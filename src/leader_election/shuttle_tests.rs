@@ -296,8 +296,8 @@ fn stop_races_with_end_of_work_and_renewals() {
     });
 }
 
-/// A stop may end the request that acquires the Lease after the server has carried it out. The Lease
-/// is free after the run all the same.
+/// A stop may end the request that acquires the Lease after the server has carried it out. The
+/// Lease is free after the run all the same.
 #[test]
 fn stop_races_with_the_response_to_an_acquisition() {
     check(|| {

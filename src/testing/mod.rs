@@ -1,4 +1,5 @@
-//! Test support: an embedded API server ([`ApiServer`]), an in-memory source of objects
+//! Test support: a driver for controllers ([`ControllerTest`], with
+//! the feature `client`), an embedded API server ([`ApiServer`]), an in-memory source of objects
 //! ([`FakeControllerSource`]), a scripted lister-watcher ([`ScriptedListerWatcher`]), and a manual
 //! clock ([`FakeClock`]).
 //!
@@ -169,9 +170,14 @@
 //!   fields of built-in kinds.
 //! - Only a few defaults: the phase of a pod, the type of a Secret, the phase, finalizers and name
 //!   label of a namespace, and some fields of a CustomResourceDefinition.
-//! - No admission and no garbage collection. The propagation policy of a deletion has no effect.
-//! - Server-side apply accepts only JSON and replaces lists as a whole. Only applied fields have an
-//!   owner (`managedFields`). Fields that were created, updated or patched have none.
+//! - No admission. Garbage collection is an option of the
+//!   [builder](ApiServerBuilder::garbage_collection).
+//! - Server-side apply accepts only JSON. It merges owner references by `uid`, the conditions of a
+//!   status by `type`, and the lists that are maps in the schema of a CustomResourceDefinition. It
+//!   replaces other lists as a whole. Only applied fields have an owner (`managedFields`). Fields
+//!   that were created, updated or patched have none.
+//! - Strategic merge patches merge the same lists of built-in kinds. A patch with another list fails
+//!   with 415.
 //! - You can create an object in a namespace that has no Namespace object, but not in a namespace
 //!   that is being deleted. As with a standalone kube-apiserver, nothing empties a namespace that
 //!   is being deleted or removes its finalizer.
@@ -180,12 +186,17 @@
 
 mod apiserver;
 mod clock;
+#[cfg(feature = "client")]
+mod controller_test;
 mod fake_controller_source;
 mod scripted;
 
 pub use apiserver::{
     ApiResource, ApiServer, ApiServerBuilder, Backup, Fault, RequestRecord, StatusError, Verb,
+    WriteRecord,
 };
 pub use clock::FakeClock;
+#[cfg(feature = "client")]
+pub use controller_test::{ControllerTest, ControllerTestError};
 pub use fake_controller_source::FakeControllerSource;
 pub use scripted::{Answer, Request, ScriptedListerWatcher};

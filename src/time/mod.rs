@@ -15,8 +15,6 @@
 //! assert_eq!(waits, [1, 2, 4, 8, 16, 30]);
 //! ```
 
-#[cfg(any(feature = "client", all(test, shuttle)))]
-pub(crate) mod rfc3339;
 mod token_bucket;
 
 use std::hash::{BuildHasher, RandomState};

@@ -67,6 +67,13 @@ impl<T: Clone + Eq + Hash> Delayed<T> {
         self.by_time.first_key_value().map(|(due, _)| due.0)
     }
 
+    /// Returns the earliest due time of the items that match.
+    #[cfg(all(feature = "client", feature = "testing"))]
+    pub(super) fn next_due_of(&self, matches: impl Fn(&T) -> bool) -> Option<Instant> {
+        let mut all = self.by_time.iter();
+        all.find(|(_, item)| matches(item)).map(|(due, _)| due.0)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.by_time.len()
     }

@@ -40,8 +40,8 @@
 //!
 //! # Writing a controller
 //!
-//! `examples/controller` is a complete controller, written to be read. It runs against a built-in
-//! test API server or against your cluster.
+//! A [`Controller`](crate::controller::Controller) runs a queue and its workers for you. Read on if
+//! your program needs its own workers.
 //!
 //! ```
 //! # use k8s_informer::testing::ApiServer;
@@ -133,7 +133,7 @@
 //! | `controllerutil.CreateOrUpdate` | [`Patch::apply`] |
 //! | `mgr.Start(ctx)`, `WaitForCacheSync` | [`start`](crate::SharedInformerFactory::start), [`wait_for_cache_sync`](crate::SharedInformerFactory::wait_for_cache_sync), then your threads |
 //! | `LeaderElection: true` | [`LeaderElector`](crate::leader_election::LeaderElector) |
-//! | webhooks, a manager | not provided |
+//! | webhooks | not provided |
 //!
 //! # Names
 //!

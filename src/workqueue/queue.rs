@@ -122,6 +122,14 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueue<T> {
         self.shared.change(|state, _, _| state.delayed.len())
     }
 
+    /// Returns when the first of the delayed items that match is due. The closure runs under the
+    /// lock.
+    #[cfg(all(feature = "client", feature = "testing"))]
+    pub(crate) fn next_due(&self, matches: impl Fn(&T) -> bool) -> Option<Instant> {
+        self.shared
+            .change(|state, _, _| state.delayed.next_due_of(matches))
+    }
+
     /// Whether no item waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

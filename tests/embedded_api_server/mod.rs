@@ -7,6 +7,7 @@ mod definitions;
 mod discovery;
 mod disturbed_watches;
 mod faults;
+mod garbage;
 mod lifecycle;
 mod lists;
 mod protocol;

@@ -12,26 +12,31 @@ use crate::support::{names, shut_down, synced, wait_until};
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 /// A CustomResourceDefinition of the test. It is deleted on drop.
-struct Definition<'a> {
+pub(crate) struct Definition<'a> {
     cluster: &'a Cluster,
-    group: String,
+    pub(crate) group: String,
 }
 
 impl<'a> Definition<'a> {
-    /// Creates the definition and waits until its resource is served.
+    /// Creates the definition of a resource without a schema, and waits until it is served.
     fn create(cluster: &'a Cluster, namespace: &str) -> Self {
+        let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        Self::with_schema(cluster, namespace, &anything)
+    }
+
+    /// Creates the definition and waits until its resource is served.
+    pub(crate) fn with_schema(cluster: &'a Cluster, namespace: &str, schema: &Value) -> Self {
         let created = Self {
             cluster,
             group: format!("{namespace}.example.com"),
         };
-        let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
         let definition = json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {"name": format!("gizmos.{}", created.group)},
             "spec": {
                 "group": created.group, "scope": "Namespaced",
                 "names": {"plural": "gizmos", "kind": "Gizmo", "shortNames": ["gz"], "categories": ["all"]},
-                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": anything},
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
                     "subresources": {"status": {}, "scale": {
                         "specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size",
                         "labelSelectorPath": ".status.selector",

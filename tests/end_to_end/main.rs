@@ -12,9 +12,10 @@ mod access;
 mod account;
 mod churn;
 mod cluster;
+mod conditions;
 mod config;
-mod controller;
 mod credentials;
+mod deletions;
 mod discovery;
 mod events;
 mod faults;
@@ -36,6 +37,7 @@ mod proxy;
 mod quickstart;
 mod reader;
 mod recorder;
+mod sample_controller;
 mod scopes;
 #[cfg(unix)]
 #[path = "../client/script.rs"]

@@ -1,84 +1,47 @@
-//! A controller, with only this crate: every Namespace of a team gets a ConfigMap with the team's
-//! name.
-//!
-//! ```text
-//! cargo run -p controller              on an API server inside this program; ends on its own
-//! cargo run -p controller -- --live    on the cluster of your kubeconfig, until Ctrl-C
-//!     --workers N                      the number of Namespaces reconciled at the same time; default: 2
-//! ```
-//!
-//! On a cluster, `kubectl label namespace NAME example.com/team=sky` creates work for the
-//! controller. It touches only ConfigMaps with the name `team` that it created. Start reading in
-//! `controller.rs`.
+//! Every Namespace of a team gets a ConfigMap with the team's name. `cargo run -p controller` shows
+//! it on an API server inside this program. With `-- --live` it runs on your cluster until Ctrl-C.
 
-mod controller;
-mod demo;
+use k8s_informer::client::api::{DeleteOptions, Patch};
+use k8s_informer::controller::{Controller, ControllerBuilder, ControllerError, Next};
+use k8s_informer::informer::{InformerScope, Source};
+use k8s_informer::{Client, Object, Stop, testing::ControllerTest};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use serde_json::json;
 
-use std::error::Error;
-use std::process::ExitCode;
+const TEAM: &str = "example.com/team";
 
-use env_logger::Env;
-use k8s_informer::{Client, Stop};
-
-use crate::controller::{Action, Options, Outcome, TeamController};
-
-const USAGE: &str = "usage: controller [--live] [--workers N]";
-
-fn main() -> ExitCode {
-    // The informer logs to standard error; set `RUST_LOG=k8s_informer=debug` for more.
-    env_logger::Builder::from_env(Env::default().default_filter_or("k8s_informer=info")).init();
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("controller: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run() -> Result<(), Box<dyn Error>> {
-    use lexopt::prelude::*;
-
-    let (mut is_live, mut options) = (false, Options::default());
-    let mut arguments = lexopt::Parser::from_env();
-    while let Some(argument) = arguments.next()? {
-        match argument {
-            Long("live") => is_live = true,
-            Long("workers") => options.workers = arguments.value()?.parse()?,
-            Long("help") | Short('h') => {
-                println!("{USAGE}");
-                return Ok(());
+fn team(builder: ControllerBuilder<Namespace>) -> Result<Controller<Namespace>, ControllerError> {
+    let maps = InformerScope::all().field_selector("metadata.name=team");
+    let builder = builder.owns(Source::of::<ConfigMap>().scope(maps));
+    builder.by(|cx, namespace| {
+        let maps = cx.api::<ConfigMap>(Some(cx.name()));
+        let map = cx.children::<ConfigMap>().pop();
+        let found = map.as_ref().and_then(|map| map.data.as_ref()?.get("team"));
+        match namespace.label(TEAM) {
+            _ if namespace.metadata.deletion_timestamp.is_some() => {}
+            Some(team) if found.is_none_or(|found| found != team) => {
+                let wanted = json!({"metadata": {"name": "team"}, "data": {"team": team}});
+                let patch = Patch::apply("team-controller", cx.owned(wanted)?).force();
+                maps.patch("team", &patch, cx.stop())?;
             }
-            other => return Err(format!("{}\n{USAGE}", other.unexpected()).into()),
+            None if map.is_some() => maps.delete("team", &DeleteOptions::default(), cx.stop())?,
+            _ => {}
         }
-    }
-    if is_live {
-        live(options)
-    } else {
-        demo::run(options)
-    }
+        Ok(Next::Done)
+    })
 }
 
-/// Runs on the cluster of your kubeconfig until Ctrl-C.
-fn live(options: Options) -> Result<(), Box<dyn Error>> {
-    let stop = Stop::on_signals()?;
-    let client = Client::try_default()?;
-    println!(
-        "Watching Namespaces of {} with the label {}; press Ctrl-C to stop",
-        client.server(),
-        controller::TEAM
-    );
-    TeamController::new(client, options, print)?.run(&stop)?;
-    println!("stopped");
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    env_logger::init();
+    if std::env::args().any(|argument| argument == "--live") {
+        let teams = Controller::builder(&Client::try_default()?, Source::of::<Namespace>(), "team");
+        return Ok(team(teams)?.run(&Stop::on_signals()?)?);
+    }
+    let mut test = ControllerTest::new(Source::of::<Namespace>(), team)?;
+    let blue = json!({"metadata": {"name": "blue", "labels": {TEAM: "sky"}}});
+    test.server().create("/api/v1/namespaces", blue)?;
+    test.run_until_idle()?;
+    let maps = test.server().list("/api/v1/configmaps")?;
+    println!("{:?} wrote {}", test.writes(), maps["items"][0]["data"]);
     Ok(())
-}
-
-/// Prints the outcome of a key as one line.
-fn print(namespace: &str, outcome: &Outcome) {
-    match outcome {
-        Outcome::Done(Action::Nothing) => {}
-        Outcome::Done(action) => println!("  {namespace}: {action:?}"),
-        Outcome::Retry(error) => println!("  {namespace}: will retry: {error}"),
-        Outcome::GivenUp(error) => println!("  {namespace}: gave up: {error}"),
-    }
 }

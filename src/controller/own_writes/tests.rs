@@ -8,6 +8,8 @@ use serde_json::json;
 
 use super::*;
 use crate::object::DynamicObject;
+#[cfg(feature = "testing")]
+use crate::queue::WaitError;
 use crate::reflector::ReflectorStatus;
 use crate::threads::Owner;
 
@@ -87,6 +89,11 @@ impl AnySource for Scripted {
 
     fn relists_begun(&self, namespace: &str) -> u64 {
         self.relists(namespace) + u64::from(*self.is_listing.lock())
+    }
+
+    #[cfg(feature = "testing")]
+    fn wait_for_version(&self, version: &str, _timeout: Duration) -> Result<String, WaitError> {
+        Ok(version.to_owned())
     }
 
     fn name(&self) -> &str {

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::event::Event;
 use super::reference::ObjectReference;
-use crate::time::rfc3339::{microseconds, seconds};
+use super::rfc3339::{microseconds, seconds};
 
 /// The two APIs that serve the same events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -12,4 +12,5 @@ pub(crate) mod filter;
 pub(crate) mod json;
 pub(crate) mod lru;
 pub(crate) mod reference;
+pub(crate) mod rfc3339;
 pub(crate) mod series;

@@ -1,5 +1,5 @@
-//! The part of crossbeam-channel that the tests need: channels without a buffer or with an unbounded
-//! one, and `Select`.
+//! The part of crossbeam-channel that the tests need: channels without a buffer or with an
+//! unbounded one, and `Select`.
 //!
 //! A sender leaves an *offer*, a receiver a *request*. The side that finds the other waiting serves
 //! it. A [`Select`] is never found: it waits until one of its operations finds a partner. This is

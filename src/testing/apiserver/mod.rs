@@ -12,5 +12,6 @@ pub use model::faults::Fault;
 pub use model::log::{RequestRecord, Verb};
 pub use model::resources::ApiResource;
 pub use model::status::StatusError;
+pub use model::write_record::WriteRecord;
 pub use net::builder::ApiServerBuilder;
 pub use net::server::{ApiServer, Backup};

@@ -10,8 +10,8 @@ use serde_json::json;
 
 use super::store::{Collection, Key, Store};
 use super::write::{Writer, now};
-use crate::testing::apiserver::model::definitions::{CLEANUP, GROUP, PLURAL, finalizers, made_by};
-use crate::testing::apiserver::model::object::{Object, meta, set_meta};
+use crate::testing::apiserver::model::definitions::{CLEANUP, GROUP, PLURAL, made_by};
+use crate::testing::apiserver::model::object::{Object, finalizers, meta, set_meta};
 use crate::testing::apiserver::model::resources::Resources;
 
 /// Processes all definitions after a write: accepts new ones, deletes the objects of deleted ones,
@@ -105,7 +105,7 @@ fn clean_up(
                 dry_run: false,
             };
             is_held |= !writer
-                .delete_object(resources.get(resource), key, &object)
+                .delete_object(resources.get(resource), key, &object, None)
                 .gone;
         }
     }

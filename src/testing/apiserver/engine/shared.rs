@@ -1,18 +1,20 @@
 //! The state that all threads of a server share, and its locks.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::crd;
 use super::store::Store;
 use super::watches::Watches;
 use super::write::Writer;
+use super::{crd, garbage};
 use crate::testing::apiserver::model::auth::Auth;
 use crate::testing::apiserver::model::faults::{Fault, Faults};
 use crate::testing::apiserver::model::log::{Log, RequestRecord};
 use crate::testing::apiserver::model::resources::Resources;
+use crate::testing::apiserver::model::write_record::WriteRecord;
 
 pub(crate) struct Shared {
     pub(crate) resources: Resources,
@@ -29,7 +31,12 @@ pub(crate) struct Shared {
     pub(crate) auth: Auth,
     pub(crate) faults: Faults,
     pub(crate) log: Log,
+    /// Called after each request that has written, without a lock.
+    pub(crate) write_observer: OnceLock<Box<WriteObserver>>,
 }
+
+/// A function that is called with each request that has written.
+pub(crate) type WriteObserver = dyn Fn(&RequestRecord, WriteRecord) + Send + Sync;
 
 pub(crate) struct State {
     pub(crate) store: Store,
@@ -42,6 +49,7 @@ pub(crate) struct Settings {
     pub(crate) watch_timeout: Duration,
     pub(crate) watch_list: bool,
     pub(crate) shards: bool,
+    pub(crate) garbage_collection: bool,
 }
 
 impl Shared {
@@ -58,6 +66,7 @@ impl Shared {
             auth: Auth::default(),
             faults: Faults::default(),
             log: Log::default(),
+            write_observer: OnceLock::new(),
         }
     }
 
@@ -78,15 +87,22 @@ impl Shared {
             dry_run,
         });
         if state.store.version() != before {
-            self.reconcile(&mut state);
+            self.reconcile(&mut state, before);
             self.changed.notify_all();
         }
         result
     }
 
-    /// Updates the resources from CustomResourceDefinitions. Ends the watches of removed resources.
-    pub(crate) fn reconcile(&self, state: &mut State) {
-        let gone = crd::reconcile(&mut state.store, &self.resources);
+    /// Updates the resources from CustomResourceDefinitions, and collects the garbage of the
+    /// changes after version `since`. Ends the watches of removed resources.
+    pub(crate) fn reconcile(&self, state: &mut State, mut since: u64) {
+        let mut gone = crd::reconcile(&mut state.store, &self.resources);
+        while self.settings.garbage_collection
+            && garbage::collect(&mut state.store, &self.resources, since)
+        {
+            since = state.store.version();
+            gone.extend(crd::reconcile(&mut state.store, &self.resources));
+        }
         if gone.is_empty() {
             return;
         }

@@ -135,6 +135,11 @@ impl Store {
         self.objects.get(key)
     }
 
+    /// Returns all objects in the order of their keys.
+    pub(crate) fn objects(&self) -> impl Iterator<Item = (&Key, &Arc<Object>)> {
+        self.objects.iter()
+    }
+
     /// Returns the objects of a collection in order, as they were at `version`, which must not be
     /// below the floor.
     pub(crate) fn snapshot(

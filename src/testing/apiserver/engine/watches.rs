@@ -10,6 +10,8 @@ use crate::testing::apiserver::model::log::RequestRecord;
 pub(crate) struct Watches {
     pub(crate) last_id: u64,
     pub(crate) open: BTreeMap<u64, Entry>,
+    /// The number of progress requests. After each one, every watch sends a bookmark.
+    pub(crate) progress_requests: u64,
 }
 
 pub(crate) struct Entry {

@@ -8,15 +8,16 @@ use super::list::{Options, Page, list};
 use super::store::{Collection, Key, Store};
 use crate::testing::apiserver::model::apply::Apply;
 use crate::testing::apiserver::model::definitions;
+use crate::testing::apiserver::model::delete_options::{DeleteOptions, Propagation};
+use crate::testing::apiserver::model::garbage::finalizers_for_deletion;
 use crate::testing::apiserver::model::names::{name_suffix, uuid};
 use crate::testing::apiserver::model::object::{
-    Content, Object, meta, meta_str, remove_empty_meta, remove_meta, set_meta,
+    Content, Object, finalizers, meta, meta_str, remove_empty_meta, remove_meta, set_list, set_meta,
 };
 use crate::testing::apiserver::model::object_rules::{
     bump_generation, is_held, is_namespace, is_new_generation, set_defaults,
 };
 use crate::testing::apiserver::model::patch::Patch;
-use crate::testing::apiserver::model::preconditions::Preconditions;
 use crate::testing::apiserver::model::resources::{ApiResource, Resources, Target};
 use crate::testing::apiserver::model::schema::Schema;
 use crate::testing::apiserver::model::select::Selection;
@@ -369,7 +370,7 @@ impl Writer<'_> {
     pub(crate) fn delete(
         &mut self,
         target: &Target,
-        preconditions: &Preconditions,
+        options: &DeleteOptions,
     ) -> Result<Deleted, StatusError> {
         let resource = self.resources.get(target.resource);
         let (key, name) = self.key(target)?;
@@ -378,13 +379,12 @@ impl Writer<'_> {
             meta_str(old.content(), "uid"),
             meta_str(old.content(), "resourceVersion"),
         );
-        let why = if let Some(wanted) = preconditions.uid.as_deref().filter(|&wanted| wanted != uid)
-        {
+        let why = if let Some(wanted) = options.uid.as_deref().filter(|&wanted| wanted != uid) {
             format!(
                 "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might \
                  have been deleted and then recreated"
             )
-        } else if let Some(wanted) = preconditions
+        } else if let Some(wanted) = options
             .resource_version
             .as_deref()
             .filter(|&wanted| wanted != version)
@@ -394,7 +394,7 @@ impl Writer<'_> {
                  ({version}). The object might have been modified"
             )
         } else {
-            return Ok(self.delete_object(resource, key, &old));
+            return Ok(self.delete_object(resource, key, &old, options.propagation));
         };
         Err(StatusError::conflict(
             name,
@@ -411,6 +411,7 @@ impl Writer<'_> {
         collection: &Collection,
         selection: &Selection,
         options: &Options,
+        propagation: Option<Propagation>,
     ) -> Result<Page, StatusError> {
         let resource = self.resources.get(collection.resource);
         let page = list(self.store, collection, selection, options)?;
@@ -424,21 +425,31 @@ impl Writer<'_> {
             );
             // A page may show older state, so the object may be gone.
             if let Some(object) = self.store.get(&key).cloned() {
-                self.delete_object(resource, key, &object);
+                self.delete_object(resource, key, &object, propagation);
             }
         }
         Ok(page)
     }
 
+    /// Removes an object, or sets its deletionTimestamp if finalizers hold it.
     pub(super) fn delete_object(
         &mut self,
         resource: &ApiResource,
         key: Key,
         old: &Arc<Object>,
+        propagation: Option<Propagation>,
     ) -> Deleted {
-        let is_definition = definitions::is_definition(resource)
-            && meta(old.content(), "deletionTimestamp").is_none();
-        if !is_definition && !is_held(resource, old.content()) {
+        let mut content = old.content().clone();
+        let is_deleted = meta(&content, "deletionTimestamp").is_some();
+        let held_by = finalizers_for_deletion(resource, &content, propagation);
+        let is_other_policy = held_by != finalizers(&content);
+        set_list(
+            &mut content,
+            "finalizers",
+            held_by.into_iter().map(Into::into).collect(),
+        );
+        let is_definition = definitions::is_definition(resource) && !is_deleted;
+        if !is_definition && !is_held(resource, &content) {
             let last = if self.dry_run {
                 None
             } else {
@@ -449,24 +460,25 @@ impl Writer<'_> {
                 gone: true,
             };
         }
-        if meta(old.content(), "deletionTimestamp").is_some() {
+        if is_deleted && !is_other_policy {
             return Deleted {
                 object: old.clone(),
                 gone: false,
             };
         }
-        let mut content = old.content().clone();
-        set_meta(&mut content, "deletionTimestamp", now());
-        if is_definition {
-            definitions::hold(&mut content);
-        }
-        if resource.generation {
-            bump_generation(&mut content);
-        }
-        if is_namespace(resource) {
-            content.insert("status".to_owned(), json!({ "phase": "Terminating" }));
-        } else {
-            set_meta(&mut content, "deletionGracePeriodSeconds", 0);
+        if !is_deleted {
+            set_meta(&mut content, "deletionTimestamp", now());
+            if is_definition {
+                definitions::hold(&mut content);
+            }
+            if resource.generation {
+                bump_generation(&mut content);
+            }
+            if is_namespace(resource) {
+                content.insert("status".to_owned(), json!({ "phase": "Terminating" }));
+            } else {
+                set_meta(&mut content, "deletionGracePeriodSeconds", 0);
+            }
         }
         Deleted {
             object: self.store(key, content),

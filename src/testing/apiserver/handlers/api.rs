@@ -10,11 +10,11 @@ use crate::testing::apiserver::engine::list::Options;
 use crate::testing::apiserver::engine::shared::Shared;
 use crate::testing::apiserver::engine::write::Deleted;
 use crate::testing::apiserver::model::apply::Apply;
+use crate::testing::apiserver::model::delete_options::DeleteOptions;
 use crate::testing::apiserver::model::http::{Head, Response};
 use crate::testing::apiserver::model::log::{RequestRecord, Verb};
 use crate::testing::apiserver::model::object::{Form, Object, meta_str};
 use crate::testing::apiserver::model::patch::Patch;
-use crate::testing::apiserver::model::preconditions::Preconditions;
 use crate::testing::apiserver::model::resources::{ApiResource, Route, Target};
 use crate::testing::apiserver::model::status::{Cause, StatusError};
 use crate::testing::apiserver::model::validate::parse_object;
@@ -164,8 +164,9 @@ fn answer_object<'a>(
             let dry_run = is_dry_run(head, "PatchOptions")?;
             let validation = Validation::parse(head, "PatchOptions")?;
             let mut patch = Patch::parse(media_type(head), body, resource)?;
-            if let Patch::Merge(patch) = &mut patch {
-                warnings = validation.of_patch(resource, patch)?;
+            let is_strategic = matches!(patch, Patch::Strategic(..));
+            if let Patch::Merge(patch) | Patch::Strategic(patch, _) = &mut patch {
+                warnings = validation.of_patch(resource, patch, is_strategic)?;
             }
             if head.param("force").is_some() {
                 return Err(StatusError::invalid_patch_options(Cause {
@@ -180,11 +181,9 @@ fn answer_object<'a>(
             )?
         }
         Verb::Delete if !target.status => {
-            let preconditions = Preconditions::parse(body)?;
+            let options = DeleteOptions::of_request(head, body)?;
             let dry_run = is_dry_deletion(head, body)?;
-            let deleted = shared.write(true, dry_run, |writer| {
-                writer.delete(target, &preconditions)
-            })?;
+            let deleted = shared.write(true, dry_run, |writer| writer.delete(target, &options))?;
             match deleted {
                 Deleted {
                     object: last,
@@ -196,12 +195,12 @@ fn answer_object<'a>(
             }
         }
         Verb::DeleteCollection if target.namespace.is_some() || !resource.namespaced => {
-            Preconditions::parse(body)?;
+            let propagation = DeleteOptions::of_request(head, body)?.propagation;
             let dry_run = is_dry_deletion(head, body)?;
             let options = Options::parse(head)?;
             let (collection, selection) = selected(shared, target, &options)?;
             let page = shared.write(true, dry_run, |writer| {
-                writer.delete_collection(&collection, &selection, &options)
+                writer.delete_collection(&collection, &selection, &options, propagation)
             })?;
             accepted.check(resource, true)?;
             Response::json(200, page.body(resource, form))

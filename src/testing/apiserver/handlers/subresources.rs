@@ -9,11 +9,11 @@ use crate::testing::apiserver::engine::shared::Shared;
 use crate::testing::apiserver::engine::store::{Collection, Key};
 use crate::testing::apiserver::engine::write::{Writer, now};
 use crate::testing::apiserver::model::apply::Apply;
+use crate::testing::apiserver::model::delete_options::DeleteOptions;
 use crate::testing::apiserver::model::http::{Head, Response};
 use crate::testing::apiserver::model::log::Verb;
 use crate::testing::apiserver::model::object::{Content, Object, meta, meta_str};
 use crate::testing::apiserver::model::patch::Patch;
-use crate::testing::apiserver::model::preconditions::Preconditions;
 use crate::testing::apiserver::model::resources;
 use crate::testing::apiserver::model::resources::{ApiResource, Sub, Target};
 use crate::testing::apiserver::model::select::Selection;
@@ -262,20 +262,20 @@ fn evict(
             "name in URL does not match name in Eviction object",
         ));
     }
-    let options = match &eviction["deleteOptions"] {
+    let body = match &eviction["deleteOptions"] {
         Value::Null => Vec::new(),
         options => options.to_string().into_bytes(),
     };
-    let preconditions = Preconditions::parse(&options)?;
-    let dry_run = is_dry_run(head, "CreateOptions")?
-        || !options.is_empty() && is_dry_deletion(head, &options)?;
+    let options = DeleteOptions::parse(&body)?;
+    let dry_run =
+        is_dry_run(head, "CreateOptions")? || !body.is_empty() && is_dry_deletion(head, &body)?;
     shared.write(true, dry_run, |writer| {
         let pod = Target {
             sub: None,
             ..target.clone()
         };
         consume_budget(writer, &pod, name)?;
-        writer.delete(&pod, &preconditions)
+        writer.delete(&pod, &options)
     })?;
     let done = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201,

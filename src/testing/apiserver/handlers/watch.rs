@@ -38,6 +38,8 @@ pub(crate) struct Watch<'a> {
     /// ends the watch.
     after_initial: Option<Vec<u8>>,
     failed: bool,
+    /// The number of progress requests that this watch has answered.
+    progress_requests: u64,
 }
 
 /// The next step. It is determined under the lock and performed without it.
@@ -85,6 +87,7 @@ impl<'a> Watch<'a> {
             initial: Vec::new(),
             after_initial: None,
             failed: false,
+            progress_requests: 0,
         };
         let mut state = shared.state.lock();
         watch.prepare(&state.store, requested, options.initial_events);
@@ -204,7 +207,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    fn next_work(&self, next_bookmark: Option<Instant>, line: &Line<'_>) -> Work {
+    fn next_work(&mut self, next_bookmark: Option<Instant>, line: &Line<'_>) -> Work {
         let mut state = self.shared.state.lock();
         loop {
             let version = state.store.version();
@@ -236,7 +239,10 @@ impl<'a> Watch<'a> {
             // A watch that starts at a future version sends no bookmarks before the server reaches
             // this version.
             let next_bookmark = next_bookmark.filter(|_| self.cursor <= version);
-            if next_bookmark.is_some_and(|due| now >= due) {
+            let requested = state.watches.progress_requests;
+            let is_requested = next_bookmark.is_some() && requested > self.progress_requests;
+            if is_requested || next_bookmark.is_some_and(|due| now >= due) {
+                self.progress_requests = requested;
                 return Work::Bookmark(version);
             }
             let until = next_bookmark.map_or(self.deadline, |due| due.min(self.deadline));

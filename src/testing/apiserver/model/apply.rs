@@ -1,9 +1,10 @@
-//! Server-side apply without schemas. Lists are replaced as a whole. Only applied fields have an
-//! owner, not fields that were created, updated or patched.
+//! Server-side apply without schemas. Keyed lists are merged item by item, other lists are replaced
+//! as a whole. Only applied fields have an owner, not fields that were created, updated or patched.
 
 use serde_json::{Map, Value, json};
 
 use super::http::Head;
+use super::keyed_lists::{KeyedLists, child, go_text, has_key, key_of, key_segment};
 use super::object::{Content, meta_str};
 use super::resources::{ApiResource, Target};
 use super::status::{Cause, StatusError};
@@ -117,9 +118,18 @@ impl Apply {
         } else if resource.status {
             wanted.remove("status");
         }
+        let lists = keyed_lists(resource);
+        let new = owned_of(&wanted, &lists).map_err(|why| {
+            let (namespace, name) = (meta_str(&wanted, "namespace"), meta_str(&wanted, "name"));
+            let slash = if resource.group.is_empty() { "/" } else { "" };
+            let (version, kind) = (resource.api_version(), &resource.kind);
+            StatusError::internal(format!(
+                "failed to create typed patch object ({namespace}/{name}; {slash}{version}, Kind={kind}): {why}"
+            ))
+        })?;
+        let wanted = Value::Object(wanted);
         let mut object = Value::Object(live);
         let mut managers = Managers::of(&object);
-        let new = owned_of(&wanted);
         let leaves = leaves(&new);
         let (place, old) = managers.take(&manager, subresource);
 
@@ -134,17 +144,16 @@ impl Apply {
         managers.release(&taken);
         // Remove fields that this manager applied before and omits now, unless another manager
         // applies them.
-        for leaf in old
+        let old_leaves = old
             .iter()
-            .flat_map(|entry| self::leaves(&entry["fieldsV1"]))
-        {
-            let holds_more =
-                at(&object, &leaf).is_some_and(|value| value.is_object() && !is_empty(value));
-            if !holds_more && !owns(&new, &leaf) && !managers.own(&leaf) {
-                remove(&mut object, &leaf);
+            .flat_map(|entry| self::leaves(&entry["fieldsV1"]));
+        // An item of a list comes before its fields, and goes after them.
+        for leaf in old_leaves.collect::<Vec<_>>().iter().rev() {
+            if !owns(&new, leaf) && !managers.own(leaf) {
+                remove(&mut object, leaf);
             }
         }
-        merge(&mut object, Value::Object(wanted));
+        merge(&mut object, wanted, &lists, "");
         let entry = match old {
             // Applying the same configuration again changes nothing, not even the time.
             Some(old) if old["fieldsV1"] == new => old,
@@ -191,14 +200,17 @@ impl Managers {
         self.applied().any(|entry| owns(&entry["fieldsV1"], leaf))
     }
 
-    /// Returns the conflicts: the manager and the field, for each of these fields that a manager
-    /// owns.
+    /// Returns the conflicts: the quoted manager and the field, for each of these fields that a
+    /// manager owns.
     fn conflicts(&self, leaves: &[&Vec<String>]) -> Vec<(String, String)> {
         let mut conflicts = Vec::new();
         for entry in self.applied() {
             for leaf in leaves.iter().filter(|leaf| owns(&entry["fieldsV1"], leaf)) {
-                let manager = entry["manager"].as_str().unwrap_or_default().to_owned();
-                conflicts.push((manager, format!(".{}", leaf.join("."))));
+                let mut manager = entry["manager"].to_string();
+                if let Some(subresource) = entry.get("subresource") {
+                    manager.push_str(&format!(" with subresource {subresource}"));
+                }
+                conflicts.push((manager, leaf.iter().map(|part| part_text(part)).collect()));
             }
         }
         conflicts
@@ -247,53 +259,120 @@ fn entry(
     entry
 }
 
-/// Returns the fields of an applied object in the format of `fieldsV1`: a tree of `f:NAME` keys
-/// with empty leaves.
-fn owned_of(wanted: &Content) -> Value {
-    let mut fields = Map::new();
-    for (name, value) in wanted {
-        match (name.as_str(), value) {
-            ("apiVersion" | "kind", _) => {}
-            ("metadata", Value::Object(metadata)) => {
-                let owned = metadata
-                    .iter()
-                    .filter(|(name, _)| !NOT_OWNED.contains(&name.as_str()));
-                let owned: Map<_, _> = owned
-                    .map(|(name, value)| (format!("f:{name}"), tree(value)))
-                    .collect();
-                if !owned.is_empty() {
-                    fields.insert("f:metadata".to_owned(), Value::Object(owned));
-                }
-            }
-            _ => {
-                fields.insert(format!("f:{name}"), tree(value));
-            }
-        }
-    }
-    Value::Object(fields)
+fn keyed_lists(resource: &ApiResource) -> KeyedLists {
+    let lists = match (resource.custom, &*resource.plural) {
+        (true, _) => resource.keyed_lists.clone(),
+        // The conditions of a Job are atomic.
+        (false, "jobs") => KeyedLists::default(),
+        (false, _) => KeyedLists::conditions(),
+    };
+    lists.and_owners()
 }
 
-fn tree(value: &Value) -> Value {
-    match value {
-        Value::Object(fields) => fields
-            .iter()
-            .map(|(name, value)| (format!("f:{name}"), tree(value)))
-            .collect(),
-        _ => json!({}),
+/// Returns the fields of an applied object in the format of `fieldsV1`: a tree of `f:NAME` keys
+/// with empty leaves. An item of a keyed list is `k:KEY`, and has a leaf `.`. An error describes an
+/// invalid list.
+fn owned_of(wanted: &Content, lists: &KeyedLists) -> Result<Value, String> {
+    let mut wanted = wanted.clone();
+    wanted.retain(|name, _| !matches!(name.as_str(), "apiVersion" | "kind"));
+    if let Some(Value::Object(metadata)) = wanted.get_mut("metadata") {
+        metadata.retain(|name, _| !NOT_OWNED.contains(&name.as_str()));
+        if metadata.is_empty() {
+            wanted.remove("metadata");
+        }
     }
+    let owned = fields_of(&wanted, lists, "")?;
+    Ok(Value::Object(owned))
+}
+
+fn fields_of(
+    fields: &Content,
+    lists: &KeyedLists,
+    path: &str,
+) -> Result<Map<String, Value>, String> {
+    let mut owned = Map::new();
+    for (name, value) in fields {
+        if let Some(tree) = tree(value, lists, &child(path, name))? {
+            owned.insert(format!("f:{name}"), tree);
+        }
+    }
+    Ok(owned)
+}
+
+/// Returns the tree of a value. It is `None` for an empty keyed list, which owns nothing.
+fn tree(value: &Value, lists: &KeyedLists, path: &str) -> Result<Option<Value>, String> {
+    let tree = match (value, lists.keys(path)) {
+        (Value::Array(items), Some(keys)) => items_of(items, keys, lists, path)?,
+        (_, Some(_)) => {
+            let value = go_text(value);
+            return Err(format!(".{path}: expected list, got &{{{value}}}"));
+        }
+        (Value::Object(fields), _) => fields_of(fields, lists, path)?,
+        _ => return Ok(Some(json!({}))),
+    };
+    let owns_nothing = tree.is_empty() && !is_empty(value);
+    let is_empty_list = value.as_array().is_some_and(Vec::is_empty);
+    Ok((!owns_nothing && !is_empty_list).then_some(Value::Object(tree)))
+}
+
+fn items_of(
+    items: &[Value],
+    keys: &[String],
+    lists: &KeyedLists,
+    path: &str,
+) -> Result<Map<String, Value>, String> {
+    let mut owned = Map::new();
+    for (index, item) in items.iter().enumerate() {
+        let Value::Object(fields) = item else {
+            return Err(format!(
+                ".{path}: element {index}: associative list with keys may not have non-map elements"
+            ));
+        };
+        let Some(key) = key_of(item, keys) else {
+            return Err(format!(
+                ".{path}: element {index}: associative list with keys has an element that omits all key fields {} \
+                 (and doesn't have default values for any key fields)",
+                json!(keys)
+            ));
+        };
+        let mut tree = fields_of(fields, lists, path)?;
+        tree.insert(".".to_owned(), json!({}));
+        let segment = key_segment(key);
+        if owned.contains_key(&segment) {
+            let key = part_text(&segment);
+            return Err(format!(".{path}: duplicate entries for key {key}"));
+        }
+        owned.insert(segment, Value::Object(tree));
+    }
+    Ok(owned)
+}
+
+/// Formats a part of the path of a field for a message.
+fn part_text(part: &str) -> String {
+    match (part.strip_prefix("f:"), part_key(part)) {
+        (Some(name), _) => format!(".{name}"),
+        (None, Some(key)) => {
+            let pairs = key.iter().map(|(name, value)| format!("{name}={value}"));
+            format!("[{}]", pairs.collect::<Vec<_>>().join(","))
+        }
+        (None, None) => String::new(),
+    }
+}
+
+/// Returns the key of an item in the path of a field.
+fn part_key(part: &str) -> Option<Content> {
+    serde_json::from_str(part.strip_prefix("k:")?).ok()
 }
 
 fn is_empty(tree: &Value) -> bool {
     tree.as_object().is_none_or(Map::is_empty)
 }
 
+/// Returns the paths of the leaves. Their parts are the keys of the tree.
 fn leaves(tree: &Value) -> Vec<Vec<String>> {
     fn walk(tree: &Value, path: &mut Vec<String>, leaves: &mut Vec<Vec<String>>) {
-        for (key, below) in tree.as_object().into_iter().flatten() {
-            let Some(name) = key.strip_prefix("f:") else {
-                continue;
-            };
-            path.push(name.to_owned());
+        for (part, below) in tree.as_object().into_iter().flatten() {
+            path.push(part.clone());
             if is_empty(below) {
                 leaves.push(path.clone());
             } else {
@@ -309,9 +388,7 @@ fn leaves(tree: &Value) -> Vec<Vec<String>> {
 
 /// Whether the tree has this field as a leaf. Owning a field does not include its children.
 fn owns(tree: &Value, path: &[String]) -> bool {
-    let below = path
-        .iter()
-        .try_fold(tree, |tree, name| tree.get(format!("f:{name}")));
+    let below = path.iter().try_fold(tree, |tree, part| tree.get(part));
     !path.is_empty() && below.is_some_and(is_empty)
 }
 
@@ -319,8 +396,7 @@ fn remove_ownership(tree: &mut Value, path: &[String]) {
     let (Some((first, rest)), Value::Object(fields)) = (path.split_first(), tree) else {
         return;
     };
-    let key = format!("f:{first}");
-    let Some(below) = fields.get_mut(&key) else {
+    let Some(below) = fields.get_mut(first) else {
         return;
     };
     // An empty node is a leaf. Remove it only if the path ends there.
@@ -329,21 +405,24 @@ fn remove_ownership(tree: &mut Value, path: &[String]) {
     }
     remove_ownership(below, rest);
     if is_empty(below) {
-        fields.remove(&key);
+        fields.remove(first);
     }
 }
 
 fn at<'a>(value: &'a Value, path: &[String]) -> Option<&'a Value> {
-    path.iter().try_fold(value, |value, name| value.get(name))
+    path.iter().try_fold(value, |value, part| {
+        match (part.strip_prefix("f:"), part_key(part)) {
+            (Some(name), _) => value.get(name),
+            (None, Some(key)) => value.as_array()?.iter().find(|item| has_key(item, &key)),
+            (None, None) => Some(value),
+        }
+    })
 }
 
 /// Whether the object already has the wanted value. If the wanted value is an object, any object
 /// counts as the same value.
-fn is_same(object: &Value, wanted: &Content, leaf: &[String]) -> bool {
-    let wanted = leaf
-        .split_first()
-        .and_then(|(first, rest)| at(wanted.get(first)?, rest));
-    match (at(object, leaf), wanted) {
+fn is_same(object: &Value, wanted: &Value, leaf: &[String]) -> bool {
+    match (at(object, leaf), at(wanted, leaf)) {
         (Some(Value::Object(_)), Some(Value::Object(_))) => true,
         (live, wanted) => live == wanted,
     }
@@ -359,28 +438,108 @@ fn remove_nulls(fields: &mut Content) {
     }
 }
 
-/// Removes a field, and its parents if they become empty.
+/// Removes a field, unless it is an object with other fields. Removes its parents if they become
+/// empty. An item of a list goes when only its key is left.
 fn remove(value: &mut Value, path: &[String]) {
-    let (Some((first, rest)), Value::Object(fields)) = (path.split_first(), value) else {
+    let Some((first, rest)) = path.split_first() else {
         return;
     };
-    if rest.is_empty() {
-        fields.remove(first);
-    } else if let Some(below) = fields.get_mut(first) {
-        remove(below, rest);
-        if is_empty(below) {
-            fields.remove(first);
+    match (value, part_key(first)) {
+        (Value::Object(fields), None) => {
+            let name = first.strip_prefix("f:").unwrap_or_default();
+            let Some(below) = fields.get_mut(name) else {
+                return;
+            };
+            if rest.is_empty() && below.is_object() && !is_empty(below) {
+                return;
+            }
+            remove(below, rest);
+            let is_empty = match below {
+                Value::Array(items) => items.is_empty(),
+                Value::Object(fields) => fields.is_empty(),
+                _ => false,
+            };
+            if rest.is_empty() || is_empty {
+                fields.remove(name);
+            }
         }
+        (Value::Array(items), Some(key)) => {
+            let is_key = |name: &String| {
+                name.strip_prefix("f:")
+                    .is_some_and(|name| key.contains_key(name))
+            };
+            let Some(index) = items.iter().position(|item| has_key(item, &key)) else {
+                return;
+            };
+            match rest {
+                [last] if last == "." => {
+                    let fields = items[index].as_object().map_or(0, Map::len);
+                    if fields == key.len() {
+                        items.remove(index);
+                    }
+                }
+                // The key stays as long as the item.
+                [last] if is_key(last) => {}
+                rest => remove(&mut items[index], rest),
+            }
+        }
+        _ => {}
     }
 }
 
-fn merge(live: &mut Value, wanted: Value) {
-    match (live, wanted) {
-        (Value::Object(live), Value::Object(wanted)) => {
+fn merge(live: &mut Value, wanted: Value, lists: &KeyedLists, path: &str) {
+    match (live, wanted, lists.keys(path)) {
+        (Value::Object(live), Value::Object(wanted), _) => {
             for (name, value) in wanted {
-                merge(live.entry(name).or_insert(Value::Null), value);
+                let path = child(path, &name);
+                merge(live.entry(name).or_insert(Value::Null), value, lists, &path);
             }
         }
-        (live, wanted) => *live = wanted,
+        (Value::Array(live), Value::Array(wanted), Some(keys)) => {
+            let merged = merge_items(std::mem::take(live), wanted, keys, lists, path);
+            *live = merged;
+        }
+        (live, wanted, _) => *live = wanted,
     }
+}
+
+/// Merges the items of a keyed list, in the order of structured-merge-diff: the wanted items keep
+/// their order, and other items come as early as their order permits.
+fn merge_items(
+    live: Vec<Value>,
+    wanted: Vec<Value>,
+    keys: &[String],
+    lists: &KeyedLists,
+    path: &str,
+) -> Vec<Value> {
+    let key = |item: &Value| key_of(item, keys);
+    let mut shared: Vec<_> = wanted
+        .iter()
+        .map(key)
+        .filter(|wanted| live.iter().any(|live| key(live) == *wanted))
+        .collect();
+    shared.reverse();
+    let wanted_keys: Vec<_> = wanted.iter().map(key).collect();
+    let mut merged = Vec::with_capacity(live.len() + wanted.len());
+    let mut rest = live.iter().peekable();
+    for item in wanted {
+        let key_of_item = key(&item);
+        // Take the other items that come before the next item of both lists.
+        while let Some(other) = rest.next_if(|live| Some(&key(live)) != shared.last()) {
+            if !wanted_keys.contains(&key(other)) {
+                merged.push(other.clone());
+            }
+        }
+        let old = live.iter().find(|live| key(live) == key_of_item);
+        let mut new = old.cloned().unwrap_or(Value::Null);
+        merge(&mut new, item, lists, path);
+        merged.push(new);
+        if shared.last() == Some(&key_of_item) {
+            shared.pop();
+            rest.next_if(|live| key(live) == key_of_item);
+        }
+    }
+    let others = rest.filter(|live| !wanted_keys.contains(&key(live)));
+    merged.extend(others.cloned());
+    merged
 }

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::object::{Content, meta, meta_str, set_meta};
+use super::keyed_lists::KeyedLists;
+use super::object::{Content, finalizers, meta_str, set_meta};
 use super::resources::{ApiResource, Scale};
 
 pub(crate) const GROUP: &str = "apiextensions.k8s.io";
@@ -95,6 +96,7 @@ pub(crate) fn made_by(content: &Content, is_wanted: impl Fn(&Value) -> bool) -> 
                 singular: text(&names["singular"]),
                 short_names: list(&names["shortNames"]),
                 categories: list(&names["categories"]),
+                keyed_lists: KeyedLists::of_schema(&version["schema"]["openAPIV3Schema"]),
                 ..ApiResource::new(
                     group.clone(),
                     text(&version["name"]),
@@ -112,15 +114,4 @@ pub(crate) fn hold(content: &mut Content) {
     let mut finalizers = finalizers(content);
     finalizers.push(CLEANUP.to_owned());
     set_meta(content, "finalizers", finalizers);
-}
-
-pub(crate) fn finalizers(content: &Content) -> Vec<String> {
-    let finalizers = meta(content, "finalizers")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten();
-    finalizers
-        .filter_map(Value::as_str)
-        .map(str::to_owned)
-        .collect()
 }

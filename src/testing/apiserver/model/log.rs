@@ -50,6 +50,12 @@ impl Verb {
             Self::Other => "other",
         }
     }
+
+    /// Whether requests with this verb can change objects.
+    pub(crate) fn is_write(self) -> bool {
+        use Verb::{Create, Delete, DeleteCollection, Patch, Update};
+        matches!(self, Create | Update | Patch | Delete | DeleteCollection)
+    }
 }
 
 /// A request that the server received. Requests that failed are recorded as well. Cheap to clone.

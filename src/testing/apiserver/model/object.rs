@@ -124,6 +124,24 @@ pub(crate) fn set_meta(content: &mut Content, field: &str, value: impl Into<Valu
     }
 }
 
+/// Sets a list in `metadata`, or removes it if it is empty.
+pub(crate) fn set_list(content: &mut Content, field: &str, items: Vec<Value>) {
+    if items.is_empty() {
+        remove_meta(content, field);
+    } else {
+        set_meta(content, field, items);
+    }
+}
+
+pub(crate) fn finalizers(content: &Content) -> Vec<String> {
+    let finalizers = meta(content, "finalizers").and_then(Value::as_array);
+    let finalizers = finalizers.into_iter().flatten();
+    finalizers
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect()
+}
+
 pub(crate) fn remove_meta(content: &mut Content, field: &str) {
     if let Some(Value::Object(metadata)) = content.get_mut("metadata") {
         metadata.remove(field);

@@ -1,10 +1,12 @@
-//! JSON merge patches (RFC 7386), JSON patches (RFC 6902), and strategic merge patches that are
-//! equivalent to merge patches.
+//! JSON merge patches (RFC 7386), JSON patches (RFC 6902), and strategic merge patches.
 
 use serde_json::{Map, Value};
 
+use super::definitions;
+use super::keyed_lists::KeyedLists;
 use super::resources::ApiResource;
 use super::status::StatusError;
+use super::strategic_merge;
 
 /// The maximum number of operations, as in kube-apiserver.
 const MAX_OPERATIONS: usize = 10_000;
@@ -17,6 +19,7 @@ const MAX_COPIED: usize = 3 << 20;
 #[derive(Debug)]
 pub(crate) enum Patch {
     Merge(Value),
+    Strategic(Value, KeyedLists),
     Json(Vec<Operation>),
 }
 
@@ -57,10 +60,14 @@ impl Patch {
             "application/merge-patch+json" => Ok(Self::Merge(json()?)),
             "application/strategic-merge-patch+json" if !resource.custom => {
                 let patch = json()?;
-                // Reject lists and directives: a strategic merge of lists needs keys that only a
-                // schema defines, and directives are not supported.
-                if is_plain(&patch) {
-                    Ok(Self::Merge(patch))
+                // The conditions of a definition are replaced.
+                let lists = match definitions::is_definition(resource) {
+                    true => KeyedLists::default(),
+                    false => KeyedLists::conditions(),
+                };
+                let lists = lists.and_owners();
+                if strategic_merge::is_supported(&patch, &lists, "") {
+                    Ok(Self::Strategic(patch, lists))
                 } else {
                     Err(StatusError::unsupported_patch())
                 }
@@ -88,6 +95,9 @@ impl Patch {
     pub(crate) fn apply(self, mut target: Value) -> Result<Value, StatusError> {
         match self {
             Self::Merge(patch) => merge(&mut target, patch),
+            Self::Strategic(patch, lists) => {
+                strategic_merge::merge(&mut target, patch, &lists, "")?;
+            }
             Self::Json(operations) => {
                 let mut copied = 0;
                 for operation in operations {
@@ -98,16 +108,6 @@ impl Patch {
             }
         }
         Ok(target)
-    }
-}
-
-fn is_plain(patch: &Value) -> bool {
-    match patch {
-        Value::Array(_) => false,
-        Value::Object(fields) => fields
-            .iter()
-            .all(|(key, value)| !key.starts_with('$') && is_plain(value)),
-        _ => true,
     }
 }
 

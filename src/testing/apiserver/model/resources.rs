@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use self::built_in::{BUILT_IN, BuiltIn};
 use super::http::percent_decode;
+use super::keyed_lists::KeyedLists;
 
 /// A resource that the server serves: its group, version, names and capabilities.
 ///
@@ -15,6 +16,9 @@ use super::http::percent_decode;
 /// CustomResourceDefinition. Deleting the definition removes the resource and its objects. Each
 /// version of a resource has its own objects: the server does not convert between versions. Only
 /// Events are converted, between core `v1` and `events.k8s.io/v1`.
+///
+/// Server-side apply merges the `status.conditions` of a declared resource by their `type`. For a
+/// resource with a CustomResourceDefinition it merges the lists that are maps in the schema.
 ///
 /// ```
 /// use k8s_informer::testing::{ApiResource, ApiServer};
@@ -57,6 +61,8 @@ pub struct ApiResource {
     /// Whether an update must contain a resourceVersion.
     pub(crate) versioned_updates: bool,
     pub(crate) scale: Option<Scale>,
+    /// The keyed lists of a custom resource, besides the owner references.
+    pub(crate) keyed_lists: KeyedLists,
 }
 
 /// The paths in an object to the values that form its scale. Each field corresponds to one of
@@ -96,6 +102,7 @@ impl ApiResource {
             creates_on_update: false,
             versioned_updates: true,
             scale: None,
+            keyed_lists: KeyedLists::conditions(),
         }
     }
 

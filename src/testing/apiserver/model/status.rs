@@ -317,21 +317,21 @@ impl StatusError {
     }
 
     /// The error for applying fields that other managers own with other values. `conflicts` has the
-    /// manager and the field of each conflict.
+    /// quoted manager and the field of each conflict.
     pub(crate) fn apply_conflict(conflicts: &[(String, String)]) -> Self {
         let causes: Vec<Value> = conflicts
             .iter()
             .map(|(manager, field)| {
                 json!({
                     "reason": "FieldManagerConflict",
-                    "message": format!("conflict with \"{manager}\""),
+                    "message": format!("conflict with {manager}"),
                     "field": field,
                 })
             })
             .collect();
         let message = match conflicts {
             [(manager, field)] => {
-                format!("Apply failed with 1 conflict: conflict with \"{manager}\": {field}")
+                format!("Apply failed with 1 conflict: conflict with {manager}: {field}")
             }
             many => {
                 let mut managers: BTreeMap<&str, String> = BTreeMap::new();
@@ -343,7 +343,7 @@ impl StatusError {
                 }
                 let each = managers
                     .iter()
-                    .map(|(manager, fields)| format!("conflicts with \"{manager}\":{fields}"));
+                    .map(|(manager, fields)| format!("conflicts with {manager}:{fields}"));
                 let each: Vec<String> = each.collect();
                 format!(
                     "Apply failed with {} conflicts: {}",

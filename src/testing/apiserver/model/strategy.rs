@@ -1,9 +1,11 @@
 //! What kube-apiserver calls a strategy: the rules for creates and updates of one kind. Leases and
-//! Events have rules of their own. For all other kinds, only the name and the finalizers are checked.
+//! Events have rules of their own. For all other kinds, only the name, the finalizers and the
+//! owners are checked.
 
 use serde_json::Value;
 
 use super::finalizers::finalizer_causes;
+use super::garbage::owner_causes;
 use super::object::{Content, meta_str};
 use super::resources::ApiResource;
 use super::schema::Schema;
@@ -67,6 +69,7 @@ pub(crate) fn check(
         _ => name_causes(),
     };
     causes.extend(finalizer_causes(resource, new, old));
+    causes.extend(owner_causes(new));
     if causes.is_empty() {
         return Ok(());
     }

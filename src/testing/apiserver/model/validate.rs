@@ -3,6 +3,7 @@
 
 use serde_json::{Map, Value};
 
+use super::garbage::owner_references;
 use super::object::{Content, meta_str};
 use super::resources::{ApiResource, Target, is_built_in};
 use super::status::{Cause, StatusError};
@@ -125,6 +126,10 @@ fn check_metadata(content: &mut Content) -> Result<(), (String, &'static str, &'
                     other => Some(other),
                 },
             ),
+            "ownerReferences" => match value {
+                Value::Array(items) => ("v1.OwnerReference", items.iter().find(|v| !v.is_object())),
+                other => ("[]v1.OwnerReference", Some(other)),
+            },
             "generation" => ("int64", Some(value).filter(|v| v.as_u64().is_none())),
             _ => continue,
         };
@@ -134,6 +139,19 @@ fn check_metadata(content: &mut Content) -> Result<(), (String, &'static str, &'
                 wanted,
                 type_name(found),
             ));
+        }
+    }
+    for (name, value) in
+        owner_references(content).flat_map(|one| one.as_object().into_iter().flatten())
+    {
+        let (wanted, is_valid) = match name.as_str() {
+            "apiVersion" | "kind" | "name" | "uid" => ("string", value.is_string()),
+            "controller" | "blockOwnerDeletion" => ("bool", value.is_boolean()),
+            _ => continue,
+        };
+        if !is_valid && !value.is_null() {
+            let field = format!("OwnerReference.metadata.ownerReferences.{name}");
+            return Err((field, wanted, type_name(value)));
         }
     }
     Ok(())

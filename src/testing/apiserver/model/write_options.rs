@@ -21,7 +21,7 @@ pub(crate) fn is_dry_run(head: &Head, options: &'static str) -> Result<bool, Sta
 
 /// Whether a deletion is a dry run. If the request has a body, the query is ignored.
 pub(crate) fn is_dry_deletion(head: &Head, body: &[u8]) -> Result<bool, StatusError> {
-    // Ignore invalid JSON here: `Preconditions::parse` reports it.
+    // Ignore invalid JSON here: `DeleteOptions::parse` reports it.
     let options: Value = serde_json::from_slice(body).unwrap_or_default();
     if options.is_null() {
         return is_dry_run(head, "DeleteOptions");
@@ -98,28 +98,27 @@ impl Validation {
         resource: &ApiResource,
         object: &mut Value,
     ) -> Result<Warnings, StatusError> {
-        self.of(resource, object, |why| not_decodable(resource, &why))
+        let unknown = take_unknown(resource, object, false);
+        self.judge(&unknown, |why| not_decodable(resource, &why))
     }
 
-    /// Removes unknown fields from a merge patch.
+    /// Removes unknown fields from a merge patch, which has directives if it is strategic.
     pub(crate) fn of_patch(
         self,
         resource: &ApiResource,
         patch: &mut Value,
+        is_strategic: bool,
     ) -> Result<Warnings, StatusError> {
         let shown = patch.clone();
-        self.of(resource, patch, |why| {
-            StatusError::invalid_patch(&shown, &why)
-        })
+        let unknown = take_unknown(resource, patch, is_strategic);
+        self.judge(&unknown, |why| StatusError::invalid_patch(&shown, &why))
     }
 
-    fn of(
+    fn judge(
         self,
-        resource: &ApiResource,
-        object: &mut Value,
+        unknown: &[String],
         refused: impl FnOnce(String) -> StatusError,
     ) -> Result<Warnings, StatusError> {
-        let unknown = take_unknown(resource, object);
         let messages: Vec<String> = unknown
             .iter()
             .map(|field| format!("unknown field \"{field}\""))
@@ -200,7 +199,7 @@ fn fields(resource: &ApiResource) -> &'static [&'static str] {
 }
 
 /// Removes unknown fields and returns their paths. A null field is removed without being returned.
-fn take_unknown(resource: &ApiResource, object: &mut Value) -> Vec<String> {
+fn take_unknown(resource: &ApiResource, object: &mut Value, is_strategic: bool) -> Vec<String> {
     let mut unknown = Vec::new();
     let Value::Object(content) = object else {
         return unknown;
@@ -223,7 +222,7 @@ fn take_unknown(resource: &ApiResource, object: &mut Value) -> Vec<String> {
     });
     if let Some(Value::Object(metadata)) = content.get_mut("metadata") {
         metadata.retain(|field, value| {
-            let is_known = METADATA.contains(&&**field);
+            let is_known = METADATA.contains(&&**field) || is_strategic && field.starts_with('$');
             if !is_known && !value.is_null() {
                 unknown.push(format!("metadata.{field}"));
             }

@@ -51,6 +51,7 @@ impl ApiServerBuilder {
                 watch_timeout: Duration::from_secs(30 * 60),
                 watch_list: true,
                 shards: false,
+                garbage_collection: false,
             },
             history: 16_384,
             seed: None,
@@ -102,6 +103,40 @@ impl ApiServerBuilder {
     #[must_use]
     pub fn sharded_list_and_watch(mut self, enabled: bool) -> Self {
         self.settings.shards = enabled;
+        self
+    }
+
+    /// Sets whether the server collects garbage, as kube-controller-manager does. The default is
+    /// `false`, as with a standalone kube-apiserver.
+    ///
+    /// The collector deletes objects whose owners are all gone, and removes references to owners
+    /// that are gone from other objects. An owner is gone if no object has the kind, name and uid
+    /// of the reference, in the namespace of the dependent or cluster-scoped. The collector also
+    /// carries out the propagation policy `Foreground` or `Orphan` of a deletion; without it, the
+    /// object stays with the finalizer `foregroundDeletion` or `orphan`.
+    ///
+    /// The collector runs as part of each write. When a write returns, nothing is left to collect.
+    /// Objects with finalizers of others stay, with a `deletionTimestamp`. A dependent whose owner
+    /// has an unknown kind stays.
+    ///
+    /// ```
+    /// use k8s_informer::testing::ApiServer;
+    /// use serde_json::json;
+    ///
+    /// let server = ApiServer::builder().garbage_collection(true).start()?;
+    /// let configmaps = "/api/v1/namespaces/default/configmaps";
+    /// let owner = server.create(configmaps, json!({ "metadata": { "name": "owner" } }))?;
+    /// let reference = json!({
+    ///     "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"],
+    /// });
+    /// server.create(configmaps, json!({ "metadata": { "name": "child", "ownerReferences": [reference] } }))?;
+    /// server.delete(&format!("{configmaps}/owner"))?;
+    /// assert_eq!(server.get(&format!("{configmaps}/child")).unwrap_err().code(), 404);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn garbage_collection(mut self, enabled: bool) -> Self {
+        self.settings.garbage_collection = enabled;
         self
     }
 

@@ -20,6 +20,7 @@ use crate::testing::apiserver::model::http::{Head, Response, stream_head};
 use crate::testing::apiserver::model::log::{RequestRecord, Verb};
 use crate::testing::apiserver::model::resources::Route;
 use crate::testing::apiserver::model::status::StatusError;
+use crate::testing::apiserver::model::write_record::WriteRecord;
 
 /// The maximum size of a request body, as in kube-apiserver.
 const MAX_BODY: usize = 3 << 20;
@@ -317,10 +318,18 @@ impl Exchange<'_> {
     }
 
     fn regular_answer(&self) -> Answer<'_> {
-        match &self.body {
-            Some(body) => api::respond(self.line.shared, &self.request, &self.route, body),
-            None => Answer::Response(StatusError::too_large(MAX_BODY).into()),
+        let Some(body) = &self.body else {
+            return Answer::Response(StatusError::too_large(MAX_BODY).into());
+        };
+        let answer = api::respond(self.line.shared, &self.request, &self.route, body);
+        if let (Some(observe), Route::Object(target), Answer::Response(response)) =
+            (self.line.shared.write_observer.get(), &self.route, &answer)
+            && self.request.verb().is_write()
+            && let Some(write) = WriteRecord::new(&self.request, target, body, response)
+        {
+            observe(&self.request, write);
         }
+        answer
     }
 
     fn respond(&self, writer: &mut BodyWriter<'_>, response: &Response) -> Result<bool, End> {

@@ -14,14 +14,16 @@ use serde_json::Value;
 use super::connection::Connections;
 use crate::testing::apiserver::engine::list::Options;
 use crate::testing::apiserver::engine::shared::Shared;
+#[cfg(feature = "client")]
+use crate::testing::apiserver::engine::shared::WriteObserver;
 use crate::testing::apiserver::engine::store::Store;
 use crate::testing::apiserver::handlers::read;
+use crate::testing::apiserver::model::delete_options::DeleteOptions;
 use crate::testing::apiserver::model::faults::Fault;
 use crate::testing::apiserver::model::http::{Head, parse_query};
 use crate::testing::apiserver::model::log::RequestRecord;
 use crate::testing::apiserver::model::object::Form;
 use crate::testing::apiserver::model::patch::Patch;
-use crate::testing::apiserver::model::preconditions::Preconditions;
 use crate::testing::apiserver::model::resources::{ApiResource, Route, Target};
 use crate::testing::apiserver::model::status::StatusError;
 
@@ -123,10 +125,10 @@ impl ApiServer {
     /// Returns 404 if the object does not exist.
     pub fn delete(&self, path: &str) -> Result<Value, StatusError> {
         let (target, _) = self.target(path)?;
-        let all = Preconditions::default();
+        let options = DeleteOptions::default();
         let deleted = self
             .shared
-            .write(false, false, |writer| writer.delete(&target, &all))?;
+            .write(false, false, |writer| writer.delete(&target, &options))?;
         Ok(deleted.object.to_value(self.resource(&target)))
     }
 
@@ -216,7 +218,8 @@ impl ApiServer {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         state.store.restore(&backup.store);
-        self.shared.reconcile(&mut state);
+        let version = state.store.version();
+        self.shared.reconcile(&mut state, version);
         state.watches.cancel_all();
         self.shared.changed.notify_all();
         Ok(())
@@ -386,6 +389,19 @@ impl ApiServer {
         timeout: Duration,
     ) -> bool {
         self.shared.log.wait(enough, timeout)
+    }
+
+    /// Makes every watch send a bookmark with the current version.
+    #[cfg(feature = "client")]
+    pub(crate) fn request_progress(&self) {
+        self.shared.state.lock().watches.progress_requests += 1;
+        self.shared.changed.notify_all();
+    }
+
+    /// Sets the function that is called with each request that has written. Later calls do nothing.
+    #[cfg(feature = "client")]
+    pub(crate) fn observe_writes(&self, observer: Box<WriteObserver>) {
+        let _ = self.shared.write_observer.set(observer);
     }
 
     fn resource(&self, target: &Target) -> &ApiResource {

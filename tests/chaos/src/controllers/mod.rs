@@ -1,10 +1,10 @@
 //! A controller on a real API server while everything breaks.
 //!
-//! The program starts etcd, kube-apiserver, and a controller in a process of its own, behind a proxy
-//! that reads the requests. A primary object, a `Site`, wants one or two ConfigMaps with generated
-//! names, which are its children. The controller has a finalizer, causes an effect in a *cloud* that
-//! this program simulates, creates and deletes children, and writes a status. It does not resync.
-//! Meanwhile:
+//! The program starts etcd, kube-apiserver, and a controller in a process of its own, behind a
+//! proxy that reads the requests. A primary object, a `Site`, wants one or two ConfigMaps with
+//! generated names, which are its children. The controller has a finalizer, causes an effect in a
+//! *cloud* that this program simulates, creates and deletes children, and writes a status. It does
+//! not resync. Meanwhile:
 //!
 //! - Writers without a proxy change sites, delete them, create them again under the same names, and
 //!   delete children.

@@ -265,8 +265,8 @@ impl Group {
         }
     }
 
-    /// Starts a fault of the leader, and returns since when there is no leader. `leader` becomes the last
-    /// leader before the election, which can differ.
+    /// Starts a fault of the leader, and returns since when there is no leader. `leader` becomes
+    /// the last leader before the election, which can differ.
     fn begin(&mut self, fault: Fault, leader: &mut Leader) -> Result<Option<Micros>, String> {
         let Leader {
             candidate,

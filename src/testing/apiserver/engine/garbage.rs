@@ -1,0 +1,294 @@
+//! The garbage collector of kube-controller-manager: it deletes objects without owners, and carries
+//! out foreground deletions and orphaning.
+//!
+//! In a real cluster, it follows the writes. This server runs it as part of the write, before any
+//! other request sees the store.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::store::{Change, Key, NewState, Store};
+use super::write::Writer;
+use crate::testing::apiserver::model::delete_options::Propagation;
+use crate::testing::apiserver::model::garbage::{
+    FOREGROUND, ORPHAN, is_deleted_with, is_ignored, owner_references,
+};
+use crate::testing::apiserver::model::object::{
+    Content, Object, finalizers, meta, meta_str, set_list,
+};
+use crate::testing::apiserver::model::object_rules::is_held;
+use crate::testing::apiserver::model::resources::Resources;
+
+/// Processes the changes after version `since` and their consequences, until nothing is left to do.
+/// Returns whether it changed anything.
+pub(super) fn collect(store: &mut Store, resources: &Resources, since: u64) -> bool {
+    let before = store.version();
+    let mut collector = Collector {
+        store,
+        resources,
+        gone: BTreeSet::new(),
+        referring: None,
+    };
+    let mut seen = since;
+    // Each step deletes something or removes a reference or a finalizer, so this ends.
+    while seen < collector.store.version() {
+        let keys = collector.affected_after(seen);
+        seen = collector.store.version();
+        collector.referring = None;
+        for key in keys {
+            collector.process(&key);
+        }
+    }
+    collector.store.version() != before
+}
+
+struct Collector<'a> {
+    store: &'a mut Store,
+    resources: &'a Resources,
+    /// The namespaces and uids of the objects that were removed, whose resource may not be served
+    /// anymore.
+    gone: BTreeSet<(String, String)>,
+    /// The keys of the objects that refer to each uid, if a step needs them. A step only removes
+    /// references, so its keys can be outdated but not incomplete.
+    referring: Option<BTreeMap<String, Vec<Key>>>,
+}
+
+/// The owner that a reference names.
+enum Owner {
+    Found(Arc<Object>),
+    Absent,
+    /// The kind is not served, or it is namespaced and the dependent is not.
+    Unknown,
+}
+
+impl Collector<'_> {
+    /// Returns the objects that the changes after `version` may affect: the changed objects, their
+    /// dependents and their former owners.
+    fn affected_after(&mut self, version: u64) -> BTreeSet<Key> {
+        let Some(changes) = self.store.changes_after(version, usize::MAX) else {
+            // The history is too short.
+            return self.store.objects().map(|(key, _)| key.clone()).collect();
+        };
+        let (mut keys, mut owners, mut former) =
+            (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        for change in &changes {
+            let Change { key, old, new, .. } = &**change;
+            match new {
+                NewState::Stored(object) => {
+                    keys.insert(key.clone());
+                    let content = object.content();
+                    if is_deleted_with(ORPHAN, content) || is_deleted_with(FOREGROUND, content) {
+                        owners.insert(meta_str(content, "uid"));
+                    }
+                }
+                NewState::Deleted(object) => {
+                    let content = object.content();
+                    owners.insert(meta_str(content, "uid"));
+                    let place = [meta_str(content, "namespace"), meta_str(content, "uid")];
+                    self.gone.insert(place.map(str::to_owned).into());
+                }
+            }
+            let kept = match new {
+                NewState::Stored(object) => owner_references(object.content()).collect(),
+                NewState::Deleted(_) => Vec::new(),
+            };
+            let old = old.iter().flat_map(|old| owner_references(old.content()));
+            former.extend(old.filter(|one| !kept.contains(one)).map(uid_of));
+        }
+        if !owners.is_empty() || !former.is_empty() {
+            for (key, object) in self.store.objects() {
+                let content = object.content();
+                if former.contains(meta_str(content, "uid"))
+                    || owner_references(content).any(|one| owners.contains(uid_of(one)))
+                {
+                    keys.insert(key.clone());
+                }
+            }
+        }
+        keys
+    }
+
+    fn process(&mut self, key: &Key) {
+        let Some(object) = self.store.get(key).cloned() else {
+            return;
+        };
+        let content = object.content();
+        if is_ignored(self.resources.get(key.resource)) {
+            return;
+        }
+        if is_deleted_with(ORPHAN, content) {
+            self.orphan_dependents(key, content);
+        } else if is_deleted_with(FOREGROUND, content) {
+            let is_blocking = |(_, dependent): &(Key, Arc<Object>)| {
+                owner_references(dependent.content()).any(|reference| {
+                    uid_of(reference) == meta_str(content, "uid")
+                        && reference["blockOwnerDeletion"] == true
+                })
+            };
+            if !self.dependents(content).iter().any(is_blocking) {
+                self.remove_finalizer(key, content, FOREGROUND);
+            }
+        } else if meta(content, "deletionTimestamp").is_none() {
+            self.check_owners(key, &object);
+        }
+    }
+
+    /// Deletes an object without owners, and removes references to absent owners from others.
+    fn check_owners(&mut self, key: &Key, object: &Arc<Object>) {
+        let content = object.content();
+        let namespace = Some(meta_str(content, "namespace")).filter(|it| !it.is_empty());
+        let (mut has_owner, mut is_awaited, mut left) = (false, false, Vec::new());
+        for reference in owner_references(content) {
+            match self.owner(reference, namespace) {
+                Owner::Unknown => return,
+                Owner::Absent => left.push(uid_of(reference)),
+                Owner::Found(owner) if is_deleted_with(FOREGROUND, owner.content()) => {
+                    is_awaited = true;
+                    left.push(uid_of(reference));
+                }
+                Owner::Found(_) => has_owner = true,
+            }
+        }
+        if left.is_empty() {
+            return;
+        }
+        if has_owner {
+            self.remove_owners(key, content, &left);
+            return;
+        }
+        let mut propagation = None;
+        if is_awaited {
+            let dependents = self.dependents(content);
+            if !dependents.is_empty() {
+                propagation = Some(Propagation::Foreground);
+            }
+            // Owners that wait for each other would wait forever.
+            let waits = |one: &(Key, Arc<Object>)| is_deleted_with(FOREGROUND, one.1.content());
+            if dependents.iter().any(waits) {
+                self.unblock_owners(key, content);
+            }
+        }
+        let mut writer = Writer {
+            store: self.store,
+            resources: self.resources,
+            client: false,
+            dry_run: false,
+        };
+        if let Some(object) = writer.store.get(key).cloned() {
+            let resource = self.resources.get(key.resource);
+            let propagation = propagation.or_else(|| default_policy(object.content()));
+            writer.delete_object(resource, key.clone(), &object, propagation);
+        }
+    }
+
+    fn owner(&self, reference: &Value, namespace: Option<&str>) -> Owner {
+        let text = |field: &str| reference[field].as_str().unwrap_or_default();
+        let is_gone = |namespace: &str| {
+            let place = [namespace, text("uid")].map(str::to_owned);
+            self.gone.contains(&place.into())
+        };
+        if is_gone("") || namespace.is_some_and(is_gone) {
+            return Owner::Absent;
+        }
+        let (group, version) = text("apiVersion")
+            .split_once('/')
+            .unwrap_or(("", text("apiVersion")));
+        let mut served = self.resources.served();
+        let Some((index, resource)) = served.find(|(_, resource)| {
+            (&*resource.group, &*resource.version, &*resource.kind)
+                == (group, version, text("kind"))
+        }) else {
+            return Owner::Unknown;
+        };
+        if resource.namespaced && namespace.is_none() {
+            return Owner::Unknown;
+        }
+        let namespace = namespace.filter(|_| resource.namespaced);
+        match self.store.get(&Key::new(index, namespace, text("name"))) {
+            Some(owner) if meta_str(owner.content(), "uid") == text("uid") => {
+                Owner::Found(owner.clone())
+            }
+            _ => Owner::Absent,
+        }
+    }
+
+    /// Returns the objects that refer to this owner, in any namespace.
+    fn dependents(&mut self, owner: &Content) -> Vec<(Key, Arc<Object>)> {
+        let uid = meta_str(owner, "uid");
+        let store = &self.store;
+        let referring = self.referring.get_or_insert_with(|| referring(store));
+        let found = referring.get(uid).into_iter().flatten();
+        let found = found.filter_map(|key| Some((key.clone(), store.get(key)?.clone())));
+        let refers = |(_, object): &(Key, Arc<Object>)| {
+            owner_references(object.content()).any(|one| uid_of(one) == uid)
+        };
+        found.filter(refers).collect()
+    }
+
+    fn orphan_dependents(&mut self, key: &Key, owner: &Content) {
+        let uid = meta_str(owner, "uid");
+        for (key, dependent) in self.dependents(owner) {
+            self.remove_owners(&key, dependent.content(), &[uid]);
+        }
+        self.remove_finalizer(key, owner, ORPHAN);
+    }
+
+    fn remove_owners(&mut self, key: &Key, content: &Content, uids: &[&str]) {
+        let kept = owner_references(content).filter(|one| !uids.contains(&uid_of(one)));
+        self.set(key, content, "ownerReferences", kept.cloned().collect());
+    }
+
+    fn unblock_owners(&mut self, key: &Key, content: &Content) {
+        let mut references: Vec<_> = owner_references(content).cloned().collect();
+        for reference in &mut references {
+            if reference["blockOwnerDeletion"] == true {
+                reference["blockOwnerDeletion"] = false.into();
+            }
+        }
+        self.set(key, content, "ownerReferences", references);
+    }
+
+    fn remove_finalizer(&mut self, key: &Key, content: &Content, finalizer: &str) {
+        let kept = finalizers(content)
+            .into_iter()
+            .filter(|one| one != finalizer);
+        self.set(key, content, "finalizers", kept.map(Into::into).collect());
+    }
+
+    /// Stores the object with this list in its metadata, or removes it if the last finalizer is
+    /// gone.
+    fn set(&mut self, key: &Key, content: &Content, field: &str, items: Vec<Value>) {
+        let mut content = content.clone();
+        set_list(&mut content, field, items);
+        let is_deleted = meta(&content, "deletionTimestamp").is_some();
+        if is_deleted && !is_held(self.resources.get(key.resource), &content) {
+            self.store.remove(key);
+        } else {
+            self.store.put(key.clone(), content);
+        }
+    }
+}
+
+fn referring(store: &Store) -> BTreeMap<String, Vec<Key>> {
+    let mut referring: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for (key, object) in store.objects() {
+        for reference in owner_references(object.content()) {
+            let uid = uid_of(reference).to_owned();
+            referring.entry(uid).or_default().push(key.clone());
+        }
+    }
+    referring
+}
+
+/// Returns the policy of the finalizers, else background, whatever the resource prefers.
+fn default_policy(content: &Content) -> Option<Propagation> {
+    let is_gc = |one: &String| *one == ORPHAN || *one == FOREGROUND;
+    let has_policy = finalizers(content).iter().any(is_gc);
+    (!has_policy).then_some(Propagation::Background)
+}
+
+fn uid_of(reference: &Value) -> &str {
+    reference["uid"].as_str().unwrap_or_default()
+}

@@ -1,0 +1,98 @@
+//! Lists whose items have a key, such as the conditions of a status. Server-side apply and
+//! strategic merge patches merge these lists item by item.
+
+use serde_json::{Map, Value, json};
+
+/// The keyed lists of a resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct KeyedLists(Vec<(String, Vec<String>)>);
+
+impl KeyedLists {
+    /// The conditions, with their type as the key.
+    pub(crate) fn conditions() -> Self {
+        Self(vec![(
+            "status.conditions".to_owned(),
+            vec!["type".to_owned()],
+        )])
+    }
+
+    /// Adds the owner references, which every kind has.
+    pub(crate) fn and_owners(mut self) -> Self {
+        self.0.push((
+            "metadata.ownerReferences".to_owned(),
+            vec!["uid".to_owned()],
+        ));
+        self
+    }
+
+    /// Returns the lists of `x-kubernetes-list-type: map` in the schema of a definition.
+    pub(crate) fn of_schema(schema: &Value) -> Self {
+        let mut lists = Self::default();
+        lists.add_schema(schema, "");
+        lists
+    }
+
+    fn add_schema(&mut self, schema: &Value, path: &str) {
+        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            self.add_schema(property, &child(path, name));
+        }
+        if schema["x-kubernetes-list-type"] == "map" {
+            let keys = schema["x-kubernetes-list-map-keys"].as_array();
+            let keys = keys.into_iter().flatten().filter_map(Value::as_str);
+            self.0
+                .push((path.to_owned(), keys.map(str::to_owned).collect()));
+        }
+        if schema["items"].is_object() {
+            self.add_schema(&schema["items"], path);
+        }
+    }
+
+    /// Returns the keys of the list at this path, if it is a keyed list. The names in the path are
+    /// separated by dots, without the keys of items.
+    pub(crate) fn keys(&self, path: &str) -> Option<&[String]> {
+        let found = self.0.iter().find(|(list, _)| list == path);
+        found.map(|(_, keys)| &**keys)
+    }
+}
+
+/// Returns the path of a field.
+pub(crate) fn child(path: &str, name: &str) -> String {
+    match path {
+        "" => name.to_owned(),
+        path => format!("{path}.{name}"),
+    }
+}
+
+/// Returns the key fields of an item, or `None` if it has none of them.
+pub(crate) fn key_of(item: &Value, keys: &[String]) -> Option<Map<String, Value>> {
+    let fields = item.as_object()?;
+    let entry = |key: &String| Some((key.clone(), fields.get(key)?.clone()));
+    let key: Map<_, _> = keys.iter().filter_map(entry).collect();
+    (!key.is_empty()).then_some(key)
+}
+
+/// Whether the item has these key fields.
+pub(crate) fn has_key(item: &Value, key: &Map<String, Value>) -> bool {
+    key.iter()
+        .all(|(name, value)| item.get(name) == Some(value))
+}
+
+/// Formats a value as Go's `%v`.
+pub(crate) fn go_text(value: &Value) -> String {
+    let joined = |texts: Vec<String>| texts.join(" ");
+    match value {
+        Value::Null => "<nil>".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => format!("[{}]", joined(items.iter().map(go_text).collect())),
+        Value::Object(fields) => {
+            let field = |(name, value): (&String, &Value)| format!("{name}:{}", go_text(value));
+            format!("map[{}]", joined(fields.iter().map(field).collect()))
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Returns the key in the format of `fieldsV1`.
+pub(crate) fn key_segment(key: Map<String, Value>) -> String {
+    format!("k:{}", json!(key))
+}
