@@ -237,7 +237,7 @@ impl Controllers {
         }
         let end = Duration::from_secs(self.options.seconds);
         loop {
-            self.relay.disturb(self.random.pick(&[0, 5, 20, 50]));
+            self.relay.disturb(self.random.pick(&[5, 20, 50]));
             let kills = Point::ALL.map(Disturbance::Kill);
             let mut all: Vec<_> = kills.into_iter().collect();
             all.extend([
@@ -274,6 +274,10 @@ impl Controllers {
     }
 
     fn disturb(&mut self, disturbance: Disturbance) {
+        if self.supervisor.has_ended() {
+            self.violate("the controller has ended".to_owned());
+            self.supervisor.launch(&self.arguments);
+        }
         match disturbance {
             Disturbance::Kill(point) => self.kill(point),
             Disturbance::ServerRestart => {
@@ -331,8 +335,8 @@ impl Controllers {
     fn stall(&mut self) {
         let busy = &NAMESPACES[..NAMESPACES.len() - 1];
         let stalled = self.random.pick(busy);
-        // After a start, all sites are in the queue.
-        for number in self.sites(1, |_| true) {
+        // After a start, all sites are in the queue, these at random positions.
+        for number in self.sites(8, |_| true) {
             if let Err(violation) = self.wait_for_status(number, BACKLOG, "the backlog") {
                 return self.violations.push(violation);
             }
