@@ -15,6 +15,7 @@ mod cluster;
 mod conditions;
 mod config;
 mod controller;
+mod controllers;
 mod credentials;
 mod discovery;
 mod events;
