@@ -19,17 +19,20 @@ pub(crate) struct Definition<'a> {
 
 impl<'a> Definition<'a> {
     /// Creates the definition of a resource without a schema, and waits until it is served.
-    fn create(cluster: &'a Cluster, namespace: &str) -> Self {
+    pub(crate) fn create(cluster: &'a Cluster, namespace: &str) -> Self {
         let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
         Self::with_schema(cluster, namespace, &anything)
     }
 
     /// Creates the definition and waits until its resource is served.
     pub(crate) fn with_schema(cluster: &'a Cluster, namespace: &str, schema: &Value) -> Self {
-        let created = Self {
-            cluster,
-            group: format!("{namespace}.example.com"),
-        };
+        Self::in_group(cluster, format!("{namespace}.example.com"), schema)
+    }
+
+    /// Creates the definition in this group, for a type that implements
+    /// [`Resource`](k8s_informer::Resource).
+    pub(crate) fn in_group(cluster: &'a Cluster, group: String, schema: &Value) -> Self {
+        let created = Self { cluster, group };
         let definition = json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {"name": format!("gizmos.{}", created.group)},

@@ -14,6 +14,7 @@ mod churn;
 mod cluster;
 mod conditions;
 mod config;
+mod controllers;
 mod credentials;
 mod deletions;
 mod discovery;
