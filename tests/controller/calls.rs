@@ -52,10 +52,10 @@ fn failed_key_is_retried_with_growing_delays() {
     calls.next().fail("no 1");
     for (attempt, delay) in [(2, 5), (3, 10), (4, 20)] {
         running.until_delayed();
-        cluster.clock.advance(millis(delay - 1));
+        cluster.advance(&running, millis(delay - 1));
         running.until_delayed();
         calls.assert_none();
-        cluster.clock.advance(millis(1));
+        cluster.advance(&running, millis(1));
         let call = calls.next();
         assert_eq!(call.attempt, attempt);
         call.fail(&format!("no {attempt}"));
@@ -66,7 +66,7 @@ fn failed_key_is_retried_with_growing_delays() {
         line,
         r#"WARN controller "retries", key "default/a", attempt 4: no 4; it will be retried"#
     );
-    cluster.clock.advance(millis(40));
+    cluster.advance(&running, millis(40));
     calls.next().done();
     running.until_idle();
     cluster.touch(MAPS, "a", "1");
@@ -74,7 +74,7 @@ fn failed_key_is_retried_with_growing_delays() {
     assert_eq!(call.attempt, 1);
     call.fail("again");
     running.until_delayed();
-    cluster.clock.advance(millis(5));
+    cluster.advance(&running, millis(5));
     assert_eq!(calls.next().attempt, 2);
     running.end(calls);
 }
@@ -99,10 +99,10 @@ fn next_after_calls_again_at_that_time() {
     let (running, calls) = start(&cluster, "after", |builder| builder);
     calls.next().answer(Ok(Next::After(30 * SECOND)));
     running.until_delayed();
-    cluster.clock.advance(29 * SECOND);
+    cluster.advance(&running, 29 * SECOND);
     running.until_delayed();
     calls.assert_none();
-    cluster.clock.advance(SECOND);
+    cluster.advance(&running, SECOND);
     let call = calls.next();
     assert_eq!(call.attempt, 1);
     // Durations without a meaning are not an error.
@@ -120,7 +120,7 @@ fn next_after_does_not_delay_a_change() {
     running.until_delayed();
     cluster.touch(MAPS, "a", "1");
     calls.next().done();
-    cluster.clock.advance(30 * SECOND);
+    cluster.advance(&running, 30 * SECOND);
     calls.next().done();
     running.end(calls);
 }
@@ -147,7 +147,7 @@ fn last_failure_is_readable_until_a_success() {
     let (running, calls) = start(&cluster, "last", |builder| builder);
     calls.next().fail("one");
     running.until_delayed();
-    cluster.clock.advance(SECOND);
+    cluster.advance(&running, SECOND);
     calls.next().fail("two");
     running.until_delayed();
     let last = running.controller.last_failure("default/a").unwrap();
@@ -156,7 +156,7 @@ fn last_failure_is_readable_until_a_success() {
     let failures = running.controller.failures();
     assert_eq!(failures.len(), 1);
     assert_eq!(&*failures[0].0, "default/a");
-    cluster.clock.advance(SECOND);
+    cluster.advance(&running, SECOND);
     calls.next().done();
     running.until_idle();
     assert!(running.controller.last_failure("default/a").is_none());
@@ -216,7 +216,7 @@ fn enqueued_keys_are_called() {
     calls.next().done();
     running.controller.enqueue_after("default/a", 5 * SECOND);
     running.until_delayed();
-    cluster.clock.advance(5 * SECOND);
+    cluster.advance(&running, 5 * SECOND);
     calls.next().done();
     running.end(calls);
 }
@@ -232,7 +232,7 @@ fn panic_costs_one_call() {
         last.failure.to_string(),
         "the reconcile function panicked: boom"
     );
-    cluster.clock.advance(SECOND);
+    cluster.advance(&running, SECOND);
     let call = calls.next();
     assert_eq!(call.attempt, 2);
     call.done();
@@ -259,10 +259,10 @@ fn panics_outside_the_call_do_not_end_the_worker() {
     calls.next().answer(Err(Hostile.into()));
     running.until_delayed();
     log_capture::wait_for(&["ERROR", "outside", "default/a", "the message panics"]);
-    cluster.clock.advance(SECOND);
+    cluster.advance(&running, SECOND);
     calls.next().fail(LOGGER_PANICS);
     running.until_delayed();
-    cluster.clock.advance(SECOND);
+    cluster.advance(&running, SECOND);
     calls.next().done();
     running.until_idle();
     running.end(calls);
@@ -279,9 +279,9 @@ fn time_limit_ends_the_call_and_is_reported_at_once() {
     });
     let call = calls.next();
     cluster.until_waits(30 * SECOND, 1);
-    cluster.clock.advance(29 * SECOND);
+    cluster.advance(&running, 29 * SECOND);
     assert!(!call.stop.is_stopped());
-    cluster.clock.advance(SECOND);
+    cluster.advance(&running, SECOND);
     assert!(call.stop.wait_timeout(LIMIT));
     let line = log_capture::wait_for(&["limited", "time limit"]);
     assert_eq!(
@@ -297,7 +297,7 @@ fn time_limit_ends_the_call_and_is_reported_at_once() {
     // The limit of the first call does not concern the next one.
     running.enqueue("default/a");
     let call = calls.next();
-    cluster.clock.advance(29 * SECOND);
+    cluster.advance(&running, 29 * SECOND);
     assert!(!call.stop.is_stopped());
     call.done();
     running.end(calls);
@@ -366,16 +366,16 @@ fn metrics_have_each_result_and_may_panic() {
     });
     calls.next().fail("no");
     running.until_delayed();
-    cluster.clock.advance(SECOND);
+    cluster.advance(&running, SECOND);
     calls.next().run(|_| panic!("boom"));
     running.until_delayed();
-    cluster.clock.advance(SECOND);
+    cluster.advance(&running, SECOND);
     calls.next().answer(Err(Failure::terminal("never")));
     running.until_idle();
     running.enqueue("default/a");
     calls.next().answer(Ok(Next::After(SECOND)));
     running.until_delayed();
-    cluster.clock.advance(SECOND);
+    cluster.advance(&running, SECOND);
     calls.next().done();
     running.until_idle();
     running.end(calls);

@@ -55,7 +55,7 @@ fn grace_period_ends_calls() {
     running.stop.stop();
     cluster.until_waits(GRACE, 1);
     assert!(!call.stop.is_stopped());
-    cluster.clock.advance(GRACE);
+    cluster.advance(&running, GRACE);
     assert!(call.stop.wait_timeout(LIMIT));
     call.fail("stopped");
     running.join().unwrap();
@@ -69,7 +69,7 @@ fn stuck_call_is_named() {
     running.stop.stop();
     for count in [1, 2] {
         cluster.until_waits(GRACE, count);
-        cluster.clock.advance(GRACE);
+        cluster.advance(&running, GRACE);
     }
     let controller = running.controller.clone();
     let error = running.join().unwrap_err();
@@ -115,7 +115,7 @@ fn longest_grace_period_is_accepted() {
     let call = calls.next();
     running.stop.stop();
     cluster.until_waits(Duration::MAX, 1);
-    cluster.clock.advance(3600 * SECOND);
+    cluster.advance(&running, 3600 * SECOND);
     assert!(!call.stop.is_stopped());
     call.done();
     running.join().unwrap();

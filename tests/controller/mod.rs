@@ -100,6 +100,13 @@ impl Cluster {
         self.server.resume().unwrap();
     }
 
+    /// Advances the clock, and queues the keys that are due: the thread of the queue may not wait
+    /// for them yet.
+    fn advance<T: Object + DeserializeOwned>(&self, running: &Running<T>, by: Duration) {
+        self.clock.advance(by);
+        running.controller.status();
+    }
+
     /// Waits until the controller has begun this number of waits of this duration. A wait that
     /// begins after an advance of the clock would last too long.
     #[track_caller]
