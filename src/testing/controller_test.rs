@@ -548,7 +548,11 @@ impl<T: Object + DeserializeOwned> ControllerTest<T> {
 
     /// Waits until no call runs.
     fn wait_for_call(&mut self, deadline: Instant) -> Result<(), ControllerTestError> {
-        while !self.running.pace.wait_for_end(deadline.min(Instant::now() + TICK * 100)) {
+        while !self
+            .running
+            .pace
+            .wait_for_end(deadline.min(Instant::now() + TICK * 100))
+        {
             // The clock may have reached the time limit of the call.
             self.controller().due_timers_done();
             if Instant::now() < deadline {
