@@ -286,6 +286,13 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
     /// then removed. With [`Next::After`] it is called again. With a finalizer, the reconcile
     /// function is not called for objects that are being deleted.
     ///
+    /// An API server can lose a finalizer that is added at the moment of a deletion: it accepts the
+    /// finalizer and removes the object ([kubernetes/kubernetes#77988]). No client can prevent
+    /// this, except the one that deletes, with a resource version in its request. If an effect must
+    /// never remain, also compare the effects with the objects from time to time.
+    ///
+    /// [kubernetes/kubernetes#77988]: https://github.com/kubernetes/kubernetes/issues/77988
+    ///
     /// `name` is a qualified name such as `example.com/team`. A finalizer stays on an object for
     /// which `is_needed` returns `false` later, until the object is deleted.
     ///
