@@ -10,7 +10,7 @@ use super::owner;
 use super::reconcile_loop::{CallName, KeyWrites, ReconcileLoop};
 use super::source::{InformerSource, OWNER_INDEX};
 use crate::client::Client;
-use crate::client::api::Api;
+use crate::client::api::{Api, Target, WriteObserver};
 use crate::error::Error;
 use crate::object::{
     DynamicObject, FullMetadata, GroupVersionResource, Key, Object, OwnerReference, Resource,
@@ -176,11 +176,22 @@ impl Context {
         self.observed(self.client().dynamic_api_as(resource, namespace))
     }
 
+    /// Records that this call has removed its object.
+    pub(super) fn deleted(&self, resource: &GroupVersionResource, uid: &str) {
+        let (namespace, name) = (self.namespace(), self.name());
+        self.own_writes()
+            .deleted(resource, &Target { namespace, name }, uid);
+    }
+
     fn observed<C>(&self, api: Api<C>) -> Api<C> {
-        api.observed_by(Arc::new(KeyWrites {
+        api.observed_by(Arc::new(self.own_writes()))
+    }
+
+    fn own_writes(&self) -> KeyWrites {
+        KeyWrites {
             reconcile_loop: Arc::downgrade(&self.reconcile_loop),
             key: Key::clone(&self.key),
-        }))
+        }
     }
 
     /// Returns the client. Writes through it are not recorded.

@@ -56,7 +56,20 @@ impl<T: FullMetadata + DeserializeOwned> Finalizer<T> {
             }
             let next = (self.cleanup)(cx, object)?;
             if next == Next::Done {
-                self.patch(cx, object, finalizer::remove_patch)?;
+                let patched = self.patch(cx, object, finalizer::remove_patch)?;
+                // The response to the patch that removes the object has the old version, so the
+                // cache would seem to contain the write, and the cleanup could run again.
+                let remains = |of: &FullObjectMeta| {
+                    let grace_period = of.deletion_grace_period_seconds.unwrap_or(0);
+                    !of.finalizers.is_empty() || grace_period > 0
+                };
+                let is_gone = match &patched {
+                    Some(patched) => !remains(&*patched.full_metadata()?),
+                    None => true,
+                };
+                if is_gone {
+                    cx.deleted(&self.resource, object.uid());
+                }
             }
             return Ok(Finalized::Deleted(next));
         }

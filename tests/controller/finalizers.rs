@@ -87,6 +87,31 @@ fn finalizer_is_present_before_the_first_call() {
     running.end(calls);
 }
 
+/// The response to the patch that removes the last finalizer has the version of the cached object.
+#[test]
+fn cleanup_is_not_repeated_while_the_cache_is_behind() {
+    let cluster = Cluster::new();
+    let (running, calls, cleanups, gone) = start(&cluster);
+    cluster.create_with(MAPS, needed("a"));
+    answer_two(&cluster, &calls);
+    cluster.server.delete(&path("a")).unwrap();
+    let cleanup = cleanups.next();
+    cluster.stall("configmaps");
+    cleanup.done();
+    until("the object is gone", || {
+        cluster.server.get(&path("a")).is_err()
+    });
+    running.enqueue("default/a");
+    running.until("the key waits for the deletion", |status| {
+        status.postponed == 1 && status.queued == 0 && status.running.is_empty()
+    });
+    cleanups.assert_none();
+    cluster.reconnect();
+    assert_eq!(&*gone.recv_timeout(LIMIT).unwrap(), "default/a");
+    cleanups.assert_none();
+    running.end(calls);
+}
+
 #[test]
 fn call_receives_the_object_with_its_finalizer() {
     let cluster = Cluster::new();
