@@ -7,6 +7,7 @@ mod lifecycle;
 mod own_writes;
 mod sources;
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -107,6 +108,22 @@ impl Cluster {
         running.controller.status();
     }
 
+    /// Advances the clock until the next call.
+    #[track_caller]
+    fn advance_until_call<T: Object + DeserializeOwned>(
+        &self,
+        running: &Running<T>,
+        calls: &Calls,
+    ) -> Call {
+        let next = RefCell::new(None);
+        until("a call", || {
+            self.advance(running, SECOND);
+            next.replace(calls.0.try_recv().ok());
+            next.borrow().is_some()
+        });
+        next.into_inner().unwrap()
+    }
+
     /// Waits until the controller has begun this number of waits of this duration. A wait that
     /// begins after an advance of the clock would last too long.
     #[track_caller]
@@ -186,6 +203,19 @@ impl Calls {
     #[track_caller]
     fn next(&self) -> Call {
         self.0.recv_timeout(LIMIT).unwrap()
+    }
+
+    /// Answers calls until one has this key. After an outage, informers may list, and then notify
+    /// handlers of all objects.
+    #[track_caller]
+    fn next_of(&self, key: &str) -> Call {
+        loop {
+            let call = self.next();
+            if call.key == key {
+                return call;
+            }
+            call.done();
+        }
     }
 
     #[track_caller]
