@@ -11,6 +11,33 @@ use crate::support::{names, shut_down, synced, wait_until};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
+/// Creates a CustomResourceDefinition, and waits until its first version is served.
+pub(crate) fn create_definition(cluster: &Cluster, definition: &Value) {
+    let text = |pointer: &str| definition.pointer(pointer).unwrap().as_str().unwrap();
+    let path = format!("{DEFINITIONS}/{}", text("/metadata/name"));
+    wait_until("no earlier definition is left", || {
+        // An earlier one exists until its objects have been deleted.
+        let create = Request::post(DEFINITIONS).json(definition).unwrap();
+        match cluster.try_send(create) {
+            Err(error) if error.is_already_exists() => None,
+            created => Some(created.unwrap()),
+        }
+    });
+    wait_until("the definition is established", || {
+        let definition = cluster.send(Request::get(&*path));
+        let conditions = definition["status"]["conditions"].as_array()?.iter();
+        let is_established = |one: &Value| one["type"] == "Established" && one["status"] == "True";
+        conditions.into_iter().any(is_established).then_some(())
+    });
+    // The storage is not ready immediately.
+    let (group, plural) = (text("/spec/group"), text("/spec/names/plural"));
+    let version = text("/spec/versions/0/name");
+    let list = format!("/apis/{group}/{version}/{plural}");
+    wait_until("the resource can be listed", || {
+        cluster.try_send(Request::get(&*list)).ok()
+    });
+}
+
 /// A CustomResourceDefinition of the test. It is deleted on drop.
 pub(crate) struct Definition<'a> {
     cluster: &'a Cluster,
@@ -46,19 +73,7 @@ impl<'a> Definition<'a> {
                     }}}],
             },
         });
-        cluster.send(Request::post(DEFINITIONS).json(&definition).unwrap());
-        wait_until("the definition is established", || {
-            let definition = cluster.send(Request::get(created.path()));
-            let conditions = definition["status"]["conditions"].as_array()?.iter();
-            let is_established =
-                |one: &Value| one["type"] == "Established" && one["status"] == "True";
-            conditions.into_iter().any(is_established).then_some(())
-        });
-        // The storage is not ready immediately.
-        wait_until("the resource can be listed", || {
-            let list = Request::get(format!("/apis/{}/v1/gizmos", created.group));
-            cluster.try_send(list).ok()
-        });
+        create_definition(cluster, &definition);
         created
     }
 

@@ -11,6 +11,7 @@ use k8s_informer::events::EventRecorder;
 use serde_json::{Value, json};
 
 use crate::cluster::{BOTH, Cluster, merge_patch, on_every_cluster};
+use crate::discovery::create_definition;
 use crate::support::wait_until;
 
 #[path = "../../examples/sample_controller/src/controller.rs"]
@@ -30,14 +31,8 @@ struct Definition<'a>(&'a Cluster);
 impl<'a> Definition<'a> {
     fn create(cluster: &'a Cluster) -> Self {
         let definition: Value = serde_json::from_str(CRD).unwrap();
-        cluster.send(Request::post(DEFINITIONS).json(&definition).unwrap());
-        let created = Self(cluster);
-        wait_until("the resource can be listed", || {
-            cluster
-                .try_send(Request::get("/apis/samplecontroller.k8s.io/v1alpha1/foos"))
-                .ok()
-        });
-        created
+        create_definition(cluster, &definition);
+        Self(cluster)
     }
 }
 
