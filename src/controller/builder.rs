@@ -9,10 +9,12 @@ use super::enqueue::{Enqueue, UpdateFilter};
 use super::error::ControllerError;
 use super::finalize::{Finalized, Finalizer};
 use super::handle::{Controller, RemoveHandler, Runner};
+use super::named_handlers::NamedHandlers;
 use super::outcome::{Failure, Next};
 use super::predicate::Predicate;
 use super::probe::{KeyOrder, Probe};
-use super::reconcile_loop::{ReconcileLoop, Settings};
+use super::reconcile_loop::{Outcome, ReconcileLoop, Settings};
+use super::schedule::Schedule;
 use super::source::{AnySource, InformerSource};
 use super::{finalizer, owner};
 use crate::client::Client;
@@ -20,6 +22,7 @@ use crate::handler::HandlerOptions;
 use crate::informer::{InformerError, InformerScope, SharedInformerFactory, Source};
 use crate::metrics::MetricsProvider;
 use crate::object::{FullMetadata, GroupVersionKind, Key, Object, Scope, meta_namespace_key};
+use crate::sync::Mutex;
 use crate::time::{Clock, RealClock};
 use crate::workqueue::{ItemExponentialFailureRateLimiter, RateLimiter, WorkQueue};
 
@@ -307,13 +310,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
     where
         T: FullMetadata,
     {
-        self.finalizer = Some(Finalizer {
-            name: name.into(),
-            is_needed: Box::new(is_needed),
-            cleanup: Box::new(cleanup),
-            run: Finalizer::run,
-            resource: self.source.resource.clone(),
-        });
+        self.finalizer = Some(Finalizer::new(name.into(), is_needed, cleanup));
         self
     }
 
@@ -403,6 +400,44 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         self,
         reconcile: impl Fn(&Context, &Arc<T>) -> Result<Next, Failure> + Send + Sync + 'static,
     ) -> Result<Controller<T>, ControllerError> {
+        self.build(None, move |cx, object| match object {
+            Some(object) => reconcile(&cx, &object).into(),
+            None => Ok(Next::Done).into(),
+        })
+    }
+
+    /// Sets named handlers instead of a reconcile function, and builds the controller.
+    ///
+    /// The [rate limiter](Self::rate_limiter) gets a key of its own for each handler: the key of the
+    /// object, a space and the name of the handler.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there are no handlers, if two of them have the same name, and in the cases
+    /// of [`by`](Self::by).
+    pub fn by_handlers(
+        mut self,
+        handlers: NamedHandlers<T>,
+    ) -> Result<Controller<T>, ControllerError> {
+        let checked = handlers.check();
+        checked.map_err(|problem| ControllerError::invalid(&self.name, problem))?;
+        for name in handlers.finalizers() {
+            self.check_finalizer(name)?;
+        }
+        let limiter: Arc<dyn RateLimiter<Key>> = Arc::from(self.limiter);
+        self.limiter = Box::new(Arc::clone(&limiter));
+        self.build(Some(Mutex::default()), move |cx, object| {
+            handlers.run(cx, object, &*limiter)
+        })
+    }
+
+    /// Builds the controller. `reconcile` gets `None` for an object that is gone. `schedule` is for
+    /// named handlers.
+    fn build(
+        self,
+        schedule: Option<Mutex<Schedule>>,
+        reconcile: impl Fn(Context, Option<Arc<T>>) -> Outcome + Send + Sync + 'static,
+    ) -> Result<Controller<T>, ControllerError> {
         self.check()?;
         let owns_factory = self.factory.is_none();
         let factory = self
@@ -453,20 +488,21 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
             clock: self.clock,
             metrics,
             probe: self.probe,
+            schedule,
         };
         let reconcile_loop = Arc::new(ReconcileLoop::new(settings, self.client, queue, sources));
         let (lister, finalizer, on_gone) = (informer.lister(), self.finalizer, self.on_gone);
         reconcile_loop.set_reconcile(Box::new(move |cx, key| {
             let Some(object) = lister.get_by_key(key) else {
                 on_gone(key);
-                return Ok(Next::Done);
+                return reconcile(cx, None);
             };
             let cx = cx.of_object(&*object);
-            let live = finalizer.as_ref().map(|of| (of.run)(of, &cx, &object));
-            match live.transpose()? {
-                None => reconcile(&cx, &object),
-                Some(Finalized::Live(object)) => reconcile(&cx, &object),
-                Some(Finalized::Deleted(next)) => Ok(next),
+            match finalizer.as_ref().map(|of| of.run(&cx, &object)) {
+                None => reconcile(cx, Some(object)),
+                Some(Ok(Finalized::Live(object))) => reconcile(cx, Some(object)),
+                Some(Ok(Finalized::Deleted(next))) => Ok(next).into(),
+                Some(Err(failure)) => Err(failure).into(),
             }
         }));
         let sync_timeout = self.sync_timeout;
@@ -494,13 +530,17 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         if self.time_limit == Some(Duration::ZERO) {
             return invalid("a time limit of 0 would end every call at once".to_owned());
         }
-        let Some(of) = &self.finalizer else {
-            return Ok(());
-        };
-        if !finalizer::valid_name(&of.name) {
+        match &self.finalizer {
+            Some(of) => self.check_finalizer(&of.name),
+            None => Ok(()),
+        }
+    }
+
+    fn check_finalizer(&self, name: &str) -> Result<(), ControllerError> {
+        let invalid = |problem: String| Err(ControllerError::invalid(&self.name, problem));
+        if !finalizer::valid_name(name) {
             return invalid(format!(
-                "the finalizer {:?} is not a qualified name: use a domain and a name, such as \"example.com/team\"",
-                of.name
+                "the finalizer {name:?} is not a qualified name: use a domain and a name, such as \"example.com/team\""
             ));
         }
         let scope = match &self.factory {
@@ -511,9 +551,8 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
             return Ok(());
         }
         invalid(format!(
-            "the finalizer {:?} needs a scope without selectors: an object that leaves the scope would never be \
-             deleted; watch all objects and let the predicate of the finalizer select",
-            of.name
+            "the finalizer {name:?} needs a scope without selectors: an object that leaves the scope would never be \
+             deleted; watch all objects and let the predicate of the finalizer select"
         ))
     }
 }

@@ -1,5 +1,6 @@
 use std::fmt;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -8,6 +9,7 @@ use serde_json::Value;
 use super::outcome::Failure;
 use super::owner;
 use super::reconcile_loop::{CallName, KeyWrites, ReconcileLoop};
+use super::schedule::Due;
 use super::source::{InformerSource, OWNER_INDEX};
 use crate::client::Client;
 use crate::client::api::{Api, Target, WriteObserver};
@@ -174,6 +176,38 @@ impl Context {
         namespace: Option<&str>,
     ) -> Api<C> {
         self.observed(self.client().dynamic_api_as(resource, namespace))
+    }
+
+    /// Returns the resource of the objects of the controller.
+    pub(super) fn resource(&self) -> &GroupVersionResource {
+        self.reconcile_loop.sources[0].resource()
+    }
+
+    /// Returns the named handlers that this call runs.
+    pub(super) fn take_due(&self) -> Due {
+        self.reconcile_loop.take_due(&self.key)
+    }
+
+    /// Ends the run of named handlers. Returns the time until the next one.
+    pub(super) fn put_due(&self, due: Due) -> Option<Duration> {
+        self.reconcile_loop.put_due(&self.key, due)
+    }
+
+    pub(super) fn now(&self) -> Instant {
+        self.reconcile_loop.settings.clock.now()
+    }
+
+    pub(super) fn set_attempt(&mut self, attempt: usize) {
+        self.attempt = attempt;
+    }
+
+    /// Calls user code. A panic becomes a failure.
+    pub(super) fn guarded<R>(
+        &self,
+        what: &str,
+        call: impl FnOnce() -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        self.reconcile_loop.guarded(what, call)
     }
 
     /// Records that this call has removed its object.

@@ -10,7 +10,7 @@ use super::finalizer;
 use super::outcome::{Failure, Next};
 use crate::client::api::{Api, Patch};
 use crate::error::Error;
-use crate::object::{FullMetadata, FullObjectMeta, GroupVersionResource};
+use crate::object::{FullMetadata, FullObjectMeta};
 
 /// The number of attempts of a patch whose test fails because the object has changed.
 const ATTEMPTS: usize = 5;
@@ -21,17 +21,14 @@ pub(super) struct Finalizer<T> {
     /// Whether an object needs a cleanup.
     pub(super) is_needed: Box<dyn Fn(&T) -> bool + Send + Sync>,
     pub(super) cleanup: Box<Cleanup<T>>,
-    /// [`Finalizer::run`]. A field, because only [`ControllerBuilder::finalizer`] requires its
+    /// [`Finalizer::run_with_metadata`]. A field, because only [`Finalizer::new`] requires its
     /// bounds.
-    ///
-    /// [`ControllerBuilder::finalizer`]: super::ControllerBuilder::finalizer
-    pub(super) run: RunFinalizer<T>,
-    pub(super) resource: GroupVersionResource,
+    run: RunFinalizer<T>,
+    is_being_deleted: fn(&T) -> bool,
 }
 
-/// The type of [`Finalizer::run`].
-pub(super) type RunFinalizer<T> =
-    fn(&Finalizer<T>, &Context, &Arc<T>) -> Result<Finalized<T>, Failure>;
+/// The type of [`Finalizer::run_with_metadata`].
+type RunFinalizer<T> = fn(&Finalizer<T>, &Context, &Arc<T>) -> Result<Finalized<T>, Failure>;
 
 /// A cleanup function.
 pub(super) type Cleanup<T> = dyn Fn(&Context, &Arc<T>) -> Result<Next, Failure> + Send + Sync;
@@ -44,10 +41,34 @@ pub(super) enum Finalized<T> {
     Deleted(Next),
 }
 
-impl<T: FullMetadata + DeserializeOwned> Finalizer<T> {
+impl<T> Finalizer<T> {
     /// Adds the finalizer before the first external effect, and runs the cleanup of a deleted
     /// object (WR6).
     pub(super) fn run(&self, cx: &Context, object: &Arc<T>) -> Result<Finalized<T>, Failure> {
+        (self.run)(self, cx, object)
+    }
+
+    pub(super) fn is_being_deleted(&self, object: &T) -> bool {
+        (self.is_being_deleted)(object)
+    }
+}
+
+impl<T: FullMetadata + DeserializeOwned> Finalizer<T> {
+    pub(super) fn new(
+        name: String,
+        is_needed: impl Fn(&T) -> bool + Send + Sync + 'static,
+        cleanup: impl Fn(&Context, &Arc<T>) -> Result<Next, Failure> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            name,
+            is_needed: Box::new(is_needed),
+            cleanup: Box::new(cleanup),
+            run: Self::run_with_metadata,
+            is_being_deleted: T::is_being_deleted,
+        }
+    }
+
+    fn run_with_metadata(&self, cx: &Context, object: &Arc<T>) -> Result<Finalized<T>, Failure> {
         let finalizers = &object.full_metadata()?.finalizers;
         let has_finalizer = finalizers.contains(&self.name);
         if object.is_being_deleted() {
@@ -68,7 +89,7 @@ impl<T: FullMetadata + DeserializeOwned> Finalizer<T> {
                     None => true,
                 };
                 if is_gone {
-                    cx.deleted(&self.resource, object.uid());
+                    cx.deleted(cx.resource(), object.uid());
                 }
             }
             return Ok(Finalized::Deleted(next));
@@ -91,7 +112,7 @@ impl<T: FullMetadata + DeserializeOwned> Finalizer<T> {
         object: &Arc<T>,
         patch: fn(&FullObjectMeta, &str) -> Option<Value>,
     ) -> Result<Option<Arc<T>>, Failure> {
-        let api: Api<T> = cx.dynamic_api_as(&self.resource, Some(cx.namespace()));
+        let api: Api<T> = cx.dynamic_api_as(cx.resource(), Some(cx.namespace()));
         let mut current = Arc::clone(object);
         for attempt in 1.. {
             let body = match patch(&*current.full_metadata()?, &self.name) {

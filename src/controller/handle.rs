@@ -130,16 +130,13 @@ impl<T: Object + DeserializeOwned> Controller<T> {
 
     /// Queues a key, as a change of the object does.
     pub fn enqueue(&self, key: impl Into<Key>) {
-        self.runner.reconcile_loop.queue.add(key.into());
+        self.runner.reconcile_loop.enqueue([key.into()]);
     }
 
     /// Queues a key after a delay. If the key is queued earlier for another reason, it is also
     /// queued after the delay.
     pub fn enqueue_after(&self, key: impl Into<Key>, delay: Duration) {
-        self.runner
-            .reconcile_loop
-            .queue
-            .add_after(key.into(), delay);
+        self.runner.reconcile_loop.enqueue_after(key.into(), delay);
     }
 
     /// Returns the cache of the objects.

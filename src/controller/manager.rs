@@ -28,8 +28,8 @@ use crate::threads::{Owner, Threads};
 /// fails. This is the value of kube-controller-manager.
 const LEASE_TOLERANCE: Duration = Duration::from_secs(20);
 
-/// How long the elector waits for the controllers after a stop. It is longer than twice the default
-/// grace period of a controller, so that a stuck call is reported with its key.
+/// How long the elector waits for the controllers after a stop, by default. It is longer than twice
+/// the default grace period of a controller, so that a stuck call is reported with its key.
 const ELECTOR_GRACE: Duration = Duration::from_secs(60);
 
 /// Runs the controllers of a program, with leader election and endpoints for probes, metrics and
@@ -196,6 +196,16 @@ impl Shared {
         }
         if self.has_run.load(Ordering::Relaxed) {
             return invalid("the manager runs already: build all controllers before");
+        }
+        let (max_stop, elector) = (
+            runner.reconcile_loop.settings.max_stop(),
+            self.elector.as_ref(),
+        );
+        if elector.is_some_and(|elector| elector.grace_period() < max_stop) {
+            return invalid(&format!(
+                "a stop can take {max_stop:?}, but the leader election does not wait so long before it gives up: set a \
+                 longer `grace_period` with `configure_leader_election`"
+            ));
         }
         controllers.push(Arc::clone(runner));
         Ok(())
@@ -366,7 +376,9 @@ impl ManagerBuilder {
         self
     }
 
-    /// Changes the settings of the leader election, for example its durations.
+    /// Changes the settings of the leader election, for example its durations. Its grace period is a
+    /// minute by default, and must be as long as a stop of each controller can take: twice the
+    /// [grace period](ControllerBuilder::grace_period) of the controller.
     pub fn configure_leader_election(
         mut self,
         configure: impl FnOnce(LeaderElectorBuilder) -> LeaderElectorBuilder + 'static,

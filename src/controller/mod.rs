@@ -6,6 +6,7 @@
 //! | type | purpose | controller-runtime |
 //! |---|---|---|
 //! | [`Controller`], [`ControllerBuilder`] | one reconcile function for the objects of one kind | `Controller`, `Builder` |
+//! | [`NamedHandlers`] | several handlers for the objects of one kind | Lasso's `SharedController`, Wrangler's `OnChange` and `OnRemove` |
 //! | [`Context`] | reads the caches, writes, and ends a call | `Client`, `context.Context` |
 //! | [`Next`], [`Failure`] | the outcome of a call | `Result`, `error`, `TerminalError` |
 //! | [`Predicate`] | selects the updates that cause a call | `predicate.Predicate` |
@@ -62,6 +63,7 @@ mod finalizer;
 mod handle;
 mod http;
 mod manager;
+mod named_handlers;
 mod outcome;
 mod own_writes;
 mod owner;
@@ -69,6 +71,7 @@ mod predicate;
 pub(crate) mod probe;
 mod reconcile_loop;
 mod registry;
+mod schedule;
 mod source;
 mod status_page;
 mod timers;
@@ -79,6 +82,7 @@ pub use context::Context;
 pub use error::ControllerError;
 pub use handle::Controller;
 pub use manager::{Manager, ManagerBuilder};
+pub use named_handlers::{HandlerContext, HandlerErrors, NamedHandlers};
 pub use outcome::{Failure, Next};
 pub use owner::OwnerError;
 pub use predicate::{

@@ -6,9 +6,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::context::Context;
 use super::error::ControllerError;
+use super::named_handlers::HandlerErrors;
 use super::outcome::{Failure, Next};
 use super::own_writes::{Observed, OwnWrites, Readiness, Write};
 use super::probe::Probe;
+use super::schedule::{Due, Schedule};
 use super::source::AnySource;
 use super::timers::{TimerId, Timers};
 use crate::client::Client;
@@ -25,7 +27,45 @@ use crate::time::Clock;
 use crate::workqueue::RateLimitingQueue;
 
 /// A reconcile function for keys: looks up the object and calls the user's functions.
-pub(super) type ReconcileFn = dyn Fn(Context, &Key) -> Result<Next, Failure> + Send + Sync;
+pub(super) type ReconcileFn = dyn Fn(Context, &Key) -> Outcome + Send + Sync;
+
+/// The outcome of a call.
+pub(super) struct Outcome {
+    result: Result<Next, Failure>,
+    /// `None` if the call has one function, so that its result decides about the next call.
+    handlers: Option<HandlersOutcome>,
+}
+
+/// The state of the named handlers of a key after a call.
+struct HandlersOutcome {
+    /// The failures of all handlers, also of those that this call did not run.
+    failure: Option<Failure>,
+    /// The time until the next call.
+    next: Option<Duration>,
+}
+
+impl From<Result<Next, Failure>> for Outcome {
+    fn from(result: Result<Next, Failure>) -> Self {
+        Self {
+            result,
+            handlers: None,
+        }
+    }
+}
+
+impl Outcome {
+    /// `failed` has the failures of the handlers that this call ran.
+    pub(super) fn of_handlers(
+        failed: Option<Failure>,
+        failure: Option<Failure>,
+        next: Option<Duration>,
+    ) -> Self {
+        Self {
+            result: failed.map_or(Ok(next.map_or(Next::Done, Next::After)), Err),
+            handlers: Some(HandlersOutcome { failure, next }),
+        }
+    }
+}
 
 /// The settings of a loop.
 pub(super) struct Settings {
@@ -39,6 +79,21 @@ pub(super) struct Settings {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) metrics: Option<Arc<dyn ControllerMetrics>>,
     pub(super) probe: Option<Arc<dyn Probe>>,
+    /// `Some` if the controller has named handlers. No other lock is taken and no user code runs
+    /// while this one is held.
+    pub(super) schedule: Option<Mutex<Schedule>>,
+}
+
+impl Settings {
+    /// Returns how long calls can take after their stop signals.
+    fn last_grace(&self) -> Duration {
+        self.grace_period.max(MIN_GRACE)
+    }
+
+    /// Returns how long a stop can take.
+    pub(super) fn max_stop(&self) -> Duration {
+        self.grace_period.saturating_add(self.last_grace())
+    }
 }
 
 /// The time between two checks of a write that the watch has not delivered is at least this long.
@@ -159,7 +214,7 @@ impl ReconcileLoop {
             abort.stop();
         }
         if !workers_ended.is_stopped() {
-            clock.wait(grace.max(MIN_GRACE), &workers_ended);
+            clock.wait(self.settings.last_grace(), &workers_ended);
         }
         timers_stop.stop();
         if !workers_ended.is_stopped() {
@@ -258,17 +313,27 @@ impl ReconcileLoop {
             })
         });
         let context = Context::new(Arc::clone(self), Key::clone(key), attempt, call_stop);
-        let result = panic::catch(|| reconcile(context, key));
+        let call = || Ok(reconcile(context, key));
+        let outcome = self.guarded("the reconcile function", call);
         if let Some(limit) = limit {
             self.timers.cancel(limit);
         }
         let took = clock.now().saturating_duration_since(began);
-        let result = result.unwrap_or_else(|panic| {
-            self.meter.event(|metrics| metrics.panicked());
-            Err(Failure::new(format!("the reconcile function {panic}")))
-        });
-        self.finish(key, attempt, result, took, abort);
+        let outcome = outcome.unwrap_or_else(|failure| Err(failure).into());
+        self.finish(key, attempt, outcome, took, abort);
         self.set_running(key, None);
+    }
+
+    /// Calls user code. A panic is counted, and becomes a failure.
+    pub(super) fn guarded<R>(
+        &self,
+        what: &str,
+        call: impl FnOnce() -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        panic::catch(call).unwrap_or_else(|panic| {
+            self.meter.event(|metrics| metrics.panicked());
+            Err(Failure::new(format!("{what} {panic}")))
+        })
     }
 
     /// Returns the number of the next call for a key: the failures in a row, plus one.
@@ -311,15 +376,15 @@ impl ReconcileLoop {
     }
 
     /// Queues the key again if necessary, and reports the outcome.
-    fn finish(
-        &self,
-        key: &Key,
-        attempt: usize,
-        result: Result<Next, Failure>,
-        took: Duration,
-        abort: &Stop,
-    ) {
+    fn finish(&self, key: &Key, attempt: usize, outcome: Outcome, took: Duration, abort: &Stop) {
         let call = self.call_name(key, attempt);
+        let Outcome { result, handlers } = outcome;
+        let next_of_handlers = handlers.as_ref().map(|handlers| handlers.next);
+        let retry = |next: Option<Duration>| {
+            if let Some(delay) = next {
+                self.queue.add_after(Key::clone(key), delay);
+            }
+        };
         let outcome = match &result {
             Ok(next) => {
                 log::debug!("{call}: {next:?} after {took:?}");
@@ -339,34 +404,46 @@ impl ReconcileLoop {
             Err(failure) if failure.is_terminal() => {
                 log::error!("{call}: {failure}; it is not retried");
                 self.queue.forget(key);
+                retry(next_of_handlers.flatten());
                 ReconcileResult::TerminalError
             }
             Err(failure) => {
-                let error = failure.downcast_ref::<Error>();
                 // Conflicts are part of normal operation: the cache was old.
-                let level = match error.is_some_and(Error::is_conflict) {
+                let level = match is_conflict(failure) {
                     true => log::Level::Debug,
                     false => log::Level::Warn,
                 };
                 log::log!(level, "{call}: {failure}; it will be retried");
-                self.queue.add_rate_limited(Key::clone(key));
+                match next_of_handlers {
+                    Some(next) => retry(next),
+                    None => self.queue.add_rate_limited(Key::clone(key)),
+                }
                 ReconcileResult::Error
             }
         };
         let time = self.settings.clock.wall_clock();
+        let has_failed = result.is_err();
+        let failure = match handlers {
+            Some(handlers) => handlers.failure,
+            None => result.err(),
+        };
         let replaced = {
             let failures = &mut self.state.lock().failures;
-            match result {
-                Ok(_) => failures.remove(key),
-                Err(failure) => failures.insert(
-                    Key::clone(key),
-                    LastFailure {
-                        failure,
-                        attempts: attempt,
-                        time,
-                    },
-                ),
+            let last = failures.remove(key);
+            if let Some(failure) = failure {
+                // If only other handlers ran, the failure is an earlier one.
+                let (attempts, time) = match &last {
+                    Some(last) if !has_failed => (last.attempts, last.time),
+                    _ => (attempt, time),
+                };
+                let of = LastFailure {
+                    failure,
+                    attempts,
+                    time,
+                };
+                failures.insert(Key::clone(key), of);
             }
+            last
         };
         // The destructor of the old error is user code, so it runs without the lock.
         drop(replaced);
@@ -447,7 +524,40 @@ impl ReconcileLoop {
     }
 
     pub(super) fn enqueue(&self, keys: impl IntoIterator<Item = Key>) {
-        keys.into_iter().for_each(|key| self.queue.add(key));
+        for key in keys {
+            self.schedule_all(&key, Duration::ZERO);
+            self.queue.add(key);
+        }
+    }
+
+    pub(super) fn enqueue_after(&self, key: Key, delay: Duration) {
+        self.schedule_all(&key, delay);
+        self.queue.add_after(key, delay);
+    }
+
+    /// Lets the next call run all named handlers of a key.
+    fn schedule_all(&self, key: &Key, delay: Duration) {
+        let Some(schedule) = &self.settings.schedule else {
+            return;
+        };
+        if let Some(at) = self.settings.clock.now().checked_add(delay) {
+            schedule.lock().all_at(key, at);
+        }
+    }
+
+    /// Returns the named handlers that a call for a key runs.
+    pub(super) fn take_due(&self, key: &Key) -> Due {
+        let now = self.settings.clock.now();
+        match &self.settings.schedule {
+            Some(schedule) => schedule.lock().take(key, now),
+            None => Schedule::default().take(key, now),
+        }
+    }
+
+    /// Ends a call of named handlers. Returns the time until the next one.
+    pub(super) fn put_due(&self, key: &Key, due: Due) -> Option<Duration> {
+        let next = self.settings.schedule.as_ref()?.lock().put(key, due)?;
+        Some(next.saturating_duration_since(self.settings.clock.now()))
     }
 
     /// Records writes of a key.
@@ -510,6 +620,14 @@ impl ReconcileLoop {
             running,
             failing,
         }
+    }
+}
+
+/// Whether all errors of a failure are conflicts.
+fn is_conflict(failure: &Failure) -> bool {
+    match failure.downcast_ref::<HandlerErrors>() {
+        Some(errors) => errors.iter().all(|(_, failure)| is_conflict(failure)),
+        None => failure.downcast_ref().is_some_and(Error::is_conflict),
     }
 }
 

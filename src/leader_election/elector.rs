@@ -138,6 +138,11 @@ impl LeaderElector {
         self.shared.status.lock().leads(now)
     }
 
+    /// Returns how long [`run`](Self::run) waits for the work after its stop.
+    pub(crate) fn grace_period(&self) -> Duration {
+        self.shared.grace
+    }
+
     /// Returns the identity of the last known holder, or `None` if there is none. client-go's
     /// `GetLeader`.
     pub fn leader(&self) -> Option<String> {

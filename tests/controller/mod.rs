@@ -4,6 +4,7 @@ mod builds;
 mod calls;
 mod finalizers;
 mod lifecycle;
+mod named_handlers;
 mod own_writes;
 mod sources;
 

@@ -128,6 +128,27 @@ fn manager_with_an_old_name_or_after_the_start_is_rejected() {
     );
 }
 
+/// Otherwise the election would end before the stuck calls are named.
+#[test]
+fn grace_period_longer_than_that_of_the_election_is_rejected() {
+    let server = ApiServer::start().unwrap();
+    let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
+    let build = |manager: &Manager| {
+        let maps = manager.reconcile::<ConfigMap>("maps");
+        maps.grace_period(minutes(2)).by(|_, _| Ok(Next::Done))
+    };
+    let manager = || Manager::builder(client(&server)).leader_election("default", "team");
+    let error = build(&manager().build().unwrap()).unwrap_err().to_string();
+    let expected =
+        "controller \"maps\": a stop can take 240s, but the leader election does not wait so long";
+    assert!(error.starts_with(expected), "{error}");
+    let longer =
+        manager().configure_leader_election(move |elector| elector.grace_period(minutes(4)));
+    build(&longer.build().unwrap()).unwrap();
+    let alone = Manager::builder(client(&server)).build().unwrap();
+    build(&alone).unwrap();
+}
+
 fn replica(server: &ApiServer, identity: &str) -> Manager {
     Manager::builder(client(server))
         .leader_election("default", "team")
