@@ -22,6 +22,7 @@ use crate::handler::HandlerOptions;
 use crate::informer::{InformerError, InformerScope, SharedInformerFactory, Source};
 use crate::metrics::MetricsProvider;
 use crate::object::{FullMetadata, GroupVersionKind, Key, Object, Scope, meta_namespace_key};
+use crate::selector::is_qualified_name;
 use crate::sync::Mutex;
 use crate::time::{Clock, RealClock};
 use crate::workqueue::{ItemExponentialFailureRateLimiter, RateLimiter, WorkQueue};
@@ -111,6 +112,7 @@ pub struct ControllerBuilder<T> {
     filter: Option<UpdateFilter<T>>,
     others: Vec<Box<AddSource>>,
     finalizer: Option<Finalizer<T>>,
+    former_finalizers: Vec<String>,
     on_gone: Box<dyn Fn(&Key) + Send + Sync>,
     workers: usize,
     time_limit: Option<Duration>,
@@ -160,6 +162,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
             filter: None,
             others: Vec::new(),
             finalizer: None,
+            former_finalizers: Vec::new(),
             on_gone: Box::new(|_| {}),
             workers: 1,
             time_limit: None,
@@ -311,6 +314,51 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         T: FullMetadata,
     {
         self.finalizer = Some(Finalizer::new(name.into(), is_needed, cleanup));
+        self
+    }
+
+    /// Declares names that the [finalizer](Self::finalizer) had in earlier versions of the program.
+    ///
+    /// An object that has a former name gets the current one instead, in one patch and before the
+    /// reconcile function is called. This does not depend on `is_needed`, because the effect that
+    /// the finalizer guards may exist. An object that is being deleted cannot get a new finalizer.
+    /// The cleanup runs for its former name, and removes it. Other finalizers stay as they are.
+    ///
+    /// Declare a former name for as long as objects can have it. Without a declaration, an object
+    /// with only the former name can never be deleted, and [`remove_finalizers`] is the remedy. A
+    /// former name may lack the domain.
+    ///
+    /// ```
+    /// use k8s_informer::controller::{Controller, ControllerBuilder, ControllerError, Next};
+    /// use k8s_informer::informer::Source;
+    /// use k8s_informer::testing::ControllerTest;
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use serde_json::json;
+    ///
+    /// fn bucket(builder: ControllerBuilder<ConfigMap>) -> Result<Controller<ConfigMap>, ControllerError> {
+    ///     builder
+    ///         .finalizer("example.com/bucket", |_| false, |_, _| Ok(Next::Done))
+    ///         .former_finalizers(["example.com/s3"])
+    ///         .by(|_, _| Ok(Next::Done))
+    /// }
+    ///
+    /// let mut test = ControllerTest::new(Source::of::<ConfigMap>(), bucket)?;
+    /// let path = "/api/v1/namespaces/default/configmaps";
+    /// let finalizers = json!(["example.com/other", "example.com/s3"]);
+    /// test.server().create(path, json!({"metadata": {"name": "a", "finalizers": finalizers}}))?;
+    /// test.run_until_idle()?;
+    /// let map = test.server().get(&format!("{path}/a"))?;
+    /// assert_eq!(map["metadata"]["finalizers"], json!(["example.com/other", "example.com/bucket"]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// [`by`](Self::by) returns an error if there is no finalizer, or if a former name is invalid,
+    /// repeated or the current one.
+    ///
+    /// [`remove_finalizers`]: super::remove_finalizers
+    pub fn former_finalizers(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.former_finalizers
+            .extend(names.into_iter().map(Into::into));
         self
     }
 
@@ -491,7 +539,11 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
             schedule,
         };
         let reconcile_loop = Arc::new(ReconcileLoop::new(settings, self.client, queue, sources));
-        let (lister, finalizer, on_gone) = (informer.lister(), self.finalizer, self.on_gone);
+        let (lister, on_gone) = (informer.lister(), self.on_gone);
+        let mut finalizer = self.finalizer;
+        if let Some(finalizer) = &mut finalizer {
+            finalizer.former = self.former_finalizers;
+        }
         reconcile_loop.set_reconcile(Box::new(move |cx, key| {
             let Some(object) = lister.get_by_key(key) else {
                 on_gone(key);
@@ -530,10 +582,27 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         if self.time_limit == Some(Duration::ZERO) {
             return invalid("a time limit of 0 would end every call at once".to_owned());
         }
-        match &self.finalizer {
-            Some(of) => self.check_finalizer(&of.name),
-            None => Ok(()),
+        let Some(of) = &self.finalizer else {
+            return match self.former_finalizers.is_empty() {
+                true => Ok(()),
+                false => {
+                    invalid("former finalizers need a current one: call `finalizer`".to_owned())
+                }
+            };
+        };
+        for (at, former) in self.former_finalizers.iter().enumerate() {
+            let problem = if !is_qualified_name(former) {
+                "not a qualified name: use a name that objects have"
+            } else if *former == of.name {
+                "also the current name: use only names that differ from it"
+            } else if self.former_finalizers[..at].contains(former) {
+                "repeated: name it once"
+            } else {
+                continue;
+            };
+            return invalid(format!("the former finalizer {former:?} is {problem}"));
         }
+        self.check_finalizer(&of.name)
     }
 
     fn check_finalizer(&self, name: &str) -> Result<(), ControllerError> {

@@ -20,6 +20,7 @@ use crate::object::{
 };
 use crate::stop::Stop;
 use crate::store::Lister;
+use crate::time::Clock;
 
 /// The context of one reconcile call: reads the caches, and writes through the client.
 ///
@@ -138,6 +139,39 @@ impl Context {
     /// when the grace period after a stop elapses, and when the program loses its leadership.
     pub fn stop(&self) -> &Stop {
         &self.stop
+    }
+
+    /// Returns the clock of the controller. Read the time from it, so that a test can set it:
+    /// [`ControllerTest`](crate::testing::ControllerTest) advances this clock.
+    ///
+    /// The reconciler of a controller-runtime project has a clock as a field for this purpose.
+    ///
+    /// ```
+    /// use k8s_informer::controller::Next;
+    /// use k8s_informer::informer::Source;
+    /// use k8s_informer::testing::ControllerTest;
+    /// use k8s_openapi::api::core::v1::Node;
+    /// use serde_json::json;
+    /// use std::sync::mpsc;
+    /// use std::time::Duration;
+    ///
+    /// const HOUR: Duration = Duration::from_secs(3600);
+    ///
+    /// let (sender, times) = mpsc::channel();
+    /// let mut test = ControllerTest::new(Source::of::<Node>(), move |builder| {
+    ///     let sender = sender.clone();
+    ///     builder.by(move |cx, _| {
+    ///         sender.send(cx.clock().wall_clock())?;
+    ///         Ok(Next::After(HOUR))
+    ///     })
+    /// })?;
+    /// test.server().create("/api/v1/nodes", json!({"metadata": {"name": "a"}}))?;
+    /// test.advance(HOUR)?;
+    /// assert_eq!(times.recv()? + HOUR, times.recv()?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn clock(&self) -> &dyn Clock {
+        &*self.reconcile_loop.settings.clock
     }
 
     /// Returns an error if this program is not the leader any more. Call it before an effect

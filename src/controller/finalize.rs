@@ -1,4 +1,4 @@
-//! Adds and removes the finalizer of a controller.
+//! Adds, renames and removes the finalizer of a controller.
 
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use super::outcome::{Failure, Next};
 use crate::client::api::{Api, Patch};
 use crate::error::Error;
 use crate::object::{FullMetadata, FullObjectMeta};
+use crate::stop::Stop;
 
 /// The number of attempts of a patch whose test fails because the object has changed.
 const ATTEMPTS: usize = 5;
@@ -18,9 +19,11 @@ const ATTEMPTS: usize = 5;
 /// The finalizer of a controller, and the cleanup that it guards.
 pub(super) struct Finalizer<T> {
     pub(super) name: String,
+    /// The names that the finalizer had in earlier versions of the program.
+    pub(super) former: Vec<String>,
     /// Whether an object needs a cleanup.
-    pub(super) is_needed: Box<dyn Fn(&T) -> bool + Send + Sync>,
-    pub(super) cleanup: Box<Cleanup<T>>,
+    is_needed: Box<dyn Fn(&T) -> bool + Send + Sync>,
+    cleanup: Box<Cleanup<T>>,
     /// [`Finalizer::run_with_metadata`]. A field, because only [`Finalizer::new`] requires its
     /// bounds.
     run: RunFinalizer<T>,
@@ -31,7 +34,7 @@ pub(super) struct Finalizer<T> {
 type RunFinalizer<T> = fn(&Finalizer<T>, &Context, &Arc<T>) -> Result<Finalized<T>, Failure>;
 
 /// A cleanup function.
-pub(super) type Cleanup<T> = dyn Fn(&Context, &Arc<T>) -> Result<Next, Failure> + Send + Sync;
+type Cleanup<T> = dyn Fn(&Context, &Arc<T>) -> Result<Next, Failure> + Send + Sync;
 
 /// What to do with an object after its finalizer has been handled.
 pub(super) enum Finalized<T> {
@@ -61,6 +64,7 @@ impl<T: FullMetadata + DeserializeOwned> Finalizer<T> {
     ) -> Self {
         Self {
             name,
+            former: Vec::new(),
             is_needed: Box::new(is_needed),
             cleanup: Box::new(cleanup),
             run: Self::run_with_metadata,
@@ -69,78 +73,92 @@ impl<T: FullMetadata + DeserializeOwned> Finalizer<T> {
     }
 
     fn run_with_metadata(&self, cx: &Context, object: &Arc<T>) -> Result<Finalized<T>, Failure> {
+        let api: Api<T> = cx.dynamic_api_as(cx.resource(), Some(cx.namespace()));
+        if !object.is_being_deleted() {
+            let add = |object: &T, metadata: &FullObjectMeta| self.add_patch(object, metadata);
+            return Ok(match patch(&api, object, cx.stop(), add)? {
+                Some(live) if !live.is_being_deleted() => Finalized::Live(live),
+                // It was deleted in the meantime; the event follows.
+                _ => Finalized::Deleted(Next::Done),
+            });
+        }
+        let is_own = |name: &str| name == self.name || self.former.iter().any(|of| of == name);
         let finalizers = &object.full_metadata()?.finalizers;
-        let has_finalizer = finalizers.contains(&self.name);
-        if object.is_being_deleted() {
-            if !has_finalizer {
-                return Ok(Finalized::Deleted(Next::Done));
+        if !finalizers.iter().any(|finalizer| is_own(finalizer)) {
+            return Ok(Finalized::Deleted(Next::Done));
+        }
+        let next = (self.cleanup)(cx, object)?;
+        if next == Next::Done {
+            let remove =
+                |_: &T, metadata: &FullObjectMeta| finalizer::remove_patch(metadata, is_own);
+            let patched = patch(&api, object, cx.stop(), remove)?;
+            // The response to the patch that removes the object has the old version, so the
+            // cache would seem to contain the write, and the cleanup could run again.
+            let remains = |of: &FullObjectMeta| {
+                let grace_period = of.deletion_grace_period_seconds.unwrap_or(0);
+                !of.finalizers.is_empty() || grace_period > 0
+            };
+            let is_gone = match &patched {
+                Some(patched) => !remains(&*patched.full_metadata()?),
+                None => true,
+            };
+            if is_gone {
+                cx.deleted(cx.resource(), object.uid());
             }
-            let next = (self.cleanup)(cx, object)?;
-            if next == Next::Done {
-                let patched = self.patch(cx, object, finalizer::remove_patch)?;
-                // The response to the patch that removes the object has the old version, so the
-                // cache would seem to contain the write, and the cleanup could run again.
-                let remains = |of: &FullObjectMeta| {
-                    let grace_period = of.deletion_grace_period_seconds.unwrap_or(0);
-                    !of.finalizers.is_empty() || grace_period > 0
-                };
-                let is_gone = match &patched {
-                    Some(patched) => !remains(&*patched.full_metadata()?),
-                    None => true,
-                };
-                if is_gone {
-                    cx.deleted(cx.resource(), object.uid());
-                }
-            }
-            return Ok(Finalized::Deleted(next));
         }
-        if has_finalizer || !(self.is_needed)(object) {
-            return Ok(Finalized::Live(Arc::clone(object)));
-        }
-        match self.patch(cx, object, finalizer::add_patch)? {
-            Some(patched) if !patched.is_being_deleted() => Ok(Finalized::Live(patched)),
-            // It is deleted in the meantime; the event follows.
-            _ => Ok(Finalized::Deleted(Next::Done)),
-        }
+        Ok(Finalized::Deleted(next))
     }
 
-    /// Sends the patch, and builds it again from the current object if its test fails. Returns the
-    /// object with the patch, or `None` if the object is gone.
-    fn patch(
-        &self,
-        cx: &Context,
-        object: &Arc<T>,
-        patch: fn(&FullObjectMeta, &str) -> Option<Value>,
-    ) -> Result<Option<Arc<T>>, Failure> {
-        let api: Api<T> = cx.dynamic_api_as(cx.resource(), Some(cx.namespace()));
-        let mut current = Arc::clone(object);
-        for attempt in 1.. {
-            let body = match patch(&*current.full_metadata()?, &self.name) {
-                // The object was recreated, or its deletion began, which rules out new finalizers.
-                _ if current.uid() != object.uid()
-                    || current.is_being_deleted() != object.is_being_deleted() =>
-                {
-                    return Ok(None);
-                }
-                Some(body) => body,
-                // Another writer was faster.
-                None => return Ok(Some(current)),
-            };
-            let error = match api.patch(cx.name(), &Patch::json(body), cx.stop()) {
-                Ok(patched) => return Ok(Some(Arc::new(patched.into_inner()))),
-                Err(error) if error.is_not_found() => return Ok(None),
-                Err(error) => error,
-            };
-            // The test of a JSON patch fails with 422.
-            if attempt == ATTEMPTS || !(error.is_invalid() || error.is_conflict()) {
-                return Err(error.into());
-            }
-            current = match api.get(cx.name(), cx.stop()) {
-                Ok(read) => Arc::new(read.into_inner()),
-                Err(error) if error.is_not_found() => return Ok(None),
-                Err(error) => return Err(Error::into(error)),
-            };
+    /// Returns the patch that gives a live object the finalizer under its current name, or `None`
+    /// if it has it or does not need it.
+    fn add_patch(&self, object: &T, metadata: &FullObjectMeta) -> Option<Value> {
+        // A deletion rules out new finalizers.
+        if metadata.is_being_deleted() {
+            return None;
         }
-        Ok(None)
+        // A former name means that there may be an effect, so the finalizer stays without a need.
+        let rename = finalizer::rename_patch(metadata, &self.former, &self.name);
+        rename.or_else(|| {
+            let add = finalizer::add_patch(metadata, &self.name)?;
+            (self.is_needed)(object).then_some(add)
+        })
     }
+}
+
+/// Sends the patch that `patch_of` returns for the object, and builds it again from the newest state
+/// if its test fails. Returns the object with the patch, or the newest state if it needs no patch.
+/// Returns `None` if the object is gone or was recreated.
+pub(super) fn patch<T: FullMetadata + DeserializeOwned>(
+    api: &Api<T>,
+    object: &Arc<T>,
+    stop: &Stop,
+    patch_of: impl Fn(&T, &FullObjectMeta) -> Option<Value>,
+) -> Result<Option<Arc<T>>, Error> {
+    let mut current = Arc::clone(object);
+    for attempt in 1.. {
+        if current.uid() != object.uid() {
+            return Ok(None);
+        }
+        let metadata = current.full_metadata();
+        let metadata = metadata.map_err(|error| Error::decode(error.to_string()))?;
+        let Some(body) = patch_of(&current, &metadata) else {
+            break;
+        };
+        let error = match api.patch(object.name(), &Patch::json(body), stop) {
+            Ok(patched) => return Ok(Some(Arc::new(patched.into_inner()))),
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) => error,
+        };
+        // The test of a JSON patch fails with 422.
+        if attempt == ATTEMPTS || !(error.is_invalid() || error.is_conflict()) {
+            return Err(error);
+        }
+        drop(metadata);
+        current = match api.get(object.name(), stop) {
+            Ok(read) => Arc::new(read.into_inner()),
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) => return Err(error),
+        };
+    }
+    Ok(Some(current))
 }

@@ -1,4 +1,4 @@
-//! Names of finalizers, and the JSON patches that add and remove one.
+//! Names of finalizers, and the JSON patches that add, rename and remove them.
 //!
 //! A patch tests everything that it depends on, because the list in a cache can be old. The server
 //! rejects a failed test with 422: read the object again and make a new patch. Without the test of
@@ -41,19 +41,54 @@ pub(crate) fn add_patch(metadata: &FullObjectMeta, name: &str) -> Option<Value> 
     ]))
 }
 
-/// Returns the patch that removes the finalizer, or `None` if the object does not have it.
+/// Returns the patch that changes the former names of a finalizer to `name`, or `None` if the
+/// object has none of them.
 ///
-/// The patch tests the UID and the position, but not the rest of the list: other controllers may
+/// If the object has several of these names, the first one becomes `name`, and the others are
+/// removed. The patch tests the UID and the whole list. An API server rejects it with 422 if it
+/// adds `name` to an object that is being deleted.
+pub(crate) fn rename_patch(
+    metadata: &FullObjectMeta,
+    former: &[String],
+    name: &str,
+) -> Option<Value> {
+    let finalizers = &metadata.finalizers;
+    if !finalizers
+        .iter()
+        .any(|finalizer| former.contains(finalizer))
+    {
+        return None;
+    }
+    let mut renamed: Vec<&str> = Vec::with_capacity(finalizers.len());
+    for finalizer in finalizers {
+        let is_former = former.contains(finalizer);
+        let finalizer = if is_former { name } else { finalizer };
+        if finalizer != name || !renamed.contains(&name) {
+            renamed.push(finalizer);
+        }
+    }
+    Some(json!([
+        {"op": "test", "path": "/metadata/uid", "value": metadata.uid},
+        {"op": "test", "path": "/metadata/finalizers", "value": finalizers},
+        {"op": "replace", "path": "/metadata/finalizers", "value": renamed},
+    ]))
+}
+
+/// Returns the patch that removes the selected finalizers, or `None` if the object has none.
+///
+/// The patch tests the UID and the positions, but not the rest of the list: other controllers may
 /// append their finalizers meanwhile.
-pub(crate) fn remove_patch(metadata: &FullObjectMeta, name: &str) -> Option<Value> {
+pub(crate) fn remove_patch(
+    metadata: &FullObjectMeta,
+    is_removed: impl Fn(&str) -> bool,
+) -> Option<Value> {
     let mut operations =
         vec![json!({"op": "test", "path": "/metadata/uid", "value": metadata.uid})];
-    // The list may contain the name twice. The last position comes first, so that the other
-    // positions remain valid.
+    // The last position comes first, so that the other positions remain valid.
     for (index, finalizer) in metadata.finalizers.iter().enumerate().rev() {
-        if finalizer == name {
+        if is_removed(finalizer) {
             let path = format!("/metadata/finalizers/{index}");
-            operations.push(json!({"op": "test", "path": path, "value": name}));
+            operations.push(json!({"op": "test", "path": path, "value": finalizer}));
             operations.push(json!({"op": "remove", "path": path}));
         }
     }
@@ -136,8 +171,9 @@ mod tests {
             {"op": "remove", "path": "/metadata/finalizers/1"},
         ]);
         let metadata = metadata(&["a.example/x", "b.example/x"]);
-        assert_eq!(remove_patch(&metadata, "b.example/x"), Some(expected));
-        assert_eq!(remove_patch(&metadata, "c.example/x"), None);
+        let remove = |name: &str| remove_patch(&metadata, |finalizer| finalizer == name);
+        assert_eq!(remove("b.example/x"), Some(expected));
+        assert_eq!(remove("c.example/x"), None);
     }
 
     #[test]
@@ -150,6 +186,47 @@ mod tests {
             {"op": "remove", "path": "/metadata/finalizers/0"},
         ]);
         let metadata = metadata(&["a.example/x", "b.example/x", "a.example/x"]);
-        assert_eq!(remove_patch(&metadata, "a.example/x"), Some(expected));
+        let removed = remove_patch(&metadata, |finalizer| finalizer == "a.example/x");
+        assert_eq!(removed, Some(expected));
+    }
+
+    #[test]
+    fn wr5_first_former_name_becomes_the_current_name() {
+        let former = ["x".to_owned(), "old.example/x".to_owned()];
+        for (before, after) in [
+            (&["x"][..], &["new.example/x"][..]),
+            (
+                &["a.b/c", "x", "d.e/f"],
+                &["a.b/c", "new.example/x", "d.e/f"],
+            ),
+            (
+                &["old.example/x", "a.b/c", "x", "x"],
+                &["new.example/x", "a.b/c"],
+            ),
+            (
+                &["x", "a.b/c", "new.example/x"],
+                &["new.example/x", "a.b/c"],
+            ),
+            (
+                &["new.example/x", "a.b/c", "x"],
+                &["new.example/x", "a.b/c"],
+            ),
+            (
+                &["a.b/c", "a.b/c", "x"],
+                &["a.b/c", "a.b/c", "new.example/x"],
+            ),
+        ] {
+            let expected = json!([
+                {"op": "test", "path": "/metadata/uid", "value": "u1"},
+                {"op": "test", "path": "/metadata/finalizers", "value": before},
+                {"op": "replace", "path": "/metadata/finalizers", "value": after},
+            ]);
+            let patch = rename_patch(&metadata(before), &former, "new.example/x");
+            assert_eq!(patch, Some(expected));
+        }
+        for without in [&[][..], &["new.example/x", "a.b/c"]] {
+            let patch = rename_patch(&metadata(without), &former, "new.example/x");
+            assert_eq!(patch, None);
+        }
     }
 }

@@ -11,6 +11,7 @@
 //! | [`Next`], [`Failure`] | the outcome of a call | `Result`, `error`, `TerminalError` |
 //! | [`Predicate`] | selects the updates that cause a call | `predicate.Predicate` |
 //! | [`Condition`], [`Conditions`] | the conditions in a status | `meta.SetStatusCondition` |
+//! | [`remove_finalizers`] | removes the finalizers of a controller that is uninstalled | |
 //! | [`ControllerStatus`], [`LastFailure`] | what a controller does, and what failed | |
 //!
 //! This controller creates a ConfigMap for each Deployment:
@@ -71,6 +72,7 @@ mod predicate;
 pub(crate) mod probe;
 mod reconcile_loop;
 mod registry;
+mod remove_finalizers;
 mod schedule;
 mod source;
 mod status_page;
@@ -90,3 +92,4 @@ pub use predicate::{
 };
 pub use reconcile_loop::{ControllerStatus, LastFailure};
 pub use registry::MetricsRegistry;
+pub use remove_finalizers::{RemoveFinalizersError, RemovedFinalizers, remove_finalizers};

@@ -148,7 +148,7 @@ impl InformerScope {
     }
 
     /// Sets the selectors of a request.
-    pub(in crate::informer) fn apply(&self, options: &mut ListOptions) {
+    pub(crate) fn apply(&self, options: &mut ListOptions) {
         options.label_selector.clone_from(&self.label_selector);
         options.field_selector.clone_from(&self.field_selector);
     }

@@ -43,6 +43,27 @@ fn contradictory_descriptions_are_rejected() {
 }
 
 #[test]
+fn contradictory_former_finalizers_are_rejected() {
+    let cluster = Cluster::new();
+    let maps = || cluster.controller::<ConfigMap>("x");
+    let finalizer = |former: &[&str]| {
+        let builder = maps().finalizer("example.com/x", |_| true, |_, _| Ok(Next::Done));
+        builder.former_finalizers(former.iter().copied())
+    };
+    assert_invalid(maps().former_finalizers(["a.b/c"]), "call `finalizer`");
+    for invalid in ["", "a.b/", "A.b/c", "a.b/c/d"] {
+        assert_invalid(finalizer(&[invalid]), "is not a qualified name");
+    }
+    let current = finalizer(&["a.b/c", "example.com/x"]);
+    assert_invalid(current, "\"example.com/x\" is also the current name");
+    let repeated = finalizer(&["a.b/c", "d.e/f"]).former_finalizers(["a.b/c"]);
+    assert_invalid(repeated, "\"a.b/c\" is repeated");
+    // Servers accept names without a domain for custom resources.
+    let valid = finalizer(&["a.b/c", "x"]).by(|_, _| Ok(Next::Done));
+    assert!(valid.is_ok());
+}
+
+#[test]
 fn owner_of_unknown_kind_is_rejected() {
     let cluster = Cluster::new();
     let resource = GroupVersionResource::new("apps", "v1", "deployments");

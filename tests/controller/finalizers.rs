@@ -9,13 +9,25 @@ const NAME: &str = "example.com/test";
 /// Runs a controller of ConfigMaps with a finalizer for objects with the label `needed`. Returns
 /// the reconcile calls, the cleanup calls and the keys of objects that are gone.
 fn start(cluster: &Cluster) -> (Running<ConfigMap>, Calls, Calls, Receiver<Key>) {
+    start_with(cluster, &[])
+}
+
+/// Like [`start`], with former names of the finalizer.
+fn start_with(
+    cluster: &Cluster,
+    former: &[&str],
+) -> (Running<ConfigMap>, Calls, Calls, Receiver<Key>) {
     let (reconcile, calls) = answered();
     let (cleanup, cleanups) = answered();
     let (gone, keys) = unbounded();
-    let controller = cluster
+    let mut builder = cluster
         .controller::<ConfigMap>("finalizing")
         .factory(&cluster.factory)
-        .finalizer(NAME, |map| map.label("needed").is_some(), cleanup)
+        .finalizer(NAME, |map| map.label("needed").is_some(), cleanup);
+    if !former.is_empty() {
+        builder = builder.former_finalizers(former.iter().copied());
+    }
+    let controller = builder
         .on_gone(move |key| gone.send(Key::clone(key)).unwrap())
         .by(reconcile)
         .unwrap();
@@ -332,5 +344,135 @@ fn lost_response_of_the_removal_causes_no_second_cleanup() {
     running.until_idle();
     calls.assert_none();
     cleanups.assert_none();
+    running.end(calls);
+}
+
+const OLD: &str = "old.example.com/test";
+const OLDER: &str = "older.example.com/test";
+
+fn finalized(name: &str, finalizers: &[&str]) -> Value {
+    json!({"metadata": {"name": name, "finalizers": finalizers}})
+}
+
+#[test]
+fn former_name_is_renamed_before_the_call() {
+    for (before, after) in [
+        (&[OLD][..], &[NAME][..]),
+        (&["a.b/c", OLD, "d.e/f"], &["a.b/c", NAME, "d.e/f"]),
+        (&[OLDER, "a.b/c", OLD], &[NAME, "a.b/c"]),
+        (&["a.b/c", NAME, OLD], &["a.b/c", NAME]),
+    ] {
+        let cluster = Cluster::new();
+        // Nothing needs a cleanup any more, but an effect may exist.
+        cluster.create_with(MAPS, finalized("a", before));
+        let (running, calls, cleanups, _gone) = start_with(&cluster, &[OLD, OLDER]);
+        let call = calls.next().is("default/a");
+        assert_eq!(finalizers(&cluster, "a"), json!(after));
+        call.done();
+        running.drain(&calls);
+        assert_eq!(patches(&cluster), 1, "{before:?}");
+        cleanups.assert_none();
+        running.end(calls);
+    }
+}
+
+#[test]
+fn object_without_a_former_name_is_not_patched() {
+    let cluster = Cluster::new();
+    cluster.create_with(MAPS, finalized("a", &["a.b/c"]));
+    cluster.create_with(MAPS, finalized("b", &[NAME, "a.b/c"]));
+    let (running, calls, ..) = start_with(&cluster, &[OLD]);
+    calls.next().done();
+    calls.next().done();
+    running.until_idle();
+    assert_eq!(patches(&cluster), 0);
+    running.end(calls);
+}
+
+#[test]
+fn deleted_object_with_a_former_name_is_cleaned_up() {
+    for names in [&[OLD][..], &[OLDER, NAME, OLD]] {
+        let cluster = Cluster::new();
+        let mut all = vec!["a.b/c"];
+        all.extend(names);
+        cluster.create_with(MAPS, finalized("a", &all));
+        cluster.server.delete(&path("a")).unwrap();
+        let (running, calls, cleanups, gone) = start_with(&cluster, &[OLD, OLDER]);
+        let cleanup = cleanups.next().is("default/a");
+        assert_eq!(finalizers(&cluster, "a"), json!(all));
+        cleanup.answer(Ok(Next::After(SECOND)));
+        running.until_delayed();
+        assert_eq!(finalizers(&cluster, "a"), json!(all));
+        cluster.advance(&running, SECOND);
+        cleanups.next().done();
+        until("our finalizers are removed", || {
+            finalizers(&cluster, "a") == json!(["a.b/c"])
+        });
+        let free = json!({"metadata": {"finalizers": null}});
+        cluster.server.patch(&path("a"), free).unwrap();
+        gone.recv_timeout(LIMIT).unwrap();
+        running.until_idle();
+        assert_eq!(patches(&cluster), 1);
+        calls.assert_none();
+        cleanups.assert_none();
+        running.end(calls);
+    }
+}
+
+#[test]
+fn former_name_is_renamed_in_the_list_of_a_concurrent_writer() {
+    let cluster = Cluster::new();
+    cluster.create_with(MAPS, finalized("a", &[OLD]));
+    cluster.server.fail_next(Fault::status(403).on(Verb::Patch));
+    let (running, calls, ..) = start_with(&cluster, &[OLD]);
+    running.until_delayed();
+    calls.assert_none();
+    cluster.stall("configmaps");
+    let other = json!({"metadata": {"finalizers": ["a.b/c", OLD]}});
+    cluster.server.patch(&path("a"), other).unwrap();
+    cluster.advance(&running, SECOND);
+    let call = calls.next();
+    assert_eq!(finalizers(&cluster, "a"), json!(["a.b/c", NAME]));
+    call.done();
+    running.end(calls);
+}
+
+/// The server rejects the current name then.
+#[test]
+fn deletion_before_the_rename_leads_to_the_cleanup() {
+    let cluster = Cluster::new();
+    cluster.create_with(MAPS, finalized("a", &[OLD]));
+    cluster.server.fail_next(Fault::status(403).on(Verb::Patch));
+    let (running, calls, cleanups, gone) = start_with(&cluster, &[OLD]);
+    running.until_delayed();
+    cluster.stall("configmaps");
+    cluster.server.delete(&path("a")).unwrap();
+    cluster.advance(&running, SECOND);
+    running.until_idle();
+    assert_eq!(finalizers(&cluster, "a"), json!([OLD]));
+    cluster.reconnect();
+    cleanups.next().done();
+    gone.recv_timeout(LIMIT).unwrap();
+    calls.assert_none();
+    running.end(calls);
+}
+
+/// Someone has removed the former name by hand, and the object still needs the finalizer.
+#[test]
+fn finalizer_is_added_if_the_former_name_is_lost() {
+    let cluster = Cluster::new();
+    let mut map = needed("a");
+    map["metadata"]["finalizers"] = json!([OLD]);
+    cluster.create_with(MAPS, map);
+    cluster.server.fail_next(Fault::status(403).on(Verb::Patch));
+    let (running, calls, ..) = start_with(&cluster, &[OLD]);
+    running.until_delayed();
+    cluster.stall("configmaps");
+    let none = json!({"metadata": {"finalizers": null}});
+    cluster.server.patch(&path("a"), none).unwrap();
+    cluster.advance(&running, SECOND);
+    let call = calls.next();
+    assert_eq!(finalizers(&cluster, "a"), json!([NAME]));
+    call.done();
     running.end(calls);
 }

@@ -1,17 +1,29 @@
-//! The JSON patches by which controllers add and remove finalizers, and the names of finalizers.
+//! The JSON patches by which controllers add, rename and remove finalizers, the names of
+//! finalizers, and their removal for an uninstall.
 
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread;
+
+use k8s_informer::client::Request;
 use k8s_informer::client::api::{Api, DeleteOptions, Patch};
-use k8s_informer::object::{FullMetadata, FullObjectMeta};
-use k8s_informer::{Error, Object, Stop};
+use k8s_informer::controller::{Controller, Next, remove_finalizers};
+use k8s_informer::informer::{InformerScope, Source};
+use k8s_informer::object::{FullMetadata, FullObjectMeta, GroupVersionResource};
+use k8s_informer::{Client, DynamicObject, Error, Object, Stop};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, ListMethod, on_every_cluster};
+use crate::cluster::{Cluster, ListMethod, merge_patch, on_every_cluster};
+use crate::discovery::Definition;
+use crate::leases::post;
+use crate::support::{PATIENCE, wait_until};
 
 /// Runs a test with one list method only, because these tests do not depend on how informers list.
 const ONCE: &[ListMethod] = &[ListMethod::List];
 
 struct Maps {
+    client: Client,
     api: Api<ConfigMap>,
     stop: Stop,
 }
@@ -47,9 +59,10 @@ fn metadata(map: &ConfigMap) -> FullObjectMeta {
 fn on_every_server(purpose: &str, test: impl Fn(&Maps)) {
     on_every_cluster(ONCE, |cluster: &Cluster| {
         let namespace = cluster.namespace(purpose);
-        let api = cluster.client().api(Some(&namespace.name));
+        let client = cluster.client();
         test(&Maps {
-            api,
+            api: client.api(Some(&namespace.name)),
+            client,
             stop: Stop::new(),
         });
     });
@@ -230,6 +243,142 @@ fn finalizer_names_need_a_domain_and_a_name() {
             let error = create(name).unwrap_err();
             assert!(error.is_invalid(), "{name}: {error}");
             assert!(error.to_string().contains(message), "{name}: {error}");
+        }
+    });
+}
+
+/// A custom resource: servers accept finalizers without a domain for it.
+#[test]
+fn wr5_former_finalizers_are_renamed_or_cleaned_up() {
+    const NEW: &str = "new.example.com/x";
+    on_every_cluster(ONCE, |cluster| {
+        let namespace = cluster.namespace("former-finalizer");
+        let definition = Definition::create(cluster, &namespace.name);
+        let group = &*definition.group;
+        let path = format!("/apis/{group}/v1/namespaces/{}/gizmos", namespace.name);
+        let create = |name: &str, finalizers: Value| {
+            let gizmo = json!({
+                "apiVersion": format!("{group}/v1"), "kind": "Gizmo",
+                "metadata": {"name": name, "finalizers": finalizers},
+            });
+            cluster.send(post(&path, &gizmo));
+        };
+        create("renamed", json!(["a.example/x", "old", "b.example/x"]));
+        create("both", json!([NEW, "old.example.com/x"]));
+        create(
+            "cleaned",
+            json!(["old", "a.example/x", "old.example.com/x"]),
+        );
+        create("removed", json!(["old.example.com/x"]));
+        for name in ["cleaned", "removed"] {
+            cluster.send(Request::delete(format!("{path}/{name}")));
+        }
+        let (sender, steps) = channel();
+        let cleaned = sender.clone();
+        let source = Source::dynamic(GroupVersionResource::new(group, "v1", "gizmos"));
+        let factory = cluster
+            .factory()
+            .scope(InformerScope::all().namespace(&*namespace.name))
+            .build();
+        let controller = Controller::builder(&cluster.client(), source, "gizmos")
+            .factory(&factory)
+            .finalizer(
+                NEW,
+                |_| false,
+                move |cx, _| {
+                    cleaned.send(format!("clean {}", cx.name()))?;
+                    Ok(Next::Done)
+                },
+            )
+            .former_finalizers(["old", "old.example.com/x"])
+            .by(move |cx, gizmo: &Arc<DynamicObject>| {
+                let finalizers = gizmo.full_metadata()?.finalizers.join(" ");
+                sender.send(format!("call {}: {finalizers}", cx.name()))?;
+                Ok(Next::Done)
+            })
+            .unwrap();
+        let stop = Stop::new();
+        let running = thread::spawn({
+            let stop = stop.clone();
+            move || controller.run(&stop)
+        });
+        let mut missing = vec![
+            format!("call both: {NEW}"),
+            format!("call renamed: a.example/x {NEW} b.example/x"),
+            "clean cleaned".to_owned(),
+            "clean removed".to_owned(),
+        ];
+        while !missing.is_empty() {
+            let step = steps.recv_timeout(PATIENCE).unwrap();
+            assert!(!step.contains("old"), "{step}");
+            missing.retain(|expected| *expected != step);
+        }
+        wait_until("the deleted objects are released", || {
+            let cleaned = cluster.send(Request::get(format!("{path}/cleaned")));
+            let removed = cluster.try_send(Request::get(format!("{path}/removed")));
+            let is_released = cleaned["metadata"]["finalizers"] == json!(["a.example/x"]);
+            (is_released && removed.is_err_and(|error| error.is_not_found())).then_some(())
+        });
+        stop.stop();
+        running.join().unwrap().unwrap();
+        factory.shutdown();
+
+        // The uninstall: nothing of the controller is left.
+        let free = |name: &str| {
+            let free = json!({"metadata": {"finalizers": null}});
+            cluster.send(merge_patch(&format!("{path}/{name}"), &free));
+        };
+        free("cleaned");
+        let resource = GroupVersionResource::new(group, "v1", "gizmos");
+        let scope = InformerScope::all().namespace(&*namespace.name);
+        let source = Source::dynamic(resource).scope(scope);
+        let removed = remove_finalizers(&cluster.client(), &source, [NEW], &Stop::new()).unwrap();
+        assert_eq!((removed.listed, removed.changed), (2, 2));
+        let gizmos = cluster.send(Request::get(&*path));
+        let finalizers = |name: &str| {
+            let mut gizmos = gizmos["items"].as_array().unwrap().iter();
+            let gizmo = gizmos.find(|gizmo| gizmo["metadata"]["name"] == name);
+            gizmo.unwrap()["metadata"]["finalizers"].clone()
+        };
+        assert_eq!(finalizers("renamed"), json!(["a.example/x", "b.example/x"]));
+        let left = finalizers("both");
+        assert!(left.is_null() || left == json!([]), "{left}");
+        free("renamed");
+    });
+}
+
+#[test]
+fn uninstall_releases_all_objects_of_the_scope() {
+    const NAME: &str = "example.com/x";
+    on_every_server("uninstall", |maps| {
+        maps.create("a", json!([NAME, "a.example/x", NAME]));
+        maps.create("b", json!(["a.example/x"]));
+        maps.create("c", json!(["former.example.com/x", NAME]));
+        let delete = |name| maps.api.delete(name, &DeleteOptions::default(), &maps.stop);
+        delete("c").unwrap();
+        let scope = InformerScope::all().namespace(maps.api.namespace().unwrap());
+        let resource = maps.api.resource().clone();
+        let names = [NAME, "former.example.com/x"];
+        let remove = |source: &Source<ConfigMap>| {
+            let removed = remove_finalizers(&maps.client, source, names, &maps.stop).unwrap();
+            (removed.listed, removed.changed)
+        };
+        let source = Source::of::<ConfigMap>().scope(scope.clone());
+        // A namespace of a real server has another ConfigMap: kube-root-ca.crt.
+        let (listed, changed) = remove(&source);
+        assert!(listed >= 3 && changed == 2, "{listed} {changed}");
+        assert!(maps.api.get("c", &maps.stop).unwrap_err().is_not_found());
+        let finalizers = |name| metadata(&maps.api.get(name, &maps.stop).unwrap()).finalizers;
+        assert_eq!(finalizers("a"), ["a.example/x"]);
+        assert_eq!(finalizers("b"), ["a.example/x"]);
+        assert_eq!(remove(&source).1, 0);
+
+        let source = Source::metadata(resource).scope(scope);
+        let removed = remove_finalizers(&maps.client, &source, ["a.example/x"], &maps.stop);
+        assert_eq!(removed.unwrap().changed, 2);
+        for name in ["a", "b"] {
+            delete(name).unwrap();
+            assert!(maps.api.get(name, &maps.stop).unwrap_err().is_not_found());
         }
     });
 }
