@@ -17,6 +17,7 @@ use crate::stop::Stop;
 use crate::store::Lister;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::workqueue::AddOptions;
 
 /// A controller: calls a reconcile function for each object that needs it.
 ///
@@ -133,13 +134,14 @@ impl<T: Object + DeserializeOwned> Controller<T> {
         self.runner.reconcile_loop.queue.add(key.into());
     }
 
-    /// Queues a key after a delay. If the key is queued earlier for another reason, it is also
-    /// queued after the delay.
+    /// Queues a key after a delay. If a call for the key begins earlier for another reason, it takes
+    /// the place of this one: its outcome decides when the next call follows.
     pub fn enqueue_after(&self, key: impl Into<Key>, delay: Duration) {
+        let options = AddOptions::new().after(delay);
         self.runner
             .reconcile_loop
             .queue
-            .add_after(key.into(), delay);
+            .add_with(key.into(), options);
     }
 
     /// Returns the cache of the objects.

@@ -41,8 +41,8 @@
 //!
 //! # Writing a controller
 //!
-//! A [`Controller`](crate::controller::Controller) runs a queue and its workers for you. Read on if
-//! your program needs its own workers.
+//! A [`Controller`](crate::controller::Controller) runs a [`PriorityQueue`] and its workers for
+//! you. Read on if your program needs its own workers.
 //!
 //! ```
 //! # use k8s_informer::testing::ApiServer;

@@ -5,6 +5,7 @@ mod calls;
 mod finalizers;
 mod lifecycle;
 mod own_writes;
+mod priorities;
 mod sources;
 
 use std::cell::RefCell;
