@@ -45,6 +45,7 @@ pub mod keys;
 pub mod kubeconfig;
 pub mod list_splitter;
 pub mod mutation_cache;
+pub mod priority_queue;
 pub mod real_fifo;
 pub mod reflector;
 pub mod selector;
@@ -83,6 +84,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("kubeconfig", kubeconfig::run),
     ("list_splitter", list_splitter::run),
     ("mutation_cache", mutation_cache::run),
+    ("priority_queue", priority_queue::run),
     ("real_fifo", real_fifo::run),
     ("reflector", reflector::run),
     ("selector", selector::run),

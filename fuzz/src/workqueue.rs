@@ -38,13 +38,13 @@ enum Op {
     ShutDown,
 }
 
-fn durations(bytes: &mut Unstructured) -> arbitrary::Result<u64> {
+pub(super) fn durations(bytes: &mut Unstructured) -> arbitrary::Result<u64> {
     bytes.int_in_range(0..=5)
 }
 
 /// The identity of an item.
 #[derive(Arbitrary, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Name {
+pub(super) enum Name {
     A,
     B,
     C,
@@ -57,7 +57,7 @@ enum Name {
 
 /// An item. The queue must not drop it under its lock, except during a panic.
 #[derive(Debug, PartialEq, Eq)]
-struct Held(Name);
+pub(super) struct Held(pub(super) Name);
 
 impl Clone for Held {
     fn clone(&self) -> Self {
@@ -123,9 +123,9 @@ impl Order<Held> for Recording {
 
 /// The error of a call that panics.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Panics;
+pub(super) struct Panics;
 
-type Call = Result<(), Panics>;
+pub(super) type Call = Result<(), Panics>;
 
 #[derive(Default)]
 struct Model {
@@ -145,7 +145,7 @@ struct Model {
 }
 
 /// Fails if looking up the item panics, or if the item is new and cloning it panics.
-fn known_and_kept(name: Name, known: bool) -> Call {
+pub(super) fn known_and_kept(name: Name, known: bool) -> Call {
     match name {
         Name::HashPanics => Err(Panics),
         Name::ClonePanics if !known => Err(Panics),
@@ -271,13 +271,13 @@ struct Harness<'a> {
 }
 
 /// Calls a method of the queue, which may panic.
-fn call(call: impl FnOnce()) -> Call {
+pub(super) fn call(call: impl FnOnce()) -> Call {
     catch_unwind(AssertUnwindSafe(call)).map_err(|_| Panics)
 }
 
 /// Returns an acceptable result of a call that looks up the item. An item whose hashing panics may
 /// also succeed: a lookup in an empty map does not hash the item.
-fn may_panic(name: Name, result: Call) -> Call {
+pub(super) fn may_panic(name: Name, result: Call) -> Call {
     if name == Name::HashPanics {
         result
     } else {

@@ -121,6 +121,7 @@ pub struct ControllerBuilder<T> {
     sync_timeout: Duration,
     clock: Arc<dyn Clock>,
     limiter: Box<dyn RateLimiter<Key>>,
+    starvation_limit: usize,
     metrics: Option<Arc<dyn MetricsProvider>>,
     probe: Option<Arc<dyn Probe>>,
     /// Adds the built controller to its manager.
@@ -171,6 +172,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
             sync_timeout: Duration::from_secs(120),
             clock: Arc::new(RealClock),
             limiter: Box::new(ItemExponentialFailureRateLimiter::new(base, most)),
+            starvation_limit: 10,
             metrics: None,
             probe: None,
             register: None,
@@ -376,6 +378,17 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         self
     }
 
+    /// Limits how long changes delay the objects of the initial list and of resyncs, which have a lower
+    /// priority: after this number of calls in a row for keys that overtook one of these, it comes
+    /// next. The default is 10, the minimum is 1, and `usize::MAX` is no limit, as in
+    /// controller-runtime.
+    ///
+    /// [The guide](crate::guide::controllers#priorities) describes the priorities.
+    pub fn starvation_limit(mut self, calls: usize) -> Self {
+        self.starvation_limit = calls;
+        self
+    }
+
     /// Sets the time limit of a call. When it elapses, [`Context::stop`] ends, and the excess is
     /// logged and counted. By default there is no limit.
     pub fn time_limit(mut self, limit: Duration) -> Self {
@@ -506,7 +519,8 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         }
         let mut queue = WorkQueue::builder()
             .name(&*self.name)
-            .clock(Arc::clone(&self.clock));
+            .clock(Arc::clone(&self.clock))
+            .starvation_limit(self.starvation_limit);
         let mut metrics = None;
         if let Some(provider) = &self.metrics {
             metrics = provider.controller_metrics(&self.name);
@@ -519,9 +533,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
             controller: self.name.clone(),
             source: Arc::new(source),
         };
-        let queue = queue
-            .build_rate_limiting(self.limiter)
-            .map_err(thread_error)?;
+        let queue = queue.build_priority(self.limiter).map_err(thread_error)?;
         let (sources, handlers): (Vec<_>, Vec<_>) = added
             .into_iter()
             .map(|added| (added.source, added.add_handler))

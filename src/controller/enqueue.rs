@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use super::own_writes::Observed;
-use super::reconcile_loop::ReconcileLoop;
+use super::reconcile_loop::{LOW_PRIORITY, ReconcileLoop};
 use crate::handler::ResourceEventHandler;
 use crate::object::{Deleted, Key, Object, meta_namespace_key};
 use crate::panic;
@@ -30,11 +30,12 @@ impl<C: Object> Enqueue<C> {
     /// Returns whether an update concerns no key. Resyncs and recreations are never filtered. If
     /// the filter panics, the update is not filtered: a lost update would stay lost.
     fn is_filtered(&self, old: &C, new: &C) -> bool {
-        let is_resync = old.resource_version() == new.resource_version();
         let is_recreation = old.uid() != new.uid();
         let filter = self.filter.as_ref();
         filter.is_some_and(|filter| {
-            !is_resync && !is_recreation && !panic::catch(|| filter(old, new)).unwrap_or(true)
+            !is_resync(old, new)
+                && !is_recreation
+                && !panic::catch(|| filter(old, new)).unwrap_or(true)
         })
     }
 
@@ -43,13 +44,21 @@ impl<C: Object> Enqueue<C> {
     }
 }
 
+fn is_resync(old: &impl Object, new: &impl Object) -> bool {
+    old.resource_version() == new.resource_version()
+}
+
+fn priority(is_low: bool) -> i32 {
+    if is_low { LOW_PRIORITY } else { 0 }
+}
+
 impl<C: Object> ResourceEventHandler<C> for Enqueue<C> {
-    fn on_add(&mut self, object: &Arc<C>, _is_in_initial_list: bool) {
+    fn on_add(&mut self, object: &Arc<C>, is_in_initial_list: bool) {
         let Some(of) = self.reconcile_loop.upgrade() else {
             return;
         };
         self.observe(&of, object, Observed::Version(object.resource_version()));
-        of.enqueue((self.keys)(object));
+        of.enqueue((self.keys)(object), priority(is_in_initial_list));
     }
 
     fn on_update(&mut self, old: &Arc<C>, new: &Arc<C>) {
@@ -64,6 +73,7 @@ impl<C: Object> ResourceEventHandler<C> for Enqueue<C> {
         if self.is_filtered(old, new) {
             return;
         }
+        let priority = priority(is_resync(&**old, &**new));
         // The old object can concern other keys than the new one, for example after a change of
         // its owner (CR4, WR11).
         let mut keys = (self.keys)(new);
@@ -73,7 +83,7 @@ impl<C: Object> ResourceEventHandler<C> for Enqueue<C> {
                 .filter(|key| !keys.contains(key))
                 .collect::<Vec<_>>(),
         );
-        of.enqueue(keys);
+        of.enqueue(keys, priority);
     }
 
     fn on_delete(&mut self, deleted: &Deleted<C>) {
@@ -84,10 +94,10 @@ impl<C: Object> ResourceEventHandler<C> for Enqueue<C> {
             Some(object) => {
                 let (uid, version) = (object.uid(), object.resource_version());
                 self.observe(&of, object, Observed::Gone { uid, version });
-                of.enqueue((self.keys)(object));
+                of.enqueue((self.keys)(object), 0);
             }
             // A tombstone without an object. The key of a primary object is known nevertheless.
-            None if self.source == 0 => of.enqueue([deleted.key()]),
+            None if self.source == 0 => of.enqueue([deleted.key()], 0),
             None => {}
         }
     }

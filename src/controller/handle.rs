@@ -130,11 +130,11 @@ impl<T: Object + DeserializeOwned> Controller<T> {
 
     /// Queues a key, as a change of the object does.
     pub fn enqueue(&self, key: impl Into<Key>) {
-        self.runner.reconcile_loop.enqueue([key.into()]);
+        self.runner.reconcile_loop.enqueue([key.into()], 0);
     }
 
-    /// Queues a key after a delay. If the key is queued earlier for another reason, it is also
-    /// queued after the delay.
+    /// Queues a key after a delay. If a call for the key begins earlier for another reason, it takes
+    /// the place of this one: its outcome decides when the next call follows.
     pub fn enqueue_after(&self, key: impl Into<Key>, delay: Duration) {
         self.runner.reconcile_loop.enqueue_after(key.into(), delay);
     }

@@ -11,7 +11,8 @@ use std::time::Duration;
 pub enum Next {
     /// The actual state is the desired state. The next call follows the next change.
     Done,
-    /// The next call follows the next change, but comes after this duration at the latest.
+    /// The next call follows the next change, but comes after this duration at the latest. If a
+    /// change comes first, only the outcome of its call counts.
     After(Duration),
 }
 

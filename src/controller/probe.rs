@@ -30,7 +30,8 @@ pub(crate) trait Probe: Send + Sync {
     fn ended(&self, key: Key, is_called: bool);
 }
 
-/// Returns the keys in their alphabetical order. The order of arrival depends on threads.
+/// Returns the keys in their alphabetical order. The order of arrival depends on threads, and so do
+/// the priorities: an object can belong to the initial list or follow it.
 #[derive(Default)]
 pub(super) struct KeyOrder(BTreeSet<Key>);
 

@@ -24,7 +24,11 @@ use crate::stop::Stop;
 use crate::sync::Mutex;
 use crate::threads::{Owner, Threads};
 use crate::time::Clock;
-use crate::workqueue::RateLimitingQueue;
+use crate::workqueue::{AddOptions, PriorityQueue};
+
+/// The priority of keys from initial lists and resyncs, as in controller-runtime. Changes have the
+/// priority 0.
+pub(super) const LOW_PRIORITY: i32 = -100;
 
 /// A reconcile function for keys: looks up the object and calls the user's functions.
 pub(super) type ReconcileFn = dyn Fn(Context, &Key) -> Outcome + Send + Sync;
@@ -112,7 +116,7 @@ const AFTER_PANIC: Duration = Duration::from_secs(1);
 pub(super) struct ReconcileLoop {
     pub(super) settings: Settings,
     pub(super) client: Client,
-    pub(super) queue: RateLimitingQueue<Key>,
+    pub(super) queue: PriorityQueue<Key>,
     /// The first one holds the primary objects.
     pub(super) sources: Vec<Arc<dyn AnySource>>,
     pub(super) leading: OnceLock<Leading>,
@@ -127,11 +131,18 @@ pub(super) struct ReconcileLoop {
 #[derive(Default)]
 struct State {
     own_writes: OwnWrites,
-    /// The keys that wait for their own writes, with the timers of their next checks.
-    postponed: HashMap<Key, Option<TimerId>>,
+    /// The keys that wait for their own writes.
+    postponed: HashMap<Key, Postponed>,
     /// The keys of the calls in progress, with the times of their starts.
     running: HashMap<Key, Instant>,
     failures: HashMap<Key, LastFailure>,
+}
+
+struct Postponed {
+    /// The priority with which the key continues.
+    priority: i32,
+    /// The timer of the next check.
+    timer: Option<TimerId>,
 }
 
 /// The last failure of a key. A successful call removes it.
@@ -150,7 +161,7 @@ pub struct LastFailure {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ControllerStatus {
-    /// The number of keys that are ready for a worker.
+    /// The number of keys that are ready for a worker, or are queued again during their call.
     pub queued: usize,
     /// The number of keys that wait for a time: a retry, or [`Next::After`].
     pub delayed: usize,
@@ -166,7 +177,7 @@ impl ReconcileLoop {
     pub(super) fn new(
         mut settings: Settings,
         client: Client,
-        queue: RateLimitingQueue<Key>,
+        queue: PriorityQueue<Key>,
         sources: Vec<Arc<dyn AnySource>>,
     ) -> Self {
         Self {
@@ -270,16 +281,18 @@ impl ReconcileLoop {
             // User code runs outside the call as well: clocks, loggers, rate limiters, and the
             // messages and destructors of errors.
             let worked = panic::catch(|| {
-                let is_ready = self.ready_or_postpone(&item);
+                let is_ready = self.ready_or_postpone(&item, item.priority());
                 if is_ready {
-                    self.reconcile(&item, abort);
+                    self.reconcile(&item, item.priority(), abort);
                 }
                 is_ready
             });
             let is_called = worked.unwrap_or_else(|panic| {
                 self.set_running(&item, None);
                 drop(panic::catch(|| {
-                    self.queue.add_after(Key::clone(&item), AFTER_PANIC);
+                    let options = AddOptions::new().priority(item.priority());
+                    self.queue
+                        .add_with(Key::clone(&item), options.after(AFTER_PANIC));
                 }));
                 let name = &self.settings.name;
                 drop(panic::catch(|| {
@@ -293,7 +306,7 @@ impl ReconcileLoop {
         }
     }
 
-    fn reconcile(self: &Arc<Self>, key: &Key, abort: &Stop) {
+    fn reconcile(self: &Arc<Self>, key: &Key, priority: i32, abort: &Stop) {
         let Some(reconcile) = self.reconcile.get() else {
             return;
         };
@@ -320,7 +333,8 @@ impl ReconcileLoop {
         }
         let took = clock.now().saturating_duration_since(began);
         let outcome = outcome.unwrap_or_else(|failure| Err(failure).into());
-        self.finish(key, attempt, outcome, took, abort);
+        let again = AddOptions::new().priority(priority);
+        self.finish(key, attempt, outcome, again, took, abort);
         self.set_running(key, None);
     }
 
@@ -375,14 +389,23 @@ impl ReconcileLoop {
         }
     }
 
-    /// Queues the key again if necessary, and reports the outcome.
-    fn finish(&self, key: &Key, attempt: usize, outcome: Outcome, took: Duration, abort: &Stop) {
+    /// Queues the key again if necessary, and reports the outcome. `again` has the priority of the
+    /// call.
+    fn finish(
+        &self,
+        key: &Key,
+        attempt: usize,
+        outcome: Outcome,
+        again: AddOptions,
+        took: Duration,
+        abort: &Stop,
+    ) {
         let call = self.call_name(key, attempt);
         let Outcome { result, handlers } = outcome;
         let next_of_handlers = handlers.as_ref().map(|handlers| handlers.next);
         let retry = |next: Option<Duration>| {
             if let Some(delay) = next {
-                self.queue.add_after(Key::clone(key), delay);
+                self.queue.add_with(Key::clone(key), again.after(delay));
             }
         };
         let outcome = match &result {
@@ -392,7 +415,7 @@ impl ReconcileLoop {
                 match next {
                     Next::Done => ReconcileResult::Success,
                     Next::After(delay) => {
-                        self.queue.add_after(Key::clone(key), *delay);
+                        self.queue.add_with(Key::clone(key), again.after(*delay));
                         ReconcileResult::RequeueAfter
                     }
                 }
@@ -416,7 +439,7 @@ impl ReconcileLoop {
                 log::log!(level, "{call}: {failure}; it will be retried");
                 match next_of_handlers {
                     Some(next) => retry(next),
-                    None => self.queue.add_rate_limited(Key::clone(key)),
+                    None => self.queue.add_with(Key::clone(key), again.rate_limited()),
                 }
                 ReconcileResult::Error
             }
@@ -453,7 +476,7 @@ impl ReconcileLoop {
 
     /// Returns whether the caches contain the own writes of a key. Otherwise the key is put aside
     /// until they do.
-    fn ready_or_postpone(self: &Arc<Self>, key: &Key) -> bool {
+    fn ready_or_postpone(self: &Arc<Self>, key: &Key, priority: i32) -> bool {
         let writes = self.state.lock().own_writes.of(key);
         if writes.is_empty() {
             return true;
@@ -461,19 +484,22 @@ impl ReconcileLoop {
         let now = self.settings.clock.now();
         let check = |write: Write| (write.id, write.check(&self.sources, now));
         let checks: Vec<_> = writes.into_iter().map(check).collect();
-        let (readiness, timer) = {
+        let (readiness, postponed) = {
             let mut state = self.state.lock();
             let retry = self.settings.own_writes_timeout.clamp(MIN_CHECK, YEAR);
             let readiness = state.own_writes.settle(key, &checks, now, retry);
-            let timer = match readiness {
-                Readiness::Ready => state.postponed.remove(key),
-                Readiness::Behind { .. } => state.postponed.insert(Key::clone(key), None),
-            };
-            (readiness, timer.flatten())
+            let postponed = state.postponed.remove(key);
+            if let Readiness::Behind { .. } = readiness {
+                let earlier = postponed.as_ref().map(|earlier| earlier.priority);
+                let waiting = Postponed {
+                    priority: earlier.map_or(priority, |earlier| earlier.max(priority)),
+                    timer: None,
+                };
+                state.postponed.insert(Key::clone(key), waiting);
+            }
+            (readiness, postponed)
         };
-        timer
-            .into_iter()
-            .for_each(|timer| self.timers.cancel(timer));
+        self.cancel(postponed.and_then(|postponed| postponed.timer));
         let Readiness::Behind { check_at, late } = readiness else {
             return true;
         };
@@ -489,21 +515,25 @@ impl ReconcileLoop {
         let check = move || Self::check_again(&this, &waiting);
         let timer = self.timers.after(delay, check);
         let unused = match self.state.lock().postponed.get_mut(key) {
-            Some(of_key) => std::mem::replace(of_key, timer),
+            Some(postponed) => std::mem::replace(&mut postponed.timer, timer),
             // The last write has arrived in the meantime.
             None => timer,
         };
-        unused
+        self.cancel(unused);
+        false
+    }
+
+    fn cancel(&self, timer: Option<TimerId>) {
+        timer
             .into_iter()
             .for_each(|timer| self.timers.cancel(timer));
-        false
     }
 
     fn check_again(this: &Weak<Self>, key: &Key) {
         let Some(this) = this.upgrade() else { return };
-        let is_postponed = this.state.lock().postponed.remove(key).is_some();
-        if is_postponed {
-            this.queue.add(Key::clone(key));
+        let postponed = this.state.lock().postponed.remove(key);
+        if let Some(postponed) = postponed {
+            this.requeue(Key::clone(key), postponed.priority);
         }
     }
 
@@ -515,24 +545,29 @@ impl ReconcileLoop {
             let take = |key: Key| Some((state.postponed.remove(&key)?, key));
             arrived.into_iter().filter_map(take).collect()
         };
-        for (timer, key) in ready {
-            timer
-                .into_iter()
-                .for_each(|timer| self.timers.cancel(timer));
-            self.queue.add(key);
+        for (postponed, key) in ready {
+            self.cancel(postponed.timer);
+            self.requeue(key, postponed.priority);
         }
     }
 
-    pub(super) fn enqueue(&self, keys: impl IntoIterator<Item = Key>) {
+    /// Queues keys because of a change, or of the initial list.
+    pub(super) fn enqueue(&self, keys: impl IntoIterator<Item = Key>, priority: i32) {
         for key in keys {
             self.schedule_all(&key, Duration::ZERO);
-            self.queue.add(key);
+            self.requeue(key, priority);
         }
     }
 
     pub(super) fn enqueue_after(&self, key: Key, delay: Duration) {
         self.schedule_all(&key, delay);
-        self.queue.add_after(key, delay);
+        self.queue.add_with(key, AddOptions::new().after(delay));
+    }
+
+    /// Queues a key again that was put aside.
+    fn requeue(&self, key: Key, priority: i32) {
+        self.queue
+            .add_with(key, AddOptions::new().priority(priority));
     }
 
     /// Lets the next call run all named handlers of a key.

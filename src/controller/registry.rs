@@ -18,10 +18,10 @@ use crate::metrics::{
 /// controller-runtime's `metrics.Registry`.
 ///
 /// Names, labels and buckets are those of controller-runtime and of the components of Kubernetes,
-/// so that their dashboards and alerts work. All series of a controller and of a queue exist from
-/// the start. The series of an informer disappear when it ends or its
-/// [name](crate::metrics::InformerName) is released. Two queues, controllers or electors with the
-/// same name share their series.
+/// so that their dashboards and alerts work. `workqueue_depth` has no label `priority`: it counts
+/// the keys of all priorities. All series of a controller and of a queue exist from the start. The
+/// series of an informer disappear when it ends or its [name](crate::metrics::InformerName) is
+/// released. Two queues, controllers or electors with the same name share their series.
 ///
 /// Clones share the same metrics. To update a value, a thread changes an atomic number. A request
 /// of a client also takes a short lock, because its labels depend on the response.

@@ -89,8 +89,9 @@ type Build<T> = dyn Fn(ControllerBuilder<T>) -> Result<Controller<T>, Controller
 /// Calls run only in [`run_until_idle`](Self::run_until_idle), [`advance`](Self::advance) and
 /// [`step`](Self::step), so a test can prepare the server in peace. They run one after another,
 /// also with several [workers](ControllerBuilder::workers), in the alphabetical order of the queued
-/// keys. Before each call, the caches and handlers receive all changes. The calls and writes of a
-/// run are therefore always the same, unless the controller itself is random.
+/// keys, whatever their [priorities](crate::guide::controllers#priorities). Before each call, the
+/// caches and handlers receive all changes. The calls and writes of a run are therefore always the
+/// same, unless the controller itself is random.
 ///
 /// As a consequence, a test cannot show errors of a controller that depend on old caches or on
 /// overlapping calls.

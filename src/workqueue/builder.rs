@@ -3,9 +3,12 @@ use std::hash::Hash;
 use std::io;
 use std::sync::Arc;
 
+use super::priority::{PriorityOrder, RankedOrder, Unranked};
 use super::shared::Shared;
+use super::state::State;
 use super::{
-    ArrivalOrder, DelayingQueue, Order, RateLimiter, RateLimitingQueue, WorkQueue, WorkQueueMetrics,
+    ArrivalOrder, DelayingQueue, Order, PriorityQueue, RateLimiter, RateLimitingQueue, WorkQueue,
+    WorkQueueMetrics,
 };
 use crate::metrics::MetricsProvider;
 use crate::panic::catch;
@@ -31,7 +34,9 @@ pub struct WorkQueueBuilder<T> {
     clock: Arc<dyn Clock>,
     metrics: Option<Arc<dyn WorkQueueMetrics>>,
     provider: Option<Arc<dyn MetricsProvider>>,
-    order: Box<dyn Order<T>>,
+    order: Option<Box<dyn RankedOrder<T>>>,
+    starvation_limit: usize,
+    has_priorities: bool,
 }
 
 impl<T: Clone + Eq + Hash + Send + 'static> WorkQueueBuilder<T> {
@@ -41,7 +46,9 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueueBuilder<T> {
             clock: Arc::new(RealClock),
             metrics: None,
             provider: None,
-            order: Box::new(ArrivalOrder::new()),
+            order: None,
+            starvation_limit: usize::MAX,
+            has_priorities: false,
         }
     }
 
@@ -106,10 +113,38 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueueBuilder<T> {
         self
     }
 
-    /// Sets the order in which the queue returns items. The default is the order of arrival.
+    /// Sets the order in which the queue returns items. The default is the order of arrival, or of
+    /// a [`PriorityQueue`] the order by priority.
     #[must_use]
     pub fn order(mut self, order: impl Order<T>) -> Self {
-        self.order = Box::new(order);
+        self.order = Some(Box::new(Unranked(order)));
+        self
+    }
+
+    /// Limits how long items with a high priority delay others. It concerns only a
+    /// [`PriorityQueue`] without a custom [order](Self::order).
+    ///
+    /// After `items` in a row that left the queue while one with a lower priority was ready, the
+    /// one of these that has been ready longest comes next. With two priorities, at most
+    /// `(n + 1) * (items + 1) - 1` items leave the queue before an item that `n` others of its
+    /// priority precede. The minimum is 1. By default there is no limit, as in controller-runtime.
+    ///
+    /// ```
+    /// use k8s_informer::workqueue::{AddOptions, WorkQueue, default_item_based_rate_limiter};
+    ///
+    /// let queue = WorkQueue::builder()
+    ///     .starvation_limit(2)
+    ///     .build_priority(default_item_based_rate_limiter())?;
+    /// queue.add_with("low", AddOptions::new().priority(-100));
+    /// for item in ["a", "b", "c"] {
+    ///     queue.add(item);
+    /// }
+    /// assert_eq!([(); 4].map(|()| queue.get().unwrap()), ["a", "b", "low", "c"]);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use]
+    pub fn starvation_limit(mut self, items: usize) -> Self {
+        self.starvation_limit = items.max(1);
         self
     }
 
@@ -149,6 +184,19 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueueBuilder<T> {
         })
     }
 
+    /// Builds a queue with priorities. controller-runtime's `priorityqueue.New`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the thread cannot be started.
+    pub fn build_priority(mut self, limiter: impl RateLimiter<T>) -> io::Result<PriorityQueue<T>> {
+        self.has_priorities = true;
+        Ok(PriorityQueue {
+            queue: self.start(true)?,
+            limiter: Box::new(limiter),
+        })
+    }
+
     fn start(self, delaying: bool) -> io::Result<WorkQueue<T>> {
         let queue = self.assemble(delaying);
         if queue.shared.is_timed() {
@@ -170,6 +218,8 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueueBuilder<T> {
             mut metrics,
             provider,
             order,
+            starvation_limit,
+            has_priorities,
         } = self;
         if let (None, Some(name), Some(provider)) = (&metrics, &name, provider) {
             metrics = catch(|| provider.work_queue_metrics(name)).unwrap_or_else(|panic| {
@@ -178,7 +228,12 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueueBuilder<T> {
             });
         }
         let name = name.unwrap_or_else(|| "workqueue".to_owned());
-        let shared = Arc::new(Shared::new(name, clock, delaying, metrics, order));
+        let order = order.unwrap_or_else(|| match has_priorities {
+            true => Box::new(PriorityOrder::new(starvation_limit)),
+            false => Box::new(Unranked(ArrivalOrder::new())),
+        });
+        let state = State::new(order, has_priorities);
+        let shared = Arc::new(Shared::new(name, clock, delaying, metrics, state));
         let owner = Owner::new();
         WorkQueue {
             shared,

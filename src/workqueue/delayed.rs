@@ -2,17 +2,24 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::time::Instant;
 
+use super::priority::Rank;
 use crate::shrink::Shrink;
 
-/// The due time of an item, and a sequence number for items that are due at the same time.
-type Due = (Instant, u64);
+/// The due time of an item, and its rank among the items that are due at the same time.
+pub(super) type Due = (Instant, Rank);
 
 /// Delayed items, each at most once.
 #[derive(Debug)]
 pub(super) struct Delayed<T> {
     by_time: BTreeMap<Due, T>,
     by_item: HashMap<T, Due>,
-    next: u64,
+}
+
+/// An item that is not delayed any more, and its other copy.
+pub(super) struct Removed<T> {
+    pub(super) rank: Rank,
+    pub(super) item: T,
+    pub(super) copy: Option<T>,
 }
 
 impl<T: Clone + Eq + Hash> Delayed<T> {
@@ -20,46 +27,56 @@ impl<T: Clone + Eq + Hash> Delayed<T> {
         Self {
             by_time: BTreeMap::new(),
             by_item: HashMap::new(),
-            next: 0,
         }
     }
 
-    /// Inserts an item. If it is already delayed, the earlier due time counts (Q11), and the item
-    /// is returned, so that the caller drops it without the lock.
+    /// Inserts an item, or changes it if it is already delayed. `due` receives the present due
+    /// time. Returns the item if it is not needed, so that the caller drops it without the lock.
     #[must_use]
-    pub(super) fn insert(&mut self, item: T, at: Instant) -> Option<T> {
-        let due = (at, self.next);
+    pub(super) fn insert(&mut self, item: T, due: impl FnOnce(Option<Due>) -> Due) -> Option<T> {
         match self.by_item.get_mut(&item) {
             Some(known) => {
-                if at < known.0 {
-                    if let Some(waiting) = self.by_time.remove(known) {
-                        self.by_time.insert(due, waiting);
-                    }
-                    *known = due;
+                let due = due(Some(*known));
+                if let Some(waiting) = self.by_time.remove(known) {
+                    self.by_time.insert(due, waiting);
                 }
-                self.next += 1;
+                *known = due;
                 Some(item)
             }
             None => {
-                let copy = item.clone();
+                let (copy, due) = (item.clone(), due(None));
                 self.by_item.insert(item, due);
                 self.by_time.insert(due, copy);
-                self.next += 1;
                 None
             }
         }
     }
 
-    /// Removes the next item that is due, and returns both of its copies.
-    pub(super) fn pop(&mut self, now: Instant) -> Option<(T, Option<T>)> {
+    /// Removes an item.
+    pub(super) fn remove(&mut self, item: &T) -> Option<Removed<T>> {
+        let (item, due) = self.by_item.remove_entry(item)?;
+        self.by_item.shrink_when_empty();
+        Some(Removed {
+            rank: due.1,
+            item,
+            copy: self.by_time.remove(&due),
+        })
+    }
+
+    /// Removes the next item that is due.
+    pub(super) fn pop(&mut self, now: Instant) -> Option<Removed<T>> {
         let first = self
             .by_time
             .first_entry()
             .filter(|first| first.key().0 <= now)?;
-        let item = first.remove();
+        let (due, item) = first.remove_entry();
         let copy = self.by_item.remove_entry(&item).map(|(copy, _)| copy);
         self.by_item.shrink_when_empty();
-        Some((item, copy))
+        Some(Removed {
+            rank: due.1,
+            item,
+            copy,
+        })
     }
 
     /// Returns the earliest due time.

@@ -50,7 +50,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> DelayingQueue<T> {
     /// Adds the item after `delay`, or immediately if `delay` is zero. Does nothing if the queue is
     /// shut down.
     pub fn add_after(&self, item: T, delay: Duration) {
-        self.queue.shared.add_after(item, delay);
+        self.queue.shared.add_after(item, 0, delay);
     }
 }
 

@@ -1,4 +1,5 @@
-//! Work queues for controllers, like client-go's `util/workqueue`.
+//! Work queues for controllers, like client-go's `util/workqueue` and controller-runtime's
+//! `priorityqueue`.
 //!
 //! Event handlers add keys and workers take them. A queue holds each key once, however many changes
 //! there were. It never gives a key to two workers at a time. A key that failed can be retried
@@ -40,8 +41,8 @@
 //!
 //! # Writing a controller
 //!
-//! A [`Controller`](crate::controller::Controller) runs a queue and its workers for you. Read on if
-//! your program needs its own workers.
+//! A [`Controller`](crate::controller::Controller) runs a [`PriorityQueue`] and its workers for
+//! you. Read on if your program needs its own workers.
 //!
 //! ```
 //! # use k8s_informer::testing::ApiServer;
@@ -144,6 +145,7 @@
 //! | `TypedRateLimitingInterface`, `NewTypedRateLimitingQueue` | [`RateLimitingQueue`], which dereferences to a `DelayingQueue` |
 //! | `TypedQueueConfig`, `TypedDelayingQueueConfig`, `TypedRateLimitingQueueConfig` | [`WorkQueueBuilder`] |
 //! | `Get`, `Done` | [`WorkQueue::take`], whose [`WorkItem`] calls `done` on drop; or [`get`](WorkQueue::get) and [`done`](WorkQueue::done) |
+//! | `PriorityQueue`, `AddOpts` of controller-runtime | [`PriorityQueue`], [`AddOptions`] |
 //! | `Queue`, `DefaultQueue` | [`Order`], [`ArrivalOrder`] |
 //! | `MetricsProvider`, `SetProvider` | [`WorkQueueMetrics`], set with [`WorkQueueBuilder::metrics`] or returned by a [`MetricsProvider`](crate::metrics::MetricsProvider) |
 //! | `TypedRateLimiter` | [`RateLimiter`] |
@@ -160,6 +162,8 @@ mod delaying;
 mod limiter;
 mod order;
 mod parallelize;
+mod priority;
+mod priority_queue;
 mod queue;
 mod rate_limiting;
 mod shared;
@@ -179,5 +183,6 @@ pub use limiter::{
 };
 pub use order::{ArrivalOrder, Order};
 pub use parallelize::parallelize_until;
+pub use priority_queue::{AddOptions, PriorityQueue};
 pub use queue::{WorkItem, WorkQueue};
 pub use rate_limiting::RateLimitingQueue;

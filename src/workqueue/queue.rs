@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::WorkQueueBuilder;
 use super::shared::Shared;
-use super::state::Ticket;
+use super::state::{Taken, Ticket};
 use crate::panic::catch;
 use crate::stop::Stop;
 use crate::threads::{Owner, Threads};
@@ -72,7 +72,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueue<T> {
     /// [move](super::Order::touch) it. If the item is being processed, it is queued again when that
     /// processing ends. Does nothing if the queue is shut down.
     pub fn add(&self, item: T) {
-        self.shared.add(item);
+        self.shared.add(item, 0);
     }
 
     /// Blocks until an item is available and takes it.
@@ -90,17 +90,18 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueue<T> {
         self.work_item(self.shared.get(|| stop.is_stopped()))
     }
 
-    fn work_item(&self, taken: Option<(T, Ticket)>) -> Option<WorkItem<'_, T>> {
-        taken.map(|(item, ticket)| WorkItem {
+    fn work_item(&self, taken: Option<Taken<T>>) -> Option<WorkItem<'_, T>> {
+        taken.map(|taken| WorkItem {
             shared: &self.shared,
-            item,
-            ticket,
+            item: taken.item,
+            ticket: taken.ticket,
+            priority: taken.priority,
         })
     }
 
     /// Like [`take`](Self::take), but you must call [`done`](Self::done) yourself, as in Go.
     pub fn get(&self) -> Option<T> {
-        self.shared.get(|| false).map(|(item, _)| item)
+        self.shared.get(|| false).map(|taken| taken.item)
     }
 
     /// Finishes the processing of an item returned by [`get`](Self::get).
@@ -113,7 +114,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueue<T> {
 
     /// Returns the number of waiting items, without items that are being processed or delayed.
     pub fn len(&self) -> usize {
-        self.shared.change(|state, _, _| state.queued())
+        self.shared.change(|state, _, _| state.len())
     }
 
     /// Returns the number of delayed items.
@@ -233,7 +234,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> fmt::Debug for WorkQueue<T> {
         let state = self.shared.peek();
         f.debug_struct("WorkQueue")
             .field("name", &self.shared.name)
-            .field("len", &state.queued())
+            .field("len", &state.len())
             .field("processing", &state.processing())
             .field("delayed", &state.delayed.len())
             .field("shutting_down", &state.shutting_down)
@@ -261,9 +262,26 @@ pub struct WorkItem<'a, T: Clone + Eq + Hash + Send + 'static> {
     shared: &'a Shared<T>,
     item: T,
     ticket: Ticket,
+    priority: i32,
 }
 
 impl<T: Clone + Eq + Hash + Send + 'static> WorkItem<'_, T> {
+    /// Returns the priority with which the item left a [`PriorityQueue`](super::PriorityQueue). Items
+    /// of other queues have the priority 0.
+    ///
+    /// ```
+    /// use k8s_informer::workqueue::{AddOptions, PriorityQueue, default_controller_rate_limiter};
+    ///
+    /// let queue = PriorityQueue::new(default_controller_rate_limiter())?;
+    /// queue.add("a");
+    /// queue.add_with("a", AddOptions::new().priority(5));
+    /// assert_eq!(queue.take().unwrap().priority(), 5);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn priority(&self) -> i32 {
+        self.priority
+    }
+
     /// Finishes the item. Same as dropping it.
     pub fn done(self) {}
 }

@@ -3,9 +3,9 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::WorkQueueMetrics;
 use super::delayed::Delayed;
-use super::state::{DoneOutcome, Effects, State, Ticket};
-use super::{Order, WorkQueueMetrics};
+use super::state::{DoneOutcome, Effects, State, Taken, Ticket};
 use crate::metrics::Meter;
 use crate::stop::Stop;
 use crate::sync::{Condvar, Mutex, MutexGuard};
@@ -73,14 +73,14 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
         clock: Arc<dyn Clock>,
         delaying: bool,
         metrics: Option<Arc<dyn WorkQueueMetrics>>,
-        order: Box<dyn Order<T>>,
+        state: State<T>,
     ) -> Self {
         Self {
             name,
             clock,
             delaying,
             meter: Meter::new(metrics),
-            state: Mutex::new(State::new(order)),
+            state: Mutex::new(state),
             items: Condvar::new(),
             drained: Condvar::new(),
         }
@@ -151,30 +151,27 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
         }
     }
 
-    pub(super) fn add(&self, item: T) {
-        self.change(|state, now, effects| state.add(item, None, now, effects));
+    pub(super) fn add(&self, item: T, priority: i32) {
+        self.change(|state, now, effects| state.add(item, priority, None, now, effects));
     }
 
     /// Adds an item after a delay (Q10).
-    pub(super) fn add_after(&self, item: T, delay: Duration) {
+    pub(super) fn add_after(&self, item: T, priority: i32, delay: Duration) {
         let (refused, timer) = self.change(|state, now, effects| {
             let Some(now) = now.filter(|_| !state.shutting_down) else {
                 effects.dropped.push(item);
                 return (true, None);
             };
-            if delay.is_zero() {
-                state.add(item, None, Some(now), effects);
-                return (false, None);
-            }
             // A delay that exceeds the range of `Instant` becomes a century. If even a century
             // exceeds it, the item is due immediately.
             let due = [delay, CENTURY]
                 .into_iter()
                 .find_map(|delay| now.checked_add(delay))
-                .unwrap_or(now);
+                .filter(|due| *due > now);
             let next = state.delayed.next_due();
-            effects.dropped.extend(state.delayed.insert(item, due));
-            let sooner = next.is_none_or(|next| due < next);
+            state.add(item, priority, due, Some(now), effects);
+            let first = state.delayed.next_due();
+            let sooner = first.is_some_and(|first| next.is_none_or(|next| first < next));
             (false, if sooner { state.timer.take() } else { None })
         });
         if let Some(timer) = timer {
@@ -187,7 +184,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
 
     /// Blocks until an item is available, the queue is shut down and empty, or `stopped` returns
     /// true.
-    pub(super) fn get(&self, stopped: impl Fn() -> bool) -> Option<(T, Ticket)> {
+    pub(super) fn get(&self, stopped: impl Fn() -> bool) -> Option<Taken<T>> {
         let mut wake_next = WakeNext(None);
         loop {
             let now = self.now();

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{
-    DelayingQueue, RateLimiter, RateLimitingQueue, WorkItem, WorkQueue, parallelize_until,
+    AddOptions, DelayingQueue, RateLimiter, RateLimitingQueue, WorkItem, WorkQueue,
+    default_item_based_rate_limiter, parallelize_until,
 };
 use crate::stop::Stop;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -219,6 +220,42 @@ fn q14_timer_thread_ends_with_the_queue() {
         }
         drop(queue);
         adds.join().unwrap();
+    });
+}
+
+/// An item that is delayed, raised or processed when it is added is processed after the add, and
+/// processings never overlap.
+#[test]
+fn pq4_adds_of_a_delayed_item_miss_no_change() {
+    check(|| {
+        let queue = WorkQueue::builder().clock(RandomClock::new());
+        let queue = queue.build_priority(default_item_based_rate_limiter());
+        let queue = Arc::new(queue.unwrap());
+        let (newest, seen, running) = (
+            Arc::new(AtomicUsize::new(0)),
+            Arc::new(AtomicUsize::new(0)),
+            Arc::new(AtomicBool::new(false)),
+        );
+        let workers = [(); 2].map(|()| {
+            let (queue, newest) = (Arc::clone(&queue), Arc::clone(&newest));
+            let (seen, running) = (Arc::clone(&seen), Arc::clone(&running));
+            thread::spawn(move || {
+                while let Some(_item) = queue.take() {
+                    assert!(!running.swap(true, Ordering::SeqCst));
+                    seen.store(newest.load(Ordering::SeqCst), Ordering::SeqCst);
+                    running.store(false, Ordering::SeqCst);
+                }
+            })
+        });
+        let low = AddOptions::new().priority(-100);
+        let delayed = AddOptions::new().after(SECOND);
+        for (number, options) in [low, delayed, delayed, low].into_iter().enumerate() {
+            newest.store(number, Ordering::SeqCst);
+            queue.add_with("a", options);
+        }
+        assert!(queue.shut_down_with_drain());
+        assert_eq!(seen.load(Ordering::SeqCst), 3);
+        join_all(workers);
     });
 }
 

@@ -4,8 +4,8 @@ use std::hash::Hash;
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
-use super::Order;
-use super::delayed::Delayed;
+use super::delayed::{Delayed, Removed};
+use super::priority::{Rank, RankedOrder};
 use crate::panic;
 use crate::shrink::Shrink;
 use crate::stop::Stop;
@@ -14,12 +14,20 @@ use crate::sync::catch_unwind;
 /// The state of a work queue, without locks, threads or clocks. The caller passes the time as
 /// `now`, which is `None` if the queue has neither delays nor metrics.
 ///
+/// It is the state of every queue. A queue with priorities differs in what an add does to an item
+/// that is already there.
+///
 /// client-go keeps a set of dirty items and a set of items in processing. Here one entry per item
 /// covers both: an item without an entry is in neither set (Q1).
 pub(super) struct State<T> {
     items: HashMap<T, Entry<T>>,
     /// All items that are `Queued`.
-    order: Box<dyn Order<T>>,
+    order: Box<dyn RankedOrder<T>>,
+    /// Whether this is a queue with priorities: an item is never both delayed and waiting (PQ4). In
+    /// client-go's queues it can be both (Q12), and all items have the priority 0.
+    has_priorities: bool,
+    /// The number of ranks so far.
+    ranks: u64,
     queued: usize,
     /// The number of items that were added again while in processing.
     readded: usize,
@@ -38,13 +46,26 @@ pub(super) struct State<T> {
 pub(super) type Ticket = u64;
 
 enum Entry<T> {
-    /// The time when the item was added.
-    Queued(Option<Instant>),
+    Queued(Waiting),
     Processing {
         ticket: Ticket,
-        /// The item and the time, if it was added again meanwhile.
-        readded: Option<(T, Option<Instant>)>,
+        /// The item, if it was added again meanwhile.
+        readded: Option<(T, Waiting)>,
     },
+}
+
+#[derive(Clone, Copy)]
+struct Waiting {
+    /// The time when the item was added.
+    since: Option<Instant>,
+    rank: Rank,
+}
+
+/// An item whose processing begins.
+pub(super) struct Taken<T> {
+    pub(super) item: T,
+    pub(super) ticket: Ticket,
+    pub(super) priority: i32,
 }
 
 /// The work that remains after a change, to be done without the lock.
@@ -109,10 +130,12 @@ pub(super) struct Unfinished {
 }
 
 impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
-    pub(super) fn new(order: Box<dyn Order<T>>) -> Self {
+    pub(super) fn new(order: Box<dyn RankedOrder<T>>, has_priorities: bool) -> Self {
         Self {
             items: HashMap::new(),
             order,
+            has_priorities,
+            ranks: 0,
             queued: 0,
             readded: 0,
             running: BTreeMap::new(),
@@ -124,30 +147,89 @@ impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
         }
     }
 
-    /// Adds an item (Q2). `copy` is an equal item, if the caller has one; it saves a clone.
+    /// Adds an item, now or at a later time (Q2, Q10).
     ///
-    /// Everything that can panic runs before the first change.
+    /// In a queue with priorities, the highest priority and the earliest time count (PQ2, PQ4).
     pub(super) fn add(
         &mut self,
         item: T,
-        copy: Option<T>,
+        priority: i32,
+        mut due: Option<Instant>,
         now: Option<Instant>,
         effects: &mut Effects<T>,
     ) {
         if self.shutting_down {
-            effects.dropped.extend(copy.into_iter().chain([item]));
+            effects.dropped.push(item);
             return;
         }
+        let mut rank = self.next_rank(priority);
+        if self.has_priorities && self.is_waiting(&item) {
+            due = None;
+        }
+        let Some(due) = due else {
+            let delayed = match self.has_priorities {
+                true => self.delayed.remove(&item),
+                false => None,
+            };
+            let copy = delayed.map(|delayed| {
+                rank = delayed.rank.raised_by(rank);
+                effects.dropped.extend(delayed.copy);
+                delayed.item
+            });
+            self.queue(item, copy, rank, now, effects);
+            return;
+        };
+        let has_priorities = self.has_priorities;
+        let unused = self.delayed.insert(item, |known| match known {
+            Some((at, known)) if has_priorities => (at.min(due), known.raised_by(rank)),
+            Some(known) if known.0 <= due => known,
+            _ => (due, rank),
+        });
+        effects.dropped.extend(unused);
+    }
+
+    fn next_rank(&mut self, priority: i32) -> Rank {
+        self.ranks += 1;
+        Rank::new(priority, self.ranks)
+    }
+
+    /// Whether an item is queued, or will be after its current processing.
+    fn is_waiting(&self, item: &T) -> bool {
+        match self.items.get(item) {
+            Some(Entry::Queued(_)) => true,
+            Some(Entry::Processing { readded, .. }) => readded.is_some(),
+            None => false,
+        }
+    }
+
+    /// Queues an item. `copy` is an equal item, if the caller has one; it saves a clone.
+    ///
+    /// Everything that can panic runs before the first change.
+    fn queue(
+        &mut self,
+        item: T,
+        copy: Option<T>,
+        rank: Rank,
+        now: Option<Instant>,
+        effects: &mut Effects<T>,
+    ) {
+        let waiting = Waiting { since: now, rank };
         match self.items.get_mut(&item) {
-            Some(Entry::Queued(_)) => {
-                self.order.touch(&item);
+            Some(Entry::Queued(known)) => {
+                let raised = known.rank.raised_by(rank);
+                self.order.touch(&item, known.rank, raised);
+                known.rank = raised;
                 effects.dropped.push(item);
             }
             Some(Entry::Processing {
-                readded: Some(_), ..
-            }) => effects.dropped.push(item),
+                readded: Some((_, known)),
+                ..
+            }) => {
+                known.rank = known.rank.raised_by(rank);
+                effects.dropped.push(item);
+            }
             Some(Entry::Processing { readded, .. }) => {
-                *readded = Some((item, now));
+                *readded = Some((item, waiting));
                 self.readded += 1;
                 effects.added += 1;
             }
@@ -159,8 +241,8 @@ impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
                 let hash_map::Entry::Vacant(vacant) = self.items.entry(item) else {
                     return;
                 };
-                self.order.push(copy);
-                vacant.insert(Entry::Queued(now));
+                self.order.push(copy, rank);
+                vacant.insert(Entry::Queued(waiting));
                 self.queued += 1;
                 effects.added += 1;
                 effects.pushed += 1;
@@ -172,9 +254,10 @@ impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
 
     /// Queues the delayed items that are due (Q11).
     pub(super) fn promote(&mut self, now: Instant, effects: &mut Effects<T>) {
-        while let Some((item, copy)) = self.delayed.pop(now) {
+        while let Some(Removed { rank, item, copy }) = self.delayed.pop(now) {
+            let rank = self.next_rank(rank.priority());
             // Catch a panic of this item, because the current call may concern another item.
-            if let Err(panic) = panic::catch(|| self.add(item, copy, Some(now), effects)) {
+            if let Err(panic) = panic::catch(|| self.queue(item, copy, rank, Some(now), effects)) {
                 effects.panics.push(panic);
             }
         }
@@ -185,12 +268,12 @@ impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
         &mut self,
         now: Option<Instant>,
         effects: &mut Effects<T>,
-    ) -> Option<(T, Ticket)> {
+    ) -> Option<Taken<T>> {
         if self.queued == 0 {
             return None;
         }
         while let Some(item) = self.order.pop() {
-            let Some(entry @ &mut Entry::Queued(since)) = self.items.get_mut(&item) else {
+            let Some(entry @ &mut Entry::Queued(waiting)) = self.items.get_mut(&item) else {
                 // A faulty custom order may return any item. Never process one twice at a time
                 // (Q5).
                 effects.dropped.push(item);
@@ -205,9 +288,14 @@ impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
             self.queued -= 1;
             if let Some(now) = now {
                 self.running.insert(ticket, now);
+                let since = waiting.since;
                 effects.queued_for = since.map(|since| now.saturating_duration_since(since));
             }
-            return Some((item, ticket));
+            return Some(Taken {
+                item,
+                ticket,
+                priority: waiting.rank.priority(),
+            });
         }
         None
     }
@@ -238,11 +326,11 @@ impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
             .zip(since)
             .map(|(now, since)| now.saturating_duration_since(since));
         let mut ended = DoneOutcome::Done;
-        if let Some((item, since)) = readded.take() {
+        if let Some((item, waiting)) = readded.take() {
             self.readded -= 1;
-            match catch_unwind(AssertUnwindSafe(|| self.order.push(item))) {
+            match catch_unwind(AssertUnwindSafe(|| self.order.push(item, waiting.rank))) {
                 Ok(()) => {
-                    *entry = Entry::Queued(since);
+                    *entry = Entry::Queued(waiting);
                     self.queued += 1;
                     effects.pushed += 1;
                     return ended;
@@ -265,8 +353,12 @@ impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
         std::mem::replace(&mut self.delayed, Delayed::new())
     }
 
-    pub(super) fn queued(&self) -> usize {
-        self.queued
+    /// The length of the queue (Q8). With priorities, it is the [depth](Self::depth).
+    pub(super) fn len(&self) -> usize {
+        match self.has_priorities {
+            true => self.depth(),
+            false => self.queued,
+        }
     }
 
     /// The number of items that wait, including those that were added again while in processing

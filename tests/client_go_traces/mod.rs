@@ -1,4 +1,5 @@
-//! Replays recorded results of the real client-go from every `*.jsonl` file in `tests/traces`.
+//! Replays recorded results of the real client-go, and of controller-runtime for the priority queue,
+//! from every `*.jsonl` file in `tests/traces`.
 //!
 //! The file name starts with the name of its suite: `store.jsonl`, `store-seed7.jsonl`. A trace is
 //! replayed up to the first step whose quirks include a rule of DEVIATIONS.md.
@@ -28,6 +29,7 @@ mod known;
 mod leader_election;
 mod mutation_cache;
 mod object;
+mod priority_queue;
 mod rate_limiter;
 mod real_fifo;
 mod reflector_wire;
@@ -136,6 +138,12 @@ const SUITES: &[Suite] = &[
         build: mutation_cache::build,
         info: &[],
         floor: 75.0,
+    },
+    Suite {
+        name: "priority_queue",
+        build: priority_queue::build,
+        info: &[],
+        floor: 93.0,
     },
     Suite {
         name: "rate_limiter",

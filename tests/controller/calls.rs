@@ -113,15 +113,17 @@ fn next_after_calls_again_at_that_time() {
 }
 
 #[test]
-fn next_after_does_not_delay_a_change() {
+fn change_takes_the_place_of_next_after() {
     let cluster = Cluster::new();
     let (running, calls) = start(&cluster, "change", |builder| builder);
     calls.next().answer(Ok(Next::After(30 * SECOND)));
     running.until_delayed();
     cluster.touch(MAPS, "a", "1");
     calls.next().done();
+    running.until_idle();
     cluster.advance(&running, 30 * SECOND);
-    calls.next().done();
+    running.until_idle();
+    calls.assert_none();
     running.end(calls);
 }
 

@@ -331,7 +331,6 @@ fn lost_response_of_the_removal_causes_no_second_cleanup() {
         .fail_next(Fault::reset().after_bytes(0).on(Verb::Patch));
     cluster.server.delete(&path("a")).unwrap();
     cleanups.next().done();
-    running.until_delayed();
     let is_postponed = || running.controller.status().postponed == 1;
     until("the object is gone", || is_postponed() || !gone.is_empty());
     // The deletion arrived before the error of the patch, so nothing but the timeout follows.

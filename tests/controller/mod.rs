@@ -6,6 +6,7 @@ mod finalizers;
 mod lifecycle;
 mod named_handlers;
 mod own_writes;
+mod priorities;
 mod remove_finalizers;
 mod sources;
 

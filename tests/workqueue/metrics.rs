@@ -2,7 +2,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_informer::testing::FakeClock;
-use k8s_informer::workqueue::{DelayingQueue, WorkQueue, WorkQueueMetrics};
+use k8s_informer::workqueue::{
+    AddOptions, DelayingQueue, WorkQueue, WorkQueueMetrics, default_item_based_rate_limiter,
+};
 
 use super::support::*;
 
@@ -65,6 +67,32 @@ fn queue() -> (DelayingQueue<&'static str>, Arc<RecordedMetrics>, FakeClock) {
         .clock(Arc::new(clock.clone()))
         .metrics(recorded.clone());
     (builder.build_delaying().unwrap(), recorded, clock)
+}
+
+#[test]
+fn priority_queue_counts_items_when_they_become_ready() {
+    let (recorded, clock) = (Arc::new(RecordedMetrics::default()), FakeClock::new());
+    let queue = WorkQueue::builder()
+        .clock(Arc::new(clock.clone()))
+        .metrics(recorded.clone())
+        .build_priority(default_item_based_rate_limiter())
+        .unwrap();
+    let figures = || {
+        let figures = recorded.figures();
+        (figures.depth, figures.adds, figures.retries)
+    };
+    let low = AddOptions::new().priority(-100);
+    queue.add_with("a", low);
+    queue.add_with("a", low.after(millis(5)));
+    queue.add_with("b", AddOptions::new().after(millis(5)));
+    assert_eq!(figures(), (1, 1, 2));
+    clock.advance(millis(5));
+    assert_eq!(queue.len(), 2);
+    assert_eq!(figures(), (2, 2, 2));
+    clock.advance(millis(5));
+    assert_eq!(queue.get_with_priority(), Some(("b", 0)));
+    assert_eq!(figures(), (1, 2, 2));
+    assert_eq!(recorded.figures().queued, [millis(5)]);
 }
 
 #[test]

@@ -1,10 +1,11 @@
-//! Tests of the work queues through their public API: one test for each rule of client-go, and
-//! tests of what this crate adds.
+//! Tests of the work queues through their public API: tests for the rules of client-go and
+//! controller-runtime, and of what this crate adds.
 
 mod delaying;
 mod limiters;
 mod metrics;
 mod parallelize;
+mod priority;
 mod queue;
 mod rate_limiting;
 mod support;

@@ -1,0 +1,163 @@
+use std::fmt;
+use std::hash::Hash;
+use std::io;
+use std::ops::Deref;
+use std::time::Duration;
+
+use super::{RateLimiter, WorkQueue};
+
+/// A [`WorkQueue`] with priorities, delays and rate limits. It corresponds to the `PriorityQueue`
+/// of controller-runtime.
+///
+/// - Items with a higher priority leave the queue first, and items with the same priority in the
+///   order in which they became ready.
+/// - An item is in the queue once, also if it is delayed. Of several adds, the highest priority and
+///   the earliest time count. An item that is ready stays ready, and an item that is added without
+///   a delay becomes ready. In a [`DelayingQueue`](super::DelayingQueue), an item can be both
+///   delayed and ready.
+/// - An item added while it is being processed is processed once more afterwards, with the priority
+///   of these adds.
+/// - [`len`](WorkQueue::len) also counts the ready items that are being processed.
+/// - [`add`](WorkQueue::add) adds an item with the priority 0.
+/// - By default, an item waits as long as items with a higher priority arrive. To prevent this, set
+///   a [limit](super::WorkQueueBuilder::starvation_limit).
+///
+/// After a shutdown, the queue still returns the ready items, as a `WorkQueue` does. That of
+/// controller-runtime drops them.
+///
+/// Each ready or delayed item takes the memory of two copies. The queue starts one thread, as a
+/// [`DelayingQueue`](super::DelayingQueue) does.
+///
+/// ```
+/// use k8s_informer::testing::FakeClock;
+/// use k8s_informer::workqueue::{AddOptions, WorkQueue, default_item_based_rate_limiter};
+/// use std::sync::Arc;
+/// use std::time::Duration;
+///
+/// let clock = FakeClock::new(); // the system clock by default
+/// let queue = WorkQueue::builder()
+///     .clock(Arc::new(clock.clone()))
+///     .build_priority(default_item_based_rate_limiter())?;
+/// let low = AddOptions::new().priority(-100);
+/// queue.add_with("old", low);
+/// queue.add_with("later", low.after(Duration::from_secs(5)));
+/// queue.add("new");
+/// assert_eq!((queue.get(), queue.get()), (Some("new"), Some("old")));
+///
+/// queue.add("later"); // It is neither delayed nor low any more.
+/// assert_eq!(queue.get_with_priority(), Some(("later", 0)));
+/// clock.advance(Duration::from_secs(5));
+/// assert!(queue.is_empty());
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct PriorityQueue<T: Clone + Eq + Hash + Send + 'static> {
+    pub(super) queue: WorkQueue<T>,
+    /// Called without any lock.
+    pub(super) limiter: Box<dyn RateLimiter<T>>,
+}
+
+/// How [`PriorityQueue::add_with`] adds an item. controller-runtime's `AddOpts`.
+///
+/// ```
+/// use k8s_informer::workqueue::{AddOptions, PriorityQueue, default_item_based_rate_limiter};
+///
+/// let queue = PriorityQueue::new(default_item_based_rate_limiter())?;
+/// queue.add_with("a", AddOptions::new().priority(-100).rate_limited());
+/// assert_eq!((queue.len(), queue.num_requeues(&"a")), (0, 1));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+#[must_use]
+pub struct AddOptions {
+    priority: i32,
+    after: Duration,
+    is_rate_limited: bool,
+}
+
+impl AddOptions {
+    /// Returns options with the priority 0 and without a delay.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the priority. Higher ones come first.
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Adds the item after this delay.
+    pub fn after(mut self, delay: Duration) -> Self {
+        self.after = delay;
+        self
+    }
+
+    /// Counts a failure of the item, and adds it after the delay that the limiter returns. If
+    /// [`after`](Self::after) is set as well, the shorter delay counts.
+    pub fn rate_limited(mut self) -> Self {
+        self.is_rate_limited = true;
+        self
+    }
+}
+
+impl<T: Clone + Eq + Hash + Send + 'static> PriorityQueue<T> {
+    /// Creates a queue with default options. controller-runtime's `New`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the thread cannot be started.
+    pub fn new(limiter: impl RateLimiter<T>) -> io::Result<Self> {
+        WorkQueue::builder().build_priority(limiter)
+    }
+
+    /// Adds an item with options. Does nothing if the queue is shut down. controller-runtime's
+    /// `AddWithOpts`.
+    pub fn add_with(&self, item: T, options: AddOptions) {
+        let mut delay = options.after;
+        if options.is_rate_limited {
+            let limit = self.limiter.when(&item);
+            if delay.is_zero() || limit < delay {
+                delay = limit;
+            }
+        }
+        if delay.is_zero() {
+            self.queue.shared.add(item, options.priority);
+        } else {
+            self.queue.shared.add_after(item, options.priority, delay);
+        }
+    }
+
+    /// Like [`get`](WorkQueue::get), but also returns the priority of the item.
+    /// [`WorkItem::priority`](super::WorkItem::priority) is the counterpart for
+    /// [`take`](WorkQueue::take).
+    pub fn get_with_priority(&self) -> Option<(T, i32)> {
+        let taken = self.queue.shared.get(|| false)?;
+        Some((taken.item, taken.priority))
+    }
+
+    /// Resets the limiter for an item that succeeded or is not retried anymore. The item stays in
+    /// the queue.
+    pub fn forget(&self, item: &T) {
+        self.limiter.forget(item);
+    }
+
+    /// Returns the number of failures of the item since it was last forgotten, as counted by the
+    /// limiter.
+    pub fn num_requeues(&self, item: &T) -> usize {
+        self.limiter.num_requeues(item)
+    }
+}
+
+impl<T: Clone + Eq + Hash + Send + 'static> Deref for PriorityQueue<T> {
+    type Target = WorkQueue<T>;
+
+    fn deref(&self) -> &WorkQueue<T> {
+        &self.queue
+    }
+}
+
+impl<T: Clone + Eq + Hash + Send + 'static> fmt::Debug for PriorityQueue<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PriorityQueue").field(&self.queue).finish()
+    }
+}
