@@ -203,7 +203,7 @@ fn delete(cx: &Context, job: &Job) -> Result<(), Error> {
 fn job_of(cron_job: &CronJob, run: Timestamp) -> Value {
     let template = &cron_job.spec.job_template;
     let mut annotations = template.metadata.annotations.clone();
-    annotations.insert(SCHEDULED_AT.to_owned(), run.to_string());
+    annotations.insert(SCHEDULED_AT, run.to_string());
     json!({
         "metadata": {
             "name": format!("{}-{}", cron_job.name(), run.as_second()),
