@@ -38,6 +38,7 @@ mod resource;
 mod response;
 mod response_checks;
 mod transport;
+mod wait;
 
 use std::fmt;
 use std::sync::Arc;
@@ -53,6 +54,7 @@ pub use config::{Kubeconfig, KubeconfigOptions};
 pub use policy::Warning;
 pub use request::Request;
 pub use response::Response;
+pub use wait::WaitError;
 
 use self::api::Api;
 use self::auth::Auth;

@@ -35,4 +35,5 @@ mod timeouts;
 mod tls;
 mod tunnels;
 mod verbs;
+mod waits;
 mod watches;
