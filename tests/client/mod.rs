@@ -4,6 +4,7 @@
 mod api;
 mod cluster;
 mod config;
+mod crds;
 mod decode_errors;
 mod deep;
 mod discovery;

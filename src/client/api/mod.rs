@@ -46,6 +46,7 @@ pub use pods::LogOptions;
 pub use retry::retry_on_conflict;
 pub use scale::{Scale, ScaleSpec, ScaleStatus};
 pub use subresource::Subresource;
+pub(super) use wait::Update;
 pub use watch::{WatchEvent, WatchEvents};
 
 use self::options::WriteOptions;
