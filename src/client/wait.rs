@@ -62,8 +62,7 @@ impl WaitError {
         self.end == WaitEnd::Refused
     }
 
-    /// Whether the object is in a state from which it does not reach the awaited one without
-    /// intervention.
+    /// Whether the object has failed, so that it cannot reach the awaited state on its own.
     pub fn is_failed(&self) -> bool {
         matches!(self.end, WaitEnd::Failed(_))
     }

@@ -191,6 +191,7 @@ impl<'a> ConditionFields<'a> {
     }
 
     /// The generation for which the condition was determined, if the condition has one.
+    #[cfg(feature = "client")]
     pub(crate) fn observed_generation(self) -> Option<i64> {
         self.0["observedGeneration"].as_i64()
     }

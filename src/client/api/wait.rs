@@ -45,8 +45,8 @@ impl<T: Object + DeserializeOwned> Api<T> {
     ///
     /// This lists and watches only this object, and does not poll. It needs the permissions `list`
     /// and `watch`. Ended watches, expired versions, broken connections, 429 and 5xx are retried
-    /// with back-off. `stop` ends the wait immediately; so does `timeout`, for which the call runs
-    /// one thread. Pass `None` to wait without a limit.
+    /// with back-off. Both `stop` and `timeout` end the wait immediately. Pass `None` to wait without
+    /// a timeout. A wait with a timeout runs one thread.
     ///
     /// A reconcile function of a controller should not wait, because it blocks a worker: return
     /// [`Next::After`](crate::controller::Next::After) instead.
