@@ -222,7 +222,7 @@ fn failing_lists_and_watches_are_retried_after_their_delay() {
     let fail = |fault: Fault, verb| {
         world
             .server
-            .fail_next(fault.on(verb).resource("configmaps"))
+            .fail_next(fault.on(verb).resource("configmaps"));
     };
     fail(Fault::status(503), Verb::List);
     fail(Fault::status(429).retry_after(7), Verb::List);
