@@ -13,6 +13,7 @@ mod keys;
 mod leader_election;
 mod log_capture;
 mod queues;
+mod readiness;
 mod reflector;
 mod stores;
 mod workqueue;

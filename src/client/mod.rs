@@ -9,6 +9,7 @@
 //! | [`Impersonation`] | requests on behalf of another user | `rest.ImpersonationConfig` |
 //! | [`Request`], [`Response`] | any HTTP request | `rest.Request` |
 //! | [`api`] | read, write, list and watch objects | typed, dynamic and metadata clients |
+//! | [`crds`] | installs CustomResourceDefinitions | `envtest.InstallCRDs` |
 //! | [`discovery`] | the groups, versions and resources of a server | `discovery`, `restmapper` |
 //!
 //! ```
@@ -28,6 +29,7 @@ mod auth;
 mod config;
 mod connections;
 mod content_encoding;
+pub mod crds;
 mod credential_data;
 pub mod discovery;
 mod error;
@@ -38,6 +40,7 @@ mod resource;
 mod response;
 mod response_checks;
 mod transport;
+mod wait;
 
 use std::fmt;
 use std::sync::Arc;
@@ -53,6 +56,7 @@ pub use config::{Kubeconfig, KubeconfigOptions};
 pub use policy::Warning;
 pub use request::Request;
 pub use response::Response;
+pub use wait::WaitError;
 
 use self::api::Api;
 use self::auth::Auth;

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::events::rfc3339;
-use crate::object::null_is_default;
+use crate::object::{RECONCILING, STALLED, null_is_default};
 
 /// The list of [`Condition`]s in the status of an object. It has one condition for each type.
 ///
@@ -220,8 +220,8 @@ impl Conditions {
             )
             .observed_generation(generation)
         };
-        let reconciling = self.set(condition("Reconciling", reconciling), now);
-        self.set_unless_same_reason(condition("Stalled", stalled), now) || reconciling
+        let reconciling = self.set(condition(RECONCILING, reconciling), now);
+        self.set_unless_same_reason(condition(STALLED, stalled), now) || reconciling
     }
 
     /// Returns the condition of this type.

@@ -11,6 +11,7 @@
 //! | [`Compact`] | a typed object that stays JSON until you decode it | |
 //! | [`Deleted`] | a deleted object, or its tombstone | `DeletedFinalStateUnknown` |
 //! | [`GroupVersionKind`], [`GroupVersionResource`] | the names of kinds and resources | `schema.GroupVersionKind` … |
+//! | [`Readiness`] | whether an object has reached its desired state | kstatus |
 //! | [`Key`], [`ObjectName`] | `namespace/name` | `string`, `ObjectName` |
 //! | [`Accessor`] | reads the key and version of a type that is not an [`Object`] | `KeyFunc` |
 //!
@@ -39,6 +40,7 @@ mod openapi;
 mod outline;
 mod partial;
 mod pointer;
+mod readiness;
 mod resource;
 mod string_map;
 mod whole;
@@ -57,6 +59,9 @@ pub(crate) use meta::null_is_default;
 #[doc(hidden)]
 pub use meta::{ObjectMetadata, api_version_group, api_version_version};
 pub use partial::{FullObjectMeta, OwnerReference, PartialObjectMetadata};
+pub use readiness::Readiness;
+#[cfg(feature = "client")]
+pub(crate) use readiness::{Fields, RECONCILING, STALLED};
 pub use resource::{GroupVersionKind, GroupVersionResource, Resource, Scope};
 #[cfg(feature = "client")]
 pub(crate) use resource::{group_version_path, path_segment};

@@ -4,6 +4,7 @@
 mod api;
 mod cluster;
 mod config;
+mod crds;
 mod decode_errors;
 mod deep;
 mod discovery;
@@ -35,4 +36,5 @@ mod timeouts;
 mod tls;
 mod tunnels;
 mod verbs;
+mod waits;
 mod watches;

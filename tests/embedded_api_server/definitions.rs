@@ -119,6 +119,139 @@ fn resource_of_created_definition_is_served() {
     assert_eq!(resources["resources"][0]["shortNames"], json!(["wdg"]));
 }
 
+/// A definition in the same group with these names.
+fn rival(plural: &str, names: Value) -> Value {
+    let mut rival = definition();
+    rival["metadata"]["name"] = format!("{plural}.sample.example.com").into();
+    rival["spec"]["names"] = names;
+    rival
+}
+
+#[test]
+fn names_of_another_definition_are_not_accepted() {
+    for (names, reason, message) in [
+        (
+            json!({"plural": "as", "kind": "Widget", "listKind": "AList"}),
+            "KindConflict",
+            "Widget",
+        ),
+        (
+            json!({"plural": "as", "kind": "A", "listKind": "Widget"}),
+            "ListKindConflict",
+            "Widget",
+        ),
+        (
+            json!({"plural": "as", "kind": "Widget"}),
+            "ListKindConflict",
+            "WidgetList",
+        ),
+        (
+            json!({"plural": "as", "kind": "A", "singular": "widgets"}),
+            "SingularConflict",
+            "widgets",
+        ),
+        (
+            json!({"plural": "as", "kind": "A", "shortNames": ["a", "wdg"]}),
+            "ShortNamesConflict",
+            "wdg",
+        ),
+        (
+            json!({"plural": "wdg", "kind": "A"}),
+            "PluralConflict",
+            "wdg",
+        ),
+    ] {
+        let server = ApiServer::start().unwrap();
+        server.create(DEFINITIONS, definition()).unwrap();
+        let plural = names["plural"].as_str().unwrap().to_owned();
+        server
+            .create(DEFINITIONS, rival(&plural, names.clone()))
+            .unwrap();
+        let rival = format!("{DEFINITIONS}/{plural}.sample.example.com");
+        let refused = server.get(&rival).unwrap();
+        assert_eq!(
+            conditions(&refused),
+            [("NamesAccepted", "False"), ("Established", "False")],
+            "{names}"
+        );
+        let condition = &refused["status"]["conditions"][0];
+        assert_eq!(condition["reason"], reason);
+        assert_eq!(
+            condition["message"],
+            format!("\"{message}\" is already in use")
+        );
+        assert_eq!(refused["status"]["conditions"][1]["reason"], "NotAccepted");
+        let collection = format!("/apis/sample.example.com/v1/{plural}");
+        assert_eq!(status(&server, &collection), 404);
+
+        // When the other definition is gone, its names are free.
+        server.delete(&path()).unwrap();
+        let accepted = server.get(&rival).unwrap();
+        assert_eq!(
+            conditions(&accepted),
+            [("NamesAccepted", "True"), ("Established", "True")]
+        );
+        assert_eq!(status(&server, &collection), 200);
+    }
+}
+
+#[test]
+fn established_definition_keeps_its_names_in_a_conflict() {
+    let server = ApiServer::start().unwrap();
+    server.create(DEFINITIONS, definition()).unwrap();
+    server
+        .create(
+            DEFINITIONS,
+            rival("as", json!({"plural": "as", "kind": "A"})),
+        )
+        .unwrap();
+    let rival = format!("{DEFINITIONS}/as.sample.example.com");
+    let patch = json!({"spec": {"names": {"kind": "Widget"}}});
+    server.patch(&rival, patch).unwrap();
+    let refused = server.get(&rival).unwrap();
+    assert_eq!(
+        conditions(&refused),
+        [("NamesAccepted", "False"), ("Established", "True")]
+    );
+    let group = Client::connect(&server)
+        .get("/apis/sample.example.com/v1")
+        .json();
+    let kinds: Vec<&Value> = group["resources"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|resource| resource["name"] == "as")
+        .map(|resource| &resource["kind"])
+        .collect();
+    assert_eq!(kinds, ["A"]);
+
+    server
+        .patch(&rival, json!({"spec": {"names": {"kind": "B"}}}))
+        .unwrap();
+    let accepted = server.get(&rival).unwrap();
+    assert_eq!(
+        conditions(&accepted),
+        [("NamesAccepted", "True"), ("Established", "True")]
+    );
+}
+
+#[test]
+fn definition_with_an_odd_status_does_not_panic() {
+    let server = ApiServer::start().unwrap();
+    let mut odd = definition();
+    for status in [
+        json!(7),
+        json!({"acceptedNames": "x", "conditions": {}}),
+        json!([1]),
+    ] {
+        odd["status"] = status;
+        server.create(DEFINITIONS, odd.clone()).unwrap();
+        let accepted = server.get(&path()).unwrap();
+        assert_eq!(conditions(&accepted)[1], ("Established", "True"));
+        server.delete(&path()).unwrap();
+    }
+}
+
 #[test]
 fn changed_definition_keeps_its_objects() {
     let server = ApiServer::start().unwrap();

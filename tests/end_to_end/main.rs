@@ -51,5 +51,6 @@ mod tunnel;
 mod unreadable;
 mod verbs;
 mod versions;
+mod waits;
 mod watch_lists;
 mod writes;

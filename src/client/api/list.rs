@@ -53,12 +53,12 @@ impl<T> IntoIterator for ObjectList<T> {
 }
 
 impl<T> Api<T> {
-    /// Returns the lister-watcher for the namespace, or for all namespaces if none is set.
+    /// Returns the lister-watcher for the namespace, or for all namespaces if none is set. It does
+    /// not resend requests.
     pub(super) fn lister_watcher(&self) -> Result<ResourceListerWatcher, Error> {
         self.check_namespace()?;
         let client = self.client.clone();
-        let lister_watcher =
-            ResourceListerWatcher::new(client, &self.resource, self.namespace()).retrying();
+        let lister_watcher = ResourceListerWatcher::new(client, &self.resource, self.namespace());
         Ok(if self.accept == PARTIAL {
             lister_watcher.metadata_only()
         } else {
@@ -109,6 +109,15 @@ impl<T: Object + DeserializeOwned> Api<T> {
     /// `T`. It also returns the errors of [`get`](Self::get).
     pub fn list(&self, options: &ListOptions, stop: &Stop) -> Result<ObjectList<T>, Error> {
         let lister_watcher = self.with_context("list", "", || self.lister_watcher())?;
+        self.list_from(&lister_watcher.retrying(), options, stop)
+    }
+
+    pub(super) fn list_from(
+        &self,
+        lister_watcher: &ResourceListerWatcher,
+        options: &ListOptions,
+        stop: &Stop,
+    ) -> Result<ObjectList<T>, Error> {
         let response = lister_watcher.list_response(options, stop)?;
         self.with_context("list", "", || {
             let list = self.read_list(response)?;

@@ -10,6 +10,7 @@
 //! | [`Fetched`] | a complete object from the server, to change and write back | |
 //! | [`ObjectList`], [`Pages`] | one list; a list in pages | `tools/pager` |
 //! | [`WatchEvents`] | a watch | `watch.Interface` |
+//! | [`Api::wait_for`], [`Api::wait_until_ready`] and others | wait for a state of one object | `kubectl wait` |
 //! | [`DeleteOptions`], [`LogOptions`] | options | `metav1.DeleteOptions`, `PodLogOptions` |
 //! | [`Scale`], [`Subresource`] | `scale`, `status` | `autoscaling/v1.Scale` |
 //! | [`retry_on_conflict`] | reads and writes again after a conflict | `retry.RetryOnConflict` |
@@ -24,6 +25,7 @@ mod pods;
 mod retry;
 mod scale;
 mod subresource;
+mod wait;
 mod watch;
 
 use std::borrow::Cow;
@@ -44,6 +46,7 @@ pub use pods::LogOptions;
 pub use retry::retry_on_conflict;
 pub use scale::{Scale, ScaleSpec, ScaleStatus};
 pub use subresource::Subresource;
+pub(super) use wait::Update;
 pub use watch::{WatchEvent, WatchEvents};
 
 use self::options::WriteOptions;

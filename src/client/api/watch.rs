@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 
 use super::Api;
+use crate::client::resource::ResourceListerWatcher;
 use crate::client::response::READ_BUFFER;
 use crate::error::Error;
 use crate::object::Object;
@@ -87,6 +88,15 @@ impl<T: Object + DeserializeOwned> Api<T> {
     /// send this error as the first event; then the iterator returns it.
     pub fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<WatchEvents<T>, Error> {
         let lister_watcher = self.with_context("watch", "", || self.lister_watcher())?;
+        self.watch_from(&lister_watcher.retrying(), options, stop)
+    }
+
+    pub(super) fn watch_from(
+        &self,
+        lister_watcher: &ResourceListerWatcher,
+        options: &ListOptions,
+        stop: &Stop,
+    ) -> Result<WatchEvents<T>, Error> {
         let body = lister_watcher.watch(options, stop)?;
         let decoder = self.decoder();
         // Without a version, the watch starts with `ADDED` events in no particular order.
@@ -129,45 +139,8 @@ impl<T: Object + DeserializeOwned> Api<T> {
 /// The [`Stop`] passed to [`Api::watch`] ends the iterator immediately with an
 /// [`is_stopped`](Error::is_stopped) error. Dropping the iterator closes its connection.
 ///
-/// This example waits until an object reaches a certain state, like `kubectl wait`:
-///
-/// ```
-/// use k8s_informer::testing::ApiServer;
-/// use k8s_informer::{Client, Config, Error, Stop};
-/// use k8s_informer::client::api::{Api, Patch, WatchEvent};
-/// use k8s_informer::reflector::ListOptions;
-/// use k8s_openapi::api::core::v1::ConfigMap;
-/// use serde_json::json;
-///
-/// /// Returns `None` if the map is not red within a minute.
-/// fn wait_for_red(maps: &Api<ConfigMap>, name: &str, stop: &Stop) -> Result<Option<ConfigMap>, Error> {
-///     let mut one = ListOptions::default();
-///     one.field_selector = format!("metadata.name={name}");
-///     one.timeout_seconds = Some(60);
-///     // Without a resource version, the watch starts with the existing object: nothing is missed.
-///     for event in maps.watch(&one, stop)? {
-///         if let WatchEvent::Added(map) | WatchEvent::Modified(map) = event? {
-///             let colour = map.data.as_ref().and_then(|data| data.get("colour"));
-///             if colour.is_some_and(|colour| colour == "red") {
-///                 return Ok(Some(map));
-///             }
-///         }
-///     }
-///     Ok(None)
-/// }
-///
-/// let server = ApiServer::start()?;
-/// let client = Client::new(Config::new(server.url()))?;
-/// let (maps, stop) = (client.api::<ConfigMap>(Some("default")), Stop::new());
-/// maps.create(&json!({"metadata": {"name": "settings"}}), &stop)?;
-/// let red = std::thread::scope(|scope| {
-///     let waiter = scope.spawn(|| wait_for_red(&maps, "settings", &stop));
-///     maps.patch("settings", &Patch::merge(json!({"data": {"colour": "red"}})), &stop)?;
-///     waiter.join().unwrap()
-/// })?;
-/// assert_eq!(red.unwrap().data.unwrap()["colour"], "red");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+/// [`Api::watch`] has an example. To wait until one object reaches a certain state, use
+/// [`Api::wait_for`], which watches again after errors.
 #[must_use = "events are received only when you iterate"]
 pub struct WatchEvents<T> {
     /// The response body. `None` after the end of the watch.

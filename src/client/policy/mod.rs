@@ -96,6 +96,10 @@ impl Policy {
         self.warnings.report(headers, context);
     }
 
+    pub(super) fn clock(&self) -> &dyn Clock {
+        &*self.clock
+    }
+
     /// Waits for the delay before a retry. Returns an error if `stop` is set first.
     pub(super) fn wait(&self, wait: Duration, stop: &Stop) -> Result<(), Error> {
         if self.clock.wait(wait, stop) {

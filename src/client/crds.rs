@@ -1,0 +1,399 @@
+//! Installs CustomResourceDefinitions.
+//!
+//! [`Client::install_crds`] applies definitions and waits until their resources are served. Its
+//! page has an example.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::api::{Api, Patch, Update};
+use super::wait::{Ended, Wait, WaitError};
+use super::{Client, Request, Response};
+use crate::error::{Error, ErrorKind};
+use crate::object::{DynamicObject, Fields, GroupVersionResource, Object, Readiness};
+use crate::stop::Stop;
+use crate::text::EscapedName;
+
+const API_VERSION: &str = "apiextensions.k8s.io/v1";
+const KIND: &str = "CustomResourceDefinition";
+
+/// The maximum number of names in a message.
+const MAX_LISTED: usize = 5;
+
+/// Options for [`Client::install_crds`].
+///
+/// By default, conflicts with other field managers are errors, and the wait has no timeout.
+///
+/// ```
+/// use k8s_informer::client::crds::InstallOptions;
+/// use std::time::Duration;
+///
+/// let options = InstallOptions::new("team-controller").timeout(Duration::from_secs(60)).force();
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct InstallOptions {
+    field_manager: String,
+    force: bool,
+    timeout: Option<Duration>,
+}
+
+impl InstallOptions {
+    /// Creates options with the name of the field manager that applies the definitions.
+    ///
+    /// Use the same name in each version of your program: an apply removes the fields that this
+    /// manager applied before and does not apply anymore.
+    pub fn new(field_manager: impl Into<String>) -> Self {
+        Self {
+            field_manager: field_manager.into(),
+            force: false,
+            timeout: None,
+        }
+    }
+
+    /// Takes over the fields that other managers own, for example if the definitions were created
+    /// with kubectl or Helm before. See [`Patch::force`].
+    pub fn force(mut self) -> Self {
+        self.force = true;
+        self
+    }
+
+    /// Sets a timeout for the whole installation.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+}
+
+impl Client {
+    /// Applies CustomResourceDefinitions, and blocks until their resources are served. After that,
+    /// an informer for a resource can start, and [`discover`](Self::discover) finds it.
+    ///
+    /// A definition is any value that serializes to it: a `serde_json::Value`, a
+    /// [`DynamicObject`], or the type of k8s-openapi. This method does the following:
+    ///
+    /// 1. It checks all definitions. If one is not a definition, nothing is written.
+    /// 2. It applies each one (server-side apply). A definition that is unchanged is not written
+    ///    again by the server.
+    /// 3. It waits until all of them are `Established`, with one watch. A definition that is being
+    ///    deleted is applied again when it is gone.
+    /// 4. It waits until discovery has each served version, and each can be listed. Discovery has
+    ///    no watch, so this polls with back-off.
+    ///
+    /// Errors that can heal are retried as in [`Api::wait_for`]. The method needs the permissions
+    /// `patch`, `create`, `list` and `watch` for CustomResourceDefinitions. It needs none for their
+    /// resources.
+    ///
+    /// The counterparts are controller-runtime's `envtest.InstallCRDs` and Wrangler's
+    /// `crd.BatchCreateCRDs`.
+    ///
+    /// ```
+    /// use k8s_informer::client::crds::InstallOptions;
+    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer::{Client, Config, Stop};
+    /// use serde_json::json;
+    /// use std::time::Duration;
+    ///
+    /// let server = ApiServer::start()?;
+    /// let (client, stop) = (Client::new(Config::new(server.url()))?, Stop::new());
+    /// let widgets = json!({
+    ///     "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+    ///     "metadata": {"name": "widgets.example.com"},
+    ///     "spec": {
+    ///         "group": "example.com", "scope": "Namespaced",
+    ///         "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
+    ///         "versions": [{"name": "v1", "served": true, "storage": true,
+    ///             "schema": {"openAPIV3Schema": {"type": "object"}}}],
+    ///     },
+    /// });
+    /// let options = InstallOptions::new("widget-controller").timeout(Duration::from_secs(60));
+    /// client.install_crds([&widgets], &options, &stop)?;
+    /// assert_eq!(client.discover("widget", &stop)?.resource.to_string(), "widgets.v1.example.com");
+    ///
+    /// let error = client.install_crds([json!({"kind": "Widget"})], &options, &stop).unwrap_err();
+    /// assert!(error.is_refused());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns an error that [is refused](WaitError::is_refused) if a value is not a definition, if
+    /// two have the same name, and if the server rejects one: with 422 because it is invalid, with
+    /// 409 because of another field manager, with 401 or 403. Returns an error that [is
+    /// failed](WaitError::is_failed) if another definition has one of the names; it contains the
+    /// name and the reason. Otherwise the errors are those of [`Api::wait_for`]. Definitions that
+    /// were applied before the error stay.
+    pub fn install_crds<D: Serialize>(
+        &self,
+        definitions: impl IntoIterator<Item = D>,
+        options: &InstallOptions,
+        stop: &Stop,
+    ) -> Result<(), WaitError> {
+        let definitions = definitions.into_iter().enumerate();
+        let definitions: Result<Vec<_>, _> = definitions
+            .map(|(index, definition)| Definition::new(index, &definition))
+            .collect();
+        let doing = match &definitions {
+            Ok(definitions) => {
+                let names = definitions.iter().map(|one| &*one.name);
+                format!("installing {}", listed(names))
+            }
+            Err(_) => "installing CustomResourceDefinitions".to_owned(),
+        };
+        Wait::run(self, doing, options.timeout, stop, |wait| {
+            let definitions = definitions?;
+            let mut names = BTreeSet::new();
+            if let Some(twice) = definitions.iter().find(|one| !names.insert(&*one.name)) {
+                return Err(invalid(format!("{:?} is passed twice", twice.name)).into());
+            }
+            if definitions.is_empty() {
+                return Ok(());
+            }
+            let resource = GroupVersionResource::new(
+                "apiextensions.k8s.io",
+                "v1",
+                "customresourcedefinitions",
+            );
+            let api = self.dynamic_api(&resource, None);
+            let mut missing = names;
+            while !missing.is_empty() {
+                for one in definitions
+                    .iter()
+                    .filter(|one| missing.contains(&*one.name))
+                {
+                    one.apply(&api, options, wait)?;
+                }
+                missing = establish(&api, &definitions, wait)?;
+            }
+            wait_until_served(self, &definitions, wait)
+        })
+    }
+}
+
+/// A valid definition.
+struct Definition {
+    name: String,
+    content: Value,
+    /// The served versions.
+    resources: Vec<GroupVersionResource>,
+}
+
+impl Definition {
+    /// Checks a definition. Does not check what the server checks.
+    fn new(index: usize, definition: &impl Serialize) -> Result<Self, Error> {
+        let number = index + 1;
+        let content = serde_json::to_value(definition)
+            .map_err(|_| invalid(format!("number {number} can't be serialized as JSON")))?;
+        let text = |pointer: &str| {
+            let text = content.pointer(pointer).and_then(Value::as_str);
+            text.unwrap_or_default()
+        };
+        let name = text("/metadata/name");
+        let invalid = |why: String| {
+            let name = EscapedName(name);
+            invalid(format!("number {number} (\"{name}\"): {why}"))
+        };
+        let kind = [text("/apiVersion"), text("/kind")];
+        if kind != [API_VERSION, KIND] {
+            let [version, kind] = kind.map(EscapedName);
+            return Err(invalid(format!(
+                "the kind is \"{kind}\" in \"{version}\" instead of \"{KIND}\" in \"{API_VERSION}\""
+            )));
+        }
+        let (group, plural) = (text("/spec/group"), text("/spec/names/plural"));
+        if group.is_empty() || plural.is_empty() {
+            return Err(invalid(
+                "spec.group or spec.names.plural is missing".to_owned(),
+            ));
+        }
+        if name != format!("{plural}.{group}") {
+            let [plural, group] = [plural, group].map(EscapedName);
+            return Err(invalid(format!("the name must be \"{plural}.{group}\"")));
+        }
+        let versions = content.pointer("/spec/versions").and_then(Value::as_array);
+        let versions = versions.into_iter().flatten();
+        let served = versions.filter(|version| version["served"] == true);
+        let resources: Vec<_> = served
+            .filter_map(|version| version["name"].as_str())
+            .map(|version| GroupVersionResource::new(group, version, plural))
+            .collect();
+        if resources.is_empty() {
+            return Err(invalid("no version is served".to_owned()));
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            resources,
+            content,
+        })
+    }
+
+    fn apply(
+        &self,
+        api: &Api<DynamicObject>,
+        options: &InstallOptions,
+        wait: &mut Wait<'_>,
+    ) -> Result<(), Ended> {
+        let mut patch = Patch::apply(&*options.field_manager, &self.content);
+        if options.force {
+            patch = patch.force();
+        }
+        // An apply can be repeated, unlike other writes.
+        wait.retry(|wait| {
+            api.patch(&self.name, &patch, wait.stop)?;
+            wait.last_error = None;
+            wait.last_seen = format!("applied {:?}", self.name);
+            Ok(ControlFlow::Break(()))
+        })
+    }
+
+    /// Looks at the definition as the server has it.
+    fn look(&self, object: &DynamicObject) -> Result<State, Error> {
+        let content: Value = object
+            .decode()
+            .map_err(|error| Error::decode(error.to_string()))?;
+        let names = content.pointer("/spec/names");
+        Ok(match Fields(&content).readiness() {
+            Readiness::Ready if content.pointer("/status/acceptedNames") == names => {
+                State::Established
+            }
+            // The names have been changed, and the server has not checked them yet.
+            Readiness::Ready => State::Waiting("names not accepted yet".to_owned()),
+            Readiness::Failed { reason, message } if uses_name_in(&message, names) => {
+                State::Failed(format!("{:?}: {reason}: {message}", self.name))
+            }
+            // The message is about an earlier name. The server has not checked the new one yet.
+            failed @ Readiness::Failed { .. } => State::Waiting(failed.state().to_owned()),
+            other => State::Waiting(other.to_string()),
+        })
+    }
+}
+
+/// The state of a definition on the server.
+enum State {
+    Established,
+    Waiting(String),
+    Failed(String),
+}
+
+/// Waits until all definitions are established. Returns the names of those that do not exist.
+fn establish<'a>(
+    api: &Api<DynamicObject>,
+    definitions: &'a [Definition],
+    wait: &mut Wait<'_>,
+) -> Result<BTreeSet<&'a str>, Ended> {
+    let selector = match definitions {
+        [one] => format!("metadata.name={}", one.name),
+        _ => String::new(),
+    };
+    let find =
+        |object: &DynamicObject| definitions.iter().position(|one| one.name == object.name());
+    let mut states: Vec<Option<State>> = Vec::new();
+    api.follow(&selector, wait, |update, wait| {
+        match update {
+            Update::All(objects) => {
+                states = definitions.iter().map(|_| None).collect();
+                for object in &objects {
+                    if let Some(index) = find(object) {
+                        states[index] = Some(definitions[index].look(object)?);
+                    }
+                }
+            }
+            Update::Changed(object) => {
+                if let Some(index) = find(&object) {
+                    states[index] = Some(definitions[index].look(&object)?);
+                }
+            }
+            Update::Gone(object) => {
+                if let Some(index) = find(&object) {
+                    states[index] = None;
+                }
+            }
+        }
+        let mut states = definitions.iter().zip(&mut states);
+        let mut missing = BTreeSet::new();
+        let mut waiting = Vec::new();
+        for (definition, state) in &mut states {
+            match state {
+                Some(State::Established) => {}
+                Some(State::Waiting(state)) => {
+                    waiting.push(format!("{:?} {state}", definition.name));
+                }
+                Some(State::Failed(reason)) => return Err(Ended::Failed(reason.clone())),
+                None => {
+                    missing.insert(&*definition.name);
+                }
+            }
+        }
+        if !missing.is_empty() || waiting.is_empty() {
+            return Ok(ControlFlow::Break(missing));
+        }
+        wait.last_seen = listed(waiting.iter().map(|state| &**state));
+        Ok(ControlFlow::Continue(()))
+    })
+}
+
+/// Waits until discovery has all versions of all definitions, and all of them can be listed.
+fn wait_until_served(
+    client: &Client,
+    definitions: &[Definition],
+    wait: &mut Wait<'_>,
+) -> Result<(), Ended> {
+    let mut left: Vec<_> = definitions.iter().flat_map(|one| &one.resources).collect();
+    wait.retry(|wait| {
+        let discovery = client.rediscover(wait.stop)?;
+        while let Some(&resource) = left.last() {
+            if discovery.by_resource(resource).is_none() {
+                wait.last_seen = format!("discovery lacks {resource}");
+                return Ok(ControlFlow::Continue(()));
+            }
+            let list = Request::get(resource.path(None)?)
+                .query("limit", "1")
+                .retries(0);
+            let listed = client.request(&list, wait.stop);
+            match listed.and_then(Response::discard) {
+                // The server checks permissions first, so nothing more can be found out.
+                Err(error) if error.is_forbidden() => {}
+                Err(error) if error.is_not_found() => {
+                    wait.last_seen = format!("{resource} cannot be listed yet");
+                    return Ok(ControlFlow::Continue(()));
+                }
+                listed => listed?,
+            }
+            left.pop();
+        }
+        Ok(ControlFlow::Break(()))
+    })
+}
+
+/// Whether a message of the server quotes one of the names in the definition.
+fn uses_name_in(message: &str, names: Option<&Value>) -> bool {
+    let values = names.and_then(Value::as_object).into_iter().flatten();
+    let texts = values.flat_map(|(_, value)| match value {
+        Value::Array(values) => values.iter().collect(),
+        value => vec![value],
+    });
+    texts
+        .filter_map(Value::as_str)
+        .any(|name| message.contains(&format!("\"{name}\"")))
+}
+
+/// Joins the first texts.
+fn listed<'a>(texts: impl ExactSizeIterator<Item = &'a str>) -> String {
+    let rest = texts.len().saturating_sub(MAX_LISTED);
+    let mut listed = texts.take(MAX_LISTED).collect::<Vec<_>>().join(", ");
+    if rest > 0 {
+        listed.push_str(&format!(" and {rest} more"));
+    }
+    listed
+}
+
+/// The error for a value that is not a definition.
+fn invalid(why: String) -> Error {
+    Error::new(ErrorKind::Other(format!(
+        "invalid CustomResourceDefinition: {why}; nothing was written"
+    )))
+}

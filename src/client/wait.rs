@@ -1,0 +1,249 @@
+//! What all waits for a state of the server share: retries, the deadline and the error.
+
+use std::fmt;
+use std::ops::ControlFlow;
+use std::thread;
+use std::time::Duration;
+
+use super::Client;
+use crate::error::{Error, ErrorKind, debug_as_display};
+use crate::stop::Stop;
+use crate::text::EscapedText;
+use crate::time::{Backoff, Clock};
+
+/// The delay before the first retry. It doubles with each retry, up to the maximum.
+const FIRST_DELAY: Duration = Duration::from_millis(100);
+const MAX_DELAY: Duration = Duration::from_secs(10);
+const JITTER: f64 = 1.0;
+
+/// The error of a wait for a state of the API server, such as a condition of an object.
+///
+/// The `Display` text contains what was awaited, the state that was seen last, and the last error.
+/// It contains no fields of objects except versions, types and reasons of conditions, and
+/// finalizers. See [`Api::wait_for`](crate::client::api::Api::wait_for) for an example.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct WaitError {
+    /// The last error of a request. `None` if the last list succeeded.
+    pub last_error: Option<Error>,
+    /// What the wait did: `waiting for the deletion of pods "a"`.
+    doing: String,
+    /// The state that was seen last, or nothing.
+    last_seen: String,
+    end: WaitEnd,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum WaitEnd {
+    Stopped,
+    TimedOut(Duration),
+    /// `last_error` does not heal.
+    Refused,
+    /// The object has failed, for this reason.
+    Failed(String),
+}
+
+impl WaitError {
+    /// Whether the `stop` of the wait was set. In this case nothing is wrong: the program is about
+    /// to end.
+    pub fn is_stopped(&self) -> bool {
+        self.end == WaitEnd::Stopped
+    }
+
+    /// Whether the timeout of the wait elapsed.
+    pub fn timed_out(&self) -> bool {
+        matches!(self.end, WaitEnd::TimedOut(_))
+    }
+
+    /// Whether a request failed with an error that the same request would get again, for example
+    /// 401, 403, or 404 because the kind does not exist. It is the
+    /// [`last_error`](Self::last_error).
+    pub fn is_refused(&self) -> bool {
+        self.end == WaitEnd::Refused
+    }
+
+    /// Whether the object has failed, so that it cannot reach the awaited state on its own.
+    pub fn is_failed(&self) -> bool {
+        matches!(self.end, WaitEnd::Failed(_))
+    }
+}
+
+impl fmt::Display for WaitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.end {
+            WaitEnd::Stopped => write!(f, "stopped {}", self.doing)?,
+            WaitEnd::TimedOut(timeout) => write!(f, "timed out after {timeout:?} {}", self.doing)?,
+            WaitEnd::Refused => write!(f, "failed {}", self.doing)?,
+            WaitEnd::Failed(reason) => {
+                return write!(f, "failed {}: {}", self.doing, EscapedText(reason));
+            }
+        }
+        if self.end != WaitEnd::Refused {
+            let last_seen = match &*self.last_seen {
+                "" => "nothing",
+                seen => seen,
+            };
+            write!(f, "; last seen: {last_seen}")?;
+        }
+        match &self.last_error {
+            Some(error) if self.end == WaitEnd::Refused => write!(f, ": {error}"),
+            Some(error) => write!(f, "; last error: {error}"),
+            None => Ok(()),
+        }
+    }
+}
+
+debug_as_display!(WaitError);
+
+impl std::error::Error for WaitError {}
+
+/// A wait in progress.
+pub(super) struct Wait<'a> {
+    client: &'a Client,
+    /// The stop of the caller, also set by the deadline.
+    pub(super) stop: &'a Stop,
+    /// The state that was seen last, for messages.
+    pub(super) last_seen: String,
+    pub(super) last_error: Option<Error>,
+}
+
+/// The reason why a wait ends early.
+pub(super) enum Ended {
+    /// An error that does not heal.
+    Refused(Error),
+    /// The object has failed.
+    Failed(String),
+    /// The stop of the wait is set.
+    Stopped,
+}
+
+impl From<Error> for Ended {
+    fn from(error: Error) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl<'a> Wait<'a> {
+    /// Runs `work` until it ends, `timeout` has elapsed, or `stop` is set. Everything that `work`
+    /// blocks in must end with the stop of the wait.
+    pub(super) fn run<R>(
+        client: &'a Client,
+        doing: String,
+        timeout: Option<Duration>,
+        stop: &Stop,
+        work: impl FnOnce(&mut Wait<'_>) -> Result<R, Ended>,
+    ) -> Result<R, WaitError> {
+        let limited = stop.child();
+        let mut wait = Wait {
+            client,
+            stop: &limited,
+            last_seen: String::new(),
+            last_error: None,
+        };
+        let result = with_deadline(wait.clock(), timeout, &limited, || work(&mut wait));
+        let Wait {
+            last_seen,
+            mut last_error,
+            ..
+        } = wait;
+        let end = match result.unwrap_or_else(|error| Err(error.into())) {
+            Ok(done) => return Ok(done),
+            Err(Ended::Refused(error)) => {
+                last_error = Some(error);
+                WaitEnd::Refused
+            }
+            Err(Ended::Failed(reason)) => WaitEnd::Failed(reason),
+            Err(Ended::Stopped) => match timeout {
+                Some(timeout) if !stop.is_stopped() => WaitEnd::TimedOut(timeout),
+                _ => WaitEnd::Stopped,
+            },
+        };
+        Err(WaitError {
+            last_error,
+            doing,
+            last_seen,
+            end,
+        })
+    }
+
+    fn clock(&self) -> &'a dyn Clock {
+        self.client.inner.policy.clock()
+    }
+
+    /// Calls `attempt` until it breaks with a result, with back-off between the calls. An error
+    /// that can heal is kept as the last error.
+    pub(super) fn retry<R>(
+        &mut self,
+        mut attempt: impl FnMut(&mut Self) -> Result<ControlFlow<R>, Ended>,
+    ) -> Result<R, Ended> {
+        let mut backoff = Backoff::new(FIRST_DELAY, 2.0, MAX_DELAY, JITTER);
+        loop {
+            let begun = self.clock().now();
+            let error = match attempt(self) {
+                Ok(ControlFlow::Break(done)) => return Ok(done),
+                _ if self.stop.is_stopped() => return Err(Ended::Stopped),
+                Ok(ControlFlow::Continue(())) => None,
+                Err(Ended::Refused(error)) if can_heal(&error) => Some(error),
+                Err(ended) => return Err(ended),
+            };
+            // A watch that was open for long was no failure.
+            if self.clock().now().saturating_duration_since(begun) >= MAX_DELAY {
+                backoff.reset();
+            }
+            let mut delay = backoff.step();
+            if let Some(error) = error {
+                delay = delay.max(error.retry_after().unwrap_or_default());
+                log::warn!("{error}; retrying in {delay:?}");
+                self.last_error = Some(error);
+            }
+            if !self.clock().wait(delay, self.stop) {
+                return Err(Ended::Stopped);
+            }
+        }
+    }
+}
+
+/// Whether the same request can succeed later.
+fn can_heal(error: &Error) -> bool {
+    let may_heal =
+        error.is_retryable() || error.is_gone() || error.is_decode() || error.is_credentials();
+    may_heal && !error.is_permanent()
+}
+
+/// Runs `work`, and sets `stop` when `timeout` has elapsed. A thread waits for the deadline, because
+/// `work` can block in requests, in reads and in back-offs.
+fn with_deadline<R>(
+    clock: &dyn Clock,
+    timeout: Option<Duration>,
+    stop: &Stop,
+    work: impl FnOnce() -> R,
+) -> Result<R, Error> {
+    /// Ends the thread, also after a panic of `work`.
+    struct StopOnDrop(Stop);
+    impl Drop for StopOnDrop {
+        fn drop(&mut self) {
+            self.0.stop();
+        }
+    }
+    let Some(timeout) = timeout else {
+        return Ok(work());
+    };
+    let done = StopOnDrop(stop.child());
+    let ended = done.0.clone();
+    thread::scope(|scope| {
+        let timer = thread::Builder::new().name("wait-deadline".to_owned());
+        let timer = timer.spawn_scoped(scope, move || {
+            if clock.wait(timeout, &ended) {
+                stop.stop();
+            }
+        });
+        timer.map_err(|error| {
+            Error::new(ErrorKind::Other(format!(
+                "the thread for the timeout could not be started: {error}"
+            )))
+        })?;
+        let result = work();
+        drop(done);
+        Ok(result)
+    })
+}
