@@ -102,11 +102,14 @@ impl Task {
 /// The polls of the measuring thread cost less than a thousandth of the figures.
 const POLL: Duration = Duration::from_millis(50);
 
-/// The figures of one process. All but the memory and the threads are of the second phase.
+/// The figures of one process. In the first phase, it lists all objects and is called for each. The
+/// others are of the second phase.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 struct Report {
     events: usize,
     calls: u64,
+    /// The CPU time of the first phase.
+    first_cpu_seconds: f64,
     cpu_seconds: f64,
     /// Voluntary context switches of all threads.
     wakeups: u64,
@@ -163,7 +166,7 @@ pub(crate) fn main(programs: &[Program], heap: Option<fn() -> u64>) {
         })
     };
     let settings = Settings {
-        objects: number("--objects", 20_000.0, 200.0) as usize,
+        objects: number("--objects", 10_000.0, 200.0) as usize,
         events: number("--events", 100_000.0, 1_000.0) as usize,
         paced: number("--paced", (RATE * PACED_SECONDS) as f64, 100.0) as usize,
         keys: number("--keys", 100_000.0, 200.0) as usize,
@@ -230,16 +233,18 @@ fn cpu(programs: &[Program], settings: &Settings) {
         };
         println!(
             "\n{} ConfigMaps in the cache, {events} updates, {pace}\n\n\
-             | | calls | CPU µs an event | beyond the informer | CPU µs a call | wake-ups an event |\n\
-             |---|--:|--:|--:|--:|--:|",
+             | | first list and calls, CPU s | calls | CPU µs an event | beyond the informer | CPU µs a call | \
+             wake-ups an event |\n\
+             |---|--:|--:|--:|--:|--:|--:|",
             settings.objects
         );
         let an_event = |report: &Report| report.cpu_seconds * 1e6 / report.events as f64;
         for (program, own) in &reports {
             let has_calls = own.iter().all(|report| report.calls > 0);
             println!(
-                "| {} | {} | {} | {} | {} | {} |",
+                "| {} | {} | {} | {} | {} | {} | {} |",
                 program.name,
+                range(own.iter().map(|report| report.first_cpu_seconds), 2),
                 if_true(has_calls, || range(
                     own.iter().map(|report| report.calls as f64),
                     0
@@ -303,9 +308,11 @@ fn waiting(programs: &[Program], settings: &Settings) {
 
 /// Runs all programs at the same time, because they use no CPU.
 fn idle(programs: &[Program], settings: &Settings) {
-    let server = Replay::spawn_config_maps(settings.objects);
+    // A tenth of the objects, because they do nothing.
+    let objects = settings.objects.div_ceil(10);
+    let server = Replay::spawn_config_maps(objects);
     let load = Load {
-        objects: settings.objects,
+        objects,
         events: 0,
         idle_seconds: settings.idle_seconds,
     };
@@ -319,7 +326,7 @@ fn idle(programs: &[Program], settings: &Settings) {
         })
         .collect();
     println!(
-        "\nIdle for {} s; the voluntary switches include one of the measuring thread\n\n\
+        "\n{objects} ConfigMaps in the cache, idle for {} s; the voluntary switches include one of the measuring thread\n\n\
          | | threads | voluntary | involuntary | CPU ms |\n|---|--:|--:|--:|--:|",
         settings.idle_seconds
     );
@@ -536,13 +543,9 @@ fn measured(programs: &[Program], heap: Option<fn() -> u64>, words: &[String]) {
 
 fn measure(task: &Task, events: usize, idle: Duration, heap: Option<fn() -> u64>) -> Report {
     task.wait_until(Task::is_goal_reached);
-    if task.part == Part::Waiting {
-        // What the last calls have used is freed, or waits.
+    if matches!(task.part, Part::Waiting | Part::Idle) {
+        // What follows the last call or the sync has ended.
         settle();
-    }
-    if task.part == Part::Idle {
-        // What follows the sync has ended.
-        thread::sleep(Duration::from_secs(1));
     }
     let heap = heap.map(|heap| heap());
     let (calls, preempted, begin) = (task.calls(), preemptions(), Reading::now());
@@ -558,6 +561,7 @@ fn measure(task: &Task, events: usize, idle: Duration, heap: Option<fn() -> u64>
     Report {
         events,
         calls: task.calls() - calls,
+        first_cpu_seconds: begin.cpu.as_secs_f64(),
         cpu_seconds: end.cpu.saturating_sub(begin.cpu).as_secs_f64(),
         wakeups: end.wakeups.saturating_sub(begin.wakeups),
         preemptions: preemptions().saturating_sub(preempted),
@@ -568,16 +572,22 @@ fn measure(task: &Task, events: usize, idle: Duration, heap: Option<fn() -> u64>
     }
 }
 
-/// Blocks until the resident memory is constant.
+/// Blocks until all other threads have been waiting for a while. A thread that waits for a processor
+/// is not waiting in this sense.
 fn settle() {
-    let mut before = 0;
-    loop {
-        let resident = Reading::now().resident;
-        if resident.abs_diff(before) < 1 << 16 {
-            return;
-        }
-        before = resident;
-        thread::sleep(10 * POLL);
+    let mut quiet = 0;
+    while quiet < 10 {
+        thread::sleep(POLL);
+        let threads = fs::read_dir("/proc/self/task").expect("Linux").flatten();
+        let busy = threads.filter(|thread| {
+            let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            // The state follows the name.
+            stat.rsplit(") ")
+                .next()
+                .is_some_and(|rest| !rest.starts_with('S'))
+        });
+        // This thread runs.
+        quiet = if busy.count() <= 1 { quiet + 1 } else { 0 };
     }
 }
 
