@@ -33,6 +33,12 @@ impl Pods {
         Self::render(count, false)
     }
 
+    /// Renders small ConfigMaps instead of Pods, of 460 bytes. Their keys have 34 bytes.
+    pub(crate) fn config_maps(count: usize) -> Self {
+        let template: String = CONFIG_MAP.lines().map(str::trim_start).collect();
+        Self::of_template(&template, count, 600)
+    }
+
     fn render(count: usize, managed: bool) -> Self {
         let template: String = TEMPLATE.lines().map(str::trim_start).collect();
         let (before, rest) = template
@@ -46,16 +52,20 @@ impl Pods {
         } else {
             format!("{before}{after}")
         };
+        Self::of_template(&template, count, 7500)
+    }
 
+    /// Renders objects of at most `size` bytes.
+    fn of_template(template: &str, count: usize, size: usize) -> Self {
         let changed = count.div_ceil(CHANGED);
         // Allocate the final size at once: if the buffer grew, the measured code would reuse the
         // freed memory.
-        let mut bytes = Vec::with_capacity((count + changed) * 7500);
+        let mut bytes = Vec::with_capacity((count + changed) * size);
         let mut items = Vec::with_capacity(count + changed);
         let new = (0..count).map(|n| (n, VERSIONS[0]));
         for (n, version) in new.chain((0..changed).map(|n| (n * CHANGED, VERSIONS[1]))) {
             let start = bytes.len();
-            pod(&template, n, version, &mut bytes);
+            pod(template, n, version, &mut bytes);
             items.push(start..bytes.len());
         }
         Self {
@@ -234,6 +244,13 @@ fn pod(template: &str, n: usize, version: &str, json: &mut Vec<u8>) {
         json.extend_from_slice(text.as_bytes());
     }
 }
+
+/// The template of a ConfigMap. The lines are joined.
+const CONFIG_MAP: &str = r#"{"metadata":{"name":"%name%","namespace":"%namespace%","uid":"%uid%",
+"resourceVersion":"%version%","creationTimestamp":"2025-11-20T08:15:%second%Z",
+"labels":{"app.kubernetes.io/managed-by":"Helm","app.kubernetes.io/name":"%app%"},
+"annotations":{"example.com/sent-at":"00000000000000000000"}},
+"data":{"host":"%node%","port":"8080","log":"json"}}"#;
 
 /// The template of a Pod. The lines are joined.
 const TEMPLATE: &str = r#"{"metadata":{"name":"%name%","generateName":"%app%-5d8f9c7b6d-",

@@ -2,10 +2,11 @@
 //! address. Responses are copies of them with a few patched digits. It runs in a child process, so
 //! its cost is not part of the measured figures.
 //!
-//! It serves LIST, WATCH and watch-lists of `/api/v1/pods`. After the initial objects, a watch is
-//! silent until [`Replay::send_events`].
+//! It serves LIST, WATCH and watch-lists of `/api/v1/pods`, or of `/api/v1/configmaps`. After the
+//! initial objects, a watch is silent until [`Replay::send_events`]. A PATCH returns the object in a
+//! version that no watch delivers.
 
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::ops::Range;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -15,7 +16,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::pods::{Pods, VERSIONS};
 
-/// The first argument of a server process. The second argument is the number of Pods.
+/// The first argument of a server process. The second argument is the number of objects, the third
+/// is their kind.
 const ARGUMENT: &str = "--replay-server";
 
 /// The size of a write while more data follows.
@@ -39,9 +41,18 @@ impl Replay {
     /// Starts this program again as a server of `pods` Pods. Its `main` must call
     /// [`serve_if_child`].
     pub(crate) fn spawn(pods: usize) -> Self {
+        Self::spawn_kind(POD, pods)
+    }
+
+    /// Like [`spawn`](Self::spawn), with small ConfigMaps.
+    pub(crate) fn spawn_config_maps(count: usize) -> Self {
+        Self::spawn_kind(CONFIG_MAP, count)
+    }
+
+    fn spawn_kind(kind: &str, count: usize) -> Self {
         let program = std::env::current_exe().expect("Linux");
         let mut child = Command::new(program)
-            .args([ARGUMENT, &pods.to_string()])
+            .args([ARGUMENT, &count.to_string(), kind])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -63,6 +74,11 @@ impl Replay {
     /// client reads them. Paced events carry the time at which they are sent.
     pub(crate) fn send_events(&mut self, events: usize, rate: usize) {
         self.command(&format!("send_events {events} {rate}"));
+    }
+
+    /// Sends `events` updates at `rate` updates per second, of each object in turn.
+    pub(crate) fn send_updates(&mut self, events: usize, rate: usize) {
+        self.command(&format!("send_updates {events} {rate}"));
     }
 
     /// Sends `events` events of one object as fast as the client reads them.
@@ -104,8 +120,11 @@ pub(crate) fn serve_if_child() -> bool {
     let count = arguments
         .next()
         .and_then(|count| count.parse().ok())
-        .expect("the number of Pods");
-    let server = Arc::new(Server::new(count));
+        .expect("the number of objects");
+    let server = Arc::new(Server::new(
+        count,
+        arguments.next().as_deref() == Some(CONFIG_MAP),
+    ));
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     println!(
         "http://{}",
@@ -127,6 +146,10 @@ pub(crate) fn serve_if_child() -> bool {
                     rate.parse().expect("a number"),
                 );
             }
+            ["send_updates", events, rate] => server.send_updates(
+                events.parse().expect("a number"),
+                rate.parse().expect("a number"),
+            ),
             ["hot", events] => server.send_hot_events(events.parse().expect("a number")),
             ["expire"] => server.expire(),
             ["reset"] => server.reset(),
@@ -142,7 +165,13 @@ fn first_version() -> usize {
     VERSIONS[0].parse().expect("a number")
 }
 
+const POD: &str = "Pod";
+const CONFIG_MAP: &str = "ConfigMap";
+
 struct Server {
+    kind: &'static str,
+    path: &'static str,
+    /// The objects, whatever their kind is.
     pods: Vec<Pod>,
     /// The number of Pods that exist at the beginning. The others can be added.
     count: usize,
@@ -239,9 +268,12 @@ impl State {
 }
 
 impl Server {
-    fn new(count: usize) -> Self {
+    fn new(count: usize, has_config_maps: bool) -> Self {
         let all = count + count.div_ceil(10);
-        let pods = Pods::new(all);
+        let (kind, path, pods) = match has_config_maps {
+            false => (POD, "/api/v1/pods", Pods::new(all)),
+            true => (CONFIG_MAP, "/api/v1/configmaps", Pods::config_maps(all)),
+        };
         let pods = (0..all).map(|n| {
             let json = pods.item(n, 0);
             let text = std::str::from_utf8(json).expect("JSON");
@@ -256,6 +288,8 @@ impl Server {
         });
         let pods: Vec<Pod> = pods.collect();
         Self {
+            kind,
+            path,
             pods,
             count,
             state: State::new(count, all, 0).into(),
@@ -271,6 +305,16 @@ impl Server {
         let mut state = self.state();
         state.pace = (state.log.len(), rate, Instant::now());
         (0..events).for_each(|_| state.next());
+        self.changed.notify_all();
+    }
+
+    fn send_updates(&self, events: usize, rate: usize) {
+        let mut state = self.state();
+        state.pace = (state.log.len(), rate, Instant::now());
+        for n in 0..events {
+            let pod = state.live[n % state.live.len()];
+            state.push("MODIFIED", pod);
+        }
         self.changed.notify_all();
     }
 
@@ -332,13 +376,22 @@ impl Server {
             if input.read_line(&mut line)? == 0 {
                 return Ok(());
             }
+            let is_get = line.starts_with("GET ");
             let target = line.split(' ').nth(1).unwrap_or_default().to_owned();
-            // Skip the headers.
+            let mut body = 0;
             while line != "\r\n" {
                 line.clear();
                 if input.read_line(&mut line)? == 0 {
                     return Ok(());
                 }
+                if let Some(length) = line.to_lowercase().strip_prefix("content-length:") {
+                    body = length.trim().parse().map_err(io::Error::other)?;
+                }
+            }
+            if !is_get {
+                io::copy(&mut (&mut input).take(body), &mut io::sink())?;
+                output.patched(self.kind, &target)?;
+                continue;
             }
             let (path, query) = target.split_once('?').unwrap_or((&target, ""));
             let parameters = query.split('&').filter_map(|pair| pair.split_once('='));
@@ -348,7 +401,7 @@ impl Server {
                     .find(|pair| pair.0 == name)
                     .map(|pair| pair.1)
             };
-            if path != "/api/v1/pods" {
+            if path != self.path {
                 output.not_found()?;
                 continue;
             }
@@ -386,7 +439,8 @@ impl Server {
             left => format!(r#","continue":"{end}","remainingItemCount":{left}"#),
         };
         let mut chunk = format!(
-            r#"{{"kind":"PodList","apiVersion":"v1","metadata":{{"resourceVersion":"{version}"{more}}},"items":["#
+            r#"{{"kind":"{}List","apiVersion":"v1","metadata":{{"resourceVersion":"{version}"{more}}},"items":["#,
+            self.kind
         )
         .into_bytes();
         for (n, &(pod, incarnation, version)) in page.iter().enumerate() {
@@ -429,13 +483,13 @@ impl Server {
         if bookmark {
             output.chunk(&[format!(
                 concat!(
-                    r#"{{"type":"BOOKMARK","object":{{"kind":"Pod","apiVersion":"v1","metadata":{{"#,
+                    r#"{{"type":"BOOKMARK","object":{{"kind":"{}","apiVersion":"v1","metadata":{{"#,
                     r#""resourceVersion":"{}","creationTimestamp":null,"#,
                     r#""annotations":{{"k8s.io/initial-events-end":"true"}}}},"#,
                     r#""spec":{{"containers":null}},"status":{{}}}}}}"#,
                     "\n"
                 ),
-                from
+                self.kind, from
             )
             .as_bytes()]);
         }
@@ -513,11 +567,14 @@ impl Server {
         let head = [
             r#"{"type":""#,
             r#type,
-            r#"","object":{"kind":"Pod","apiVersion":"v1","#,
+            r#"","object":{"kind":""#,
+            self.kind,
+            r#"","apiVersion":"v1","#,
         ]
         .map(str::as_bytes);
         // The head includes the opening brace.
-        let place = output.chunk(&[head[0], head[1], head[2], &pod.json[1..], b"}\n"]);
+        let [a, b, c, d, e] = head;
+        let place = output.chunk(&[a, b, c, d, e, &pod.json[1..], b"}\n"]);
         let start = place.end - 2 - pod.json.len();
         pod.patch(&mut output.buffer[start..], version, incarnation, sent_at);
     }
@@ -579,6 +636,21 @@ impl Output {
     fn not_found(&mut self) -> io::Result<()> {
         let body = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}"#;
         let head = "HTTP/1.1 404 Not Found\r\nContent-Type: application/json\r\nContent-Length: ";
+        self.write(format!("{head}{}\r\n\r\n{body}", body.len()).as_bytes());
+        self.flush()
+    }
+
+    /// Writes the answer to a PATCH.
+    fn patched(&mut self, kind: &str, target: &str) -> io::Result<()> {
+        let path = target.split_once('?').map_or(target, |(path, _)| path);
+        let mut segments = path.rsplit('/');
+        let (name, _, namespace) = (segments.next(), segments.next(), segments.next());
+        let body = format!(
+            r#"{{"kind":"{kind}","apiVersion":"v1","metadata":{{"name":"{}","namespace":"{}","resourceVersion":"9000000"}}}}"#,
+            name.unwrap_or_default(),
+            namespace.unwrap_or_default(),
+        );
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: ";
         self.write(format!("{head}{}\r\n\r\n{body}", body.len()).as_bytes());
         self.flush()
     }
