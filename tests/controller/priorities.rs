@@ -182,3 +182,39 @@ fn enqueued_key_is_a_change() {
     assert_eq!(names, [later, now, other]);
     running.end(calls);
 }
+
+#[test]
+fn key_that_waited_for_its_write_keeps_its_priority() {
+    let cluster = Cluster::new();
+    let (running, calls, first) = start(&cluster, |builder| {
+        let builder = builder.factory(&cluster.factory);
+        builder.watches(Source::of::<Deployment>(), |_| None)
+    });
+    cluster.stall("deployments");
+    let waiting = waiting(&first);
+    let key = first.key.clone();
+    first.run(|cx| {
+        let deployments = cx.api::<Deployment>(Some("default"));
+        deployments.create(&json!({"metadata": {"name": "web"}}), cx.stop())?;
+        Err(Failure::new("no"))
+    });
+    let listed = calls.next();
+    running.until("the retry waits", |status| status.delayed == 1);
+    cluster.advance(&running, SECOND);
+    running.until_queued(3);
+    listed.done();
+    calls.next().done();
+    calls.next().done();
+    running.until("the key is postponed", |status| status.postponed == 1);
+
+    let [busy, changed] = [0, 1].map(|at| format!("default/{}", waiting[at]));
+    running.enqueue(&busy);
+    let call = calls.next().is(&busy);
+    cluster.reconnect();
+    running.until("the write has arrived", |status| status.postponed == 0);
+    running.enqueue(&changed);
+    call.done();
+    calls.next().is(&changed).done();
+    calls.next_of(&key).done();
+    running.end(calls);
+}
