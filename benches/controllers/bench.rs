@@ -23,8 +23,10 @@ pub(crate) struct Program {
     pub(crate) base: Option<&'static str>,
     pub(crate) parts: &'static [Part],
     /// Starts the program and blocks. The process ends on its own after the measurement.
-    pub(crate) run: fn(Arc<Task>) -> Result<(), Box<dyn Error>>,
+    pub(crate) run: Run,
 }
+
+pub(crate) type Run = fn(Arc<Task>) -> Result<(), Box<dyn Error>>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) enum Part {
