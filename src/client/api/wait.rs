@@ -65,8 +65,8 @@ impl<T: Object + DeserializeOwned> Api<T> {
     /// let client = Client::new(Config::new(server.url()))?;
     /// let (maps, stop) = (client.api::<ConfigMap>(Some("default")), Stop::new());
     /// let has_data = |map: Option<&ConfigMap>| map.is_some_and(|map| map.data.is_some());
+    /// let minute = Duration::from_secs(60);
     /// let map = std::thread::scope(|scope| {
-    ///     let minute = Duration::from_secs(60);
     ///     let waiter = scope.spawn(|| maps.wait_for("settings", minute, &stop, has_data));
     ///     maps.create(&json!({"metadata": {"name": "settings"}, "data": {"colour": "red"}}), &stop)?;
     ///     Ok::<_, Box<dyn std::error::Error>>(waiter.join().unwrap()?)
