@@ -75,7 +75,8 @@ pub struct Context {
     key: Key,
     attempt: usize,
     stop: Stop,
-    owner: Option<OwnerReference>,
+    /// The UID of the object. Empty if it is gone.
+    uid: String,
 }
 
 impl Context {
@@ -90,20 +91,13 @@ impl Context {
             key,
             attempt,
             stop,
-            owner: None,
+            uid: String::new(),
         }
     }
 
     /// Sets the object of the call.
     pub(super) fn of_object(mut self, object: &impl Object) -> Self {
-        let kind = self.reconcile_loop.settings.kind.as_ref();
-        self.owner = kind.map(|kind| OwnerReference {
-            api_version: kind.api_version(),
-            kind: kind.kind.clone(),
-            name: object.name().to_owned(),
-            uid: object.uid().to_owned(),
-            ..OwnerReference::default()
-        });
+        object.uid().clone_into(&mut self.uid);
         self
     }
 
@@ -276,12 +270,11 @@ impl Context {
     /// Panics if the controller does not own objects of this type: call
     /// [`owns`](super::ControllerBuilder::owns).
     pub fn children<C: Object + DeserializeOwned>(&self) -> Vec<Arc<C>> {
-        let uid = self.owner.as_ref().map_or("", |owner| &*owner.uid);
         let mut is_owned = false;
         let mut children = Vec::new();
         for source in self.sources::<C>().filter(|source| source.has_owner_index) {
             is_owned = true;
-            let found = source.informer.lister().by_index(OWNER_INDEX, uid);
+            let found = source.informer.lister().by_index(OWNER_INDEX, &self.uid);
             children.extend(found.unwrap_or_default());
         }
         assert!(
@@ -348,11 +341,9 @@ impl Context {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn controls(&self, child: &impl FullMetadata) -> bool {
-        let Some(owner) = &self.owner else {
-            return false;
-        };
+        let is_self = |of: &OwnerReference| of.uid == self.uid && !of.uid.is_empty();
         let metadata = child.full_metadata();
-        metadata.is_ok_and(|child| child.controller().is_some_and(|of| of.uid == owner.uid))
+        metadata.is_ok_and(|child| child.controller().is_some_and(is_self))
     }
 
     fn sources<C: 'static>(&self) -> impl Iterator<Item = &InformerSource<C>> {
@@ -376,12 +367,19 @@ impl Context {
                 "the child can't be serialized as JSON: its Serialize implementation failed",
             )
         })?;
-        let Some(owner) = &self.owner else {
+        let Some(kind) = &self.reconcile_loop.settings.kind else {
             return Err(Failure::terminal(
                 "the kind of the owner is unknown: call `kind` when you build the controller",
             ));
         };
-        Ok(owner::owned(child, owner, self.namespace())?)
+        let owner = OwnerReference {
+            api_version: kind.api_version(),
+            kind: kind.kind.clone(),
+            name: self.name().to_owned(),
+            uid: self.uid.clone(),
+            ..OwnerReference::default()
+        };
+        Ok(owner::owned(child, &owner, self.namespace())?)
     }
 }
 

@@ -14,6 +14,9 @@ pub(super) type KeysOf<C> = Box<dyn Fn(&C) -> Vec<Key> + Send>;
 /// Whether an update, given as the old and the new object, concerns any key.
 pub(super) type UpdateFilter<C> = Box<dyn Fn(&C, &C) -> bool + Send>;
 
+/// The position of the source of the primary objects. An object and its key belong together there.
+const PRIMARY: usize = 0;
+
 /// A handler of one source: records the arrival of own writes, and queues the keys that a change
 /// concerns.
 pub(super) struct Enqueue<C> {
@@ -40,7 +43,9 @@ impl<C: Object> Enqueue<C> {
     }
 
     fn observe(&self, of: &ReconcileLoop, object: &C, change: Observed<'_>) {
-        of.observed(self.source, &meta_namespace_key(object), change);
+        if of.awaits_writes() {
+            of.observed(self.source, &meta_namespace_key(object), change);
+        }
     }
 }
 
@@ -77,12 +82,13 @@ impl<C: Object> ResourceEventHandler<C> for Enqueue<C> {
         // The old object can concern other keys than the new one, for example after a change of
         // its owner (CR4, WR11).
         let mut keys = (self.keys)(new);
-        let old = (self.keys)(old);
-        keys.extend(
-            old.into_iter()
-                .filter(|key| !keys.contains(key))
-                .collect::<Vec<_>>(),
-        );
+        if self.source != PRIMARY {
+            for key in (self.keys)(old) {
+                if !keys.contains(&key) {
+                    keys.push(key);
+                }
+            }
+        }
         of.enqueue(keys, priority);
     }
 
@@ -97,7 +103,7 @@ impl<C: Object> ResourceEventHandler<C> for Enqueue<C> {
                 of.enqueue((self.keys)(object), 0);
             }
             // A tombstone without an object. The key of a primary object is known nevertheless.
-            None if self.source == 0 => of.enqueue([deleted.key()], 0),
+            None if self.source == PRIMARY => of.enqueue([deleted.key()], 0),
             None => {}
         }
     }

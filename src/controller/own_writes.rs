@@ -125,6 +125,10 @@ impl OwnWrites {
         }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
     /// Returns the writes of a key. Check each of them with [`Write::check`], without a lock, and
     /// report the results to [`settle`](Self::settle).
     pub(super) fn of(&self, key: &Key) -> Vec<Write> {
@@ -183,9 +187,6 @@ impl OwnWrites {
         object: &Key,
         change: &Observed<'_>,
     ) -> Vec<Key> {
-        if self.objects.is_empty() {
-            return Vec::new();
-        }
         let Some(waiting) = self.objects.get(&(source, Key::clone(object))).cloned() else {
             return Vec::new();
         };

@@ -444,29 +444,32 @@ impl ReconcileLoop {
                 ReconcileResult::Error
             }
         };
-        let time = self.settings.clock.wall_clock();
-        let has_failed = result.is_err();
+        let time = match result.is_err() {
+            true => Some(self.settings.clock.wall_clock()),
+            false => None,
+        };
         let failure = match handlers {
             Some(handlers) => handlers.failure,
             None => result.err(),
         };
         let replaced = {
             let failures = &mut self.state.lock().failures;
-            let last = failures.remove(key);
-            if let Some(failure) = failure {
-                // If only other handlers ran, the failure is an earlier one.
-                let (attempts, time) = match &last {
-                    Some(last) if !has_failed => (last.attempts, last.time),
-                    _ => (attempt, time),
-                };
-                let of = LastFailure {
-                    failure,
-                    attempts,
-                    time,
-                };
-                failures.insert(Key::clone(key), of);
+            match (failure, time) {
+                (None, _) => failures.remove(key).map(|last| last.failure),
+                (Some(failure), Some(time)) => {
+                    let last = LastFailure {
+                        failure,
+                        attempts: attempt,
+                        time,
+                    };
+                    let replaced = failures.insert(Key::clone(key), last);
+                    replaced.map(|last| last.failure)
+                }
+                // Only other handlers ran, so this is an earlier failure.
+                (Some(failure), None) => failures
+                    .get_mut(key)
+                    .map(|last| std::mem::replace(&mut last.failure, failure)),
             }
-            last
         };
         // The destructor of the old error is user code, so it runs without the lock.
         drop(replaced);
@@ -535,6 +538,11 @@ impl ReconcileLoop {
         if let Some(postponed) = postponed {
             this.requeue(Key::clone(key), postponed.priority);
         }
+    }
+
+    /// Whether the caches may lack own writes.
+    pub(super) fn awaits_writes(&self) -> bool {
+        !self.state.lock().own_writes.is_empty()
     }
 
     /// Reports a change in the cache of a source, so that keys continue that wait for it.
