@@ -94,7 +94,7 @@
 //! | reflector, queue and process loop | [`Controller`], [`new_informer`], [`new_indexer_informer`] |
 //! | caches | [`Indexer`] and [`ThreadSafeStore`], read through a [`Lister`]; [`ExpirationCache`], [`UndeltaStore`] |
 //! | your own writes, visible before the watch delivers them | [`MutationCache`]; for an informer, [`mutation_cache`] |
-//! | work queues for controllers | [`WorkQueue`](workqueue::WorkQueue), [delaying](workqueue::DelayingQueue), [rate limiting](workqueue::RateLimitingQueue) |
+//! | work queues for controllers | [`WorkQueue`](workqueue::WorkQueue), [delaying](workqueue::DelayingQueue), [rate limiting](workqueue::RateLimitingQueue), [with priorities](workqueue::PriorityQueue) |
 //! | [controllers](controller): reconcile functions, owners, finalizers, a manager | [`Controller`](controller::Controller), [`Manager`](controller::Manager) |
 //! | [leader election](leader_election) on a Lease | [`LeaderElector`](leader_election::LeaderElector) |
 //! | one cache with many handlers | [`SharedIndexInformer`], [`SharedInformerFactory`] |

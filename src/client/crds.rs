@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::api::{Api, Patch, Update};
-use super::wait::{Ended, Wait, WaitError};
+use super::wait::{Ended, Wait, WaitError, backoff};
 use super::{Client, Request, Response};
 use crate::error::{Error, ErrorKind};
 use crate::object::{DynamicObject, Fields, GroupVersionResource, Object, Readiness};
@@ -82,7 +82,8 @@ impl Client {
     /// 3. It waits until all of them are `Established`, with one watch. A definition that is being
     ///    deleted is applied again when it is gone.
     /// 4. It waits until discovery has each served version, and each can be listed. Discovery has
-    ///    no watch, so this polls with back-off.
+    ///    no watch, so this polls with back-off. If a version needs a conversion webhook, start the
+    ///    webhook before, or set a timeout.
     ///
     /// Errors that can heal are retried as in [`Api::wait_for`]. The method needs the permissions
     /// `patch`, `create`, `list` and `watch` for CustomResourceDefinitions. It needs none for their
@@ -159,8 +160,9 @@ impl Client {
                 "customresourcedefinitions",
             );
             let api = self.dynamic_api(&resource, None);
-            let mut missing = names;
-            while !missing.is_empty() {
+            let (mut missing, mut backoff) = (names, backoff());
+            let mut delay = Duration::ZERO;
+            loop {
                 for one in definitions
                     .iter()
                     .filter(|one| missing.contains(&*one.name))
@@ -168,6 +170,12 @@ impl Client {
                     one.apply(&api, options, wait)?;
                 }
                 missing = establish(&api, &definitions, wait)?;
+                if missing.is_empty() {
+                    break;
+                }
+                // Another program may delete a definition again and again.
+                wait.pause(delay)?;
+                delay = backoff.step();
             }
             wait_until_served(self, &definitions, wait)
         })

@@ -19,12 +19,13 @@ const JITTER: f64 = 1.0;
 /// The error of a wait for a state of the API server, such as a condition of an object.
 ///
 /// The `Display` text contains what was awaited, the state that was seen last, and the last error.
-/// It contains no fields of objects except versions, types and reasons of conditions, and
-/// finalizers. See [`Api::wait_for`](crate::client::api::Api::wait_for) for an example.
+/// Of the object, it contains at most the version, the types, statuses and reasons of conditions, and
+/// finalizers. The error of `install_crds` also contains messages of conditions. See
+/// [`Api::wait_for`](crate::client::api::Api::wait_for) for an example.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct WaitError {
-    /// The last error of a request. `None` if the last list succeeded.
+    /// The last error of a request. `None` if there was none since the last successful list.
     pub last_error: Option<Error>,
     /// What the wait did: `waiting for the deletion of pods "a"`.
     doing: String,
@@ -55,9 +56,8 @@ impl WaitError {
         matches!(self.end, WaitEnd::TimedOut(_))
     }
 
-    /// Whether a request failed with an error that the same request would get again, for example
-    /// 401, 403, or 404 because the kind does not exist. It is the
-    /// [`last_error`](Self::last_error).
+    /// Whether a request failed with an error that the same request would get again. Examples are
+    /// 401, 403, and 404 because the kind does not exist. It is the [`last_error`](Self::last_error).
     pub fn is_refused(&self) -> bool {
         self.end == WaitEnd::Refused
     }
@@ -176,7 +176,7 @@ impl<'a> Wait<'a> {
         &mut self,
         mut attempt: impl FnMut(&mut Self) -> Result<ControlFlow<R>, Ended>,
     ) -> Result<R, Ended> {
-        let mut backoff = Backoff::new(FIRST_DELAY, 2.0, MAX_DELAY, JITTER);
+        let mut backoff = backoff();
         loop {
             let begun = self.clock().now();
             let error = match attempt(self) {
@@ -196,11 +196,22 @@ impl<'a> Wait<'a> {
                 log::warn!("{error}; retrying in {delay:?}");
                 self.last_error = Some(error);
             }
-            if !self.clock().wait(delay, self.stop) {
-                return Err(Ended::Stopped);
-            }
+            self.pause(delay)?;
         }
     }
+
+    /// Waits, unless the stop or the timeout ends it.
+    pub(super) fn pause(&self, delay: Duration) -> Result<(), Ended> {
+        match self.clock().wait(delay, self.stop) {
+            true => Ok(()),
+            false => Err(Ended::Stopped),
+        }
+    }
+}
+
+/// Returns the delays between attempts.
+pub(super) fn backoff() -> Backoff {
+    Backoff::new(FIRST_DELAY, 2.0, MAX_DELAY, JITTER)
 }
 
 /// Whether the same request can succeed later.

@@ -43,9 +43,12 @@ pub(crate) const STALLED: &str = "Stalled";
 /// - A Job is ready when it runs. To wait for its end, wait for the condition `Complete`.
 /// - Failed objects can recover: a container can start after several crashes.
 ///
-/// There are two differences from kstatus. A Pod that cannot be scheduled is in progress with the
+/// These are the differences from kstatus. A Pod that cannot be scheduled is in progress with the
 /// reason `Unschedulable`, not failed after 15 seconds: a new node can heal it, and the result does
-/// not depend on a clock. A `PodDisruptionBudget` without an `observedGeneration` is in progress.
+/// not depend on a clock. A Pod with an unknown phase is in progress, and so is a
+/// `PodDisruptionBudget` without an `observedGeneration`. A Job with the condition `Suspended` counts
+/// as suspended only while `spec.suspend` is true. Names of a definition that are in conflict count
+/// before `Established`.
 ///
 /// ```
 /// use k8s_informer::DynamicObject;
@@ -227,7 +230,7 @@ impl<'a> Fields<'a> {
         self.number("/metadata/generation")
     }
 
-    fn observed_generation(&self) -> Option<i64> {
+    pub(crate) fn observed_generation(&self) -> Option<i64> {
         self.number("/status/observedGeneration")
     }
 

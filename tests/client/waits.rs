@@ -11,6 +11,7 @@ use k8s_informer::controller::Conditions;
 use k8s_informer::object::{GroupVersionResource, Readiness};
 use k8s_informer::testing::{ApiResource, ApiServer, FakeClock, Fault, Verb};
 use k8s_informer::{Client, Config, DynamicObject, Object, ObjectMeta, Stop, impl_object};
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -811,4 +812,38 @@ fn panic_of_the_condition_ends_the_timeout_thread() {
     }));
     // The scope of the thread has ended, so the panic arrives only after the thread has ended.
     assert!(panicked.is_err() && !world.stop.is_stopped());
+}
+
+#[test]
+fn condition_waits_for_the_observed_generation_of_the_status() {
+    let world = World::new();
+    let path = "/apis/apps/v1/namespaces/default/deployments";
+    let available = |generation: i64| {
+        let conditions = json!([{"type": "Available", "status": "True"}]);
+        json!({"status": {"observedGeneration": generation, "conditions": conditions}})
+    };
+    let web = json!({"metadata": {"name": "web"}, "spec": {"replicas": 1}});
+    let created = world.server.create(path, web).unwrap();
+    let generation = created["metadata"]["generation"].as_i64().unwrap();
+    let (web, status) = (format!("{path}/web"), format!("{path}/web/status"));
+    world.server.patch(&status, available(generation)).unwrap();
+    let scale = json!({"spec": {"replicas": 2}});
+    world.server.patch(&web, scale).unwrap();
+
+    let deployments = world.client.api::<Deployment>(Some("default"));
+    thread::scope(|scope| {
+        let stop = &world.stop;
+        let waiter = scope
+            .spawn(move || deployments.wait_for_condition("web", "Available", "True", None, stop));
+        assert!(world.server.wait_for_watches(1, TIMEOUT));
+        world
+            .server
+            .patch(&status, available(generation + 1))
+            .unwrap();
+        let web = waiter.join().unwrap().unwrap();
+        assert_eq!(
+            web.status.as_ref().unwrap().observed_generation,
+            Some(generation + 1)
+        );
+    });
 }

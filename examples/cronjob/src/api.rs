@@ -5,7 +5,7 @@ use k8s_informer::object::FullObjectMeta;
 use k8s_informer::{impl_full_metadata, impl_object};
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 #[derive(Deserialize)]
@@ -55,9 +55,16 @@ pub(crate) struct JobTemplate {
 #[derive(Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct CronJobStatus {
+    /// An empty list is removed, because the tutorial's definition requires an item.
+    #[serde(serialize_with = "null_if_empty")]
     pub(crate) active: Vec<ObjectReference>,
     pub(crate) last_schedule_time: Option<Time>,
     pub(crate) conditions: Conditions,
+}
+
+fn null_if_empty<S: Serializer>(list: &[ObjectReference], to: S) -> Result<S::Ok, S::Error> {
+    let list = Some(list).filter(|list| !list.is_empty());
+    list.serialize(to)
 }
 
 impl_object!(

@@ -1,7 +1,8 @@
 //! The controller: each CronJob creates Jobs on a schedule.
 //!
-//! It needs `list` and `watch` on cronjobs and jobs, `create` and `delete` on jobs, and `patch` on
-//! cronjobs/status.
+//! It needs `list` and `watch` on cronjobs and jobs, `create` and `delete` on jobs, `patch` on
+//! cronjobs/status, and `update` on cronjobs/finalizers if the cluster enforces owner references.
+//! With `--leader-elect`, it also needs the permissions for a Lease.
 //!
 //! It does what the tutorial's controller does, except:
 //!
@@ -9,8 +10,13 @@
 //!   with the last Job, so a history limit of 0 repeats the same run forever.
 //! - It writes the status once in a call, only if it differs, and resets the condition `Degraded`.
 //!   Too many missed runs have a reason of their own, and conditions that the next call would
-//!   change are left out.
-//! - Times are in UTC, unless the schedule ends with a time zone. There are no forms like `@hourly`.
+//!   change are left out, such as that of a missed starting deadline. `Progressing` is also set
+//!   while the CronJob is suspended.
+//! - A run in the future, from a wrong clock, does not count as the last run.
+//! - Updates of the CronJob that change only its metadata or status cause no call.
+//! - Times are in UTC, unless the schedule ends with a time zone. There are no forms like `@hourly`
+//!   and `TZ=…`.
+//! - `status.active` has no maximum.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -53,7 +59,7 @@ fn reconcile(cx: &Context, cron_job: &CronJob) -> Result<Next, Failure> {
     let spec = &cron_job.spec;
     let wall_clock = cx.clock().wall_clock();
     let now = Timestamp::try_from(wall_clock)?;
-    let mut jobs = Jobs::new(cx);
+    let mut jobs = Jobs::new(cx, now);
     let mut status = cron_job.status.clone();
     status.active = jobs.active.iter().map(|job| reference(job)).collect();
     status.last_schedule_time = status.last_schedule_time.max(jobs.last_run.map(Time));
@@ -105,12 +111,13 @@ struct Jobs {
 }
 
 impl Jobs {
-    fn new(cx: &Context) -> Self {
+    fn new(cx: &Context, now: Timestamp) -> Self {
         let mut jobs = Self::default();
         for job in cx.children::<Job>() {
             let annotations = job.metadata.annotations.as_ref();
             if let Some(text) = annotations.and_then(|annotations| annotations.get(SCHEDULED_AT)) {
                 match text.parse() {
+                    Ok(time) if time > now => {}
                     Ok(time) => jobs.last_run = jobs.last_run.max(Some(time)),
                     Err(error) => log::warn!("{cx}: Job {:?}: {SCHEDULED_AT}: {error}", job.name()),
                 }

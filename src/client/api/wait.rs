@@ -46,7 +46,8 @@ impl<T: Object + DeserializeOwned> Api<T> {
     /// This lists and watches only this object, and does not poll. It needs the permissions `list`
     /// and `watch`. Ended watches, expired versions, broken connections, 429 and 5xx are retried
     /// with back-off. Both `stop` and `timeout` end the wait immediately. Pass `None` to wait without
-    /// a timeout. A wait with a timeout runs one thread.
+    /// a timeout. A wait with a timeout runs one thread. A very short timeout can elapse before the
+    /// first list; to test the state once, use [`get`](Self::get).
     ///
     /// A reconcile function of a controller should not wait, because it blocks a worker: return
     /// [`Next::After`](crate::controller::Next::After) instead.
@@ -115,7 +116,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
     /// Blocks until the object has a condition with this status: `True`, `False` or `Unknown`.
     ///
     /// An object that does not exist yet is awaited. A condition for an older generation of the
-    /// object does not count. The type of the object needs no conditions, because the wait reads
+    /// object does not count. `type_` and `status` are case-sensitive. The type of the object needs no conditions, because the wait reads
     /// the JSON of the response. Otherwise this works like [`wait_for`](Self::wait_for). The
     /// counterparts are `kubectl wait --for=condition=Ready` and kube's `conditions`.
     ///
@@ -162,7 +163,10 @@ impl<T: Object + DeserializeOwned> Api<T> {
             let Some(condition) = fields.condition(type_) else {
                 return Look::NotYet(format!(", no condition {awaited}"));
             };
-            let (observed, generation) = (condition.observed_generation(), fields.generation());
+            let generation = fields.generation();
+            // Some kinds have one observed generation for all conditions, such as Deployment.
+            let observed = condition.observed_generation();
+            let observed = observed.or_else(|| fields.observed_generation());
             let is_old = observed.is_some() && observed < generation;
             if condition.status() == status && !is_old {
                 return Look::Met(());
@@ -240,8 +244,8 @@ impl<T: Object + DeserializeOwned> Api<T> {
     /// Blocks until the object does not exist anymore. Returns immediately if it does not exist.
     ///
     /// With a `uid`, the wait is for this object: a newer object of the same name counts as gone.
-    /// Pass the [`uid`](Object::uid) of the object that you deleted, unless no such name may be
-    /// left. Without a `uid`, the wait lasts until no object has this name. This does not delete
+    /// Pass the [`uid`](Object::uid) of the object that you deleted. Pass `None` if no object may
+    /// have this name afterwards. This does not delete
     /// the object; see [`delete`](Self::delete).
     ///
     /// Only the metadata is requested. Otherwise this works like [`wait_for`](Self::wait_for). The
