@@ -14,7 +14,7 @@ use super::outcome::{Failure, Next};
 use super::predicate::Predicate;
 use super::probe::{KeyOrder, Probe};
 use super::reconcile_loop::{Outcome, ReconcileLoop, Settings};
-use super::schedule::Schedule;
+use super::schedule::{Due, Schedule};
 use super::source::{AnySource, InformerSource};
 use super::{finalizer, owner};
 use crate::client::Client;
@@ -461,7 +461,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         self,
         reconcile: impl Fn(&Context, &Arc<T>) -> Result<Next, Failure> + Send + Sync + 'static,
     ) -> Result<Controller<T>, ControllerError> {
-        self.build(None, move |cx, object| match object {
+        self.build(None, move |cx, _, object| match object {
             Some(object) => reconcile(&cx, &object).into(),
             None => Ok(Next::Done).into(),
         })
@@ -487,8 +487,8 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         }
         let limiter: Arc<dyn RateLimiter<Key>> = Arc::from(self.limiter);
         self.limiter = Box::new(Arc::clone(&limiter));
-        self.build(Some(Mutex::default()), move |cx, object| {
-            handlers.run(cx, object, &*limiter)
+        self.build(Some(Mutex::default()), move |cx, due, object| {
+            handlers.run(cx, due, object, &*limiter)
         })
     }
 
@@ -497,7 +497,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
     fn build(
         self,
         schedule: Option<Mutex<Schedule>>,
-        reconcile: impl Fn(Context, Option<Arc<T>>) -> Outcome + Send + Sync + 'static,
+        reconcile: impl Fn(Context, Due, Option<Arc<T>>) -> Outcome + Send + Sync + 'static,
     ) -> Result<Controller<T>, ControllerError> {
         self.check()?;
         let owns_factory = self.factory.is_none();
@@ -557,17 +557,21 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
             finalizer.former = self.former_finalizers;
         }
         reconcile_loop.set_reconcile(Box::new(move |cx, key| {
+            // Before the cache is read, so that a later change calls all handlers again.
+            let due = cx.take_due();
             let Some(object) = lister.get_by_key(key) else {
                 on_gone(key);
-                return reconcile(cx, None);
+                return reconcile(cx, due, None);
             };
             let cx = cx.of_object(&*object);
-            match finalizer.as_ref().map(|of| of.run(&cx, &object)) {
-                None => reconcile(cx, Some(object)),
-                Some(Ok(Finalized::Live(object))) => reconcile(cx, Some(object)),
-                Some(Ok(Finalized::Deleted(next))) => Ok(next).into(),
-                Some(Err(failure)) => Err(failure).into(),
-            }
+            let result = match finalizer.as_ref().map(|of| of.run(&cx, &object)) {
+                None => return reconcile(cx, due, Some(object)),
+                Some(Ok(Finalized::Live(object))) => return reconcile(cx, due, Some(object)),
+                Some(Ok(Finalized::Deleted(next))) => Ok(next),
+                Some(Err(failure)) => Err(failure),
+            };
+            cx.restore_due(due);
+            result.into()
         }));
         let sync_timeout = self.sync_timeout;
         let runner = Runner::new(reconcile_loop, factory, owns_factory, sync_timeout);

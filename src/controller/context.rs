@@ -216,6 +216,11 @@ impl Context {
         self.reconcile_loop.take_due(&self.key)
     }
 
+    /// Ends a call that has run no handler.
+    pub(super) fn restore_due(&self, due: Due) {
+        self.reconcile_loop.restore_due(&self.key, due);
+    }
+
     /// Ends the run of named handlers. Returns the time until the next one.
     pub(super) fn put_due(&self, due: Due) -> Option<Duration> {
         self.reconcile_loop.put_due(&self.key, due)

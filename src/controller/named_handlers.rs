@@ -12,6 +12,7 @@ use super::context::Context;
 use super::finalize::{Finalized, Finalizer};
 use super::outcome::{Failure, Next};
 use super::reconcile_loop::Outcome;
+use super::schedule::Due;
 use crate::error::debug_as_display;
 use crate::object::{FullMetadata, Key, Object};
 use crate::workqueue::RateLimiter;
@@ -172,10 +173,10 @@ impl<T: Object> NamedHandlers<T> {
     pub(super) fn run(
         &self,
         mut cx: Context,
+        mut due: Due,
         mut object: Option<Arc<T>>,
         limiter: &dyn RateLimiter<Key>,
     ) -> Outcome {
-        let mut due = cx.take_due();
         let began = cx.now();
         let mut failed = Vec::new();
         let mut replaced = Vec::new();

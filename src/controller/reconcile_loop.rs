@@ -603,6 +603,14 @@ impl ReconcileLoop {
         Some(next.saturating_duration_since(self.settings.clock.now()))
     }
 
+    /// Ends a call that has run no handler, so that the next one runs those that were due.
+    pub(super) fn restore_due(&self, key: &Key, due: Due) {
+        if due.is_all() {
+            self.schedule_all(key, Duration::ZERO);
+        }
+        self.put_due(key, due);
+    }
+
     /// Records writes of a key.
     pub(super) fn record(&self, key: &Key, writes: Vec<Write>) {
         if writes.is_empty() {

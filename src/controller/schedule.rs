@@ -82,6 +82,10 @@ impl Schedule {
 }
 
 impl Due {
+    pub(super) fn is_all(&self) -> bool {
+        self.is_all
+    }
+
     /// Whether a handler runs.
     pub(super) fn is_due(&self, handler: usize, now: Instant) -> bool {
         let due = self.handlers.get(&handler).and_then(|waiting| waiting.due);

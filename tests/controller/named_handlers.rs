@@ -276,6 +276,70 @@ fn gone_object_calls_on_change_with_none() {
     assert_eq!(log.take(), ["_all_ false"; 2]);
 }
 
+/// A call reads the cache before its handlers run. A change after that needs another call of all
+/// handlers, also if one of them waits for its time.
+#[test]
+fn change_after_the_read_of_the_cache_calls_all_handlers() {
+    let cluster = Cluster::new();
+    let (sender, recreated) = unbounded::<()>();
+    let (gone, is_gone) = unbounded();
+    let log = Log::default();
+    let found = log.clone();
+    let handlers = NamedHandlers::new()
+        .on_change("found", move |_, map: Option<&Arc<ConfigMap>>| {
+            found.push(format!("{}", map.is_some()));
+            Ok(Next::Done)
+        })
+        .on_change("waiting", |_, _| Ok(Next::After(MINUTE)));
+    let controller = cluster
+        .controller::<ConfigMap>("handlers")
+        .on_gone(move |_| {
+            gone.send(()).unwrap();
+            let _ = recreated.recv_timeout(LIMIT);
+        })
+        .by_handlers(handlers)
+        .unwrap();
+    let running = Running::new(controller);
+    cluster.create(MAPS, "x");
+    running.until_delayed();
+    assert_eq!(log.take(), ["true"]);
+    cluster.server.delete(&format!("{MAPS}/x")).unwrap();
+    is_gone.recv_timeout(LIMIT).unwrap();
+    cluster.create(MAPS, "x");
+    running.until("the new object is queued", |status| status.queued == 1);
+    sender.send(()).unwrap();
+    until("the new object is handled", || {
+        log.0.lock().unwrap().len() == 2
+    });
+    assert_eq!(log.take(), ["false", "true"]);
+    running.end(());
+}
+
+/// The finalizer of the controller itself precedes all handlers.
+#[test]
+fn failing_finalizer_of_the_controller_delays_all_handlers() {
+    let log = Log::default();
+    let build = {
+        let log = log.clone();
+        move |builder: ControllerBuilder<ConfigMap>| {
+            let handlers = NamedHandlers::new()
+                .on_change("a", log.handler("a", done))
+                .on_change("b", log.handler("b", done));
+            builder
+                .finalizer("example.com/a", |_| true, |_, _| Ok(Next::Done))
+                .by_handlers(handlers)
+        }
+    };
+    let mut test = ControllerTest::new(Source::of::<ConfigMap>(), build).unwrap();
+    let fault = Fault::status(500).on(Verb::Patch).times(2);
+    test.server().fail_next(fault);
+    create(&test, "x");
+    test.step().unwrap();
+    assert_eq!(log.take(), [""; 0]);
+    test.run_until_idle().unwrap();
+    assert_eq!(log.take()[..2], ["a 1", "b 1"]);
+}
+
 #[test]
 fn wr2_finalizer_is_present_for_later_handlers() {
     let log = Log::default();
