@@ -45,10 +45,10 @@ use crate::workqueue::RateLimiter;
 ///
 /// let copies = Arc::new(AtomicUsize::new(0));
 /// let counter = Arc::clone(&copies);
-/// let mut test = ControllerTest::new(Source::of::<ConfigMap>(), |builder| {
+/// let mut test = ControllerTest::new(Source::of::<ConfigMap>(), move |builder| {
 ///     let counter = Arc::clone(&counter);
-///     let handlers = NamedHandlers::new()
-///         .on_remove("example.com/bucket", |map: &ConfigMap| map.data.is_some(), |cx, _| {
+///     let handlers = NamedHandlers::<ConfigMap>::new()
+///         .on_remove("example.com/bucket", |map| map.data.is_some(), |cx, _| {
 ///             log::info!("{cx}: delete the bucket"); // Must succeed if there is none.
 ///             Ok(Next::Done)
 ///         })
@@ -297,9 +297,9 @@ impl<T> HandlerContext<'_, T> {
     /// use serde_json::json;
     ///
     /// let mut test = ControllerTest::new(Source::of::<ConfigMap>(), |builder| {
-    ///     let handlers = NamedHandlers::new()
+    ///     let handlers = NamedHandlers::<ConfigMap>::new()
     ///         .on_change("fill", |cx, map| {
-    ///             if map.is_some_and(|map: &_| map.data.is_none()) {
+    ///             if map.is_some_and(|map| map.data.is_none()) {
     ///                 let patch = Patch::merge(json!({"data": {"size": "3"}}));
     ///                 let maps = cx.api::<ConfigMap>(Some(cx.namespace()));
     ///                 cx.hand_on(maps.patch(cx.name(), &patch, cx.stop())?.into_inner());
