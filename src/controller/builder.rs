@@ -484,6 +484,12 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         checked.map_err(|problem| ControllerError::invalid(&self.name, problem))?;
         for name in handlers.finalizers() {
             self.check_finalizer(name)?;
+            if self.finalizer.is_some() {
+                let problem = format!(
+                    "`finalizer` and the `on_remove` handler {name:?} exclude each other: use several `on_remove` handlers"
+                );
+                return Err(ControllerError::invalid(&self.name, problem));
+            }
         }
         let limiter: Arc<dyn RateLimiter<Key>> = Arc::from(self.limiter);
         self.limiter = Box::new(Arc::clone(&limiter));

@@ -27,7 +27,6 @@ pub(super) struct Finalizer<T> {
     /// [`Finalizer::run_with_metadata`]. A field, because only [`Finalizer::new`] requires its
     /// bounds.
     run: RunFinalizer<T>,
-    is_being_deleted: fn(&T) -> bool,
 }
 
 /// The type of [`Finalizer::run_with_metadata`].
@@ -50,10 +49,6 @@ impl<T> Finalizer<T> {
     pub(super) fn run(&self, cx: &Context, object: &Arc<T>) -> Result<Finalized<T>, Failure> {
         (self.run)(self, cx, object)
     }
-
-    pub(super) fn is_being_deleted(&self, object: &T) -> bool {
-        (self.is_being_deleted)(object)
-    }
 }
 
 impl<T: FullMetadata + DeserializeOwned> Finalizer<T> {
@@ -68,7 +63,6 @@ impl<T: FullMetadata + DeserializeOwned> Finalizer<T> {
             is_needed: Box::new(is_needed),
             cleanup: Box::new(cleanup),
             run: Self::run_with_metadata,
-            is_being_deleted: T::is_being_deleted,
         }
     }
 

@@ -24,7 +24,7 @@ use crate::workqueue::RateLimiter;
 /// Wrangler.
 ///
 /// A change of an object causes one run. It calls all handlers for the object, in the order in which
-/// they were added, on one thread. Two runs never have the same key.
+/// they were added, on one thread. Runs for the same key never overlap.
 ///
 /// - **Each handler has its own outcome.** After [`Next::After`] or a failure, only this handler is
 ///   called again, with its own back-off. The others are called again after the next change. (In
@@ -98,8 +98,9 @@ impl<T: Object> NamedHandlers<T> {
 
     /// Adds a handler for changed and deleted objects. Wrangler's `OnChange`.
     ///
-    /// The handler is called with `None` if there is no object with the key. Objects that are being
-    /// deleted, but still have finalizers, are passed like others. The name appears in errors and
+    /// The handler is called with `None` if there is no object with the key. An object that is being
+    /// deleted is passed like others, unless an [`on_remove`](Self::on_remove) handler precedes this
+    /// one: then the next call is the one with `None`. The name appears in errors and
     /// logs. It must be unique within the controller.
     pub fn on_change(
         mut self,
@@ -122,8 +123,9 @@ impl<T: Object> NamedHandlers<T> {
     /// those of [`ControllerBuilder::finalizer`](super::ControllerBuilder::finalizer). The
     /// finalizer is added when the handler has its turn, and the handlers after it receive the
     /// object with the finalizer. So add this handler before the ones whose effects it cleans up:
-    /// they are not called before the finalizer is present. If it cannot be added, they wait for
-    /// the retry.
+    /// they are not called before the finalizer is present, and not while the object is being
+    /// deleted. If the finalizer cannot be added, they wait for the retry. A controller has either
+    /// these handlers or a [finalizer](super::ControllerBuilder::finalizer) of its own.
     pub fn on_remove(
         mut self,
         name: impl Into<String>,
@@ -180,14 +182,28 @@ impl<T: Object> NamedHandlers<T> {
         let began = cx.now();
         let mut failed = Vec::new();
         let mut replaced = Vec::new();
-        // The handler whose finalizer is missing, after which no handler is called.
+        // The handler whose finalizer is missing, or whose object is being deleted. Later handlers
+        // for changes are not called.
         let mut unguarded = None;
         for (at, handler) in self.handlers.iter().enumerate() {
-            if !due.is_due(at, began) {
-                continue;
+            match handler.action {
+                // Before each call of a later handler, unless it waits for its own retry.
+                Action::Remove(_) if due.is_waiting(at, began) => {
+                    unguarded = Some(at);
+                    continue;
+                }
+                Action::Remove(_) => {}
+                Action::Change(_) if !due.is_due(at, began) => continue,
+                Action::Change(_) => {
+                    if let Some(by) = unguarded {
+                        due.wait_for(at, by);
+                        continue;
+                    }
+                }
             }
-            if let Some(by) = unguarded {
-                due.wait_for(at, by);
+            // An earlier handler has taken the whole time limit.
+            if cx.stop().is_stopped() {
+                due.run_at(at, cx.now());
                 continue;
             }
             cx.set_attempt(due.failures(at).saturating_add(1));
@@ -224,8 +240,8 @@ impl<T: Object> NamedHandlers<T> {
 }
 
 impl<T> Action<T> {
-    /// Calls a handler. Sets `is_guarded` to whether the object has the finalizer of the handler, or
-    /// needs none.
+    /// Calls a handler. Clears `is_guarded` if the object lacks the finalizer of the handler, or is
+    /// being deleted.
     fn run(
         &self,
         cx: &Context,
@@ -248,7 +264,7 @@ impl<T> Action<T> {
                 let Some(found) = &*object else {
                     return Ok(Next::Done);
                 };
-                *is_guarded = finalizer.is_being_deleted(found);
+                *is_guarded = false;
                 match finalizer.run(cx, found)? {
                     Finalized::Live(live) => {
                         *object = Some(live);

@@ -146,6 +146,9 @@ struct Postponed {
 }
 
 /// The last failure of a key. A successful call removes it.
+///
+/// With named handlers, it has the failures of all handlers whose last call failed. `attempts` and
+/// `time` are those of the last call in which one failed.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LastFailure {
@@ -332,7 +335,11 @@ impl ReconcileLoop {
             self.timers.cancel(limit);
         }
         let took = clock.now().saturating_duration_since(began);
-        let outcome = outcome.unwrap_or_else(|failure| Err(failure).into());
+        let outcome = outcome.unwrap_or_else(|failure| {
+            // The panic has lost the handlers that were due.
+            self.schedule_all(key, Duration::ZERO);
+            Err(failure).into()
+        });
         let again = AddOptions::new().priority(priority);
         self.finish(key, attempt, outcome, again, took, abort);
         self.set_running(key, None);
@@ -438,7 +445,10 @@ impl ReconcileLoop {
                 };
                 log::log!(level, "{call}: {failure}; it will be retried");
                 match next_of_handlers {
-                    Some(next) => retry(next),
+                    Some(next) => {
+                        self.queue.forget(key);
+                        retry(next);
+                    }
                     None => self.queue.add_with(Key::clone(key), again.rate_limited()),
                 }
                 ReconcileResult::Error

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::outcome::{Failure, Next};
 use crate::object::Key;
+use crate::shrink::Shrink;
 
 /// The times at which the handlers of each key are due, and their last failures.
 ///
@@ -58,6 +59,7 @@ impl Schedule {
                 later: None,
             };
         };
+        self.keys.shrink_when_empty();
         let is_all = entry.all.is_some_and(|all| all <= now);
         Due {
             is_all,
@@ -90,6 +92,17 @@ impl Due {
     pub(super) fn is_due(&self, handler: usize, now: Instant) -> bool {
         let due = self.handlers.get(&handler).and_then(|waiting| waiting.due);
         self.is_all || due.is_some_and(|due| due <= now)
+    }
+
+    /// Whether a handler waits for its time, or for the next change.
+    pub(super) fn is_waiting(&self, handler: usize, now: Instant) -> bool {
+        let waits = |waiting: &Waiting| waiting.due.is_none_or(|due| due > now);
+        !self.is_all && self.handlers.get(&handler).is_some_and(waits)
+    }
+
+    /// Lets a handler run at a time.
+    pub(super) fn run_at(&mut self, handler: usize, at: Instant) {
+        self.handlers.entry(handler).or_default().due = Some(at);
     }
 
     /// Lets a handler that is due wait until another one is due again.

@@ -555,6 +555,12 @@ fn contradictory_handlers_are_rejected() {
             builder().scope(team).by_handlers(remove("example.com/a")),
             "the finalizer \"example.com/a\" needs a scope without selectors",
         ),
+        (
+            builder()
+                .finalizer("example.com/b", |_| true, |_, _| Ok(Next::Done))
+                .by_handlers(remove("example.com/a")),
+            "`finalizer` and the `on_remove` handler \"example.com/a\" exclude each other",
+        ),
     ] {
         let error = built.unwrap_err().to_string();
         assert!(
@@ -562,4 +568,77 @@ fn contradictory_handlers_are_rejected() {
             "{error}"
         );
     }
+}
+
+/// Otherwise the effect that the cleanup has removed would exist again.
+#[test]
+fn deleted_object_calls_only_cleanups_before_it_is_gone() {
+    let log = Log::default();
+    let handlers = {
+        let log = log.clone();
+        move || {
+            let (cleanup, changed) = (log.clone(), log.clone());
+            NamedHandlers::new()
+                .on_remove(
+                    "example.com/a",
+                    |_: &ConfigMap| true,
+                    move |cx, _| {
+                        cleanup.push(format!("cleanup {}", cx.attempt()));
+                        failing_cleanup(cx.attempt())
+                    },
+                )
+                .on_change("changed", move |_, map| {
+                    changed.push(format!("changed {}", map.is_some()));
+                    Ok(Next::After(SECOND))
+                })
+        }
+    };
+    let mut test = test_of(handlers);
+    create(&test, "x");
+    test.run_until_idle().unwrap();
+    log.take();
+    test.server().delete(&format!("{MAPS}/x")).unwrap();
+    test.run_until_idle().unwrap();
+    assert_eq!(log.take(), ["cleanup 1", "cleanup 2", "changed false"]);
+}
+
+fn failing_cleanup(attempt: usize) -> Handled {
+    match attempt {
+        1 => Err(Failure::new("not yet")),
+        _ => Ok(Next::Done),
+    }
+}
+
+/// The update that makes the finalizer necessary does not pass the predicate.
+#[test]
+fn finalizer_is_added_before_a_delayed_handler() {
+    let log = Log::default();
+    let build = {
+        let log = log.clone();
+        move |builder: ControllerBuilder<ConfigMap>| {
+            let log = log.clone();
+            let handlers = NamedHandlers::new()
+                .on_remove(
+                    "example.com/a",
+                    |map: &ConfigMap| note_of(map).is_some(),
+                    |_, _| Ok(Next::Done),
+                )
+                .on_change("effect", move |_, map| {
+                    let of = map.map(|map| (note_of(map), map.metadata.finalizers.is_some()));
+                    log.push(format!("{of:?}"));
+                    Ok(Next::After(10 * MINUTE))
+                });
+            let never = k8s_informer::controller::Predicate::new(|_, _| false);
+            builder.when(never).by_handlers(handlers)
+        }
+    };
+    let mut test = ControllerTest::new(Source::of::<ConfigMap>(), build).unwrap();
+    create(&test, "x");
+    test.run_until_idle().unwrap();
+    let note = json!({"metadata": {"annotations": {"note": "yes"}}});
+    test.server().patch(&format!("{MAPS}/x"), note).unwrap();
+    test.run_until_idle().unwrap();
+    assert_eq!(log.take(), ["Some((None, false))"]);
+    test.advance(10 * MINUTE).unwrap();
+    assert_eq!(log.take()[0], r#"Some((Some("yes"), true))"#);
 }
