@@ -4,7 +4,7 @@ use k8s_informer::controller::{RemoveFinalizersError, RemovedFinalizers, remove_
 use k8s_informer::informer::InformerScope;
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::Shard;
-use k8s_informer::testing::Verb;
+use k8s_informer::testing::{RequestRecord, Verb};
 use k8s_openapi::api::core::v1::Node;
 
 use super::*;
@@ -358,6 +358,9 @@ fn stop_ends_the_removal_at_once() {
         error.error().is_stopped() && !error.is_complete(),
         "{error}"
     );
+    // The server records the request after the condition of the fault.
+    let patched = |all: &[RequestRecord]| all.iter().any(|of| of.verb() == Verb::Patch);
+    assert!(cluster.server.wait_for_requests(patched, LIMIT));
     assert_eq!(requests(&cluster, Verb::Patch), 1);
     stop.stop();
     let error = remove_finalizers(&cluster.client, &maps, [NAME], &stop).unwrap_err();

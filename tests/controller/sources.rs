@@ -154,8 +154,8 @@ fn deletions_during_an_outage_are_noticed() {
     cluster.server.resume().unwrap();
     calls.next().is("default/a").done();
     assert_eq!(&*keys.recv_timeout(LIMIT).unwrap(), "default/b");
-    running.until_idle();
-    calls.assert_none();
+    // The list after the outage has "a" as well, which may have caused another call.
+    running.drain(&calls);
     running.end(calls);
 }
 
