@@ -573,7 +573,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
             let result = match finalizer.as_ref().map(|of| of.run(&cx, &object)) {
                 None => return reconcile(cx, due, Some(object)),
                 Some(Ok(Finalized::Live(object))) => return reconcile(cx, due, Some(object)),
-                Some(Ok(Finalized::Deleted(next))) => Ok(next),
+                Some(Ok(Finalized::Deleted(next, _))) => Ok(next),
                 Some(Err(failure)) => Err(failure),
             };
             cx.restore_due(due);

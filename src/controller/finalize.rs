@@ -39,8 +39,9 @@ type Cleanup<T> = dyn Fn(&Context, &Arc<T>) -> Result<Next, Failure> + Send + Sy
 pub(super) enum Finalized<T> {
     /// Reconcile this state of the object, which has the finalizer if it needs it.
     Live(Arc<T>),
-    /// The object is being deleted: do not reconcile it.
-    Deleted(Next),
+    /// The object is being deleted: do not reconcile it. With the object after the removal of the
+    /// finalizer, unless it is gone.
+    Deleted(Next, Option<Arc<T>>),
 }
 
 impl<T> Finalizer<T> {
@@ -73,19 +74,20 @@ impl<T: FullMetadata + DeserializeOwned> Finalizer<T> {
             return Ok(match patch(&api, object, cx.stop(), add)? {
                 Some(live) if !live.is_being_deleted() => Finalized::Live(live),
                 // It was deleted in the meantime; the event follows.
-                _ => Finalized::Deleted(Next::Done),
+                _ => Finalized::Deleted(Next::Done, None),
             });
         }
         let is_own = |name: &str| name == self.name || self.former.iter().any(|of| of == name);
         let finalizers = &object.full_metadata()?.finalizers;
         if !finalizers.iter().any(|finalizer| is_own(finalizer)) {
-            return Ok(Finalized::Deleted(Next::Done));
+            return Ok(Finalized::Deleted(Next::Done, None));
         }
         let next = (self.cleanup)(cx, object)?;
+        let mut patched = None;
         if next == Next::Done {
             let remove =
                 |_: &T, metadata: &FullObjectMeta| finalizer::remove_patch(metadata, is_own);
-            let patched = patch(&api, object, cx.stop(), remove)?;
+            patched = patch(&api, object, cx.stop(), remove)?;
             // The response to the patch that removes the object has the old version, so the
             // cache would seem to contain the write, and the cleanup could run again.
             let remains = |of: &FullObjectMeta| {
@@ -100,7 +102,7 @@ impl<T: FullMetadata + DeserializeOwned> Finalizer<T> {
                 cx.deleted(cx.resource(), object.uid());
             }
         }
-        Ok(Finalized::Deleted(next))
+        Ok(Finalized::Deleted(next, patched))
     }
 
     /// Returns the patch that gives a live object the finalizer under its current name, or `None`

@@ -271,7 +271,13 @@ impl<T> Action<T> {
                         *is_guarded = true;
                         Ok(Next::Done)
                     }
-                    Finalized::Deleted(next) => Ok(next),
+                    Finalized::Deleted(next, patched) => {
+                        // Later finalizers have other positions now.
+                        if patched.is_some() {
+                            *object = patched;
+                        }
+                        Ok(next)
+                    }
                 }
             }
         }

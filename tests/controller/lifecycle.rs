@@ -127,14 +127,18 @@ fn sync_error_has_the_cause_and_the_deadline() {
     cluster
         .server
         .fail_next(Fault::status(403).resource("configmaps").always());
+    let maps = cluster.factory.informer::<ConfigMap>();
+    cluster.factory.start(&Stop::new()).unwrap();
+    until("the list is refused", || maps.status().last_error.is_some());
     let (reconcile, calls) = answered::<ConfigMap>();
     let controller = cluster
         .controller("denied")
-        .sync_timeout(Duration::from_millis(300));
+        .factory(&cluster.factory)
+        .sync_timeout(Duration::from_millis(50));
     let running = Running::new(controller.by(reconcile).unwrap());
     let error = running.join().unwrap_err();
     let start =
-        r#"controller "denied": timed out after 300ms; not synced: configmaps (list configmaps: "#;
+        r#"controller "denied": timed out after 50ms; not synced: configmaps (list configmaps: "#;
     assert!(error.to_string().starts_with(start), "{error}");
     let ControllerError::Sync { source, .. } = &error else {
         panic!("{error}")

@@ -428,6 +428,52 @@ fn missing_finalizer_holds_back_later_handlers() {
 }
 
 #[test]
+fn cleanups_of_one_run_send_one_patch_each() {
+    let handlers = || {
+        let handlers = NamedHandlers::new();
+        ["example.com/a", "example.com/b"]
+            .into_iter()
+            .fold(handlers, |handlers, name| {
+                handlers.on_remove(name, |_: &ConfigMap| true, |_, _| Ok(Next::Done))
+            })
+    };
+    let mut test = test_of(handlers);
+    create(&test, "x");
+    test.run_until_idle().unwrap();
+    test.server().clear_requests();
+    test.server().delete(&format!("{MAPS}/x")).unwrap();
+    test.run_until_idle().unwrap();
+    let requests = test.server().requests();
+    let count = |verb| requests.iter().filter(|of| of.verb() == verb).count();
+    assert_eq!((count(Verb::Patch), count(Verb::Get)), (2, 0));
+    assert!(test.server().get(&format!("{MAPS}/x")).is_err());
+}
+
+#[test]
+fn handlers_after_the_end_of_the_time_limit_run_next() {
+    let log = Log::default();
+    let handlers = {
+        let log = log.clone();
+        move || {
+            let ends = |cx: &HandlerContext<'_, ConfigMap>| {
+                cx.stop().stop(); // The time limit does this.
+                Ok(Next::Done)
+            };
+            NamedHandlers::new()
+                .on_change("slow", log.handler("slow", ends))
+                .on_change("after", log.handler("after", done))
+        }
+    };
+    let mut test = test_of(handlers);
+    create(&test, "x");
+    test.step().unwrap();
+    assert_eq!(log.take(), ["slow 1"]);
+    test.run_until_idle().unwrap();
+    assert_eq!(log.take(), ["after 1"]);
+    assert!(test.controller().failures().is_empty());
+}
+
+#[test]
 fn last_failure_names_all_failing_handlers() {
     let cluster = Cluster::new();
     let fails = Arc::new(AtomicUsize::new(1));

@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use k8s_informer::controller::{ControllerError, Manager, Next};
 use k8s_informer::testing::{ApiServer, Fault, RequestRecord, Verb};
-use k8s_informer::{Client, Config, DynamicObject, Object, Stop};
+use k8s_informer::{Client, Config, DynamicObject, Object, SharedInformerFactory, Stop};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::json;
+
+use crate::informer::support::until;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -255,10 +257,17 @@ fn lost_leadership_ends_calls_and_is_an_error() {
 fn failed_sync_of_one_controller_ends_the_manager() {
     let server = ApiServer::start().unwrap();
     server.fail_next(Fault::status(403).resource("secrets").always());
+    let factory = SharedInformerFactory::builder(client(&server)).build();
+    let secrets = factory.informer::<Secret>();
+    factory.start(&Stop::new()).unwrap();
+    until("the list is refused", || {
+        secrets.status().last_error.is_some()
+    });
     let manager = Manager::builder(client(&server)).build().unwrap();
     let _maps = send_names(&manager);
     manager
         .reconcile::<Secret>("secrets")
+        .factory(&factory)
         .sync_timeout(Duration::from_millis(50))
         .by(|_, _| Ok(Next::Done))
         .unwrap();
