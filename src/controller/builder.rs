@@ -371,8 +371,8 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         self
     }
 
-    /// Sets the number of calls that can run at the same time. The default is 1. Two calls never
-    /// have the same key.
+    /// Sets the number of calls that can run at the same time. The default is 1. Calls
+    /// for the same key never overlap.
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = workers;
         self

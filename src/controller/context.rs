@@ -1,6 +1,6 @@
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -224,10 +224,6 @@ impl Context {
     /// Ends the run of named handlers. Returns the time until the next one.
     pub(super) fn put_due(&self, due: Due) -> Option<Duration> {
         self.reconcile_loop.put_due(&self.key, due)
-    }
-
-    pub(super) fn now(&self) -> Instant {
-        self.reconcile_loop.settings.clock.now()
     }
 
     pub(super) fn set_attempt(&mut self, attempt: usize) {

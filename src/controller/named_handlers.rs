@@ -179,7 +179,7 @@ impl<T: Object> NamedHandlers<T> {
         mut object: Option<Arc<T>>,
         limiter: &dyn RateLimiter<Key>,
     ) -> Outcome {
-        let began = cx.now();
+        let began = cx.clock().now();
         let mut failed = Vec::new();
         let mut replaced = Vec::new();
         // The handler whose finalizer is missing, or whose object is being deleted. Later handlers
@@ -203,7 +203,7 @@ impl<T: Object> NamedHandlers<T> {
             }
             // An earlier handler has taken the whole time limit.
             if cx.stop().is_stopped() {
-                due.run_at(at, cx.now());
+                due.run_at(at, cx.clock().now());
                 continue;
             }
             cx.set_attempt(due.failures(at).saturating_add(1));
@@ -224,7 +224,7 @@ impl<T: Object> NamedHandlers<T> {
             if let Err(failure) = &result {
                 failed.push((at, failure.clone()));
             }
-            replaced.push(due.ran(at, result, cx.now(), retry));
+            replaced.push(due.ran(at, result, cx.clock().now(), retry));
         }
         let named = |(at, failure): (usize, Failure)| (self.handlers[at].name.clone(), failure);
         let standing = due

@@ -12,9 +12,9 @@ use super::{RateLimiter, WorkQueue};
 /// - Items with a higher priority leave the queue first, and items with the same priority in the
 ///   order in which they became ready.
 /// - An item is in the queue once, also if it is delayed. Of several adds, the highest priority and
-///   the earliest time count. An item that is ready stays ready, and an item that is added without
-///   a delay becomes ready. In a [`DelayingQueue`](super::DelayingQueue), an item can be both
-///   delayed and ready.
+///   the earliest time count. An item that is ready stays ready. A delayed item that is added without
+///   a delay becomes ready, at the place of its first add. In a
+///   [`DelayingQueue`](super::DelayingQueue), an item can be both delayed and ready.
 /// - An item added while it is being processed is processed once more afterwards, with the priority
 ///   of these adds.
 /// - [`len`](WorkQueue::len) also counts the ready items that are being processed.
