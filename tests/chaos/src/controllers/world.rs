@@ -286,8 +286,7 @@ impl World {
 
     /// Returns all objects of a collection.
     pub(crate) fn list(&self, path: &str) -> Result<Vec<Value>, Error> {
-        let request = Request::get(path).retries(0);
-        let mut list: Value = self.client.request(&request, &Stop::new())?.json()?;
+        let mut list = self.send(&Request::get(path))?;
         match list["items"].take() {
             Value::Array(items) => Ok(items),
             _ => Ok(Vec::new()),
