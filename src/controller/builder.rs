@@ -8,7 +8,7 @@ use super::context::Context;
 use super::enqueue::{Enqueue, UpdateFilter};
 use super::error::ControllerError;
 use super::finalize::{Finalized, Finalizer};
-use super::handle::{Controller, RemoveHandler, Runner};
+use super::handle::{AddHandler, Controller, RemoveHandler, Runner};
 use super::named_handlers::NamedHandlers;
 use super::outcome::{Failure, Next};
 use super::predicate::Predicate;
@@ -138,9 +138,6 @@ struct AddedSource {
     source: Arc<dyn AnySource>,
     add_handler: Box<AddHandler>,
 }
-
-/// Registers the handler of a source. The second argument is the position of the source.
-type AddHandler = dyn FnOnce(&Arc<ReconcileLoop>, usize) -> Result<RemoveHandler, InformerError>;
 
 /// The facts about a controller that its sources need.
 struct Setup<'a> {
@@ -580,12 +577,13 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
             result.into()
         }));
         let sync_timeout = self.sync_timeout;
-        let runner = Runner::new(reconcile_loop, factory, owns_factory, sync_timeout);
-        for (at, add_handler) in handlers.into_iter().enumerate() {
-            let remove = add_handler(&runner.reconcile_loop, at);
-            let remove = remove.map_err(|source| informer_error(&self.name, source))?;
-            runner.add_remove_handler(remove);
-        }
+        let runner = Runner::new(
+            reconcile_loop,
+            factory,
+            owns_factory,
+            sync_timeout,
+            handlers,
+        );
         let runner = Arc::new(runner);
         if let Some(register) = self.register {
             register(&runner)?;

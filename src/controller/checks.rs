@@ -45,6 +45,11 @@ impl Checks {
         drop(replaced);
     }
 
+    /// Whether a check has this name.
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        self.checks.lock().contains_key(name)
+    }
+
     /// Returns the response to a request of this endpoint or of one of its checks. Returns `None`
     /// for another path and for an unknown check.
     pub(crate) fn get(&self, request: &Request) -> Option<Response> {

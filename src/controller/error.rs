@@ -39,7 +39,8 @@ pub enum ControllerError {
         /// The name of the controller.
         controller: String,
     },
-    /// Reconcile calls did not return after the stop. Their threads still run.
+    /// Reconcile calls did not return after the stop. Their threads still run, so end the process.
+    /// A leader has kept its Lease, which expires.
     Stuck {
         /// The name of the controller.
         controller: String,
@@ -48,7 +49,8 @@ pub enum ControllerError {
         /// The time since the stop.
         after: Duration,
     },
-    /// The program has lost its leadership. Its reconcile calls have ended.
+    /// The program has lost its leadership. Its reconcile calls have ended; otherwise the error is
+    /// [`Stuck`](Self::Stuck).
     LeadershipLost {
         /// The last error of a renewal.
         last_error: Option<crate::error::Error>,

@@ -184,6 +184,10 @@ impl<T> fmt::Debug for Controller<T> {
     }
 }
 
+/// Registers the handler of a source. The second argument is the position of the source.
+pub(super) type AddHandler =
+    dyn FnOnce(&Arc<ReconcileLoop>, usize) -> Result<RemoveHandler, InformerError> + Send;
+
 /// Removes a handler from its informer.
 pub(super) type RemoveHandler = Box<dyn FnOnce() + Send>;
 
@@ -194,7 +198,9 @@ pub(super) struct Runner {
     /// Whether the informers belong to this controller, so that they end with it.
     owns_factory: bool,
     sync_timeout: Duration,
-    remove_handlers: Mutex<Vec<RemoveHandler>>,
+    /// The handlers of the sources. They are added by the run, because nothing empties the queue
+    /// of a standby.
+    handlers: Mutex<Vec<Box<AddHandler>>>,
     has_run: AtomicBool,
 }
 
@@ -204,21 +210,16 @@ impl Runner {
         factory: SharedInformerFactory,
         owns_factory: bool,
         sync_timeout: Duration,
+        handlers: Vec<Box<AddHandler>>,
     ) -> Self {
         Self {
             reconcile_loop,
             factory,
             owns_factory,
             sync_timeout,
-            remove_handlers: Mutex::default(),
+            handlers: Mutex::new(handlers),
             has_run: AtomicBool::new(false),
         }
-    }
-
-    /// Registers the cleanup of a handler. It runs after the controller, or when the controller is
-    /// dropped.
-    pub(super) fn add_remove_handler(&self, remove: RemoveHandler) {
-        self.remove_handlers.lock().push(remove);
     }
 
     pub(super) fn name(&self) -> &str {
@@ -236,18 +237,33 @@ impl Runner {
                 controller: self.name().to_owned(),
             });
         }
-        let result = self.run_once(stop, leading);
+        let mut remove_handlers = Vec::new();
+        let result = self
+            .add_handlers(&mut remove_handlers)
+            .and_then(|()| self.run_once(stop, leading));
         self.reconcile_loop.queue.shut_down();
-        self.remove_handlers();
+        remove_handlers.into_iter().for_each(|remove| remove());
         if self.owns_factory {
             self.factory.shutdown();
+        }
+        if let (Err(ControllerError::Stuck { .. }), Some(leading)) = (&result, leading) {
+            leading.keep_lease();
         }
         result
     }
 
-    fn remove_handlers(&self) {
-        let handlers = std::mem::take(&mut *self.remove_handlers.lock());
-        handlers.into_iter().for_each(|remove| remove());
+    /// Adds the handlers. If the informers run already, each handler gets the cached objects as an
+    /// initial list.
+    fn add_handlers(&self, remove: &mut Vec<RemoveHandler>) -> Result<(), ControllerError> {
+        let handlers = std::mem::take(&mut *self.handlers.lock());
+        for (at, add) in handlers.into_iter().enumerate() {
+            let added = add(&self.reconcile_loop, at);
+            remove.push(added.map_err(|source| ControllerError::Informer {
+                controller: self.name().to_owned(),
+                source,
+            })?);
+        }
+        Ok(())
     }
 
     fn run_once(&self, stop: &Stop, leading: Option<&Leading>) -> Result<(), ControllerError> {
@@ -293,12 +309,5 @@ impl Runner {
         let result = self.reconcile_loop.run(stop, &abort);
         log::info!("controller {:?}: stopped", self.name());
         result
-    }
-}
-
-impl Drop for Runner {
-    fn drop(&mut self) {
-        // A controller of a shared factory that has never run.
-        self.remove_handlers();
     }
 }

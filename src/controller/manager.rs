@@ -1,3 +1,4 @@
+use std::collections::HashSet;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, Weak};
@@ -126,8 +127,11 @@ impl Manager {
             .register(register)
     }
 
-    /// Returns the factory of the informers. Request informers for other purposes before
-    /// [`run`](Self::run).
+    /// Returns the factory of the informers. Request other informers before [`run`](Self::run).
+    ///
+    /// A controller waits only for the informers of its own sources. If its reconcile function
+    /// reads another cache, declare it with [`watches`](ControllerBuilder::watches) instead, and
+    /// read it with [`Context::lister`](super::Context::lister).
     pub fn factory(&self) -> &SharedInformerFactory {
         &self.shared.factory
     }
@@ -158,7 +162,8 @@ impl Manager {
     /// 4. The controllers run.
     /// 5. After the stop, the controllers finish their calls, within their [grace
     ///    periods](ControllerBuilder::grace_period).
-    /// 6. The Lease is released, so that another replica continues immediately.
+    /// 6. The Lease is released, so that another replica continues immediately. If a call has not
+    ///    returned, the Lease is kept until it expires.
     /// 7. The informers and then the endpoints end.
     ///
     /// If the leadership is lost, calls in progress are ended without a grace period.
@@ -167,7 +172,9 @@ impl Manager {
     ///
     /// Returns [`ControllerError::LeadershipLost`] if the leadership was lost: exit, so that the
     /// program restarts. Returns the first error of a controller; the others are then stopped.
-    /// Returns an error if the manager has run before.
+    /// After [`ControllerError::Stuck`], also if the leadership was lost, a call still runs: end
+    /// the process. Returns an error if the informers cannot be started, or if the manager has run
+    /// before.
     pub fn run(&self, stop: &Stop) -> Result<(), ControllerError> {
         let shared = &self.shared;
         if shared.has_run.swap(true, Ordering::Relaxed) {
@@ -201,10 +208,10 @@ impl Shared {
             runner.reconcile_loop.settings.max_stop(),
             self.elector.as_ref(),
         );
-        if elector.is_some_and(|elector| elector.grace_period() < max_stop) {
+        if elector.is_some_and(|elector| elector.grace_period() <= max_stop) {
             return invalid(&format!(
-                "a stop can take {max_stop:?}, but the leader election does not wait so long before it gives up: set a \
-                 longer `grace_period` with `configure_leader_election`"
+                "a stop can take {max_stop:?}, but the leader election gives up before: set a longer `grace_period` with \
+                 `configure_leader_election`"
             ));
         }
         controllers.push(Arc::clone(runner));
@@ -225,14 +232,10 @@ impl Shared {
         match elector.run(stop, work) {
             Ok(Ended::Stopped(result)) => result.unwrap_or(Ok(())),
             Ok(Ended::Finished(result)) => result,
-            Ok(Ended::Lost(result)) => {
-                if let Err(error) = result {
-                    log::error!("{error}");
-                }
-                Err(ControllerError::LeadershipLost {
-                    last_error: elector.last_error(),
-                })
-            }
+            Ok(Ended::Lost(Err(error @ ControllerError::Stuck { .. }))) => Err(error),
+            Ok(Ended::Lost(_)) => Err(ControllerError::LeadershipLost {
+                last_error: elector.last_error(),
+            }),
             Err(error) => Err(ControllerError::LeaderElection(error)),
         }
     }
@@ -280,9 +283,10 @@ impl Shared {
         let sources = controllers
             .iter()
             .flat_map(|runner| &runner.reconcile_loop.sources);
-        let mut sources: Vec<_> = sources.cloned().collect();
+        let mut seen = HashSet::new();
+        let is_first = |source: &Arc<dyn AnySource>| seen.insert(source.owner());
+        let mut sources: Vec<_> = sources.cloned().filter(is_first).collect();
         sources.sort_by(|a, b| a.name().cmp(b.name()));
-        sources.dedup_by(|a, b| a.is_same_informer(&**b));
         sources
     }
 
@@ -327,8 +331,10 @@ fn controller_status(runner: &Runner) -> status_page::ControllerStatus {
     page.active_workers = status.running.len();
     page.queue_depth = status.queued;
     page.waiting = status.delayed + status.postponed;
-    let failures = of.failures().into_iter();
-    page.set_errors(failures.map(|(key, last)| (key.to_string(), last.failure)));
+    let failures = of.first_failures(status_page::ControllerStatus::MAX_ERRORS);
+    let failures = failures.into_iter();
+    let errors = failures.map(|(key, last)| (key.to_string(), last.failure));
+    page.set_errors(status.failing, errors);
     page
 }
 
@@ -370,15 +376,16 @@ impl ManagerBuilder {
     }
 
     /// Sets the identity of this replica in the Lease. The default is the host name with a random
-    /// suffix.
+    /// suffix. Each replica needs its own identity: two replicas with the same one both lead.
     pub fn identity(mut self, identity: impl Into<String>) -> Self {
         self.identity = Some(identity.into());
         self
     }
 
     /// Changes the settings of the leader election, for example its durations. Its grace period is a
-    /// minute by default, and must be as long as a stop of each controller can take: twice the
-    /// [grace period](ControllerBuilder::grace_period) of the controller.
+    /// minute by default. It must be longer than a stop of each controller can take: twice the
+    /// [grace period](ControllerBuilder::grace_period) of the controller, or a second more than it
+    /// if it is shorter than a second.
     pub fn configure_leader_election(
         mut self,
         configure: impl FnOnce(LeaderElectorBuilder) -> LeaderElectorBuilder + 'static,
@@ -398,15 +405,23 @@ impl ManagerBuilder {
 
     /// Serves `/healthz`, `/readyz`, `/metrics` and `/status` over HTTP on this address.
     ///
-    /// Without a host, as in `:8080`, the address is a loopback address. The endpoints have no
-    /// authentication. `/status` contains names of objects and error messages, so use `0.0.0.0`
-    /// only if the network is trusted or a kubelet must reach the probes.
+    /// Without a host, as in `:8080`, the address is a loopback address. HTTP probes of a kubelet
+    /// and a Prometheus server need another one, such as `0.0.0.0:8080`. The endpoints have no
+    /// authentication: `/status` contains names of objects and error messages, and a path such as
+    /// `/readyz/informers` the message of a failed check. Eight requests are processed at a time, so
+    /// many idle connections delay a probe. Use a network policy if clients are not trusted.
     pub fn health(mut self, address: impl Into<String>) -> Self {
         self.address = Some(address.into());
         self
     }
 
     /// Adds a check to `/healthz`. A failing check means that the program must be restarted.
+    ///
+    /// Each probe runs the check on a thread of the HTTP server, possibly several times at once. A
+    /// panic is a failure. The check must return quickly: probes have a time limit, and the end of
+    /// [`Manager::run`] waits for running checks. If the answer takes long, compute it on another
+    /// thread, and return the last one here. With leader election, the name `leaderElection` is
+    /// taken.
     pub fn health_check(
         self,
         name: impl Into<String>,
@@ -416,8 +431,9 @@ impl ManagerBuilder {
         self
     }
 
-    /// Adds a check to `/readyz`. A check `informers` exists: it succeeds once all caches have
-    /// synced.
+    /// Adds a check to `/readyz`. [`health_check`](Self::health_check) documents the rules for
+    /// checks. The name `informers` is taken by a check that succeeds once the caches of all
+    /// controllers have synced.
     pub fn ready_check(
         self,
         name: impl Into<String>,
@@ -438,8 +454,8 @@ impl ManagerBuilder {
     ///
     /// # Errors
     ///
-    /// Returns an error if the settings of the leader election are invalid, or if the address is
-    /// invalid or in use.
+    /// Returns an error if the settings of the leader election are invalid, if a check has the name
+    /// of a built-in one, or if the address is invalid or in use.
     pub fn build(self) -> Result<Manager, ControllerError> {
         let elector = match self.lease {
             Some((namespace, name)) => {
@@ -472,6 +488,15 @@ impl ManagerBuilder {
             has_run: AtomicBool::new(false),
             endpoints: OnceLock::new(),
         });
+        for (checks, name) in [
+            (&self.readyz, "informers"),
+            (&self.healthz, "leaderElection"),
+        ] {
+            if checks.contains(name) {
+                let problem = format!("the manager has a check {name:?} itself: use another name");
+                return Err(ControllerError::invalid("manager", problem));
+            }
+        }
         if let Some(address) = self.address {
             add_checks(&shared, &self.healthz, &self.readyz);
             let status = {

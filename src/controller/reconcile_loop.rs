@@ -659,6 +659,19 @@ impl ReconcileLoop {
         failures
     }
 
+    /// Returns the first `count` of the [`failures`](Self::failures). It copies only these.
+    pub(super) fn first_failures(&self, count: usize) -> Vec<(Key, LastFailure)> {
+        let failures = &self.state.lock().failures;
+        let mut keys: Vec<_> = failures.keys().collect();
+        if keys.len() > count {
+            keys.select_nth_unstable(count);
+            keys.truncate(count);
+        }
+        keys.sort();
+        let last = |key: &Key| Some((Key::clone(key), failures.get(key)?.clone()));
+        keys.into_iter().filter_map(last).collect()
+    }
+
     fn running(&self) -> Vec<(Key, Duration)> {
         let now = self.settings.clock.now();
         let running = self.state.lock().running.clone();

@@ -107,7 +107,7 @@ impl MetricsRegistry {
     /// Returns the current values of all series, in version 0.0.4 of the text format. Series are
     /// sorted, first by name, then by their labels. A family without series is omitted.
     ///
-    /// This method does not block the threads that are measured.
+    /// Threads that are measured wait at most while the list of series is copied.
     ///
     /// ```
     /// use k8s_informer::controller::MetricsRegistry;

@@ -59,10 +59,6 @@ pub(super) trait AnySource: Send + Sync {
     /// Identifies the informer.
     fn owner(&self) -> Owner;
 
-    fn is_same_informer(&self, other: &dyn AnySource) -> bool {
-        self.owner() == other.owner()
-    }
-
     fn as_any(&self) -> &dyn Any;
 }
 

@@ -77,6 +77,13 @@ impl Leading {
         Err(self.shared.error(kind, last_error))
     }
 
+    /// Lets the Lease expire instead of releasing it, because work of this term still runs. The
+    /// elector can't run again.
+    #[cfg(feature = "client")]
+    pub(crate) fn keep_lease(&self) {
+        self.shared.status.lock().is_stuck = true;
+    }
+
     /// Returns the fencing token of the term. No other term has the same.
     pub fn token(&self) -> Token {
         Token {

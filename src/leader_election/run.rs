@@ -308,10 +308,10 @@ impl<'a> Run<'a> {
     }
 
     /// Ends the term for the guards, and releases the Lease if it is still this term's, or if a
-    /// request without a response has acquired it.
+    /// request without a response has acquired it. Does not release it while work still runs.
     fn release(&mut self) {
         self.end_term();
-        if !self.shared.releases {
+        if !self.shared.releases || self.shared.status.lock().is_stuck {
             return;
         }
         self.election.release(self.shared.now());

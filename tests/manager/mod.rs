@@ -6,11 +6,13 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use k8s_informer::controller::{ControllerError, Manager, Next};
+use k8s_informer::controller::{ControllerError, Failure, Manager, Next};
+use k8s_informer::informer::{InformerScope, Source};
+use k8s_informer::selector::Selector;
 use k8s_informer::testing::{ApiServer, Fault, RequestRecord, Verb};
 use k8s_informer::{Client, Config, DynamicObject, Object, SharedInformerFactory, Stop};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::informer::support::until;
 
@@ -142,11 +144,14 @@ fn grace_period_longer_than_that_of_the_election_is_rejected() {
     let manager = || Manager::builder(client(&server)).leader_election("default", "team");
     let error = build(&manager().build().unwrap()).unwrap_err().to_string();
     let expected =
-        "controller \"maps\": a stop can take 240s, but the leader election does not wait so long";
+        "controller \"maps\": a stop can take 240s, but the leader election gives up before";
     assert!(error.starts_with(expected), "{error}");
-    let longer =
-        manager().configure_leader_election(move |elector| elector.grace_period(minutes(4)));
-    build(&longer.build().unwrap()).unwrap();
+    let with_grace = |grace: Duration| {
+        let manager = manager().configure_leader_election(move |of| of.grace_period(grace));
+        build(&manager.build().unwrap())
+    };
+    with_grace(minutes(4)).unwrap_err();
+    with_grace(minutes(4) + Duration::from_secs(1)).unwrap();
     let alone = Manager::builder(client(&server)).build().unwrap();
     build(&alone).unwrap();
 }
@@ -179,6 +184,8 @@ fn cr9_standby_syncs_and_takes_over_at_the_release() {
     let address = second.manager.health_address().unwrap();
     assert!(get(address, "/readyz/informers").ends_with("ok"));
     assert!(of_second.try_recv().is_err());
+    // Nothing would take keys from the queue of a standby.
+    assert!(get(address, "/status").contains(r#""queueDepth": 0"#));
 
     server.clear_requests();
     first.end().unwrap();
@@ -220,6 +227,63 @@ fn cr10_lease_is_released_after_the_last_call() {
     go_on.stop();
     running.end().unwrap();
     assert_eq!(holder(), "");
+}
+
+/// Adds a controller whose calls ignore all signals but the returned one.
+fn get_stuck(manager: &Manager) -> (Receiver<()>, Stop) {
+    let (sender, started) = mpsc::channel();
+    let go_on = Stop::new();
+    let signal = go_on.clone();
+    manager
+        .reconcile::<ConfigMap>("maps")
+        .grace_period(Duration::ZERO)
+        .by(move |_, _| {
+            sender.send(())?;
+            signal.wait();
+            Ok(Next::Done)
+        })
+        .unwrap();
+    (started, go_on)
+}
+
+#[track_caller]
+fn assert_stuck(result: Result<(), ControllerError>) {
+    let Err(ControllerError::Stuck { keys, .. }) = &result else {
+        panic!("{result:?}")
+    };
+    assert_eq!(keys, &["default/a"]);
+}
+
+#[test]
+fn cr10_lease_is_kept_while_a_call_is_stuck() {
+    let server = ApiServer::start().unwrap();
+    create_map(&server, "a");
+    let manager = replica(&server, "first");
+    let (started, go_on) = get_stuck(&manager);
+    let running = Running::start(manager.clone());
+    started.recv_timeout(PATIENCE).unwrap();
+    assert_stuck(running.end());
+    let holder = server.get(LEASE).unwrap()["spec"]["holderIdentity"].clone();
+    assert_eq!(holder, "first");
+    let elector = manager.elector().unwrap();
+    let error = elector.health(PATIENCE).unwrap_err();
+    assert!(error.is_stuck(), "{error}");
+    assert!(!elector.is_leader());
+    go_on.stop();
+}
+
+#[test]
+fn stuck_call_after_a_lost_leadership_is_named() {
+    let server = ApiServer::start().unwrap();
+    create_map(&server, "a");
+    let manager = replica(&server, "first");
+    let (started, go_on) = get_stuck(&manager);
+    let running = Running::start(manager);
+    started.recv_timeout(PATIENCE).unwrap();
+    let other = json!({"spec": {"holderIdentity": "second", "leaseTransitions": 7}});
+    server.patch(LEASE, other).unwrap();
+    assert_stuck(running.thread.join().unwrap());
+    go_on.stop();
 }
 
 #[test]
@@ -341,6 +405,66 @@ fn cr11_endpoints_report_checks_metrics_and_status() {
     );
     running.end().unwrap();
     assert!(TcpStream::connect(address).is_err(), "the port is closed");
+}
+
+#[test]
+fn status_shows_each_informer_once_and_the_first_errors() {
+    let server = ApiServer::start().unwrap();
+    (0..30).for_each(|number| create_map(&server, &format!("map-{number:02}")));
+    let manager = Manager::builder(client(&server)).health(":0");
+    let manager = manager.build().unwrap();
+    let build = |name: &str, labels: &str, result: fn() -> Result<Next, Failure>| {
+        let scope = InformerScope::all().label_selector(labels.parse::<Selector>().unwrap());
+        let source = Source::of::<ConfigMap>().scope(scope);
+        let controller = manager.reconcile_source(source, name);
+        controller.by(move |_, _| result()).unwrap()
+    };
+    build("one", "!a", || Ok(Next::Done));
+    build("two", "!b", || Ok(Next::Done));
+    let failing = build("three", "!a", || Err(Failure::terminal("refused")));
+    let address = manager.health_address().unwrap();
+    let running = Running::start(manager);
+    until("all calls have failed", || failing.status().failing == 30);
+    let status = get(address, "/status");
+    let (_, body) = status.split_once("\r\n\r\n").unwrap();
+    let status: Value = serde_json::from_str(body).unwrap();
+    let names = |list: &Value, name: &str| -> Vec<String> {
+        let items = list.as_array().unwrap().iter();
+        items
+            .map(|item| item[name].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(names(&status["informers"], "name"), ["configmaps"; 2]);
+    let errors = names(&status["controllers"][2]["lastErrors"], "key");
+    assert_eq!(
+        (errors.len(), &*errors[0], &*errors[19]),
+        (20, "default/map-00", "default/map-19")
+    );
+    assert_eq!(status["controllers"][2]["failing"], 30);
+    running.end().unwrap();
+}
+
+#[test]
+fn check_with_the_name_of_a_built_in_one_is_rejected() {
+    let server = ApiServer::start().unwrap();
+    let manager = || Manager::builder(client(&server));
+    for (manager, name) in [
+        (manager().ready_check("informers", || Ok(())), "informers"),
+        (
+            manager().health_check("leaderElection", || Ok(())),
+            "leaderElection",
+        ),
+    ] {
+        let error = manager.build().unwrap_err().to_string();
+        assert!(
+            error.contains(&format!("a check {name:?} itself")),
+            "{error}"
+        );
+    }
+    manager()
+        .health_check("informers", || Ok(()))
+        .build()
+        .unwrap();
 }
 
 #[test]
