@@ -29,17 +29,18 @@ const MOST_NAMED: usize = 10;
 ///
 /// It reads the metadata of the objects in pages of 500, also for a source of whole objects. The
 /// scope of the source applies; without one, all namespaces. It needs permission to `list` and
-/// `patch` the resource, and to `get` it if other programs change the objects at the same time. It
-/// sends one request after another, and returns when all objects are done. Other finalizers stay.
+/// `patch` the resource, and to `get` it if other programs change the objects at the same time or a
+/// response is lost. It sends one request after another, and returns when all objects are done.
+/// Other finalizers stay.
 ///
 /// You can call it again at any time: it skips objects without these finalizers, and a name that no
 /// object has is no error. It corresponds to nothing in client-go, controller-runtime and kube-rs.
 ///
 /// # Errors
 ///
-/// An object that cannot be patched does not end the others. The error names the objects that have
-/// kept their finalizers. The function ends early if the stop is set, if the client lacks a
-/// permission or credentials (401, 403), if the server cannot be reached, and if a list fails.
+/// An object that cannot be patched does not end the others. The error names the objects that may
+/// have kept their finalizers. The function ends early if the stop is set, if the client lacks
+/// credentials (401), if the server cannot be reached, and if a list fails.
 ///
 /// ```
 /// use k8s_informer::controller::remove_finalizers;
@@ -238,14 +239,11 @@ impl Removal<'_> {
         let api = self.api(object.namespace());
         let object = Arc::new(object);
         let result = self.patch(&api, &object).or_else(|error| {
-            // The server may have executed a patch whose response is lost. This read is also the
-            // test whether the server can still be reached.
+            // The server may have executed a patch whose response is lost. Then the test of the
+            // second patch fails, and the object is read. This is also the test whether the server
+            // can still be reached.
             match error.is_connection() || error.is_timeout() {
-                true => match api.get(object.name(), self.stop) {
-                    Ok(read) => self.patch(&api, &Arc::new(read.into_inner())),
-                    Err(error) if error.is_not_found() => Ok(()),
-                    Err(error) => Err(error),
-                },
+                true => self.patch(&api, &object),
                 false => Err(error),
             }
         });
@@ -258,10 +256,10 @@ impl Removal<'_> {
         if failures.objects.len() < MOST_NAMED {
             failures.objects.push(meta_namespace_key(&*object));
         }
-        let is_denied = error.is_unauthorized() || error.is_forbidden();
         // An error without a status does not depend on the object, unless its response is invalid.
+        // An admission plugin can deny one object with 403.
         match error.status().is_some() || error.is_decode() {
-            true if !is_denied => {
+            true if !error.is_unauthorized() => {
                 failures.first.get_or_insert(error);
                 Ok(())
             }

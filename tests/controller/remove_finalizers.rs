@@ -214,31 +214,86 @@ fn failing_object_does_not_end_the_others() {
 }
 
 #[test]
-fn missing_permission_ends_the_removal() {
+fn missing_credentials_end_the_removal() {
+    let cluster = Cluster::new();
+    create(&cluster, "default", "a", &[NAME]);
+    create(&cluster, "default", "b", &[NAME]);
+    let denied = Fault::status(401).on(Verb::Patch).always();
+    cluster.server.fail_next(denied);
+    let error = remove(&cluster).unwrap_err();
+    assert!(!error.is_complete());
+    let failed = (error.failed(), error.objects());
+    assert_eq!(failed, (1, &["default/a".into()][..]));
+    let message = error.to_string();
+    assert!(message.contains("the rest was not tried"), "{message}");
+}
+
+#[test]
+fn denied_list_ends_the_removal() {
     for code in [401, 403] {
         let cluster = Cluster::new();
         create(&cluster, "default", "a", &[NAME]);
-        create(&cluster, "default", "b", &[NAME]);
-        cluster
-            .server
-            .fail_next(Fault::status(code).on(Verb::Patch).always());
-        let error = remove(&cluster).unwrap_err();
-        assert!(!error.is_complete());
-        assert_eq!(
-            (error.failed(), error.objects()),
-            (1, &["default/a".into()][..])
-        );
-        let message = error.to_string();
-        assert!(message.contains("the rest was not tried"), "{message}");
-
-        cluster.server.clear_faults();
-        cluster
-            .server
-            .fail_next(Fault::status(code).on(Verb::List).always());
+        let denied = Fault::status(code).on(Verb::List).always();
+        cluster.server.fail_next(denied);
         let error = remove(&cluster).unwrap_err();
         assert_eq!((error.failed(), error.removed().listed), (0, 0));
         assert!(error.error().is_forbidden() || error.error().is_unauthorized());
     }
+}
+
+/// Admission plugins deny single objects with 403.
+#[test]
+fn object_denied_by_admission_does_not_end_the_others() {
+    let cluster = Cluster::new();
+    create(&cluster, "default", "a", &[NAME]);
+    create(&cluster, "default", "b", &[NAME]);
+    let denied = Fault::status(403).on(Verb::Patch);
+    cluster.server.fail_next(denied);
+    let error = remove(&cluster).unwrap_err();
+    assert!(error.is_complete() && error.error().is_forbidden());
+    assert_eq!((error.failed(), error.removed().changed), (1, 1));
+    assert_eq!(finalizers(&cluster, "default", "a"), json!([NAME]));
+}
+
+#[test]
+fn invalid_object_is_patched_and_read_once() {
+    let cluster = Cluster::new();
+    create(&cluster, "default", "a", &[NAME]);
+    let invalid = Fault::status(422).on(Verb::Patch).always();
+    cluster.server.fail_next(invalid);
+    let error = remove(&cluster).unwrap_err();
+    assert!(error.error().is_invalid(), "{error}");
+    let sent = (
+        requests(&cluster, Verb::Patch),
+        requests(&cluster, Verb::Get),
+    );
+    assert_eq!(sent, (1, 1));
+}
+
+/// The patch was executed, but its response was lost.
+#[test]
+fn object_recreated_after_a_lost_response_is_not_released() {
+    let cluster = Cluster::new();
+    create(&cluster, "default", "a", &[NAME]);
+    let lost = Fault::reset().after_bytes(0).on(Verb::Patch);
+    cluster.server.fail_next(lost);
+    let (arrived, arrivals) = unbounded();
+    let (proceed, proceeds) = unbounded::<()>();
+    let second = Fault::delay(Duration::ZERO).on(Verb::Patch).when(move |_| {
+        arrived.send(()).unwrap();
+        proceeds.recv_timeout(LIMIT).is_ok()
+    });
+    cluster.server.fail_next(second);
+    let removed = std::thread::scope(|scope| {
+        let removing = scope.spawn(|| remove(&cluster));
+        arrivals.recv_timeout(LIMIT).unwrap();
+        cluster.server.delete(&format!("{MAPS}/a")).unwrap();
+        create(&cluster, "default", "a", &[NAME]);
+        proceed.send(()).unwrap();
+        removing.join().unwrap()
+    });
+    assert_removed(removed, 1, 1);
+    assert_eq!(finalizers(&cluster, "default", "a"), json!([NAME]));
 }
 
 /// Removes the finalizers, and changes `a` between the list and the patch.
