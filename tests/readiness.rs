@@ -81,6 +81,32 @@ fn unobserved_generation_precedes_conditions() {
     );
 }
 
+/// The status has no `observedGeneration` of its own, as that of cert-manager's Certificate.
+#[test]
+fn condition_of_an_older_generation_means_in_progress() {
+    let object = |type_: &str, observed: Value| {
+        let mut condition = condition(type_, "True", "Done", "");
+        condition["observedGeneration"] = observed;
+        json!({"metadata": {"name": "a", "generation": 2}, "status": {"conditions": [condition]}})
+    };
+    let old = |type_: &str| {
+        format!("in progress: LatestGenerationNotObserved (generation 2, observed 1 for {type_})")
+    };
+    check(
+        "example.com/v1",
+        "Widget",
+        &[
+            (object("Ready", json!(1)), &old("Ready")),
+            (object("Ready", json!(2)), "ready"),
+            (object("Ready", json!(3)), "ready"),
+            (object("Stalled", json!(1)), &old("Stalled")),
+            (object("Stalled", json!(2)), "failed: Done"),
+            (object("Reconciling", json!(1)), "in progress: Done"),
+            (object("Other", json!(1)), "ready"),
+        ],
+    );
+}
+
 #[test]
 fn reconciling_and_stalled_precede_the_rules_of_the_kind() {
     let status = |conditions: Value| json!({"status": {"conditions": conditions}});

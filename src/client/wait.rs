@@ -62,7 +62,8 @@ impl WaitError {
         self.end == WaitEnd::Refused
     }
 
-    /// Whether the object has failed, so that it cannot reach the awaited state on its own.
+    /// Whether the object is in a failed state. It can still recover: see
+    /// [`Readiness`](crate::object::Readiness).
     pub fn is_failed(&self) -> bool {
         matches!(self.end, WaitEnd::Failed(_))
     }

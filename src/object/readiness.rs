@@ -39,7 +39,9 @@ pub(crate) const STALLED: &str = "Stalled";
 ///
 /// The rules have these limits:
 ///
-/// - An object that no controller has seen yet can look ready, if its kind has no rule of its own.
+/// - An object that no controller has seen yet can look ready: one whose kind has no rule of its
+///   own, and one that wants no replicas.
+/// - A Service of type `LoadBalancer` is ready before it has an external address.
 /// - A Job is ready when it runs. To wait for its end, wait for the condition `Complete`.
 /// - Failed objects can recover: a container can start after several crashes.
 ///
@@ -48,7 +50,8 @@ pub(crate) const STALLED: &str = "Stalled";
 /// not depend on a clock. A Pod with an unknown phase is in progress, and so is a
 /// `PodDisruptionBudget` without an `observedGeneration`. A Job with the condition `Suspended` counts
 /// as suspended only while `spec.suspend` is true. Names of a definition that are in conflict count
-/// before `Established`.
+/// before `Established`. For the conditions `Stalled` and `Ready`, an `observedGeneration` in the
+/// condition that is older than the object means in progress.
 ///
 /// ```
 /// use k8s_informer::DynamicObject;
@@ -194,7 +197,6 @@ impl<'a> ConditionFields<'a> {
     }
 
     /// The generation for which the condition was determined, if the condition has one.
-    #[cfg(feature = "client")]
     pub(crate) fn observed_generation(self) -> Option<i64> {
         self.0["observedGeneration"].as_i64()
     }
@@ -268,10 +270,21 @@ impl<'a> Fields<'a> {
             if one.is(RECONCILING, "True") {
                 Some(in_progress(one.reason(), one.message()))
             } else if one.is(STALLED, "True") {
-                Some(failed(one.reason(), one.message()))
+                let stalled = || failed(one.reason(), one.message());
+                Some(self.outdated(one).unwrap_or_else(stalled))
             } else {
                 None
             }
+        })
+    }
+
+    /// Returns the state of an object whose condition is for an older generation.
+    fn outdated(&self, condition: ConditionFields<'_>) -> Option<Readiness> {
+        let (generation, observed) = (self.generation()?, condition.observed_generation()?);
+        (observed < generation).then(|| {
+            let type_ = condition.text("type");
+            let message = format!("generation {generation}, observed {observed} for {type_}");
+            in_progress("LatestGenerationNotObserved", message)
         })
     }
 
@@ -299,6 +312,7 @@ impl<'a> Fields<'a> {
         ["False", "Unknown"]
             .contains(&ready.status())
             .then(|| in_progress(ready.reason(), ready.message()))
+            .or_else(|| self.outdated(ready))
     }
 
     /// For kinds whose controllers always set both generations.

@@ -116,9 +116,9 @@ impl<T: Object + DeserializeOwned> Api<T> {
     /// Blocks until the object has a condition with this status: `True`, `False` or `Unknown`.
     ///
     /// An object that does not exist yet is awaited. A condition for an older generation of the
-    /// object does not count. `type_` and `status` are case-sensitive. The type of the object needs no conditions, because the wait reads
-    /// the JSON of the response. Otherwise this works like [`wait_for`](Self::wait_for). The
-    /// counterparts are `kubectl wait --for=condition=Ready` and kube's `conditions`.
+    /// object does not count. `type_` and `status` are case-sensitive. `T` needs no field for
+    /// conditions: the wait reads the JSON. Otherwise this works like [`wait_for`](Self::wait_for).
+    /// The counterparts are `kubectl wait --for=condition=Ready` and kube's `conditions`.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
