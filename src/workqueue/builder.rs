@@ -124,10 +124,10 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueueBuilder<T> {
     /// Limits how long items with a high priority delay others. It concerns only a
     /// [`PriorityQueue`] without a custom [order](Self::order).
     ///
-    /// After `items` in a row that left the queue while one with a lower priority was ready, the
-    /// one of these that has been ready longest comes next. With two priorities, at most
-    /// `(n + 1) * (items + 1) - 1` items leave the queue before an item that `n` others of its
-    /// priority precede. The minimum is 1. By default there is no limit, as in controller-runtime.
+    /// After `items` in a row that left the queue while others with a lower priority were ready, the
+    /// first of those others comes next. With two priorities, at most `(n + 1) * (items + 1) - 1`
+    /// items leave the queue before an item that `n` others of its priority precede. The minimum is
+    /// 1. By default there is no limit, as in controller-runtime.
     ///
     /// ```
     /// use k8s_informer::workqueue::{AddOptions, WorkQueue, default_item_based_rate_limiter};

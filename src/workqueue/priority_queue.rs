@@ -9,15 +9,15 @@ use super::{RateLimiter, WorkQueue};
 /// A [`WorkQueue`] with priorities, delays and rate limits. It corresponds to the `PriorityQueue`
 /// of controller-runtime.
 ///
-/// - Items with a higher priority leave the queue first, and items with the same priority in the
-///   order in which they became ready.
+/// - Items with a higher priority leave the queue first. Items with the same priority leave it in
+///   the order in which they took their places, usually when they became ready.
 /// - An item is in the queue once, also if it is delayed. Of several adds, the highest priority and
 ///   the earliest time count. An item that is ready stays ready. A delayed item that is added without
 ///   a delay becomes ready, at the place of its first add. In a
 ///   [`DelayingQueue`](super::DelayingQueue), an item can be both delayed and ready.
 /// - An item added while it is being processed is processed once more afterwards, with the priority
 ///   of these adds.
-/// - [`len`](WorkQueue::len) also counts the ready items that are being processed.
+/// - [`len`](WorkQueue::len) also counts the items that were added again while being processed.
 /// - [`add`](WorkQueue::add) adds an item with the priority 0.
 /// - By default, an item waits as long as items with a higher priority arrive. To prevent this, set
 ///   a [limit](super::WorkQueueBuilder::starvation_limit).
@@ -110,8 +110,10 @@ impl<T: Clone + Eq + Hash + Send + 'static> PriorityQueue<T> {
         WorkQueue::builder().build_priority(limiter)
     }
 
-    /// Adds an item with options. Does nothing if the queue is shut down. controller-runtime's
-    /// `AddWithOpts`.
+    /// Adds an item with options. controller-runtime's `AddWithOpts`.
+    ///
+    /// If the queue is shut down, it adds nothing; with
+    /// [`rate_limited`](AddOptions::rate_limited), the failure still counts.
     pub fn add_with(&self, item: T, options: AddOptions) {
         let mut delay = options.after;
         if options.is_rate_limited {

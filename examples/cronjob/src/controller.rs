@@ -9,10 +9,11 @@
 //! - It keeps `lastScheduleTime` when the Jobs of the last run are gone. The tutorial forgets it
 //!   with the last Job, so a history limit of 0 repeats the same run forever.
 //! - It writes the status once in a call, only if it differs, and resets the condition `Degraded`.
-//!   Too many missed runs have a reason of their own, and conditions that the next call would
-//!   change are left out, such as that of a missed starting deadline. `Progressing` is also set
-//!   while the CronJob is suspended.
-//! - A run in the future, from a wrong clock, does not count as the last run.
+//!   Too many missed runs have a reason of their own. The condition of a missed starting deadline
+//!   is left out, because the next call would reset it. `Progressing` is also set while the CronJob
+//!   is suspended.
+//! - After a clock that was ahead, Jobs with a time in the future do not count as runs, and a
+//!   `lastScheduleTime` in the future becomes the present.
 //! - Updates of the CronJob that change only its metadata or status cause no call.
 //! - Times are in UTC, unless the schedule ends with a time zone. There are no forms like `@hourly`
 //!   and `TZ=…`.
@@ -62,7 +63,8 @@ fn reconcile(cx: &Context, cron_job: &CronJob) -> Result<Next, Failure> {
     let mut jobs = Jobs::new(cx, now);
     let mut status = cron_job.status.clone();
     status.active = jobs.active.iter().map(|job| reference(job)).collect();
-    status.last_schedule_time = status.last_schedule_time.max(jobs.last_run.map(Time));
+    let last_run = status.last_schedule_time.map(|last| last.min(Time(now)));
+    status.last_schedule_time = last_run.max(jobs.last_run.map(Time));
     let plan = match spec.suspend {
         true => Plan::Suspended,
         false => plan(cron_job, status.last_schedule_time.as_ref(), now),

@@ -532,6 +532,20 @@ fn run_in_the_future_does_not_stop_the_schedule() {
     assert_eq!(test.last_run(), Some(70));
 }
 
+/// The clock was ahead when the status was written. The run of the first call is lost, because that
+/// call moves the time to the present.
+#[test]
+fn status_from_the_future_does_not_stop_the_schedule() {
+    let mut test = Test::hourly(json!({}));
+    let ahead = json!({"status": {"lastScheduleTime": "2999-01-01T00:00:00Z"}});
+    test.server()
+        .patch(&format!("{CRON_JOB}/status"), ahead)
+        .unwrap();
+    test.pass(2 * HOUR);
+    test.assert_creates(&[70]);
+    assert_eq!(test.last_run(), Some(70));
+}
+
 #[test]
 fn jobs_of_others_are_ignored() {
     let mut test = Test::hourly(json!({ "concurrencyPolicy": "Forbid" }));

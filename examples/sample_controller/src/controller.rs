@@ -1,7 +1,9 @@
 //! The controller: each Foo gets a Deployment with its number of replicas.
 //!
 //! It needs `list` and `watch` on foos and deployments, `create` and `patch` on deployments,
-//! `patch` on foos/status, and `create` and `patch` on events.
+//! `patch` on foos/status, `create` and `patch` on events, and `update` on foos/finalizers if the
+//! cluster enforces owner references. With `--leader-elect`, it also needs the permissions for a
+//! Lease.
 
 #![allow(clippy::disallowed_names, reason = "the kind is named Foo")]
 
