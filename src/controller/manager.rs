@@ -284,8 +284,8 @@ impl Shared {
             .iter()
             .flat_map(|runner| &runner.reconcile_loop.sources);
         let mut seen = HashSet::new();
-        let is_first = |source: &Arc<dyn AnySource>| seen.insert(source.owner());
-        let mut sources: Vec<_> = sources.cloned().filter(is_first).collect();
+        let is_first = |source: &&Arc<dyn AnySource>| seen.insert(source.owner());
+        let mut sources: Vec<_> = sources.filter(is_first).cloned().collect();
         sources.sort_by(|a, b| a.name().cmp(b.name()));
         sources
     }

@@ -150,7 +150,7 @@ mod tests {
             waiting: 5,
             ..ControllerStatus::default()
         };
-        team.set_errors([("default/a".to_owned(), "no bucket")]);
+        team.set_errors(1, [("default/a".to_owned(), "no bucket")]);
         let status = Status {
             informers: vec![InformerStatus::new("teams.v1.example.com", &reflector, 9)],
             controllers: vec![team],
