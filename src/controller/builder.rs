@@ -189,7 +189,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         self
     }
 
-    /// Sets the objects of the controller to a part of their kind.
+    /// Restricts the controller to some objects of its kind, for example those of a namespace.
     pub fn scope(mut self, scope: InformerScope) -> Self {
         self.source = self.source.scope(scope);
         self
@@ -208,7 +208,8 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
     /// Selects the updates of objects that cause a call. The first sight of an object, the start
     /// of its deletion, its deletion and resyncs always cause one.
     ///
-    /// Several calls of `when` select updates that match all predicates.
+    /// Several calls of `when` select updates that match all predicates. They concern only the
+    /// objects of the controller: every change of an owned or watched object causes a call.
     pub fn when(mut self, predicate: Predicate<T>) -> Self
     where
         T: FullMetadata,
@@ -270,6 +271,10 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
 
     /// Reconciles the objects with the keys that `keys` returns when an object of another source
     /// changes. `keys` is called for the old and for the new state of an object.
+    ///
+    /// `keys` runs on a thread of the informer, so it must not block. If it panics, the change
+    /// causes no call. To find all objects that refer to the changed one, use an index:
+    /// [the guide](crate::guide::controllers#owners) has an example.
     pub fn watches<C: Object + DeserializeOwned, K: IntoIterator<Item = Key>>(
         mut self,
         source: Source<C>,
@@ -352,7 +357,8 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
     /// ```
     ///
     /// [`by`](Self::by) returns an error if there is no finalizer, or if a former name is invalid,
-    /// repeated or the current one.
+    /// repeated or the current one. The names of
+    /// [`NamedHandlers::on_remove`](super::NamedHandlers::on_remove) cannot be changed in this way.
     ///
     /// [`remove_finalizers`]: super::remove_finalizers
     pub fn former_finalizers(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
@@ -361,24 +367,27 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         self
     }
 
-    /// Sets a callback for keys whose object does not exist any more. It is called at least once
-    /// for each object that was deleted while the controller ran.
+    /// Sets a callback for keys without an object in the cache. It can be called several times for a
+    /// key.
+    ///
+    /// It is not called for an object that was deleted while the program was down, or whose name is
+    /// in use again: use a [finalizer](Self::finalizer) for these. It is also called for an object
+    /// that leaves the [scope](Self::scope), and for a queued key that never had an object.
     pub fn on_gone(mut self, on_gone: impl Fn(&Key) + Send + Sync + 'static) -> Self {
         self.on_gone = Box::new(on_gone);
         self
     }
 
-    /// Sets the number of calls that can run at the same time. The default is 1. Calls
-    /// for the same key never overlap.
+    /// Sets the number of calls that can run at the same time. The default is 1. Calls for the same
+    /// key never overlap.
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = workers;
         self
     }
 
-    /// Limits how long changes delay the objects of the initial list and of resyncs, which have a lower
-    /// priority: after this number of calls in a row for keys that overtook one of these, it comes
-    /// next. The default is 10, the minimum is 1, and `usize::MAX` is no limit, as in
-    /// controller-runtime.
+    /// Sets how many calls in a row can overtake a key of lower priority, such as one of the initial
+    /// list. Then the key that has waited longest is next. The default is 10 and the minimum is 1.
+    /// `usize::MAX` means no limit, as in controller-runtime.
     ///
     /// [The guide](crate::guide::controllers#priorities) describes the priorities.
     pub fn starvation_limit(mut self, calls: usize) -> Self {
@@ -386,14 +395,14 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         self
     }
 
-    /// Sets the time limit of a call. When it elapses, [`Context::stop`] ends, and the excess is
-    /// logged and counted. By default there is no limit.
+    /// Sets the time limit of a call. When it elapses, [`Context::stop`] is set, and the excess
+    /// is logged and counted. By default there is no limit.
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.time_limit = Some(limit);
         self
     }
 
-    /// Sets how long calls in progress can take after a stop, before [`Context::stop`] ends them.
+    /// Sets how long calls in progress can take after a stop, before [`Context::stop`] is set.
     /// The default is 15 seconds.
     ///
     /// [`Controller::run`] waits for the same time again, but at least for a second, and then
@@ -447,8 +456,9 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
     /// Sets the reconcile function, and builds the controller.
     ///
     /// The function receives the cached object and makes the actual state equal to the desired
-    /// state. It must not depend on which change caused the call. A panic is caught and counts as
-    /// a failure.
+    /// state. It must not depend on which change caused the call. Without a
+    /// [finalizer](Self::finalizer), it is also called for objects that are being deleted. A panic
+    /// is caught and counts as a failure.
     ///
     /// # Errors
     ///

@@ -136,8 +136,10 @@ impl Conditions {
     /// Sets the conditions of an object that is in its desired state: `Reconciling` and `Stalled`
     /// are `False`. Returns whether the list changed.
     ///
-    /// This method and the two others set the conditions that kstatus reads, for example in
-    /// `kubectl wait` and in Flux. They take the `metadata.generation` of the object, or 0.
+    /// This method, [`set_reconciling`](Self::set_reconciling) and [`set_stalled`](Self::set_stalled)
+    /// set the conditions that kstatus reads, for example in Flux and in
+    /// [`Api::wait_until_ready`](crate::client::api::Api::wait_until_ready). `generation` is the
+    /// `metadata.generation` of the object, or 0.
     ///
     /// ```
     /// use k8s_informer::controller::Conditions;

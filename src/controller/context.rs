@@ -25,8 +25,10 @@ use crate::time::Clock;
 /// The context of one reconcile call: reads the caches, and writes through the client.
 ///
 /// Writes through [`api`](Self::api) and [`dynamic_api`](Self::dynamic_api) are recorded. The next
-/// call for the same key waits until the caches of this controller contain them, so a call always
-/// sees what earlier calls for its key have written.
+/// call for the same key waits until the caches of this controller contain them, so it sees the
+/// successful writes of earlier calls. A write with an unknown outcome is awaited for a [limited
+/// time](super::ControllerBuilder::own_writes_timeout). Writes to other kinds than those of the
+/// controller's sources are not awaited.
 ///
 /// `Display` writes the controller, the key and the attempt, for log messages.
 ///
@@ -294,7 +296,10 @@ impl Context {
         children
     }
 
-    /// Returns the cache of the first source with objects of type `C`.
+    /// Returns the cache of the first source with objects of type `C`: first the objects of the
+    /// controller, then those of `owns` and `watches`, in the order of the calls. If several sources
+    /// have the type [`DynamicObject`], use custom structs with
+    /// [`Source::dynamic_as`](crate::informer::Source::dynamic_as) to tell them apart.
     ///
     /// # Panics
     ///
@@ -362,6 +367,7 @@ impl Context {
     ///
     /// Returns an error if `child` is not an object, has another controller, or is in another
     /// namespace than its namespaced owner.
+    #[doc(alias = "set_controller_reference")]
     pub fn owned(&self, child: impl Serialize) -> Result<Value, Failure> {
         let child = serde_json::to_value(child).map_err(|_| {
             Error::other(

@@ -133,8 +133,7 @@ impl<T: Object + DeserializeOwned> Controller<T> {
         self.runner.reconcile_loop.enqueue([key.into()], 0);
     }
 
-    /// Queues a key after a delay. If a call for the key begins earlier for another reason, it takes
-    /// the place of this one: its outcome decides when the next call follows.
+    /// Queues a key after a delay. An earlier call for the key replaces this one.
     pub fn enqueue_after(&self, key: impl Into<Key>, delay: Duration) {
         self.runner.reconcile_loop.enqueue_after(key.into(), delay);
     }

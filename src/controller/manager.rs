@@ -114,6 +114,28 @@ impl Manager {
 
     /// Returns a builder for a controller of the objects of `source`, for example of a dynamic
     /// resource.
+    ///
+    /// ```
+    /// use k8s_informer::controller::{Manager, Next};
+    /// use k8s_informer::informer::Source;
+    /// use k8s_informer::object::{GroupVersionResource, Scope};
+    /// use k8s_informer::{Client, Config};
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    ///
+    /// let manager = Manager::builder(Client::new(Config::new("http://127.0.0.1:8001"))?).build()?;
+    /// let teams = Source::dynamic(GroupVersionResource::new("example.com", "v1", "teams"));
+    /// let controller = manager
+    ///     .reconcile_source(teams, "team")
+    ///     .kind("Team", Scope::Namespaced) // `owns` and `Context::owned` need it.
+    ///     .owns(Source::of::<ConfigMap>())
+    ///     .by(|_, team| {
+    ///         let size: Option<u32> = team.read("/spec/size")?;
+    ///         log::info!("{size:?}");
+    ///         Ok(Next::Done)
+    ///     })?;
+    /// assert_eq!(controller.name(), "team");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn reconcile_source<T: Object + DeserializeOwned>(
         &self,
         source: Source<T>,
@@ -154,7 +176,8 @@ impl Manager {
 
     /// Runs all controllers until `stop` is signalled. Blocks until all calls have returned.
     ///
-    /// The order is that of controller-runtime:
+    /// The order is that of controller-runtime, except that the informers always start before the
+    /// election, and that the Lease is always released:
     ///
     /// 1. The endpoints respond from [`build`](ManagerBuilder::build) on.
     /// 2. The informers start.
@@ -349,6 +372,28 @@ impl fmt::Debug for Manager {
 }
 
 /// Builds a [`Manager`].
+///
+/// ```
+/// use k8s_informer::controller::{Manager, MetricsRegistry};
+/// use k8s_informer::informer::InformerScope;
+/// use k8s_informer::testing::ApiServer;
+/// use k8s_informer::{Client, Config};
+/// use std::time::Duration;
+///
+/// let server = ApiServer::start()?;
+/// let registry = MetricsRegistry::new();
+/// let config = Config::new(server.url()).metrics(registry.client_metrics());
+/// let manager = Manager::builder(Client::new(config)?)
+///     .metrics(registry)
+///     .leader_election("teams", "team-controller")
+///     .configure_leader_election(|elector| elector.lease_duration(Duration::from_secs(30)))
+///     .configure_informers(|factory| factory.scope(InformerScope::all().namespace("teams")))
+///     .health(":0")
+///     .health_check("bucket-service", || Ok(()))
+///     .build()?;
+/// assert!(manager.health_address().is_some() && manager.elector().is_some());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use]
 pub struct ManagerBuilder {
     client: Client,
@@ -383,9 +428,9 @@ impl ManagerBuilder {
     }
 
     /// Changes the settings of the leader election, for example its durations. Its grace period is a
-    /// minute by default. It must be longer than a stop of each controller can take: twice the
-    /// [grace period](ControllerBuilder::grace_period) of the controller, or a second more than it
-    /// if it is shorter than a second.
+    /// minute by default. It must be longer than the stop of each controller can take: its
+    /// [grace period](ControllerBuilder::grace_period) plus the same time again, but at least one
+    /// second more.
     pub fn configure_leader_election(
         mut self,
         configure: impl FnOnce(LeaderElectorBuilder) -> LeaderElectorBuilder + 'static,

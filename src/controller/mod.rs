@@ -3,16 +3,19 @@
 //! A controller calls a reconcile function for each object that has changed. The function compares
 //! the desired state in the object with the actual state in the caches, and writes the difference.
 //!
-//! | type | purpose | controller-runtime |
+//! | type | purpose | counterpart |
 //! |---|---|---|
 //! | [`Controller`], [`ControllerBuilder`] | one reconcile function for the objects of one kind | `Controller`, `Builder` |
-//! | [`NamedHandlers`] | several handlers for the objects of one kind | Lasso's `SharedController`, Wrangler's `OnChange` and `OnRemove` |
+//! | [`Manager`], [`ManagerBuilder`] | runs several controllers, with leader election, probes, metrics and status | `Manager` |
+//! | [`NamedHandlers`], [`HandlerContext`] | several handlers for the objects of one kind | Lasso's `SharedController`, Wrangler's `OnChange` and `OnRemove` |
 //! | [`Context`] | reads the caches, writes, and ends a call | `Client`, `context.Context` |
 //! | [`Next`], [`Failure`] | the outcome of a call | `Result`, `error`, `TerminalError` |
 //! | [`Predicate`] | selects the updates that cause a call | `predicate.Predicate` |
 //! | [`Condition`], [`Conditions`] | the conditions in a status | `meta.SetStatusCondition` |
 //! | [`remove_finalizers`] | removes the finalizers of a controller that is uninstalled | |
 //! | [`ControllerStatus`], [`LastFailure`] | what a controller does, and what failed | |
+//! | [`ControllerError`] | why a controller or a manager could not be built or run | |
+//! | [`MetricsRegistry`] | the metrics, for Prometheus | `metrics.Registry` |
 //!
 //! This controller creates a ConfigMap for each Deployment:
 //!

@@ -32,7 +32,7 @@ use crate::workqueue::RateLimiter;
 /// - **A handler can hand on an object** to the handlers after it in the same run: see
 ///   [`HandlerContext::hand_on`].
 /// - **Gone.** For a key without an object, [`on_change`](Self::on_change) handlers receive `None`.
-///   If a program queues a key that is no object's, they receive `None` as well.
+///   A key without an object that a program queues also delivers `None`.
 ///
 /// ```
 /// use k8s_informer::controller::{Failure, NamedHandlers, Next};
@@ -98,10 +98,10 @@ impl<T: Object> NamedHandlers<T> {
 
     /// Adds a handler for changed and deleted objects. Wrangler's `OnChange`.
     ///
-    /// The handler is called with `None` if there is no object with the key. An object that is being
-    /// deleted is passed like others, unless an [`on_remove`](Self::on_remove) handler precedes this
-    /// one: then the next call is the one with `None`. The name appears in errors and
-    /// logs. It must be unique within the controller.
+    /// The handler is called with `None` if there is no object with the key. It receives objects that
+    /// are being deleted. Exception: after an [`on_remove`](Self::on_remove) handler, it is not
+    /// called for them, and receives `None` when they are gone. The name appears in errors and logs.
+    /// It must be unique within the controller.
     pub fn on_change(
         mut self,
         name: impl Into<String>,
@@ -121,8 +121,8 @@ impl<T: Object> NamedHandlers<T> {
     ///
     /// The name is also that of the finalizer, for example `example.com/bucket`. The arguments are
     /// those of [`ControllerBuilder::finalizer`](super::ControllerBuilder::finalizer). The
-    /// finalizer is added when the handler has its turn, and the handlers after it receive the
-    /// object with the finalizer. So add this handler before the ones whose effects it cleans up:
+    /// finalizer is added when this handler runs, and later handlers receive the object with it. So
+    /// add this handler before the ones whose effects it cleans up:
     /// they are not called before the finalizer is present, and not while the object is being
     /// deleted. If the finalizer cannot be added, they wait for the retry. A controller has either
     /// these handlers or a [finalizer](super::ControllerBuilder::finalizer) of its own.

@@ -136,7 +136,8 @@ impl<T> fmt::Debug for Predicate<T> {
 /// The server increments the generation with each change of the object except its metadata and its
 /// status. Kinds without generations, such as ConfigMaps, have generation 0: all of their updates
 /// pass. It corresponds to controller-runtime's `GenerationChangedPredicate`, which lets none of
-/// them pass.
+/// them pass. A custom resource needs the subresource `status`: without it, a write of the status
+/// increments the generation.
 ///
 /// ```
 /// use k8s_informer::controller::generation_changed;
@@ -198,8 +199,10 @@ pub fn annotations_changed<T: FullMetadata>() -> Predicate<T> {
 
 /// Returns a predicate for any change: `metadata.resourceVersion` changed.
 ///
-/// Updates without a change come only from resyncs, which pass every predicate, and from lists that
-/// repeat an object. It corresponds to controller-runtime's `ResourceVersionChangedPredicate`.
+/// Alone, it selects nothing in [`when`](super::ControllerBuilder::when): updates without a new
+/// version come from resyncs and repeated lists, and pass every predicate. Use it with
+/// [`matches`](Predicate::matches) and in combinations. It corresponds to controller-runtime's
+/// `ResourceVersionChangedPredicate`, which drops resyncs.
 ///
 /// ```
 /// use k8s_informer::ObjectMeta;

@@ -15,7 +15,9 @@ use crate::metrics::{
 };
 
 /// The metrics of controllers, work queues, informers, clients and leader electors, for Prometheus.
-/// controller-runtime's `metrics.Registry`.
+///
+/// It corresponds to controller-runtime's `metrics.Registry`, but has only the metrics of this crate.
+/// To publish others, append them to [`render`](Self::render) on an endpoint of your own.
 ///
 /// Names, labels and buckets are those of controller-runtime and of the components of Kubernetes,
 /// so that their dashboards and alerts work. `workqueue_depth` has no label `priority`: it counts

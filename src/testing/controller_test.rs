@@ -87,7 +87,7 @@ type Build<T> = dyn Fn(ControllerBuilder<T>) -> Result<Controller<T>, Controller
 /// # Calls
 ///
 /// Calls run only in [`run_until_idle`](Self::run_until_idle), [`advance`](Self::advance) and
-/// [`step`](Self::step), so a test can prepare the server in peace. They run one after another,
+/// [`step`](Self::step), so a test can prepare the server between calls. They run one after another,
 /// also with several [workers](ControllerBuilder::workers), in the alphabetical order of the queued
 /// keys, whatever their [priorities](crate::guide::controllers#priorities). Before each call, the
 /// caches and handlers receive all changes. The calls and writes of a run are therefore always the
@@ -99,8 +99,8 @@ type Build<T> = dyn Fn(ControllerBuilder<T>) -> Result<Controller<T>, Controller
 /// # Time
 ///
 /// Retries, delays, time limits and the waits for own writes use a [`FakeClock`]. It advances to
-/// the next retry when there is nothing else to do. Requests and informers use real time: a
-/// `Retry-After`, for example, is waited for. A rate limiter with its own clock should not be set.
+/// the next retry when there is nothing else to do. Requests and informers use real time, also
+/// for a `Retry-After`. Do not set a rate limiter with its own clock.
 ///
 /// # Faults
 ///

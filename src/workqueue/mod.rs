@@ -117,7 +117,10 @@
 //! [`shutdown`]: crate::SharedInformerFactory::shutdown
 //! [`shut_down_with_drain_timeout`]: WorkQueue::shut_down_with_drain_timeout
 //!
-//! | controller-runtime, sample-controller | k8s-informer |
+//! If you use [`Controller`](crate::controller::Controller), see [its
+//! table](crate::guide::controllers#from-controller-runtime) instead.
+//!
+//! | controller-runtime, sample-controller | a loop of your own |
 //! |---|---|
 //! | `Reconcile(ctx, Request)` | a function of yours that takes a key and a `Stop` |
 //! | `Request`, `SplitMetaNamespaceKey` | [`Key`](crate::object::Key), [`ObjectName`](crate::object::ObjectName), [`split_meta_namespace_key`](crate::object::split_meta_namespace_key) |

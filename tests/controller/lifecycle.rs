@@ -137,8 +137,8 @@ fn sync_error_has_the_cause_and_the_deadline() {
         .sync_timeout(Duration::from_millis(50));
     let running = Running::new(controller.by(reconcile).unwrap());
     let error = running.join().unwrap_err();
-    let start =
-        r#"controller "denied": timed out after 50ms; not synced: configmaps (list configmaps: "#;
+    // The last error is that of a list or of a watch-list.
+    let start = r#"controller "denied": timed out after 50ms; not synced: configmaps ("#;
     assert!(error.to_string().starts_with(start), "{error}");
     let ControllerError::Sync { source, .. } = &error else {
         panic!("{error}")

@@ -15,7 +15,8 @@ use k8s_informer::controller::{
 };
 use k8s_informer::events::{EventRecorder, EventType};
 use k8s_informer::informer::Source;
-use k8s_informer::{Object, ObjectMeta, impl_object};
+use k8s_informer::object::{FullMetadata, FullObjectMeta};
+use k8s_informer::{Object, impl_full_metadata, impl_object};
 use k8s_openapi::api::apps::v1::Deployment;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -31,7 +32,7 @@ pub(crate) const ERR_RESOURCE_EXISTS: &str = "ErrResourceExists";
 
 #[derive(Deserialize)]
 pub(crate) struct Foo {
-    metadata: ObjectMeta,
+    metadata: FullObjectMeta,
     #[serde(default)]
     spec: FooSpec,
     #[serde(default)]
@@ -55,6 +56,7 @@ impl_object!(
     "foos",
     Namespaced
 );
+impl_full_metadata!(Foo);
 
 /// Builds the controller. The events go to `events`.
 pub(crate) fn build(
@@ -69,6 +71,10 @@ pub(crate) fn build(
 
 /// Makes the Deployment match the Foo, and the status of the Foo match the Deployment.
 fn reconcile(cx: &Context, foo: &Foo, events: &EventRecorder) -> Result<Next, Failure> {
+    if foo.is_being_deleted() {
+        // The garbage collector deletes the Deployment, perhaps before the Foo.
+        return Ok(Next::Done);
+    }
     let (name, replicas) = (&foo.spec.deployment_name, foo.spec.replicas);
     if name.is_empty() {
         // A retry would fail as well. The next change of the Foo causes the next call.

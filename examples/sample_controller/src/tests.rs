@@ -296,6 +296,19 @@ fn failed_requests_are_retried() {
     assert_eq!(test.server().pending_faults(), 0);
 }
 
+/// With `kubectl delete --cascade=foreground`, the Deployment goes first.
+#[test]
+fn foo_that_is_being_deleted_gets_no_deployment() {
+    let mut test = Test::with_foo();
+    let hold = json!({ "metadata": { "finalizers": ["example.com/hold"] } });
+    test.server().patch(FOO, hold).unwrap();
+    test.server().delete(FOO).unwrap();
+    test.server().delete(DEPLOYMENT).unwrap();
+    test.run();
+    assert!(test.controller.writes().is_empty());
+    assert!(test.server().get(FOO).is_ok());
+}
+
 #[test]
 fn deleted_foo_takes_its_deployment_with_it() {
     let mut test = Test::with_foo();
