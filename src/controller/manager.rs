@@ -177,7 +177,7 @@ impl Manager {
     /// Runs all controllers until `stop` is signalled. Blocks until all calls have returned.
     ///
     /// The order is that of controller-runtime, except that the informers always start before the
-    /// election, and that the Lease is always released:
+    /// election, and that the Lease is released after a stop:
     ///
     /// 1. The endpoints respond from [`build`](ManagerBuilder::build) on.
     /// 2. The informers start.

@@ -122,10 +122,9 @@ impl<T: Object> NamedHandlers<T> {
     /// The name is also that of the finalizer, for example `example.com/bucket`. The arguments are
     /// those of [`ControllerBuilder::finalizer`](super::ControllerBuilder::finalizer). The
     /// finalizer is added when this handler runs, and later handlers receive the object with it. So
-    /// add this handler before the ones whose effects it cleans up:
-    /// they are not called before the finalizer is present, and not while the object is being
-    /// deleted. If the finalizer cannot be added, they wait for the retry. A controller has either
-    /// these handlers or a [finalizer](super::ControllerBuilder::finalizer) of its own.
+    /// add this handler before the ones whose effects it cleans up: they are not called before the
+    /// finalizer is present, and not while the object is being deleted. If the finalizer cannot be
+    /// added, they wait for the retry. A controller has either these handlers or a [finalizer](super::ControllerBuilder::finalizer) of its own.
     pub fn on_remove(
         mut self,
         name: impl Into<String>,
