@@ -154,8 +154,10 @@ impl State {
             Rules::CoreV1(correlator) => {
                 let correlated = correlator.correlate(event, now);
                 let event = correlated.event;
+                let id = (event.namespace.clone(), event.name.clone());
+                let pending = self.pending.get_mut(&id);
                 // A filtered event costs nothing if its count is to be written anyway.
-                if correlated.passes || self.waits(&event) {
+                if correlated.passes || pending.as_ref().is_some_and(|pending| pending.waits()) {
                     self.queue(Write {
                         event,
                         is_repeat: correlated.is_repeat,
@@ -163,6 +165,10 @@ impl State {
                     });
                 } else {
                     self.stats.filtered += 1;
+                    // If the running request fails, the next one has the new count.
+                    if let Some(pending) = pending {
+                        pending.event = event;
+                    }
                 }
             }
             Rules::EventsV1(_) => self.record_series(event, now, instant),
@@ -201,12 +207,6 @@ impl State {
         for write in writes {
             self.queue(write);
         }
-    }
-
-    /// Whether an event object waits to be written.
-    fn waits(&self, event: &Event) -> bool {
-        let id = (event.namespace.clone(), event.name.clone());
-        self.pending.get(&id).is_some_and(Pending::waits)
     }
 
     /// Queues an event, or updates the one that waits.

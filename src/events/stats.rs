@@ -20,7 +20,7 @@ pub struct EventStats {
     /// The events that are part of the count of a written event.
     pub merged: u64,
     /// The events that the spam filter has not let pass. In core `v1`, they are part of the count
-    /// of a later event.
+    /// of a later request.
     pub filtered: u64,
     /// The events that were dropped because too many others were waiting.
     pub dropped: u64,

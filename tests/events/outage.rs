@@ -26,15 +26,17 @@ fn ec11_counts_are_exact_after_a_hanging_server() {
     for api in APIS {
         let sink = Sink::new();
         let recorder = api(sink.recorder()).build().unwrap();
+        let emit = |key: u32| {
+            let name = format!("pod-{key}");
+            let result = recorder.event(&pod(&name), WARNING, "Failed", name);
+            result.unwrap();
+        };
         sink.hang(true);
         let begin = Instant::now();
-        for _ in 0..60 {
-            for key in 0..50 {
-                let name = format!("pod-{key}");
-                recorder
-                    .event(&pod(&name), WARNING, "Failed", name)
-                    .unwrap();
-            }
+        emit(0);
+        sink.until_requests(1);
+        for number in 1..3000 {
+            emit(number % 50);
         }
         assert!(begin.elapsed() < SOON, "the calls blocked");
         assert_eq!(recorder.stats().pending, 3000);
@@ -48,6 +50,23 @@ fn ec11_counts_are_exact_after_a_hanging_server() {
         // One request for each event, and another one for the event that hung.
         assert_eq!(sink.requests().len(), 51);
     }
+}
+
+#[test]
+fn ec11_repeated_request_counts_filtered_events() {
+    let sink = Sink::new();
+    sink.answer([Reply::Fail(connection())]);
+    let builder = sink.recorder().core_v1().spam_filter(1, 0.0);
+    let recorder = builder.build().unwrap();
+    sink.hang(true);
+    recorder.event(&pod("p"), WARNING, "Failed", "n").unwrap();
+    sink.until_requests(1);
+    recorder.event(&pod("p"), WARNING, "Failed", "n").unwrap();
+    assert_eq!(recorder.stats().filtered, 1);
+    sink.hang(false);
+    assert!(recorder.flush(SOON));
+    assert_eq!((sink.requests().len(), sink.counts()["n"]), (2, 2));
+    assert_eq!((recorder.stats().written, recorder.stats().merged), (1, 0));
 }
 
 #[test]
