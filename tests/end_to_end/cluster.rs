@@ -217,6 +217,13 @@ static RUNNING: Mutex<Option<RunningTests>> = Mutex::new(None);
 
 impl Running {
     fn begin() -> Self {
+        // Linux cuts the names of threads to 15 bytes, and `threads` ignores those with `::`.
+        let current = thread::current();
+        let name = current.name().unwrap_or_default();
+        assert!(
+            name.find("::").is_none_or(|end| end <= 13),
+            "long module: {name}"
+        );
         let mut running = RUNNING.lock();
         let tests = running.get_or_insert_with(|| RunningTests {
             count: 0,

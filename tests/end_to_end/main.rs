@@ -38,7 +38,7 @@ mod proxy;
 mod quickstart;
 mod reader;
 mod recorder;
-mod sample_controller;
+mod sample;
 mod scopes;
 #[cfg(unix)]
 #[path = "../client/script.rs"]
