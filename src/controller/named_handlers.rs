@@ -124,7 +124,8 @@ impl<T: Object> NamedHandlers<T> {
     /// finalizer is added when this handler runs, and later handlers receive the object with it. So
     /// add this handler before the ones whose effects it cleans up: they are not called before the
     /// finalizer is present, and not while the object is being deleted. If the finalizer cannot be
-    /// added, they wait for the retry. A controller has either these handlers or a [finalizer](super::ControllerBuilder::finalizer) of its own.
+    /// added, they wait for the retry. A controller has either these handlers or a
+    /// [finalizer](super::ControllerBuilder::finalizer) of its own.
     pub fn on_remove(
         mut self,
         name: impl Into<String>,

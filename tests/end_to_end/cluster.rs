@@ -222,7 +222,7 @@ impl Running {
         let name = current.name().unwrap_or_default();
         assert!(
             name.find("::").is_none_or(|end| end <= 13),
-            "long module: {name}"
+            "rename the module to at most 13 bytes: {name}"
         );
         let mut running = RUNNING.lock();
         let tests = running.get_or_insert_with(|| RunningTests {
