@@ -11,6 +11,14 @@ pub(crate) fn compare_resource_versions(a: &str, b: &str) -> Option<Ordering> {
     comparable.then(|| a.len().cmp(&b.len()).then_with(|| a.cmp(b)))
 }
 
+/// Replaces `last` with `version`, unless `version` is older. If they cannot be compared, `version`
+/// counts as newer.
+pub(crate) fn advance(last: &mut String, version: &str) {
+    if compare_resource_versions(version, last) != Some(Ordering::Less) {
+        version.clone_into(last);
+    }
+}
+
 /// Whether a resource version is a decimal number without leading zeros.
 pub(crate) fn is_comparable(version: &str) -> bool {
     !version.is_empty()
@@ -124,6 +132,25 @@ mod tests {
                 None,
                 "{none}"
             );
+        }
+    }
+
+    #[test]
+    fn only_an_older_version_does_not_advance() {
+        let cases = [
+            ("20", "5", "20"),
+            ("9", "10", "10"),
+            ("20", "20", "20"),
+            ("", "5", "5"),
+            ("0", "5", "5"),
+            ("20", "abc", "abc"),
+            ("abc", "5", "5"),
+            ("20", "020", "020"),
+        ];
+        for (last, version, expected) in cases {
+            let mut reached = last.to_owned();
+            advance(&mut reached, version);
+            assert_eq!(reached, expected, "{last} {version}");
         }
     }
 

@@ -242,7 +242,7 @@ impl VersionTracker {
 
     pub fn bookmark(&mut self, version: &'static str) {
         if !version.is_empty() {
-            self.list(version);
+            self.list(newest(self.latest(), version));
         }
     }
 
@@ -259,6 +259,18 @@ impl VersionTracker {
             .find(older)
             .map_or("", |(_, version)| version)
     }
+}
+
+/// Returns the last version if both are numbers and `version` is older. They can exceed every
+/// integer type.
+pub fn newest<'a>(last: &'a str, version: &'a str) -> &'a str {
+    let is_number = |text: &str| {
+        text.bytes().all(|byte| byte.is_ascii_digit())
+            && !matches!(text.as_bytes(), [] | [b'0', ..])
+    };
+    let is_older =
+        is_number(last) && is_number(version) && (version.len(), version) < (last.len(), last);
+    if is_older { last } else { version }
 }
 
 /// Reads one of the resource versions.

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::item::newest;
 use super::scripted::{End, Failure, FailureKind, Frame, Garbage, Served, Settings, Spoil, Thing};
 
 const WATCH_LIST_PAUSE: u64 = 600_000;
@@ -556,6 +557,9 @@ impl Model {
                     self.bookmarks_come |= std::mem::replace(&mut watching.has_bookmark, true);
                 }
                 watching.counts = true;
+                if *mark && !version.is_empty() {
+                    watching.initial_version.clear();
+                }
                 self.count(version, true, watching);
                 if *mark && let Some(seen) = watching.initial.take() {
                     let versions = (
@@ -639,10 +643,10 @@ impl Model {
         }
         if watching.initial.is_some() {
             if not_added {
-                version.clone_into(&mut watching.initial_version);
+                watching.initial_version = newest(&watching.initial_version, version).to_owned();
             }
         } else if watching.counts {
-            version.clone_into(&mut self.version);
+            self.version = newest(&self.version, version).to_owned();
         }
     }
 

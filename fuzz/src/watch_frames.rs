@@ -17,7 +17,7 @@ use serde::de::IgnoredAny;
 use serde_json::de::{SliceRead, StreamDeserializer};
 use serde_json::{Value, json};
 
-use super::item::few;
+use super::item::{few, newest};
 use super::serving::{KNOWN, NoWaiting, Pieces, Shown, Thing, key_of, plain, shown, text};
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
@@ -373,7 +373,7 @@ fn event<T: Shown>(frame: &Value, expected: &mut Expected, options: Options) -> 
     }
     expected.events += 1;
     if !version.is_empty() {
-        expected.version = version;
+        expected.version = newest(&expected.version, &version).to_owned();
     }
     true
 }

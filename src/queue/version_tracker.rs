@@ -1,5 +1,6 @@
 //! Tracks the resource version up to which a queue has been processed.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use super::Watermark;
@@ -17,7 +18,7 @@ pub(super) struct VersionTracker {
     pending: BTreeMap<u64, Pending>,
     /// The sequence number of the next change.
     next: u64,
-    /// The last version that the queue received.
+    /// The version of the last list, or the newest one of the events since then.
     latest: ResourceVersion,
     /// Changes with a lower sequence number belong to the last list or are older.
     list_end: u64,
@@ -77,10 +78,12 @@ impl VersionTracker {
         }
     }
 
-    /// Records the version of an event, for example of a deletion or a bookmark. `None` changes
-    /// nothing.
+    /// Records the version of an event, for example of a deletion or a bookmark. `None` and an older
+    /// version change nothing (W10).
     pub(super) fn record_event(&mut self, version: Option<ResourceVersion>) {
-        if let Some(version) = version {
+        if let Some(version) = version
+            && version.compare(&self.latest) != Some(Ordering::Less)
+        {
             self.set_latest(version);
         }
     }
@@ -172,6 +175,24 @@ mod tests {
         assert_eq!(published(&mut versions), "7");
         versions.record_event(number(8));
         assert_eq!(published(&mut versions), "8");
+    }
+
+    #[test]
+    fn w10_only_a_list_takes_the_watermark_back() {
+        let mut versions = VersionTracker::default();
+        let sequences = [20, 5].map(|version| {
+            let sequence = versions.begin();
+            versions.record_event(number(version));
+            sequence
+        });
+        versions.end(sequences[0]);
+        assert_eq!(published(&mut versions), "20");
+        versions.end(sequences[1]);
+        assert_eq!(published(&mut versions), "20");
+        versions.record_list(ResourceVersion::Number(7));
+        assert_eq!(published(&mut versions), "7");
+        versions.record_event(Some("abc".into()));
+        assert_eq!(published(&mut versions), "abc", "it cannot be compared");
     }
 
     #[test]

@@ -116,9 +116,9 @@ impl<T: Object> Reflector<T> {
         self.status.lock().clone()
     }
 
-    /// Returns the resource version of the last list, event or bookmark. It is empty before the
-    /// first one. If a queue is between the reflector and a store, the store may still have an
-    /// older version.
+    /// Returns the resource version of the last list, or the newest one of the events and bookmarks
+    /// since then. It is empty before the first list. If a queue is between the reflector and a
+    /// store, the store may still have an older version.
     pub fn last_sync_resource_version(&self) -> String {
         self.status.lock().resource_version.clone()
     }

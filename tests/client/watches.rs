@@ -105,6 +105,30 @@ fn watch_continues_after_undecodable_object() {
 }
 
 #[test]
+fn watch_resumes_from_the_newest_version() {
+    let bookmark = |version: &str, annotations: Value| {
+        let metadata = json!({"resourceVersion": version, "annotations": annotations});
+        let kind = json!({"kind": "Counted", "apiVersion": "example.com/v1", "metadata": metadata});
+        event("BOOKMARK", &kind)
+    };
+    let lines = [
+        event("MODIFIED", &counted("a", "20", 1)),
+        event("DELETED", &counted("a", "5", 1)),
+        bookmark("19", json!({})),
+        event("ADDED", &counted("b", "21", 1)),
+        bookmark("7", json!({"k8s.io/initial-events-end": "true"})),
+    ];
+    let server = Server::start(move |_| stream(&lines));
+    let mut events = watch_from(&counteds(&server), "6");
+    let mut versions = Vec::new();
+    while let Some(event) = events.next() {
+        event.unwrap();
+        versions.push(events.resource_version().to_owned());
+    }
+    assert_eq!(versions, ["20", "20", "20", "21", "7"]);
+}
+
+#[test]
 fn error_event_or_broken_frame_ends_watch() {
     type ErrorCheck = fn(&Error) -> bool;
     let expired: Value = serde_json::from_str(&status(410, "Expired", "too old")).unwrap();

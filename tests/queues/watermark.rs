@@ -131,6 +131,24 @@ fn version_is_reached_when_process_callback_returns() {
 }
 
 #[test]
+fn w10_older_version_does_not_take_the_watermark_back() {
+    for_each_queue(|queue, processed| {
+        queue.replace(Vec::new(), "10").unwrap();
+        queue.update(versioned("b", 20)).unwrap();
+        queue.update(versioned("a", 12)).unwrap();
+        queue.delete(Deleted::Final(versioned("a", 5))).unwrap();
+        queue.bookmark("19").unwrap();
+        pop_all(queue);
+        assert_eq!(processed.current(), "20");
+        processed.wait("15", Duration::ZERO, &Stop::new()).unwrap();
+        queue.replace(Vec::new(), "7").unwrap();
+        queue.bookmark("8").unwrap();
+        pop_all(queue);
+        assert_eq!(processed.current(), "8", "a list may go back");
+    });
+}
+
+#[test]
 fn failed_item_counts_as_processed_requeued_does_not() {
     for_each_queue(|queue, processed| {
         queue.update(versioned("a", 5)).unwrap();

@@ -260,6 +260,7 @@ fn sh2_w10_skipped_object_counts_as_event_with_version() {
         // A watch that had an event is opened again at once (W5).
         Answer::body(of_other_shard("ADDED", "5")),
         Answer::body(of_other_shard("DELETED", "6")),
+        Answer::body(of_other_shard("DELETED", "3")),
         // An event without a version leaves the version unchanged.
         Answer::body(event(
             "MODIFIED",
@@ -268,17 +269,21 @@ fn sh2_w10_skipped_object_counts_as_event_with_version() {
         Answer::open(""),
     ]);
     assert_eq!(
-        it.requests(5),
+        it.requests(6),
         [
             "list 0 limit 500",
             "watch 4",
             "watch 5",
             "watch 6",
+            "watch 6",
             "watch 6"
         ]
     );
     assert_eq!(it.reflector.last_sync_resource_version(), "6");
-    assert_eq!(it.calls(5), ["replace [] at 4", "bookmark 5", "bookmark 6"]);
+    assert_eq!(
+        it.calls(6),
+        ["replace [] at 4", "bookmark 5", "bookmark 6", "bookmark 3"]
+    );
     assert!(it.waited().is_empty() && it.status().last_error.is_none());
 
     // In a watch-list, the reflector also continues from the versions of skipped events, except

@@ -177,6 +177,83 @@ fn w10_long_version_of_an_event_or_a_bookmark_is_not_adopted() {
 }
 
 #[test]
+fn w10_older_version_does_not_take_the_watch_back() {
+    for kind in ["ADDED", "MODIFIED", "DELETED", "BOOKMARK"] {
+        for (last, version, resumed) in [
+            ("20", "5", "20"),
+            ("10", "9", "10"),
+            ("9", "10", "10"),
+            ("20", "20", "20"),
+            (
+                "100000000000000000000",
+                "99999999999999999999",
+                "100000000000000000000",
+            ),
+            ("20", "abc", "abc"),
+            ("abc", "5", "5"),
+        ] {
+            let line = match kind {
+                "BOOKMARK" => bookmark(version, "{}"),
+                kind => event(kind, "a", version),
+            };
+            let it = Running::new([
+                list("4", &["a"]),
+                Answer::body(event("MODIFIED", "b", last) + &line),
+                Answer::open(""),
+            ]);
+            assert_eq!(
+                it.requests(3)[2],
+                format!("watch {resumed}"),
+                "{kind} {last} {version}"
+            );
+            assert_eq!(it.reflector.last_sync_resource_version(), resumed);
+        }
+    }
+    // The object cannot be read.
+    let deletion =
+        r#"{"type":"DELETED","object":{"metadata":{"name":"a","labels":7,"resourceVersion":"5"}}}"#;
+    let it = Running::new([
+        list("4", &["a"]),
+        Answer::body(event("MODIFIED", "b", "20") + deletion),
+        Answer::open(""),
+    ]);
+    assert_eq!(it.requests(3)[2], "watch 20");
+}
+
+#[test]
+fn w10_list_and_watch_list_may_go_back() {
+    let expired = || error_event(410, "Expired");
+    let it = Running::new([
+        list("20", &["a"]),
+        Answer::body(expired()),
+        list("7", &["a"]),
+        Answer::body(event("MODIFIED", "a", "8")),
+        Answer::open(""),
+    ]);
+    it.advance_wait(SECOND);
+    assert_eq!(it.requests(5)[2..], ["list 20", "watch 7", "watch 8"]);
+
+    // The older versions of initial events do not count either, but that of their end does.
+    let initial = |end: &str| {
+        event("MODIFIED", "a", "20") + &event("DELETED", "a", "5") + &initial_events_end(end)
+    };
+    for (end, reached) in [("10", "10"), ("", "20")] {
+        let it = Running::watch_list([
+            Answer::body(initial(end) + &event("MODIFIED", "b", "9")),
+            Answer::open(""),
+        ]);
+        assert_eq!(it.requests(2)[1], format!("watch {reached}"), "{end}");
+    }
+    let it = Running::watch_list([
+        Answer::body(initial_events_end("20") + &expired()),
+        Answer::body(initial_events_end("7") + &event("MODIFIED", "a", "8")),
+        Answer::open(""),
+    ]);
+    it.advance_wait(SECOND);
+    assert_eq!(it.requests(3)[1..], ["watch-list 20", "watch 8"]);
+}
+
+#[test]
 fn w10_long_version_of_a_watch_list_is_not_adopted() {
     let stream = event("ADDED", "a", "7") + &initial_events_end(&long());
     let it = Running::watch_list([Answer::body(stream), list("10", &["a"])]);

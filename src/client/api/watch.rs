@@ -12,6 +12,7 @@ use crate::client::response::READ_BUFFER;
 use crate::error::Error;
 use crate::object::Object;
 use crate::reflector::{Body, ListerWatcher};
+use crate::resource_version::advance;
 use crate::stop::Stop;
 use crate::wire::{
     BadFrame, Decoded, Decoder, EventKind, FrameSplitter, ListOptions, Unreadable, WATCH_SLACK,
@@ -150,7 +151,7 @@ pub struct WatchEvents<T> {
     buffer: Vec<u8>,
     /// Decoded items that have not been returned yet.
     pending: VecDeque<Pending<T>>,
-    /// The version of the last item returned.
+    /// The newest version of the items returned.
     version: String,
     /// Whether the version of an event is one to resume from. False during the unordered initial
     /// `ADDED` events of a watch that started without a version (W10).
@@ -169,7 +170,8 @@ enum Pending<T> {
 }
 
 impl<T> WatchEvents<T> {
-    /// Returns the resource version of the last event, to resume from.
+    /// Returns the version to resume from: the newest resource version of the events so far. It does
+    /// not go back if an event has an older version.
     ///
     /// Before the first event it is the version from which the watch started. It is empty while no
     /// version is known: during the initial objects of a watch that started without a version.
@@ -287,14 +289,21 @@ impl<T: Object> WatchEvents<T> {
                 (EventKind::Deleted, object.resource_version())
             }
             Pending::Event(WatchEvent::Bookmark {
-                resource_version, ..
-            }) => (EventKind::Bookmark, &**resource_version),
+                resource_version,
+                initial_events_end,
+            }) => {
+                // This version is that of a list: it may be older, as after a restore of etcd.
+                if *initial_events_end && !resource_version.is_empty() {
+                    self.version.clear();
+                }
+                (EventKind::Bookmark, &**resource_version)
+            }
             Pending::Unreadable(kind, version, _) => (*kind, &**version),
             Pending::Failed(_) => (EventKind::Error, ""),
         };
         self.tracks_versions |= !matches!(kind, EventKind::Added | EventKind::Error);
         if self.tracks_versions && !version.is_empty() {
-            version.clone_into(&mut self.version);
+            advance(&mut self.version, version);
         }
         match pending {
             Pending::Event(event) => Ok(event),

@@ -49,8 +49,8 @@ const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
 pub(super) struct Protocol {
     settings: Settings,
     phase: Phase,
-    /// The version of the last list, event or bookmark. Empty before the first one. client-go's
-    /// `lastSyncResourceVersion`.
+    /// The version of the last list, or the newest one of the events and bookmarks since then.
+    /// Empty before the first list. client-go's `lastSyncResourceVersion`.
     version: String,
     /// The number of lists that have reached the store.
     replaced: u64,
@@ -240,7 +240,7 @@ impl Protocol {
         }
     }
 
-    /// The version of the last list, event or bookmark.
+    /// The version from which the next watch resumes.
     pub(super) fn version(&self) -> &str {
         &self.version
     }

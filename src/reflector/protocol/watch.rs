@@ -2,6 +2,7 @@ use std::time::{Duration, Instant};
 
 use super::{Phase, Protocol};
 use crate::error::Error;
+use crate::resource_version::advance;
 use crate::wire::{EscapedName, EventKind, FrameSplitter, Piece, SplitError};
 
 /// A watch that ends within this time is followed by a list if it had no event (W5). Otherwise it
@@ -46,8 +47,8 @@ pub(super) struct WatchStream {
     pub(super) is_initial: bool,
     /// Whether the initial events are complete.
     pub(super) initial_events_ended: bool,
-    /// The version of the last initial event that was not ADDED, and finally that of the bookmark
-    /// (WL5).
+    /// The newest version of the initial events that were not ADDED, and finally that of the
+    /// bookmark (WL5).
     pub(super) initial_version: String,
     /// Whether a cached object with the version of an initial event may be kept instead of decoding
     /// the event's object.
@@ -122,8 +123,9 @@ impl Protocol {
     /// Reports a decoded event. `version` is the version of its object, or empty if it has no
     /// usable version.
     ///
-    /// An event without a version keeps the last version. In client-go, such an event clears the
-    /// last version (W10).
+    /// The last version never goes back, and an event without a version keeps it. Otherwise the
+    /// next watch would repeat events, for example after a deletion with the version of the last
+    /// state. In client-go, every event replaces the last version (W10).
     pub(in crate::reflector) fn event(&mut self, kind: EventKind, version: &str) {
         let Phase::WatchBody(watch) = &mut self.phase else {
             return;
@@ -139,8 +141,8 @@ impl Protocol {
             return;
         }
         match watch.is_initial {
-            true if kind != EventKind::Added => version.clone_into(&mut watch.initial_version),
-            false if watch.tracks_versions => version.clone_into(&mut self.version),
+            true if kind != EventKind::Added => advance(&mut watch.initial_version, version),
+            false if watch.tracks_versions => advance(&mut self.version, version),
             _ => {}
         }
     }
@@ -161,6 +163,9 @@ impl Protocol {
             let is_regular =
                 last.is_some_and(|last| self.now.duration_since(last) <= BOOKMARK_SILENCE);
             self.server_sends_bookmarks |= is_regular;
+        } else if initial_events_end && !version.is_empty() {
+            // This version is that of the list: it may be older, as after a restore of etcd.
+            watch.initial_version.clear();
         }
         self.event(EventKind::Bookmark, version);
         if !initial_events_end || !is_initial {
