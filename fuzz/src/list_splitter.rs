@@ -323,7 +323,7 @@ fn list_of(value: &Value) -> Option<(&[Value], &Value)> {
         |value: Option<&Value>| value.is_none_or(|value| value.is_null() || value.is_string());
     let object = value.as_object()?;
     let kind = object.get("kind")?.as_str()?;
-    let version_fits = object.get("apiVersion").is_none_or(Value::is_string);
+    let version_fits = text_or_none(object.get("apiVersion"));
     if kind.is_empty() || kind == "Status" || kind == "Table" || !version_fits {
         return None;
     }
@@ -348,9 +348,12 @@ fn list_of(value: &Value) -> Option<(&[Value], &Value)> {
         Value::Array(_) => return None,
         _ => false,
     };
-    let items = match object.get("items")? {
-        Value::Null => &[],
-        Value::Array(items) => items.as_slice(),
+    let has_name = |meta: &Value| meta.get("name").is_some_and(|name| !name.is_null());
+    let is_known = |field: &String| ["apiVersion", "kind", "metadata"].contains(&&**field);
+    let items = match object.get("items") {
+        Some(Value::Array(items)) => items.as_slice(),
+        Some(Value::Null) => &[],
+        None if kind.ends_with("List") && !has_name(meta) && object.keys().all(is_known) => &[],
         _ => return None,
     };
     fits.then_some((items, meta))
@@ -405,6 +408,7 @@ fn made(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Vec<u8>> {
         3 => format!("{{{kind},{items}}}"),
         4 => format!(" {{{kind} ,{meta}, \"y\":\"items\", {items}}}\n"),
         5 => format!("{{{kind},{meta},{items},\"z\":[{{\"items\":7}}]}}"),
+        7 => format!("{{{kind},{meta}}}"),
         6 => format!("{{{kind},{items},{meta},\"items\":[]}}"),
         _ => format!("{{{kind},{meta},{items}}}"),
     };

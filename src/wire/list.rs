@@ -1,9 +1,10 @@
-use serde::de::Error as _;
+use serde::de::{Error as _, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::{Piece, SplitError};
 use crate::json::Scanner;
+use crate::object::null_is_default;
 
 /// Splits the body of a LIST into items while it arrives, so that it buffers at most one item.
 ///
@@ -56,15 +57,32 @@ enum State {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ListMeta {
+    #[serde(deserialize_with = "null_is_default")]
     api_version: String,
+    #[serde(deserialize_with = "null_is_default")]
     kind: String,
     #[serde(deserialize_with = "object_or_null")]
     metadata: Option<Metadata>,
 }
 
+/// The fields of an empty list that is sent without `items`. Any other response with such a kind has
+/// more fields: an object of a kind like `AllowList`, or a list of discovery.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WithoutItems {
+    #[serde(rename = "apiVersion")]
+    _api_version: Option<IgnoredAny>,
+    #[serde(rename = "kind")]
+    _kind: Option<IgnoredAny>,
+    #[serde(rename = "metadata")]
+    _metadata: Option<IgnoredAny>,
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Metadata {
+    /// Only objects have a name.
+    name: Option<IgnoredAny>,
     resource_version: Option<String>,
     #[serde(rename = "continue")]
     continue_token: Option<String>,
@@ -279,13 +297,26 @@ impl ListSplitter {
             .filter(|meta: &ListMeta| !meta.has_invalid_count())
             .ok_or(malformed)?;
         // No other response with status 200 may be mistaken for an empty list (L15).
-        if !self.has_items
-            || meta.kind.is_empty()
-            || matches!(meta.kind.as_str(), "Status" | "Table")
-        {
-            return Err(SplitError::NoList { kind: meta.kind });
+        let is_list = match self.has_items {
+            true => !matches!(meta.kind.as_str(), "" | "Status" | "Table"),
+            false => self.is_list_without_items(&meta),
+        };
+        match is_list {
+            true => Ok(meta),
+            false => Err(SplitError::NoList { kind: meta.kind }),
         }
-        Ok(meta)
+    }
+
+    /// Whether this is an empty list. Go omits an empty slice, or writes it as `null`.
+    fn is_list_without_items(&self, meta: &ListMeta) -> bool {
+        let has_name = || {
+            meta.metadata
+                .as_ref()
+                .is_some_and(|meta| meta.name.is_some())
+        };
+        meta.kind.ends_with("List")
+            && !has_name()
+            && serde_json::from_slice::<WithoutItems>(&self.rest).is_ok()
     }
 
     #[cfg(test)]
@@ -414,6 +445,7 @@ mod tests {
         r#"{"items":[{"s":"}]\"{"},{"e":"\\"}] , "metadata" : { "resourceVersion" : "7" },"kind":"List" }"#,
         r#"{"kind":"List","metadata":{"items":[1,2],"resourceVersion":"7"},"items":[],"x":{"items":[{}]}}"#,
         r#"{"kind":"List","metadata":{"resourceVersion":"7"},"items":null}"#,
+        r#"{"kind":"PodList","apiVersion":null,"metadata":{"resourceVersion":"7"}}"#,
         r#"{"kind":"List","metadata":{"resourceVersion":"7"},"x":"items","items" : [ {"z":{"items":[3]}} ]}"#,
         r#"{"kind":"List","metadata":null,"items":[null,3,"a,]",[1,[2]],{"a":{}}]}"#,
     ];

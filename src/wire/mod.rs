@@ -55,7 +55,14 @@ impl std::fmt::Display for SplitError {
             Self::NoList { kind } if kind.is_empty() => {
                 f.write_str("not a list: the kind is missing")
             }
-            Self::NoList { kind } => write!(f, "not a list: the kind is {}", EscapedName(kind)),
+            Self::NoList { kind } => {
+                let items = if kind.ends_with("List") {
+                    ", but there are no items"
+                } else {
+                    ""
+                };
+                write!(f, "not a list: the kind is {}{items}", EscapedName(kind))
+            }
             Self::Malformed { what, offset } => write!(f, "{what} is malformed at byte {offset}"),
         }
     }

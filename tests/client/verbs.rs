@@ -155,6 +155,28 @@ fn list_and_watch_send_their_options_as_query() {
 }
 
 #[test]
+fn list_without_items_is_empty() {
+    let bodies = [
+        r#"{"kind":"CountedList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"7","continue":"a"}}"#,
+        r#"{"items":null,"metadata":{"resourceVersion":"7"},"kind":"CountedList","apiVersion":"example.com/v1"}"#,
+        r#"{"metadata":{"resourceVersion":"7"},"apiVersion":"example.com/v1","kind":"CountedList"}"#,
+    ];
+    let requests = AtomicUsize::new(0);
+    let server = Server::start(move |_| {
+        let body = bodies[requests.fetch_add(1, Ordering::Relaxed)];
+        Reply::Write(reply("200 OK", "Content-Type: application/json\r\n", body))
+    });
+    let (api, stop) = (counteds(&server), Stop::new());
+    let pages: Vec<_> = api.pages(&all(), &stop).map(Result::unwrap).collect();
+    let list = api.list(&all(), &stop).unwrap();
+    let lists: Vec<_> = pages.iter().chain([&list]).collect();
+    assert_eq!(lists.len(), 3);
+    for list in lists {
+        assert_eq!((list.items.len(), &*list.resource_version), (0, "7"));
+    }
+}
+
+#[test]
 fn invalid_list_response_is_rejected_without_quoting_it() {
     for (body, expected) in [
         (String::new(), "malformed"),

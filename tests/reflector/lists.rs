@@ -404,6 +404,14 @@ fn l15_body_that_is_not_a_list_leaves_store_unchanged() {
         "",
         r#"{"kind": "List", "metadata":{"resourceVersion":"1"},"items":[{"metadata""#,
         r#"{"kind": "List", "metadata":{"resourceVersion":"1"},"items":[null]}"#,
+        // Without items, only an empty list is a list.
+        r#"{"kind":"AllowList","metadata":{"name":"a","resourceVersion":"1"}}"#,
+        r#"{"kind":"AllowList","metadata":{"resourceVersion":"1"},"spec":{}}"#,
+        r#"{"kind":"PodList","metadata":{"resourceVersion":"1"},"item":[{}]}"#,
+        r#"{"kind":"PodList","metadata":{"resourceVersion":"1","remainingItemCount":2}}"#,
+        r#"{"kind":"APIResourceList","groupVersion":"v1","resources":[]}"#,
+        r#"{"kind":"Status","metadata":{}}"#,
+        r#"{"metadata":{"resourceVersion":"1"}}"#,
     ];
     for body in bodies {
         let it = Running::new([Answer::body(body), list("20", &["b"])]);
@@ -437,12 +445,35 @@ fn l15_list_rejected_by_store_is_requested_again() {
 }
 
 #[test]
-fn l15_items_null_is_an_empty_list() {
-    let it = Running::new([Answer::body(
+fn l15_list_without_items_is_empty() {
+    for body in [
         r#"{"kind": "List", "metadata":{"resourceVersion":"3"},"items":null}"#,
-    )]);
-    assert_eq!(it.requests(2)[1], "watch 3");
-    assert_eq!(it.calls(1), ["replace [] at 3"]);
+        r#"{"items": null, "metadata":{"resourceVersion":"3"},"kind":"PodList","apiVersion":null}"#,
+        r#"{"kind": "List", "metadata":{"resourceVersion":"3"}}"#,
+        r#"{"metadata":{"remainingItemCount":null,"continue":null,"resourceVersion":"3"},"kind":"PodList","apiVersion":"v1"}"#,
+    ] {
+        let it = Running::new([Answer::body(body)]);
+        assert_eq!(it.requests(2)[1], "watch 3", "{body}");
+        assert_eq!(it.calls(1), ["replace [] at 3"]);
+    }
+    // The version is optional as well.
+    for body in [
+        r#"{"kind":"PodList"}"#,
+        r#"{"kind":"PodList","metadata":null}"#,
+    ] {
+        let it = Running::new([Answer::body(body)]);
+        assert_eq!(it.requests(2)[1], "watch ", "{body}");
+    }
+    let without_items =
+        |meta: &str| Answer::body(format!(r#"{{"kind":"PodList","metadata":{{{meta}}}}}"#));
+    let pages = [
+        without_items(r#""resourceVersion":"3","continue":"a","remainingItemCount":1"#),
+        page("3", &["a"], "b"),
+        without_items(r#""resourceVersion":"3""#),
+    ];
+    let it = Running::new(pages);
+    assert_eq!(it.requests(4)[3], "watch 3");
+    assert_eq!(it.calls(3), ["replace [a@1] at 3"]);
 }
 
 #[test]
