@@ -322,14 +322,15 @@ pub struct ReflectorStatus {
     /// shards that the server sent anyway.
     pub received: usize,
     /// The total number of objects in the list, if the server reports it. Servers report it for
-    /// paged lists without a selector and without a shard.
+    /// paged lists without a selector. `None` for a shard, unless the list has an object of another
+    /// shard.
     pub expected: Option<usize>,
     /// Whether the server selects the objects of the [shard](ReflectorOptions::shard).
     ///
-    /// `Some(true)` if every page of the last list confirmed it. `Some(false)` if a page did not,
-    /// or once any response contained an object of another shard. For example, kube-apiserver 1.36
-    /// does not filter watches if it has no watch cache for the resource. `None` while it is
-    /// unknown: a watch-list contains no confirmation, even if the server selects the objects.
+    /// `Some(true)` if every page of the last list confirmed it. `Some(false)` once any response
+    /// contained an object of another shard. For example, kube-apiserver 1.36 does not filter
+    /// watches if it has no watch cache for the resource. `None` while it is unknown: kube-apiserver
+    /// 1.36 confirms nothing in watch-lists, and in lists of custom resources and of metadata.
     pub shard_applied: Option<bool>,
     /// Whether every object could be read, so that the cache matches the server.
     ///

@@ -289,7 +289,11 @@ impl<T: Object> Reflector<T> {
             }
             if protocol.listing().is_some() {
                 let received = session.initial.received();
-                let remaining = protocol.remaining().and_then(|count| count.try_into().ok());
+                // A server that applies the shard counts the objects of all shards, and it may not
+                // confirm the shard.
+                let is_of_list = self.options.shard.is_none() || session.initial.has_other_shard();
+                let remaining = protocol.remaining().filter(|_| is_of_list);
+                let remaining = remaining.and_then(|count| count.try_into().ok());
                 status.state = ReflectorState::Listing;
                 status.received = received;
                 status.expected = remaining.map(|remaining| received.saturating_add(remaining));

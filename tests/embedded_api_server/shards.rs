@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use k8s_informer::reflector::{ListOptions, Shard};
-use k8s_informer::testing::ApiServer;
+use k8s_informer::testing::{ApiResource, ApiServer};
 use serde_json::{Value, json};
 
 use crate::embedded_api_server::CONFIGMAPS;
@@ -106,6 +106,37 @@ fn sh1_sh3_object_is_in_one_shard_and_pages_name_the_shard() {
         );
     }
     assert_eq!(seen.len(), COUNT);
+}
+
+#[test]
+fn sh3_metadata_and_custom_resources_name_no_shard() {
+    let server = ApiServer::builder()
+        .sharded_list_and_watch(true)
+        .resource(ApiResource::new("example.com", "v1", "gizmos", "Gizmo"))
+        .start()
+        .unwrap();
+    let gizmos = "/apis/example.com/v1/namespaces/default/gizmos";
+    for number in 0..COUNT {
+        let object = json!({ "metadata": { "name": format!("m-{number:02}") } });
+        server.create(CONFIGMAPS, object.clone()).unwrap();
+        server.create(gizmos, object).unwrap();
+    }
+    let mut client = Client::connect(&server);
+    let metadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+    for (path, accept) in [
+        (CONFIGMAPS, metadata),
+        (gizmos, metadata),
+        (gizmos, "application/json"),
+    ] {
+        let all = client.get(path).json();
+        let query = shard_query(&shard(0), "");
+        let header = ("Accept".to_owned(), accept.to_owned());
+        client.send("GET", &format!("{path}{query}"), &[header], "");
+        let list = client.response();
+        assert_eq!(list.names(), names_in(&all, &shard(0)), "{path} {accept}");
+        assert!(list.names().len() < COUNT);
+        assert_eq!(list.json()["metadata"].get("shardInfo"), None);
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use k8s_informer::client::Request;
 use k8s_informer::informer::{InformerScope, Source};
+use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::Shard;
 use k8s_informer::{Object, SharedIndexInformer, SharedInformerFactory, Stop};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -15,7 +16,9 @@ use serde_json::json;
 use crate::cluster::{
     BOTH, Cluster, ListMethod, Namespace, on_every_cluster_with_and_without_shards, versions,
 };
+use crate::discovery::Definition;
 use crate::interceptor::{GONE, Interceptor};
+use crate::leases::post;
 use crate::support::{Follower, Versions, cached, shut_down, synced, wait_until};
 
 /// Enough objects that none of three shards is empty.
@@ -143,6 +146,54 @@ fn sh4_three_shards_hold_each_object_once() {
         assert_eq!(known.each_ref().map(|known| known.problems.len()), [0; 3]);
         assert_applied(cluster, &informers);
         shut_down(&factory, "with three shards");
+    });
+}
+
+#[test]
+fn sh3_custom_resources_and_metadata_are_not_confirmed() {
+    on_every_cluster_with_and_without_shards(BOTH, |cluster| {
+        let namespace = cluster.namespace("shards");
+        let definition = Definition::create(cluster, &namespace.name);
+        let (group, name) = (&definition.group, &namespace.name);
+        let path = format!("/apis/{group}/v1/namespaces/{name}/gizmos");
+        for n in 0..OBJECTS {
+            cluster.send(post(
+                &path,
+                &json!({
+                    "apiVersion": format!("{group}/v1"), "kind": "Gizmo",
+                    "metadata": {"name": format!("gizmo-{n}")},
+                }),
+            ));
+        }
+        create(cluster, &namespace);
+        let (factory, [shard, ..]) = (cluster.factory().build(), shards());
+        let scope = InformerScope::all().namespace(name).shard(shard.clone());
+        let gizmos = GroupVersionResource::new(&**group, "v1", "gizmos");
+        let maps = GroupVersionResource::new("", "v1", "configmaps");
+        let metadata = [&gizmos, &maps].map(|resource| {
+            factory.informer_of(Source::metadata(resource.clone()).scope(scope.clone()))
+        });
+        let whole = factory.informer_of(Source::dynamic(gizmos).scope(scope));
+        factory.start(&Stop::new()).unwrap();
+        factory.wait_for_cache_sync(&Stop::new()).unwrap();
+        // An informer's status is updated after its list has reached the cache.
+        let expected = (!cluster.supports_shards()).then_some(false);
+        let sent = |own| if expected.is_none() { own } else { OBJECTS };
+        let statuses = || {
+            let metadata = metadata
+                .iter()
+                .map(|it| (it.status(), it.lister().list().len()));
+            metadata.chain([(whole.status(), whole.lister().list().len())])
+        };
+        wait_until("each status has the shard", || {
+            statuses()
+                .all(|(status, own)| {
+                    assert!(own > 0 && own < OBJECTS, "{own}");
+                    status.shard_applied == expected && status.received == sent(own)
+                })
+                .then_some(())
+        });
+        shut_down(&factory, "with a shard of custom resources");
     });
 }
 

@@ -319,18 +319,34 @@ fn sh3_shard_is_applied_if_every_page_confirms_it() {
             vec![(first(&own_echo), items()), (own_echo.clone(), vec![])],
             Some(true),
         ),
-        ("not confirmed", vec![(none.clone(), items())], Some(false)),
+        // kube-apiserver confirms nothing for custom resources and metadata.
+        ("not confirmed", vec![(none.clone(), items())], None),
+        (
+            "not confirmed for an empty list",
+            vec![(none.clone(), vec![])],
+            None,
+        ),
+        (
+            "not confirmed, and not filtered",
+            vec![(none.clone(), unfiltered_items())],
+            Some(false),
+        ),
+        (
+            "not filtered on the second page",
+            vec![(first(&none), items()), (none.clone(), unfiltered_items())],
+            Some(false),
+        ),
         (
             "confirmed on the first page only",
             vec![(first(&own_echo), items()), (none.clone(), vec![])],
-            Some(false),
+            None,
         ),
         (
             "confirmed on the last page only",
             vec![(first(&none), items()), (own_echo.clone(), vec![])],
-            Some(false),
+            None,
         ),
-        ("another shard", vec![(other, items())], Some(false)),
+        ("another shard", vec![(other, items())], None),
         (
             "confirmed, but not filtered",
             vec![(own_echo.clone(), unfiltered_items())],
@@ -339,22 +355,22 @@ fn sh3_shard_is_applied_if_every_page_confirms_it() {
         (
             "confirmed with another spelling",
             vec![(echo(&own_shard().selector().replace(' ', "")), items())],
-            Some(false),
+            None,
         ),
         (
             "shardInfo is null",
             vec![(r#","shardInfo":null"#.to_owned(), items())],
-            Some(false),
+            None,
         ),
         (
             "selector is not a string",
             vec![(r#","shardInfo":{"selector":7}"#.to_owned(), items())],
-            Some(false),
+            None,
         ),
         (
             "shardInfo is not an object",
             vec![(r#","shardInfo":"x""#.to_owned(), items())],
-            Some(false),
+            None,
         ),
     ];
     for (case, pages, applied) in cases {
@@ -464,13 +480,17 @@ fn sh4_objects_of_other_shards_count_as_received() {
         object("b", OTHER_UID, "2"),
         object("c", OTHER_UID, "3"),
     ];
-    let progress = |remaining: &str| {
-        let it = running([one(remaining, &items), Answer::open("")]);
+    let progress_of = |remaining: &str, items: &[String]| {
+        let it = running([one(remaining, items), Answer::open("")]);
         it.requests(2);
         let status = it.status();
         (status.received, status.expected)
     };
+    let progress = |remaining: &str| progress_of(remaining, &items);
     assert_eq!(progress(r#","remainingItemCount":5"#), (3, Some(8)));
+    // Without an object of another shard, the server may filter and count those of all shards.
+    let unconfirmed = progress_of(r#","remainingItemCount":5"#, &items[..1]);
+    assert_eq!(unconfirmed, (1, None));
     assert_eq!(progress(""), (3, None));
     // A server that filters still counts the remaining objects of all shards. The count is negative
     // if the server scans more objects than fit in the page.

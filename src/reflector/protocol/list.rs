@@ -27,7 +27,7 @@ pub(super) struct ListRequest {
     version: String,
     pub(super) remaining: Option<u64>,
     /// Whether the server confirmed on each page so far that it selected the objects of the shard
-    /// (SH3).
+    /// (SH3). It confirms nothing for custom resources and for metadata.
     pub(super) shard_confirmed: bool,
     shard_selector: String,
     limits: DecodeLimits,

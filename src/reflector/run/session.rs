@@ -459,7 +459,10 @@ impl<'r, T: Object> Session<'r, T> {
         let is_first = self.protocol.lists_replaced() == 0 || self.undecodable.is_some();
         let undecodable = initial.take_undecodable().filter(|_| is_first);
         if let Some(shard_confirmed) = self.protocol.list_shard_confirmed() {
-            self.shard_applied = Some(shard_confirmed && !initial.has_other_shard());
+            self.shard_applied = match initial.has_other_shard() {
+                true => Some(false),
+                false => shard_confirmed.then_some(true),
+            };
         }
         let keeps_older = initial.keeps_older(self.store);
         let list = initial.into_staged(version);

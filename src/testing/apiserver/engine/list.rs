@@ -277,7 +277,11 @@ impl Page {
         if let Some(remaining) = self.remaining {
             metadata["remainingItemCount"] = remaining.into();
         }
-        if let Some(selector) = &self.shards {
+        // Only lists of built-in kinds, in full, name the shards.
+        if let Some(selector) = &self.shards
+            && form == Form::Full
+            && !resource.custom
+        {
             metadata["shardInfo"] = json!({ "selector": selector });
         }
         let (kind, version) = match form {

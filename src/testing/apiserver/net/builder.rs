@@ -99,7 +99,7 @@ impl ApiServerBuilder {
     /// Sets whether lists and watches apply their `shardSelector`. The default is `false`: the
     /// selector is ignored, as in a kube-apiserver 1.36 with the feature gate ShardedListAndWatch
     /// disabled. If it is `true`, a malformed selector fails with 500, and lists return the applied
-    /// selector in `metadata.shardInfo`.
+    /// selector in `metadata.shardInfo`, except for lists of custom resources and of metadata.
     #[must_use]
     pub fn sharded_list_and_watch(mut self, enabled: bool) -> Self {
         self.settings.shards = enabled;
