@@ -1,6 +1,7 @@
 //! The resource version up to which a queue has been processed.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
@@ -17,9 +18,9 @@ use crate::sync::{Condvar, Mutex};
 /// Get the watermark of a queue with [`Queue::processed`](super::Queue::processed). Clones share
 /// their state.
 ///
-/// A new watermark is empty. It follows the versions in the order in which the server sends them,
-/// so it can go back: for example, after a list from a restored etcd that is older than the
-/// previous state. A list without a version makes it empty again.
+/// A new watermark is empty. It does not go back if an event has an older version than an earlier
+/// one. It goes back with a list that is older, for example from a restored etcd. A list without a
+/// version makes it empty again.
 ///
 /// Versions are compared as in apimachinery 1.35 and later: as decimal numbers of any length,
 /// without leading zeros.
@@ -49,10 +50,53 @@ pub struct Watermark {
 struct Shared {
     /// The innermost lock. A queue sets the version under its own lock; no other lock is taken
     /// under this one.
-    reached: Mutex<ResourceVersion>,
-    /// Waiters block here. A change of `reached` wakes all of them; so does the `Stop` of any
-    /// waiter.
-    changed: Condvar,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    reached: ResourceVersion,
+    /// The waiting threads. A change of `reached` wakes those whose version it has reached; the
+    /// `Stop` of a waiter wakes only this one.
+    waiting: BTreeMap<(Digits, u64), Arc<Condvar>>,
+    /// The number of waits so far, which distinguishes waits for the same version.
+    waits: u64,
+}
+
+/// The length and the digits of a comparable version. They sort like the number.
+type Digits = (usize, String);
+
+fn digits(version: &ResourceVersion) -> Digits {
+    let digits = version.to_string();
+    (digits.len(), digits)
+}
+
+impl State {
+    fn has_reached(&self, wanted: &ResourceVersion) -> Result<bool, WaitError> {
+        match self.reached.compare(wanted) {
+            Some(order) => Ok(order.is_ge()),
+            None if !self.reached.is_known() => Ok(false),
+            None => Err(WaitError::NotComparable {
+                version: self.reached.to_string(),
+            }),
+        }
+    }
+
+    /// Wakes the waits that end at the present version. One that cannot be compared ends all.
+    fn wake(&mut self) {
+        if self.waiting.is_empty() || !self.reached.is_known() {
+            return;
+        }
+        let is_comparable = self.reached.is_comparable();
+        let reached = is_comparable.then(|| digits(&self.reached));
+        while let Some(first) = self.waiting.first_entry()
+            && reached
+                .as_ref()
+                .is_none_or(|reached| first.key().0 <= *reached)
+        {
+            first.remove().notify_one();
+        }
+    }
 }
 
 impl Watermark {
@@ -64,7 +108,7 @@ impl Watermark {
     /// Returns the version that has been reached. It is empty if no version has been reached yet,
     /// or if the server sends no versions.
     pub fn current(&self) -> String {
-        self.shared.reached.lock().to_string()
+        self.shared.state.lock().reached.to_string()
     }
 
     /// Sets the version up to which everything has been processed. Call it only for a custom queue:
@@ -74,8 +118,9 @@ impl Watermark {
     }
 
     pub(super) fn set_reached(&self, version: ResourceVersion) {
-        *self.shared.reached.lock() = version;
-        self.shared.changed.notify_all();
+        let mut state = self.shared.state.lock();
+        state.reached = version;
+        state.wake();
     }
 
     /// Blocks until `version` or a later one is reached, or until `timeout` has elapsed on the real
@@ -122,7 +167,7 @@ impl Watermark {
     pub(crate) fn lowest<'a>(watermarks: impl IntoIterator<Item = &'a Self>) -> String {
         let mut reached = watermarks
             .into_iter()
-            .map(|watermark| watermark.shared.reached.lock().clone());
+            .map(|watermark| watermark.shared.state.lock().reached.clone());
         let first = reached.next().unwrap_or_default();
         let lower = |a: ResourceVersion, b: ResourceVersion| match a.compare(&b)? {
             Ordering::Greater => Some(b),
@@ -140,50 +185,47 @@ impl Watermark {
         deadline: Option<Instant>,
         stop: &Stop,
     ) -> Result<(), WaitError> {
-        let Shared { reached, changed } = &*self.shared;
-        let has_reached = |reached: &ResourceVersion| match reached.compare(wanted) {
-            Some(order) => Ok(order.is_ge()),
-            None if !reached.is_known() => Ok(false),
-            None => Err(WaitError::NotComparable {
-                version: reached.to_string(),
-            }),
-        };
         // In most calls the version has been reached already, and no subscription is needed.
-        if has_reached(&reached.lock())? {
+        if self.shared.state.lock().has_reached(wanted)? {
             return Ok(());
         }
+        let changed = Arc::new(Condvar::new());
         let _stopped = stop.on_stop({
-            let shared = Arc::clone(&self.shared);
-            // Notify under the lock, so that no waiter misses the notification between its check
-            // and its wait.
+            let (shared, changed) = (Arc::clone(&self.shared), Arc::clone(&changed));
+            // Notify under the lock, so that the waiter does not miss the notification between its
+            // check and its wait.
             move || {
-                let _reached = shared.reached.lock();
-                shared.changed.notify_all();
+                let _state = shared.state.lock();
+                changed.notify_one();
             }
         });
-        let mut reached = reached.lock();
+        let mut state = self.shared.state.lock();
+        state.waits += 1;
+        let key = (digits(wanted), state.waits);
         let mut timed_out = false;
-        loop {
-            if has_reached(&reached)? {
-                return Ok(());
+        let result = loop {
+            match state.has_reached(wanted) {
+                Ok(false) => {}
+                reached => break reached.map(drop),
             }
+            let reached = || state.reached.to_string();
             if stop.is_stopped() {
-                return Err(WaitError::Stopped {
-                    reached: reached.to_string(),
-                });
+                break Err(WaitError::Stopped { reached: reached() });
             }
             if timed_out {
-                return Err(WaitError::Timeout {
-                    reached: reached.to_string(),
-                });
+                break Err(WaitError::Timeout { reached: reached() });
             }
+            // Insert again after a wake-up: the version may have gone back since.
+            state.waiting.insert(key.clone(), Arc::clone(&changed));
             match deadline {
                 Some(deadline) => {
-                    timed_out = changed.wait_until(&mut reached, deadline).timed_out();
+                    timed_out = changed.wait_until(&mut state, deadline).timed_out();
                 }
-                None => changed.wait(&mut reached),
+                None => changed.wait(&mut state),
             }
-        }
+        };
+        state.waiting.remove(&key);
+        result
     }
 }
 
@@ -271,10 +313,72 @@ debug_as_display!(WaitError);
 
 #[cfg(all(test, not(shuttle)))]
 mod tests {
+    use std::thread;
     use std::time::Duration;
 
-    use super::Watermark;
+    use super::{WaitError, Watermark};
     use crate::stop::Stop;
+
+    /// Starts waits, and returns once all of them block.
+    fn waits(
+        watermark: &Watermark,
+        versions: &[&'static str],
+        stop: &Stop,
+    ) -> Vec<thread::JoinHandle<Result<(), WaitError>>> {
+        let before = watermark.shared.state.lock().waiting.len();
+        let wait = |version: &&'static str| {
+            let (watermark, version, stop) = (watermark.clone(), *version, stop.clone());
+            thread::spawn(move || watermark.wait(version, Duration::MAX, &stop))
+        };
+        let waits = versions.iter().map(wait).collect();
+        while watermark.shared.state.lock().waiting.len() < before + versions.len() {
+            thread::yield_now();
+        }
+        waits
+    }
+
+    fn waiting(watermark: &Watermark) -> Vec<String> {
+        let state = watermark.shared.state.lock();
+        state.waiting.keys().map(|key| key.0.1.clone()).collect()
+    }
+
+    #[test]
+    fn version_wakes_only_the_waits_that_it_ends() {
+        let (watermark, stop, other_stop) = (Watermark::new(), Stop::new(), Stop::new());
+        let long = "111111111111111111111111111111";
+        let ended = waits(&watermark, &["9", "10", "10"], &stop);
+        let stopped = waits(&watermark, &["11"], &other_stop);
+        let later = waits(&watermark, &[long, "100"], &stop);
+        for unrelated in ["8", "", "0", "7"] {
+            watermark.set(unrelated);
+            assert_eq!(waiting(&watermark), ["9", "10", "10", "11", "100", long]);
+        }
+        watermark.set("10");
+        assert_eq!(waiting(&watermark), ["11", "100", long]);
+        ended
+            .into_iter()
+            .for_each(|wait| wait.join().unwrap().unwrap());
+        other_stop.stop();
+        for wait in stopped {
+            assert!(matches!(
+                wait.join().unwrap(),
+                Err(WaitError::Stopped { .. })
+            ));
+        }
+        assert_eq!(waiting(&watermark), ["100", long]);
+        let timed_out = watermark.wait("12", Duration::ZERO, &stop);
+        assert!(matches!(timed_out, Err(WaitError::Timeout { .. })));
+        assert_eq!(waiting(&watermark), ["100", long]);
+        watermark.set("v1");
+        assert!(waiting(&watermark).is_empty());
+        for wait in later {
+            let ended = wait.join().unwrap();
+            assert!(
+                matches!(ended, Err(WaitError::NotComparable { .. })),
+                "{ended:?}"
+            );
+        }
+    }
 
     #[test]
     fn lowest_version_is_the_one_all_watermarks_reached() {

@@ -97,6 +97,39 @@ fn bookmark_version_wakes_waiting_thread() {
     });
 }
 
+/// Each wait has a version of its own. The version goes back with a list.
+#[test]
+fn each_wait_ends_at_its_own_version() {
+    check(|| {
+        let watermark = Watermark::new();
+        let (stop, never) = (Stop::new(), Stop::new());
+        let wait = |version: &'static str, stop: &Stop| {
+            let (watermark, stop) = (watermark.clone(), stop.clone());
+            thread::spawn(move || watermark.wait(version, FOREVER, &stop))
+        };
+        let waits = [wait("2", &never), wait("3", &never), wait("3", &never)];
+        let stopped = wait("4", &stop);
+        for version in ["2", "1", "3"] {
+            watermark.set(version);
+        }
+        stop.stop();
+        assert!(matches!(
+            stopped.join().unwrap(),
+            Err(WaitError::Stopped { .. })
+        ));
+        for result in join_all(waits) {
+            result.unwrap();
+        }
+        // A version that cannot be compared ends every wait.
+        let last = wait("5", &never);
+        watermark.set("x");
+        assert!(matches!(
+            last.join().unwrap(),
+            Err(WaitError::NotComparable { .. })
+        ));
+    });
+}
+
 #[test]
 fn stop_at_any_point_ends_watermark_waits() {
     check(|| {
