@@ -327,8 +327,8 @@ impl<T> Fifo<T> {
 impl<T> State<T> {
     fn next(&mut self) -> Option<Popped<T>> {
         let next = self.pop_undeleted();
-        self.order.shrink_when_empty();
-        self.items.shrink_when_empty();
+        self.order.shrink_after_peak();
+        self.items.shrink_after_peak();
         next
     }
 
@@ -462,5 +462,25 @@ impl<T> fmt::Debug for Fifo<T> {
             .field("synced", &state.synced)
             .field("closed", &state.closed)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queue_with_few_objects_left_frees_its_memory() {
+        let accessor = Accessor::new(|number: &u32| Ok::<_, KeyError>(number.to_string().into()));
+        let queue = Fifo::new(accessor);
+        for number in 0..100_000 {
+            queue.add(Arc::new(number)).unwrap();
+        }
+        for _ in 10..100_000 {
+            queue.pop(&mut |_, _| Ok(())).unwrap();
+        }
+        let state = queue.state.lock();
+        let capacities = [state.items.capacity(), state.order.capacity()];
+        assert!(capacities.iter().all(|it| *it < 10_000), "{capacities:?}");
     }
 }

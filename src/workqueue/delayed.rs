@@ -55,7 +55,7 @@ impl<T: Clone + Eq + Hash> Delayed<T> {
     /// Removes an item.
     pub(super) fn remove(&mut self, item: &T) -> Option<Removed<T>> {
         let (item, due) = self.by_item.remove_entry(item)?;
-        self.by_item.shrink_when_empty();
+        self.by_item.shrink_after_peak();
         Some(Removed {
             rank: due.1,
             item,
@@ -71,7 +71,7 @@ impl<T: Clone + Eq + Hash> Delayed<T> {
             .filter(|first| first.key().0 <= now)?;
         let (due, item) = first.remove_entry();
         let copy = self.by_item.remove_entry(&item).map(|(copy, _)| copy);
-        self.by_item.shrink_when_empty();
+        self.by_item.shrink_after_peak();
         Some(Removed {
             rank: due.1,
             item,
@@ -93,5 +93,10 @@ impl<T: Clone + Eq + Hash> Delayed<T> {
 
     pub(super) fn len(&self) -> usize {
         self.by_time.len()
+    }
+
+    #[cfg(all(test, not(shuttle)))]
+    pub(super) fn capacity(&self) -> usize {
+        self.by_item.capacity()
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::BucketRateLimiter;
+use crate::shrink::Shrink;
 use crate::sync::Mutex;
 use crate::time::{Clock, RealClock, nanoseconds};
 
@@ -104,7 +105,10 @@ impl<T: Clone + Eq + Hash> Failures<T> {
     }
 
     fn forget(&self, item: &T) {
-        let forgotten = self.0.lock().remove_entry(item);
+        let mut failures = self.0.lock();
+        let forgotten = failures.remove_entry(item);
+        failures.shrink_after_peak();
+        drop(failures);
         drop(forgotten);
     }
 }
@@ -351,4 +355,20 @@ pub fn default_controller_rate_limiter_with_clock<T: Clone + Eq + Hash + Send + 
 pub fn default_item_based_rate_limiter<T: Clone + Eq + Hash>()
 -> ItemExponentialFailureRateLimiter<T> {
     ItemExponentialFailureRateLimiter::new(Duration::from_millis(1), Duration::from_secs(1000))
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limiter_frees_the_memory_of_forgotten_items() {
+        let failures = Failures::new();
+        (0..100_000).for_each(|item| assert_eq!(failures.count(&item), 0));
+        (10..100_000).for_each(|item| failures.forget(&item));
+        assert!(failures.0.lock().capacity() < 10_000);
+        assert_eq!((failures.of(&9), failures.of(&10)), (1, 0));
+        (0..10).for_each(|item| failures.forget(&item));
+        assert_eq!(failures.0.lock().capacity(), 0);
+    }
 }

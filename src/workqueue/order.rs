@@ -74,7 +74,20 @@ impl<T: Send + 'static> Order<T> for ArrivalOrder<T> {
 
     fn pop(&mut self) -> Option<T> {
         let item = self.0.pop_front();
-        self.0.shrink_when_empty();
+        self.0.shrink_after_peak();
         item
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_with_few_items_left_frees_its_memory() {
+        let mut order = ArrivalOrder::new();
+        (0..100_000).for_each(|item| order.push(item));
+        assert!((0..99_990).all(|item| order.pop() == Some(item)));
+        assert!(order.0.capacity() < 10_000, "{}", order.0.capacity());
     }
 }

@@ -341,7 +341,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
         effects
             .dropped
             .extend(self.items.remove_entry(item).map(|(item, _)| item));
-        self.items.shrink_when_empty();
+        self.items.shrink_after_peak();
         ended
     }
 
@@ -385,5 +385,40 @@ impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
             total: sum.total.saturating_add(age),
             longest: sum.longest.max(age),
         })
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::workqueue::ArrivalOrder;
+    use crate::workqueue::priority::Unranked;
+
+    #[test]
+    fn queue_with_few_items_left_frees_its_memory() {
+        let mut state = State::new(Box::new(Unranked(ArrivalOrder::new())), false);
+        let (now, mut effects) = (Instant::now(), Effects::default());
+        for item in 0..100_000 {
+            state.add(item, 0, None, None, &mut effects);
+            let due = now + Duration::from_nanos(item);
+            state.add(item, 0, Some(due), None, &mut effects);
+        }
+        for _ in 10..100_000 {
+            let taken = state.next(None, &mut effects).unwrap();
+            state.done(&taken.item, None, None, &mut effects);
+        }
+        assert!(
+            state.items.capacity() < 10_000,
+            "{}",
+            state.items.capacity()
+        );
+        assert_eq!((state.items.len(), state.delayed.len()), (10, 100_000));
+        state.promote(now + Duration::from_nanos(99_989), &mut effects);
+        assert_eq!((state.delayed.len(), state.queued), (10, 100_000));
+        assert!(state.delayed.capacity() < 10_000);
+        for item in 99_990..100_000 {
+            state.delayed.remove(&item);
+        }
+        assert_eq!(state.delayed.capacity(), 0);
     }
 }

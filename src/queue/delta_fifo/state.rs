@@ -122,8 +122,8 @@ impl<T> State<T> {
         };
         let keys = deltas.iter().filter_map(taken).collect();
         self.in_flight = Some(InFlight { thread, keys });
-        self.order.shrink_when_empty();
-        self.items.shrink_when_empty();
+        self.order.shrink_after_peak();
+        self.items.shrink_after_peak();
         Batch {
             deltas,
             is_in_initial_list: !self.synced(),
@@ -210,6 +210,21 @@ mod tests {
         }
         assert!(others > 3000, "{others}");
         assert_eq!(queue.processed().unwrap().current(), "");
+    }
+
+    #[test]
+    fn queue_with_few_keys_left_frees_its_memory() {
+        let accessor = Accessor::new(|number: &u32| Ok::<_, KeyError>(number.to_string().into()));
+        let queue = DeltaFifo::new(accessor);
+        for number in 0..100_000 {
+            queue.update(Arc::new(number)).unwrap();
+        }
+        for _ in 10..100_000 {
+            queue.pop(&mut |_, _| Ok(())).unwrap();
+        }
+        let state = queue.state.lock();
+        let capacities = [state.items.capacity(), state.order.capacity()];
+        assert!(capacities.iter().all(|it| *it < 10_000), "{capacities:?}");
     }
 
     #[test]

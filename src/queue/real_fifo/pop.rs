@@ -47,7 +47,7 @@ impl<T> RealFifo<T> {
     /// Records that a pop is in flight and releases the lock. The caller has already taken the
     /// changes from `items`.
     fn begin_pop(&self, mut state: MutexGuard<'_, State<T>>) -> Popped {
-        state.items.shrink_when_empty();
+        state.items.shrink_after_peak();
         let unlocked = matches!(
             self.mode,
             RealFifoMode::Atomic {
@@ -181,5 +181,31 @@ impl<T: Send + Sync> Queue<T> for RealFifo<T> {
 
     fn is_closed(&self) -> bool {
         self.state.lock().closed
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::object::{Accessor, KeyError};
+    use crate::store::ReflectorStore;
+    use std::sync::Arc;
+
+    #[test]
+    fn queue_with_few_changes_left_frees_its_memory() {
+        let accessor = Accessor::new(|number: &u32| Ok::<_, KeyError>(number.to_string().into()));
+        let mode = RealFifoMode::Atomic {
+            unlock_while_processing: true,
+            bookmarks: false,
+        };
+        let queue = RealFifo::builder(accessor, mode).build();
+        for number in 0..100_000 {
+            queue.update(Arc::new(number)).unwrap();
+        }
+        for _ in 10..100_000 {
+            queue.pop(&mut |_, _| Ok(())).unwrap();
+        }
+        let capacity = queue.state.lock().items.capacity();
+        assert!(capacity < 10_000, "{capacity}");
     }
 }
