@@ -164,6 +164,8 @@ impl<T> Fifo<T> {
                         continue;
                     }
                     if state.closed {
+                        // The next pop ends as well.
+                        self.changed.notify_one();
                         return None;
                     }
                 }
@@ -196,9 +198,7 @@ impl<T> Fifo<T> {
                 .items
                 .insert(Arc::clone(&popped.key), Arc::clone(&popped.object));
         }
-        if state.closed {
-            self.changed.notify_all();
-        } else if !state.order.is_empty() {
+        if state.closed || !state.order.is_empty() {
             // Also wake a pop if only deleted keys are left: until a pop has skipped them, the
             // queue may not have synced.
             self.changed.notify_one();

@@ -129,6 +129,9 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueueBuilder<T> {
     /// items leave the queue before an item that `n` others of its priority precede. The minimum is
     /// 1. By default there is no limit, as in controller-runtime.
     ///
+    /// With a limit, each choice of an overtaken item takes time in proportion to the number of
+    /// different priorities in the queue.
+    ///
     /// ```
     /// use k8s_informer::workqueue::{AddOptions, WorkQueue, default_item_based_rate_limiter};
     ///

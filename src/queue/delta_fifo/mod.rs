@@ -467,10 +467,10 @@ impl<T> DeltaFifo<T> {
         state.versions.publish();
         let synced = state.synced();
         if state.in_flight.is_none() {
-            if state.closed {
-                self.changed.notify_all();
-            } else if !state.order.is_empty() {
+            if !state.order.is_empty() {
                 self.changed.notify_one();
+            } else if state.closed {
+                self.changed.notify_all();
             }
         }
         drop(state);

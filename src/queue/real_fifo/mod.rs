@@ -179,10 +179,10 @@ impl<T> RealFifo<T> {
         state.synced |= state.populated && state.initial_population == 0;
         let synced = state.synced;
         if state.in_flight.is_none() {
-            if state.closed {
-                self.changed.notify_all();
-            } else if !state.items.is_empty() {
+            if !state.items.is_empty() {
                 self.changed.notify_one();
+            } else if state.closed {
+                self.changed.notify_all();
             }
         }
         drop(state);

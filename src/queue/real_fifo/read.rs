@@ -18,7 +18,8 @@ impl<T> RealFifo<T> {
         self.len() == 0
     }
 
-    /// Returns the changes that are waiting for the key of `object`.
+    /// Returns the changes that are waiting for the key of `object`. It searches the whole queue, as
+    /// [`get_by_key`](Self::get_by_key) does.
     ///
     /// # Errors
     ///
