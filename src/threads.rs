@@ -142,9 +142,9 @@ impl Owners {
 /// address space is limited (`ulimit -v`, `ulimit -d`, 32-bit systems), if all memory is locked,
 /// and if your code recurses deeply.
 ///
-/// The system rounds a very small size up to the minimum for a thread. Starting a thread fails if
-/// the size exceeds what the system can provide, or if the stack cannot hold the thread-local
-/// variables.
+/// A size below 256 KiB counts as 256 KiB, because a stack that overflows ends the process. Starting
+/// a thread fails if the size exceeds what the system can provide, or if the stack cannot hold the
+/// thread-local variables.
 ///
 /// ```
 /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
@@ -213,8 +213,9 @@ impl StackSizes {
 /// Returns a builder for a thread with this name, and with this stack size or the default. Names
 /// come from users, and the standard library panics at a NUL byte. It also panics, instead of
 /// returning an error, at sizes that no system can provide, so sizes are limited to an eighth of
-/// the address space.
+/// the address space. The minimum is several times what the crate itself uses in a debug build.
 pub(crate) fn named(name: String, stack: Option<usize>) -> Builder {
+    const MIN_STACK: usize = 256 << 10;
     const MAX_STACK: usize = usize::MAX / 8;
     let thread = Builder::new().name(if name.contains('\0') {
         name.replace('\0', "?")
@@ -222,7 +223,7 @@ pub(crate) fn named(name: String, stack: Option<usize>) -> Builder {
         name
     });
     match stack {
-        Some(stack) => thread.stack_size(stack.min(MAX_STACK)),
+        Some(stack) => thread.stack_size(stack.clamp(MIN_STACK, MAX_STACK)),
         None => thread,
     }
 }

@@ -10,7 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use k8s_informer::handler::{ChannelHandler, HandlerFuncs, HandlerOptions, HandlerRegistration};
-use k8s_informer::informer::{InformerError, SharedIndexInformerOptions, StackSizes, new_informer};
+use k8s_informer::informer::{
+    InformerError, InformerScope, SharedIndexInformerOptions, StackSizes, new_informer,
+};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::{
     Body, ListOptions, ListWatch, ListerWatcher, ListerWatcherSource, ReflectorOptions,
@@ -19,8 +21,10 @@ use k8s_informer::reflector::{
 use k8s_informer::testing::{Answer, ApiServer, FakeClock, ScriptedListerWatcher};
 use k8s_informer::time::Backoff;
 use k8s_informer::{
-    Client, Config, Done, DynamicObject, Error, SharedIndexInformer, SharedInformerFactory, Stop,
+    Client, Config, Done, DynamicObject, Error, Object, SharedIndexInformer, SharedInformerFactory,
+    Stop,
 };
+use k8s_openapi::api::core::v1::Pod;
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::json;
 
@@ -92,6 +96,7 @@ const TESTS: &[&str] = &[
     "failed_thread_start_is_an_error",
     "names_with_nul_do_not_panic",
     "impossible_stack_size_is_an_error",
+    "stack_size_has_a_minimum",
     "resync_thread_start_failure_is_reported",
 ];
 
@@ -565,6 +570,43 @@ fn impossible_stack_size_is_an_error() {
     let error = factory.start(&Stop::new()).unwrap_err();
     assert!(matches!(error, InformerError::Thread { .. }), "{error}");
     factory.shutdown();
+}
+
+#[test]
+fn stack_size_has_a_minimum() {
+    let _process = ExclusiveProcess::new();
+    let server = ApiServer::start().unwrap();
+    let path = |name: &str| format!("/api/v1/namespaces/{name}/pods");
+    let pod = json!({"metadata": {"name": "web"}, "spec": {"containers": [{"name": "web", "image": "i"}]}});
+    for namespace in ["a", "b"] {
+        server.create(&path(namespace), pod.clone()).unwrap();
+    }
+    for size in [0, 16, 16 << 10] {
+        let mut reflector = ReflectorOptions::default();
+        reflector.stack_sizes.reflector = Some(size);
+        reflector.stack_sizes.handlers = Some(size);
+        reflector.stack_sizes.others = Some(size);
+        let client = Client::new(Config::new(server.url())).unwrap();
+        let factory = SharedInformerFactory::builder(client)
+            .scope(InformerScope::all().namespace("a").namespace("b"))
+            .reflector_options(reflector)
+            .build();
+        let pods = factory.informer::<Pod>();
+        let by_name = |pod: &Pod| vec![pod.name().to_owned()];
+        pods.add_index("name", by_name).unwrap();
+        let handler = pods
+            .add_event_handler(|handler| handler.on_add(|pod, _| log::info!("{pod:?}")))
+            .unwrap();
+        factory.start(&Stop::new()).unwrap();
+        assert!(handler.synced().wait_timeout(SOON));
+        let patch = json!({"metadata": {"labels": {"size": size.to_string()}}});
+        let patched = server.patch(&format!("{}/web", path("a")), patch).unwrap();
+        let version = patched["metadata"]["resourceVersion"].as_str().unwrap();
+        let patched: Pod = serde_json::from_value(patched.clone()).unwrap();
+        assert_eq!(patched.resource_version(), version);
+        pods.wait_for_object(&patched, SOON, &Stop::new()).unwrap();
+        factory.shutdown();
+    }
 }
 
 #[test]
