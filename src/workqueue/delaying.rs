@@ -49,6 +49,9 @@ impl<T: Clone + Eq + Hash + Send + 'static> DelayingQueue<T> {
 
     /// Adds the item after `delay`, or immediately if `delay` is zero. Does nothing if the queue is
     /// shut down.
+    ///
+    /// As in client-go, an item that is delayed and also added without a delay is processed twice:
+    /// now and after its delay. In a [`PriorityQueue`](super::PriorityQueue), it is processed once.
     pub fn add_after(&self, item: T, delay: Duration) {
         self.queue.shared.add_after(item, 0, delay);
     }

@@ -113,7 +113,9 @@ impl<T: Clone + Eq + Hash + Send + 'static> PriorityQueue<T> {
     /// Adds an item with options. controller-runtime's `AddWithOpts`.
     ///
     /// If the queue is shut down, it adds nothing; with
-    /// [`rate_limited`](AddOptions::rate_limited), the failure still counts.
+    /// [`rate_limited`](AddOptions::rate_limited), the failure still counts. As in
+    /// controller-runtime, it also counts if the item already waits; see
+    /// [`add_rate_limited`](super::RateLimitingQueue::add_rate_limited) for the effect on a bucket.
     pub fn add_with(&self, item: T, options: AddOptions) {
         let mut delay = options.after;
         if options.is_rate_limited {

@@ -47,6 +47,11 @@ impl<T: Clone + Eq + Hash + Send + 'static> RateLimitingQueue<T> {
     }
 
     /// Adds the item after the delay that the limiter returns for it.
+    ///
+    /// As in client-go, the limiter counts each call, also for an item that already waits. With a
+    /// [`BucketRateLimiter`](super::BucketRateLimiter), each call takes a token. An item that is
+    /// added faster than the bucket refills therefore waits longer and longer. To bound the wait,
+    /// wrap the limiter in a [`WithMaxWaitRateLimiter`](super::WithMaxWaitRateLimiter).
     pub fn add_rate_limited(&self, item: T) {
         let delay = self.limiter.when(&item);
         self.queue.add_after(item, delay);

@@ -2,7 +2,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_informer::testing::FakeClock;
-use k8s_informer::workqueue::{ItemExponentialFailureRateLimiter, RateLimitingQueue, WorkQueue};
+use k8s_informer::workqueue::{
+    BucketRateLimiter, ItemExponentialFailureRateLimiter, RateLimiter, RateLimitingQueue,
+    WithMaxWaitRateLimiter, WorkQueue,
+};
 
 use super::support::*;
 
@@ -39,6 +42,33 @@ fn q15_forgotten_items_stay_queued() {
     clock.advance(millis(1));
     assert_eq!(queue.len(), 1);
     queue.forget(&"a");
+    assert_eq!(queue.len(), 1);
+}
+
+#[test]
+fn q15_each_add_of_a_waiting_item_takes_a_token() {
+    let clock = FakeClock::new();
+    let bucket = || BucketRateLimiter::new(5.0, 1).with_clock(Arc::new(clock.clone()));
+    let add_ten = |limiter: Box<dyn RateLimiter<&'static str>>| {
+        let builder = WorkQueue::builder().clock(Arc::new(clock.clone()));
+        let queue = builder.build_rate_limiting(limiter).unwrap();
+        (0..10).for_each(|_| queue.add_rate_limited("a"));
+        // It runs at once and, because the second add delays it as well, after 0.2 s.
+        drop(queue.take().unwrap());
+        clock.advance(millis(200));
+        drop(queue.take().unwrap());
+        queue.add_rate_limited("a");
+        queue
+    };
+    // The other tokens are taken as well.
+    let queue = add_ten(Box::new(bucket()));
+    clock.advance(millis(1799));
+    assert_eq!(queue.len(), 0);
+    clock.advance(millis(1));
+    assert_eq!(queue.len(), 1);
+    let limited = WithMaxWaitRateLimiter::new(bucket(), millis(300));
+    let queue = add_ten(Box::new(limited));
+    clock.advance(millis(300));
     assert_eq!(queue.len(), 1);
 }
 
