@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use crate::error::debug_as_display;
 use crate::object::Object;
+use crate::text::{EscapedName, EscapedText};
 
 /// A label selector. Go's `labels.Selector`.
 ///
@@ -75,11 +76,20 @@ impl FromStr for Selector {
     type Err = SelectorError;
 
     fn from_str(text: &str) -> Result<Self, SelectorError> {
-        let mut requirements = Parser {
-            tokens: scan(text),
+        let tokens = scan(text);
+        let mut parser = Parser {
+            tokens: &tokens,
             at: 0,
-        }
-        .selector()?;
+        };
+        let mut requirements = parser.selector().map_err(|fault| {
+            // The fault is the last token that was taken, or the end.
+            let begin = tokens.get(parser.at - 1).map(|(begin, _)| *begin);
+            SelectorError {
+                selector: text.to_owned(),
+                character: begin.map(|begin| text[..begin].chars().count() + 1),
+                fault,
+            }
+        })?;
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(Self {
             requirements: Some(requirements),
@@ -100,23 +110,51 @@ impl fmt::Display for Selector {
     }
 }
 
-/// The error of an invalid label selector. The message uses the wording of Kubernetes.
+/// The error of an invalid label selector. The message contains the selector, the position of the
+/// fault, and what is expected there. The wording can change.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SelectorError {
-    message: String,
+    selector: String,
+    /// The position of the fault, starting at 1. `None` for the end.
+    character: Option<usize>,
+    fault: Fault,
+}
+
+/// Why a selector is invalid.
+#[derive(Clone, PartialEq, Eq)]
+struct Fault {
+    /// What Kubernetes writes before the reason.
+    prefix: String,
+    reason: String,
+}
+
+impl Fault {
+    fn new(reason: impl Into<String>) -> Self {
+        let (prefix, reason) = (String::new(), reason.into());
+        Self { prefix, reason }
+    }
 }
 
 impl SelectorError {
-    fn new(message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-        }
+    /// Returns the message of Kubernetes.
+    #[cfg(feature = "testing")]
+    pub(crate) fn of_kubernetes(&self) -> String {
+        format!("{}{}", self.fault.prefix, self.fault.reason)
     }
 }
 
 impl fmt::Display for SelectorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        write!(
+            f,
+            "the label selector \"{}\" is invalid at ",
+            EscapedName(&self.selector)
+        )?;
+        match self.character {
+            Some(character) => write!(f, "character {character}")?,
+            None => f.write_str("its end")?,
+        }
+        write!(f, ": {}", EscapedText(&self.fault.reason))
     }
 }
 
@@ -186,8 +224,9 @@ impl fmt::Display for Requirement {
 const SPACE: [char; 4] = [' ', '\t', '\r', '\n'];
 const SPECIAL: [char; 7] = ['=', '!', '(', ')', ',', '>', '<'];
 
-/// Splits a selector into words and operators. The longest matching operator wins.
-fn scan(text: &str) -> Vec<&str> {
+/// Splits a selector into words and operators, with their positions. The longest matching operator
+/// wins.
+fn scan(text: &str) -> Vec<(usize, &str)> {
     let mut tokens = Vec::new();
     let mut rest = text.trim_start_matches(SPACE);
     while !rest.is_empty() {
@@ -200,7 +239,7 @@ fn scan(text: &str) -> Vec<&str> {
                 .unwrap_or(rest.len())
         };
         let (token, after) = rest.split_at(length);
-        tokens.push(token);
+        tokens.push((text.len() - rest.len(), token));
         rest = after.trim_start_matches(SPACE);
     }
     tokens
@@ -209,14 +248,15 @@ fn scan(text: &str) -> Vec<&str> {
 /// A recursive descent parser that makes the same decisions as Go's. `in` and `notin` are operators
 /// only directly after a key. Elsewhere they are ordinary words.
 struct Parser<'a> {
-    tokens: Vec<&'a str>,
+    tokens: &'a [(usize, &'a str)],
+    /// The number of tokens that were taken.
     at: usize,
 }
 
 impl<'a> Parser<'a> {
     /// Returns the next token, or an empty string at the end.
     fn peek(&self) -> &'a str {
-        self.tokens.get(self.at).copied().unwrap_or_default()
+        self.tokens.get(self.at).map_or("", |(_, token)| token)
     }
 
     fn next(&mut self) -> &'a str {
@@ -225,7 +265,7 @@ impl<'a> Parser<'a> {
         token
     }
 
-    fn selector(&mut self) -> Result<Vec<Requirement>, SelectorError> {
+    fn selector(&mut self) -> Result<Vec<Requirement>, Fault> {
         let mut requirements = Vec::new();
         if self.peek().is_empty() {
             return Ok(requirements);
@@ -236,7 +276,7 @@ impl<'a> Parser<'a> {
                 "" => return Ok(requirements),
                 "," => {}
                 other => {
-                    return Err(SelectorError::new(format!(
+                    return Err(Fault::new(format!(
                         "found '{other}', expected: ',' or 'end of string'"
                     )));
                 }
@@ -244,7 +284,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn requirement(&mut self, first: bool) -> Result<Requirement, SelectorError> {
+    fn requirement(&mut self, first: bool) -> Result<Requirement, Fault> {
         let absent = self.peek() == "!";
         if absent {
             self.next();
@@ -256,9 +296,7 @@ impl<'a> Parser<'a> {
             } else {
                 "identifier after ','"
             };
-            return Err(SelectorError::new(format!(
-                "found '{key}', expected: {expected}"
-            )));
+            return Err(Fault::new(format!("found '{key}', expected: {expected}")));
         }
         check_key(key)?;
         let test = if absent {
@@ -274,7 +312,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    fn test(&mut self, key: &str) -> Result<Test, SelectorError> {
+    fn test(&mut self, key: &str) -> Result<Test, Fault> {
         Ok(match self.next() {
             "=" => Test::Equals("=", self.value(key)?),
             "==" => Test::Equals("==", self.value(key)?),
@@ -296,7 +334,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    fn value(&mut self, key: &str) -> Result<String, SelectorError> {
+    fn value(&mut self, key: &str) -> Result<String, Fault> {
         if matches!(self.peek(), "" | ",") {
             return Ok(String::new());
         }
@@ -307,20 +345,20 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn number(&mut self, key: &str) -> Result<(i64, String), SelectorError> {
+    fn number(&mut self, key: &str) -> Result<(i64, String), Fault> {
         let text = self.value(key)?;
-        match text.parse() {
-            Ok(number) => Ok((number, text)),
-            Err(_) => Err(invalid(
-                "values[0]",
-                &text,
-                "for 'Gt', 'Lt' operators, the value must be an integer",
-            )),
+        if let Ok(number) = text.parse() {
+            return Ok((number, text));
         }
+        if text.is_empty() {
+            self.next();
+        }
+        let why = "for 'Gt', 'Lt' operators, the value must be an integer";
+        Err(invalid("values[0]", &text, why))
     }
 
     /// Parses `(a,b)`. A missing item between commas or parentheses is the empty value.
-    fn values(&mut self, key: &str) -> Result<BTreeSet<String>, SelectorError> {
+    fn values(&mut self, key: &str) -> Result<BTreeSet<String>, Fault> {
         let open = self.next();
         if open != "(" {
             return Err(unparsable(format!("found '{open}' expected: '('")));
@@ -352,19 +390,24 @@ const NO_VALUE: &str = "a valid label must be an empty string or consist of alph
     and must start and end with an alphanumeric character (e.g. 'MyValue', or 'my_value', or '12345', regex used \
     for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
-fn unparsable(why: impl fmt::Display) -> SelectorError {
-    SelectorError::new(format!("unable to parse requirement: {why}"))
+fn unparsable(reason: impl Into<String>) -> Fault {
+    Fault {
+        prefix: "unable to parse requirement: ".to_owned(),
+        reason: reason.into(),
+    }
 }
 
-fn invalid(field: &str, text: &str, why: &str) -> SelectorError {
-    unparsable(format!("{field}: Invalid value: \"{text}\": {why}"))
+fn invalid(field: &str, text: &str, why: &str) -> Fault {
+    let mut fault = unparsable(format!("\"{text}\": {why}"));
+    fault.prefix += &format!("{field}: Invalid value: ");
+    fault
 }
 
 fn is_word(token: &str) -> bool {
     !token.is_empty() && !token.starts_with(SPECIAL)
 }
 
-fn check_key(key: &str) -> Result<(), SelectorError> {
+fn check_key(key: &str) -> Result<(), Fault> {
     if is_qualified_name(key) {
         Ok(())
     } else {
@@ -430,6 +473,37 @@ mod tests {
         assert_eq!(canonical("a in (,)").as_deref(), Some("a in ()"));
         assert_eq!(canonical("a in (b"), None);
         assert_eq!(canonical("a in ("), None);
+    }
+
+    #[test]
+    fn selector_error_names_selector_position_and_expectation() {
+        let cases = [
+            ("a in (b", "its end: found '', expected: ',', or ')'"),
+            (
+                "a b c",
+                "character 3: found 'b', expected: in, notin, =, ==, !=, gt, lt",
+            ),
+            ("a in x", "character 6: found 'x' expected: '('"),
+            ("ä=1,b", "character 1: \"ä\": name part must consist of"),
+            ("a=b, c=-1", "character 8: \"-1\": a valid label must be"),
+            ("a,", "its end: found '', expected: identifier after ','"),
+            (
+                ",",
+                "character 1: found ',', expected: !, identifier, or 'end of string'",
+            ),
+            ("!", "its end: found '', expected: !, identifier"),
+            ("a>,b", "character 3: \"\": for 'Gt', 'Lt' operators"),
+            ("a>", "its end: \"\": for 'Gt', 'Lt' operators"),
+            ("a>x", "character 3: \"x\": for 'Gt', 'Lt' operators"),
+            ("a=b c", "character 5: found 'c', expected: ',' or"),
+            ("a=\u{1b}", "character 3: \"\\u{1b}\": a valid label"),
+        ];
+        for (selector, fault) in cases {
+            let error = selector.parse::<Selector>().unwrap_err().to_string();
+            let shown = selector.escape_debug();
+            let expected = format!("the label selector \"{shown}\" is invalid at {fault}");
+            assert!(error.starts_with(&expected), "{error}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::object::GroupVersionResource;
 use crate::reflector::{Body, ListerWatcher, ListerWatcherSource};
 use crate::stop::Stop;
-use crate::wire::ListOptions;
+use crate::wire::{EscapedName, ListOptions};
 
 /// The `Accept` header that requests only the metadata of an object. Servers that do not support it
 /// return the whole object.
@@ -72,7 +72,7 @@ impl ResourceListerWatcher {
     ) -> Result<Response, Error> {
         let request = self.request(&options.to_query(), PARTIAL_LIST);
         let request = request.map(|request| request.purpose(Purpose::List));
-        self.get("list", request, stop, |response| {
+        self.get("list", options, request, stop, |response| {
             response_checks::check_json(&response.headers)
         })
     }
@@ -92,6 +92,7 @@ impl ResourceListerWatcher {
     fn get(
         &self,
         verb: &str,
+        options: &ListOptions,
         request: Result<Request, Error>,
         stop: &Stop,
         check: impl FnOnce(&Response) -> Result<(), Error>,
@@ -101,8 +102,26 @@ impl ResourceListerWatcher {
             Ok(()) => Ok(response),
             Err(error) => Err(error.context(response.body.context.to_string())),
         });
-        checked.map_err(|error| error.context(format!("{verb} {}", self.description)))
+        checked.map_err(|error| {
+            with_selectors(error, options).context(format!("{verb} {}", self.description))
+        })
     }
+}
+
+/// Adds the selectors to the error of a request that the server does not understand. They can be the
+/// reason, and the message of the server does not contain them.
+pub(super) fn with_selectors(error: Error, options: &ListOptions) -> Error {
+    let selectors = [
+        ("field", &options.field_selector),
+        ("label", &options.label_selector),
+    ];
+    let is_concerned = error.is_bad_request();
+    let selectors = selectors
+        .into_iter()
+        .filter(|(_, selector)| is_concerned && !selector.is_empty());
+    selectors.fold(error, |error, (what, selector)| {
+        error.context(format!("{what} selector \"{}\"", EscapedName(selector)))
+    })
 }
 
 /// Describes a request in messages: `deployments.apps/status "web" in namespace "default"`.
@@ -160,7 +179,7 @@ impl ListerWatcher for ResourceListerWatcher {
         let request = self.request(&options.to_watch_query(), PARTIAL);
         // The reflector sets the idle timeout with each read.
         let request = request.map(|request| request.idle_timeout(None).purpose(Purpose::Watch));
-        let response = self.get("watch", request, stop, |response| {
+        let response = self.get("watch", options, request, stop, |response| {
             response_checks::check_watch(response.status)?;
             response_checks::check_json(&response.headers)
         })?;

@@ -155,6 +155,39 @@ fn list_and_watch_send_their_options_as_query() {
 }
 
 #[test]
+fn rejected_request_names_its_selectors() {
+    let refusal = status(400, "BadRequest", "unable to parse");
+    let server = Server::start(move |_| {
+        let kind = "Content-Type: application/json\r\n";
+        Reply::Write(reply("400 Bad Request", kind, &refusal))
+    });
+    let (api, stop, mut options) = (counteds(&server), Stop::new(), all());
+    options.label_selector = "a in (b\n".to_owned();
+    options.field_selector = "x".to_owned();
+    let what = r#"counteds.example.com in namespace "n": label selector "a in (b\n": field selector "x": "#;
+    let errors = [
+        ("list", api.list(&options, &stop).unwrap_err()),
+        ("watch", api.watch(&options, &stop).unwrap_err()),
+        (
+            "page 1: list",
+            api.pages(&options, &stop).next().unwrap().unwrap_err(),
+        ),
+        (
+            "delete all",
+            api.delete_collection(&DeleteOptions::default(), &options, &stop)
+                .unwrap_err(),
+        ),
+    ];
+    for (verb, error) in errors {
+        let error = error.to_string();
+        assert!(error.starts_with(&format!("{verb} {what}")), "{error}");
+        assert!(error.contains("unable to parse"), "{error}");
+    }
+    let error = api.list(&all(), &stop).unwrap_err().to_string();
+    assert!(!error.contains("selector"), "{error}");
+}
+
+#[test]
 fn list_without_items_is_empty() {
     let bodies = [
         r#"{"kind":"CountedList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"7","continue":"a"}}"#,

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use super::observer::report_deletion;
 use super::{Api, request_error};
 use crate::client::Request;
-use crate::client::resource::{PARTIAL, PARTIAL_LIST};
+use crate::client::resource::{PARTIAL, PARTIAL_LIST, with_selectors};
 use crate::error::Error;
 use crate::object::Object;
 use crate::stop::Stop;
@@ -184,7 +184,8 @@ impl<T> Api<T> {
                 self.accept
             };
             let request = request.json(&self.delete_body(options)?)?.accept(accept);
-            self.send(request, stop)
+            let sent = self.send(request, stop);
+            sent.map_err(|error| with_selectors(error, which))
         })
     }
 

@@ -33,7 +33,7 @@ impl Selection {
         Ok(Self {
             labels: labels
                 .parse()
-                .map_err(|error: SelectorError| StatusError::bad_request(error.to_string()))?,
+                .map_err(|error: SelectorError| StatusError::bad_request(error.of_kubernetes()))?,
             fields: parse_fields(fields, resource).map_err(StatusError::bad_request)?,
             shards: None,
         })
