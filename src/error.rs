@@ -24,6 +24,10 @@ macro_rules! debug_as_display {
 
 pub(crate) use debug_as_display;
 
+/// The longest wait at the request of a server, so that a garbled `Retry-After` does not stop the
+/// program.
+pub(crate) const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
+
 /// An error in the communication with an API server.
 ///
 /// The type is opaque. Use its predicates to decide what to do: relist if
@@ -167,12 +171,19 @@ impl Error {
         }
     }
 
-    /// Returns how long the server asked the client to wait before the next attempt.
+    /// Returns how long the server asked the client to wait before the next attempt. It can be any
+    /// time. The waits, reflectors and recorders of this crate wait at most ten minutes.
     pub fn retry_after(&self) -> Option<Duration> {
         match &self.inner.kind {
             ErrorKind::Api { retry_after, .. } => *retry_after,
             _ => None,
         }
+    }
+
+    /// The wait that the server asked for, up to [`MAX_RETRY_AFTER`].
+    #[cfg(feature = "client")]
+    pub(crate) fn pause(&self) -> Duration {
+        self.retry_after().unwrap_or_default().min(MAX_RETRY_AFTER)
     }
 
     /// Whether the object, the namespace or the resource does not exist (404). Only the message

@@ -20,7 +20,7 @@ use super::transport::BUFFER;
 use super::transport::cancel::Running;
 use super::transport::error::{from_ureq, is_broken_connection};
 use super::{Inner, Request, Response};
-use crate::error::Error;
+use crate::error::{Error, MAX_RETRY_AFTER};
 use crate::reflector::Body;
 use crate::stop::Stop;
 
@@ -66,9 +66,8 @@ impl Inner {
             }
             // Retry a 429 or 5xx only if the server sent a retry delay, and only if that delay does
             // not exceed the time limit of the request.
-            let wait = error
-                .retry_after()
-                .filter(|wait| attempt.response_timeout.is_none_or(|limit| *wait <= limit));
+            let limit = attempt.response_timeout.unwrap_or(MAX_RETRY_AFTER);
+            let wait = error.retry_after().filter(|wait| *wait <= limit);
             let (Some(429 | 500..), Some(wait), 1..) = (code, wait, retries) else {
                 return Err(error);
             };

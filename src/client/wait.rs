@@ -193,7 +193,7 @@ impl<'a> Wait<'a> {
             }
             let mut delay = backoff.step();
             if let Some(error) = error {
-                delay = delay.max(error.retry_after().unwrap_or_default());
+                delay = delay.max(error.pause());
                 log::warn!("{error}; retrying in {delay:?}");
                 self.last_error = Some(error);
             }

@@ -27,9 +27,6 @@ const GRACE: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONG_PAUSE: Duration = Duration::from_secs(30);
 
-/// The longest delay that a server can request.
-const LONGEST_PAUSE: Duration = Duration::from_secs(600);
-
 /// The minimum time between two log messages about dropped events.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -358,8 +355,7 @@ fn run(shared: &Shared) {
                 let mut inner = shared.inner.lock();
                 inner.state.settle(sending.id, &outcome);
                 if let Outcome::Retry { .. } = outcome {
-                    let requested = error.as_ref().and_then(Error::retry_after);
-                    let requested = requested.unwrap_or_default().min(LONGEST_PAUSE);
+                    let requested = error.as_ref().map(Error::pause).unwrap_or_default();
                     inner.paused_until = now.checked_add(inner.backoff.step().max(requested));
                 } else {
                     inner.backoff.reset();

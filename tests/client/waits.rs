@@ -251,6 +251,22 @@ fn failing_lists_and_watches_are_retried_after_their_delay() {
 }
 
 #[test]
+fn server_delays_a_wait_by_at_most_ten_minutes() {
+    let world = World::new();
+    world.create_map("red");
+    for seconds in [u32::MAX, 601, 599] {
+        let fault = Fault::status(429).retry_after(seconds).on(Verb::List);
+        world.server.fail_next(fault.resource("configmaps"));
+    }
+    world
+        .during(wait_for_red, || {
+            let delays = [1, 2, 3].map(|number| world.end_wait(number).as_secs());
+            assert_eq!(delays, [600, 600, 599]);
+        })
+        .unwrap();
+}
+
+#[test]
 fn backoff_restarts_after_a_long_watch() {
     let world = World::new();
     world.create_map("blue");

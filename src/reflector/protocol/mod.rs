@@ -16,7 +16,7 @@ use self::settings::Settings;
 use self::watch::{RetryWindow, WatchStream};
 pub(super) use self::watch_ends::WatchEnd;
 use super::ReflectorOptions;
-use crate::error::Error;
+use crate::error::{Error, MAX_RETRY_AFTER};
 use crate::object::Key;
 use crate::time::{Backoff, Random};
 use crate::wire::{ListOptions, Piece, ResourceVersionMatch, SplitError, WATCH_SLACK};
@@ -24,9 +24,6 @@ use crate::wire::{ListOptions, Piece, ResourceVersionMatch, SplitError, WATCH_SL
 /// The longest wait after which cached versions are still trusted. During a longer wait, an API
 /// server may restart with a restored etcd.
 const MAX_TRUSTED_WAIT: Duration = Duration::from_secs(1);
-
-/// The upper bound of a `Retry-After`, so that a garbled one does not stop the reflector.
-const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
 
 /// Decides what a reflector requests, how long it waits, and what follows a failure. It has no
 /// thread, socket, clock, store or object type.

@@ -99,6 +99,18 @@ fn response_without_usable_retry_after_is_not_retried() {
 }
 
 #[test]
+fn request_without_time_limit_waits_at_most_ten_minutes() {
+    let unlimited = || Request::get("/").response_timeout(None);
+    let (result, waits) = send(&busy(1, BUSY, "Retry-After: 600\r\n", ""), unlimited());
+    result.unwrap();
+    assert_eq!(waits, [Duration::from_secs(600)]);
+    for header in ["Retry-After: 601\r\n", "Retry-After: 4294967295\r\n"] {
+        let (result, waits) = send(&busy(1, BUSY, header, ""), unlimited());
+        assert!(result.unwrap_err().is_too_many_requests() && waits.is_empty());
+    }
+}
+
+#[test]
 fn status_retry_after_applies_without_header() {
     let body = r#"{"kind": "Status", "code": 429, "details": {"retryAfterSeconds": 2}}"#;
     let (result, waits) = send(&busy(1, BUSY, "", body), Request::get("/"));
