@@ -2,7 +2,7 @@
 //! blocking HTTP.
 //!
 //! An informer keeps a local, indexed copy of one kind of Kubernetes objects. It lists the objects,
-//! watches for changes, and calls your handlers for each change. Your program reads from the local
+//! watches for changes, and calls your handlers when they change. Your program reads from the local
 //! copy and does not send a request to the API server for each read.
 //!
 //! This example starts an informer for Pods. It prints the Pods that exist, finds a Pod by its
@@ -54,13 +54,13 @@
 //!   indexes.
 //! - A [handler](handler::ResourceEventHandler) receives a notification for each change. Each
 //!   handler has its own threads, so a slow handler does not delay the others.
-//! - A [`Stop`] is a signal that ends informers, requests and waits immediately. It has the role of
-//!   Go's `stopCh`.
-//! - A [`Client`] connects to the API server. [`Client::try_default`] finds the cluster as kubectl
-//!   does.
+//! - A [`Stop`] is a signal that ends informers, requests and waits. It has the role of Go's
+//!   `stopCh`.
+//! - A [`Client`] connects to the API server. [`Client::try_default`] uses a kubeconfig, or the
+//!   service account of the Pod.
 //!
-//! Cached objects are shared as `Arc<T>`, so code that reads the cache cannot modify it. `T` is any
-//! type that implements [`Object`]:
+//! Cached objects are shared as `Arc<T>`, so readers have no mutable access. `T` is any type that
+//! implements [`Object`]:
 //!
 //! - the types of `k8s-openapi` (feature `k8s-openapi`);
 //! - a custom struct with only the fields that you need ([`impl_object!`]);
@@ -83,7 +83,7 @@
 //!
 //! # Layers
 //!
-//! As in client-go, you can use each layer alone:
+//! You can use each layer alone:
 //!
 //! | layer | types |
 //! |---|---|
@@ -129,20 +129,20 @@
 //! - **Shutdown.** You can [stop one informer](SharedInformerFactory::stop_informer) of a factory.
 //!   [A shutdown with a timeout](SharedInformerFactory::shutdown_timeout) returns the names of
 //!   threads that are blocked in your callbacks.
-//! - **Isolation.** A panic in one of your callbacks is caught, logged and counted.
+//! - **Isolation.** A panic in a handler is caught, logged and counted.
+//!   [Operations](guide::operations#panics-in-callbacks) lists the other callbacks.
 //! - **Configuration.** [`Client::try_default`] reads kubeconfigs with certificates, tokens,
-//!   plugins and proxies, or the service account of a Pod. Changed files, such as rotated tokens,
+//!   plugins and proxies, or the service account of a Pod. Changed files of tokens and certificates
 //!   take effect with the next request.
 //! - **Metrics.** A [`MetricsProvider`] creates the metrics of each informer, under an
 //!   [`InformerName`].
-//! - **Logs.** Messages go to the `log` facade and never contain the content of objects.
-//!   [Operations](guide::operations) lists the levels.
+//! - **Logs.** Messages go to the `log` facade. They quote no objects, but the texts of errors from
+//!   the server and of panics. [Operations](guide::operations) lists the levels.
 //!
 //! # Differences from client-go
 //!
-//! The same input produces the same observable result as in client-go. The tests replay recordings
-//! of client-go against the types of this crate. [`deviations`] lists every deliberate difference
-//! with its reason and its tests. Rule ids such as K1, D6 or SP12, in that list and in test names,
+//! The types follow the behavior of client-go. The tests replay recordings of it against the types
+//! of this crate. [`deviations`] lists the known differences with their reasons and tests. Rule ids such as K1, D6 or SP12, in that list and in test names,
 //! refer to single rules of client-go's behavior.
 //!
 //! # Crate features
@@ -258,7 +258,7 @@ pub use store::{Indexer, Lister};
 #[cfg(doc)]
 pub mod guide;
 
-/// Deliberate differences from client-go, with reasons and tests.
+/// Known differences from client-go, with reasons and tests.
 #[doc = include_str!("../DEVIATIONS.md")]
 #[cfg(doc)]
 pub mod deviations {}

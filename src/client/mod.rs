@@ -122,7 +122,7 @@ struct Inner {
 }
 
 impl Client {
-    /// Creates a client with the configuration that kubectl would use. See [`Config::try_default`].
+    /// Creates a client with the default configuration. See [`Config::try_default`].
     ///
     /// # Errors
     ///

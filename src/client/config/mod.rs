@@ -130,7 +130,7 @@ impl Config {
         }
     }
 
-    /// Loads the configuration that kubectl would use.
+    /// Loads a configuration from where kubectl looks for it.
     ///
     /// It reads the files in `$KUBECONFIG` (merged), or `~/.kube/config` if the variable is not
     /// set. If these files do not exist or set no current context, it uses the service account of
