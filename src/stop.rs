@@ -35,6 +35,15 @@ enum Callback {
     Child(Weak<Shared>),
 }
 
+impl Callback {
+    fn child(&self) -> Option<Arc<Shared>> {
+        match self {
+            Self::Run(_) => None,
+            Self::Child(child) => child.upgrade(),
+        }
+    }
+}
+
 /// A signal that is set once, and that threads can wait for without polling. client-go's
 /// `DoneChecker`.
 ///
@@ -99,6 +108,8 @@ impl Done {
     /// Sets the signal. This wakes every waiter and runs the callbacks on the current thread. A
     /// panic in a callback is caught and logged. Later calls do nothing.
     pub fn set(&self) {
+        // A callback that blocks must not keep a child from being set.
+        self.set_without_callbacks();
         // A stack instead of recursion, because children can be nested as deeply as memory allows.
         let mut open = vec![self.shared.set_and_take_callbacks()];
         while let Some(callbacks) = open.last_mut() {
@@ -115,6 +126,18 @@ impl Done {
                     }
                 }
             }
+        }
+    }
+
+    /// Sets the signal and those of its children, and wakes every waiter. The callbacks run at the
+    /// next [`set`](Self::set).
+    pub(crate) fn set_without_callbacks(&self) {
+        let mut open = vec![Arc::clone(&self.shared)];
+        while let Some(shared) = open.pop() {
+            let state = shared.state.lock();
+            shared.done.store(true, Ordering::Release);
+            shared.changed.notify_all();
+            open.extend(state.callbacks.values().filter_map(Callback::child));
         }
     }
 
@@ -156,12 +179,7 @@ impl Done {
     /// this signal is set.
     pub(crate) fn wait_until(&self, deadline: Option<Instant>, stop: &Stop) -> bool {
         let either = Self::new("");
-        let wake = |either: &Self| {
-            let either = either.clone();
-            move || either.set()
-        };
-        let _on_done = self.on_done(wake(&either));
-        let _on_stop = stop.on_stop(wake(&either));
+        let _wakes = [self.also_sets(&either), stop.done.also_sets(&either)];
         match deadline {
             Some(deadline) => {
                 either.wait_timeout(deadline.saturating_duration_since(Instant::now()));
@@ -187,6 +205,12 @@ impl Done {
                 shared: Weak::new(),
             }
         })
+    }
+
+    /// Sets `other` as well when this signal is set, before any callback runs.
+    fn also_sets(&self, other: &Self) -> Option<Subscription> {
+        let subscription = self.subscribe(Callback::Child(Arc::downgrade(&other.shared)));
+        subscription.map_err(|_| other.set()).ok()
     }
 
     /// Registers a callback, or returns it if the signal is already set.
@@ -341,24 +365,28 @@ impl Stop {
     /// signal.
     pub fn child(&self) -> Self {
         let done = Done::new("stop");
-        let parent = match self
-            .done
-            .subscribe(Callback::Child(Arc::downgrade(&done.shared)))
-        {
-            Ok(subscription) => Some(Arc::new((subscription, self.clone()))),
-            Err(_) => {
-                done.set();
-                None
-            }
-        };
+        let subscription = self.done.also_sets(&done);
+        let parent = subscription.map(|subscription| Arc::new((subscription, self.clone())));
         Self { done, parent }
+    }
+
+    /// Sets `other` as well when this signal is set, before any callback runs.
+    pub(crate) fn also_stops(&self, other: &Self) -> Option<Subscription> {
+        self.done.also_sets(&other.done)
+    }
+
+    /// Sets the signal and wakes every wait. The callbacks run at the next [`stop`](Self::stop).
+    pub(crate) fn stop_without_callbacks(&self) {
+        self.done.set_without_callbacks();
     }
 
     /// Runs `callback` when the signal is set, on the thread that calls [`stop`](Self::stop). If
     /// the signal is already set, runs `callback` immediately on the current thread.
     ///
     /// The callback must not block. Typical callbacks shut down a socket, close a queue, or wake a
-    /// thread. Dropping the subscription unregisters the callback.
+    /// thread. A callback that blocks delays the other callbacks of the signal and of its children,
+    /// but not the signals: all of them are set before the first callback runs. Dropping the
+    /// subscription unregisters the callback.
     ///
     /// ```
     /// use k8s_informer::Stop;
@@ -407,6 +435,9 @@ mod shuttle_tests;
 
 #[cfg(test)]
 mod tests {
+    use std::sync::OnceLock;
+    use std::sync::mpsc::channel;
+
     use super::*;
 
     #[test]
@@ -449,7 +480,7 @@ mod tests {
 
     #[test]
     fn stop_runs_callbacks_of_children_in_order() {
-        let (stop, (sender, called)) = (Stop::new(), std::sync::mpsc::channel());
+        let (stop, (sender, called)) = (Stop::new(), channel());
         let on_stop = |stop: &Stop, name: &'static str| {
             let sender = sender.clone();
             stop.on_stop(move || sender.send(name).unwrap())
@@ -467,6 +498,27 @@ mod tests {
             called.try_iter().collect::<Vec<_>>(),
             ["first", "child", "grandchild", "sibling", "last"]
         );
+    }
+
+    #[test]
+    fn callback_that_blocks_delays_neither_children_nor_waits() {
+        let (stop, child) = (Stop::new(), Arc::new(OnceLock::<Stop>::new()));
+        let ((sender, result), (ends, ended)) = (channel(), channel());
+        let set = Arc::clone(&child);
+        let _blocks = stop.on_stop(move || {
+            let is_child_set = set.wait().is_stopped();
+            let is_wait_over = ended.recv_timeout(Duration::from_secs(20)).is_ok();
+            sender.send((is_child_set, is_wait_over)).unwrap();
+        });
+        child.set(stop.child()).unwrap();
+        let stopper = std::thread::spawn({
+            let stop = stop.clone();
+            move || stop.stop()
+        });
+        assert!(!Done::new("done").wait_or_stop(&stop));
+        let _ = ends.send(());
+        stopper.join().unwrap();
+        assert_eq!(result.recv().unwrap(), (true, true));
     }
 
     #[test]

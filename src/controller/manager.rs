@@ -282,9 +282,10 @@ impl Shared {
             let (error_of, stop_all) = (Arc::clone(&runner), stop.clone());
             let work = move || {
                 if let Err(error) = runner.run(&stop_all, leading.as_ref()) {
-                    log::error!("{error}");
+                    let message = error.to_string();
                     failed.lock().get_or_insert(error);
                     stop_all.stop();
+                    log::error!("{message}");
                 }
             };
             if let Err(source) = threads.spawn(name, None, work) {

@@ -12,6 +12,7 @@ use super::term::Term;
 use crate::error::Error;
 use crate::events::EventRecorder;
 use crate::metrics::LeaderElectionMetrics;
+use crate::panic;
 use crate::stop::Stop;
 use crate::sync::{Condvar, Mutex};
 use crate::time::{Clock, RealClock};
@@ -33,6 +34,8 @@ pub(super) struct Shared {
     pub(super) lock: Arc<dyn Lock>,
     /// The name of the lock, which is user code and must not run under a lock.
     pub(super) name: String,
+    /// The identity of this candidate, also from user code.
+    pub(super) identity: String,
     pub(super) times: Times,
     pub(super) grace: Duration,
     pub(super) releases: bool,
@@ -153,7 +156,7 @@ impl LeaderElector {
 
     /// Returns this candidate's identity.
     pub fn identity(&self) -> &str {
-        self.shared.lock.identity()
+        &self.shared.identity
     }
 
     /// Returns the error of the last request, if it failed. A conflict with another candidate is
@@ -249,6 +252,19 @@ impl Shared {
             elapsed: self.clock.now().saturating_duration_since(self.origin),
             wall: i64::try_from(wall).unwrap_or(i64::MAX),
         }
+    }
+
+    /// Ends the term for the guards.
+    pub(super) fn end_term(&self) {
+        if let Some(term) = &mut self.status.lock().term {
+            term.end();
+        }
+    }
+
+    /// Whether the term has ended.
+    pub(super) fn has_term_ended(&self) -> bool {
+        let status = self.status.lock();
+        status.term.as_ref().is_some_and(Term::has_ended)
     }
 
     pub(super) fn error(&self, kind: Kind, last_error: Option<Error>) -> LeaderElectionError {
@@ -365,7 +381,8 @@ impl LeaderElectorBuilder {
         self
     }
 
-    /// Sets the clock, for tests. [`wait_until_leading`](LeaderElector::wait_until_leading) always
+    /// Sets the clock, for tests. The deadline of a term is measured with it, so no method of it may
+    /// block for longer than requested. [`wait_until_leading`](LeaderElector::wait_until_leading) always
     /// times out in real time.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
@@ -383,7 +400,7 @@ impl LeaderElectorBuilder {
     /// - The renew deadline is not more than 1.2 retry periods.
     /// - The lease duration is not more than the renew deadline and the retry period together.
     ///
-    /// Also if the identity is empty.
+    /// Also if the identity is empty, or if the lock panics.
     ///
     /// ```
     /// # use k8s_informer::testing::ApiServer;
@@ -410,13 +427,19 @@ impl LeaderElectorBuilder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn build(self) -> Result<LeaderElector, LeaderElectionError> {
-        if let Some(problem) = self.problem() {
-            let kind = Kind::Options(problem);
-            return Err(LeaderElectionError::new(self.lock.name(), kind, None));
+        let invalid =
+            |name: &str, problem| LeaderElectionError::new(name, Kind::Options(problem), None);
+        let name = panic::catch(|| self.lock.name().to_owned())
+            .map_err(|panic| invalid("without a name", format!("the lock {panic}")))?;
+        let identity = panic::catch(|| self.lock.identity().to_owned())
+            .map_err(|panic| invalid(&name, format!("the lock {panic}")))?;
+        if let Some(problem) = self.problem(&identity) {
+            return Err(invalid(&name, problem));
         }
         let shared = Shared {
             origin: self.clock.now(),
-            name: self.lock.name().to_owned(),
+            name,
+            identity,
             lock: self.lock,
             times: self.times,
             grace: self.grace,
@@ -438,7 +461,7 @@ impl LeaderElectorBuilder {
     }
 
     /// What is wrong with the options.
-    fn problem(&self) -> Option<String> {
+    fn problem(&self, identity: &str) -> Option<String> {
         let Times {
             lease_duration: lease,
             renew_deadline: renew,
@@ -457,7 +480,7 @@ impl LeaderElectorBuilder {
         }
         let nanoseconds = |time: Duration| i128::try_from(time.as_nanos()).unwrap_or(i128::MAX);
         let [lease_ns, renew_ns, retry_ns] = [lease, renew, retry].map(nanoseconds);
-        match core::check(lease_ns, renew_ns, retry_ns, self.lock.identity()) {
+        match core::check(lease_ns, renew_ns, retry_ns, identity) {
             Err(Invalid::Identity) => Some("the identity of the lock is empty".to_owned()),
             Err(Invalid::RenewNotOverRetry) => Some(format!(
                 "the renew deadline ({renew:?}) must be more than 1.2 retry periods ({retry:?})"

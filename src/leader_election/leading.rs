@@ -1,5 +1,6 @@
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::core::TermId;
 use super::elector::Shared;
@@ -24,7 +25,8 @@ impl Leading {
     }
 
     /// Returns the signal that the Lease is lost. [`stop`](Self::stop) is set as well, so work only
-    /// needs this signal to end without a grace period after a loss.
+    /// needs this signal to end without a grace period after a loss. After a loss, callbacks of both
+    /// signals run on a separate thread.
     pub fn lost(&self) -> &Stop {
         &self.lost
     }
@@ -77,6 +79,29 @@ impl Leading {
         Err(self.shared.error(kind, last_error))
     }
 
+    /// Ends the term for good: first for [`ensure`](Self::ensure), then for the work. The callbacks
+    /// of the signals are user code, and run on the thread that watches the deadline.
+    pub(super) fn lose(&self) {
+        let mut status = self.shared.status.lock();
+        match &mut status.term {
+            Some(term) if term.id == self.id && !term.has_ended() => term.end(),
+            _ => return,
+        }
+        drop(status);
+        self.lost.stop_without_callbacks();
+        self.stop.stop_without_callbacks();
+    }
+
+    /// Returns the time until the term is lost if it is not renewed, or zero if it has ended.
+    pub(super) fn left(&self) -> Duration {
+        let (now, times) = (self.shared.now(), &self.shared.times);
+        let limit = times.retry_period.saturating_add(times.renew_deadline);
+        match &self.shared.status.lock().term {
+            Some(term) if term.id == self.id => term.left(now, limit),
+            _ => Duration::ZERO,
+        }
+    }
+
     /// Lets the Lease expire instead of releasing it, because work of this term still runs. The
     /// elector can't run again.
     #[cfg(feature = "client")]
@@ -84,7 +109,8 @@ impl Leading {
         self.shared.status.lock().is_stuck = true;
     }
 
-    /// Returns the fencing token of the term. No other term has the same.
+    /// Returns the fencing token of the term. No other term has the same, unless the Lease was
+    /// edited.
     pub fn token(&self) -> Token {
         Token {
             lease_uid: self.id.uid.clone(),
@@ -103,7 +129,8 @@ impl fmt::Debug for Leading {
 }
 
 /// Identifies a term. With each term of a Lease, `transitions` increases; a Lease that was deleted
-/// and created again has another `lease_uid`.
+/// and created again has another `lease_uid`. If the Lease is edited to have `i32::MAX` transitions,
+/// later terms all have this number, and so the same token: delete such a Lease.
 ///
 /// Store it beside the data that the leader writes. Reject a write with the same `lease_uid` and
 /// fewer `transitions`; if the `lease_uid` is another, the order is unknown.

@@ -10,7 +10,9 @@ use crate::stop::Stop;
 /// other backends. A lock has no state: the elector passes the last Lease to `update`.
 ///
 /// Each method blocks until the backend has responded, or until `stop` is set; then it returns
-/// promptly. A write whose result is unknown returns an error. A panic is caught, and is an error.
+/// promptly. A write whose result is unknown returns an error. A panic is caught, and is an error:
+/// of [`build`](super::LeaderElectorBuilder::build) if `name` or `identity` panics, which are called
+/// only there. A panic of `reference` is logged, and there is no event.
 ///
 /// ```
 /// use k8s_informer::error::{Error, Status};

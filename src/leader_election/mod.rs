@@ -37,10 +37,13 @@
 //! - Every candidate uses this module, with the same durations.
 //! - The work ends when [`Leading::stop`] is set, or it calls [`Leading::ensure`] before each
 //!   operation that must not happen twice.
-//! - No two processes use the same identity. The default identity is unique.
+//! - No two processes use the same identity, also not one after the other while the first may
+//!   still run. A candidate takes a Lease with its own identity at once, without waiting. The
+//!   default identity is unique. With the name of a Pod of a StatefulSet, this rule is broken when
+//!   the Pod is deleted by force while its node is unreachable.
 //! - The clock of no machine is faster than that of another by a factor of *lease duration* / *renew
 //!   deadline*, which is 1.5 by default.
-//! - The Lease is not edited or deleted by other means.
+//! - The Lease is not edited, deleted or restored from a backup by other means.
 //! - No machine is suspended and has its wall clock set back in the same term. The leader measures
 //!   with the larger of the monotonic and the wall clock, because the monotonic clock does not
 //!   advance while a machine is suspended. A wall clock that jumps forward can end a term early.
@@ -50,6 +53,13 @@
 //! because the API server can't be reached, the work is stopped *retry period* + *renew deadline*
 //! after the start of the last successful request: 12 s by default, 3 s before another candidate
 //! can take over. [`Leading::ensure`] fails earlier, after the renew deadline.
+//!
+//! A separate thread watches this deadline. A [`Lock`], a logger, metrics or a callback that blocks
+//! can delay renewals, so that the Lease is lost, but not the end of the term. The exception is a
+//! custom clock, with which the deadline is measured. If the term is over before the work has
+//! started, for example because a logger has blocked, the work does not start, and the candidate
+//! tries again. Callbacks of [`Leading::lost`] and [`Leading::stop`] run after both signals and
+//! their children are set.
 //!
 //! `ensure` is check-then-act: the process can be paused between the check and the operation. To
 //! exclude that, let the receiver of the operation compare a fencing token ([`Leading::token`]), or

@@ -1,4 +1,9 @@
 //! Drives an election: sends its requests, waits, and runs the work of the leader.
+//!
+//! Locks, loggers, metrics, event recorders and callbacks are user code, which may block for any
+//! time. Whenever leadership changes, the term and the signals of its work come first, and reports
+//! follow. Another thread, the watchdog, ends a term at its deadline. The only user code on this
+//! thread is the clock, and, once the term has ended, the callbacks of its signals.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -26,6 +31,12 @@ pub(super) struct Run<'a> {
     shared: &'a Arc<Shared>,
     stop: &'a Stop,
     election: Election,
+    /// The term, until its work has been joined.
+    leading: Option<Leading>,
+    /// Ends the watchdog of the term.
+    unwatch: SetOnDrop,
+    /// What the metric of the leader shows.
+    reported: bool,
     slow_renewals: u64,
     limits: Sender<Limit>,
     leaders: Option<Sender<String>>,
@@ -75,9 +86,6 @@ impl Wake {
 struct Work<R> {
     thread: JoinHandle<R>,
     ended: Stop,
-    stop: Stop,
-    /// Set before `stop` if the Lease is lost.
-    lost: Stop,
 }
 
 /// Sets the signal when it is dropped, so also after a panic.
@@ -97,18 +105,15 @@ impl<'a> Run<'a> {
         if std::mem::replace(&mut shared.status.lock().is_running, true) {
             return Err(shared.error(Kind::Running, None));
         }
-        let mut random = Random::new();
         let (limits, requests) = unbounded();
         let (leaders, new_leaders) = unbounded();
         let run = Self {
             shared,
             stop,
-            election: Election::new(
-                shared.lock.identity().to_owned(),
-                shared.times,
-                Policy::SAFE,
-                Box::new(move || random.unit()),
-            ),
+            election: candidacy(shared),
+            leading: None,
+            unwatch: SetOnDrop(Stop::new()),
+            reported: false,
             slow_renewals: 0,
             limits,
             leaders: shared.on_new_leader.is_some().then_some(leaders),
@@ -132,14 +137,35 @@ impl<'a> Run<'a> {
         mut self,
         work: impl FnOnce(Leading) -> R + Send + 'static,
     ) -> Result<Ended<R>, LeaderElectionError> {
-        let term = match self.acquire()? {
-            Some(term) if !self.stop.is_stopped() => term,
-            _ => {
-                self.release();
-                return Ok(Ended::Stopped(None));
+        let leading = loop {
+            let term = match self.acquire()? {
+                Some(term) if !self.stop.is_stopped() => term,
+                _ => {
+                    self.release();
+                    return Ok(Ended::Stopped(None));
+                }
+            };
+            let leading = match self.lead(term) {
+                Ok(leading) => leading,
+                Err(error) => {
+                    self.release();
+                    return Err(error);
+                }
+            };
+            // The process can have been paused since the acquisition, or user code have blocked.
+            if leading.ensure().is_ok() {
+                break leading;
             }
+            self.release();
+            log::warn!(
+                "leader election {}: the term was over before its work could start; trying again",
+                self.shared.name
+            );
+            self.record_event("stopped leading");
+            self.election = candidacy(self.shared);
+            self.slow_renewals = 0;
         };
-        let work = match self.start(term, work) {
+        let work = match self.start(leading, work) {
             Ok(work) => work,
             Err(error) => {
                 self.release();
@@ -193,17 +219,8 @@ impl<'a> Run<'a> {
         Ok(None)
     }
 
-    /// Starts the work of a term.
-    fn start<R: Send + 'static>(
-        &self,
-        term: Term,
-        work: impl FnOnce(Leading) -> R + Send + 'static,
-    ) -> Result<Work<R>, LeaderElectionError> {
-        log::info!(
-            "leader election {}: {} leads",
-            self.shared.name,
-            self.shared.lock.identity()
-        );
+    /// Begins a term: publishes and watches it, and then reports it.
+    fn lead(&mut self, term: Term) -> Result<Leading, LeaderElectionError> {
         let leading = Leading {
             shared: Arc::clone(self.shared),
             id: term.id.clone(),
@@ -211,10 +228,28 @@ impl<'a> Run<'a> {
             lost: Stop::new(),
         };
         self.shared.status.lock().term = Some(term);
-        self.record_event("became leader");
+        self.leading = Some(leading.clone());
+        self.unwatch = SetOnDrop(Stop::new());
+        let (watched, unwatch) = (leading.clone(), self.unwatch.0.clone());
+        self.spawn("watchdog", move || watch_deadline(&watched, &unwatch))?;
         self.shared.changed.notify_all();
         self.report_leadership(true);
-        let (ended, stop, lost) = (Stop::new(), leading.stop.clone(), leading.lost.clone());
+        log::info!(
+            "leader election {}: {} leads",
+            self.shared.name,
+            self.shared.identity
+        );
+        self.record_event("became leader");
+        Ok(leading)
+    }
+
+    /// Starts the work of a term.
+    fn start<R: Send + 'static>(
+        &self,
+        leading: Leading,
+        work: impl FnOnce(Leading) -> R + Send + 'static,
+    ) -> Result<Work<R>, LeaderElectionError> {
+        let ended = Stop::new();
         let set_on_drop = SetOnDrop(ended.clone());
         let name = format!("leader {}", self.shared.name);
         let thread = named(name, None).spawn(move || {
@@ -222,12 +257,7 @@ impl<'a> Run<'a> {
             work(leading)
         });
         match thread {
-            Ok(thread) => Ok(Work {
-                thread,
-                ended,
-                stop,
-                lost,
-            }),
+            Ok(thread) => Ok(Work { thread, ended }),
             Err(error) => Err(self.shared.error(Kind::Thread(error.to_string()), None)),
         }
     }
@@ -237,6 +267,18 @@ impl<'a> Run<'a> {
         // The end of the grace period, once the work has been stopped.
         let mut drain: Option<Drain> = None;
         loop {
+            let is_known = matches!(&drain, Some(drain) if matches!(drain.ending, Ending::Lost));
+            if !is_known && self.shared.has_term_ended() {
+                match &mut drain {
+                    Some(drain) => drain.ending = Ending::Lost,
+                    None => drain = Some(Drain::start(self.shared, Ending::Lost)),
+                }
+                self.report_leadership(false);
+                log::warn!(
+                    "leader election {}: the Lease is lost; the work is stopped",
+                    self.shared.name
+                );
+            }
             if work.ended.is_stopped() {
                 return Ok(match drain {
                     Some(drain) => drain.ending,
@@ -258,59 +300,53 @@ impl<'a> Run<'a> {
             } else {
                 self.stop
             };
-            let is_lost = match self.election.next(now) {
-                Next::Wait(wait) => {
-                    self.pause(
-                        Some(left.map_or(wait, |left| left.min(wait))),
-                        &work.ended,
-                        stop,
-                    );
-                    false
-                }
-                Next::Idle => {
-                    self.pause(left, &work.ended, stop);
-                    false
-                }
+            match self.election.next(now) {
+                Next::Wait(wait) => self.pause(
+                    Some(left.map_or(wait, |left| left.min(wait))),
+                    &work.ended,
+                    stop,
+                ),
+                Next::Idle => self.pause(left, &work.ended, stop),
                 Next::Send(request, limit) => {
                     let limit = left.map_or(limit, |left| left.min(limit));
                     let response = send(self.shared, &self.limits, request, limit, &work.ended);
-                    matches!(self.answer(now, response), Event::Lost)
+                    self.answer(now, response);
                 }
-                Next::Lost => true,
-            };
-            if is_lost {
-                log::warn!(
-                    "leader election {}: the Lease is lost; stopping the work",
-                    self.shared.name
-                );
-                self.end_term();
-                work.lost.stop();
-                work.stop.stop();
-                match &mut drain {
-                    Some(drain) => drain.ending = Ending::Lost,
-                    None => drain = Some(Drain::start(self.shared, Ending::Lost)),
-                }
+                Next::Lost => self.lose(),
             }
         }
     }
 
     /// Gives up work that does not end.
-    fn abandon(&self) -> LeaderElectionError {
-        self.end_term();
+    fn abandon(&mut self) -> LeaderElectionError {
+        self.shared.end_term();
         let mut status = self.shared.status.lock();
         status.is_stuck = true;
         let error = self
             .shared
             .error(Kind::Stuck(self.shared.grace), status.last_error.clone());
         drop(status);
+        self.report_leadership(false);
         log::error!("{error}");
         error
+    }
+
+    /// Ends the term and its work, because the Lease is lost.
+    fn lose(&self) {
+        if let Some(leading) = &self.leading {
+            leading.lose();
+        }
+        self.unwatch.0.stop();
     }
 
     /// Ends the term for the guards, and releases the Lease if it is still this term's, or if a
     /// request without a response has acquired it. Does not release it while work still runs.
     fn release(&mut self) {
-        self.end_term();
+        self.shared.end_term();
+        self.leading = None;
+        self.unwatch.0.stop();
+        // Two leaders in the metrics must mean two leaders, so the release follows the report.
+        self.report_leadership(false);
         if !self.shared.releases || self.shared.status.lock().is_stuck {
             return;
         }
@@ -323,19 +359,6 @@ impl<'a> Run<'a> {
             };
             let response = send(self.shared, &self.limits, request, limit, &never);
             self.answer(now, response);
-        }
-    }
-
-    fn end_term(&self) {
-        let mut status = self.shared.status.lock();
-        let ended = status.term.as_mut().is_some_and(|term| {
-            let has_ended = term.has_ended();
-            term.end();
-            !has_ended
-        });
-        drop(status);
-        if ended {
-            self.report_leadership(false);
         }
     }
 
@@ -356,8 +379,8 @@ impl<'a> Run<'a> {
         }
         let log = status.record(is_read, result);
         drop(status);
-        if let Some(error) = log {
-            log::warn!("leader election {}: {error}", self.shared.name);
+        if let Event::Lost = event {
+            self.lose();
         }
         if let (Some(leaders), false) = (&self.leaders, matches!(event, Event::Released)) {
             // The receiver ends after the sender.
@@ -365,6 +388,9 @@ impl<'a> Run<'a> {
                 .election
                 .new_leader()
                 .map(|leader| leaders.send(leader.to_owned()));
+        }
+        if let Some(error) = log {
+            log::warn!("leader election {}: {error}", self.shared.name);
         }
         let slow_renewals = self.election.core().slow_renewals();
         if let Some(metrics) = &self.shared.metrics {
@@ -378,20 +404,30 @@ impl<'a> Run<'a> {
 
     /// Records an event about the Lease.
     fn record_event(&self, what: &str) {
-        let lease = self.election.core().lease();
-        let reference = lease.and_then(|lease| self.shared.lock.reference(lease));
-        let (Some(recorder), Some(reference)) = (&self.shared.recorder, reference) else {
+        let (Some(recorder), Some(lease)) = (&self.shared.recorder, self.election.core().lease())
+        else {
             return;
         };
-        let note = format!("{} {what}", self.shared.lock.identity());
-        let recorded = recorder.event(&reference, EventType::Normal, "LeaderElection", &note);
+        let recorded = match panic::catch(|| self.shared.lock.reference(lease)) {
+            Ok(None) => return,
+            Ok(Some(reference)) => {
+                let note = format!("{} {what}", self.shared.identity);
+                let recorded =
+                    recorder.event(&reference, EventType::Normal, "LeaderElection", &note);
+                recorded.map_err(|error| error.to_string())
+            }
+            Err(panic) => Err(format!(
+                "no event that this candidate {what}: the lock {panic}"
+            )),
+        };
         if let Err(error) = recorded {
             log::warn!("leader election {}: {error}", self.shared.name);
         }
     }
 
-    fn report_leadership(&self, is_leader: bool) {
-        if let Some(metrics) = &self.shared.metrics {
+    fn report_leadership(&mut self, is_leader: bool) {
+        let is_reported = std::mem::replace(&mut self.reported, is_leader) == is_leader;
+        if let (Some(metrics), false) = (&self.shared.metrics, is_reported) {
             crate::metrics::call(|| metrics.is_leader(is_leader));
         }
     }
@@ -399,11 +435,7 @@ impl<'a> Run<'a> {
     /// Waits for a time, or until one of the signals is set.
     fn pause(&self, wait: Option<Duration>, first: &Stop, second: &Stop) {
         let wake = Stop::new();
-        let either = |stop: &Stop| {
-            let wake = wake.clone();
-            stop.on_stop(move || wake.stop())
-        };
-        let _wakes = [either(first), either(second)];
+        let _wakes = [first.also_stops(&wake), second.also_stops(&wake)];
         match wait {
             Some(wait) => drop(self.shared.clock.wait(wait, &wake)),
             None => wake.wait(),
@@ -425,6 +457,8 @@ impl<'a> Run<'a> {
 
 impl Drop for Run<'_> {
     fn drop(&mut self) {
+        // A logger or a clock can have panicked while the work runs.
+        self.lose();
         let mut status = self.shared.status.lock();
         // Stuck work still runs, so the elector can't run again, and stays unhealthy.
         if !status.is_stuck {
@@ -495,6 +529,38 @@ fn send(
         Err(panic) => Err(Error::other(format!("the lock {panic}"))),
     };
     (is_read, response)
+}
+
+/// Returns a candidate that knows nothing of the Lease.
+fn candidacy(shared: &Shared) -> Election {
+    let mut random = Random::new();
+    Election::new(
+        shared.identity.clone(),
+        shared.times,
+        Policy::SAFE,
+        Box::new(move || random.unit()),
+    )
+}
+
+/// Ends the term if it is not renewed in time, and runs the callbacks of its signals if it was
+/// lost.
+fn watch_deadline(leading: &Leading, unwatch: &Stop) {
+    let shared = &leading.shared;
+    while !unwatch.is_stopped() {
+        let left = leading.left();
+        if left.is_zero() {
+            leading.lose();
+            break;
+        }
+        // A wait does not advance while the machine is suspended, so it must be short.
+        shared
+            .clock
+            .wait(left.min(shared.times.retry_period), unwatch);
+    }
+    if leading.lost.is_stopped() {
+        leading.lost.stop();
+        leading.stop.stop();
+    }
 }
 
 /// Ends requests that take too long.

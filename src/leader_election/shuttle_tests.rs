@@ -84,6 +84,8 @@ struct Server {
     changed: Condvar,
     /// Whether a create returns an error if its stop has been set.
     loses_responses: bool,
+    /// Updates block until it is set, whatever their stop.
+    updates: Option<Done>,
 }
 
 #[derive(Default)]
@@ -179,6 +181,7 @@ impl Lock for MemoryLock {
     }
 
     fn update(&self, record: &Record, last: &Lease, _: &Stop) -> Result<Lease, Error> {
+        self.server.updates.iter().for_each(Done::wait);
         let state = self.server.state.lock();
         match &state.lease {
             Some(lease) if lease.resource_version == last.resource_version => {
@@ -363,6 +366,49 @@ fn ensure_fails_for_good_once_the_lease_is_lost() {
         // The Lease of another holder is left alone.
         assert_eq!(server.holder(), if is_taken { "other" } else { "" });
         join_all([guard]);
+        drop((elector, leading));
+        threads.wait();
+    });
+}
+
+/// The watchdog ends the term and its work while a renewal blocks. Each signal is set before a
+/// callback of either runs, and the renewal does not bring the term back.
+#[test]
+fn watchdog_ends_the_work_while_a_renewal_blocks() {
+    check(|| {
+        let (threads, updates) = (Done::new("threads"), Done::new("updates"));
+        let server = Arc::new(Server {
+            updates: Some(updates.clone()),
+            ..Server::default()
+        });
+        let clock = TestClock::new(&threads);
+        let elector = build(candidate(&server, &clock, "me"));
+        let step = if any(2) == 0 { RETRY } else { LOST };
+        let result = elector.run(&Stop::new(), move |leading| {
+            let called = Done::new("called");
+            let _callback = leading.lost().on_stop({
+                let (stop, called) = (leading.stop().clone(), called.clone());
+                move || {
+                    if stop.is_stopped() {
+                        called.set();
+                    }
+                }
+            });
+            while !leading.stop().is_stopped() {
+                clock.advance(step);
+                thread::yield_now();
+            }
+            assert!(has_ended(&leading) && leading.lost().is_stopped());
+            drop(clock);
+            called.wait();
+            updates.set();
+            leading
+        });
+        let Ok(Ended::Lost(leading)) = result else {
+            panic!("the Lease was lost");
+        };
+        assert!(has_ended(&leading));
+        assert_eq!(server.holder(), "");
         drop((elector, leading));
         threads.wait();
     });

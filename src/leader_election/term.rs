@@ -50,6 +50,14 @@ impl Term {
         self.has_ended
     }
 
+    /// The time until the term is older than `limit` if it is not renewed, or zero if it has ended.
+    pub(crate) fn left(&self, now: Now, limit: Duration) -> Duration {
+        match self.has_ended {
+            true => Duration::ZERO,
+            false => limit.saturating_sub(self.age(now)),
+        }
+    }
+
     /// The time since the last successful renewal began.
     pub(crate) fn age(&self, now: Now) -> Duration {
         now.since(self.renewed)

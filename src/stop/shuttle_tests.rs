@@ -136,6 +136,30 @@ fn wait_or_stop_ends_on_either_signal() {
     });
 }
 
+/// A signal that is set without callbacks is set for its children and waits. Its callbacks run once,
+/// at the stop or at their registration.
+#[test]
+fn callbacks_run_once_after_a_stop_without_callbacks() {
+    check(|| {
+        let (stop, calls) = (Stop::new(), Calls::default());
+        let child = stop.child();
+        let subscriber = thread::spawn({
+            let (stop, calls) = (stop.clone(), calls.clone());
+            move || stop.on_stop(calls.callback())
+        });
+        let waiter = thread::spawn({
+            let child = child.child();
+            move || child.wait()
+        });
+        stop.stop_without_callbacks();
+        assert!(stop.is_stopped() && child.is_stopped());
+        stop.stop();
+        drop(subscriber.join().unwrap());
+        waiter.join().unwrap();
+        assert_eq!((calls.count(), calls.holders()), (1, 0));
+    });
+}
+
 /// A stop reaches children created at the same time, and their children. The stop of a child does
 /// not affect its parent. A dropped child leaves no callback behind.
 #[test]

@@ -28,8 +28,8 @@ mod example;
 /// Longer than any step takes, and shorter than a timeout of the client.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// The waits of a clock until a first candidate pauses: GET, POST, and the pause.
-const HOLDS: usize = 3;
+/// The waits of a clock until a first candidate pauses: GET, POST, the watchdog, and the pause.
+const HOLDS: usize = 4;
 /// The waits of a clock until a candidate pauses because another one leads.
 const POLLS: usize = 2;
 

@@ -26,16 +26,31 @@ fn seeds(default: u64) -> std::ops::Range<u64> {
     0..seeds.unwrap_or(default)
 }
 
-fn first_overlap(mutant: Mutant, seeds: std::ops::Range<u64>) -> Option<(u64, String)> {
+fn first_overlap(
+    faults: Faults,
+    mutant: Mutant,
+    seeds: std::ops::Range<u64>,
+) -> Option<(u64, String)> {
     seeds.into_iter().find_map(|seed| {
-        let Run { overlap, .. } = run(seed, Faults::Severe, mutant);
+        let Run { overlap, .. } = run(seed, faults, mutant);
         overlap.map(|overlap| (seed, overlap))
     })
 }
 
 #[test]
 fn no_two_candidates_pass_ensure_at_one_time() {
-    assert_eq!(first_overlap(Mutant::None, seeds(2_000)), None);
+    assert_eq!(
+        first_overlap(Faults::Severe, Mutant::None, seeds(2_000)),
+        None
+    );
+}
+
+#[test]
+fn no_two_candidates_work_while_user_code_blocks_elections() {
+    assert_eq!(
+        first_overlap(Faults::Blocked, Mutant::None, seeds(2_000)),
+        None
+    );
 }
 
 #[test]
@@ -58,13 +73,15 @@ fn tokens_are_unique_even_if_the_lease_is_deleted_or_emptied() {
 /// The simulation is strong enough to find the faults that the policy is there to prevent.
 #[test]
 fn planted_faults_are_found() {
-    for (mutant, within) in [
-        (Mutant::ValidFromAnswer, 100),
-        (Mutant::ValidForWholeLease, 500),
-        (Mutant::TextComparison, 500),
-        (Mutant::ReleaseWithoutComparison, 100),
+    for (faults, mutant, within) in [
+        (Faults::Severe, Mutant::ValidFromAnswer, 100),
+        (Faults::Severe, Mutant::ValidForWholeLease, 500),
+        (Faults::Severe, Mutant::TextComparison, 500),
+        (Faults::Severe, Mutant::ReleaseWithoutComparison, 100),
+        (Faults::Blocked, Mutant::NoWatchdog, 100),
+        (Faults::Blocked, Mutant::StartWithoutCheck, 500),
     ] {
-        let found = first_overlap(mutant, 0..within);
+        let found = first_overlap(faults, mutant, 0..within);
         assert!(
             found.is_some(),
             "{mutant:?} was not found in {within} seeds"

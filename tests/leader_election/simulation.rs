@@ -24,6 +24,9 @@ pub(super) enum Faults {
     Severe,
     /// Also others that delete or empty the Lease, against which no candidate can guard.
     Destructive,
+    /// User code blocks the threads of elections, beside other severe faults. All clocks have the
+    /// same rate and none is suspended, so the work itself must not overlap.
+    Blocked,
 }
 
 /// A fault that is planted in the policy.
@@ -34,11 +37,15 @@ pub(super) enum Mutant {
     ValidForWholeLease,
     TextComparison,
     ReleaseWithoutComparison,
+    /// Only the thread of the election ends terms.
+    NoWatchdog,
+    /// Work starts although its term is over.
+    StartWithoutCheck,
 }
 
 /// The result of a run.
 pub(super) struct Run {
-    /// Two candidates whose terms were valid at one time.
+    /// Two candidates whose terms were valid at one time, or whose work ran at one time.
     pub(super) overlap: Option<String>,
     /// A token that two terms had.
     pub(super) repeated_token: Option<String>,
@@ -103,6 +110,11 @@ enum Happening {
         candidate: usize,
         life: u64,
     },
+    /// The watchdog of a term looks at the clock.
+    Watches {
+        candidate: usize,
+        life: u64,
+    },
     /// A paused process runs again.
     Resumes {
         candidate: usize,
@@ -136,6 +148,8 @@ struct Program {
     clock: LocalClock,
     /// The process does not run until then.
     paused_until: Micros,
+    /// User code blocks the thread of the election until then.
+    blocked_until: Micros,
     partitioned_until: Micros,
 }
 
@@ -264,6 +278,7 @@ impl World {
         let bound =
             self.times.lease_duration.as_secs_f64() / self.times.renew_deadline.as_secs_f64();
         let rate = match self.random.up_to(3) {
+            _ if self.faults == Faults::Blocked => 1.0,
             0 => 1.0,
             1 => 1.0 + (bound - 1.0) * 0.999,
             _ => 1.0 + (bound - 1.0) * 0.999 * self.random.unit(),
@@ -273,7 +288,7 @@ impl World {
             rate,
             suspended: 0,
             wall_step: 0,
-            is_laptop: self.random.chance(0.5),
+            is_laptop: self.random.chance(0.5) && self.faults != Faults::Blocked,
         };
         Program {
             election: self.election(candidate, 0),
@@ -285,6 +300,7 @@ impl World {
             flight: None,
             clock,
             paused_until: 0,
+            blocked_until: 0,
             partitioned_until: 0,
         }
     }
@@ -326,21 +342,32 @@ impl World {
         self.at(after, Happening::Tick { candidate, plan });
     }
 
-    fn handle(&mut self, happening: Happening) {
-        match happening {
-            Happening::Fault => self.fault(),
-            Happening::Resumes { candidate } => self.compare(candidate),
-            Happening::Arrives { candidate, request } => self.arrives(candidate, request),
+    /// Until when a candidate can't handle something.
+    fn held_until(&self, happening: &Happening) -> Micros {
+        match *happening {
             Happening::Tick { candidate, .. }
             | Happening::Answered { candidate, .. }
             | Happening::TimesOut { candidate, .. }
             | Happening::Stops { candidate }
-            | Happening::Joined { candidate, .. }
-                if self.programs[candidate].paused_until > self.now =>
-            {
-                let left = self.programs[candidate].paused_until - self.now;
-                self.at(left, happening);
+            | Happening::Joined { candidate, .. } => {
+                let program = &self.programs[candidate];
+                program.paused_until.max(program.blocked_until)
             }
+            Happening::Watches { candidate, .. } => self.programs[candidate].paused_until,
+            Happening::Arrives { .. } | Happening::Resumes { .. } | Happening::Fault => 0,
+        }
+    }
+
+    fn handle(&mut self, happening: Happening) {
+        let held_until = self.held_until(&happening);
+        if held_until > self.now {
+            return self.at(held_until - self.now, happening);
+        }
+        match happening {
+            Happening::Fault => self.fault(),
+            Happening::Resumes { candidate } => self.compare(candidate),
+            Happening::Arrives { candidate, request } => self.arrives(candidate, request),
+            Happening::Watches { candidate, life } => self.watches(candidate, life),
             Happening::Tick { candidate, plan } => {
                 if self.programs[candidate].plan == plan {
                     self.proceed(candidate);
@@ -477,8 +504,20 @@ impl World {
                     _ => self.times.renew_deadline,
                 };
                 self.began(&term.id.uid, term.id.transitions);
-                self.programs[candidate].term = Some(Term::new(term.id, from, valid_for));
+                let mut term = Term::new(term.id, from, valid_for);
+                if !term.is_valid(now) && self.mutant != Mutant::StartWithoutCheck {
+                    let program = &mut self.programs[candidate];
+                    program.releases = true;
+                    program.election.release(now);
+                    return self.proceed(candidate);
+                }
+                self.programs[candidate].term = Some(term);
                 self.compare(candidate);
+                self.compare_work(candidate);
+                let life = self.programs[candidate].life;
+                if self.mutant != Mutant::NoWatchdog {
+                    self.at(0, Happening::Watches { candidate, life });
+                }
                 // Some programs stop on their own.
                 let after = self.random.up_to(4 * self.end);
                 self.at(after, Happening::Stops { candidate });
@@ -509,6 +548,41 @@ impl World {
             let overlap = format!("{leaders:?} at {} µs", self.now);
             self.result.overlap.get_or_insert(overlap);
         }
+    }
+
+    /// Checks that no other candidate works, when one starts to work. Stopped work does not count,
+    /// because it can take any time.
+    fn compare_work(&mut self, candidate: usize) {
+        let now = self.now;
+        let works = |program: &Program| {
+            program.term.is_some() && !program.drains && program.paused_until <= now
+        };
+        let mut others = self.programs.iter().enumerate();
+        let other = others.find(|(at, program)| *at != candidate && works(program));
+        if let (Some((other, _)), Faults::Blocked) = (other, self.faults) {
+            let overlap = format!("{candidate} starts beside {other} at {now} µs");
+            self.result.overlap.get_or_insert(overlap);
+        }
+    }
+
+    /// Ends a term that was not renewed in time.
+    fn watches(&mut self, candidate: usize, life: u64) {
+        let program = &self.programs[candidate];
+        let local = program.clock.now(self.now);
+        let Some(term) = program.term.as_ref().filter(|_| program.life == life) else {
+            return;
+        };
+        let Times {
+            renew_deadline,
+            retry_period,
+            ..
+        } = self.times;
+        let left = term.left(local, renew_deadline + retry_period);
+        if left.is_zero() {
+            return self.lost(candidate);
+        }
+        let wait = left.min(retry_period).as_micros() as f64 / program.clock.rate;
+        self.at(wait as Micros + 1, Happening::Watches { candidate, life });
     }
 
     fn lost(&mut self, candidate: usize) {
@@ -575,6 +649,10 @@ impl World {
         let duration = self.random.up_to(25 * SECOND);
         let now = self.now;
         let program = &mut self.programs[candidate];
+        if self.faults == Faults::Blocked && self.random.chance(0.5) {
+            program.blocked_until = now + duration;
+            return;
+        }
         match self.random.up_to(if self.faults == Faults::Destructive {
             9
         } else {

@@ -156,6 +156,7 @@ fn candidate_without_a_watch_takes_over_at_its_poll() {
     let (server, clock) = (Server::new(), FakeClock::new());
     let first = Candidate::start(&server, &clock, "a");
     first.leading();
+    Steps::after(&server, &clock, 2);
     let second = Candidate::start_with(&server, &clock, "b", |builder| builder.watch(false));
     server.requests_until(|requests| requests.iter().any(|request| request.by == "b"));
     first.end().unwrap();
@@ -165,6 +166,8 @@ fn candidate_without_a_watch_takes_over_at_its_poll() {
         clock: &clock,
         requests: 5,
         pauses: 2,
+        watches: 1,
+        is_watched: false,
     };
     steps.settle();
     clock.advance(5 * SECOND);
@@ -190,7 +193,7 @@ fn acquisition_with_a_lost_response_is_repeated() {
     server.fail_next(Fault::LostResponse);
     let candidate = Candidate::start(&server, &clock, "a");
     server.requests_until(|requests| requests.len() >= 2);
-    Steps::after(&server, &clock, 2);
+    Steps::failed(&server, &clock, 2);
     clock.advance(5 * SECOND);
     // The Lease named this candidate already, but that was not a term.
     assert_eq!(candidate.leading().token().transitions, 8);
@@ -230,7 +233,7 @@ fn le11_new_leaders_are_reported_in_order() {
         })
     });
     assert_eq!(reported.recv_timeout(LIMIT).unwrap(), "other");
-    Steps::after(&server, &clock, 1);
+    Steps::failed(&server, &clock, 1);
     clock.advance(3 * SECOND);
     assert_eq!(reported.recv_timeout(LIMIT).unwrap(), "a");
     candidate.end().unwrap();

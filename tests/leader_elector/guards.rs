@@ -52,8 +52,8 @@ fn le25_suspension_invalidates_the_term() {
     let (server, clock) = (Server::new(), FakeClock::new());
     let candidate = Candidate::start(&server, &clock, "a");
     let leading = candidate.leading();
-    // The limits of two requests, and a pause.
-    assert!(clock.until_waits(3, LIMIT));
+    // The limits of two requests, a pause, and the watchdog.
+    assert!(clock.until_waits(4, LIMIT));
     clock.suspend(9 * SECOND);
     leading.ensure().unwrap();
     clock.advance(SECOND);
@@ -61,8 +61,8 @@ fn le25_suspension_invalidates_the_term() {
     // The next renewal succeeds, because no other candidate has taken over.
     let waits = clock.waits().len();
     clock.advance(SECOND);
-    // The limit of the request, and the next pause.
-    assert!(clock.until_waits(waits + 2, LIMIT));
+    // The limit of the request, the next pause, and the watchdog.
+    assert!(clock.until_waits(waits + 3, LIMIT));
     leading.ensure().unwrap();
     candidate.end().unwrap();
 }

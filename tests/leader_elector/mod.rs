@@ -1,6 +1,7 @@
 //! The elector, on a lock in memory and with a clock that the tests advance.
 
 mod acquire;
+mod blocked;
 mod guards;
 mod lock;
 mod options;
@@ -15,7 +16,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use k8s_informer::Stop;
 use k8s_informer::leader_election::{
-    Ended, LeaderElectionError, LeaderElector, LeaderElectorBuilder, Leading,
+    Ended, LeaderElectionError, LeaderElector, LeaderElectorBuilder, Leading, Lock,
 };
 use k8s_informer::testing::FakeClock;
 
@@ -25,22 +26,37 @@ const LIMIT: Duration = Duration::from_secs(20);
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Lets the clock advance in step with a candidate. Every request is one wait of the clock, for its
-/// limit, and every pause is another.
+/// limit, and every pause is another. The watchdog of a term waits for a retry period at a time.
 struct Steps<'a> {
     server: &'a Server,
     clock: &'a FakeClock,
     requests: usize,
     pauses: usize,
+    watches: usize,
+    /// Whether the candidate has a term, so that its watchdog waits again.
+    is_watched: bool,
 }
 
 impl<'a> Steps<'a> {
-    /// The candidate has sent this number of requests, and pauses for the first time.
+    /// The leader has sent this number of requests, and pauses for the first time.
     fn after(server: &'a Server, clock: &'a FakeClock, requests: usize) -> Self {
+        Self::new(server, clock, requests, 1)
+    }
+
+    /// The candidate has sent this number of requests without success, and pauses for the first
+    /// time.
+    fn failed(server: &'a Server, clock: &'a FakeClock, requests: usize) -> Self {
+        Self::new(server, clock, requests, 0)
+    }
+
+    fn new(server: &'a Server, clock: &'a FakeClock, requests: usize, watches: usize) -> Self {
         let steps = Self {
             server,
             clock,
             requests,
             pauses: 1,
+            watches,
+            is_watched: watches > 0,
         };
         steps.settle();
         steps
@@ -48,7 +64,10 @@ impl<'a> Steps<'a> {
 
     fn settle(&self) {
         self.server.requests_until(|all| all.len() >= self.requests);
-        assert!(self.clock.until_waits(self.requests + self.pauses, LIMIT));
+        assert!(
+            self.clock
+                .until_waits(self.requests + self.pauses + self.watches, LIMIT)
+        );
     }
 
     /// Advances to the next attempt, which takes this number of requests, and to the pause after
@@ -57,6 +76,7 @@ impl<'a> Steps<'a> {
         self.clock.advance(2 * SECOND);
         self.requests += requests;
         self.pauses += 1;
+        self.watches += usize::from(self.is_watched);
         self.settle();
     }
 }
@@ -82,7 +102,14 @@ impl Candidate {
         identity: &str,
         options: impl FnOnce(LeaderElectorBuilder) -> LeaderElectorBuilder,
     ) -> Self {
-        let lock = TestLock::new(server, clock, identity);
+        Self::start_lock(TestLock::new(server, clock, identity), clock, options)
+    }
+
+    fn start_lock(
+        lock: impl Lock,
+        clock: &FakeClock,
+        options: impl FnOnce(LeaderElectorBuilder) -> LeaderElectorBuilder,
+    ) -> Self {
         let builder = LeaderElector::builder(lock).clock(Arc::new(clock.clone()));
         let elector = options(builder).build().unwrap();
         let stop = Stop::new();

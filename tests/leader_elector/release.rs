@@ -78,13 +78,13 @@ fn le12_hanging_release_ends_after_the_renew_deadline() {
     let (server, clock) = (Server::new(), FakeClock::new());
     let candidate = Candidate::start(&server, &clock, "a");
     candidate.leading();
-    assert!(clock.until_waits(3, LIMIT));
+    Steps::after(&server, &clock, 2);
     let before = server.requests().len();
     server.fail_always(Fault::Hang);
     candidate.finish.send(()).unwrap();
     for request in 1..=2 {
         server.requests_until(|requests| requests.len() == before + request);
-        assert!(clock.until_waits(3 + request, LIMIT));
+        assert!(clock.until_waits(4 + request, LIMIT));
         clock.advance(5 * SECOND);
     }
     assert_eq!(
@@ -104,11 +104,11 @@ fn le20_work_is_stopped_before_the_release() {
     server.fail_always(Fault::Hang);
     // A renewal with two requests of 5 s, and the first request of the next.
     let (requests, waits) = (server.requests().len(), clock.waits().len());
-    for (advance, begun) in [(2, 1), (5, 2), (5, 3)] {
+    for (advance, begun, watched) in [(2, 1, 1), (5, 2, 2), (5, 3, 2)] {
         assert!(!leading.stop().is_stopped());
         clock.advance(advance * SECOND);
         server.requests_until(|all| all.len() == requests + begun);
-        assert!(clock.until_waits(waits + begun, LIMIT));
+        assert!(clock.until_waits(waits + begun + watched, LIMIT));
     }
     assert!(leading.stop().wait_timeout(LIMIT));
     // All requests so far are renewals: no release has begun.
@@ -120,7 +120,7 @@ fn le20_work_is_stopped_before_the_release() {
     candidate.finish.send(()).unwrap();
     for begun in 4..=5 {
         server.requests_until(|all| all.len() == requests + begun);
-        assert!(clock.until_waits(waits + begun, LIMIT));
+        assert!(clock.until_waits(waits + begun + 2, LIMIT));
         clock.advance(5 * SECOND);
     }
     assert_eq!(

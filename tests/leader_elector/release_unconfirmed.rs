@@ -45,7 +45,7 @@ fn acquisition_with_a_lost_response_is_released_on_a_stop() {
     server.fail_next(Fault::Status(404));
     server.fail_next(Fault::LostResponse);
     let candidate = Candidate::start(&server, &clock, "a");
-    Steps::after(&server, &clock, 2);
+    Steps::failed(&server, &clock, 2);
     assert_eq!(stop(&server, candidate), ["get", "update"]);
     assert_eq!(server.record().holder, "");
 }
@@ -59,7 +59,7 @@ fn timed_out_acquisition_is_released_on_a_stop() {
     server.requests_until(|all| all.len() == 2);
     assert!(clock.until_waits(2, LIMIT));
     clock.advance(5 * SECOND);
-    Steps::after(&server, &clock, 2);
+    Steps::failed(&server, &clock, 2);
     assert_eq!(stop(&server, candidate), ["get", "update"]);
     assert_eq!(server.record().holder, "");
 }
@@ -70,7 +70,7 @@ fn earlier_lost_acquisition_is_released_on_a_stop() {
     server.fail_next(Fault::Status(404));
     server.fail_next(Fault::LostResponse);
     let candidate = Candidate::start(&server, &clock, "a");
-    Steps::after(&server, &clock, 2);
+    Steps::failed(&server, &clock, 2);
     // The candidate finds its own record, and its next term is not written.
     server.fail_next(Fault::Read(Box::new(server.lease().unwrap())));
     server.fail_next(Fault::Hang);
@@ -103,7 +103,7 @@ fn stop_sends_nothing_if_another_candidate_leads() {
     server.fail_next(Fault::Status(404));
     server.fail_next(Fault::Status(409));
     let candidate = Candidate::start(&server, &clock, "a");
-    Steps::after(&server, &clock, 2);
+    Steps::failed(&server, &clock, 2);
     server.edit(|lease| {
         let lease = lease.insert(Lease::default());
         lease.record.holder = "other".to_owned();

@@ -63,12 +63,12 @@ impl SharedInformerFactory {
                 Ok(Ok(())) => {}
                 Ok(Err(error @ InformerError::AlreadyStarted { .. })) => log::error!("{error}"),
                 Ok(Err(error)) => {
-                    log::error!("{error}");
                     stop.stop();
+                    log::error!("{error}");
                 }
                 Err(panic) => {
-                    log::error!("{}: the informer {panic}", informer.name());
                     stop.stop();
+                    log::error!("{}: the informer {panic}", informer.name());
                 }
             }
             // Drop the informer before `ended` is set, so that its cache and an observer's closures
@@ -212,11 +212,7 @@ impl SharedInformerFactory {
         for (informer, run) in &started {
             let Some(run) = run else { continue };
             let either = run.stop.child();
-            let stops = |signal: &Stop| {
-                let either = either.clone();
-                signal.on_stop(move || either.stop())
-            };
-            let _stops = (stops(stop), stops(&refused));
+            let _stops = [stop.also_stops(&either), refused.also_stops(&either)];
             if informer.synced().wait_until(deadline, &either) {
                 undecodable.extend(informer.undecodable());
             } else {

@@ -234,10 +234,10 @@ impl<T: Send + Sync + 'static> Drop for EndGuard<'_, T> {
             stopped.store(true, Ordering::Release);
             lifecycle.options.metrics.take()
         };
+        processor.stop();
         if let Some(metrics) = metrics {
             metrics::call(|| metrics.ended());
         }
-        processor.stop();
         ended.set();
     }
 }
