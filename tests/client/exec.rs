@@ -2,6 +2,7 @@
 //! `plugin`.
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::mpsc::channel;
 use std::thread;
@@ -29,16 +30,17 @@ fn script(folder: &Folder, text: &str) -> ExecConfig {
         .interactive_mode(InteractiveMode::Never)
 }
 
+/// Creates a named pipe, and returns its path.
+fn make_pipe(folder: &Folder, name: &str) -> PathBuf {
+    let path = folder.0.join(name);
+    let made = Command::new("mkfifo").arg(&path).status().unwrap();
+    assert!(made.success());
+    path
+}
+
 /// Creates a named pipe. The returned function waits for the first data in it.
 fn named_pipe(folder: &Folder, name: &str) -> impl FnOnce() + use<> {
-    let path = folder.0.join(name);
-    assert!(
-        Command::new("mkfifo")
-            .arg(&path)
-            .status()
-            .unwrap()
-            .success()
-    );
+    let path = make_pipe(folder, name);
     let (sender, written) = channel();
     thread::spawn(move || sender.send(fs::read(path)));
     move || {
@@ -55,15 +57,20 @@ fn get(client: &Client, stop: &Stop) -> Result<Vec<u8>, Error> {
     client.request(&Request::get("/version"), stop)?.bytes()
 }
 
+/// The number of times that a script has executed `echo >> runs`.
+fn runs(folder: &Folder) -> usize {
+    let runs = fs::read_to_string(folder.0.join("runs")).unwrap_or_default();
+    runs.lines().count()
+}
+
 #[test]
-fn stop_of_one_request_leaves_others_waiting_for_plugin() {
+fn stop_of_a_request_leaves_the_plugin_to_others() {
     let folder = Folder::new("exec-stop");
     let wait_for_start = named_pipe(&folder, "begun");
     let server = Server::answering("{}");
-    let first_hangs =
-        format!("[ -e runs ] || {{ echo >> runs; echo > begun; exec sleep 60; }}; {TOKEN}");
-    let client =
-        Client::new(Config::new(server.url()).exec(script(&folder, &first_hangs))).unwrap();
+    let slow = format!("echo >> runs; echo > begun; read x < go; {TOKEN}");
+    make_pipe(&folder, "go");
+    let client = Client::new(Config::new(server.url()).exec(script(&folder, &slow))).unwrap();
     let stop = Stop::new();
     thread::scope(|scope| {
         let stopped = scope.spawn(|| get(&client, &stop));
@@ -74,9 +81,63 @@ fn stop_of_one_request_leaves_others_waiting_for_plugin() {
         let error = stopped.join().unwrap().unwrap_err();
         assert!(begun.elapsed() < IMMEDIATE, "{:?}", begun.elapsed());
         assert!(error.is_stopped(), "{error}");
+        fs::write(folder.0.join("go"), "").unwrap();
         other.join().unwrap().unwrap();
     });
-    assert_eq!(server.accepted(), 1);
+    get(&client, &Stop::new()).unwrap();
+    assert_eq!(runs(&folder), 1);
+}
+
+/// An elector ends each request after half the renew deadline, and clients have timeouts. A plugin
+/// that takes longer must not start again and again.
+#[test]
+fn plugin_that_outlasts_each_request_runs_once() {
+    let folder = Folder::new("exec-slow");
+    let wait_for_start = named_pipe(&folder, "begun");
+    make_pipe(&folder, "go");
+    let server = Server::answering("{}");
+    let slow = format!("echo >> runs; echo > begun; read x < go; {TOKEN}");
+    let client = Client::new(Config::new(server.url()).exec(script(&folder, &slow))).unwrap();
+    let mut wait_for_start = Some(wait_for_start);
+    for _ in 0..3 {
+        let stop = Stop::new();
+        thread::scope(|scope| {
+            let request = scope.spawn(|| get(&client, &stop));
+            if let Some(wait) = wait_for_start.take() {
+                wait();
+            }
+            stop.stop();
+            assert!(request.join().unwrap().unwrap_err().is_stopped());
+        });
+    }
+    fs::write(folder.0.join("go"), "").unwrap();
+    get(&client, &Stop::new()).unwrap();
+    assert_eq!(runs(&folder), 1);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn last_client_ends_the_run_of_its_plugin() {
+    let folder = Folder::new("exec-last-client");
+    let wait_for_start = named_pipe(&folder, "begun");
+    let hangs = "echo $$ > pid; echo > begun; exec sleep 60";
+    let config = Config::new("http://127.0.0.1:1").exec(script(&folder, hangs).time_limit(None));
+    let client = Client::new(config).unwrap();
+    let stop = Stop::new();
+    thread::scope(|scope| {
+        let request = scope.spawn(|| get(&client, &stop));
+        wait_for_start();
+        stop.stop();
+        assert!(request.join().unwrap().unwrap_err().is_stopped());
+    });
+    let pid = fs::read_to_string(folder.0.join("pid")).unwrap();
+    // A zombie still has an entry.
+    let process = PathBuf::from("/proc").join(pid.trim());
+    let clone = client.clone();
+    drop(client);
+    assert!(process.exists());
+    drop(clone);
+    wait_until("the plugin still runs", || !process.exists());
 }
 
 #[test]
@@ -93,13 +154,7 @@ fn concurrent_requests_share_one_plugin_run() {
             .into_iter()
             .for_each(|request| drop(request.join().unwrap().unwrap()));
     });
-    assert_eq!(
-        fs::read_to_string(folder.0.join("runs"))
-            .unwrap()
-            .lines()
-            .count(),
-        1
-    );
+    assert_eq!(runs(&folder), 1);
 }
 
 #[test]
@@ -171,7 +226,7 @@ fn plugin_with_child_holding_its_output_leaks_nothing() {
             "{error}"
         );
     }
-    // A stopped run also leaks nothing.
+    // Nor does a run whose client is dropped.
     let (stop, runs) = (Stop::new(), || {
         fs::read_to_string(folder.0.join("pids")).unwrap_or_default()
     });
@@ -181,6 +236,7 @@ fn plugin_with_child_holding_its_output_leaks_nothing() {
         stop.stop();
         assert!(stopped.join().unwrap().unwrap_err().is_stopped());
     });
+    drop(client);
     let pipes = fs::read_to_string(folder.0.join("pipes")).unwrap();
     assert!(
         pipes.lines().count() == 4 && pipes.lines().all(|pipe| pipe.starts_with("pipe:")),

@@ -35,8 +35,7 @@ enum AuthMethod {
     Fixed(HeaderValue),
     TokenFile(TokenFile),
     IdToken(ValidIdToken),
-    /// Boxed because it is much larger than the other variants.
-    Exec(Box<Plugin>),
+    Exec(Plugin),
 }
 
 /// The credentials of one request.
@@ -165,10 +164,12 @@ impl AuthMethod {
             (Some(token), None) => Ok(Self::IdToken(ValidIdToken::new(token)?)),
             // As in client-go, the plugin is not used if there is a client certificate.
             (None, Some(exec)) if config.client_certificate.is_none() => {
-                let plugin = Plugin::new(exec, cluster_info(config)?)?;
-                Ok(Self::Exec(Box::new(
-                    plugin.with_metrics(config.policy.metrics.clone()),
-                )))
+                let metrics = config.policy.metrics.clone();
+                Ok(Self::Exec(Plugin::new(
+                    exec,
+                    cluster_info(config)?,
+                    metrics,
+                )?))
             }
             _ => Ok(Self::Anonymous),
         }

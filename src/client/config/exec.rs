@@ -144,7 +144,9 @@ impl ExecConfig {
         self
     }
 
-    /// The time limit for a run, after which the plugin is killed. `None` means no limit.
+    /// The time limit for a run, after which the plugin is killed. `None` means no limit: a plugin
+    /// that hangs is killed only when the last clone of the client is dropped, and until then every
+    /// request waits for it until the stop of the request.
     ///
     /// The default is [60 s](Self::DEFAULT_TIME_LIMIT), or no limit if the plugin may prompt the
     /// user. Processes that the plugin has started are not killed.

@@ -11,7 +11,8 @@ mod tests;
 use std::fmt;
 use std::io::{self, IsTerminal};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, SystemTime};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
 
 use self::exec_credential::ExecCredential;
 pub(in crate::client) use self::exec_credential::Identity;
@@ -22,6 +23,7 @@ use crate::client::config::{ExecConfig, InteractiveMode};
 use crate::client::credential_data::{Secret, config_error, credentials_error};
 use crate::error::Error;
 use crate::metrics::{ClientMetrics, Meter};
+use crate::panic;
 use crate::stop::{Done, Stop};
 use crate::sync::Mutex;
 
@@ -35,12 +37,32 @@ pub(in crate::client) struct Credential {
 }
 
 /// A credential plugin and its last credential. The client-go counterpart is `Authenticator`.
+///
+/// A run belongs to the plugin, not to the request that needs it: the end of a request ends only
+/// its wait, and a later request finds the credential. Otherwise, requests that end before the
+/// plugin does would start and kill it forever.
 pub(in crate::client) struct Plugin {
+    shared: Arc<Shared>,
+    /// Ends the run when the plugin is dropped.
+    run_stop: StopOnDrop,
+}
+
+struct StopOnDrop(Stop);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+/// What the thread of a run needs. It does not keep the plugin alive.
+struct Shared {
     config: ExecConfig,
     cluster: ClusterInfo,
     host: Host,
     meter: Meter<dyn ClientMetrics>,
-    /// Locked briefly and never while the plugin runs. Innermost lock.
+    /// Locked briefly and never while the plugin runs. Innermost lock, held while the thread of a
+    /// run is started.
     state: Mutex<State>,
 }
 
@@ -48,7 +70,7 @@ pub(in crate::client) struct Plugin {
 struct State {
     last: Option<Arc<Credential>>,
     /// The time at which the current certificate was received.
-    certificate_since: Option<SystemTime>,
+    certificate_since: Option<Instant>,
     /// Whether the server rejected the last credential.
     rejected: bool,
     /// The current run.
@@ -56,7 +78,7 @@ struct State {
 }
 
 struct Run {
-    /// Set at most once, before `ended`. Not set if the run was stopped.
+    /// Set once, before `ended`.
     outcome: OnceLock<Result<Arc<Credential>, Error>>,
     ended: Done,
 }
@@ -81,21 +103,30 @@ fn limit(config: &ExecConfig, interactive: bool) -> Option<Duration> {
 }
 
 impl Plugin {
-    /// Creates a plugin without running it.
+    /// Creates a plugin without running it. It reports runs and certificates to these metrics.
     ///
     /// # Errors
     ///
     /// Returns an error if the configuration has no command, an unsupported version, or a variable
     /// without a name.
-    pub(in crate::client) fn new(config: &ExecConfig, cluster: ClusterInfo) -> Result<Self, Error> {
+    pub(in crate::client) fn new(
+        config: &ExecConfig,
+        cluster: ClusterInfo,
+        metrics: Option<Arc<dyn ClientMetrics>>,
+    ) -> Result<Self, Error> {
         let host = Host {
             now: Box::new(SystemTime::now),
             is_terminal: || io::stdin().is_terminal(),
         };
-        Self::with_host(host, config, cluster)
+        Self::with_host(host, config, cluster, metrics)
     }
 
-    fn with_host(host: Host, config: &ExecConfig, cluster: ClusterInfo) -> Result<Self, Error> {
+    fn with_host(
+        host: Host,
+        config: &ExecConfig,
+        cluster: ClusterInfo,
+        metrics: Option<Arc<dyn ClientMetrics>>,
+    ) -> Result<Self, Error> {
         if config.command.as_os_str().is_empty() {
             return Err(config_error("an exec plugin has no command"));
         }
@@ -118,27 +149,22 @@ impl Plugin {
                 "{name}: an environment variable has no name"
             )));
         }
-        let meter = Meter::new(None);
-        Ok(Self {
+        let shared = Shared {
             config: config.clone(),
             cluster,
             host,
-            meter,
+            meter: Meter::new(metrics),
             state: Mutex::default(),
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+            run_stop: StopOnDrop(Stop::new()),
         })
     }
 
     /// The name of the plugin in messages.
     pub(in crate::client) fn display_name(&self) -> String {
-        display_name(&self.config)
-    }
-
-    /// Reports runs and certificates to these metrics. By default, nothing is reported.
-    pub(in crate::client) fn with_metrics(self, metrics: Option<Arc<dyn ClientMetrics>>) -> Self {
-        Self {
-            meter: Meter::new(metrics),
-            ..self
-        }
+        display_name(&self.shared.config)
     }
 
     /// Returns the last credential, or runs the plugin if there is none, or if it has expired or
@@ -147,50 +173,58 @@ impl Plugin {
     /// A credential that has already expired when the run ends is still returned to the callers
     /// that waited for this run.
     ///
-    /// Blocks while the plugin runs, whether this call or another one started the run. All callers
-    /// that wait for a run get its outcome, including a failure. If the run was stopped by the
-    /// caller that started it, a waiting caller starts a new one.
+    /// Blocks while the plugin runs, whether this call or another one started the run, until the
+    /// stop. All callers that wait for a run get its outcome, including a failure.
     ///
     /// # Errors
     ///
     /// Returns an error if the call is stopped, if the plugin is missing or fails, or if its output
     /// can't be used.
     pub(in crate::client) fn credential(&self, stop: &Stop) -> Result<Arc<Credential>, Error> {
-        loop {
-            let run = {
-                let mut state = self.state.lock();
-                if let Some(last) = &state.last
-                    && !state.rejected
-                    && !self.has_expired(last)
-                {
-                    return Ok(last.clone());
-                }
-                match &state.run {
-                    Some(run) => run.clone(),
-                    None => {
-                        let run = Arc::new(Run {
-                            outcome: OnceLock::new(),
-                            ended: Done::new("exec plugin"),
-                        });
-                        state.run = Some(run.clone());
-                        drop(state);
-                        return self.run(&run, stop);
-                    }
-                }
-            };
-            if !run.ended.wait_or_stop(stop) {
+        let shared = &self.shared;
+        let run = {
+            let mut state = shared.state.lock();
+            if let Some(last) = &state.last
+                && !state.rejected
+                && !shared.has_expired(last)
+            {
+                return Ok(last.clone());
+            }
+            if stop.is_stopped() {
                 return Err(Error::stopped());
             }
-            if let Some(outcome) = run.outcome.get() {
-                return outcome.clone();
+            match &state.run {
+                Some(run) => run.clone(),
+                None => state.run.insert(self.start()?).clone(),
             }
-        }
+        };
+        run.ended.wait_or_stop(stop);
+        let outcome = run.outcome.get().cloned();
+        outcome.unwrap_or_else(|| Err(Error::stopped()))
+    }
+
+    /// Starts a run on its own thread. The caller holds the lock of the state, in which it registers
+    /// the run, so the run ends later.
+    fn start(&self) -> Result<Arc<Run>, Error> {
+        let run = Arc::new(Run {
+            outcome: OnceLock::new(),
+            ended: Done::new("exec plugin"),
+        });
+        let thread = thread::Builder::new().name("k8s-informer exec".to_owned());
+        let (shared, stop) = (Arc::clone(&self.shared), self.run_stop.0.clone());
+        let spawned = thread.spawn({
+            let run = Arc::clone(&run);
+            move || shared.run(&run, &stop)
+        });
+        let name = self.display_name();
+        spawned.map_err(|error| credentials_error(format!("{name} can't be run: {error}")))?;
+        Ok(run)
     }
 
     /// Marks the credential as rejected after a 401, so that the next request runs the plugin
     /// again. Does nothing if the plugin has returned another credential since.
     pub(in crate::client) fn reject(&self, used: &Arc<Credential>) {
-        let mut state = self.state.lock();
+        let mut state = self.shared.state.lock();
         if state
             .last
             .as_ref()
@@ -199,36 +233,30 @@ impl Plugin {
             state.rejected = true;
         }
     }
+}
 
+impl Shared {
     fn has_expired(&self, credential: &Credential) -> bool {
         credential
             .expires
             .is_some_and(|expires| (self.host.now)() > expires)
     }
 
-    /// Carries out the run that is already registered in the state.
-    fn run(&self, run: &Arc<Run>, stop: &Stop) -> Result<Arc<Credential>, Error> {
-        /// Ends the run, even after a panic.
-        struct RunGuard<'a>(&'a Plugin, &'a Run);
-        impl Drop for RunGuard<'_> {
-            fn drop(&mut self) {
-                self.0.state.lock().run = None;
-                self.1.ended.set();
-            }
-        }
-        let _guard = RunGuard(self, run);
-        let outcome = self.execute(stop).map(|credential| self.cache(credential));
-        if !matches!(&outcome, Err(error) if error.is_stopped()) {
-            let _ = run.outcome.set(outcome.clone());
-        }
-        outcome
+    /// Carries out the run that is registered in the state.
+    fn run(&self, run: &Run, stop: &Stop) {
+        // Metrics and loggers are user code, and callers wait for the outcome.
+        let outcome = panic::catch(|| self.execute(stop).map(|credential| self.cache(credential)));
+        let outcome = outcome.unwrap_or_else(|panic| {
+            let name = display_name(&self.config);
+            Err(credentials_error(format!("{name}: the run {panic}")))
+        });
+        self.state.lock().run = None;
+        let _ = run.outcome.set(outcome);
+        run.ended.set();
     }
 
     fn execute(&self, stop: &Stop) -> Result<ExecCredential, Error> {
         let config = &self.config;
-        if stop.is_stopped() {
-            return Err(Error::stopped());
-        }
         let name = display_name(config);
         let interactive = match config.interactive_mode {
             InteractiveMode::Never => false,
@@ -274,7 +302,7 @@ impl Plugin {
             certificate,
             expires,
         });
-        let now = (self.host.now)();
+        let now = Instant::now();
         let mut age = None;
         let mut state = self.state.lock();
         let before = state
@@ -284,7 +312,7 @@ impl Plugin {
         if credential.certificate.is_some() && credential.certificate.as_ref() != before {
             let is_other = before.is_some();
             let since = state.certificate_since.replace(now).filter(|_| is_other);
-            age = since.and_then(|since| now.duration_since(since).ok());
+            age = since.map(|since| now.saturating_duration_since(since));
         }
         state.last = Some(credential.clone());
         state.rejected = false;
@@ -305,7 +333,7 @@ impl Plugin {
 impl fmt::Debug for Plugin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Plugin")
-            .field("config", &self.config)
+            .field("config", &self.shared.config)
             .finish_non_exhaustive()
     }
 }

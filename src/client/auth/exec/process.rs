@@ -28,8 +28,8 @@ const NO_EXIT_CODE: i32 = -1;
 
 /// Runs the plugin and returns its standard output.
 ///
-/// Blocks until the process exits, for at most `limit` or until the stop. Calls `report` with the
-/// [`CallStatus`], unless the run was stopped.
+/// Blocks until the process exits, for at most `limit` or until the stop. Then calls `report` with
+/// the [`CallStatus`], unless the run was stopped.
 pub(super) fn run(
     config: &ExecConfig,
     info: &str,
@@ -38,70 +38,79 @@ pub(super) fn run(
     stop: &Stop,
     report: impl Fn(CallStatus),
 ) -> Result<Vec<u8>, Error> {
-    let name = display_name(config);
     let begun = Instant::now();
-    let deadline = limit.and_then(|limit| begun.checked_add(limit));
-    let mut command = command(config, info, interactive).inspect_err(|_| report(NOT_FOUND))?;
-    let child = command.spawn().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound if cfg!(not(unix)) => {
-            report(NOT_FOUND);
-            missing(config)
-        }
-        _ => {
-            report(INTERNAL_ERROR);
-            credentials_error(format!("{name} can't be run: {error}"))
-        }
-    })?;
-    let mut child = Running(Some(child));
-    let unreadable = |error: &io::Error| {
-        report(INTERNAL_ERROR);
-        credentials_error(format!("can't read the output of {name}: {error}"))
+    // The process has ended or was killed before the logger and the metrics, which can block.
+    let (status, output) = output(config, info, interactive, limit, stop);
+    let name = display_name(config);
+    match &output {
+        Ok(_) => log::debug!("{name} ran for {:?}", begun.elapsed()),
+        Err(error) if error.is_timeout() => log::warn!("{error}"),
+        Err(_) => {}
+    }
+    status.map(report);
+    output
+}
+
+fn output(
+    config: &ExecConfig,
+    info: &str,
+    interactive: bool,
+    limit: Option<Duration>,
+    stop: &Stop,
+) -> (Option<CallStatus>, Result<Vec<u8>, Error>) {
+    let name = display_name(config);
+    let failed = |status, problem: String| (Some(status), Err(credentials_error(problem)));
+    let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
+    let mut command = match command(config, info, interactive) {
+        Ok(command) => command,
+        Err(error) => return (Some(NOT_FOUND), Err(error)),
     };
-    let ended = match child
+    let mut child = match command.spawn() {
+        Ok(child) => Running(Some(child)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && cfg!(not(unix)) => {
+            return (Some(NOT_FOUND), Err(missing(config)));
+        }
+        Err(error) => return failed(INTERNAL_ERROR, format!("{name} can't be run: {error}")),
+    };
+    let ended = child
         .output(deadline, stop)
-        .map_err(|error| unreadable(&error))?
-    {
-        Err(end) => Err(end),
-        Ok(bytes) if bytes.len() > OUTPUT_LIMIT => {
-            report((NO_EXIT_CODE, EXECUTION_ERROR));
-            return Err(credentials_error(format!(
-                "{name} returned more than {OUTPUT_LIMIT} bytes"
-            )));
-        }
-        Ok(bytes) => child
-            .exit(deadline, stop)
-            .map_err(|error| unreadable(&error))?
-            .map(|status| (bytes, status)),
-    };
-    let (bytes, status) = match ended {
-        Ok(ended) => ended,
-        Err(WaitError::Stopped) => return Err(Error::stopped()),
-        Err(WaitError::TimedOut) => {
-            let limit = limit.unwrap_or_default();
+        .and_then(|output| match output {
+            Ok(bytes) if bytes.len() <= OUTPUT_LIMIT => {
+                let exit = child.exit(deadline, stop)?;
+                Ok(exit.map(|status| (bytes, Some(status))))
+            }
+            output => Ok(output.map(|bytes| (bytes, None))),
+        });
+    match ended {
+        Err(error) => failed(
+            INTERNAL_ERROR,
+            format!("can't read the output of {name}: {error}"),
+        ),
+        Ok(Err(WaitError::Stopped)) => (None, Err(Error::stopped())),
+        Ok(Err(WaitError::TimedOut)) => {
             let problem = match child.has_exited() {
                 true => "has exited, but a process that it started still holds its output open",
                 false => "did not exit in time and was killed",
             };
-            log::warn!("{name} {problem}, after {limit:?}");
-            report((NO_EXIT_CODE, EXECUTION_ERROR));
-            return Err(Error::timeout(format!(
-                "{name} {problem}: the limit is {limit:?}"
-            )));
+            let limit = limit.unwrap_or_default();
+            let error = Error::timeout(format!("{name} {problem}: the limit is {limit:?}"));
+            (Some((NO_EXIT_CODE, EXECUTION_ERROR)), Err(error))
         }
-    };
-    log::debug!("{name} ran for {:?}", begun.elapsed());
-    report(match status.success() {
-        true => NO_ERROR,
-        false => (status.code().unwrap_or(NO_EXIT_CODE), EXECUTION_ERROR),
-    });
-    match (status.success(), status.code()) {
-        (true, _) => Ok(bytes),
-        (false, Some(code)) => Err(credentials_error(format!(
-            "{name} failed with exit code {code}"
-        ))),
-        (false, None) => Err(credentials_error(format!(
-            "{name} was terminated by a {status}"
-        ))),
+        Ok(Ok((_, None))) => failed(
+            (NO_EXIT_CODE, EXECUTION_ERROR),
+            format!("{name} returned more than {OUTPUT_LIMIT} bytes"),
+        ),
+        Ok(Ok((bytes, Some(status)))) => match status.code() {
+            _ if status.success() => (Some(NO_ERROR), Ok(bytes)),
+            Some(code) => failed(
+                (code, EXECUTION_ERROR),
+                format!("{name} failed with exit code {code}"),
+            ),
+            None => failed(
+                (NO_EXIT_CODE, EXECUTION_ERROR),
+                format!("{name} was terminated by a {status}"),
+            ),
+        },
     }
 }
 

@@ -79,7 +79,7 @@ fn script(folder: &Folder, text: &str) -> ExecConfig {
 }
 
 fn plugin(config: &ExecConfig) -> Plugin {
-    Plugin::new(config, ClusterInfo::default()).unwrap()
+    Plugin::new(config, ClusterInfo::default(), None).unwrap()
 }
 
 fn token(plugin: &Plugin) -> Result<String, String> {
@@ -138,7 +138,7 @@ fn expired_token_reruns_plugin() {
         now: Box::new(move || *clock.lock()),
         is_terminal: || false,
     };
-    let plugin = Plugin::with_host(host, &config, ClusterInfo::default()).unwrap();
+    let plugin = Plugin::with_host(host, &config, ClusterInfo::default(), None).unwrap();
     let at = |seconds| {
         *now.lock() = UNIX_EPOCH + Duration::from_secs(3600) + Duration::from_millis(seconds);
     };
@@ -202,25 +202,29 @@ fn concurrent_callers_share_one_plugin_run() {
 }
 
 #[test]
-fn waiter_ends_at_own_stop_and_reruns_plugin_of_stopped_caller() {
+fn stop_ends_a_wait_and_later_calls_get_the_credential() {
     let folder = Folder::new("next");
     folder.pipe("started");
-    let first_hangs =
-        format!("[ -e runs ] || {{ echo >> runs; echo > started; exec sleep 60; }}; {TOKEN}");
-    let plugin = plugin(&script(&folder, &first_hangs));
+    folder.pipe("go");
+    let text = format!("echo >> runs; echo > started; read x < go; {TOKEN}");
+    let plugin = plugin(&script(&folder, &text));
     let (first, second) = (Stop::new(), Stop::new());
     thread::scope(|scope| {
-        let runner = scope.spawn(|| plugin.credential(&first));
+        let starter = scope.spawn(|| plugin.credential(&first));
         folder.read("started");
         let waiter = scope.spawn(|| plugin.credential(&second));
-        second.stop();
-        assert!(waiter.join().unwrap().unwrap_err().is_stopped());
-        assert!(!runner.is_finished());
-        let waiter = scope.spawn(|| token(&plugin));
-        first.stop();
-        assert!(runner.join().unwrap().unwrap_err().is_stopped());
-        assert_eq!(waiter.join().unwrap().unwrap(), "s3cret");
+        for (stop, call) in [(&first, starter), (&second, waiter)] {
+            let begun = Instant::now();
+            stop.stop();
+            assert!(call.join().unwrap().unwrap_err().is_stopped());
+            assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
+        }
+        let later = scope.spawn(|| token(&plugin));
+        fs::write(folder.0.join("go"), "").unwrap();
+        assert_eq!(later.join().unwrap().unwrap(), "s3cret");
     });
+    assert!(plugin.credential(&first).is_ok());
+    assert_eq!(folder.runs(), 1);
 }
 
 #[test]
@@ -238,14 +242,16 @@ fn plugin_failure_reaches_all_waiters_and_next_call_reruns() {
     let plugin = plugin(&script(&folder, "echo >> runs; read x < go; exit 1"));
     thread::scope(|scope| {
         let callers: Vec<_> = (0..4).map(|_| scope.spawn(|| token(&plugin))).collect();
-        // All four callers share one run: each holds a reference, and the plugin holds one.
+        // All four callers share one run: each holds a reference, and so do the plugin and the
+        // thread of the run.
         wait_until(|| {
             plugin
+                .shared
                 .state
                 .lock()
                 .run
                 .as_ref()
-                .is_some_and(|run| Arc::strong_count(run) == 5)
+                .is_some_and(|run| Arc::strong_count(run) == 6)
         });
         fs::write(folder.0.join("go"), "").unwrap();
         assert!(
@@ -259,26 +265,27 @@ fn plugin_failure_reaches_all_waiters_and_next_call_reruns() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn stop_kills_hanging_plugin_and_leaves_no_zombie() {
+fn dropped_plugin_kills_its_run_and_leaves_no_zombie() {
     for (name, hang) in [
         ("silent", "exec sleep 60"),
         ("closed", "exec >&-; exec sleep 60"),
     ] {
         let folder = Folder::new(name);
         folder.pipe("pid");
-        let plugin = plugin(&script(&folder, &format!("echo $$ > pid; {hang}")));
+        let plugin = plugin(&script(&folder, &format!("echo $$ > pid; {hang}")).time_limit(None));
         let stop = Stop::new();
-        thread::scope(|scope| {
+        let pid = thread::scope(|scope| {
             let caller = scope.spawn(|| plugin.credential(&stop));
             let pid = folder.read("pid");
-            let begun = Instant::now();
             stop.stop();
             let error = caller.join().unwrap().unwrap_err();
             assert!(error.is_stopped(), "{error}");
-            assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
-            wait_until_gone(&pid);
+            pid
         });
         assert!(plugin.credential(&stop).unwrap_err().is_stopped());
+        assert!(PathBuf::from("/proc").join(&pid).exists(), "still running");
+        drop(plugin);
+        wait_until_gone(&pid);
     }
 }
 
@@ -393,7 +400,7 @@ fn missing_command_error_contains_install_hint() {
 #[test]
 fn invalid_exec_configs_are_rejected() {
     let refused = |config: ExecConfig| {
-        let error = Plugin::new(&config, ClusterInfo::default()).unwrap_err();
+        let error = Plugin::new(&config, ClusterInfo::default(), None).unwrap_err();
         assert!(error.is_config());
         error.to_string()
     };
@@ -449,7 +456,7 @@ fn exec_info(
         server: "https://api:6443".to_owned(),
         ..ClusterInfo::default()
     };
-    let plugin = Plugin::with_host(host, &config, cluster).unwrap();
+    let plugin = Plugin::with_host(host, &config, cluster, None).unwrap();
     token(&plugin)?;
     Ok(serde_json::from_slice(&fs::read(folder.0.join("exec_info")).unwrap()).unwrap())
 }
