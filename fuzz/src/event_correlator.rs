@@ -233,7 +233,10 @@ pub fn run(input: &[u8]) {
                     event: wanted,
                     passes,
                 };
-                assert_eq!(correlator.correlate(made, Duration::from_secs(now)), wanted);
+                assert_eq!(
+                    correlator.correlate(made, Duration::from_secs(now), Duration::from_secs(now)),
+                    wanted
+                );
             }
         }
     }

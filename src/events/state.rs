@@ -53,7 +53,11 @@ pub(super) struct State {
     /// The keys of `pending` that are not being written.
     queue: VecDeque<Id>,
     stats: EventStats,
-    /// The time of the last event. Each event has a later one, and so its own name.
+    /// The time and the wall-clock time of the first event.
+    origin: Option<(Instant, Duration)>,
+    /// The wall-clock time of the first event, and the monotonic time since then, at the last
+    /// event. Filter, aggregates and series measure with it, and names contain it, so each event
+    /// has a later one.
     last: Duration,
     /// When counts of series that no write has shown are due.
     pub(super) due: Option<Instant>,
@@ -134,6 +138,7 @@ impl State {
             pending: HashMap::new(),
             queue: VecDeque::new(),
             stats: EventStats::default(),
+            origin: None,
             last: Duration::ZERO,
             due: None,
             left_over: false,
@@ -142,17 +147,20 @@ impl State {
     }
 
     /// Records an event: correlates it, and queues it if it is to be written. Returns whether the
-    /// thread has to know.
-    pub(super) fn record(&mut self, mut event: Event, now: Duration, instant: Instant) -> bool {
+    /// thread has to know. `wall` is the wall-clock time since 1970, which can be set at any time,
+    /// so it is only written.
+    pub(super) fn record(&mut self, mut event: Event, wall: Duration, instant: Instant) -> bool {
         let due = self.due;
         self.stats.recorded += 1;
-        let now = now.max(self.last + Duration::from_nanos(1));
+        let (start, wall_at_start) = *self.origin.get_or_insert((instant, wall));
+        let now = wall_at_start.saturating_add(instant.saturating_duration_since(start));
+        let now = now.max(self.last.saturating_add(Duration::from_nanos(1)));
         self.last = now;
         event.name = event_name(&event.regarding.name, now);
-        (event.count, event.first, event.last) = (1, now, now);
+        (event.count, event.first, event.last) = (1, wall, wall);
         match &mut self.rules {
             Rules::CoreV1(correlator) => {
-                let correlated = correlator.correlate(event, now);
+                let correlated = correlator.correlate(event, now, wall);
                 let event = correlated.event;
                 let id = (event.namespace.clone(), event.name.clone());
                 let pending = self.pending.get_mut(&id);

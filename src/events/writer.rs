@@ -109,7 +109,7 @@ impl Shared {
     }
 
     pub(super) fn record(&self, event: Result<Event, EventError>) -> Result<(), EventError> {
-        let (now, instant) = (since_1970(&*self.clock), self.clock.now());
+        let (wall, instant) = (since_1970(&*self.clock), self.clock.now());
         let mut inner = self.inner.lock();
         let event = match event {
             Ok(event) if !inner.state.closed && !self.stop.is_stopped() => event,
@@ -119,7 +119,7 @@ impl Shared {
             }
         };
         // An event that is only counted does not wake the thread.
-        let needs_thread = inner.state.record(event, now, instant);
+        let needs_thread = inner.state.record(event, wall, instant);
         let wake = inner.wait.take_if(|wait| needs_thread && !wait.is_pause);
         let dropped = inner.newly_dropped(instant, LOG_INTERVAL);
         drop(inner);

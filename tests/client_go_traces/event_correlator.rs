@@ -80,7 +80,9 @@ impl Subject {
             event: result,
             is_repeat,
             passes,
-        } = self.correlator.correlate(event(API, json), self.now);
+        } = self
+            .correlator
+            .correlate(event(API, json), self.now, self.now);
         if !passes {
             return json!({"skip": true});
         }
@@ -127,7 +129,7 @@ impl Subject {
 
     /// Correlates an event and sends it until client-go would give up (EC11).
     fn send(&mut self, event: Event, mut answers: Answers) -> Vec<Value> {
-        let correlated = self.correlator.correlate(event, self.now);
+        let correlated = self.correlator.correlate(event, self.now, self.now);
         let Correlated {
             event: mut result,
             passes,

@@ -100,11 +100,19 @@ impl Subject {
         json!({"made": json, "calls": calls})
     }
 
-    fn record(&mut self, event: Event, mut answers: Answers) -> Vec<Value> {
-        let (now, brings_series) = (self.now, event.count > 1);
+    fn record(&mut self, mut event: Event, mut answers: Answers) -> Vec<Value> {
+        let brings_series = event.count > 1;
         let key = event.series_key();
         let is_new = self.cache.is_new(&key);
-        let (Some(entry), None) = self.cache.observe(key, event, now) else {
+        let seen = match (is_new, brings_series) {
+            (true, false) => event.first,
+            (true, true) => event.last,
+            (false, _) => self.now,
+        };
+        if !is_new {
+            event.last = self.now;
+        }
+        let (Some(entry), None) = self.cache.observe(key, event, seen) else {
             panic!("no entry");
         };
         // Later occurrences are only counted (ER2). When this crate writes them is not part of the
@@ -170,11 +178,8 @@ impl Subject {
             let mut answers = Answers::new(&class.map_or(json!([]), |class| json!([class, class])));
             let mut sent = Vec::new();
             if self.attempt(&event, true, &mut answers, &mut sent) {
-                let (now, name) = (self.now, event.name.clone());
-                let last = event.last;
-                if let (Some(entry), _) = self.cache.observe(key, event, now) {
-                    entry.event.last = last;
-                }
+                let (name, last) = (event.name.clone(), event.last);
+                self.cache.observe(key, event, last);
                 calls.push((name, sent));
             } else {
                 calls.push((event.name.clone(), sent));

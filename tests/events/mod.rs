@@ -1,5 +1,6 @@
 //! The event recorder, with a scripted sink and with a scripted server.
 
+mod clocks;
 mod logs;
 mod outage;
 mod recorder;

@@ -84,14 +84,16 @@ impl Correlator {
         }
     }
 
-    pub(crate) fn correlate(&mut self, event: Event, now: Duration) -> Correlated {
+    /// Correlates an event. `now` is the time that durations are measured with, and `wall` that of
+    /// the wall clock, which is written into combined events.
+    pub(crate) fn correlate(&mut self, event: Event, now: Duration, wall: Duration) -> Correlated {
         let (aggregate, local) = (self.options.aggregate_key)(&event);
         let (mut event, key) = match self.aggregator.combines(&aggregate, local, now) {
             false => {
                 let key = event.key();
                 (event, key)
             }
-            true => (self.combined(event, now), aggregate),
+            true => (self.combined(event, now, wall), aggregate),
         };
         let known = self.counts.get(&key).filter(|known| known.count > 0);
         let is_repeat = known.is_some();
@@ -120,7 +122,7 @@ impl Correlator {
     }
 
     /// Returns the event that stands for events with too many different notes (EC2).
-    fn combined(&self, event: Event, now: Duration) -> Event {
+    fn combined(&self, event: Event, now: Duration, wall: Duration) -> Event {
         Event {
             name: (self.options.name)(&event.regarding.name, now),
             namespace: event.namespace,
@@ -130,8 +132,8 @@ impl Correlator {
             note: format!("{COMBINED}{}", event.note),
             source: event.source,
             count: 1,
-            first: now,
-            last: now,
+            first: wall,
+            last: wall,
             ..Event::default()
         }
     }

@@ -27,6 +27,7 @@ pub(crate) struct Event {
     /// The number of occurrences. In events.k8s.io/v1, an event with a count of 2 or more is a
     /// series.
     pub(crate) count: u32,
+    /// The wall-clock times of the first and the last occurrence, since 1970.
     pub(crate) first: Duration,
     pub(crate) last: Duration,
 }

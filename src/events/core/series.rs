@@ -19,6 +19,9 @@ pub(crate) struct Entry {
     pub(crate) event: Event,
     /// The count in the last write, or 0 before the first one.
     pub(crate) written: u32,
+    /// When the last occurrence was observed, in the time that durations are measured with. The
+    /// times of the event are those of the wall clock.
+    pub(crate) seen: Duration,
 }
 
 impl Entry {
@@ -71,27 +74,27 @@ impl SeriesCache {
     ) -> (Option<&mut Entry>, Option<Entry>) {
         let mut evicted = None;
         match self.entries.get(&key) {
-            Some(Entry { event, .. }) => {
-                event.count = event.count.saturating_add(1);
-                event.last = now;
+            Some(entry) => {
+                entry.event.count = entry.event.count.saturating_add(1);
+                entry.event.last = event.last;
+                entry.seen = now;
             }
-            None => evicted = self.entries.put(key.clone(), Entry { event, written: 0 }),
+            None => {
+                let entry = Entry {
+                    event,
+                    written: 0,
+                    seen: now,
+                };
+                evicted = self.entries.put(key.clone(), entry);
+            }
         }
         (self.entries.get(&key), evicted)
     }
 
-    /// Returns the keys of the events that have ended: series not seen for [`FINISH`], and single
-    /// events that are older (ER4).
+    /// Returns the keys of the events and series that have ended: not seen for [`FINISH`] (ER4).
     pub(crate) fn ended(&self, now: Duration) -> Vec<Key> {
-        let ended = self.entries.iter().filter(|(_, entry)| {
-            let event = &entry.event;
-            let seen = if event.count > 1 {
-                event.last
-            } else {
-                event.first
-            };
-            now.saturating_sub(seen) > FINISH
-        });
+        let entries = self.entries.iter();
+        let ended = entries.filter(|(_, entry)| now.saturating_sub(entry.seen) > FINISH);
         ended.map(|(key, _)| key.clone()).collect()
     }
 
