@@ -50,6 +50,9 @@ struct Spec {
     preferred_holder: Option<String>,
 }
 
+/// Go's zero time, 0001-01-01T00:00:00Z, which stands for no time.
+const ZERO_TIME: i64 = -62_135_596_800_000_000;
+
 impl LeaseLock {
     /// Creates a lock for the Lease with this namespace and name. The identity is the name of the
     /// host and a random number.
@@ -203,7 +206,8 @@ fn lease(object: &DynamicObject) -> Result<Lease, Error> {
     let time = |field: &str, time: Option<String>| -> Result<Option<i64>, Error> {
         let time = time.map(|time| time.parse::<Timestamp>()).transpose();
         let time = time.map_err(|_| invalid(format!("spec.{field} is not an RFC 3339 time")))?;
-        Ok(time.map(Timestamp::as_microsecond))
+        let time = time.map(Timestamp::as_microsecond);
+        Ok(time.filter(|time| *time != ZERO_TIME))
     };
     Ok(Lease {
         uid: object.uid().to_owned(),

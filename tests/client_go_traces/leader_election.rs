@@ -307,10 +307,9 @@ fn lease(object: Value) -> Lease {
     let text = |field: &str| spec[field].as_str().unwrap_or_default().to_owned();
     let number = |field: &str| i32::try_from(spec[field].as_i64().unwrap_or(0)).unwrap();
     let time = |field: &str| {
-        spec[field].as_str().map(|time| {
-            let time: Timestamp = time.parse().unwrap();
-            time.as_microsecond()
-        })
+        let time: Timestamp = spec[field].as_str()?.parse().unwrap();
+        // Go's zero time stands for no time.
+        Some(time.as_microsecond()).filter(|time| *time != -62_135_596_800_000_000)
     };
     Lease {
         uid: String::new(),
@@ -339,9 +338,8 @@ fn spec(record: &Record) -> Value {
         ("acquireTime", record.acquire_time),
         ("renewTime", record.renew_time),
     ] {
-        if let Some(time) = time {
-            spec.insert(field.to_owned(), micro_time(time).into());
-        }
+        // client-go always sends both times.
+        spec.insert(field.to_owned(), time.map(micro_time).into());
     }
     spec.insert("leaseTransitions".to_owned(), record.transitions.into());
     spec.into()

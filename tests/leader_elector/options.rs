@@ -3,8 +3,10 @@ use std::time::Duration;
 use k8s_informer::leader_election::{LeaderElector, Lease, LeaseLock, Lock, Record};
 use k8s_informer::testing::FakeClock;
 use k8s_informer::{Client, Config, Stop};
+use serde_json::Value;
 
 use super::lock::{Server, TestLock};
+use crate::client::server::Server as HttpServer;
 
 #[test]
 fn le1_times_that_cannot_work_are_rejected() {
@@ -82,4 +84,28 @@ fn update_of_a_lease_without_metadata_is_an_error() {
         lock.update(&Record::default(), &lease, &Stop::new())
             .is_err()
     );
+}
+
+/// client-go always sends both times, and its zero time is `null`.
+#[test]
+fn el12_times_that_are_not_set_are_written_as_null() {
+    let lease = r#"{"metadata": {"name": "a", "uid": "u", "resourceVersion": "7"},
+        "spec": {"holderIdentity": "a", "acquireTime": null, "renewTime": "0001-01-01T00:00:00Z"}}"#;
+    let server = HttpServer::answering(lease);
+    let client = Client::new(Config::new(server.url())).unwrap();
+    let lock = LeaseLock::new(&client, "default", "a");
+    let stop = Stop::new();
+    let read = lock.get(&stop).unwrap();
+    lock.update(&read.record, &read, &stop).unwrap();
+    lock.create(&Record::default(), &stop).unwrap();
+    let requests = std::iter::repeat_with(|| server.request());
+    let bodies = requests.skip(1).take(2).map(|request| {
+        let body = &request[request.find('{').unwrap()..];
+        serde_json::from_str::<Value>(body).unwrap()
+    });
+    for body in bodies {
+        for time in ["acquireTime", "renewTime"] {
+            assert_eq!(body["spec"].get(time), Some(&Value::Null), "{body}");
+        }
+    }
 }
