@@ -149,7 +149,7 @@ pub(super) enum SyncEnd {
     TimedOut(Duration),
     /// A first list failed permanently.
     Refused,
-    /// The factory was never started.
+    /// The factory has informers that were not started.
     NotStarted,
 }
 

@@ -64,26 +64,6 @@ fn fa4_factory_never_started_fails_the_wait() {
 }
 
 #[test]
-fn fa4_informer_requested_after_start_fails_only_its_own_wait() {
-    let (_server, client) = server();
-    let factory = SharedInformerFactory::builder(client).build();
-    factory.dynamic(resource("pods"));
-    let stop = Stop::new();
-    factory.start(&stop).unwrap();
-    let late = factory.dynamic(resource("configmaps"));
-    factory.wait_for_cache_sync_with(&stop, SOON).unwrap();
-    let error = late.wait_for_sync(&stop, INSTANT).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "timed out after 10ms; not synced: configmaps (not started)"
-    );
-    assert!(error.unsynced[0].not_started);
-    factory.start(&stop).unwrap();
-    late.wait_for_sync(&stop, SOON).unwrap();
-    assert!(factory.shutdown());
-}
-
-#[test]
 fn fail_fast_wait_ends_with_the_first_refusal() {
     for code in [400, 401, 403, 404] {
         let (server, client) = server();

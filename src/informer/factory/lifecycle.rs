@@ -19,7 +19,8 @@ impl SharedInformerFactory {
     /// waiting for them to sync.
     ///
     /// An informer stops when `stop` is set or the factory is [shut down](Self::shutdown). To
-    /// start informers that were requested later, call this method again.
+    /// start informers that were requested later, call this method again. Until then, their caches
+    /// are empty, and [`wait_for_cache_sync`](Self::wait_for_cache_sync) fails.
     ///
     /// # Errors
     ///
@@ -37,7 +38,6 @@ impl SharedInformerFactory {
             .iter()
             .filter(|(_, entry)| entry.run.is_none());
         waiting.try_for_each(|(identity, entry)| identity.check(entry))?;
-        informers.start_called = true;
         for entry in informers
             .all
             .values_mut()
@@ -99,17 +99,18 @@ impl SharedInformerFactory {
         Ok(())
     }
 
-    /// Blocks until every started informer has synced, or until `stop` is set.
+    /// Blocks until every informer has synced, or until `stop` is set.
     ///
-    /// An informer that was requested after [`start`](Self::start) is not included until it is
-    /// started, so a component that requests an informer late does not delay the others. The late
-    /// informer's own [`wait_for_sync`](SharedIndexInformer::wait_for_sync) reports that it was not
-    /// started.
+    /// The method fails at once if an informer was requested after the last
+    /// [`start`](Self::start): nothing fills its cache. Call `start` again after the last request.
+    /// A component that requests an informer while other components wait can call the informer's
+    /// own [`wait_for_sync`](SharedIndexInformer::wait_for_sync) instead, which does not depend on
+    /// the others.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
     /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
-    /// use k8s_openapi::api::core::v1::Pod;
+    /// use k8s_openapi::api::core::v1::{Node, Pod};
     ///
     /// let server = ApiServer::start()?;
     /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
@@ -119,6 +120,11 @@ impl SharedInformerFactory {
     /// assert_eq!(error.to_string(), "call `start` first; not started: pods");
     /// factory.start(&stop)?;
     /// factory.wait_for_cache_sync(&stop)?;
+    ///
+    /// let late = factory.informer::<Node>();
+    /// assert!(factory.wait_for_cache_sync(&stop).is_err());
+    /// factory.start(&stop)?; // Starts only the new informer.
+    /// late.wait_for_sync(&stop, None)?;
     /// # factory.shutdown();
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -128,8 +134,7 @@ impl SharedInformerFactory {
     /// - `stop` was set, the factory was shut down or an informer ended before all of them
     ///   had synced. The error names the informers that have not synced, with the last error of
     ///   each.
-    /// - [`start`](Self::start) was never called. The error names the informers that were not
-    ///   started.
+    /// - An informer was not [started](Self::start). The error names all such informers.
     /// - An informer has synced, but the first list of one of its sources had at least two objects
     ///   and none of them could be decoded. See
     ///   [`Unsynced::undecodable`](crate::informer::Unsynced::undecodable).
@@ -186,11 +191,10 @@ impl SharedInformerFactory {
             let informers = self.factory.informers.lock();
             let entries = informers.all.values();
             let entries = entries.filter(|entry| is_awaited(entry.informer.owner()));
+            // An observation starts its informer right after it has requested it.
+            let entries = entries.filter(|entry| entry.run.is_some() || entry.is_requested);
             let all = entries.map(|entry| (Arc::clone(&entry.informer), entry.run.clone()));
-            // After a call of `start`, do not wait for an informer that was requested later: the
-            // component that requested it starts it.
-            all.filter(|(_, run)| run.is_some() || !informers.start_called)
-                .partition(|(_, run)| run.is_some())
+            all.partition(|(_, run)| run.is_some())
         };
         if !not_started.is_empty() {
             let unsynced = not_started

@@ -96,8 +96,6 @@ struct Informers {
     /// The informers that were stopped individually and are no longer in `all`. A shutdown waits
     /// for them until they have ended.
     stopping: Vec<Entry>,
-    /// Whether [`start`](SharedInformerFactory::start) was called.
-    start_called: bool,
     shut_down: bool,
 }
 

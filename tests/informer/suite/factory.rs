@@ -5,7 +5,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use k8s_informer::handler::HandlerFuncs;
-use k8s_informer::informer::{InformerError, SharedInformerFactoryBuilder};
+use k8s_informer::informer::{InformerError, SharedInformerFactoryBuilder, SyncOptions};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::queue::WaitError;
 use k8s_informer::reflector::{
@@ -135,15 +135,40 @@ fn fa3_start_after_shutdown_fails() {
 }
 
 #[test]
-fn fa4_wait_covers_only_started_informers() {
+fn fa4_informer_requested_after_start_fails_the_wait() {
     let source = Source::default();
     let factory = builder(&source).build();
     factory.wait_for_cache_sync(&Stop::new()).unwrap();
     factory.dynamic(gvr("pods"));
     factory.start(&Stop::new()).unwrap();
-    factory.dynamic(gvr("never-started"));
     source.feed("pods").list("10", &[]);
     factory.wait_for_cache_sync(&Stop::new()).unwrap();
+    let late = [gvr("nodes"), gvr("secrets")].map(|resource| factory.dynamic(resource));
+    let waits = [
+        SyncOptions::new(),
+        SyncOptions::new().timeout(SOON),
+        SyncOptions::new().timeout(SOON).fail_fast(),
+    ];
+    for options in waits {
+        let error = factory
+            .wait_for_cache_sync_with(&Stop::new(), options)
+            .unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "call `start` first; not started: nodes, secrets"
+        );
+        assert!(error.unsynced.iter().all(|one| one.not_started));
+    }
+    let error = late[0].wait_for_sync(&Stop::new(), Duration::from_millis(1));
+    let text = "timed out after 1ms; not synced: nodes (not started)";
+    assert_eq!(error.unwrap_err().to_string(), text);
+    factory.start(&Stop::new()).unwrap();
+    source.feed("nodes").list("10", &[("a", "1")]);
+    // A component that needs one informer waits for this one.
+    late[0].wait_for_sync(&Stop::new(), SOON).unwrap();
+    source.feed("secrets").list("10", &[]);
+    factory.wait_for_cache_sync(&Stop::new()).unwrap();
+    assert_eq!(late[0].lister().list().len(), 1);
     assert!(factory.shutdown());
 }
 
