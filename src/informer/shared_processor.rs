@@ -1,8 +1,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::handler::{KeyedNotification, Notification};
-use super::listener::{Handler, ProcessorListener};
+use super::handler::KeyedNotification;
+use super::listener::{Handler, ProcessorListener, Replay};
 use super::reclaim::ReclaimQueue;
 use crate::object::Key;
 use crate::sync::RwLock;
@@ -36,28 +36,20 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
         }
     }
 
-    /// Adds a handler. If the processor has started, this starts the handler's threads and delivers
-    /// `initial` to it first.
+    /// Adds a handler. If the processor has started, this starts the handler's threads and returns
+    /// a replay of `initial`, which the handler receives first.
     pub(super) fn add_listener(
         &self,
         listener: ProcessorListener<T>,
-        initial: impl IntoIterator<Item = (Key, Arc<T>)>,
-    ) -> std::io::Result<()> {
+        initial: Vec<(Key, Arc<T>)>,
+    ) -> std::io::Result<Option<Replay<T>>> {
+        let mut replay = None;
         if self.listeners.read().started {
             listener.start(&self.threads, &self.reclaim)?;
-            for (key, object) in initial {
-                listener.add(KeyedNotification {
-                    key,
-                    event: Notification::Added {
-                        object,
-                        is_in_initial_list: true,
-                    },
-                });
-            }
-            listener.flush();
+            replay = Some(listener.replay(initial));
         }
         self.listeners.write().all.push(listener);
-        Ok(())
+        Ok(replay)
     }
 
     /// Starts the threads of all handlers. Call this before the first

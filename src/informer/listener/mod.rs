@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 use self::buffer::Buffer;
 use self::stats::Counters;
 use self::sync_tracker::SyncTracker;
-use super::handler::{KeyedNotification, ResourceEventHandler};
+use super::handler::{KeyedNotification, Notification, ResourceEventHandler};
 use super::reclaim::{ReclaimQueue, drop_each};
+use crate::object::Key;
 use crate::panic;
 use crate::stop::{Done, Stop};
 use crate::sync::Mutex;
@@ -51,14 +52,76 @@ const BATCH: usize = 64;
 pub(super) struct ProcessorListener<T> {
     pub(super) id: u64,
     pub(super) handler: Arc<Handler>,
-    add: Sender<Vec<KeyedNotification<T>>>,
+    add: Arc<Sender<Vec<KeyedNotification<T>>>>,
     /// The events that have been added but not sent to the pop thread. Locked during a send, to
     /// preserve the order.
-    added: Mutex<Vec<KeyedNotification<T>>>,
+    added: Arc<Mutex<Added<T>>>,
     /// The initial state of the threads. `None` after they have started.
     idle: Mutex<Option<Idle<T>>>,
     /// The schedule of resyncs. An innermost lock.
     resync: Mutex<Resync>,
+}
+
+struct Added<T> {
+    events: Vec<KeyedNotification<T>>,
+    /// Whether a [`Replay`] is sending the initial list. The events wait until it has ended.
+    is_replaying: bool,
+}
+
+/// The initial list of a handler that was added late. The events that follow wait behind it, while
+/// no lock of the informer is held.
+pub(super) struct Replay<T> {
+    initial: Vec<(Key, Arc<T>)>,
+    handler: Arc<Handler>,
+    add: Arc<Sender<Vec<KeyedNotification<T>>>>,
+    added: Arc<Mutex<Added<T>>>,
+}
+
+impl<T> Replay<T> {
+    /// Sends the initial list, then the events that were added meanwhile. Returns early if the
+    /// handler is removed.
+    pub(super) fn send(self) {
+        let Self {
+            initial,
+            handler,
+            add,
+            added,
+        } = self;
+        let mut initial = initial.into_iter().map(|(key, object)| {
+            let is_in_initial_list = true;
+            let event = Notification::Added {
+                object,
+                is_in_initial_list,
+            };
+            KeyedNotification { key, event }
+        });
+        let mut unsent = Vec::new();
+        while unsent.is_empty() && !handler.removed.is_stopped() {
+            let batch: Vec<_> = initial.by_ref().take(BATCH).collect();
+            if batch.is_empty() {
+                break;
+            }
+            handler.counters.received(batch.len());
+            unsent = add
+                .send(batch)
+                .map_or_else(|unsent| unsent.0, |()| Vec::new());
+        }
+        {
+            let mut added = added.lock();
+            added.is_replaying = false;
+            // One batch of any size, so the process thread hardly waits for this lock.
+            let events = std::mem::take(&mut added.events);
+            if !events.is_empty()
+                && let Err(rejected) = add.send(events)
+            {
+                unsent.extend(rejected.0);
+            }
+        }
+        // The pop thread of a removed handler waits for this, and the destructors of objects are
+        // user code.
+        drop(add);
+        drop_each(unsent.into_iter().chain(initial), &*handler);
+    }
 }
 
 /// The state that a handler's threads, its listener and its registration share.
@@ -192,8 +255,11 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
         Self {
             id,
             handler: Arc::new(Handler::new(name, informer)),
-            add,
-            added: Mutex::default(),
+            add: Arc::new(add),
+            added: Arc::new(Mutex::new(Added {
+                events: Vec::new(),
+                is_replaying: false,
+            })),
             idle: Mutex::new(Some(Idle {
                 added,
                 callee,
@@ -246,25 +312,38 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
         threads.spawn(format!("{name} pop"), stacks.others, pops)
     }
 
+    /// Begins the delivery of an initial list. Events that are added from now on follow after the
+    /// returned replay, which the caller must send.
+    pub(super) fn replay(&self, initial: Vec<(Key, Arc<T>)>) -> Replay<T> {
+        self.handler.tracker.start(initial.len());
+        self.added.lock().is_replaying = true;
+        Replay {
+            initial,
+            handler: Arc::clone(&self.handler),
+            add: Arc::clone(&self.add),
+            added: Arc::clone(&self.added),
+        }
+    }
+
     /// Adds a notification. It is sent with the next batch, at the latest by
     /// [`flush`](Self::flush).
     pub(super) fn add(&self, notification: KeyedNotification<T>) {
         if notification.event.is_in_initial_list() {
-            self.handler.tracker.start();
+            self.handler.tracker.start(1);
         }
-        self.handler.counters.received();
+        self.handler.counters.received(1);
         let mut added = self.added.lock();
-        added.push(notification);
-        if added.len() == BATCH {
-            self.send(&mut added);
+        added.events.push(notification);
+        if added.events.len() >= BATCH && !added.is_replaying {
+            self.send(&mut added.events);
         }
     }
 
     /// Sends the added notifications to the pop thread.
     pub(super) fn flush(&self) {
         let mut added = self.added.lock();
-        if !added.is_empty() {
-            self.send(&mut added);
+        if !added.events.is_empty() && !added.is_replaying {
+            self.send(&mut added.events);
         }
     }
 
@@ -324,7 +403,7 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
 impl<T> Drop for ProcessorListener<T> {
     fn drop(&mut self) {
         self.handler.removed.stop();
-        let added = std::mem::take(&mut *self.added.lock());
+        let added = std::mem::take(&mut self.added.lock().events);
         drop_each(added, &*self.handler);
         if let Some(idle) = self.idle.lock().take() {
             // The handler never ran. Its destructor is user code and runs on the current thread.

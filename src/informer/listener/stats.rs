@@ -61,8 +61,8 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    pub(super) fn received(&self) {
-        self.received.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn received(&self, events: usize) {
+        self.received.fetch_add(events as u64, Ordering::Relaxed);
     }
 
     /// Records the number of events in the buffer.

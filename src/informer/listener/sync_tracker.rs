@@ -30,9 +30,9 @@ impl SyncTracker {
         &self.synced
     }
 
-    /// Counts an initial add. Called before the add is sent.
-    pub(super) fn start(&self) {
-        self.state.lock().waiting += 1;
+    /// Counts initial adds. Called before the adds are sent.
+    pub(super) fn start(&self, adds: usize) {
+        self.state.lock().waiting += adds;
     }
 
     /// Counts a processed initial add.
@@ -64,8 +64,7 @@ mod tests {
     #[test]
     fn t1_synced_when_upstream_synced_and_none_pending() {
         let tracker = SyncTracker::new("handler");
-        tracker.start();
-        tracker.start();
+        tracker.start(2);
         tracker.finished();
         tracker.set_upstream_synced();
         assert!(!tracker.synced().is_done());
@@ -78,7 +77,7 @@ mod tests {
         let tracker = SyncTracker::new("handler");
         assert!(!tracker.synced().is_done());
         tracker.set_upstream_synced();
-        tracker.start();
+        tracker.start(1);
         assert!(tracker.synced().is_done());
     }
 }

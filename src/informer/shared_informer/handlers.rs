@@ -122,7 +122,7 @@ impl<T: Object> SharedIndexInformer<T> {
             now,
         });
         let handler = Arc::clone(&listener.handler);
-        {
+        let replay = {
             let _blocked = block_deltas.lock();
             let initial = if lifecycle.started {
                 indexer.entries()
@@ -131,7 +131,12 @@ impl<T: Object> SharedIndexInformer<T> {
             };
             processor
                 .add_listener(listener, initial)
-                .map_err(|error| thread_error(&name, error))?;
+                .map_err(|error| thread_error(&name, error))?
+        };
+        // Other handlers, and calls that need these locks, do not wait for the initial list.
+        drop(lifecycle);
+        if let Some(replay) = replay {
+            replay.send();
         }
         // If the informer has synced, the whole initial list of this handler has been added above.
         // Otherwise [`Shared::set_synced`] marks the handler when the queues have synced.

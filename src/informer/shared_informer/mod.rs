@@ -98,10 +98,10 @@ struct Shared<T> {
     /// added. A new handler gets the content of the cache and then every later change exactly once
     /// (I12).
     ///
-    /// Sending a batch to the handlers' threads (`flush`) happens after the unlock: each listener
-    /// has its changes in order by then. Index functions and inline observers run under this lock.
-    /// In the lock order it comes after `lifecycle` and before the processor's and the store's
-    /// locks.
+    /// Sending a batch or an initial list to the handlers' threads happens after the unlock: each
+    /// listener has its changes in order by then. Index functions and inline observers run under
+    /// this lock. In the lock order it comes after `lifecycle` and before the processor's and the
+    /// store's locks.
     block_deltas: Mutex<()>,
     synced: Done,
     error_listeners: Arc<ErrorListeners>,

@@ -153,8 +153,12 @@ fn sp6_handler_removed_during_distribution_gets_a_prefix() {
     check(|| {
         let processor = Arc::new(SharedProcessor::new("informer".into(), Owner::new()));
         let (kept, removed, things) = (Recorder::new(), Recorder::new(), things(3));
-        processor.add_listener(listener(1, &kept), []).unwrap();
-        processor.add_listener(listener(2, &removed), []).unwrap();
+        processor
+            .add_listener(listener(1, &kept), Vec::new())
+            .unwrap();
+        processor
+            .add_listener(listener(2, &removed), Vec::new())
+            .unwrap();
         processor.start().unwrap();
         let remover = thread::spawn({
             let processor = Arc::clone(&processor);
@@ -172,6 +176,53 @@ fn sp6_handler_removed_during_distribution_gets_a_prefix() {
         processor.stop();
         assert_eq!(delivered(&kept, &things), 3);
         delivered(&removed, &things);
+        assert!(things.iter().all(|thing| Arc::strong_count(thing) == 1));
+    });
+}
+
+/// The initial list of a late handler is sent while events are distributed. The other handler
+/// receives them before the list has been sent. The late one receives the list first, or a prefix
+/// if it is removed meanwhile.
+#[test]
+fn i12_replay_precedes_later_events_and_holds_up_no_other() {
+    check(|| {
+        let processor = Arc::new(SharedProcessor::new("informer".into(), Owner::new()));
+        let (early, late, things) = (Recorder::new(), Recorder::new(), things(4));
+        let _ = processor
+            .add_listener(listener(1, &early), Vec::new())
+            .unwrap();
+        processor.start().unwrap();
+        let late_listener = listener(2, &late);
+        let handler = Arc::clone(&late_listener.handler);
+        let cached = |thing: &Arc<Thing>| (thing.name().into(), Arc::clone(thing));
+        let initial_list = things[..2].iter().map(cached).collect();
+        let replay = processor.add_listener(late_listener, initial_list).unwrap();
+        // The initial list counts even before it has been sent.
+        handler.set_upstream_synced();
+        let waits = any(2) == 0;
+        let distribute = |at: usize| {
+            processor.distribute(initial(&things[at]), None);
+            processor.flush();
+        };
+        if waits {
+            distribute(2);
+            early.wait_for(|view| view.calls == 1);
+        }
+        let (removes, remover) = (any(3) == 0, Arc::clone(&processor));
+        let replaying = thread::spawn(move || replay.unwrap().send());
+        let removing = thread::spawn(move || removes.then(|| drop(remover.remove_listener(2))));
+        (if waits { 3 } else { 2 }..4).for_each(distribute);
+        replaying.join().unwrap();
+        removing.join().unwrap();
+        early.wait_for(|view| view.calls == 2);
+        if !removes {
+            handler.synced().wait();
+            assert!(delivered(&late, &things) >= 2);
+            late.wait_for(|view| view.calls == 4);
+        }
+        processor.stop();
+        let calls = delivered(&late, &things);
+        assert!(removes || calls == 4, "{calls}");
         assert!(things.iter().all(|thing| Arc::strong_count(thing) == 1));
     });
 }
@@ -218,7 +269,7 @@ fn sp8_sp11_coalescing_handler_reaches_final_state() {
         );
         let listener = listener_with(1, &recorder, HandlerBuffer::Coalescing);
         let handler = Arc::clone(&listener.handler);
-        processor.add_listener(listener, []).unwrap();
+        processor.add_listener(listener, Vec::new()).unwrap();
         processor.start().unwrap();
         let removes = any(2) == 0;
         let remover = Arc::clone(&processor);
