@@ -19,6 +19,7 @@ use crate::measure::report::Report;
 use crate::measure::run::{Listing, ProgressObserver, Run, Settings};
 use crate::measure::types;
 use crate::peer;
+use crate::structs::{CustomPod, SameFieldsPod};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Case {
@@ -44,8 +45,10 @@ pub(crate) enum Program {
 pub(crate) enum ObjectType {
     /// The type of k8s-openapi.
     Pod,
-    /// A struct with metadata, node and phase.
+    /// A struct with metadata, node and phase. In kube-rs, the metadata is the whole `ObjectMeta`.
     Custom,
+    /// In kube-rs, a custom struct that decodes only the fields of ours.
+    SameFields,
     Dynamic,
 }
 
@@ -64,12 +67,12 @@ pub(crate) enum ManagedFields {
 }
 
 impl Case {
-    /// Returns the kube-rs case with the same configuration.
+    /// Returns the kube-rs case with the same configuration and the same fields.
     pub(crate) fn reference(self) -> Self {
         Self {
             program: Program::KubeRs,
             object: match self.object {
-                ObjectType::Custom => ObjectType::Pod,
+                ObjectType::Custom => ObjectType::SameFields,
                 object => object,
             },
             ..self
@@ -80,7 +83,7 @@ impl Case {
     pub(crate) fn all() -> Vec<Self> {
         use ListMethod::{List, WatchList};
         use ManagedFields::{Dropped, Kept};
-        use ObjectType::{Custom, Dynamic, Pod};
+        use ObjectType::{Custom, Dynamic, Pod, SameFields};
         use Program::{Bare, KubeRs, KubeRsMultiThread, Ours, OursInline};
 
         let case = |program, object, listing, managed_fields| Self {
@@ -97,6 +100,8 @@ impl Case {
                     (Ours, Pod),
                     (KubeRs, Dynamic),
                     (Ours, Dynamic),
+                    (KubeRs, Custom),
+                    (KubeRs, SameFields),
                     (Ours, Custom),
                 ] {
                     all.push(case(program, object, listing, managed_fields));
@@ -123,13 +128,17 @@ impl Case {
         match (self.program, self.object) {
             (Program::Ours | Program::OursInline, _) => self.ours(task),
             (Program::Bare, ObjectType::Pod) => self.bare::<Pod>(task),
-            (Program::Bare, ObjectType::Custom) => self.bare::<custom::Pod>(task),
+            (Program::Bare, ObjectType::Custom | ObjectType::SameFields) => {
+                self.bare::<custom::Pod>(task)
+            }
             (Program::Bare, ObjectType::Dynamic) => self.bare::<k8s_informer::DynamicObject>(task),
             (_, ObjectType::Dynamic) => {
                 let pods = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Pod"));
                 peer::run::<DynamicObject>(task, self, pods)
             }
-            _ => peer::run::<Pod>(task, self, ()),
+            (_, ObjectType::Custom) => peer::run::<CustomPod>(task, self, ()),
+            (_, ObjectType::SameFields) => peer::run::<SameFieldsPod>(task, self, ()),
+            (_, ObjectType::Pod) => peer::run::<Pod>(task, self, ()),
         }
     }
 
@@ -156,7 +165,7 @@ impl Case {
         };
         let r#type = match self.object {
             ObjectType::Pod => "k8s-openapi",
-            ObjectType::Custom => "custom",
+            ObjectType::Custom | ObjectType::SameFields => "custom",
             ObjectType::Dynamic => "dynamic",
         };
         types::measure(r#type, "pods", run)
@@ -198,6 +207,7 @@ impl Case {
         let object = match self.object {
             ObjectType::Pod => "Pod",
             ObjectType::Custom => "custom struct",
+            ObjectType::SameFields => "custom struct, same fields",
             ObjectType::Dynamic => "dynamic",
         };
         format!("{program} {object}")

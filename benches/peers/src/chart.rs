@@ -15,7 +15,7 @@ const ROW: i32 = 30;
 /// The space above the first bar, for the title.
 const TOP: i32 = 44;
 /// The space left of the bars, for the names.
-const LEFT: i32 = 220;
+const LEFT: i32 = 250;
 /// The space right of the longest bar, for its figure.
 const RIGHT: i32 = 80;
 

@@ -8,6 +8,7 @@
 mod cases;
 mod chart;
 mod peer;
+mod structs;
 mod table;
 
 /// Shared with the benches of the crate. Not everything is used here.
@@ -49,19 +50,20 @@ usage: peers [options]
   --only TEXT       only cases whose names contain TEXT, and kube-rs in the same configurations
   --pods N          the number of objects in the first list [20000]
   --events N        the number of events, sent at full speed [50000]
+  --rate N          events a second in the part `paced`; repeat it for several rates [10, 100, 1000]
   --runs N          the number of runs; figures are medians, and the cases run in turn [3]
   --quick           2000 Pods, 5000 events, one run
   --charts FOLDER   the folder in which the part `table` writes cpu.svg and memory.svg
   --list            print the names of the cases";
 
-/// The events per second in the part `paced`.
-const RATES: [usize; 3] = [10, 100, 1000];
-/// The duration of each rate.
+/// The duration of each rate of the part `paced`.
 const PACED_SECONDS: usize = 5;
 
 struct Settings {
     parts: Vec<String>,
     only: String,
+    /// The events per second in the part `paced`.
+    rates: Vec<usize>,
     pods: usize,
     events: usize,
     runs: usize,
@@ -85,6 +87,7 @@ fn start() -> Result<(), Box<dyn Error>> {
     let mut settings = Settings {
         parts: Vec::new(),
         only: String::new(),
+        rates: Vec::new(),
         pods: 20_000,
         events: 50_000,
         runs: 3,
@@ -112,6 +115,7 @@ fn start() -> Result<(), Box<dyn Error>> {
             }
             Long("part") => settings.parts.push(arguments.value()?.string()?),
             Long("only") => settings.only = arguments.value()?.string()?,
+            Long("rate") => settings.rates.push(arguments.value()?.parse()?),
             Long("pods") => settings.pods = arguments.value()?.parse()?,
             Long("events") => settings.events = arguments.value()?.parse()?,
             Long("runs") => settings.runs = arguments.value()?.parse::<usize>()?.max(1),
@@ -197,7 +201,11 @@ fn compare(settings: &Settings) -> Result<(), Box<dyn Error>> {
         }
     }
     if is_selected("paced") {
-        for rate in RATES {
+        let rates = match &settings.rates[..] {
+            [] => &[10, 100, 1000],
+            rates => rates,
+        };
+        for &rate in rates {
             let paced = Load {
                 events: rate * PACED_SECONDS,
                 rate,

@@ -166,9 +166,9 @@ impl<'de, K: DeserializeSeed<'de>> Visitor<'de> for NextKey<'_, K> {
 }
 
 #[derive(Deserialize)]
-struct Annotations {
+pub(crate) struct Annotations {
     #[serde(rename = "example.com/sent-at", default, deserialize_with = "time")]
-    sent_at: u64,
+    pub(crate) sent_at: u64,
 }
 
 /// Parses a time from text without copying it.
