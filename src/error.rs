@@ -62,6 +62,30 @@ struct Inner {
     context: Option<String>,
 }
 
+/// The reasons that Kubernetes defines. An admission webhook can send any other one. The counterpart
+/// is `knownReasons` in apimachinery.
+const KNOWN_REASONS: [&str; 19] = [
+    "AlreadyExists",
+    "BadRequest",
+    "Conflict",
+    "Expired",
+    "Forbidden",
+    "Gone",
+    "InternalError",
+    "Invalid",
+    "MethodNotAllowed",
+    "NotAcceptable",
+    "NotFound",
+    "RequestEntityTooLarge",
+    "ServerTimeout",
+    "ServiceUnavailable",
+    "StorageReadError",
+    "Timeout",
+    "TooManyRequests",
+    "Unauthorized",
+    "UnsupportedMediaType",
+];
+
 /// The classes of [`Error`].
 #[cfg_attr(
     not(feature = "client"),
@@ -201,10 +225,7 @@ impl Error {
     /// changed since it was read, it does not match a precondition, or another field manager owns
     /// an applied field.
     pub fn is_conflict(&self) -> bool {
-        match self.reason() {
-            "" => self.code() == 409,
-            reason => reason == "Conflict",
-        }
+        self.is_api(409, "Conflict")
     }
 
     /// Whether a create was rejected because the namespace is being deleted (403). Retrying does
@@ -231,13 +252,10 @@ impl Error {
         self.is_expired() || self.is_api(410, "Gone")
     }
 
-    /// Whether the reason is Expired, or the code is 410 and there is no reason. A paged list falls
-    /// back to a full list only on such an error (L13).
+    /// Whether the reason is Expired, or the code is 410 and the reason is not known. A paged list
+    /// falls back to a full list only on such an error (L13).
     pub(crate) fn is_expired(&self) -> bool {
-        match self.reason() {
-            "" => self.code() == 410,
-            reason => reason == "Expired",
-        }
+        self.is_api(410, "Expired")
     }
 
     /// Whether the object or the options are invalid (422).
@@ -260,9 +278,9 @@ impl Error {
         self.is_api(401, "Unauthorized")
     }
 
-    /// Whether the client has sent too many requests (429).
+    /// Whether the client has sent too many requests (429, whatever the reason is).
     pub fn is_too_many_requests(&self) -> bool {
-        self.is_api(429, "TooManyRequests")
+        self.code() == 429 || self.reason() == "TooManyRequests"
     }
 
     /// Whether the server had an internal error (500 InternalError).
@@ -397,11 +415,12 @@ impl Error {
             || self.is_config()
     }
 
-    /// Whether the `Status` has this reason or, if it has no reason, this code.
+    /// Whether the `Status` has this reason or, if its reason is not [known](KNOWN_REASONS), this
+    /// code.
     fn is_api(&self, code: u16, reason: &str) -> bool {
         match self.reason() {
-            "" => self.code() == code,
-            given => given == reason,
+            known if KNOWN_REASONS.contains(&known) => known == reason,
+            _ => self.code() == code,
         }
     }
 

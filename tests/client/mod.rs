@@ -8,6 +8,7 @@ mod crds;
 mod decode_errors;
 mod deep;
 mod discovery;
+mod error_reasons;
 #[cfg(unix)]
 mod exec;
 mod folder;
