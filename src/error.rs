@@ -108,12 +108,16 @@ pub(crate) enum ErrorKind {
     Timeout(String),
     /// The operation was stopped by its [`Stop`](crate::Stop).
     Stopped,
-    /// The response violates the API: broken JSON, a wrong type, an exceeded limit.
+    /// The response violates the API: broken JSON, a wrong type.
     Decode(String),
+    /// The response exceeds a limit of the client.
+    TooLarge(String),
     /// The configuration is unusable: a kubeconfig, a certificate, an authentication method.
     Config(String),
-    /// No credentials are available: a plugin failed, or a token has expired.
+    /// No credentials are available: a plugin failed.
     Credentials(String),
+    /// The credentials have expired, and the client cannot renew them.
+    Expired(String),
     /// The server has no resource with this name.
     NoMatch(String),
     /// The error of a custom lister-watcher.
@@ -340,12 +344,24 @@ impl Error {
     /// Whether no credentials are available, because a credential plugin failed or the credentials
     /// have expired. The request was not sent.
     pub fn is_credentials(&self) -> bool {
-        matches!(self.inner.kind, ErrorKind::Credentials(_))
+        matches!(
+            self.inner.kind,
+            ErrorKind::Credentials(_) | ErrorKind::Expired(_)
+        )
     }
 
-    /// Whether the response violates the API.
+    /// Whether the response violates the API, or exceeds a limit of the client.
     pub fn is_decode(&self) -> bool {
-        matches!(self.inner.kind, ErrorKind::Decode(_))
+        matches!(
+            self.inner.kind,
+            ErrorKind::Decode(_) | ErrorKind::TooLarge(_)
+        )
+    }
+
+    /// Whether the response exceeds a limit of the client. The same request gets the same response.
+    #[cfg(feature = "client")]
+    pub(crate) fn is_too_large(&self) -> bool {
+        matches!(self.inner.kind, ErrorKind::TooLarge(_))
     }
 
     /// Whether the server has no resource with the requested name or kind, as far as discovery
@@ -391,19 +407,22 @@ impl Error {
             ErrorKind::Connection(_)
             | ErrorKind::Timeout(_)
             | ErrorKind::Stopped
-            | ErrorKind::Decode(_) => true,
+            | ErrorKind::Decode(_)
+            | ErrorKind::TooLarge(_) => true,
             ErrorKind::Api { .. } => self.code() >= 500,
             ErrorKind::Refused(_)
             | ErrorKind::Tls(_)
             | ErrorKind::Config(_)
             | ErrorKind::Credentials(_)
+            | ErrorKind::Expired(_)
             | ErrorKind::NoMatch(_)
             | ErrorKind::Other(_) => false,
         }
     }
 
     /// Whether the same request fails again until the request, the user's permissions or the
-    /// cluster change: 400, 401, 403, 404, 405, 422, TLS errors, and unusable configurations.
+    /// cluster change: 400, 401, 403, 404, 405, 422, TLS errors, expired credentials, and unusable
+    /// configurations.
     pub(crate) fn is_permanent(&self) -> bool {
         self.is_bad_request()
             || self.is_unauthorized()
@@ -413,6 +432,7 @@ impl Error {
             || self.is_invalid()
             || self.is_tls()
             || self.is_config()
+            || matches!(self.inner.kind, ErrorKind::Expired(_))
     }
 
     /// Whether the `Status` has this reason or, if its reason is not [known](KNOWN_REASONS), this
@@ -444,9 +464,13 @@ impl fmt::Display for ErrorKind {
             | Self::Other(message) => f.write_str(message),
             Self::Tls(message) => write!(f, "TLS: {message}"),
             Self::Stopped => f.write_str("stopped"),
-            Self::Decode(message) => write!(f, "unexpected response: {message}"),
+            Self::Decode(message) | Self::TooLarge(message) => {
+                write!(f, "unexpected response: {message}")
+            }
             Self::Config(message) => write!(f, "configuration: {message}"),
-            Self::Credentials(message) => write!(f, "credentials: {message}"),
+            Self::Credentials(message) | Self::Expired(message) => {
+                write!(f, "credentials: {message}")
+            }
         }
     }
 }

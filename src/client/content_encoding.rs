@@ -5,7 +5,7 @@ use flate2::read::MultiGzDecoder;
 
 use super::response_checks::Encoding;
 #[cfg(feature = "gzip")]
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 
 /// The body of a response after its content encoding is decoded.
 ///
@@ -40,10 +40,11 @@ impl Gunzip {
         if self.unpacked <= self.limit.max(packed.saturating_mul(RATIO)) {
             return Ok(length);
         }
-        Err(damaged(format!(
+        let message = format!(
             "the compressed body expands to more than {} bytes, and to more than {RATIO} times its size",
             self.limit
-        )))
+        );
+        Err(io::Error::other(Error::new(ErrorKind::TooLarge(message))))
     }
 }
 

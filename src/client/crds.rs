@@ -21,6 +21,9 @@ use crate::text::EscapedName;
 const API_VERSION: &str = "apiextensions.k8s.io/v1";
 const KIND: &str = "CustomResourceDefinition";
 
+/// The name of an object that should not exist.
+const PROBE: &str = "install-crds-probe";
+
 /// The maximum number of names in a message.
 const MAX_LISTED: usize = 5;
 
@@ -79,11 +82,10 @@ impl Client {
     /// 1. It checks all definitions. If one is not a definition, nothing is written.
     /// 2. It applies each one (server-side apply). A definition that is unchanged is not written
     ///    again by the server.
-    /// 3. It waits until all of them are `Established`, with one watch. A definition that is being
-    ///    deleted is applied again when it is gone.
+    /// 3. It waits until all of them are `Established`, with one watch at a time. A definition that
+    ///    is being deleted is applied again when it is gone.
     /// 4. It waits until discovery has each served version, and each can be listed. Discovery has
-    ///    no watch, so this polls with back-off. If a version needs a conversion webhook, start the
-    ///    webhook before, or set a timeout.
+    ///    no watch, so this polls with back-off. A conversion webhook need not respond yet.
     ///
     /// Errors that can heal are retried as in [`Api::wait_for`]. The method needs the permissions
     /// `patch`, `create`, `list` and `watch` for CustomResourceDefinitions. It needs none for their
@@ -258,6 +260,26 @@ impl Definition {
         })
     }
 
+    /// Returns each served version with a request that a server answers once it serves the version.
+    fn probes(&self) -> impl Iterator<Item = (&GroupVersionResource, Result<Request, Error>)> {
+        let has = |pointer, value| self.content.pointer(pointer) == Some(&Value::from(value));
+        let namespace = has("/spec/scope", "Namespaced").then_some("default");
+        let is_converted = has("/spec/conversion/strategy", "Webhook");
+        self.resources.iter().map(move |resource| {
+            let path = resource.path(namespace.filter(|_| is_converted));
+            let request = path.map(|path| match is_converted {
+                true => Request::get(format!("{path}/{PROBE}")),
+                false => Request::get(path).query("limit", "1"),
+            });
+            (resource, request)
+        })
+    }
+
+    /// Whether the object is this definition.
+    fn is(&self, object: &DynamicObject) -> bool {
+        object.name() == self.name
+    }
+
     /// Looks at the definition as the server has it.
     fn look(&self, object: &DynamicObject) -> Result<State, Error> {
         let content: Value = object
@@ -288,92 +310,92 @@ enum State {
 }
 
 /// Waits until all definitions are established. Returns the names of those that do not exist.
+///
+/// They are watched one after the other, because a selector can select one name or all definitions
+/// of the cluster.
 fn establish<'a>(
     api: &Api<DynamicObject>,
     definitions: &'a [Definition],
     wait: &mut Wait<'_>,
 ) -> Result<BTreeSet<&'a str>, Ended> {
-    let selector = match definitions {
-        [one] => format!("metadata.name={}", one.name),
-        _ => String::new(),
-    };
-    let find =
-        |object: &DynamicObject| definitions.iter().position(|one| one.name == object.name());
-    let mut states: Vec<Option<State>> = Vec::new();
-    api.follow(&selector, wait, |update, wait| {
-        match update {
-            Update::All(objects) => {
-                states = definitions.iter().map(|_| None).collect();
-                for object in &objects {
-                    if let Some(index) = find(object) {
-                        states[index] = Some(definitions[index].look(object)?);
-                    }
+    let mut missing = BTreeSet::new();
+    for definition in definitions {
+        let selector = format!("metadata.name={}", definition.name);
+        let exists = api.follow(&selector, wait, |update, wait| {
+            let object = match update {
+                Update::All(objects) => objects.into_iter().find(|one| definition.is(one)),
+                Update::Changed(object) | Update::Gone(object) if !definition.is(&object) => {
+                    return Ok(ControlFlow::Continue(()));
+                }
+                Update::Changed(object) => Some(object),
+                Update::Gone(_) => None,
+            };
+            let Some(object) = object else {
+                return Ok(ControlFlow::Break(false));
+            };
+            match definition.look(&object)? {
+                State::Established => Ok(ControlFlow::Break(true)),
+                State::Failed(reason) => Err(Ended::Failed(reason)),
+                State::Waiting(state) => {
+                    wait.last_seen = format!("{:?} {state}", definition.name);
+                    Ok(ControlFlow::Continue(()))
                 }
             }
-            Update::Changed(object) => {
-                if let Some(index) = find(&object) {
-                    states[index] = Some(definitions[index].look(&object)?);
-                }
-            }
-            Update::Gone(object) => {
-                if let Some(index) = find(&object) {
-                    states[index] = None;
-                }
-            }
+        })?;
+        if !exists {
+            missing.insert(&*definition.name);
         }
-        let mut states = definitions.iter().zip(&mut states);
-        let mut missing = BTreeSet::new();
-        let mut waiting = Vec::new();
-        for (definition, state) in &mut states {
-            match state {
-                Some(State::Established) => {}
-                Some(State::Waiting(state)) => {
-                    waiting.push(format!("{:?} {state}", definition.name));
-                }
-                Some(State::Failed(reason)) => return Err(Ended::Failed(reason.clone())),
-                None => {
-                    missing.insert(&*definition.name);
-                }
-            }
-        }
-        if !missing.is_empty() || waiting.is_empty() {
-            return Ok(ControlFlow::Break(missing));
-        }
-        wait.last_seen = listed(waiting.iter().map(|state| &**state));
-        Ok(ControlFlow::Continue(()))
-    })
+    }
+    Ok(missing)
 }
 
-/// Waits until discovery has all versions of all definitions, and all of them can be listed.
+/// Waits until discovery has all versions of all definitions, and the server answers requests for
+/// them.
+///
+/// A list of objects that a webhook converts waits for the webhook. In this case, an object that
+/// should not exist is read instead.
 fn wait_until_served(
     client: &Client,
     definitions: &[Definition],
     wait: &mut Wait<'_>,
 ) -> Result<(), Ended> {
-    let mut left: Vec<_> = definitions.iter().flat_map(|one| &one.resources).collect();
+    let mut left: Vec<_> = definitions.iter().flat_map(Definition::probes).collect();
     wait.retry(|wait| {
         let discovery = client.rediscover(wait.stop)?;
-        while let Some(&resource) = left.last() {
+        wait.last_error = None;
+        while let Some((resource, request)) = left.last() {
             if discovery.by_resource(resource).is_none() {
                 wait.last_seen = format!("discovery lacks {resource}");
+                let mut failures = discovery.failures().iter();
+                if let Some(failure) = failures.find(|failure| failure.group == resource.group) {
+                    wait.last_error = Some(failure.error.clone());
+                }
                 return Ok(ControlFlow::Continue(()));
             }
-            let list = Request::get(resource.path(None)?)
-                .query("limit", "1")
-                .retries(0);
-            let listed = client.request(&list, wait.stop);
-            match listed.and_then(Response::discard) {
+            let answer = client.request(&request.clone()?.retries(0), wait.stop);
+            match answer.and_then(Response::discard) {
                 // The server checks permissions first, so nothing more can be found out.
                 Err(error) if error.is_forbidden() => {}
+                Err(error) if is_of_served_version(&error) => {}
                 Err(error) if error.is_not_found() => {
                     wait.last_seen = format!("{resource} cannot be listed yet");
                     return Ok(ControlFlow::Continue(()));
                 }
-                listed => listed?,
+                answer => answer?,
             }
             left.pop();
         }
         Ok(ControlFlow::Break(()))
+    })
+}
+
+/// Whether only a server that serves the version sends this error: it lacks the object, or its
+/// conversion webhook failed.
+fn is_of_served_version(error: &Error) -> bool {
+    error.status().is_some_and(|status| {
+        let details = status.details.as_ref();
+        details.is_some_and(|details| details.name == PROBE)
+            || status.message.contains("conversion webhook")
     })
 }
 

@@ -11,7 +11,7 @@ use super::policy::RequestMetrics;
 use super::transport::cancel::Running;
 use super::transport::error::from_io;
 use crate::decode_error::explain;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::reflector::{Body, TimedRead};
 use crate::stack;
 use crate::stop::Stop;
@@ -158,8 +158,8 @@ impl Response {
             limit if limit > 0 && limit.is_multiple_of(1 << 20) => (limit >> 20, "MiB"),
             limit => (limit, "bytes"),
         };
-        Error::decode(format!("the body is larger than {amount} {unit}"))
-            .context(self.body.context.to_string())
+        let message = format!("the body is larger than {amount} {unit}");
+        Error::new(ErrorKind::TooLarge(message)).context(self.body.context.to_string())
     }
 
     /// Reads the whole body, as [`bytes`](Self::bytes) does, and deserializes it. JSON with more

@@ -219,7 +219,7 @@ pub(super) fn backoff() -> Backoff {
 fn can_heal(error: &Error) -> bool {
     let may_heal =
         error.is_retryable() || error.is_gone() || error.is_decode() || error.is_credentials();
-    may_heal && !error.is_permanent()
+    may_heal && !error.is_permanent() && !error.is_too_large()
 }
 
 /// Runs `work`, and sets `stop` when `timeout` has elapsed. A thread waits for the deadline, because

@@ -432,3 +432,88 @@ fn stop_ends_the_installation() {
         .unwrap_err();
     assert!(error.is_stopped(), "{error}");
 }
+
+/// The error of a list whose objects the server cannot convert.
+fn failed_conversion() -> Fault {
+    let message = "conversion webhook for acme.test/v1, Kind=Team failed: Post \
+                   \"https://team-webhook.acme.svc:443/convert?timeout=30s\": no endpoints available";
+    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": 500});
+    Fault::response(500, "application/json", status.to_string())
+}
+
+#[test]
+fn failing_conversion_webhook_does_not_block_the_installation() {
+    let world = World::new();
+    let list = failed_conversion().on(Verb::List).resource("teams");
+    world.server.fail_next(list.always());
+    during(&world, &[definition("Team")], &options(), || {}).unwrap();
+}
+
+#[test]
+fn no_converted_object_and_no_other_definition_is_read() {
+    let world = World::new();
+    install(&world, &[definition("Other"), definition("More")]).unwrap();
+    let mut team = definition("Team");
+    team["spec"]["versions"][1]["served"] = true.into();
+    team["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"],
+        "clientConfig": {"url": "https://127.0.0.1:9/convert"}}});
+    let mut wide = team.clone();
+    wide["metadata"]["name"] = "wides.acme.test".into();
+    wide["spec"]["scope"] = "Cluster".into();
+    wide["spec"]["names"] =
+        json!({"plural": "wides", "singular": "wide", "kind": "Wide", "listKind": "WideList"});
+    world.server.clear_requests();
+    install(&world, &[team, wide]).unwrap();
+    for request in world.server.requests() {
+        if [Verb::List, Verb::Watch].contains(&request.verb()) {
+            assert_eq!(request.path(), DEFINITIONS);
+            let selector = request.param("fieldSelector").unwrap_or_default();
+            assert!(selector.starts_with("metadata.name="), "{request:?}");
+        }
+    }
+}
+
+#[test]
+fn timeout_names_the_failed_discovery_of_the_group() {
+    let world = World::new();
+    let stale = json!({"kind": "APIGroupDiscoveryList", "items": [{"metadata": {"name": "acme.test"},
+        "versions": [{"version": "v1", "freshness": "Stale"}]}]});
+    let stale = Fault::response(200, "application/json", stale.to_string());
+    let stale = stale.when(|request| request.path() == "/apis");
+    world.server.fail_next(stale.always());
+    let minute = Duration::from_secs(60);
+    let error = during(
+        &world,
+        &[definition("Team")],
+        &options().timeout(minute),
+        || {
+            assert!(world.clock.until_waits(2, TIMEOUT));
+            world.clock.advance(minute);
+        },
+    )
+    .unwrap_err();
+    let end = "discovery lacks teams.v1.acme.test; last error: the API server of the group does not respond (503 \
+               ServiceUnavailable)";
+    assert!(
+        error.timed_out() && error.to_string().ends_with(end),
+        "{error}"
+    );
+}
+
+#[test]
+fn discovery_above_the_body_limit_ends_the_installation() {
+    let world = World::new();
+    let body = "x".repeat(65 << 20);
+    let huge = Fault::response(200, "application/json", body);
+    world
+        .server
+        .fail_next(huge.when(|request| request.path() == "/apis"));
+    let error = during(&world, &[definition("Team")], &options(), || {}).unwrap_err();
+    assert!(error.is_refused(), "{error}");
+    assert!(
+        error
+            .to_string()
+            .ends_with("the body is larger than 64 MiB"),
+        "{error}"
+    );
+}

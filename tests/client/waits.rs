@@ -5,8 +5,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use k8s_informer::client::WaitError;
 use k8s_informer::client::api::{Api, DeleteOptions, Patch};
+use k8s_informer::client::{KubeconfigOptions, WaitError};
 use k8s_informer::controller::Conditions;
 use k8s_informer::object::{GroupVersionResource, Readiness};
 use k8s_informer::testing::{ApiResource, ApiServer, FakeClock, Fault, Verb};
@@ -468,6 +468,60 @@ fn errors_that_do_not_heal_end_the_wait_at_once() {
             assert!(world.clock.waits().is_empty());
         }
     }
+}
+
+#[test]
+fn body_above_the_limit_ends_the_wait_at_once() {
+    let world = World::new();
+    world.create_map("blue");
+    let clock = Arc::new(world.clock.clone());
+    let config = Config::new(world.server.url()).clock(clock).body_limit(100);
+    let maps = Client::new(config)
+        .unwrap()
+        .api::<ConfigMap>(Some("default"));
+    let error = world
+        .during(
+            |world| maps.wait_for("a", None, &world.stop, |map| map.is_none()),
+            || {},
+        )
+        .unwrap_err();
+    let end = "the body is larger than 100 bytes";
+    assert!(
+        error.is_refused() && error.to_string().ends_with(end),
+        "{error}"
+    );
+    assert!(error.last_error.unwrap().is_decode());
+}
+
+#[test]
+fn expired_id_token_ends_the_wait_at_once() {
+    let world = World::new();
+    let server = world.server.url();
+    let text = json!({
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "jane"}}],
+        "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        // The claims are {"exp":1700000000}.
+        "users": [{"name": "jane", "user": {"auth-provider": {"name": "oidc", "config":
+            {"id-token": "e30.eyJleHAiOjE3MDAwMDAwMDB9.c2ln"}}}}],
+    });
+    let config = KubeconfigOptions::new().load_bytes(text.to_string(), "");
+    let config = config.unwrap().clock(Arc::new(world.clock.clone()));
+    let maps = Client::new(config)
+        .unwrap()
+        .api::<ConfigMap>(Some("default"));
+    let error = world
+        .during(
+            |world| maps.wait_for("a", None, &world.stop, |map| map.is_none()),
+            || {},
+        )
+        .unwrap_err();
+    let text = "the id-token of user \"jane\" has expired";
+    assert!(
+        error.is_refused() && error.to_string().contains(text),
+        "{error}"
+    );
+    assert!(error.last_error.unwrap().is_credentials());
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Waits for objects, and definitions that are installed by the client.
 
+use std::net::TcpListener;
 use std::thread;
 
 use k8s_informer::client::Request;
@@ -111,6 +112,41 @@ fn installed_definitions_are_served_and_not_written_again() {
         client.install_crds([&changed], &options(), &stop).unwrap();
         assert_ne!(versions()[0], before[0]);
         assert_eq!(versions()[1], before[1]);
+    });
+}
+
+#[test]
+fn silent_conversion_webhook_does_not_block_installation() {
+    on_every_cluster(ONCE, |cluster| {
+        let namespace = cluster.namespace("conversion");
+        let installed = Installed::new(cluster, &namespace.name);
+        let (client, stop) = (cluster.client(), Stop::new());
+        let mut definition = installed.definition("ships", "Ship");
+        client
+            .install_crds([&definition], &options(), &stop)
+            .unwrap();
+        let ships = installed.api("ships", &namespace.name);
+        let ship = json!({"apiVersion": format!("{}/v1", installed.group), "kind": "Ship", "metadata": {"name": "a"}});
+        ships.create(&ship, &stop).unwrap();
+
+        // It accepts connections, and never responds.
+        let webhook = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("https://{}/convert", webhook.local_addr().unwrap());
+        let mut next = definition["spec"]["versions"][0].clone();
+        next["name"] = "v2".into();
+        next["storage"] = false.into();
+        definition["spec"]["versions"]
+            .as_array_mut()
+            .unwrap()
+            .push(next);
+        definition["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook":
+            {"conversionReviewVersions": ["v1"], "clientConfig": {"url": url}}});
+        client
+            .install_crds([&definition], &options(), &stop)
+            .unwrap();
+        let discovery = client.discovery(&stop).unwrap();
+        let v2 = GroupVersionResource::new(&*installed.group, "v2", "ships");
+        assert!(discovery.by_resource(&v2).is_some());
     });
 }
 

@@ -87,7 +87,8 @@ impl<T: Object + DeserializeOwned> Api<T> {
     /// Returns an error that [timed out](WaitError::timed_out) or [is
     /// stopped](WaitError::is_stopped), with the state that was seen last and the last error. The
     /// wait [is refused](WaitError::is_refused) immediately after an error that does not heal: 400,
-    /// 401, 403, 404 because the kind does not exist, 405, 422, a TLS failure, an invalid
+    /// 401, 403, 404 because the kind does not exist, 405, 422, a TLS failure, a body above the
+    /// [`body_limit`](crate::Config::body_limit), an id-token that has expired, an invalid
     /// configuration or an invalid name. An object that cannot be decoded can change, so the wait
     /// continues; the error is the last one.
     pub fn wait_for(

@@ -7,8 +7,8 @@ use ureq::http::HeaderValue;
 
 use super::header::bearer;
 use crate::client::config::IdToken;
-use crate::client::credential_data::{config_error, credentials_error};
-use crate::error::Error;
+use crate::client::credential_data::config_error;
+use crate::error::{Error, ErrorKind};
 
 /// The id-token of an OIDC provider, used until it expires. The client does not refresh it; use a
 /// credential plugin for that.
@@ -33,11 +33,13 @@ impl ValidIdToken {
 
     pub(super) fn header(&self) -> Result<HeaderValue, Error> {
         match self.until {
-            Some(until) if until <= SystemTime::now() => Err(credentials_error(format!(
-                "{} has expired, and this crate does not refresh it: log in again, or use an exec plugin \
+            Some(until) if until <= SystemTime::now() => {
+                Err(Error::new(ErrorKind::Expired(format!(
+                    "{} has expired, and this crate does not refresh it: log in again, or use an exec plugin \
                  (such as kubelogin) to get tokens",
-                self.what
-            ))),
+                    self.what
+                ))))
+            }
             _ => Ok(self.header.clone()),
         }
     }

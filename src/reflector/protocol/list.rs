@@ -1,6 +1,6 @@
 use std::cmp::Ordering;
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::resource_version::compare_resource_versions;
 use crate::wire::{
     DecodeLimits, ListMeta, ListOptions, ListSplitter, PageCheck, Piece, ResourceVersionMatch,
@@ -233,6 +233,10 @@ pub(super) enum Retry {
 
 impl From<SplitError> for Error {
     fn from(error: SplitError) -> Self {
-        Self::decode(error.to_string())
+        let message = error.to_string();
+        Self::new(match error {
+            SplitError::TooLarge { .. } => ErrorKind::TooLarge(message),
+            _ => ErrorKind::Decode(message),
+        })
     }
 }
