@@ -1,7 +1,8 @@
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::json::{null_is_default, null_items_are_default};
 use crate::text::EscapedText;
 
 /// The API server's description of a failed request: `metav1.Status`.
@@ -24,19 +25,28 @@ use crate::text::EscapedText;
 #[non_exhaustive]
 pub struct Status {
     /// `Success` or `Failure`.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "String::is_empty"
+    )]
     pub status: String,
     /// A description for humans.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "String::is_empty"
+    )]
     pub message: String,
     /// The reason for programs: `NotFound`, `Expired`, `Conflict` …
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "String::is_empty"
+    )]
     pub reason: String,
     /// Details of the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub details: Option<StatusDetails>,
     /// The HTTP status code, or 0 if the server did not send one.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(deserialize_with = "int32", skip_serializing_if = "is_zero")]
     pub code: u16,
 }
 
@@ -46,22 +56,37 @@ pub struct Status {
 #[non_exhaustive]
 pub struct StatusDetails {
     /// The name of the object.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "String::is_empty"
+    )]
     pub name: String,
     /// The API group of the object.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "String::is_empty"
+    )]
     pub group: String,
     /// The kind or the resource of the object.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "String::is_empty"
+    )]
     pub kind: String,
     /// The UID of the object.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "String::is_empty"
+    )]
     pub uid: String,
     /// The individual causes, for example one for each invalid field.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        deserialize_with = "null_items_are_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub causes: Vec<StatusCause>,
     /// The delay before the next attempt, in seconds, or 0 if the server did not send one.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(deserialize_with = "int32", skip_serializing_if = "is_zero")]
     pub retry_after_seconds: u32,
 }
 
@@ -71,14 +96,29 @@ pub struct StatusDetails {
 #[non_exhaustive]
 pub struct StatusCause {
     /// The reason for programs: `FieldValueInvalid`, `ResourceVersionTooLarge` …
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "String::is_empty"
+    )]
     pub reason: String,
     /// A description for humans.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "String::is_empty"
+    )]
     pub message: String,
     /// The path of the field that caused the failure: `metadata.name`.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "String::is_empty"
+    )]
     pub field: String,
+}
+
+/// Decodes Go's `int32`. A number that `T` does not have means nothing, as 0.
+fn int32<'de, D: Deserializer<'de>, T: TryFrom<i32> + Default>(d: D) -> Result<T, D::Error> {
+    let number: i32 = null_is_default(d)?;
+    Ok(T::try_from(number).unwrap_or_default())
 }
 
 fn is_zero<T: Default + PartialEq>(value: &T) -> bool {

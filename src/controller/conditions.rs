@@ -5,7 +5,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::events::rfc3339;
-use crate::object::{RECONCILING, STALLED, null_is_default};
+use crate::json::null_is_default;
+use crate::object::{RECONCILING, STALLED};
 
 /// The list of [`Condition`]s in the status of an object. It has one condition for each type.
 ///

@@ -9,6 +9,7 @@
 //! | [`Peek`] | the identity of an object | the decoder |
 //! | [`nesting`] | the nesting depth of a value | `DecodeLimits`, decoding on a large stack |
 //! | [`from_str`] | the capacity of vectors while serde_json decodes | the decoder |
+//! | [`null_is_default`] | `null` in the place of a value | types that are read from a server |
 //!
 //! This module does not validate JSON. serde_json validates each object, before or after it is
 //! searched here. A [`Cursor`] returns `None` for bytes that it cannot parse. Its users then leave
@@ -20,6 +21,7 @@ mod block;
 mod cursor;
 mod exact_capacity;
 mod field_cutter;
+mod null;
 mod peek;
 mod pointer;
 mod scanner;
@@ -27,6 +29,7 @@ mod scanner;
 pub(crate) use cursor::{Cursor, nesting};
 pub(crate) use exact_capacity::from_str;
 pub(crate) use field_cutter::cut_fields;
+pub(crate) use null::{null_is_default, null_items_are_default};
 pub(crate) use peek::Peek;
 pub(crate) use pointer::{Path, Step, find};
 pub(crate) use scanner::{Scanner, is_one_value};

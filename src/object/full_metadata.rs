@@ -315,7 +315,6 @@ mod tests {
         for (field, wrong) in [
             ("ownerReferences", json!({"uid": "u"})),
             ("ownerReferences", json!([{"uid": 7}])),
-            ("ownerReferences", json!([null])),
             ("finalizers", json!("example.com/hunter2")),
             ("annotations", json!(["hunter2"])),
             ("generation", json!("hunter2")),

@@ -1,6 +1,7 @@
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use super::{Object, StringMap};
+use crate::json::null_is_default;
 
 /// The metadata that a cache needs, for custom structs.
 ///
@@ -38,14 +39,6 @@ pub struct ObjectMeta {
         skip_serializing_if = "StringMap::is_empty"
     )]
     pub labels: StringMap,
-}
-
-/// Decodes `null` as the default value, because Kubernetes omits an absent field or writes it as
-/// `null`.
-pub(crate) fn null_is_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
-    d: D,
-) -> Result<T, D::Error> {
-    Option::deserialize(d).map(Option::unwrap_or_default)
 }
 
 impl Object for ObjectMeta {

@@ -54,7 +54,6 @@ pub use full_metadata::FullMetadataField;
 pub(crate) use key::namespaced_key;
 pub use key::{Accessor, Key, KeyError, ObjectName, meta_namespace_key, split_meta_namespace_key};
 pub use meta::ObjectMeta;
-pub(crate) use meta::null_is_default;
 #[doc(hidden)]
 pub use meta::{ObjectMetadata, api_version_group, api_version_version};
 pub use partial::{FullObjectMeta, OwnerReference, PartialObjectMetadata};

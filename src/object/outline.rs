@@ -8,9 +8,8 @@ use serde::de::{Error as _, MapAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::decode_error::explained;
-use crate::json::{self, Cursor, MAX_NESTING};
+use crate::json::{self, Cursor, MAX_NESTING, null_is_default};
 use crate::object::ObjectMeta;
-use crate::object::meta::null_is_default;
 
 /// The positions of the fields that a cache needs in the JSON of an object.
 #[derive(Clone, Default)]

@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 
-use super::meta::null_is_default;
 use super::{Object, StringMap};
+use crate::json::{null_is_default, null_items_are_default};
 
 /// The metadata of an object of any kind, without the rest of the object.
 ///
@@ -26,6 +26,7 @@ use super::{Object, StringMap};
 #[non_exhaustive]
 pub struct PartialObjectMetadata {
     /// The metadata of the object.
+    #[serde(deserialize_with = "null_is_default")]
     pub metadata: FullObjectMeta,
 }
 
@@ -107,13 +108,13 @@ pub struct FullObjectMeta {
     pub annotations: StringMap,
     /// The owners of the object. Once all of them are deleted, the object is deleted as well.
     #[serde(
-        deserialize_with = "null_is_default",
+        deserialize_with = "null_items_are_default",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub owner_references: Vec<OwnerReference>,
     /// The names of the cleanups that must finish before the object is removed.
     #[serde(
-        deserialize_with = "null_is_default",
+        deserialize_with = "null_items_are_default",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub finalizers: Vec<String>,

@@ -329,7 +329,8 @@ impl Serialize for StringMap {
     }
 }
 
-/// If a key occurs several times, its last value wins, as usual in JSON.
+/// If a key occurs several times, its last value wins, as usual in JSON. As in Go, a `null` value is
+/// empty.
 impl<'de> Deserialize<'de> for StringMap {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Entries;
@@ -348,7 +349,7 @@ impl<'de> Deserialize<'de> for StringMap {
                 };
                 while let Some(key) = map.next_key_seed(Append(&mut builder.text))? {
                     builder.key(key);
-                    map.next_value_seed(Append(&mut builder.text))?;
+                    map.next_value_seed(AppendOrEmpty(&mut builder.text))?;
                 }
                 Ok(builder.finish())
             }
@@ -378,6 +379,38 @@ impl Visitor<'_> for Append<'_> {
 
     fn visit_str<E: Error>(self, string: &str) -> Result<Range<usize>, E> {
         Ok(push(self.0, string))
+    }
+}
+
+/// The same for a string or `null`, which is the empty string.
+struct AppendOrEmpty<'a>(&'a mut String);
+
+impl<'de> DeserializeSeed<'de> for AppendOrEmpty<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_option(self)
+    }
+}
+
+impl<'de> Visitor<'de> for AppendOrEmpty<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_none<E: Error>(self) -> Result<(), E> {
+        push(self.0, "");
+        Ok(())
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<(), E> {
+        self.visit_none()
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        Append(self.0).deserialize(deserializer).map(drop)
     }
 }
 

@@ -3,7 +3,7 @@ use serde::Deserialize;
 use serde::de::{Error as _, IgnoredAny};
 use serde_json::value::RawValue;
 
-use crate::json::is_one_value;
+use crate::json::{Peek, is_one_value};
 use crate::status::Status;
 
 /// A watch event whose object has not been decoded.
@@ -88,13 +88,8 @@ pub(crate) fn may_have_several(bytes: &[u8]) -> bool {
 /// Returns the `Status` of an ERROR event. If the object is not a `Status`, the message of the
 /// returned `Status` reports that.
 pub(crate) fn error_status(object: &[u8]) -> Status {
-    #[derive(Deserialize)]
-    struct Kind {
-        #[serde(default)]
-        kind: String,
-    }
-    match serde_json::from_slice::<Kind>(object) {
-        Ok(Kind { kind }) if kind == "Status" => serde_json::from_slice(object).unwrap_or_default(),
+    match Peek::whole(object) {
+        Ok(peek) if peek.kind == "Status" => serde_json::from_slice(object).unwrap_or_default(),
         _ => {
             let message = "the watch reported an error whose object is not a Status".to_owned();
             Status {

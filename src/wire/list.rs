@@ -3,8 +3,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::{Piece, SplitError};
-use crate::json::Scanner;
-use crate::object::null_is_default;
+use crate::json::{Scanner, null_is_default};
 
 /// Splits the body of a LIST into items while it arrives, so that it buffers at most one item.
 ///

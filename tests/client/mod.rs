@@ -17,6 +17,7 @@ mod hostile_responses;
 mod http;
 mod identity;
 mod kubeconfigs;
+mod nulls;
 mod paths;
 #[cfg(unix)]
 mod plugin;

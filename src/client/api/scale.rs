@@ -2,6 +2,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
+use crate::json::null_is_default;
 use crate::object::{FullMetadata, FullObjectMeta, Object, WholeObject};
 
 /// The desired and the observed number of replicas of an object: `autoscaling/v1.Scale`. It is the
@@ -10,15 +11,24 @@ use crate::object::{FullMetadata, FullObjectMeta, Object, WholeObject};
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct Scale {
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "String::is_empty"
+    )]
     api_version: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "String::is_empty"
+    )]
     kind: String,
     /// The name, namespace, UID and resource version of the scaled object.
+    #[serde(deserialize_with = "null_is_default")]
     pub metadata: FullObjectMeta,
     /// The desired state.
+    #[serde(deserialize_with = "null_is_default")]
     pub spec: ScaleSpec,
     /// The observed state.
+    #[serde(deserialize_with = "null_is_default")]
     pub status: ScaleStatus,
 }
 
@@ -28,6 +38,7 @@ pub struct Scale {
 #[non_exhaustive]
 pub struct ScaleSpec {
     /// The desired number of replicas.
+    #[serde(deserialize_with = "null_is_default")]
     pub replicas: u32,
 }
 
@@ -37,9 +48,13 @@ pub struct ScaleSpec {
 #[non_exhaustive]
 pub struct ScaleStatus {
     /// The observed number of replicas.
+    #[serde(deserialize_with = "null_is_default")]
     pub replicas: u32,
     /// The label selector of the replicas' pods. Empty if it is unknown.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "String::is_empty"
+    )]
     pub selector: String,
 }
 

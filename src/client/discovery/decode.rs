@@ -10,6 +10,7 @@ use super::document::{
     DiscoveredGroup, DiscoveredResource, DiscoveredSubresource, DiscoveryFailure,
 };
 use crate::error::Error;
+use crate::json::{null_is_default, null_items_are_default};
 use crate::object::{GroupVersionKind, GroupVersionResource, Scope};
 use crate::status::Status;
 use crate::wire::{self, EscapedName};
@@ -29,44 +30,47 @@ pub(super) struct DiscoveryBuilder {
     pub(super) to_fetch: Vec<(String, String)>,
 }
 
-type Items<'a> = Option<Vec<&'a RawValue>>;
+/// A list of which each item is decoded separately.
+type Items<'a> = Vec<&'a RawValue>;
 
 /// A response to `/api` or `/apis`. Its `kind` selects the form, because the content type header
 /// can be lost.
 #[derive(Deserialize)]
 struct Root<'a> {
+    #[serde(default, deserialize_with = "null_is_default")]
     kind: String,
     /// The groups of an `APIGroupDiscoveryList`.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "null_is_default")]
     items: Items<'a>,
     /// The groups of an `APIGroupList`.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "null_is_default")]
     groups: Items<'a>,
     /// The versions of an `APIVersions`.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "null_is_default")]
     versions: Items<'a>,
 }
 
 #[derive(Deserialize)]
 struct AggregatedGroup<'a> {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     metadata: Named,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "null_is_default")]
     versions: Items<'a>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Named {
+    #[serde(deserialize_with = "null_is_default")]
     name: String,
 }
 
 #[derive(Deserialize)]
 struct AggregatedVersion<'a> {
     version: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     freshness: String,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "null_is_default")]
     resources: Items<'a>,
 }
 
@@ -76,17 +80,17 @@ struct AggregatedResource<'a> {
     resource: String,
     #[serde(default)]
     response_kind: Option<Kind>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     scope: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     singular_resource: String,
-    #[serde(default)]
-    verbs: Option<Vec<String>>,
-    #[serde(default)]
-    short_names: Option<Vec<String>>,
-    #[serde(default)]
-    categories: Option<Vec<String>>,
-    #[serde(borrow, default)]
+    #[serde(default, deserialize_with = "null_items_are_default")]
+    verbs: Vec<String>,
+    #[serde(default, deserialize_with = "null_items_are_default")]
+    short_names: Vec<String>,
+    #[serde(default, deserialize_with = "null_items_are_default")]
+    categories: Vec<String>,
+    #[serde(borrow, default, deserialize_with = "null_is_default")]
     subresources: Items<'a>,
 }
 
@@ -96,24 +100,27 @@ struct AggregatedSubresource {
     subresource: String,
     #[serde(default)]
     response_kind: Option<Kind>,
-    #[serde(default)]
-    verbs: Option<Vec<String>>,
+    #[serde(default, deserialize_with = "null_items_are_default")]
+    verbs: Vec<String>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Kind {
+    #[serde(deserialize_with = "null_is_default")]
     group: String,
+    #[serde(deserialize_with = "null_is_default")]
     version: String,
+    #[serde(deserialize_with = "null_is_default")]
     kind: String,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Group<'a> {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     name: String,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "null_is_default")]
     versions: Items<'a>,
     #[serde(default)]
     preferred_version: Option<GroupVersion>,
@@ -121,12 +128,13 @@ struct Group<'a> {
 
 #[derive(Deserialize)]
 struct GroupVersion {
+    #[serde(deserialize_with = "null_is_default")]
     version: String,
 }
 
 #[derive(Deserialize)]
 struct ResourceList<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "null_is_default")]
     resources: Items<'a>,
 }
 
@@ -134,22 +142,22 @@ struct ResourceList<'a> {
 #[serde(rename_all = "camelCase")]
 struct Resource {
     name: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     singular_name: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     namespaced: bool,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     group: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     version: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     kind: String,
-    #[serde(default)]
-    verbs: Option<Vec<String>>,
-    #[serde(default)]
-    short_names: Option<Vec<String>>,
-    #[serde(default)]
-    categories: Option<Vec<String>>,
+    #[serde(default, deserialize_with = "null_items_are_default")]
+    verbs: Vec<String>,
+    #[serde(default, deserialize_with = "null_items_are_default")]
+    short_names: Vec<String>,
+    #[serde(default, deserialize_with = "null_items_are_default")]
+    categories: Vec<String>,
 }
 
 impl DiscoveryBuilder {
@@ -160,17 +168,15 @@ impl DiscoveryBuilder {
             "APIGroupDiscoveryList" => {
                 root.items
                     .into_iter()
-                    .flatten()
                     .for_each(|item| self.read_aggregated(item));
             }
             "APIGroupList" => {
                 root.groups
                     .into_iter()
-                    .flatten()
                     .for_each(|item| self.read_group(item));
             }
             "APIVersions" => {
-                let versions = root.versions.into_iter().flatten();
+                let versions = root.versions.into_iter();
                 let versions = versions.filter_map(|item| serde_json::from_str(item.get()).ok());
                 self.add_group(String::new(), versions.collect(), None, true);
             }
@@ -188,7 +194,7 @@ impl DiscoveryBuilder {
             return;
         }
         let mut versions = Vec::new();
-        for item in group.versions.into_iter().flatten() {
+        for item in group.versions {
             let Some(version) = self.item::<AggregatedVersion<'_>>(item, || name.clone(), "")
             else {
                 continue;
@@ -197,7 +203,7 @@ impl DiscoveryBuilder {
                 self.fail(name.clone(), &version.version, stale());
                 continue;
             }
-            for item in version.resources.into_iter().flatten() {
+            for item in version.resources {
                 self.read_aggregated_resource(&name, &version.version, item);
             }
             versions.push(version.version);
@@ -210,7 +216,7 @@ impl DiscoveryBuilder {
         let Some(found) = self.item::<AggregatedResource<'_>>(item, name, version) else {
             return;
         };
-        let subresources = found.subresources.into_iter().flatten().filter_map(|item| {
+        let subresources = found.subresources.into_iter().filter_map(|item| {
             let found: AggregatedSubresource = serde_json::from_str(item.get()).ok()?;
             subresource(
                 found.subresource,
@@ -230,9 +236,9 @@ impl DiscoveryBuilder {
             kind: GroupVersionKind::new(group, version, kind),
             singular: found.singular_resource,
             scope: scope(found.scope == "Namespaced"),
-            verbs: found.verbs.unwrap_or_default(),
-            short_names: found.short_names.unwrap_or_default(),
-            categories: found.categories.unwrap_or_default(),
+            verbs: found.verbs,
+            short_names: found.short_names,
+            categories: found.categories,
             subresources,
             is_preferred: false,
         });
@@ -245,7 +251,7 @@ impl DiscoveryBuilder {
         if !self.check_group(&group.name) {
             return;
         }
-        let versions = group.versions.into_iter().flatten();
+        let versions = group.versions.into_iter();
         let versions =
             versions.filter_map(|item| serde_json::from_str::<GroupVersion>(item.get()).ok());
         let versions = versions.map(|version| version.version).collect();
@@ -266,7 +272,7 @@ impl DiscoveryBuilder {
     ) -> Result<(), Error> {
         let list: ResourceList<'_> = decode(body)?;
         let mut all = Vec::<Resource>::new();
-        for item in list.resources.into_iter().flatten() {
+        for item in list.resources {
             all.extend(self.item(item, || group.to_owned(), version));
         }
         let mut subresources = HashMap::<String, Vec<_>>::new();
@@ -303,9 +309,9 @@ impl DiscoveryBuilder {
                 kind: GroupVersionKind::new(group, version, found.kind),
                 singular: found.singular_name,
                 scope: scope(found.namespaced),
-                verbs: found.verbs.unwrap_or_default(),
-                short_names: found.short_names.unwrap_or_default(),
-                categories: found.categories.unwrap_or_default(),
+                verbs: found.verbs,
+                short_names: found.short_names,
+                categories: found.categories,
                 subresources,
                 is_preferred: false,
             });
@@ -433,7 +439,7 @@ fn decode<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Error> {
 fn subresource(
     name: String,
     kind: Kind,
-    verbs: Option<Vec<String>>,
+    mut verbs: Vec<String>,
     group: &str,
     version: &str,
 ) -> Option<DiscoveredSubresource> {
@@ -448,11 +454,7 @@ fn subresource(
         (&*kind.group, &*kind.version)
     };
     let kind = GroupVersionKind::new(group, version, kind.kind);
-    let verbs = verbs
-        .into_iter()
-        .flatten()
-        .filter(|verb| is_name(verb))
-        .collect();
+    verbs.retain(|verb| is_name(verb));
     Some(DiscoveredSubresource { name, kind, verbs })
 }
 
@@ -460,9 +462,9 @@ fn subresource(
 fn name_in(item: &RawValue) -> String {
     #[derive(Deserialize)]
     struct Either {
-        #[serde(default)]
+        #[serde(default, deserialize_with = "null_is_default")]
         name: String,
-        #[serde(default)]
+        #[serde(default, deserialize_with = "null_is_default")]
         metadata: Named,
     }
     match serde_json::from_str::<Either>(item.get()) {
