@@ -41,6 +41,8 @@ mod response;
 mod response_checks;
 mod transport;
 mod wait;
+#[cfg(feature = "kubeconfig")]
+mod yaml;
 
 use std::fmt;
 use std::sync::Arc;

@@ -8,8 +8,7 @@ use super::{Config, ProxyChoice};
 use crate::client::credential_data::config_error;
 use crate::error::Error;
 
-/// The URL of a server, not validated yet. `Debug` hides it if it contains a part that is not
-/// allowed and may be secret.
+/// The URL of a server, not validated yet. `Debug` hides it if it may contain a password.
 #[derive(Clone)]
 pub(in crate::client) struct ServerUrl(pub(in crate::client) String);
 
@@ -37,7 +36,9 @@ pub(in crate::client) fn server_url(config: &Config) -> Result<Uri, Error> {
     if given.is_empty() {
         return Err(config_error("the server's URL is empty"));
     }
-    if given.contains('@') {
+    let authority = given.split_once("://").map_or(given, |(_, rest)| rest);
+    let authority = authority.split(['/', '?', '#']).next();
+    if authority.is_some_and(|authority| authority.contains('@')) {
         return Err(config_error(
             "the server's URL contains a user name or password, which is not supported",
         ));
@@ -54,7 +55,8 @@ pub(in crate::client) fn server_url(config: &Config) -> Result<Uri, Error> {
     };
     let invalid = || {
         config_error(format!(
-            "{given:?} is not a valid server URL; expected http(s)://host[:port][/path]"
+            "{:?} is not a valid server URL; expected http(s)://host[:port][/path]",
+            ServerUrl(given.to_owned())
         ))
     };
     let uri: Uri = url.parse().map_err(|_| invalid())?;

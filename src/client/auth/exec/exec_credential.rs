@@ -119,15 +119,9 @@ fn decode(output: &[u8]) -> Result<Object, String> {
 #[cfg(feature = "kubeconfig")]
 fn yaml(output: &[u8]) -> Result<Object, String> {
     let text = str::from_utf8(output).map_err(|_| "returned output that is not UTF-8")?;
-    let options = serde_saphyr::options! { with_snippet: false };
-    serde_saphyr::from_str_with_options(text, options).map_err(|error| {
-        let place = error
-            .location()
-            .map(|at| format!(" at line {}, column {}", at.line(), at.column()));
-        format!(
-            "returned output that is neither a JSON nor a YAML ExecCredential{}",
-            place.unwrap_or_default()
-        )
+    crate::client::yaml::decode(text).map_err(|problem| {
+        let place = problem.place();
+        format!("returned output that is neither a JSON nor a YAML ExecCredential{place}")
     })
 }
 

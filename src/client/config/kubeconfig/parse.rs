@@ -5,9 +5,8 @@ use std::fs::File as OpenFile;
 use std::io::{self, Read};
 use std::path::Path;
 
-use serde::de::DeserializeOwned;
-
 use super::schema::File;
+use crate::client::yaml;
 
 /// The maximum size of a kubeconfig, enough for a thousand clusters with inline certificates.
 pub(super) const MAX_SIZE: usize = 8 << 20;
@@ -43,7 +42,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<File>, String> {
     if text.trim().is_empty() {
         return Ok(None);
     }
-    yaml(text)
+    yaml::decode(text).map_err(|problem| problem.to_string())
 }
 
 /// Decodes UTF-8, with or without a byte order mark, and UTF-16 with a byte order mark.
@@ -69,47 +68,4 @@ fn decode(bytes: &[u8]) -> Result<Cow<'_, str>, String> {
             }
         },
     }
-}
-
-/// Parses YAML 1.2, which includes JSON.
-///
-/// The error contains only what was expected and the position. The parser's own messages could leak
-/// a token, because they can quote values and, with snippets, whole lines.
-fn yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-    let options = serde_saphyr::options! {
-        with_snippet: false,
-        // As in kubectl, an unquoted number or boolean is not a string: `token: 0123` is an error.
-        no_schema: true,
-    };
-    serde_saphyr::from_str_with_options(text, options).map_err(|error| {
-        use serde_saphyr::Error as Yaml;
-        let mut cause = &error;
-        while let Yaml::AliasError { error, .. } = cause {
-            cause = error;
-        }
-        let problem = match cause {
-            Yaml::Unexpected { expected, .. } => format!("expected {expected}"),
-            Yaml::QuotingRequired { .. } => {
-                "a number or boolean where a string is expected: quote it".to_owned()
-            }
-            Yaml::SerdeInvalidType { expected, .. } => format!("expected {expected}"),
-            Yaml::DuplicateMappingKey { .. } => "duplicate key".to_owned(),
-            Yaml::MultipleDocuments { .. } => "more than one YAML document".to_owned(),
-            Yaml::Budget { .. }
-            | Yaml::AliasReplayLimitExceeded { .. }
-            | Yaml::AliasReplayStackDepthExceeded { .. }
-            | Yaml::AliasExpansionLimitExceeded { .. } => {
-                "too much nesting, or too many aliases or values for a kubeconfig".to_owned()
-            }
-            _ => "not valid YAML, or not a kubeconfig".to_owned(),
-        };
-        match error.location() {
-            Some(place) => format!(
-                "{problem} at line {}, column {}",
-                place.line(),
-                place.column()
-            ),
-            None => problem,
-        }
-    })
 }

@@ -660,3 +660,200 @@ fn kubeconfig_forms_of_kubectl_are_accepted() {
         );
     }
 }
+
+/// How kubectl reads a scalar.
+#[derive(Debug, PartialEq)]
+enum Read {
+    Text(String),
+    Null,
+    /// A number, or a tag that does not match.
+    Error,
+    Flag(bool),
+}
+
+/// The verdicts of clientcmd 0.37. Each group has the same one.
+fn scalars() -> Vec<(&'static str, Read)> {
+    let texts = "nUll NuLL nULL tRUE TrUe yEs nO oN oFF fALSE _1 . .. .iNF .nAN 1e999 0b2 0o8 0x 0xg 1:30 2024-01-01 \
+                 2001-12-14t21:59:43.10-05:00 12e e3 + -x -- = 1.2.3 10.0.0.1 1e 1e+ 0x1p3 infinity inf NaN nan ._5 .e1 \
+                 +-1 0x+1 12abc 0123abc null#x ~x none";
+    let flags =
+        "y Y yes Yes YES true True TRUE on On ON n N no No NO false False FALSE off Off OFF";
+    let errors = "0 7 -7 +7 0777 0o14 0O14 0x1F 0X1f 0b11 -0b11 1_000 1__0 0x_1f 1e3 1E3 1.5 .5 5. -.5 +.5 1.e3 .inf \
+                  .Inf .INF +.inf -.inf .nan .NaN .NAN 99999999999999999999 18446744073709551616 -9223372036854775809 08 \
+                  09 00 12e3 0.0 -0 1e+3 1E-3 1_ 0_7 -_1";
+    let words = |words: &'static str| words.split_whitespace();
+    let text = |text: &str| Read::Text(text.to_owned());
+    let mut all: Vec<_> = words(texts).map(|word| (word, text(word))).collect();
+    all.extend(words("~ null Null NULL").map(|word| (word, Read::Null)));
+    let is_true = |word: &str| "yYtT".contains(&word[..1]) || word.eq_ignore_ascii_case("on");
+    all.extend(words(flags).map(|word| (word, Read::Flag(is_true(word)))));
+    all.extend(words(errors).map(|word| (word, Read::Error)));
+    all.extend([
+        ("", Read::Null),
+        ("!!null \"\"", Read::Null),
+        ("!!bool \"true\"", Read::Flag(true)),
+        ("!!bool tRUE", Read::Error),
+        ("!!int x", Read::Error),
+        ("!!null x", Read::Error),
+        ("!!float 1", Read::Error),
+        ("!!binary x", Read::Error),
+        ("!!binary aGk=", text("hi")),
+        ("!!str 12", text("12")),
+        ("!!str null", text("null")),
+        ("! 12", text("12")),
+        ("!custom yes", text("yes")),
+        ("\"12\"", text("12")),
+        ("'null'", text("null")),
+        ("\"nUll\"", text("nUll")),
+        ("2001-12-14 21:59:43", text("2001-12-14 21:59:43")),
+    ]);
+    all
+}
+
+#[test]
+fn scalars_are_read_as_by_kubectl() {
+    for (text, read) in scalars() {
+        // As a token.
+        let user = format!("{MINIMAL}users:\n- name: u\n  user:\n    token: {text}\n");
+        let token = one(&user).map(|config| config.token.map(|token| token.0));
+        match &read {
+            Read::Text(text) => assert_eq!(token.unwrap().as_ref(), Some(text)),
+            Read::Null => assert_eq!(token.unwrap(), None, "{text}"),
+            Read::Error | Read::Flag(_) => assert!(token.is_err(), "{text}"),
+        }
+        // As a flag, which must not be guessed.
+        let cluster = format!(
+            "current-context: x\ncontexts: [{{name: x, context: {{cluster: c}}}}]\nclusters:\n- name: c\n  \
+             cluster:\n    server: https://a\n    insecure-skip-tls-verify: {text}\n"
+        );
+        let flag = one(&cluster).map(|config| config.insecure);
+        match &read {
+            Read::Null => assert!(!flag.unwrap(), "{text}"),
+            Read::Flag(expected) => assert_eq!(flag.unwrap(), *expected, "{text}"),
+            Read::Error | Read::Text(_) => assert!(flag.is_err(), "{text}"),
+        }
+    }
+}
+
+#[test]
+fn odd_spellings_are_texts_in_every_field() {
+    for word in ["nUll", "tRUE", "yEs", "oFF"] {
+        let user = format!(
+            "{{as: {word}, as-uid: {word}, as-groups: [{word}], as-user-extra: {{{word}: [{word}]}}, exec: {{command: \
+             {word}, args: [{word}], env: [{{name: {word}, value: {word}}}], installHint: {word}, interactiveMode: \
+             Never, apiVersion: client.authentication.k8s.io/v1}}}}"
+        );
+        let config = with_user(&user).unwrap();
+        let word = word.to_owned();
+        let exec = config.exec.unwrap();
+        assert_eq!(
+            (exec.command.to_str(), &exec.args[0]),
+            (Some(&*word), &word)
+        );
+        assert_eq!(exec.env, [(word.clone(), word.clone())]);
+        assert_eq!(exec.install_hint, word);
+        let impersonation = config.impersonation.unwrap();
+        assert_eq!(
+            (&impersonation.user, impersonation.uid.as_ref()),
+            (&word, Some(&word))
+        );
+        assert_eq!(impersonation.groups, [&*word]);
+        assert_eq!(impersonation.extra, [(word.clone(), word.clone())]);
+        let names = MINIMAL.replace("here", &word).replace("team", &word);
+        let names = names.replace("cluster: c,", &format!("cluster: {word},"));
+        let names = names.replace("name: c,", &format!("name: {word},"));
+        let config = one(&names.replace("user: u, ", "")).unwrap();
+        assert_eq!(config.default_namespace, word);
+    }
+}
+
+#[test]
+fn keys_of_extensions_become_texts() {
+    let extension = "{8080: web, -0x10: a, 1.5: b, 1e21: c, 1e6: d, 0.00001: e, yes: f, tRUE: g, .inf: h, 2024-01-01: i, \
+                     deep: [{1: x}], null-value: null}";
+    let expected = json!({"8080": "web", "-16": "a", "1.5": "b", "1e+21": "c", "1e+06": "d", "1e-05": "e", "true": "f",
+        "tRUE": "g", ".inf": "h", "2024-01-01": "i", "deep": [{"1": "x"}], "null-value": null});
+    let plugin = "{exec: {command: c, apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, \
+                  provideClusterInfo: true}}";
+    let text = MINIMAL.replace(
+        "server:",
+        &format!("extensions: [{{name: client.authentication.k8s.io/exec, extension: {extension}}}], server:"),
+    );
+    let config = one(&format!("{text}users: [{{name: u, user: {plugin}}}]")).unwrap();
+    assert_eq!(config.exec.unwrap().cluster_config, Some(expected));
+
+    // Also where nothing reads them, and in an entry that no context uses.
+    let any = format!("extensions: [{{name: x, extension: {extension}}}]");
+    let text = MINIMAL
+        .replace("cluster: c,", &format!("cluster: c, {any},"))
+        .replace(
+            "clusters: [",
+            &format!("clusters: [{{name: other, cluster: {{{any}}}}}, "),
+        );
+    let text =
+        format!("{text}users: [{{name: u, user: {{{any}}}}}]\npreferences: {{{any}}}\n{any}\n");
+    assert_eq!(one(&text).unwrap().server.0, "https://api:6443");
+    for key in ["~", "null", "[a]", "{a: b}"] {
+        let text =
+            format!("{MINIMAL}users: [{{name: u, user: {{}}}}]\npreferences: {{? {key} : x}}");
+        let problem = one(&text).map(drop).unwrap_err();
+        assert!(
+            problem.starts_with("a key that is not a string, a number or a boolean at line"),
+            "{problem}"
+        );
+    }
+}
+
+#[test]
+fn merge_keys_follow_kubectl() {
+    let token = |user: &str| with_user(user).unwrap().token.map(|token| token.0);
+    for (user, expected) in [
+        ("{<<: {token: a}, token: b}", Some("b")),
+        // As in kubectl, the later one of the two counts.
+        ("{token: b, <<: {token: a}}", Some("a")),
+        ("{<<: [{token: a}, {token: b}]}", Some("a")),
+        ("{<<: {<<: {token: a}}}", Some("a")),
+        ("{'<<': {token: a}}", None),
+        ("{!!merge <<: {token: a}}", Some("a")),
+    ] {
+        assert_eq!(token(user).as_deref(), expected, "{user}");
+    }
+    for user in [
+        "{<<: x}",
+        "{<<: null}",
+        "{<<: [x]}",
+        "{<<: {}, token: a, token: b}",
+    ] {
+        assert!(with_user(user).is_err(), "{user}");
+    }
+}
+
+#[test]
+fn at_sign_is_rejected_only_in_the_host_of_the_server() {
+    let url = |url: &str| {
+        let config = Config::new(url);
+        crate::client::config::server_url(&config).map(|url| url.to_string())
+    };
+    for good in [
+        "https://a:6443/x@y",
+        "https://a/@",
+        "https://[::1]:6443/a/@b:c",
+    ] {
+        assert_eq!(url(good).unwrap(), good);
+    }
+    assert_eq!(url("a:6443/x@y").unwrap(), "http://a:6443/x@y");
+    for (bad, problem) in [
+        ("https://u:s3cret@a", "a user name or password"),
+        ("https://s3cret@a/x", "a user name or password"),
+        ("s3cret@a/x@y", "a user name or password"),
+        ("https://a/x?y@s3cret", "a query or a fragment"),
+        ("https://a/#s3cret@y", "a query or a fragment"),
+        ("https://u:s3cr/et@a", "not a valid server URL"),
+        ("//u:s3cr/et@a", "not a valid server URL"),
+    ] {
+        let error = url(bad).unwrap_err().to_string();
+        assert!(error.contains(problem), "{error}");
+        assert!(!error.contains("s3cr"), "{error}");
+        assert!(!format!("{:?}", Config::new(bad)).contains("s3cr"));
+    }
+}
