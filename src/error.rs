@@ -60,6 +60,8 @@ struct Inner {
     kind: ErrorKind,
     /// The operation that failed: `list pods in namespace "a": GET https://…`.
     context: Option<String>,
+    /// What the client knows about the cause.
+    hint: Option<String>,
 }
 
 /// The reasons that Kubernetes defines. An admission webhook can send any other one. The counterpart
@@ -130,6 +132,7 @@ impl Error {
             inner: Arc::new(Inner {
                 kind,
                 context: None,
+                hint: None,
             }),
         }
     }
@@ -145,6 +148,20 @@ impl Error {
             inner: Arc::new(Inner {
                 kind: self.inner.kind.clone(),
                 context: Some(context),
+                hint: self.inner.hint.clone(),
+            }),
+        }
+    }
+
+    /// Sets what the client knows about the cause.
+    #[cfg(feature = "client")]
+    #[must_use]
+    pub(crate) fn hint(self, hint: String) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                kind: self.inner.kind.clone(),
+                context: self.inner.context.clone(),
+                hint: Some(hint),
             }),
         }
     }
@@ -480,7 +497,11 @@ impl fmt::Display for Error {
         if let Some(context) = &self.inner.context {
             write!(f, "{context}: ")?;
         }
-        write!(f, "{}", self.inner.kind)
+        write!(f, "{}", self.inner.kind)?;
+        match &self.inner.hint {
+            Some(hint) => write!(f, "; {hint}"),
+            None => Ok(()),
+        }
     }
 }
 

@@ -3,10 +3,10 @@
 use std::io::Read;
 use std::time::Duration;
 
-use serde::Deserialize;
 use ureq::http::HeaderMap;
 
 use crate::error::Error;
+use crate::json::Peek;
 use crate::status::Status;
 use crate::text::EscapedText;
 
@@ -17,6 +17,9 @@ const BODY_LIMIT: u64 = 256 * 1024;
 /// The body of a 404 from Go servers for an unknown path. For a missing object, the body is a
 /// `Status`.
 const NO_SUCH_PATH: &str = "404 page not found";
+
+/// The body of a 400 from Go servers for a request without TLS.
+const PLAIN_TO_TLS: &str = "Client sent an HTTP request to an HTTPS server.";
 
 /// Converts an error response. Reads the body, which may block.
 pub(super) fn from_response(code: u16, headers: &HeaderMap, body: impl Read) -> Error {
@@ -51,12 +54,8 @@ pub(super) fn from_response(code: u16, headers: &HeaderMap, body: impl Read) -> 
 }
 
 fn status_in(bytes: &[u8]) -> Option<Status> {
-    #[derive(Deserialize)]
-    struct Kind<'a> {
-        kind: &'a str,
-    }
-    (serde_json::from_slice::<Kind<'_>>(bytes).ok()?.kind == "Status").then_some(())?;
-    serde_json::from_slice(bytes).ok()
+    let peek = Peek::whole(bytes).ok()?;
+    (peek.kind == "Status").then(|| serde_json::from_slice(bytes).ok())?
 }
 
 fn message(code: u16, body: &[u8], location: Option<&str>) -> String {
@@ -73,6 +72,9 @@ fn message(code: u16, body: &[u8], location: Option<&str>) -> String {
             "{text}: the server does not serve this path; for a custom resource, check that its \
              CustomResourceDefinition is installed and serves this version"
         ),
+        text if code == 400 && text.ends_with(PLAIN_TO_TLS) => {
+            format!("{text} The server's URL must start with https://")
+        }
         text => text,
     }
 }
@@ -160,6 +162,17 @@ mod tests {
                 .code,
             500
         );
+    }
+
+    #[test]
+    fn plain_request_to_a_tls_port_names_the_scheme() {
+        let error = error_of(
+            400,
+            &[],
+            "Client sent an HTTP request to an HTTPS server.\n",
+        );
+        let text = "an HTTPS server. The server's URL must start with https:// (400)";
+        assert!(error.to_string().ends_with(text), "{error}");
     }
 
     #[test]

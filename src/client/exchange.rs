@@ -56,6 +56,10 @@ impl Inner {
                 continue;
             }
             let code = error.status().map(|status| status.code);
+            let error = match code {
+                Some(401) => error.hint(format!("sent {}", self.auth.sent())),
+                _ => error,
+            };
             // After any 401, retry once if there are other credentials now.
             if code == Some(401) && !attempt.renewed {
                 match attempt.renewed()? {

@@ -22,6 +22,8 @@ pub(super) const PARTIAL_LIST: &str =
 #[derive(Clone, Debug)]
 pub(super) struct ResourceListerWatcher {
     client: Client,
+    resource: GroupVersionResource,
+    namespace: Option<String>,
     /// The path of the collection. An invalid path is returned as an error by every request.
     path: Result<String, Error>,
     description: String,
@@ -40,6 +42,8 @@ impl ResourceListerWatcher {
         let path = resource.path(namespace);
         Self {
             client,
+            resource: resource.clone(),
+            namespace: namespace.map(str::to_owned),
             path,
             description: describe(resource, "", None, namespace),
             metadata_only: false,
@@ -97,7 +101,14 @@ impl ResourceListerWatcher {
         stop: &Stop,
         check: impl FnOnce(&Response) -> Result<(), Error>,
     ) -> Result<Response, Error> {
-        let response = request.and_then(|request| self.client.request(&request, stop));
+        let response = request.and_then(|request| {
+            let response = self.client.request(&request, stop);
+            response.map_err(|error| {
+                let namespace = self.namespace.as_deref();
+                self.client
+                    .explain_unserved(error, &self.resource, namespace, true, stop)
+            })
+        });
         let checked = response.and_then(|response| match check(&response) {
             Ok(()) => Ok(response),
             Err(error) => Err(error.context(response.body.context.to_string())),

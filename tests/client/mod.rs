@@ -11,6 +11,7 @@ mod discovery;
 mod error_reasons;
 #[cfg(unix)]
 mod exec;
+mod explained;
 mod folder;
 mod hostile;
 mod hostile_responses;

@@ -141,6 +141,47 @@ fn short_kind_and_qualified_names_resolve_to_resources() {
 }
 
 #[test]
+fn unserved_request_error_says_what_discovery_has() {
+    on_every_cluster(&BOTH[..1], |cluster| {
+        let (client, stop) = (cluster.client(), Stop::new());
+        let core = |plural: &str| GroupVersionResource::new("", "v1", plural);
+        let api = |plural: &str, namespace| client.dynamic_api(&core(plural), namespace);
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}});
+        let (here, options) = (Some("default"), Default::default());
+        for (error, end) in [
+            (
+                api("podz", here).get("a", &stop).err(),
+                "similar names: pods, nodes",
+            ),
+            (
+                api("podz", None).list(&options, &stop).err(),
+                "similar names: pods, nodes",
+            ),
+            (
+                api("nodes", here).get("a", &stop).err(),
+                "Node is cluster-scoped: use no namespace",
+            ),
+            (
+                api("nodes", here).list(&options, &stop).err(),
+                "Node is cluster-scoped: use no namespace",
+            ),
+            (
+                api("pods", None).get("a", &stop).err(),
+                "Pod is namespaced: use a namespace, and `Namespaced` as the scope of the type",
+            ),
+            (
+                api("pods", None).create(&pod, &stop).err(),
+                "Pod is namespaced: use a namespace, and `Namespaced` as the scope of the type",
+            ),
+        ] {
+            let error = error.unwrap();
+            println!("  {error}");
+            assert!(error.to_string().ends_with(end), "{error}");
+        }
+    });
+}
+
+#[test]
 fn custom_resource_is_discovered_watched_and_scaled() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("discovery");

@@ -210,7 +210,7 @@ impl<T> Api<T> {
         let Some(observer) = self.observer() else {
             return self.send(request, stop);
         };
-        let response = self.client.request(&request, stop);
+        let response = self.request(&request, stop);
         let response = response.and_then(|response| response.bytes());
         report_deletion(observer, &self.resource, &self.target(name), &response);
         response.map(drop)
@@ -220,6 +220,6 @@ impl<T> Api<T> {
     /// object, a list or a `Status`.
     pub(super) fn send(&self, request: Request, stop: &Stop) -> Result<(), Error> {
         // Read to the end, so that the connection can be reused.
-        self.client.request(&request, stop)?.discard()
+        self.request(&request, stop)?.discard()
     }
 }

@@ -51,7 +51,7 @@ pub use watch::{WatchEvent, WatchEvents};
 
 use self::options::WriteOptions;
 use super::resource::{PARTIAL, describe};
-use super::{Client, Request, response_checks};
+use super::{Client, Request, Response, response_checks};
 use crate::error::{Error, ErrorKind};
 use crate::object::{
     GroupVersionKind, GroupVersionResource, Object, PartialObjectMetadata, Resource, Scope,
@@ -263,6 +263,14 @@ impl<T> Api<T> {
         self.resource.path(self.namespace())
     }
 
+    /// Sends a request. Explains the error if the server does not serve the path.
+    fn request(&self, request: &Request, stop: &Stop) -> Result<Response, Error> {
+        self.client.request(request, stop).map_err(|error| {
+            self.client
+                .explain_unserved(error, &self.resource, self.namespace(), false, stop)
+        })
+    }
+
     fn target<'a>(&'a self, name: &'a str) -> Target<'a> {
         Target {
             namespace: self.namespace().unwrap_or_default(),
@@ -274,7 +282,8 @@ impl<T> Api<T> {
     fn check_namespace(&self) -> Result<(), Error> {
         match (self.scope, self.namespace()) {
             (Some(Scope::Cluster), Some(_)) => Err(request_error(
-                "this kind is cluster-scoped, but a namespace was given",
+                "this kind is cluster-scoped by its type, but a namespace was given: use no namespace, or \
+                 correct the scope of the type",
             )),
             _ => Ok(()),
         }
@@ -568,7 +577,7 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
         name: Option<&str>,
         stop: &Stop,
     ) -> Result<Fetched<T>, Error> {
-        let response = self.client.request(&request.accept(self.accept), stop)?;
+        let response = self.request(&request.accept(self.accept), stop)?;
         let context = response.body.context.clone();
         let with_context = |error: Error| error.context(context.to_string());
         response_checks::check_json(&response.headers).map_err(with_context)?;

@@ -174,7 +174,7 @@ impl<T> Api<T> {
             if options.follow {
                 request = request.idle_timeout(None);
             }
-            Ok(self.client.request(&request, stop)?.into_body())
+            Ok(self.request(&request, stop)?.into_body())
         })
     }
 

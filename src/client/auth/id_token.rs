@@ -31,6 +31,11 @@ impl ValidIdToken {
         })
     }
 
+    /// The name of the token in messages.
+    pub(super) fn what(&self) -> &str {
+        &self.what
+    }
+
     pub(super) fn header(&self) -> Result<HeaderValue, Error> {
         match self.until {
             Some(until) if until <= SystemTime::now() => {

@@ -26,6 +26,8 @@ use crate::stop::Stop;
 pub(super) struct Auth {
     method: AuthMethod,
     impersonation: Option<ImpersonationHeaders>,
+    /// The credentials and their source, for messages: `with the token of user "jane"`.
+    sent: String,
 }
 
 enum AuthMethod {
@@ -67,9 +69,15 @@ impl Auth {
             .map(ImpersonationHeaders::new)
             .transpose()?;
         Ok(Self {
+            sent: method.described(config),
             method,
             impersonation,
         })
+    }
+
+    /// Describes the credentials without their content.
+    pub(super) fn sent(&self) -> &str {
+        &self.sent
     }
 
     /// Returns the current credentials. Blocks while a plugin runs.
@@ -135,6 +143,22 @@ impl Auth {
 }
 
 impl AuthMethod {
+    fn described(&self, config: &Config) -> String {
+        let of = match &config.user {
+            Some(user) => format!(" of user {user:?}"),
+            None => String::new(),
+        };
+        match (self, &config.token_file, &config.client_certificate) {
+            (Self::TokenFile(_), Some(file), _) => format!("with the token in {}", file.display()),
+            (Self::Exec(plugin), ..) => format!("with the credential of {}", plugin.display_name()),
+            (Self::IdToken(token), ..) => format!("with {}", token.what()),
+            (Self::Anonymous, _, Some(certificate)) => format!("with {}", certificate.what),
+            (Self::Anonymous, ..) => "without credentials".to_owned(),
+            _ if config.basic.is_some() => format!("with the user name and password{of}"),
+            _ => format!("with the token{of}"),
+        }
+    }
+
     fn new(config: &Config) -> Result<Self, Error> {
         let inline = match &config.token {
             Some(token) if !token.0.trim().is_empty() => {

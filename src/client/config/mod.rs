@@ -54,6 +54,8 @@ pub struct Config {
     pub(super) token: Option<Secret>,
     pub(super) token_file: Option<PathBuf>,
     pub(super) basic: Option<(String, Secret)>,
+    /// The user of the kubeconfig, for messages.
+    pub(super) user: Option<String>,
     pub(super) id_token: Option<IdToken>,
     pub(super) exec: Option<ExecConfig>,
     pub(super) impersonation: Option<Impersonation>,
@@ -115,6 +117,7 @@ impl Config {
             token: None,
             token_file: None,
             basic: None,
+            user: None,
             id_token: None,
             exec: None,
             impersonation: None,
@@ -229,7 +232,7 @@ impl Config {
 
     /// Authenticates with a bearer token.
     pub fn token(mut self, token: impl Into<String>) -> Self {
-        self.token = Some(Secret(token.into()));
+        (self.token, self.user) = (Some(Secret(token.into())), None);
         self
     }
 
@@ -264,6 +267,7 @@ impl Config {
     /// combined with a token.
     pub fn basic_auth(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.basic = Some((user.into(), Secret(password.into())));
+        self.user = None;
         self
     }
 

@@ -3,7 +3,7 @@
 
 use super::document::{DiscoveredResource, Discovery, DiscoveryFailure};
 use crate::error::{Error, ErrorKind};
-use crate::object::GroupVersionKind;
+use crate::object::{GroupVersionKind, GroupVersionResource, Scope};
 
 /// The maximum number of similar names, and of failures, in a message.
 const MAX_LISTED: usize = 5;
@@ -128,6 +128,44 @@ impl Discovery {
     }
 
     /// Finds a resource by its plural, singular or short name.
+    /// Describes what a request for this resource should be like instead. `None` if nothing is
+    /// known to be wrong with it, and if this is not a server with discovery.
+    pub(super) fn difference(
+        &self,
+        resource: &GroupVersionResource,
+        namespace: Option<&str>,
+        all_namespaces: bool,
+    ) -> Option<String> {
+        let Some(found) = self.by_resource(resource) else {
+            if self.resources().is_empty() {
+                return None;
+            }
+            let same = |found: &&DiscoveredResource| {
+                (found.group(), found.plural()) == (&resource.group, &resource.resource)
+            };
+            let versions = self.resources().iter().filter(same);
+            let versions: Vec<&str> = versions.map(|found| found.version()).collect();
+            return Some(match &versions[..] {
+                [] => self.no_match("resource", &resource.to_string(), &resource.resource),
+                versions => format!(
+                    "the server has {} only in the version {}",
+                    quoted(&resource.resource),
+                    versions.join(", ")
+                ),
+            });
+        };
+        let kind = &found.kind.kind;
+        match (found.scope, namespace) {
+            (Scope::Cluster, Some(_)) => {
+                Some(format!("{kind} is cluster-scoped: use no namespace"))
+            }
+            (Scope::Namespaced, None) if !all_namespaces => Some(format!(
+                "{kind} is namespaced: use a namespace, and `Namespaced` as the scope of the type"
+            )),
+            _ => None,
+        }
+    }
+
     fn find_by_resource(&self, requested: Name<'_>) -> Option<&DiscoveredResource> {
         let Name {
             name,

@@ -57,6 +57,8 @@ struct State {
     current: Option<(u64, Arc<Discovery>)>,
     /// The time of the last fetch that was caused by a missing name.
     missed: Option<Instant>,
+    /// The time of the last fetch that was caused by the error of another request.
+    explained: Option<Instant>,
 }
 
 /// A fetch in progress, shared by all threads that wait for its result.
@@ -66,17 +68,14 @@ struct PendingFetch {
     result: Mutex<Option<Result<Arc<Discovery>, Error>>>,
 }
 
-impl State {
-    /// Returns whether a missing name may cause a fetch now. If so, records the time.
-    fn may_refetch(&mut self, now: Instant) -> bool {
-        let may = self
-            .missed
-            .is_none_or(|missed| now.saturating_duration_since(missed) >= MIN_REFETCH_INTERVAL);
-        if may {
-            self.missed = Some(now);
-        }
-        may
+/// Whether something may be done again that is done at most every [`MIN_REFETCH_INTERVAL`].
+fn is_due(last: &mut Option<Instant>, now: Instant) -> bool {
+    let is_due =
+        last.is_none_or(|last| now.saturating_duration_since(last) >= MIN_REFETCH_INTERVAL);
+    if is_due {
+        *last = Some(now);
     }
+    is_due
 }
 
 /// Ends a fetch when dropped, also after a panic: caches its result if it succeeded, and wakes the
@@ -185,12 +184,10 @@ impl Client {
         };
         // If the result was fetched during this call, another fetch is useless.
         if number > last_started
-            || !self
-                .inner
-                .discovery
-                .state
-                .lock()
-                .may_refetch(Instant::now())
+            || !is_due(
+                &mut self.inner.discovery.state.lock().missed,
+                Instant::now(),
+            )
         {
             return Err(context(error));
         }
@@ -261,6 +258,51 @@ impl Client {
 
     /// Returns the result of fetch number `at_least` or of a later one, and its number. Starts a
     /// fetch if none is in progress; otherwise waits for that fetch.
+    /// Adds what discovery has to the error of a request that the server does not serve. A list or
+    /// a watch may be for all namespaces.
+    pub(super) fn explain_unserved(
+        &self,
+        error: Error,
+        resource: &GroupVersionResource,
+        namespace: Option<&str>,
+        all_namespaces: bool,
+        stop: &Stop,
+    ) -> Error {
+        // For a missing object, the details name it.
+        let details = error.status().and_then(|status| status.details.as_ref());
+        let names_an_object = details.is_some_and(|details| !details.name.is_empty());
+        if names_an_object || !(error.is_not_found() || error.is_method_not_allowed()) {
+            return error;
+        }
+        let discovery = self.discovery_with(resource, stop);
+        match discovery.and_then(|found| found.difference(resource, namespace, all_namespaces)) {
+            Some(difference) => error.hint(difference),
+            None => error,
+        }
+    }
+
+    /// Returns the cached discovery if it has the resource. Otherwise fetches it, at most every ten
+    /// seconds.
+    fn discovery_with(
+        &self,
+        resource: &GroupVersionResource,
+        stop: &Stop,
+    ) -> Option<Arc<Discovery>> {
+        let (current, may_fetch) = {
+            let mut state = self.inner.discovery.state.lock();
+            let has = |(_, found): &(u64, Arc<Discovery>)| found.by_resource(resource).is_some();
+            let current = state.current.clone();
+            let may_fetch =
+                !current.as_ref().is_some_and(has) && is_due(&mut state.explained, Instant::now());
+            (current, may_fetch)
+        };
+        let next = current.as_ref().map_or(1, |(number, _)| number + 1);
+        let fetched = may_fetch
+            .then(|| self.discovered(next, stop).ok())
+            .flatten();
+        Some(fetched.or(current)?.1)
+    }
+
     fn discovered(&self, at_least: u64, stop: &Stop) -> Result<(u64, Arc<Discovery>), Error> {
         let cache = &self.inner.discovery;
         loop {
@@ -394,10 +436,13 @@ mod tests {
 
     #[test]
     fn missing_name_refetches_discovery_once_per_ten_seconds() {
-        let (mut state, start) = (State::default(), Instant::now());
-        assert!(state.may_refetch(start));
-        assert!(!state.may_refetch(start + MIN_REFETCH_INTERVAL - Duration::from_millis(1)));
-        assert!(state.may_refetch(start + MIN_REFETCH_INTERVAL));
-        assert!(!state.may_refetch(start + MIN_REFETCH_INTERVAL));
+        let (mut last, start) = (None, Instant::now());
+        assert!(is_due(&mut last, start));
+        assert!(!is_due(
+            &mut last,
+            start + MIN_REFETCH_INTERVAL - Duration::from_millis(1)
+        ));
+        assert!(is_due(&mut last, start + MIN_REFETCH_INTERVAL));
+        assert!(!is_due(&mut last, start + MIN_REFETCH_INTERVAL));
     }
 }

@@ -208,6 +208,7 @@ impl Kubeconfig {
         }
         if let Some(user) = user {
             config.impersonation = user.impersonation()?;
+            config.user = Some(user.name.clone());
         }
         let namespace = non_empty(namespace)
             .or_else(|| context.and_then(|context| non_empty(&context.namespace)));
