@@ -46,7 +46,7 @@ pub struct Status {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub details: Option<StatusDetails>,
     /// The HTTP status code, or 0 if the server did not send one.
-    #[serde(deserialize_with = "int32", skip_serializing_if = "is_zero")]
+    #[serde(deserialize_with = "number", skip_serializing_if = "is_zero")]
     pub code: u16,
 }
 
@@ -86,7 +86,7 @@ pub struct StatusDetails {
     )]
     pub causes: Vec<StatusCause>,
     /// The delay before the next attempt, in seconds, or 0 if the server did not send one.
-    #[serde(deserialize_with = "int32", skip_serializing_if = "is_zero")]
+    #[serde(deserialize_with = "number", skip_serializing_if = "is_zero")]
     pub retry_after_seconds: u32,
 }
 
@@ -115,9 +115,9 @@ pub struct StatusCause {
     pub field: String,
 }
 
-/// Decodes Go's `int32`. A number that `T` does not have means nothing, as 0.
-fn int32<'de, D: Deserializer<'de>, T: TryFrom<i32> + Default>(d: D) -> Result<T, D::Error> {
-    let number: i32 = null_is_default(d)?;
+/// Decodes an integer. One that `T` does not have, such as a negative one, means nothing, as 0.
+fn number<'de, D: Deserializer<'de>, T: TryFrom<i64> + Default>(d: D) -> Result<T, D::Error> {
+    let number: i64 = null_is_default(d)?;
     Ok(T::try_from(number).unwrap_or_default())
 }
 

@@ -28,6 +28,8 @@ pub(super) struct ResourceListerWatcher {
     path: Result<String, Error>,
     description: String,
     metadata_only: bool,
+    /// Whether the error of a resource that is not served says what discovery has.
+    explains: bool,
     /// How many times a request is resent after a 429 or 5xx response with a retry delay.
     retries: u32,
 }
@@ -47,6 +49,7 @@ impl ResourceListerWatcher {
             path,
             description: describe(resource, "", None, namespace),
             metadata_only: false,
+            explains: false,
             // No retries by default: a reflector backs off and reports the error itself.
             retries: 0,
         }
@@ -57,6 +60,14 @@ impl ResourceListerWatcher {
     pub(super) fn retrying(self) -> Self {
         Self {
             retries: Request::DEFAULT_RETRIES,
+            ..self
+        }
+    }
+
+    /// Returns a lister-watcher whose errors say what discovery has. It may send requests of its own.
+    pub(super) fn explaining(self) -> Self {
+        Self {
+            explains: true,
             ..self
         }
     }
@@ -103,10 +114,13 @@ impl ResourceListerWatcher {
     ) -> Result<Response, Error> {
         let response = request.and_then(|request| {
             let response = self.client.request(&request, stop);
-            response.map_err(|error| {
-                let namespace = self.namespace.as_deref();
-                self.client
-                    .explain_unserved(error, &self.resource, namespace, true, stop)
+            response.map_err(|error| match self.explains {
+                true => {
+                    let namespace = self.namespace.as_deref();
+                    self.client
+                        .explain_unserved(error, &self.resource, namespace, true, stop)
+                }
+                false => error,
             })
         });
         let checked = response.and_then(|response| match check(&response) {
@@ -164,7 +178,7 @@ impl ListerWatcherSource for Client {
         resource: &GroupVersionResource,
         namespace: Option<&str>,
     ) -> Arc<dyn ListerWatcher> {
-        Self::lister_watcher(self, resource, namespace)
+        Arc::new(ResourceListerWatcher::new(self.clone(), resource, namespace).explaining())
     }
 
     fn metadata_lister_watcher(
@@ -173,7 +187,7 @@ impl ListerWatcherSource for Client {
         namespace: Option<&str>,
     ) -> Arc<dyn ListerWatcher> {
         let lister_watcher = ResourceListerWatcher::new(self.clone(), resource, namespace);
-        Arc::new(lister_watcher.metadata_only())
+        Arc::new(lister_watcher.explaining().metadata_only())
     }
 
     fn find_resource(&self, name: &str, stop: &Stop) -> Result<GroupVersionResource, Error> {

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::folder::Folder;
+use super::server::{Reply, Server, reply};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -131,7 +132,7 @@ fn unauthorized(config: Config) -> String {
 
 #[test]
 fn unauthorized_error_names_the_credential_that_was_sent() {
-    let server = ApiServer::builder().token("right").start().unwrap();
+    let server = Server::start(|_| Reply::Write(reply("401 Unauthorized", "", "no")));
     let url = server.url();
     let config = || Config::new(&*url);
     let folder = Folder::new("explained");
@@ -149,6 +150,7 @@ fn unauthorized_error_names_the_credential_that_was_sent() {
     };
     let oidc = json!({"name": "oidc", "config": {"id-token": "e30.e30.s3cret"}});
     for (config, end) in [
+        (config(), "; sent without credentials"),
         (config().token("s3cret"), "; sent with the token"),
         (config().token_file(&file), &*in_file),
         (

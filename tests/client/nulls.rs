@@ -145,7 +145,6 @@ fn value_of_another_type_stays_an_error() {
     }
     for status in [
         json!({"code": "409"}),
-        json!({"code": 4_294_967_296_u64}),
         json!({"reason": 7}),
         json!({"details": {"causes": {}}}),
         json!({"details": {"retryAfterSeconds": 1.5}}),
@@ -156,7 +155,7 @@ fn value_of_another_type_stays_an_error() {
 }
 
 #[test]
-fn status_numbers_have_the_range_of_go() {
+fn status_numbers_out_of_range_mean_nothing() {
     for (code, retry, expected) in [(409, -1, (409, 0)), (-1, 7, (0, 7)), (70_000, 0, (0, 0))] {
         let status = json!({"code": code, "details": {"retryAfterSeconds": retry}});
         let status: Status = serde_json::from_value(status).unwrap();

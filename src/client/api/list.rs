@@ -58,7 +58,8 @@ impl<T> Api<T> {
     pub(super) fn lister_watcher(&self) -> Result<ResourceListerWatcher, Error> {
         self.check_namespace()?;
         let client = self.client.clone();
-        let lister_watcher = ResourceListerWatcher::new(client, &self.resource, self.namespace());
+        let lister_watcher =
+            ResourceListerWatcher::new(client, &self.resource, self.namespace()).explaining();
         Ok(if self.accept == PARTIAL {
             lister_watcher.metadata_only()
         } else {

@@ -26,7 +26,7 @@ pub(in crate::client) fn from_ureq(error: ureq::Error) -> Error {
         ureq::Error::HostNotFound => {
             ErrorKind::Connection("the server's name has no address".to_owned())
         }
-        ureq::Error::LargeResponseHeader(..) => ErrorKind::Decode(format!(
+        ureq::Error::LargeResponseHeader(..) => ErrorKind::TooLarge(format!(
             "the head of the response, or of a chunk, is larger than {} KiB",
             BUFFER / 1024
         )),
