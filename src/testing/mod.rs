@@ -168,6 +168,8 @@
 //! - No schemas except those of Leases and Events. For all other kinds, validation covers names and
 //!   the types within `metadata`. The only known fields are those of `metadata` and the top-level
 //!   fields of built-in kinds.
+//! - The versions of a custom resource differ only in their `apiVersion`: no version drops fields,
+//!   and conversion webhooks are not called.
 //! - Only a few defaults: the phase of a pod, the type of a Secret, the phase, finalizers and name
 //!   label of a namespace, and some fields of a CustomResourceDefinition.
 //! - No admission. Garbage collection is an option of the

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::cluster::{BOTH, Cluster, on_every_cluster};
 use crate::support::{names, shut_down, synced, wait_until};
 
-const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 /// Creates a CustomResourceDefinition, and waits until its first version is served.
 pub(crate) fn create_definition(cluster: &Cluster, definition: &Value) {

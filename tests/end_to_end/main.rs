@@ -10,6 +10,7 @@
 
 mod access;
 mod account;
+mod api_versions;
 mod churn;
 mod cluster;
 mod conditions;

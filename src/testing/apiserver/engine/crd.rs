@@ -4,85 +4,127 @@
 //! In a real cluster, controllers process a definition shortly after the write. This server does it
 //! as part of the write, before any other request sees the store.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::store::{Collection, Key, Store};
+use super::store::{Change, NewState, Store};
 use super::write::{Writer, now};
-use crate::testing::apiserver::model::definitions::{CLEANUP, GROUP, PLURAL, made_by};
-use crate::testing::apiserver::model::object::{Content, Object, finalizers, meta, set_meta};
-use crate::testing::apiserver::model::resources::Resources;
+use crate::testing::apiserver::model::definitions::{CLEANUP, PREFIX, made_by, names};
+use crate::testing::apiserver::model::object::{Key, Object, finalizers, meta, set_meta};
+use crate::testing::apiserver::model::resources::{ApiResource, Resources, split_key};
 
-/// Processes all definitions after a write: deletes the objects of deleted ones, accepts new ones,
-/// and updates the served resources. Returns the resources that are not served anymore.
-pub(super) fn reconcile(store: &mut Store, resources: &Resources) -> Vec<usize> {
-    let Some(definitions) = resources.find(GROUP, "v1", PLURAL) else {
-        return Vec::new();
-    };
-    let all = Collection::new(definitions, None);
-    let key = |path| Key {
-        resource: definitions,
-        path,
-    };
-    let mut served = Vec::new();
-    // First, because a deleted definition frees its names.
-    for (path, definition) in store.snapshot(&all, store.version()) {
-        if is_deleted(&definition) {
-            let of_it: Vec<usize> = made_by(definition.content(), |_| true)
-                .iter()
-                .filter_map(|made| resources.slot_of(made))
-                .collect();
-            if !clean_up(store, resources, &key(path), &definition, &of_it) {
-                served.extend(of_it);
-            }
+/// Processes the definitions that the changes after version `since` affect, or all of them: deletes
+/// the objects of deleted ones, accepts new ones, and updates the served resources. Returns the
+/// resources that are not served anymore.
+pub(super) fn reconcile(
+    store: &mut Store,
+    resources: &Resources,
+    since: Option<u64>,
+) -> Vec<Arc<ApiResource>> {
+    let changes = since.and_then(|since| store.changes_after(since, usize::MAX));
+    let mut keys: BTreeSet<Key> = match changes {
+        Some(changes) => {
+            let affected = changes.iter().map(|change| affected(store, change));
+            affected.flatten().collect()
         }
+        // All changed, and some may be gone.
+        None => {
+            let (_, defined) = resources.by_origin();
+            let defined = defined.iter().map(|one| key_of(&one.group, &one.plural));
+            let stored = store.objects(PREFIX).map(|(key, _)| key.clone());
+            stored.chain(defined).collect()
+        }
+    };
+    if keys.is_empty() {
+        return Vec::new();
     }
-    for (path, definition) in store.snapshot(&all, store.version()) {
-        let made = made_by(definition.content(), |version| version["served"] == true);
-        if is_deleted(&definition) || made.is_empty() {
+    let mut gone = Vec::new();
+    let mut serve = |key: &Key, versions| {
+        gone.extend(resources.serve(&key[PREFIX.len()..], versions));
+    };
+    // First, because a deleted definition frees its names.
+    for key in &keys {
+        let definition = store.get(key).cloned();
+        if definition.as_ref().is_some_and(|it| !is_deleted(it)) {
             continue;
         }
-        let Some(names) = accept(store, &all, key(path), &definition) else {
+        let held = definition.filter(|it| !clean_up(store, key, it));
+        let versions = held.and_then(|it| {
+            let status = it.content().get("status")?;
+            let is_established = condition(status, "Established") == Some("True");
+            is_established.then(|| made_by(it.content(), &status["acceptedNames"]))
+        });
+        serve(key, versions.unwrap_or_default());
+    }
+    let waits = |(_, definition): &(&Key, &Arc<Object>)| {
+        let status = definition.content().get("status");
+        status.is_some_and(|status| condition(status, "NamesAccepted") == Some("False"))
+    };
+    keys.extend(
+        store
+            .objects(PREFIX)
+            .filter(waits)
+            .map(|(key, _)| key.clone()),
+    );
+    for key in keys {
+        let definition = store.get(&key).cloned();
+        let Some(definition) = definition.filter(|definition| !is_deleted(definition)) else {
             continue;
         };
         // A change to names in conflict has no effect.
-        let mut content = definition.content().clone();
-        content["spec"]["names"] = names;
-        let made = made_by(&content, |version| version["served"] == true);
-        served.extend(made.into_iter().filter_map(|made| resources.add(made)));
+        let names = names(definition.content()).and_then(|_| accept(store, &key, &definition));
+        let versions = names.map(|names| made_by(definition.content(), &names));
+        serve(&key, versions.unwrap_or_default());
     }
-    resources.serve_only(&served)
+    gone
 }
 
-fn is_deleted(definition: &Object) -> bool {
-    meta(definition.content(), "deletionTimestamp").is_some()
+fn key_of(group: &str, plural: &str) -> Key {
+    format!("{PREFIX}{plural}.{group}").into()
+}
+
+/// Returns the key of the definition that a change affects: the changed one, or one that is being
+/// deleted, if an object of it is new or the last one is gone.
+fn affected(store: &Store, change: &Change) -> Option<Key> {
+    if change.key.starts_with(PREFIX) {
+        return Some(change.key.clone());
+    }
+    let (group, plural) = split_key(&change.key)?;
+    let key = key_of(group, plural);
+    let is_affected = match &change.new {
+        NewState::Stored(object) => !is_deleted(object),
+        NewState::Deleted(_) => store
+            .objects(&format!("{group}/{plural}/"))
+            .next()
+            .is_none(),
+    };
+    let definition = store.get(&key).filter(|it| is_affected && is_deleted(it));
+    definition.map(|_| key)
+}
+
+fn is_deleted(object: &Object) -> bool {
+    meta(object.content(), "deletionTimestamp").is_some()
 }
 
 /// Sets the status of a definition, as the controllers of a real server would. Returns the accepted
 /// names if the definition is established.
-fn accept(
-    store: &mut Store,
-    definitions: &Collection,
-    key: Key,
-    definition: &Object,
-) -> Option<Value> {
-    let mut content = definition.content().clone();
-    let requested = content["spec"]["names"].clone();
+fn accept(store: &mut Store, key: &Key, definition: &Object) -> Option<Value> {
+    let content = definition.content();
+    let (group, requested) = (&content["spec"]["group"], &content["spec"]["names"]);
     let object = |value: Option<&Value>| value.filter(|it| it.is_object()).cloned();
     let mut status = object(content.get("status")).unwrap_or_default();
     let mut accepted = object(status.get("acceptedNames")).unwrap_or_default();
     let is_established = condition(&status, "Established") == Some("True");
-    if accepted == requested {
+    if accepted == *requested {
         return Some(accepted);
     }
-    let group = |content: &Content| content.get("spec").map(|spec| spec["group"].clone());
-    let own_group = group(&content);
-    let others: Vec<Value> = store
-        .snapshot(definitions, store.version())
-        .into_iter()
-        .filter(|(path, other)| *path != key.path && group(other.content()) == own_group)
-        .filter_map(|(_, other)| Some(other.content().get("status")?["acceptedNames"].clone()))
+    let others = store.objects(PREFIX).filter(|(other, _)| *other != key);
+    let others: Vec<&Value> = others
+        .map(|(_, other)| other.content())
+        .filter(|other| other.get("spec").map(|spec| &spec["group"]) == Some(group))
+        .filter_map(|other| other.get("status")?.get("acceptedNames"))
         .collect();
     let mut conflict = None;
     for (fields, reason) in NAMES {
@@ -93,7 +135,7 @@ fn accept(
     }
     let (names_accepted, established) = match &conflict {
         None => {
-            accepted.clone_from(&requested);
+            accepted.clone_from(requested);
             let (reason, message) = ("NoConflicts", "no conflicts found");
             let initial = "the initial names have been accepted";
             (
@@ -116,8 +158,9 @@ fn accept(
             kept.unwrap_or_else(|| new_condition("Established", established)),
         ]);
         status["acceptedNames"] = accepted.clone();
+        let mut content = content.clone();
         content.insert("status".to_owned(), status);
-        store.put(key, content);
+        store.put(key.clone(), content);
     }
     (is_established || conflict.is_none()).then_some(accepted)
 }
@@ -137,7 +180,7 @@ fn first_used<'a>(
     requested: &'a Value,
     fields: &[&str],
     accepted: &Value,
-    others: &[Value],
+    others: &[&Value],
 ) -> Option<&'a str> {
     let own: Vec<&str> = names_in(&accepted[fields[0]]).collect();
     let is_used = |name: &&str| {
@@ -170,28 +213,19 @@ fn new_condition(type_: &str, (status, reason, message): (bool, &str, &str)) -> 
 /// Deletes the objects of a deleted definition, then the definition itself. Returns whether no
 /// objects are left. Finalizers of other clients can delay the removal of the objects, and of the
 /// definition.
-fn clean_up(
-    store: &mut Store,
-    resources: &Resources,
-    key: &Key,
-    definition: &Arc<Object>,
-    of_it: &[usize],
-) -> bool {
+fn clean_up(store: &mut Store, key: &Key, definition: &Object) -> bool {
     let mut is_held = false;
-    for &resource in of_it {
-        let collection = Collection::new(resource, None);
-        let version = store.version();
-        for (path, object) in store.snapshot(&collection, version) {
-            let key = Key { resource, path };
+    if let Some((group, plural)) = names(definition.content()) {
+        let resource = ApiResource::new(group, "", plural, "");
+        let all = store.snapshot(&resource.prefix(None), store.version());
+        for (key, object) in &*all {
             let mut writer = Writer {
                 store,
-                resources,
                 client: false,
                 dry_run: false,
             };
-            is_held |= !writer
-                .delete_object(resources.get(resource), key, &object, None)
-                .gone;
+            let deleted = writer.delete_object(&resource, key.clone(), object, None);
+            is_held |= !deleted.gone;
         }
     }
     if is_held {

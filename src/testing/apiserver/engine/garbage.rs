@@ -4,44 +4,39 @@
 //! In a real cluster, it follows the writes. This server runs it as part of the write, before any
 //! other request sees the store.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::store::{Change, Key, NewState, Store};
+use super::store::{Change, NewState, Store};
 use super::write::Writer;
 use crate::testing::apiserver::model::delete_options::Propagation;
 use crate::testing::apiserver::model::garbage::{
-    FOREGROUND, ORPHAN, is_deleted_with, is_ignored, owner_references,
+    FOREGROUND, ORPHAN, is_deleted_with, is_ignored, owner_references, uid_of,
 };
 use crate::testing::apiserver::model::object::{
-    Content, Object, finalizers, meta, meta_str, set_list,
+    Content, Key, Object, finalizers, meta, meta_str, set_list,
 };
 use crate::testing::apiserver::model::object_rules::is_held;
-use crate::testing::apiserver::model::resources::Resources;
+use crate::testing::apiserver::model::resources::{ApiResource, Resources};
 
 /// Processes the changes after version `since` and their consequences, until nothing is left to do.
-/// Returns whether it changed anything.
-pub(super) fn collect(store: &mut Store, resources: &Resources, since: u64) -> bool {
-    let before = store.version();
+pub(super) fn collect(store: &mut Store, resources: &Resources, since: u64) {
     let mut collector = Collector {
         store,
         resources,
         gone: BTreeSet::new(),
-        referring: None,
     };
     let mut seen = since;
     // Each step deletes something or removes a reference or a finalizer, so this ends.
     while seen < collector.store.version() {
         let keys = collector.affected_after(seen);
         seen = collector.store.version();
-        collector.referring = None;
         for key in keys {
             collector.process(&key);
         }
     }
-    collector.store.version() != before
 }
 
 struct Collector<'a> {
@@ -50,9 +45,6 @@ struct Collector<'a> {
     /// The namespaces and uids of the objects that were removed, whose resource may not be served
     /// anymore.
     gone: BTreeSet<(String, String)>,
-    /// The keys of the objects that refer to each uid, if a step needs them. A step only removes
-    /// references, so its keys can be outdated but not incomplete.
-    referring: Option<BTreeMap<String, Vec<Key>>>,
 }
 
 /// The owner that a reference names.
@@ -69,43 +61,31 @@ impl Collector<'_> {
     fn affected_after(&mut self, version: u64) -> BTreeSet<Key> {
         let Some(changes) = self.store.changes_after(version, usize::MAX) else {
             // The history is too short.
-            return self.store.objects().map(|(key, _)| key.clone()).collect();
+            return self.store.objects("").map(|(key, _)| key.clone()).collect();
         };
-        let (mut keys, mut owners, mut former) =
-            (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        let mut keys = BTreeSet::new();
         for change in &changes {
             let Change { key, old, new, .. } = &**change;
-            match new {
+            let (content, kept) = match new {
                 NewState::Stored(object) => {
                     keys.insert(key.clone());
                     let content = object.content();
-                    if is_deleted_with(ORPHAN, content) || is_deleted_with(FOREGROUND, content) {
-                        owners.insert(meta_str(content, "uid"));
-                    }
+                    (content, owner_references(content).collect())
                 }
                 NewState::Deleted(object) => {
                     let content = object.content();
-                    owners.insert(meta_str(content, "uid"));
                     let place = [meta_str(content, "namespace"), meta_str(content, "uid")];
                     self.gone.insert(place.map(str::to_owned).into());
+                    (content, Vec::new())
                 }
-            }
-            let kept = match new {
-                NewState::Stored(object) => owner_references(object.content()).collect(),
-                NewState::Deleted(_) => Vec::new(),
             };
-            let old = old.iter().flat_map(|old| owner_references(old.content()));
-            former.extend(old.filter(|one| !kept.contains(one)).map(uid_of));
-        }
-        if !owners.is_empty() || !former.is_empty() {
-            for (key, object) in self.store.objects() {
-                let content = object.content();
-                if former.contains(meta_str(content, "uid"))
-                    || owner_references(content).any(|one| owners.contains(uid_of(one)))
-                {
-                    keys.insert(key.clone());
-                }
+            let is_awaited = |finalizer| is_deleted_with(finalizer, content);
+            if matches!(new, NewState::Deleted(_)) || is_awaited(ORPHAN) || is_awaited(FOREGROUND) {
+                keys.extend(self.store.dependents(meta_str(content, "uid")).cloned());
             }
+            let old = old.iter().flat_map(|old| owner_references(old.content()));
+            let former = old.filter(|one| !kept.contains(one));
+            keys.extend(former.filter_map(|one| self.owner_key(one, namespace_of(content))));
         }
         keys
     }
@@ -115,9 +95,10 @@ impl Collector<'_> {
             return;
         };
         let content = object.content();
-        if is_ignored(self.resources.get(key.resource)) {
+        let resource = self.resources.of_key(key);
+        let Some(resource) = resource.filter(|resource| !is_ignored(resource)) else {
             return;
-        }
+        };
         if is_deleted_with(ORPHAN, content) {
             self.orphan_dependents(key, content);
         } else if is_deleted_with(FOREGROUND, content) {
@@ -131,14 +112,14 @@ impl Collector<'_> {
                 self.remove_finalizer(key, content, FOREGROUND);
             }
         } else if meta(content, "deletionTimestamp").is_none() {
-            self.check_owners(key, &object);
+            self.check_owners(key, &resource, &object);
         }
     }
 
     /// Deletes an object without owners, and removes references to absent owners from others.
-    fn check_owners(&mut self, key: &Key, object: &Arc<Object>) {
+    fn check_owners(&mut self, key: &Key, resource: &ApiResource, object: &Object) {
         let content = object.content();
-        let namespace = Some(meta_str(content, "namespace")).filter(|it| !it.is_empty());
+        let namespace = namespace_of(content);
         let (mut has_owner, mut is_awaited, mut left) = (false, false, Vec::new());
         for reference in owner_references(content) {
             match self.owner(reference, namespace) {
@@ -172,59 +153,56 @@ impl Collector<'_> {
         }
         let mut writer = Writer {
             store: self.store,
-            resources: self.resources,
             client: false,
             dry_run: false,
         };
         if let Some(object) = writer.store.get(key).cloned() {
-            let resource = self.resources.get(key.resource);
             let propagation = propagation.or_else(|| default_policy(object.content()));
             writer.delete_object(resource, key.clone(), &object, propagation);
         }
     }
 
     fn owner(&self, reference: &Value, namespace: Option<&str>) -> Owner {
-        let text = |field: &str| reference[field].as_str().unwrap_or_default();
         let is_gone = |namespace: &str| {
-            let place = [namespace, text("uid")].map(str::to_owned);
+            let place = [namespace, uid_of(reference)].map(str::to_owned);
             self.gone.contains(&place.into())
         };
         if is_gone("") || namespace.is_some_and(is_gone) {
             return Owner::Absent;
         }
-        let (group, version) = text("apiVersion")
-            .split_once('/')
-            .unwrap_or(("", text("apiVersion")));
-        let mut served = self.resources.served();
-        let Some((index, resource)) = served.find(|(_, resource)| {
-            (&*resource.group, &*resource.version, &*resource.kind)
-                == (group, version, text("kind"))
-        }) else {
+        let Some(key) = self.owner_key(reference, namespace) else {
             return Owner::Unknown;
         };
-        if resource.namespaced && namespace.is_none() {
-            return Owner::Unknown;
-        }
-        let namespace = namespace.filter(|_| resource.namespaced);
-        match self.store.get(&Key::new(index, namespace, text("name"))) {
-            Some(owner) if meta_str(owner.content(), "uid") == text("uid") => {
+        match self.store.get(&key) {
+            Some(owner) if meta_str(owner.content(), "uid") == uid_of(reference) => {
                 Owner::Found(owner.clone())
             }
             _ => Owner::Absent,
         }
     }
 
+    /// Returns the key of the owner that a reference names. `None` means [`Owner::Unknown`].
+    fn owner_key(&self, reference: &Value, namespace: Option<&str>) -> Option<Key> {
+        let text = |field: &str| reference[field].as_str().unwrap_or_default();
+        let version = text("apiVersion");
+        let (group, version) = version.split_once('/').unwrap_or(("", version));
+        let served = self.resources.served();
+        let resource = served.iter().find(|resource| {
+            (&*resource.group, &*resource.version, &*resource.kind)
+                == (group, version, text("kind"))
+        })?;
+        if resource.namespaced && namespace.is_none() {
+            return None;
+        }
+        let namespace = namespace.filter(|_| resource.namespaced);
+        Some(resource.key(namespace, text("name")))
+    }
+
     /// Returns the objects that refer to this owner, in any namespace.
-    fn dependents(&mut self, owner: &Content) -> Vec<(Key, Arc<Object>)> {
-        let uid = meta_str(owner, "uid");
-        let store = &self.store;
-        let referring = self.referring.get_or_insert_with(|| referring(store));
-        let found = referring.get(uid).into_iter().flatten();
-        let found = found.filter_map(|key| Some((key.clone(), store.get(key)?.clone())));
-        let refers = |(_, object): &(Key, Arc<Object>)| {
-            owner_references(object.content()).any(|one| uid_of(one) == uid)
-        };
-        found.filter(refers).collect()
+    fn dependents(&self, owner: &Content) -> Vec<(Key, Arc<Object>)> {
+        let keys = self.store.dependents(meta_str(owner, "uid"));
+        let found = keys.filter_map(|key| Some((key.clone(), self.store.get(key)?.clone())));
+        found.collect()
     }
 
     fn orphan_dependents(&mut self, key: &Key, owner: &Content) {
@@ -263,7 +241,8 @@ impl Collector<'_> {
         let mut content = content.clone();
         set_list(&mut content, field, items);
         let is_deleted = meta(&content, "deletionTimestamp").is_some();
-        if is_deleted && !is_held(self.resources.get(key.resource), &content) {
+        let resource = self.resources.of_key(key);
+        if is_deleted && resource.is_some_and(|resource| !is_held(&resource, &content)) {
             self.store.remove(key);
         } else {
             self.store.put(key.clone(), content);
@@ -271,15 +250,8 @@ impl Collector<'_> {
     }
 }
 
-fn referring(store: &Store) -> BTreeMap<String, Vec<Key>> {
-    let mut referring: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    for (key, object) in store.objects() {
-        for reference in owner_references(object.content()) {
-            let uid = uid_of(reference).to_owned();
-            referring.entry(uid).or_default().push(key.clone());
-        }
-    }
-    referring
+fn namespace_of(content: &Content) -> Option<&str> {
+    Some(meta_str(content, "namespace")).filter(|namespace| !namespace.is_empty())
 }
 
 /// Returns the policy of the finalizers, else background, whatever the resource prefers.
@@ -287,8 +259,4 @@ fn default_policy(content: &Content) -> Option<Propagation> {
     let is_gc = |one: &String| *one == ORPHAN || *one == FOREGROUND;
     let has_policy = finalizers(content).iter().any(is_gc);
     (!has_policy).then_some(Propagation::Background)
-}
-
-fn uid_of(reference: &Value) -> &str {
-    reference["uid"].as_str().unwrap_or_default()
 }

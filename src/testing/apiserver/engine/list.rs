@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::store::{Collection, Store};
+use super::store::Store;
 use crate::testing::apiserver::model::http::Head;
 use crate::testing::apiserver::model::object::{Form, Object};
 use crate::testing::apiserver::model::resources::ApiResource;
@@ -175,8 +175,8 @@ pub(crate) struct Page {
 
 /// Returns a list from the store.
 pub(crate) fn list(
-    store: &Store,
-    collection: &Collection,
+    store: &mut Store,
+    prefix: &str,
     selection: &Selection,
     options: &Options,
 ) -> Result<Page, StatusError> {
@@ -223,41 +223,38 @@ pub(crate) fn list(
         limit = None;
     }
 
-    let mut items = store.snapshot(collection, version);
-    let name = |path: &str| path[collection.prefix.len()..].to_owned();
-    if let Some(start) = start {
-        items.retain(|(path, _)| name(path) >= start);
-    }
-    // Count before the shards are applied, as in kube-apiserver. The count of a sharded list is
-    // therefore too high.
-    let remaining = items.len();
-    items.retain(|(_, object)| selection.matches(object.content()));
-    let shards = selection.shards();
+    let all = store.snapshot(prefix, version);
+    let name = |key: &str| key[prefix.len()..].to_owned();
+    let start = start.map_or(0, |start| {
+        all.partition_point(|(key, _)| key[prefix.len()..] < *start)
+    });
+    let rest = all[start..].iter();
+    let mut items = rest.filter(|(_, object)| selection.matches(object.content()));
+    let limit = limit.unwrap_or(usize::MAX);
+    let selected: Vec<_> = items.by_ref().take(limit).collect();
     let mut page = Page {
-        items: Vec::new(),
+        items: selected.iter().map(|(_, object)| object.clone()).collect(),
         version,
         token: None,
         remaining: None,
-        shards,
+        shards: selection.shards(),
     };
-    if let Some(limit) = limit.filter(|&limit| limit < items.len()) {
-        items.truncate(limit);
-        if let (Some((last, _)), Ok(version)) = (items.last(), i64::try_from(version)) {
-            page.token = Some(
-                Token {
-                    version,
-                    start: name(last) + "\0",
-                }
-                .encode(),
-            );
-        }
+    if items.next().is_some()
+        && let (Some((last, _)), Ok(at)) = (selected.last(), i64::try_from(version))
+    {
+        let token = Token {
+            version: at,
+            start: name(last) + "\0",
+        };
+        page.token = Some(token.encode());
         // With a label or field selector, kube-apiserver omits the count, because it would have to
-        // evaluate all objects.
+        // evaluate all objects. It counts before the shards are applied, so the count of a sharded
+        // list is too high.
         page.remaining = selection
             .is_all_of_its_shards()
-            .then_some(remaining - limit);
+            .then_some(all.len() - start - limit);
+        store.keep_for_pages(prefix, version, all);
     }
-    page.items = items.into_iter().map(|(_, object)| object).collect();
     Ok(page)
 }
 

@@ -20,8 +20,8 @@ pub(crate) struct Shared {
     pub(crate) resources: Resources,
     pub(crate) settings: Settings,
     /// Objects and watches. They share one lock, so that a watch starts at exactly the version of
-    /// its initial objects. While the lock is held, no other lock is taken, nothing is written to a
-    /// socket, and no user code runs.
+    /// its initial objects. While the lock is held, no lock is taken but that of the served
+    /// resources, nothing is written to a socket, and no user code runs.
     pub(crate) state: Mutex<State>,
     /// Notified of changes, faults for open watches, and disconnected clients. Watches and delayed
     /// faults wait here, with `state`.
@@ -82,26 +82,30 @@ impl Shared {
         let store = &mut state.store;
         let result = write(&mut Writer {
             store,
-            resources: &self.resources,
             client,
             dry_run,
         });
         if state.store.version() != before {
-            self.reconcile(&mut state, before);
+            self.reconcile(&mut state, Some(before));
             self.changed.notify_all();
         }
         result
     }
 
     /// Updates the resources from CustomResourceDefinitions, and collects the garbage of the
-    /// changes after version `since`. Ends the watches of removed resources.
-    pub(crate) fn reconcile(&self, state: &mut State, mut since: u64) {
-        let mut gone = crd::reconcile(&mut state.store, &self.resources);
-        while self.settings.garbage_collection
-            && garbage::collect(&mut state.store, &self.resources, since)
-        {
-            since = state.store.version();
-            gone.extend(crd::reconcile(&mut state.store, &self.resources));
+    /// changes after version `since`, or after a restore. Ends the watches of removed resources.
+    pub(crate) fn reconcile(&self, state: &mut State, mut since: Option<u64>) {
+        let store = &mut state.store;
+        let mut collected = since.unwrap_or(store.version());
+        let mut gone = Vec::new();
+        while since != Some(store.version()) {
+            let before = store.version();
+            gone.extend(crd::reconcile(store, &self.resources, since));
+            since = Some(before);
+            if self.settings.garbage_collection {
+                garbage::collect(store, &self.resources, collected);
+                collected = store.version();
+            }
         }
         if gone.is_empty() {
             return;
@@ -113,8 +117,7 @@ impl Shared {
                 .rsplit('/')
                 .next()
                 .unwrap_or_default();
-            gone.iter().any(|index| {
-                let gone = self.resources.get(*index);
+            gone.iter().any(|gone| {
                 let root = format!("/apis/{}/", gone.api_version());
                 gone.plural == resource && request.path().starts_with(&root)
             })
@@ -137,5 +140,55 @@ impl Shared {
         gone.into_iter()
             .for_each(|gone| gone.store(true, Ordering::Release));
         self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::testing::apiserver::model::resources::Route;
+    use serde_json::{Value, json};
+    use std::sync::Arc;
+
+    #[test]
+    fn only_writes_to_definitions_replace_served_resources() {
+        let settings = Settings {
+            bookmark_interval: Duration::MAX,
+            watch_timeout: Duration::MAX,
+            watch_list: true,
+            shards: true,
+            garbage_collection: true,
+        };
+        let store = Store::new(1, 100);
+        let shared = Shared::new(Resources::new(Vec::new()), settings, store);
+        let create = |path: &str, object: Value| {
+            let Route::Object(target) = shared.resources.route(path) else {
+                panic!("{path} is not served");
+            };
+            let created = shared.write(false, false, |writer| writer.create(&target, object));
+            created.unwrap();
+        };
+        let define = |plural: &str| {
+            let definition = json!({
+                "metadata": {"name": format!("{plural}.example.com")},
+                "spec": {
+                    "group": "example.com", "names": {"plural": plural, "kind": plural},
+                    "versions": [{"name": "v1", "served": true, "storage": true}],
+                },
+            });
+            let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+            create(path, definition);
+        };
+        define("as");
+        let served = shared.resources.served();
+        for path in ["/api/v1", "/apis/example.com/v1"] {
+            let plural = if path == "/api/v1" { "pods" } else { "as" };
+            let path = format!("{path}/namespaces/default/{plural}");
+            create(&path, json!({"metadata": {"name": "a"}}));
+        }
+        assert!(Arc::ptr_eq(&served, &shared.resources.served()));
+        define("bs");
+        assert_eq!(shared.resources.served().len(), served.len() + 1);
     }
 }

@@ -3,26 +3,17 @@
 //!
 //! It does not depend on HTTP or on the rules of the API, which are in [`write`](super::write).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use crate::testing::apiserver::model::object::{Content, Object, set_meta};
+use crate::testing::apiserver::model::garbage::{owner_references, uid_of};
+use crate::testing::apiserver::model::object::{Content, Key, Object, set_meta};
 
-/// The key of an object: its resource, and `namespace/name`, or `name` without a namespace. Keys
-/// sort as in etcd.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Key {
-    pub(crate) resource: usize,
-    pub(crate) path: Arc<str>,
-}
+/// The number of paged lists of which the store keeps the state.
+const PAGED_LISTS: usize = 8;
 
-/// A collection: all objects of a resource, or those in one namespace.
-#[derive(Clone, Debug)]
-pub(crate) struct Collection {
-    pub(crate) resource: usize,
-    /// Empty, or `namespace/`.
-    pub(crate) prefix: String,
-}
+/// The objects of a collection in order, at one version.
+pub(crate) type Snapshot = Arc<Vec<(Key, Arc<Object>)>>;
 
 /// The change from one version to the next.
 #[derive(Debug)]
@@ -51,35 +42,15 @@ pub(crate) struct Store {
     /// older states than the watch cache.
     watch_floor: u64,
     objects: BTreeMap<Key, Arc<Object>>,
+    /// The uids of owners, each with the keys of the objects that refer to it.
+    dependents: BTreeSet<(String, Key)>,
+    /// The snapshots of lists that have further pages, with their prefixes and versions, newest
+    /// last.
+    paged: VecDeque<(String, u64, Snapshot)>,
     /// The changes up to `version`, oldest first and without gaps.
     history: VecDeque<Arc<Change>>,
     history_limit: usize,
     random: u64,
-}
-
-impl Key {
-    pub(crate) fn new(resource: usize, namespace: Option<&str>, name: &str) -> Self {
-        let path = match namespace {
-            Some(namespace) => format!("{namespace}/{name}").into(),
-            None => name.into(),
-        };
-        Self { resource, path }
-    }
-}
-
-impl Collection {
-    pub(crate) fn new(resource: usize, namespace: Option<&str>) -> Self {
-        Self {
-            resource,
-            prefix: namespace
-                .map(|namespace| format!("{namespace}/"))
-                .unwrap_or_default(),
-        }
-    }
-
-    pub(crate) fn contains(&self, key: &Key) -> bool {
-        key.resource == self.resource && key.path.starts_with(&self.prefix)
-    }
 }
 
 impl Store {
@@ -89,6 +60,8 @@ impl Store {
             floor: 0,
             watch_floor: 0,
             objects: BTreeMap::new(),
+            dependents: BTreeSet::new(),
+            paged: VecDeque::new(),
             history: VecDeque::new(),
             history_limit,
             random: seed,
@@ -131,47 +104,59 @@ impl Store {
         };
     }
 
-    pub(crate) fn get(&self, key: &Key) -> Option<&Arc<Object>> {
+    pub(crate) fn get(&self, key: &str) -> Option<&Arc<Object>> {
         self.objects.get(key)
     }
 
-    /// Returns all objects in the order of their keys.
-    pub(crate) fn objects(&self) -> impl Iterator<Item = (&Key, &Arc<Object>)> {
-        self.objects.iter()
+    /// Returns all current objects whose keys begin with `prefix`, in order.
+    pub(crate) fn objects(&self, prefix: &str) -> impl Iterator<Item = (&Key, &Arc<Object>)> {
+        let objects = self.objects.range(Key::from(prefix)..);
+        objects.take_while(move |(key, _)| key.starts_with(prefix))
     }
 
-    /// Returns the objects of a collection in order, as they were at `version`, which must not be
-    /// below the floor.
-    pub(crate) fn snapshot(
-        &self,
-        collection: &Collection,
-        version: u64,
-    ) -> Vec<(Arc<str>, Arc<Object>)> {
-        let start = Key {
-            resource: collection.resource,
-            path: collection.prefix.as_str().into(),
-        };
-        let current = self
-            .objects
-            .range(start..)
-            .take_while(|(key, _)| collection.contains(key))
-            .map(|(key, object)| (key.path.clone(), object.clone()));
-        if version >= self.version {
-            return current.collect();
+    /// Returns the keys of the objects that refer to the owner with this uid.
+    pub(crate) fn dependents(&self, uid: &str) -> impl Iterator<Item = &Key> {
+        let dependents = self.dependents.range((uid.to_owned(), Key::from(""))..);
+        dependents
+            .take_while(move |(owner, _)| owner == uid)
+            .map(|(_, key)| key)
+    }
+
+    /// Returns the objects whose keys begin with `prefix`, as they were at `version`, which must
+    /// not be below the floor.
+    pub(crate) fn snapshot(&self, prefix: &str, version: u64) -> Snapshot {
+        let is_it = |(of, at, _): &&(String, u64, _)| of == prefix && *at == version;
+        if let Some((.., known)) = self.paged.iter().find(is_it) {
+            return known.clone();
         }
-        let mut then: BTreeMap<Arc<str>, Arc<Object>> = current.collect();
+        let current = self.objects(prefix);
+        let current = current.map(|(key, object)| (key.clone(), object.clone()));
+        if version >= self.version {
+            return Arc::new(current.collect());
+        }
+        let mut then: BTreeMap<Key, Arc<Object>> = current.collect();
         let later = self
             .history
             .iter()
             .rev()
             .take_while(|change| change.version > version);
-        for change in later.filter(|change| collection.contains(&change.key)) {
+        for change in later.filter(|change| change.key.starts_with(prefix)) {
             match &change.old {
-                Some(old) => then.insert(change.key.path.clone(), old.clone()),
-                None => then.remove(&change.key.path),
+                Some(old) => then.insert(change.key.clone(), old.clone()),
+                None => then.remove(&change.key),
             };
         }
-        then.into_iter().collect()
+        Arc::new(then.into_iter().collect())
+    }
+
+    /// Keeps a snapshot for the next pages, each of which would copy the collection otherwise.
+    pub(crate) fn keep_for_pages(&mut self, prefix: &str, version: u64, snapshot: Snapshot) {
+        self.paged
+            .retain(|(.., kept)| !Arc::ptr_eq(kept, &snapshot));
+        self.paged.push_back((prefix.to_owned(), version, snapshot));
+        if self.paged.len() > PAGED_LISTS {
+            self.paged.pop_front();
+        }
     }
 
     /// Returns up to `limit` changes after `version`, oldest first, or `None` if some of them were
@@ -210,6 +195,18 @@ impl Store {
     }
 
     fn record(&mut self, key: Key, old: Option<Arc<Object>>, new: NewState) {
+        let entries = |object: &Object| -> Vec<(String, Key)> {
+            let references = owner_references(object.content());
+            references
+                .map(|one| (uid_of(one).to_owned(), key.clone()))
+                .collect()
+        };
+        for entry in old.iter().flat_map(|old| entries(old)) {
+            self.dependents.remove(&entry);
+        }
+        if let NewState::Stored(object) = &new {
+            self.dependents.extend(entries(object));
+        }
         self.history.push_back(Arc::new(Change {
             version: self.version,
             key,
@@ -241,11 +238,6 @@ mod tests {
     use crate::testing::apiserver::model::object::meta_str;
     use serde_json::json;
 
-    const ALL: Collection = Collection {
-        resource: 0,
-        prefix: String::new(),
-    };
-
     fn content(name: &str, value: u32) -> Content {
         json!({ "metadata": { "name": name }, "value": value })
             .as_object()
@@ -254,15 +246,15 @@ mod tests {
     }
 
     fn key(name: &str) -> Key {
-        Key::new(0, Some("ns"), name)
+        format!("g/r/ns/{name}").into()
     }
 
     fn state(store: &Store, version: u64) -> Vec<(String, u64)> {
         let value = |object: &Object| object.content()["value"].as_u64().unwrap();
         store
-            .snapshot(&ALL, version)
+            .snapshot("g/r/", version)
             .iter()
-            .map(|(path, o)| (path.to_string(), value(o)))
+            .map(|(key, o)| (key["g/r/".len()..].to_owned(), value(o)))
             .collect()
     }
 
@@ -287,7 +279,7 @@ mod tests {
         store.put(key("a"), content("a", 3));
         store.remove(&key("b"));
         store.put(key("c"), content("c", 5));
-        store.put(Key::new(1, None, "other"), content("other", 6));
+        store.put("g/s/other".into(), content("other", 6));
         let at = |version| {
             state(&store, version)
                 .into_iter()
@@ -300,9 +292,8 @@ mod tests {
         assert_eq!(at(3), [3, 2]);
         assert_eq!(at(4), [3]);
         assert_eq!(at(6), [3, 5]);
-        let one = Collection::new(0, Some("n"));
         assert!(
-            store.snapshot(&one, 6).is_empty(),
+            store.snapshot("g/r/n/", 6).is_empty(),
             "a namespace is not a prefix of another one's name"
         );
     }
@@ -311,7 +302,7 @@ mod tests {
     fn objects_sort_like_etcd_keys() {
         let mut store = Store::new(1, 100);
         for namespace in ["a", "a-b", "b"] {
-            store.put(Key::new(0, Some(namespace), "x"), content("x", 1));
+            store.put(format!("g/r/{namespace}/x").into(), content("x", 1));
         }
         let paths: Vec<String> = state(&store, 3).into_iter().map(|(path, _)| path).collect();
         assert_eq!(paths, ["a-b/x", "a/x", "b/x"]);
@@ -339,5 +330,45 @@ mod tests {
         store.compact();
         assert_eq!(store.floor(), 2);
         assert_eq!(store.changes_after(1, 10).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn next_pages_share_the_snapshot_of_the_first() {
+        let mut store = Store::new(1, 100);
+        store.put(key("a"), content("a", 1));
+        let first = store.snapshot("g/r/", 1);
+        store.keep_for_pages("g/r/", 1, first.clone());
+        store.put(key("b"), content("b", 2));
+        assert!(Arc::ptr_eq(&first, &store.snapshot("g/r/", 1)));
+        assert_eq!(store.snapshot("g/r/", 2).len(), 2);
+        for version in 2..2 + PAGED_LISTS as u64 {
+            let other = store.snapshot("g/r/ns/", 2);
+            store.keep_for_pages("g/r/ns/", version, Arc::new(other.to_vec()));
+        }
+        let again = store.snapshot("g/r/", 1);
+        assert!(!Arc::ptr_eq(&first, &again), "only the newest are kept");
+        assert_eq!(again.len(), 1);
+    }
+
+    #[test]
+    fn dependents_follow_changes_of_references() {
+        let owned_by = |uids: &[&str]| {
+            let references: Vec<_> = uids.iter().map(|uid| json!({ "uid": uid })).collect();
+            let content = json!({ "metadata": { "ownerReferences": references } });
+            content.as_object().unwrap().clone()
+        };
+        let mut store = Store::new(1, 100);
+        store.put(key("a"), owned_by(&["1", "2"]));
+        store.put(key("b"), owned_by(&["1"]));
+        let keys = |store: &Store, uid| store.dependents(uid).cloned().collect::<Vec<_>>();
+        assert_eq!(keys(&store, "1"), [key("a"), key("b")]);
+        assert_eq!(keys(&store, "2"), [key("a")]);
+        store.put(key("a"), owned_by(&["2"]));
+        assert_eq!(keys(&store, "1"), [key("b")]);
+        let then = store.clone();
+        store.remove(&key("a"));
+        assert!(keys(&store, "2").is_empty());
+        store.restore(&then);
+        assert_eq!(keys(&store, "2"), [key("a")]);
     }
 }

@@ -5,20 +5,21 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::list::{Options, Page, list};
-use super::store::{Collection, Key, Store};
+use super::store::Store;
 use crate::testing::apiserver::model::apply::Apply;
 use crate::testing::apiserver::model::definitions;
 use crate::testing::apiserver::model::delete_options::{DeleteOptions, Propagation};
 use crate::testing::apiserver::model::garbage::finalizers_for_deletion;
 use crate::testing::apiserver::model::names::{name_suffix, uuid};
 use crate::testing::apiserver::model::object::{
-    Content, Object, finalizers, meta, meta_str, remove_empty_meta, remove_meta, set_list, set_meta,
+    Content, Key, Object, finalizers, meta, meta_str, remove_empty_meta, remove_meta, set_list,
+    set_meta,
 };
 use crate::testing::apiserver::model::object_rules::{
     bump_generation, is_held, is_namespace, is_new_generation, set_defaults,
 };
 use crate::testing::apiserver::model::patch::Patch;
-use crate::testing::apiserver::model::resources::{ApiResource, Resources, Target};
+use crate::testing::apiserver::model::resources::{ApiResource, Target};
 use crate::testing::apiserver::model::schema::Schema;
 use crate::testing::apiserver::model::select::Selection;
 use crate::testing::apiserver::model::status::{Cause, StatusError};
@@ -28,7 +29,6 @@ use crate::testing::apiserver::model::validate::{check_object, not_decodable};
 /// One write. It is atomic, because the caller holds the lock on the store.
 pub(crate) struct Writer<'a> {
     pub(crate) store: &'a mut Store,
-    pub(crate) resources: &'a Resources,
     /// Whether the writer is a client, which may not set system fields. Otherwise it is the
     /// cluster: a test that acts as kubelet and controllers.
     pub(crate) client: bool,
@@ -53,7 +53,7 @@ impl Writer<'_> {
         target: &Target,
         body: Value,
     ) -> Result<Arc<Object>, StatusError> {
-        let resource = self.resources.get(target.resource);
+        let resource = &*target.resource;
         if target.name.is_some() || target.namespace.is_none() && resource.namespaced {
             return Err(StatusError::method_not_allowed());
         }
@@ -72,7 +72,7 @@ impl Writer<'_> {
         target: &Target,
         mut content: Content,
     ) -> Result<Arc<Object>, StatusError> {
-        let resource = self.resources.get(target.resource);
+        let resource = &*target.resource;
         if meta_str(&content, "name").is_empty() && !meta_str(&content, "generateName").is_empty() {
             let name = self.generated_name(target, meta_str(&content, "generateName"));
             set_meta(&mut content, "name", name);
@@ -86,7 +86,7 @@ impl Writer<'_> {
         if let Some(namespace) = &target.namespace {
             self.check_not_terminating(resource, namespace, &name)?;
         }
-        let key = Key::new(target.storage, target.namespace.as_deref(), &name);
+        let key = resource.key(target.namespace.as_deref(), &name);
         if self.store.get(&key).is_some() {
             return Err(StatusError::already_exists(
                 &name,
@@ -131,8 +131,8 @@ impl Writer<'_> {
         target: &Target,
         body: Value,
     ) -> Result<(Arc<Object>, bool), StatusError> {
-        let resource = self.resources.get(target.resource);
-        let (key, name) = self.key(target)?;
+        let resource = &*target.resource;
+        let (key, name) = target.key()?;
         let mut content = decode(resource, check_object(resource, target, body)?)?;
         match meta_str(&content, "name") {
             "" => {
@@ -167,9 +167,9 @@ impl Writer<'_> {
             .map_or("", |old| meta_str(old.content(), "uid"));
         if !uid.is_empty() && uid != old_uid {
             let why = format!(
-                "StorageError: invalid object, Code: 4, Key: /registry/{}/{}, ResourceVersion: 0, \
+                "StorageError: invalid object, Code: 4, Key: /registry/{}, ResourceVersion: 0, \
                  AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {old_uid}",
-                resource.plural, key.path
+                key.split_once('/').map_or("", |(_, rest)| rest)
             );
             return Err(StatusError::conflict(
                 name,
@@ -195,8 +195,8 @@ impl Writer<'_> {
         target: &Target,
         patch: Patch,
     ) -> Result<Arc<Object>, StatusError> {
-        let resource = self.resources.get(target.resource);
-        let (key, name) = self.key(target)?;
+        let resource = &*target.resource;
+        let (key, name) = target.key()?;
         let old = self.stored(&key, name, resource)?;
         let patched = patch.apply(old.to_value(resource))?;
         let schema = Schema::of(resource).map(|schema| (schema, patched.clone()));
@@ -237,8 +237,8 @@ impl Writer<'_> {
         target: &Target,
         apply: Apply,
     ) -> Result<(Arc<Object>, bool), StatusError> {
-        let resource = self.resources.get(target.resource);
-        let (key, name) = self.key(target)?;
+        let resource = &*target.resource;
+        let (key, name) = target.key()?;
         apply.check(resource, name)?;
         let Some(old) = self.store.get(&key).cloned() else {
             if target.status {
@@ -302,7 +302,7 @@ impl Writer<'_> {
         old: &Arc<Object>,
         mut content: Content,
     ) -> Result<Arc<Object>, StatusError> {
-        let resource = self.resources.get(target.resource);
+        let resource = &*target.resource;
         let before = old.content();
         let version = meta_str(&content, "resourceVersion");
         if !version.is_empty() && version != meta_str(before, "resourceVersion") {
@@ -349,6 +349,9 @@ impl Writer<'_> {
             }
         }
         remove_empty_meta(&mut content);
+        if definitions::is_definition(resource) {
+            definitions::add_stored_versions(&mut content);
+        }
         strategy::check(resource, name, &content, Some(before))?;
         if content == *before {
             return Ok(old.clone());
@@ -372,8 +375,8 @@ impl Writer<'_> {
         target: &Target,
         options: &DeleteOptions,
     ) -> Result<Deleted, StatusError> {
-        let resource = self.resources.get(target.resource);
-        let (key, name) = self.key(target)?;
+        let resource = &*target.resource;
+        let (key, name) = target.key()?;
         let old = self.stored(&key, name, resource)?;
         let (uid, version) = (
             meta_str(old.content(), "uid"),
@@ -408,24 +411,20 @@ impl Writer<'_> {
     /// deletion.
     pub(crate) fn delete_collection(
         &mut self,
-        collection: &Collection,
+        target: &Target,
         selection: &Selection,
         options: &Options,
         propagation: Option<Propagation>,
     ) -> Result<Page, StatusError> {
-        let resource = self.resources.get(collection.resource);
-        let page = list(self.store, collection, selection, options)?;
+        let page = list(self.store, &target.prefix(), selection, options)?;
         for listed in page.items() {
             let namespace =
                 Some(meta_str(listed.content(), "namespace")).filter(|it| !it.is_empty());
-            let key = Key::new(
-                collection.resource,
-                namespace,
-                meta_str(listed.content(), "name"),
-            );
+            let name = meta_str(listed.content(), "name");
+            let key = target.resource.key(namespace, name);
             // A page may show older state, so the object may be gone.
             if let Some(object) = self.store.get(&key).cloned() {
-                self.delete_object(resource, key, &object, propagation);
+                self.delete_object(&target.resource, key, &object, propagation);
             }
         }
         Ok(page)
@@ -501,18 +500,6 @@ impl Writer<'_> {
         self.store.put(key, content)
     }
 
-    /// Returns the key and the name of the object. Fails with 405 if `target` has no name.
-    fn key<'t>(&self, target: &'t Target) -> Result<(Key, &'t str), StatusError> {
-        let name = target
-            .name
-            .as_deref()
-            .ok_or_else(StatusError::method_not_allowed)?;
-        Ok((
-            Key::new(target.storage, target.namespace.as_deref(), name),
-            name,
-        ))
-    }
-
     fn stored(
         &self,
         key: &Key,
@@ -529,14 +516,8 @@ impl Writer<'_> {
         namespace: &str,
         name: &str,
     ) -> Result<(), StatusError> {
-        let terminating = self
-            .resources
-            .find("", "v1", "namespaces")
-            .is_some_and(|namespaces| {
-                let found = self.store.get(&Key::new(namespaces, None, namespace));
-                found.is_some_and(|found| meta(found.content(), "deletionTimestamp").is_some())
-            });
-        if terminating {
+        let found = self.store.get(&format!("/namespaces/{namespace}"));
+        if found.is_some_and(|found| meta(found.content(), "deletionTimestamp").is_some()) {
             let (group, plural) = (&resource.group, &resource.plural);
             return Err(StatusError::namespace_terminating(
                 name, group, plural, namespace,
@@ -554,7 +535,7 @@ impl Writer<'_> {
         let mut name = String::new();
         for _ in 0..8 {
             name = format!("{prefix}{}", name_suffix(self.store.random()));
-            let key = Key::new(target.storage, target.namespace.as_deref(), &name);
+            let key = target.resource.key(target.namespace.as_deref(), &name);
             if self.store.get(&key).is_none() {
                 break;
             }

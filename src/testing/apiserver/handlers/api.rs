@@ -54,7 +54,7 @@ pub(crate) fn respond<'a>(
     route: &Route,
     body: &[u8],
 ) -> Answer<'a> {
-    if let Err(status) = shared.auth.check(request, route, &shared.resources) {
+    if let Err(status) = shared.auth.check(request, route) {
         let mut response = Response::from(status);
         if response.status == 403 {
             response
@@ -86,7 +86,7 @@ fn answer_object<'a>(
     body: &[u8],
 ) -> Result<Answer<'a>, StatusError> {
     let head = request.head();
-    let resource = shared.resources.get(target.resource);
+    let resource = &target.resource;
     let accepted = accepted(head)?;
     let form = accepted.form();
     if let Some(sub) = target.sub {
@@ -112,16 +112,8 @@ fn answer_object<'a>(
     let mut response = match request.verb() {
         Verb::Watch => {
             let options = Options::parse(head)?;
-            let (collection, selection) = selected(shared, target, &options)?;
-            let watch = Watch::open(
-                shared,
-                target.resource,
-                collection,
-                selection,
-                form,
-                &options,
-                request.clone(),
-            )?;
+            let selection = selected(shared, target, &options)?;
+            let watch = Watch::open(shared, target, selection, form, &options, request.clone())?;
             return Ok(Answer::Watch(watch));
         }
         Verb::List => {
@@ -198,9 +190,9 @@ fn answer_object<'a>(
             let propagation = DeleteOptions::of_request(head, body)?.propagation;
             let dry_run = is_dry_deletion(head, body)?;
             let options = Options::parse(head)?;
-            let (collection, selection) = selected(shared, target, &options)?;
+            let selection = selected(shared, target, &options)?;
             let page = shared.write(true, dry_run, |writer| {
-                writer.delete_collection(&collection, &selection, &options, propagation)
+                writer.delete_collection(target, &selection, &options, propagation)
             })?;
             accepted.check(resource, true)?;
             Response::json(200, page.body(resource, form))

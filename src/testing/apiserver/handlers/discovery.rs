@@ -3,6 +3,7 @@
 
 use std::cmp::Reverse;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
@@ -102,7 +103,7 @@ pub(crate) fn respond(
             let Some((_, resources)) = resources else {
                 return Ok(Response::text(404, "404 page not found\n"));
             };
-            let all: Vec<Value> = resources.iter().flat_map(unaggregated).collect();
+            let all: Vec<Value> = resources.iter().flat_map(|one| unaggregated(one)).collect();
             let group_version = resources[0].api_version();
             json!({ "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": all })
         }
@@ -120,7 +121,7 @@ fn line(body: &Value) -> Vec<u8> {
 struct Group {
     name: String,
     /// The versions with their resources, the preferred version first. No list is empty.
-    versions: Vec<(String, Vec<ApiResource>)>,
+    versions: Vec<(String, Vec<Arc<ApiResource>>)>,
 }
 
 impl Group {
@@ -137,7 +138,7 @@ impl Group {
 
 fn groups(resources: &Resources) -> Vec<Group> {
     let mut groups = Vec::<Group>::new();
-    for (_, resource) in resources.served() {
+    for resource in &*resources.served() {
         let group = match groups
             .iter_mut()
             .position(|group| group.name == resource.group)
@@ -243,7 +244,8 @@ fn aggregated(groups: &[Group], document: &Document) -> Vec<u8> {
     let items: Vec<Value> = own
         .map(|group| {
             let versions = group.versions.iter().map(|(version, resources)| {
-                let resources: Vec<Value> = resources.iter().map(with_subresources).collect();
+                let resources: Vec<Value> =
+                    resources.iter().map(|one| with_subresources(one)).collect();
                 json!({ "version": version, "resources": resources, "freshness": "Current" })
             });
             let metadata = if group.name.is_empty() {

@@ -2,28 +2,23 @@
 
 use crate::testing::apiserver::engine::list::{self, Options, Page, parse_version};
 use crate::testing::apiserver::engine::shared::Shared;
-use crate::testing::apiserver::engine::store::{Collection, Key};
 use crate::testing::apiserver::model::object::Object;
 use crate::testing::apiserver::model::resources::Target;
 use crate::testing::apiserver::model::select::Selection;
 use crate::testing::apiserver::model::status::StatusError;
 
-/// Returns the collection of `target`, and the selection of the options in it.
+/// Returns the selection of the options in the collection of `target`.
 pub(crate) fn selected(
     shared: &Shared,
     target: &Target,
     options: &Options,
-) -> Result<(Collection, Selection), StatusError> {
-    let resource = shared.resources.get(target.resource);
-    let mut selection =
-        Selection::parse(&options.label_selector, &options.field_selector, resource)?;
+) -> Result<Selection, StatusError> {
+    let (labels, fields) = (&options.label_selector, &options.field_selector);
+    let mut selection = Selection::parse(labels, fields, &target.resource)?;
     if shared.settings.shards && !options.shard_selector.is_empty() {
         selection = selection.of_shards(&options.shard_selector)?;
     }
-    Ok((
-        Collection::new(target.storage, target.namespace.as_deref()),
-        selection,
-    ))
+    Ok(selection)
 }
 
 pub(crate) fn list_page(
@@ -31,8 +26,9 @@ pub(crate) fn list_page(
     target: &Target,
     options: &Options,
 ) -> Result<Page, StatusError> {
-    let (collection, selection) = selected(shared, target, options)?;
-    list::list(&shared.state.lock().store, &collection, &selection, options)
+    let selection = selected(shared, target, options)?;
+    let store = &mut shared.state.lock().store;
+    list::list(store, &target.prefix(), &selection, options)
 }
 
 pub(crate) fn get(
@@ -40,11 +36,7 @@ pub(crate) fn get(
     target: &Target,
     version: Option<&str>,
 ) -> Result<std::sync::Arc<Object>, StatusError> {
-    let resource = shared.resources.get(target.resource);
-    let name = target
-        .name
-        .as_deref()
-        .ok_or_else(StatusError::method_not_allowed)?;
+    let (key, name) = target.key()?;
     let requested = parse_version(version.unwrap_or_default())
         .map_err(|why| StatusError::bad_request(format!("invalid resource version: {why}")))?;
     let state = shared.state.lock();
@@ -54,9 +46,7 @@ pub(crate) fn get(
             state.store.version(),
         ));
     }
-    let found = state
-        .store
-        .get(&Key::new(target.storage, target.namespace.as_deref(), name))
-        .cloned();
+    let found = state.store.get(&key).cloned();
+    let resource = &target.resource;
     found.ok_or_else(|| StatusError::not_found(name, &resource.group, &resource.plural))
 }

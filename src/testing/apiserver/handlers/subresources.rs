@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use super::read;
 use crate::testing::apiserver::engine::shared::Shared;
-use crate::testing::apiserver::engine::store::{Collection, Key};
 use crate::testing::apiserver::engine::write::{Writer, now};
 use crate::testing::apiserver::model::apply::Apply;
 use crate::testing::apiserver::model::delete_options::DeleteOptions;
@@ -15,7 +14,7 @@ use crate::testing::apiserver::model::log::Verb;
 use crate::testing::apiserver::model::object::{Content, Object, meta, meta_str};
 use crate::testing::apiserver::model::patch::Patch;
 use crate::testing::apiserver::model::resources;
-use crate::testing::apiserver::model::resources::{ApiResource, Sub, Target};
+use crate::testing::apiserver::model::resources::{ApiResource, Resources, Sub, Target};
 use crate::testing::apiserver::model::select::Selection;
 use crate::testing::apiserver::model::status::{Cause, StatusError};
 use crate::testing::apiserver::model::validate::parse_object;
@@ -31,7 +30,7 @@ pub(crate) fn respond(
     sub: Sub,
     body: &[u8],
 ) -> Result<Response, StatusError> {
-    let resource = shared.resources.get(target.resource);
+    let resource = &*target.resource;
     let scale = |object: &Object| {
         let scale = scale_of(resource, object.content())?;
         match scale["spec"] {
@@ -182,9 +181,8 @@ fn rescale(
     target: &Target,
     change: impl FnOnce(Value) -> Result<Value, StatusError>,
 ) -> Result<Arc<Object>, StatusError> {
-    let resource = writer.resources.get(target.resource);
-    let name = target.name.as_deref().unwrap_or_default();
-    let key = Key::new(target.storage, target.namespace.as_deref(), name);
+    let resource = &*target.resource;
+    let (key, name) = target.key()?;
     let old = writer.store.get(&key).cloned();
     let old = old.ok_or_else(|| StatusError::not_found(name, &resource.group, &resource.plural))?;
     let scale = change(scale_of(resource, old.content())?)?;
@@ -274,7 +272,7 @@ fn evict(
             sub: None,
             ..target.clone()
         };
-        consume_budget(writer, &pod, name)?;
+        consume_budget(writer, &shared.resources, &pod, name)?;
         writer.delete(&pod, &options)
     })?;
     let done = json!({
@@ -284,13 +282,13 @@ fn evict(
 }
 
 /// Uses one of the disruptions that the budget of the pod allows.
-fn consume_budget(writer: &mut Writer<'_>, target: &Target, name: &str) -> Result<(), StatusError> {
-    let namespace = target.namespace.as_deref();
-    let Some(pod) = writer
-        .store
-        .get(&Key::new(target.storage, namespace, name))
-        .cloned()
-    else {
+fn consume_budget(
+    writer: &mut Writer<'_>,
+    resources: &Resources,
+    target: &Target,
+    name: &str,
+) -> Result<(), StatusError> {
+    let Some(pod) = writer.store.get(&target.key()?.0).cloned() else {
         return Err(StatusError::not_found(name, "", "pods"));
     };
     let phase = at(pod.content(), "status.phase")
@@ -301,35 +299,28 @@ fn consume_budget(writer: &mut Writer<'_>, target: &Target, name: &str) -> Resul
     {
         return Ok(());
     }
-    let Some(budgets) = writer
-        .resources
-        .find("policy", "v1", "poddisruptionbudgets")
-    else {
+    let Some(budgets) = resources.find("policy", "v1", "poddisruptionbudgets") else {
         return Ok(());
     };
-    let resource = writer.resources.get(budgets);
-    let all = writer
-        .store
-        .snapshot(&Collection::new(budgets, namespace), writer.store.version());
+    let prefix = budgets.prefix(target.namespace.as_deref());
     let selects = |budget: &Object| {
         let selector = at(budget.content(), "spec.selector")
             .map(selector_text)
             .unwrap_or_default();
-        Selection::parse(&selector, "", resource)
+        Selection::parse(&selector, "", &budgets)
             .is_ok_and(|selection| selection.matches(pod.content()))
     };
-    let mut matching = all
-        .into_iter()
-        .filter(|(_, budget)| selects(budget))
-        .map(|(_, budget)| budget);
-    let Some(budget) = matching.next() else {
-        return Ok(());
+    let all = writer.store.objects(&prefix).map(|(_, budget)| budget);
+    let matching: Vec<_> = all.filter(|budget| selects(budget)).cloned().collect();
+    let budget = match &*matching {
+        [] => return Ok(()),
+        [budget] => budget,
+        _ => {
+            return Err(StatusError::internal(
+                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+            ));
+        }
     };
-    if matching.next().is_some() {
-        return Err(StatusError::internal(
-            "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
-        ));
-    }
     let budget_name = meta_str(budget.content(), "name").to_owned();
     let number = |path: &str| {
         at(budget.content(), path)
@@ -375,7 +366,6 @@ fn consume_budget(writer: &mut Writer<'_>, target: &Target, name: &str) -> Resul
             status["disruptedPods"][name] = now().into();
             let place = Target {
                 resource: budgets,
-                storage: budgets,
                 namespace: target.namespace.clone(),
                 name: Some(budget_name),
                 status: true,

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use super::body_writer::{BodyWriter, End, Line};
 use crate::testing::apiserver::engine::list::Options;
 use crate::testing::apiserver::engine::shared::Shared;
-use crate::testing::apiserver::engine::store::{Change, Collection, NewState, Store};
+use crate::testing::apiserver::engine::store::{Change, NewState, Store};
 use crate::testing::apiserver::engine::watches::Entry;
 use crate::testing::apiserver::model::faults::{Action, FaultEffect};
 use crate::testing::apiserver::model::log::RequestRecord;
 use crate::testing::apiserver::model::object::{Form, Object};
-use crate::testing::apiserver::model::resources::ApiResource;
+use crate::testing::apiserver::model::resources::{ApiResource, Target};
 use crate::testing::apiserver::model::select::Selection;
 use crate::testing::apiserver::model::status::{StatusError, error_line};
 
@@ -23,9 +23,8 @@ const BATCH: usize = 256;
 pub(crate) struct Watch<'a> {
     shared: &'a Shared,
     id: u64,
-    /// The index of the resource that clients see. It can differ from that of the collection.
-    resource: usize,
-    collection: Collection,
+    resource: Arc<ApiResource>,
+    prefix: String,
     selection: Selection,
     form: Form,
     /// Changes up to this version have been sent or skipped.
@@ -58,8 +57,7 @@ impl<'a> Watch<'a> {
     /// on.
     pub(crate) fn open(
         shared: &'a Shared,
-        resource: usize,
-        collection: Collection,
+        target: &Target,
         selection: Selection,
         form: Form,
         options: &Options,
@@ -74,8 +72,8 @@ impl<'a> Watch<'a> {
         let mut watch = Self {
             shared,
             id: 0,
-            resource,
-            collection,
+            resource: target.resource.clone(),
+            prefix: target.prefix(),
             selection,
             form,
             cursor: requested,
@@ -127,13 +125,9 @@ impl<'a> Watch<'a> {
 
     fn add_initial(&mut self, store: &Store) {
         self.cursor = store.version();
-        let all = store
-            .snapshot(&self.collection, self.cursor)
-            .into_iter()
-            .map(|(_, object)| object);
-        self.initial = all
-            .filter(|object| self.selection.matches(object.content()))
-            .collect();
+        let all = store.objects(&self.prefix).map(|(_, object)| object);
+        let selected = all.filter(|object| self.selection.matches(object.content()));
+        self.initial = selected.cloned().collect();
     }
 
     fn fail(&mut self, status: &StatusError) {
@@ -253,7 +247,7 @@ impl<'a> Watch<'a> {
     /// Returns the event of a change for this watch, if any. An object that leaves the selection
     /// gets a `DELETED` event, and one that enters it an `ADDED` event.
     fn event(&self, change: &Change) -> Option<Vec<u8>> {
-        if !self.collection.contains(&change.key) {
+        if !change.key.starts_with(&self.prefix) {
             return None;
         }
         let old = change
@@ -273,17 +267,13 @@ impl<'a> Watch<'a> {
 
     fn line(&self, event: &str, object: &Object) -> Vec<u8> {
         let mut line = format!(r#"{{"type":"{event}","object":"#).into_bytes();
-        object.write(
-            self.shared.resources.get(self.resource),
-            self.form,
-            &mut line,
-        );
+        object.write(&self.resource, self.form, &mut line);
         line.extend_from_slice(b"}\n");
         line
     }
 
     fn bookmark(&self, version: u64, initial_events_end: bool) -> Vec<u8> {
-        let resource = self.shared.resources.get(self.resource);
+        let resource = &*self.resource;
         let (kind, api_version) = match self.form {
             Form::Full => (resource.kind.as_str(), resource.api_version()),
             Form::Metadata => ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned()),

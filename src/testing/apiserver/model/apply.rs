@@ -155,8 +155,11 @@ impl Apply {
         }
         merge(&mut object, wanted, &lists, "");
         let entry = match old {
-            // Applying the same configuration again changes nothing, not even the time.
-            Some(old) if old["fieldsV1"] == new => old,
+            // Applying the same configuration again does not change the time.
+            Some(mut old) if old["fieldsV1"] == new => {
+                old["apiVersion"] = resource.api_version().into();
+                old
+            }
             _ => entry(&manager, subresource, resource, new, now),
         };
         managers.put(place, entry);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use parking_lot::Mutex;
 
 use super::log::RequestRecord;
-use super::resources::{ApiResource, Resources, Route, Sub};
+use super::resources::{ApiResource, Route, Sub};
 use super::status::StatusError;
 
 /// The access rules. If no tokens are set, all requests are allowed.
@@ -33,12 +33,7 @@ impl Auth {
             .insert(token, Some(user));
     }
 
-    pub(crate) fn check(
-        &self,
-        request: &RequestRecord,
-        route: &Route,
-        resources: &Resources,
-    ) -> Result<(), StatusError> {
+    pub(crate) fn check(&self, request: &RequestRecord, route: &Route) -> Result<(), StatusError> {
         let tokens = self.tokens.lock();
         let Some(tokens) = tokens.as_ref() else {
             return Ok(());
@@ -76,7 +71,7 @@ impl Auth {
                 return Err(StatusError::plain(403, Some(why)));
             }
         };
-        let ApiResource { group, plural, .. } = resources.get(target.resource);
+        let ApiResource { group, plural, .. } = &*target.resource;
         let place = match &target.namespace {
             Some(namespace) => format!("in the namespace \"{namespace}\""),
             None => "at the cluster scope".to_owned(),

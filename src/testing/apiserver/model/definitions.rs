@@ -6,22 +6,17 @@ use super::keyed_lists::KeyedLists;
 use super::object::{Content, finalizers, meta_str, set_meta};
 use super::resources::{ApiResource, Scale};
 
-pub(crate) const GROUP: &str = "apiextensions.k8s.io";
-pub(crate) const PLURAL: &str = "customresourcedefinitions";
+const GROUP: &str = "apiextensions.k8s.io";
+const PLURAL: &str = "customresourcedefinitions";
+
+/// What the keys of definitions begin with.
+pub(crate) const PREFIX: &str = "apiextensions.k8s.io/customresourcedefinitions/";
 
 /// The finalizer that keeps a definition until its objects are gone.
 pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 /// Sets the defaults of a definition.
 pub(crate) fn set_defaults(content: &mut Content) {
-    let versions: Vec<Value> = versions(content)
-        .filter(|version| version["storage"] == true)
-        .cloned()
-        .collect();
-    let stored: Vec<Value> = versions
-        .iter()
-        .map(|version| version["name"].clone())
-        .collect();
     if let Some(Value::Object(spec)) = content.get_mut("spec") {
         spec.entry("conversion")
             .or_insert_with(|| json!({ "strategy": "None" }));
@@ -37,8 +32,21 @@ pub(crate) fn set_defaults(content: &mut Content) {
         }
     }
     content.entry("status").or_insert_with(|| {
-        json!({ "conditions": null, "acceptedNames": { "plural": "", "kind": "" }, "storedVersions": stored })
+        json!({ "conditions": null, "acceptedNames": { "plural": "", "kind": "" }, "storedVersions": [] })
     });
+    add_stored_versions(content);
+}
+
+/// Adds the version in which objects are stored to those in the status.
+pub(crate) fn add_stored_versions(content: &mut Content) {
+    let stored = versions(content).filter(|version| version["storage"] == true);
+    let stored: Vec<Value> = stored.map(|version| version["name"].clone()).collect();
+    let status = content.get_mut("status");
+    let known = status.and_then(|status| status.get_mut("storedVersions")?.as_array_mut());
+    if let Some(known) = known {
+        let new = stored.into_iter().filter(|name| !known.contains(name));
+        known.extend(new.collect::<Vec<_>>());
+    }
 }
 
 pub(crate) fn is_definition(resource: &ApiResource) -> bool {
@@ -53,9 +61,19 @@ fn versions(content: &Content) -> impl Iterator<Item = &Value> {
     versions.into_iter().flatten()
 }
 
-/// Returns the resources of a definition, one for each version that `is_wanted` accepts. An invalid
-/// definition, for example one whose name does not match, has none.
-pub(crate) fn made_by(content: &Content, is_wanted: impl Fn(&Value) -> bool) -> Vec<ApiResource> {
+/// Returns the group and the plural of a definition, or `None` if it is invalid, for example
+/// because its name does not match.
+pub(crate) fn names(content: &Content) -> Option<(&str, &str)> {
+    let spec = content.get("spec")?;
+    let (group, names) = (spec["group"].as_str()?, &spec["names"]);
+    let plural = names["plural"].as_str().filter(|it| !it.is_empty())?;
+    names["kind"].as_str().filter(|it| !it.is_empty())?;
+    (meta_str(content, "name") == format!("{plural}.{group}")).then_some((group, plural))
+}
+
+/// Returns the resources of a valid definition with these accepted names, one for each version that
+/// is served.
+pub(crate) fn made_by(content: &Content, names: &Value) -> Vec<ApiResource> {
     let Some(spec) = content.get("spec") else {
         return Vec::new();
     };
@@ -68,16 +86,8 @@ pub(crate) fn made_by(content: &Content, is_wanted: impl Fn(&Value) -> bool) -> 
             .map(text)
             .collect::<Vec<_>>()
     };
-    let (names, group) = (&spec["names"], text(&spec["group"]));
-    let (plural, kind) = (text(&names["plural"]), text(&names["kind"]));
-    if kind.is_empty()
-        || plural.is_empty()
-        || meta_str(content, "name") != format!("{plural}.{group}")
-    {
-        return Vec::new();
-    }
     let made = versions(content)
-        .filter(|version| is_wanted(version))
+        .filter(|version| version["served"] == true)
         .map(|version| {
             let fields = version["selectableFields"].as_array().into_iter().flatten();
             let fields =
@@ -98,10 +108,10 @@ pub(crate) fn made_by(content: &Content, is_wanted: impl Fn(&Value) -> bool) -> 
                 categories: list(&names["categories"]),
                 keyed_lists: KeyedLists::of_schema(&version["schema"]["openAPIV3Schema"]),
                 ..ApiResource::new(
-                    group.clone(),
+                    text(&spec["group"]),
                     text(&version["name"]),
-                    plural.clone(),
-                    kind.clone(),
+                    text(&names["plural"]),
+                    text(&names["kind"]),
                 )
             }
         });

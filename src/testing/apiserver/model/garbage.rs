@@ -23,6 +23,10 @@ pub(crate) fn owner_references(content: &Content) -> impl Iterator<Item = &Value
     references.into_iter().flatten()
 }
 
+pub(crate) fn uid_of(reference: &Value) -> &str {
+    reference["uid"].as_str().unwrap_or_default()
+}
+
 /// Returns what is wrong with the owner references.
 pub(crate) fn owner_causes(content: &Content) -> Vec<Cause> {
     let invalid = |field, value: &str, why: &str| Cause {

@@ -1,5 +1,7 @@
 //! One object at one version, and its metadata.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 
 use super::resources::ApiResource;
@@ -7,6 +9,10 @@ use super::schema::Schema;
 
 /// The content of an object without `kind` and `apiVersion`, which its resource provides.
 pub(crate) type Content = Map<String, Value>;
+
+/// The key of an object, which sorts as in etcd: the prefix of its
+/// [collection](ApiResource::prefix) in its namespace, and its name.
+pub(crate) type Key = Arc<str>;
 
 /// An object at one resourceVersion. It is immutable, so lists and watches share it.
 #[derive(Debug)]

@@ -2,20 +2,25 @@
 
 mod built_in;
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
 
 use self::built_in::{BUILT_IN, BuiltIn};
 use super::http::percent_decode;
 use super::keyed_lists::KeyedLists;
+use super::object::Key;
+use super::status::StatusError;
 
 /// A resource that the server serves: its group, version, names and capabilities.
 ///
 /// Built-in resources need no declaration. By default, a custom resource is namespaced and has a
 /// `status` subresource and a `generation`. You can also create resources at any time with a
-/// CustomResourceDefinition. Deleting the definition removes the resource and its objects. Each
-/// version of a resource has its own objects: the server does not convert between versions. Only
-/// Events are converted, between core `v1` and `events.k8s.io/v1`.
+/// CustomResourceDefinition. Deleting the definition removes the resource and its objects.
+///
+/// All versions of a resource share their objects. The server only changes the `apiVersion` between
+/// them, also if the definition names a conversion webhook, which it never calls. Only Events are
+/// converted, between core `v1` and `events.k8s.io/v1`.
 ///
 /// Server-side apply merges the `status.conditions` of a declared resource by their `type`. For a
 /// resource with a CustomResourceDefinition it merges the lists that are maps in the schema.
@@ -156,17 +161,26 @@ impl ApiResource {
         self
     }
 
-    /// Whether `self` and `other` have the same objects: the same group, version, plural and scope.
-    fn has_same_objects_as(&self, other: &Self) -> bool {
-        let what = |r: &Self| {
-            (
-                r.group.clone(),
-                r.version.clone(),
-                r.plural.clone(),
-                r.namespaced,
-            )
+    /// Returns what the keys of a collection begin with. It does not contain the version, so all
+    /// versions of a resource share their objects, and both APIs for Events share those of the core
+    /// API.
+    pub(crate) fn prefix(&self, namespace: Option<&str>) -> String {
+        let group = match &*self.group {
+            "events.k8s.io" if !self.custom => "",
+            group => group,
         };
-        what(self) == what(other)
+        let namespace = namespace.map(|namespace| format!("{namespace}/"));
+        format!("{group}/{}/{}", self.plural, namespace.unwrap_or_default())
+    }
+
+    pub(crate) fn key(&self, namespace: Option<&str>, name: &str) -> Key {
+        (self.prefix(namespace) + name).into()
+    }
+
+    /// Whether a definition of this name defines the resource.
+    fn is_named(&self, definition: &str) -> bool {
+        let group = definition.strip_prefix(&*self.plural);
+        group.and_then(|group| group.strip_prefix('.')) == Some(&self.group)
     }
 
     /// Returns `v1` or `apps/v1`, for example.
@@ -179,6 +193,12 @@ impl ApiResource {
     }
 }
 
+/// Returns the group and the plural in a key.
+pub(crate) fn split_key(key: &str) -> Option<(&str, &str)> {
+    let (group, rest) = key.split_once('/')?;
+    Some((group, rest.split_once('/')?.0))
+}
+
 /// Whether a built-in kind has this `apiVersion`.
 pub(crate) fn is_built_in(api_version: &str, kind: &str) -> bool {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
@@ -186,53 +206,14 @@ pub(crate) fn is_built_in(api_version: &str, kind: &str) -> bool {
     BUILT_IN.iter().any(is_it)
 }
 
-/// The maximum number of resources from CustomResourceDefinitions.
-const SLOTS: usize = 1024;
-
-/// The resources of one server. Resources that were declared at the start are always served. Others
-/// come and go with their definitions but keep their index, because the history refers to it.
+/// The resources of one server.
 #[derive(Debug)]
 pub(crate) struct Resources {
-    fixed: Vec<ApiResource>,
-    /// Filled from the front.
-    slots: Box<[OnceLock<Box<Slot>>]>,
-}
-
-/// A resource that comes and goes.
-#[derive(Debug)]
-struct Slot {
-    first: Revision,
-    is_served: AtomicBool,
-}
-
-/// A resource in one revision of its definition.
-#[derive(Debug)]
-struct Revision {
-    resource: ApiResource,
-    next: OnceLock<Box<Self>>,
-}
-
-impl Slot {
-    fn last(&self) -> &Revision {
-        let mut revision = &self.first;
-        while let Some(next) = revision.next.get() {
-            revision = next;
-        }
-        revision
-    }
-
-    fn resource(&self) -> &ApiResource {
-        &self.last().resource
-    }
-}
-
-impl Revision {
-    fn new(resource: ApiResource) -> Self {
-        Self {
-            resource,
-            next: OnceLock::new(),
-        }
-    }
+    /// The number of resources in `served` that are always served: those that were declared at the
+    /// start, and the built-in ones. The others come and go with their definitions.
+    fixed: usize,
+    /// A leaf lock: no other lock is taken, and no user code runs, while it is held.
+    served: RwLock<Arc<Vec<Arc<ApiResource>>>>,
 }
 
 /// The target of a path.
@@ -267,11 +248,7 @@ pub(crate) enum Document {
 /// A collection, an object or a subresource.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Target {
-    /// The index in [`Resources`].
-    pub(crate) resource: usize,
-    /// The index of the resource under which the objects are stored: another one if two APIs share
-    /// their objects.
-    pub(crate) storage: usize,
+    pub(crate) resource: Arc<ApiResource>,
     /// `None` in a path for all namespaces, and for cluster-scoped resources.
     pub(crate) namespace: Option<String>,
     pub(crate) name: Option<String>,
@@ -285,6 +262,19 @@ pub(crate) struct Target {
 pub(crate) enum Sub {
     Scale,
     Eviction,
+}
+
+impl Target {
+    pub(crate) fn prefix(&self) -> String {
+        self.resource.prefix(self.namespace.as_deref())
+    }
+
+    /// Returns the key and the name of the object. Fails with 405 if the target has no name.
+    pub(crate) fn key(&self) -> Result<(Key, &str), StatusError> {
+        let name = self.name.as_deref();
+        let name = name.ok_or_else(StatusError::method_not_allowed)?;
+        Ok((self.resource.key(self.namespace.as_deref(), name), name))
+    }
 }
 
 impl Resources {
@@ -309,112 +299,57 @@ impl Resources {
                     ..ApiResource::new(group, version, plural, kind)
                 },
             );
-        let slots = (0..SLOTS).map(|_| OnceLock::new()).collect();
+        let fixed: Vec<_> = custom.into_iter().chain(built_in).map(Arc::new).collect();
         Self {
-            fixed: custom.into_iter().chain(built_in).collect(),
-            slots,
+            fixed: fixed.len(),
+            served: RwLock::new(Arc::new(fixed)),
         }
-    }
-
-    /// Returns a resource that is or was served.
-    pub(crate) fn get(&self, index: usize) -> &ApiResource {
-        match index.checked_sub(self.fixed.len()) {
-            None => &self.fixed[index],
-            Some(slot) => match self.slots[slot].get() {
-                Some(slot) => slot.resource(),
-                None => unreachable!("indices refer only to used slots"),
-            },
-        }
-    }
-
-    fn slots(&self) -> impl Iterator<Item = (usize, &Slot)> {
-        let slots = self.slots.iter().map_while(|slot| slot.get());
-        slots
-            .enumerate()
-            .map(|(index, slot)| (self.fixed.len() + index, &**slot))
     }
 
     /// Returns all resources that are currently served.
-    pub(crate) fn served(&self) -> impl Iterator<Item = (usize, &ApiResource)> {
-        let slots = self
-            .slots()
-            .filter(|(_, slot)| slot.is_served.load(Ordering::Acquire));
-        self.fixed
-            .iter()
-            .enumerate()
-            .chain(slots.map(|(index, slot)| (index, slot.resource())))
+    pub(crate) fn served(&self) -> Arc<Vec<Arc<ApiResource>>> {
+        self.served.read().clone()
     }
 
-    pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<usize> {
-        let mut served = self.served();
-        let found =
-            served.find(|(_, r)| r.group == group && r.version == version && r.plural == plural);
-        found.map(|(index, _)| index)
+    /// Returns the resources that are always served, and those with a definition.
+    pub(crate) fn by_origin(&self) -> (Vec<Arc<ApiResource>>, Vec<Arc<ApiResource>>) {
+        let served = self.served();
+        let (fixed, defined) = served.split_at(self.fixed);
+        (fixed.to_vec(), defined.to_vec())
     }
 
-    /// Returns the index of a resource that was ever added, in any revision.
-    pub(crate) fn slot_of(&self, resource: &ApiResource) -> Option<usize> {
-        let is_its = |slot: &Slot| slot.resource().has_same_objects_as(resource);
-        self.slots()
-            .find(|(_, slot)| is_its(slot))
-            .map(|(index, _)| index)
+    fn find_where(&self, is_it: impl Fn(&ApiResource) -> bool) -> Option<Arc<ApiResource>> {
+        let served = self.served();
+        served.iter().find(|resource| is_it(resource)).cloned()
     }
 
-    /// Adds a new or changed resource. Returns its index, or `None` if the table is full. Only one
-    /// thread at a time may call this.
-    pub(crate) fn add(&self, resource: ApiResource) -> Option<usize> {
-        let Some(index) = self.slot_of(&resource) else {
-            let index = self.slots().count();
-            let new = Slot {
-                first: Revision::new(resource),
-                is_served: AtomicBool::new(false),
-            };
-            self.slots.get(index)?.set(Box::new(new)).ok()?;
-            return Some(self.fixed.len() + index);
-        };
-        let last = self.slots[index - self.fixed.len()].get()?.last();
-        if last.resource != resource {
-            last.next.set(Box::new(Revision::new(resource))).ok()?;
-        }
-        Some(index)
+    pub(crate) fn find(
+        &self,
+        group: &str,
+        version: &str,
+        plural: &str,
+    ) -> Option<Arc<ApiResource>> {
+        self.find_where(|r| r.plural == plural && r.group == group && r.version == version)
     }
 
-    /// Sets which of the resources that come and go are served, by their indexes. Returns the
-    /// indexes of those that are not served anymore.
-    pub(crate) fn serve_only(&self, served: &[usize]) -> Vec<usize> {
-        let mut gone = Vec::new();
-        for (index, slot) in self.slots() {
-            let is_served = served.contains(&index);
-            if slot.is_served.swap(is_served, Ordering::AcqRel) && !is_served {
-                gone.push(index);
-            }
-        }
+    /// Returns the resource of a stored object, in one of its served versions.
+    pub(crate) fn of_key(&self, key: &str) -> Option<Arc<ApiResource>> {
+        let (group, plural) = split_key(key)?;
+        self.find_where(|r| r.plural == plural && r.group == group)
+    }
+
+    /// Serves these versions of the resource with a definition of this name, and no others. Returns
+    /// those that are not served anymore.
+    pub(crate) fn serve(&self, name: &str, versions: Vec<ApiResource>) -> Vec<Arc<ApiResource>> {
+        let mut served = self.served.write();
+        let served = Arc::make_mut(&mut served);
+        let is_kept = |old: &ApiResource| versions.iter().any(|new| new.version == old.version);
+        let defined = served.split_off(self.fixed);
+        let (old, others): (Vec<_>, _) = defined.into_iter().partition(|r| r.is_named(name));
+        let gone = old.into_iter().filter(|old| !is_kept(old)).collect();
+        served.extend(others);
+        served.extend(versions.into_iter().map(Arc::new));
         gone
-    }
-
-    /// Returns all known resources in order of their index.
-    pub(crate) fn known(&self) -> Vec<ApiResource> {
-        self.fixed
-            .iter()
-            .chain(self.slots().map(|(_, slot)| slot.resource()))
-            .cloned()
-            .collect()
-    }
-
-    /// Whether the resources of another server have the same indexes here. Adds those that are
-    /// missing.
-    pub(crate) fn has_slots_for(&self, known: &[ApiResource]) -> bool {
-        let (mine, fixed) = (self.known(), self.fixed.len());
-        known.get(..fixed) == Some(&self.fixed[..])
-            && mine
-                .iter()
-                .zip(known)
-                .skip(fixed)
-                .all(|(mine, known)| mine.has_same_objects_as(known))
-            && known
-                .iter()
-                .skip(mine.len())
-                .all(|known| self.add(known.clone()).is_some())
     }
 
     /// Routes `path`, which is percent-encoded and has no query.
@@ -449,26 +384,18 @@ impl Resources {
         }
     }
 
-    /// Returns the resource that stores the objects of another one. Both APIs for Events share the
-    /// storage of the core API.
-    fn storage(&self, index: usize) -> usize {
-        let resource = self.get(index);
-        if resource.custom || resource.group != "events.k8s.io" {
-            return index;
-        }
-        let is_core = |r: &ApiResource| !r.custom && r.group.is_empty() && r.plural == "events";
-        self.fixed.iter().position(is_core).unwrap_or(index)
-    }
-
     fn serves(&self, group: &str, version: Option<&str>) -> bool {
-        let mut served = self.served();
-        served.any(|(_, r)| r.group == group && version.is_none_or(|version| r.version == version))
+        let served = |r: &ApiResource| {
+            r.group == group && version.is_none_or(|version| r.version == version)
+        };
+        self.find_where(served).is_some()
     }
 
     fn route_in(&self, group: &str, version: &str, rest: &[&str]) -> Route {
-        if rest.is_empty() || !self.serves(group, Some(version)) {
-            return Route::NotFound;
-        }
+        let missing = || match self.serves(group, Some(version)) {
+            true => Route::NoSuchResource,
+            false => Route::NotFound,
+        };
         let (namespace, rest) = match rest {
             // `/namespaces/x` and `/namespaces/x/status` refer to the namespace itself.
             ["namespaces", _] | ["namespaces", _, "status" | "finalize"] => (None, rest),
@@ -479,12 +406,11 @@ impl Resources {
             [plural] => (plural, None, None),
             [plural, name] => (plural, Some((*name).to_owned()), None),
             [plural, name, subresource] => (plural, Some((*name).to_owned()), Some(*subresource)),
-            _ => return Route::NoSuchResource,
+            _ => return missing(),
         };
-        let Some(index) = self.find(group, version, plural) else {
-            return Route::NoSuchResource;
+        let Some(resource) = self.find(group, version, plural) else {
+            return missing();
         };
-        let resource = self.get(index);
         let in_namespace = namespace.is_some();
         // An object of a namespaced resource needs a namespace in its path. A cluster-scoped one
         // must not have one.
@@ -506,8 +432,7 @@ impl Resources {
             Some(_) => return Route::NoSuchResource,
         };
         Route::Object(Target {
-            resource: index,
-            storage: self.storage(index),
+            resource,
             namespace,
             name,
             status,

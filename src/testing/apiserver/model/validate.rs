@@ -59,17 +59,18 @@ pub(crate) fn check_object(
     };
     let given_kind = text(content.remove("kind"))?.unwrap_or_else(|| kind.clone());
     let given_version = text(content.remove("apiVersion"))?.unwrap_or_else(|| version.clone());
+    let is_known = resource.custom || given_kind == *kind && is_built_in(&given_version, kind);
+    if given_version != version && is_known {
+        return Err(StatusError::bad_request(format!(
+            "the API version in the data ({given_version}) does not match the expected API version ({version})"
+        )));
+    }
     if given_kind != *kind {
         let why =
             format!("converting ({given_version}.{given_kind}) to ({kind}): unknown conversion");
         return cannot(&given_kind, &given_version, why);
     }
     if given_version != version {
-        if is_built_in(&given_version, kind) {
-            return Err(StatusError::bad_request(format!(
-                "the API version in the data ({given_version}) does not match the expected API version ({version})"
-            )));
-        }
         let why = format!("no kind \"{given_kind}\" is registered for version \"{given_version}\"");
         return cannot(&given_kind, &given_version, why);
     }

@@ -204,7 +204,7 @@ fn serve_one(line: &Line<'_>, reader: &mut Reader<'_>) -> Result<bool, Refusal> 
     let shared = line.shared;
     let route = shared.resources.route(&head.path);
     let resource = match &route {
-        Route::Object(target) => Some(shared.resources.get(target.resource).plural.clone()),
+        Route::Object(target) => Some(target.resource.plural.clone()),
         _ => None,
     };
     let verb = api::verb(&head, &route);

@@ -82,7 +82,7 @@ impl ApiServer {
         let stored = self
             .shared
             .write(false, false, |writer| writer.create(&target, object))?;
-        Ok(stored.to_value(self.resource(&target)))
+        Ok(stored.to_value(&target.resource))
     }
 
     /// Replaces an object, such as `/api/v1/namespaces/default/pods/web-0`, and returns the stored
@@ -99,7 +99,7 @@ impl ApiServer {
         let (stored, _) = self
             .shared
             .write(false, false, |writer| writer.update(&target, object))?;
-        Ok(stored.to_value(self.resource(&target)))
+        Ok(stored.to_value(&target.resource))
     }
 
     /// Applies a JSON merge patch to an object and returns the stored object.
@@ -114,7 +114,7 @@ impl ApiServer {
         let stored = self
             .shared
             .write(false, false, |writer| writer.patch(&target, patch))?;
-        Ok(stored.to_value(self.resource(&target)))
+        Ok(stored.to_value(&target.resource))
     }
 
     /// Deletes an object and returns its last state. An object with finalizers stays, with a
@@ -129,7 +129,7 @@ impl ApiServer {
         let deleted = self
             .shared
             .write(false, false, |writer| writer.delete(&target, &options))?;
-        Ok(deleted.object.to_value(self.resource(&target)))
+        Ok(deleted.object.to_value(&target.resource))
     }
 
     /// Returns the object at `path`.
@@ -139,7 +139,7 @@ impl ApiServer {
     /// Returns 404 if the object does not exist.
     pub fn get(&self, path: &str) -> Result<Value, StatusError> {
         let (target, _) = self.target(path)?;
-        Ok(read::get(&self.shared, &target, None)?.to_value(self.resource(&target)))
+        Ok(read::get(&self.shared, &target, None)?.to_value(&target.resource))
     }
 
     /// Returns the list at `path`. The path may have a query as in HTTP
@@ -152,7 +152,7 @@ impl ApiServer {
     pub fn list(&self, path: &str) -> Result<Value, StatusError> {
         let (target, head) = self.target(path)?;
         let page = read::list_page(&self.shared, &target, &Options::parse(&head)?)?;
-        let body = page.body(self.resource(&target), Form::Full);
+        let body = page.body(&target.resource, Form::Full);
         serde_json::from_slice(&body).map_err(|error| StatusError::internal(error.to_string()))
     }
 
@@ -181,7 +181,7 @@ impl ApiServer {
         let store = self.shared.state.lock().store.clone();
         Backup {
             store,
-            resources: self.shared.resources.known(),
+            fixed: self.shared.resources.by_origin().0,
         }
     }
 
@@ -213,13 +213,12 @@ impl ApiServer {
     /// other resources.
     pub fn restore(&self, backup: &Backup) -> io::Result<()> {
         let mut state = self.shared.state.lock();
-        if !self.shared.resources.has_slots_for(&backup.resources) {
+        if self.shared.resources.by_origin().0 != backup.fixed {
             let why = "the backup belongs to a server with other resources";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         state.store.restore(&backup.store);
-        let version = state.store.version();
-        self.shared.reconcile(&mut state, version);
+        self.shared.reconcile(&mut state, None);
         state.watches.cancel_all();
         self.shared.changed.notify_all();
         Ok(())
@@ -404,10 +403,6 @@ impl ApiServer {
         let _ = self.shared.write_observer.set(observer);
     }
 
-    fn resource(&self, target: &Target) -> &ApiResource {
-        self.shared.resources.get(target.resource)
-    }
-
     fn target(&self, path: &str) -> Result<(Target, Head), StatusError> {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let Route::Object(target) = self.shared.resources.route(path) else {
@@ -446,7 +441,8 @@ impl fmt::Debug for ApiServer {
 #[derive(Clone)]
 pub struct Backup {
     store: Store,
-    resources: Vec<ApiResource>,
+    /// The resources of its server, except those with a definition.
+    fixed: Vec<Arc<ApiResource>>,
 }
 
 impl Backup {

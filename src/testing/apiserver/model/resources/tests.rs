@@ -15,12 +15,7 @@ fn target(path: &str) -> (String, Option<String>, Option<String>, bool) {
             status,
             sub: None,
             ..
-        }) => (
-            resources.get(resource).kind.clone(),
-            namespace,
-            name,
-            status,
-        ),
+        }) => (resource.kind.clone(), namespace, name, status),
         other => panic!("{path}: {other:?}"),
     }
 }
