@@ -268,11 +268,12 @@ impl Read for Watch {
                 if state.resets > self.resets {
                     return Ok(0);
                 }
-                let is_visible = |change: &&Change| {
-                    change.version > self.after
-                        && (!change.dropped || change.version <= self.opened)
-                };
-                if let Some(change) = state.changes.iter().find(is_visible) {
+                let (after, opened) = (self.after, self.opened);
+                let read = state
+                    .changes
+                    .partition_point(|change| change.version <= after);
+                let is_visible = |change: &&Change| !change.dropped || change.version <= opened;
+                if let Some(change) = state.changes[read..].iter().find(is_visible) {
                     self.after = change.version;
                     self.rest = change.frame.clone().into_bytes();
                     break;
