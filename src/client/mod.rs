@@ -44,7 +44,9 @@ mod wait;
 #[cfg(feature = "kubeconfig")]
 mod yaml;
 
+use std::ffi::OsStr;
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -297,9 +299,32 @@ impl Client {
     }
 }
 
+/// Returns the user agent as client-go does. API servers take what precedes the first `/` as the
+/// field manager.
 fn default_user_agent() -> String {
     use std::env::consts::{ARCH, OS};
-    format!("k8s-informer/{} ({OS}/{ARCH})", env!("CARGO_PKG_VERSION"))
+    let program = base_name(&std::env::args_os().next().unwrap_or_default());
+    let version = env!("CARGO_PKG_VERSION");
+    format!("{program}/{version} ({OS}/{ARCH}) k8s-informer")
+}
+
+/// Returns the file name of a program, without control characters, and not longer than the name of
+/// a field manager may be.
+fn base_name(program: &OsStr) -> String {
+    const LIMIT: usize = 128;
+    let name = Path::new(program).file_name().unwrap_or_default();
+    let name = name.to_string_lossy();
+    let mut base = String::new();
+    for c in name.chars().filter(|c| !c.is_control()) {
+        if base.len() + c.len_utf8() > LIMIT {
+            break;
+        }
+        base.push(c);
+    }
+    if base.is_empty() {
+        base.push_str("unknown");
+    }
+    base
 }
 
 /// Omits the credentials.
@@ -309,5 +334,28 @@ impl fmt::Debug for Client {
             .field("server", &self.server())
             .field("default_namespace", &self.default_namespace())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base_name_of_a_program_fits_into_a_header() {
+        for (program, name) in [
+            ("/usr/bin/gadget-operator", "gadget-operator"),
+            ("./prögräm 1", "prögräm 1"),
+            ("a\u{7f}b\nc\u{85}", "abc"),
+            ("", "unknown"),
+            ("/", "unknown"),
+            ("\n", "unknown"),
+        ] {
+            assert_eq!(base_name(OsStr::new(program)), name);
+            assert!(HeaderValue::from_str(name).is_ok(), "{name:?}");
+        }
+        let long = "ä".repeat(100);
+        assert_eq!(base_name(OsStr::new(&long)).len(), 128);
+        assert_eq!(base_name(OsStr::new(&format!("a{long}"))).len(), 127);
     }
 }

@@ -1,4 +1,5 @@
 use std::io::{self, Read};
+use std::path::Path;
 use std::time::Duration;
 
 use k8s_informer::client::{Request, Response};
@@ -40,6 +41,17 @@ fn client_and_config_are_clone_send_sync() {
     shared::<Config>();
 }
 
+/// Returns the file name of this test program.
+fn program() -> String {
+    let path = std::env::args().next().unwrap();
+    Path::new(&path)
+        .file_name()
+        .unwrap()
+        .to_str()
+        .unwrap()
+        .to_owned()
+}
+
 #[test]
 fn request_has_expected_path_and_headers() {
     let server = Server::answering("{}");
@@ -59,7 +71,8 @@ fn request_has_expected_path_and_headers() {
         "accept: application/json".to_owned(),
         "accept-encoding: identity".to_owned(),
         format!(
-            "user-agent: k8s-informer/{} ({}/{})",
+            "user-agent: {}/{} ({}/{}) k8s-informer",
+            program(),
             env!("CARGO_PKG_VERSION"),
             std::env::consts::OS,
             std::env::consts::ARCH
@@ -71,6 +84,18 @@ fn request_has_expected_path_and_headers() {
         );
     }
     assert!(!request.contains("content-"), "{request}");
+}
+
+#[test]
+fn user_agent_is_sent_as_utf8() {
+    let server = Server::answering("{}");
+    let config = Config::new(server.url()).user_agent("prögräm 1/2");
+    let client = Client::new(config).unwrap();
+    client
+        .request(&Request::get("/version"), &Stop::new())
+        .unwrap();
+    let request = server.request();
+    assert!(request.contains("prögräm 1/2\r\n"), "{request}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! from the embedded server and a real one.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use k8s_informer::client::Request;
@@ -233,6 +234,49 @@ fn writes_use_the_configured_field_manager() {
                     managers(&applied),
                     BTreeSet::from(["mine".to_owned(), "other".to_owned()])
                 );
+            }
+        }
+    });
+}
+
+/// What the API server takes as the field manager: the user agent before the first slash.
+fn manager_of(user_agent: &str) -> &str {
+    user_agent.split('/').next().unwrap()
+}
+
+#[test]
+fn writes_are_managed_by_the_name_of_the_program() {
+    on_every_cluster(ONCE, |cluster| {
+        let (client, stop) = (cluster.client(), Stop::new());
+        let namespace = cluster.namespace("program");
+        let path = std::env::args().next().unwrap();
+        let program = Path::new(&path).file_name().unwrap().to_str().unwrap();
+        let api = maps(&client, &namespace);
+        let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": "1"}});
+        api.create(&body, &stop).unwrap();
+        api.patch("a", &Patch::merge(json!({"data": {"y": "2"}})), &stop)
+            .unwrap();
+        let finalizers =
+            json!([{"op": "add", "path": "/metadata/finalizers", "value": ["example.com/f"]}]);
+        api.patch("a", &Patch::json(finalizers), &stop).unwrap();
+        match cluster.embedded_server() {
+            // The embedded server records only the managers of applies.
+            Some(server) => {
+                let requests = server.requests();
+                let writes = requests
+                    .iter()
+                    .filter(|request| request.verb() != Verb::List);
+                for write in writes {
+                    let user_agent = write.header("user-agent").unwrap();
+                    assert_eq!(manager_of(user_agent), program, "{write:?}");
+                }
+            }
+            None => {
+                let read =
+                    cluster.send(Request::get(format!("{}/a", namespace.path("configmaps"))));
+                let entries = read["metadata"]["managedFields"].as_array().unwrap();
+                let managers: Vec<_> = entries.iter().map(|entry| &entry["manager"]).collect();
+                assert_eq!(managers, [program]);
             }
         }
     });

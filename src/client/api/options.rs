@@ -90,9 +90,10 @@ impl<T> Api<T> {
 
     /// Returns an `Api` that writes as this field manager.
     ///
-    /// The server records the name in `managedFields`. By default it derives the name from the
-    /// `User-Agent`. [`Patch::apply`](crate::client::api::Patch::apply) uses the manager of the
-    /// patch instead. The client-go counterpart is `FieldManager`.
+    /// The server records the name in `managedFields`. By default it takes the name from the
+    /// [user agent](crate::Config::user_agent), which a client sets once for all requests.
+    /// [`Patch::apply`](crate::client::api::Patch::apply) uses the manager of the patch instead.
+    /// The client-go counterpart is `FieldManager`.
     ///
     /// ```
     /// # use k8s_informer::testing::ApiServer;

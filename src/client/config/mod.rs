@@ -365,7 +365,14 @@ impl Config {
         self
     }
 
-    /// The `User-Agent` header. Default: `k8s-informer/VERSION (os/arch)`.
+    /// The `User-Agent` header.
+    ///
+    /// The part before the first `/` is also the [field
+    /// manager](crate::guide::authentication#field-manager) of all writes, unless a request names
+    /// another one.
+    ///
+    /// The default is `PROGRAM/VERSION (os/arch) k8s-informer`, as in client-go. `PROGRAM` is the
+    /// file name of the program, and `VERSION` the version of this crate.
     pub fn user_agent(mut self, user_agent: impl Into<String>) -> Self {
         self.user_agent = Some(user_agent.into());
         self
