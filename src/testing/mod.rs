@@ -165,9 +165,9 @@
 //! ## Limitations
 //!
 //! - No TLS, HTTP/2, compression, YAML or protobuf.
-//! - No schemas except those of Leases and Events. For all other kinds, validation covers names and
-//!   the types within `metadata`. The only known fields are those of `metadata` and the top-level
-//!   fields of built-in kinds.
+//! - No schemas except those of Leases and Events. For all other kinds, validation covers the
+//!   names, keys and types within `metadata`. The only known fields are those of `metadata` and the
+//!   top-level fields of built-in kinds.
 //! - The versions of a custom resource differ only in their `apiVersion`: no version drops fields,
 //!   and conversion webhooks are not called.
 //! - Only a few defaults: the phase of a pod, the type of a Secret, the phase, finalizers and name

@@ -15,6 +15,7 @@ mod replay;
 mod restore;
 mod shards;
 mod subresources;
+mod validation;
 mod versions;
 mod watches;
 mod writes;

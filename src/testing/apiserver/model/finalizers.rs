@@ -3,7 +3,7 @@
 use super::object::{Content, meta};
 use super::resources::ApiResource;
 use super::status::Cause;
-use super::strategy::label_key_errors;
+use super::validate::label_key_errors;
 
 /// The finalizers without a domain that every kind accepts.
 const STANDARD: &[&str] = &["foregroundDeletion", "kubernetes", "orphan"];

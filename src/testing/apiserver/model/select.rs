@@ -85,6 +85,7 @@ impl FieldRequirement {
 /// component is its controller.
 fn stored_paths(path: &str, resource: &ApiResource) -> Vec<String> {
     match Schema::of(resource) {
+        None if path == "spec.host" && !resource.custom => vec!["spec.nodeName".to_owned()],
         Some(_) if path == "source" => {
             vec![
                 "source.component".to_owned(),
@@ -114,22 +115,19 @@ fn field_value(object: &Map<String, Value>, path: &str) -> String {
 fn parse_fields(text: &str, resource: &ApiResource) -> Result<Vec<FieldRequirement>, String> {
     let mut requirements = Vec::new();
     for term in split_terms(text) {
-        let (path, value, equal) = if let Some((path, value)) = term.split_once("!=") {
-            (path, value, false)
-        } else if let Some((path, value)) = term.split_once("==") {
-            (path, value, true)
-        } else if let Some((path, value)) = term.split_once('=') {
-            (path, value, true)
-        } else {
+        let Some((path, value, equal)) = split_operator(term) else {
             return Err(format!(
                 "invalid selector: '{text}'; can't understand '{term}'"
             ));
         };
+        let value = unescape(value).map_err(|why| format!("invalid field selector: {why}"))?;
+        // Built-in kinds without fields of their own do not distinguish scopes.
+        let is_default = !resource.custom && resource.fields.is_empty();
         let known = path == "metadata.name"
-            || path == "metadata.namespace" && resource.namespaced
+            || path == "metadata.namespace" && (resource.namespaced || is_default)
             || resource.fields.iter().any(|field| field == path);
         if !known {
-            return Err(if resource.fields.is_empty() {
+            return Err(if is_default {
                 format!(
                     "\"{path}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
                 )
@@ -139,7 +137,7 @@ fn parse_fields(text: &str, resource: &ApiResource) -> Result<Vec<FieldRequireme
         }
         requirements.push(FieldRequirement {
             paths: stored_paths(path, resource),
-            value: unescape(value),
+            value,
             equal,
         });
     }
@@ -158,13 +156,35 @@ fn split_terms(text: &str) -> Vec<&str> {
     .collect()
 }
 
-fn unescape(value: &str) -> String {
+/// Splits at the first operator. Returns the path, the value, and whether they must be equal.
+fn split_operator(term: &str) -> Option<(&str, &str, bool)> {
+    let (path, value) = term.split_once('=')?;
+    Some(match path.strip_suffix('!') {
+        Some(path) => (path, value, false),
+        None => (path, value.strip_prefix('=').unwrap_or(value), true),
+    })
+}
+
+fn unescape(value: &str) -> Result<String, String> {
     let mut plain = String::with_capacity(value.len());
     let mut chars = value.chars();
     while let Some(c) = chars.next() {
-        plain.extend(if c == '\\' { chars.next() } else { Some(c) });
+        match c {
+            '\\' => match chars.next() {
+                Some(escaped @ ('\\' | ',' | '=')) => plain.push(escaped),
+                other => {
+                    let other = other.map(String::from).unwrap_or_default();
+                    return Err(format!("invalid escape sequence: \\{other}"));
+                }
+            },
+            ',' | '=' => {
+                let code = u32::from(c);
+                return Err(format!("unescaped character in value: {code}"));
+            }
+            c => plain.push(c),
+        }
     }
-    plain
+    Ok(plain)
 }
 
 #[cfg(test)]

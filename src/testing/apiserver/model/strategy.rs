@@ -1,6 +1,5 @@
 //! What kube-apiserver calls a strategy: the rules for creates and updates of one kind. Leases and
-//! Events have rules of their own. For all other kinds, only the name, the finalizers and the
-//! owners are checked.
+//! Events have rules of their own. For all other kinds, only the metadata is checked.
 
 use serde_json::Value;
 
@@ -10,7 +9,7 @@ use super::object::{Content, meta_str};
 use super::resources::ApiResource;
 use super::schema::Schema;
 use super::status::{Cause, StatusError};
-use super::validate::{name_causes, path_segment_causes, subdomain_errors};
+use super::validate::{label_causes, label_key_errors, name_causes};
 
 /// The limit of `action`, `reason` and `reportingInstance` in bytes.
 const TEXT_LIMIT: usize = 128;
@@ -44,7 +43,7 @@ pub(crate) fn check(
     old: Option<&Content>,
 ) -> Result<(), StatusError> {
     let name_causes = || match old {
-        None => name_causes(resource, name),
+        None => name_causes(resource, new),
         Some(_) => Vec::new(),
     };
     let event = Event {
@@ -63,11 +62,12 @@ pub(crate) fn check(
             [event.legacy(), name_causes(), strict].concat()
         }
         ("", "events") if !resource.custom => match event.legacy() {
-            causes if causes.is_empty() && old.is_none() => path_segment_causes(name),
+            causes if causes.is_empty() => name_causes(),
             causes => causes,
         },
         _ => name_causes(),
     };
+    causes.extend(label_causes(new));
     causes.extend(finalizer_causes(resource, new, old));
     causes.extend(owner_causes(new));
     if causes.is_empty() {
@@ -242,43 +242,6 @@ impl Event<'_> {
             other => other,
         }
     }
-}
-
-/// Returns the errors of Go's `IsLabelKey`, also called `IsQualifiedName`.
-pub(super) fn label_key_errors(key: &str) -> Vec<String> {
-    let rule = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric \
-                character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
-                '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
-    let mut errors = Vec::new();
-    let name = match key.split('/').collect::<Vec<_>>()[..] {
-        [name] => name,
-        [prefix, name] => {
-            if prefix.is_empty() {
-                errors.push("prefix part must be non-empty".to_owned());
-            } else {
-                let why = subdomain_errors(prefix).into_iter();
-                errors.extend(why.map(|why| format!("prefix part {why}")));
-            }
-            name
-        }
-        _ => {
-            return vec![format!(
-                "a valid label key {rule} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-            )];
-        }
-    };
-    if name.is_empty() {
-        errors.push("name part must be non-empty".to_owned());
-    } else if name.len() > 63 {
-        errors.push("name part must be no more than 63 bytes".to_owned());
-    }
-    let is_inner = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
-    let is_outer = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
-    let bytes = name.as_bytes();
-    if !(is_outer(bytes.first()) && is_outer(bytes.last()) && name.bytes().all(is_inner)) {
-        errors.push(format!("name part {rule}"));
-    }
-    errors
 }
 
 fn required(field: &'static str) -> Cause {

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::garbage::owner_references;
-use super::object::{Content, meta_str};
+use super::object::{Content, meta, meta_str};
 use super::resources::{ApiResource, Target, is_built_in};
 use super::status::{Cause, StatusError};
 
@@ -107,6 +107,15 @@ fn check_metadata(content: &mut Content) -> Result<(), (String, &'static str, &'
     let Value::Object(fields) = metadata else {
         return Err(("metadata".to_owned(), "v1.ObjectMeta", type_name(metadata)));
     };
+    // In Go, null is the zero value of a string.
+    for field in ["labels", "annotations"] {
+        let entries = fields.get_mut(field).and_then(Value::as_object_mut);
+        for value in entries.into_iter().flat_map(Map::values_mut) {
+            if value.is_null() {
+                *value = "".into();
+            }
+        }
+    }
     for (name, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
         let (wanted, found) = match name.as_str() {
             "name" | "generateName" | "namespace" | "uid" | "resourceVersion"
@@ -169,64 +178,178 @@ pub(crate) fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// Returns what is wrong with the name of a new object.
-pub(crate) fn name_causes(resource: &ApiResource, name: &str) -> Vec<Cause> {
-    if name.is_empty() || resource.group == "rbac.authorization.k8s.io" {
-        return path_segment_causes(name);
-    }
-    let invalid = |rule| Cause {
-        reason: "FieldValueInvalid",
-        message: format!("Invalid value: \"{name}\": {rule}"),
-        field: "metadata.name",
+/// Returns what is wrong with the name of a new object, and with the prefix of a generated name.
+pub(crate) fn name_causes(resource: &ApiResource, content: &Content) -> Vec<Cause> {
+    let errors: fn(&str) -> Vec<String> = match (&*resource.group, &*resource.plural) {
+        _ if resource.custom => subdomain_errors,
+        ("", "namespaces" | "services") | ("apps", "statefulsets") => label_errors,
+        ("", "events") | ("policy", "poddisruptionbudgets") | ("rbac.authorization.k8s.io", _) => {
+            path_segment_errors
+        }
+        _ => subdomain_errors,
     };
-    subdomain_errors(name).into_iter().map(invalid).collect()
+    let (name, prefix) = (meta_str(content, "name"), meta_str(content, "generateName"));
+    if name.is_empty() {
+        return vec![Cause {
+            reason: "FieldValueRequired",
+            message: "Required value: name or generateName is required".to_owned(),
+            field: "metadata.name",
+        }];
+    }
+    // As in Go, a dash at the end is valid, whatever precedes it.
+    let mut masked = prefix.to_owned();
+    if masked.len() > 1 && masked.ends_with('-') {
+        masked.pop();
+        masked.pop();
+        masked.push('a');
+    }
+    let mut causes = Vec::new();
+    if !prefix.is_empty() {
+        let errors = errors(&masked).into_iter();
+        causes.extend(errors.map(|why| invalid("metadata.generateName", prefix, &why)));
+    }
+    let errors = errors(name).into_iter();
+    causes.extend(errors.map(|why| invalid("metadata.name", name, &why)));
+    causes
+}
+
+fn invalid(field: &'static str, value: &str, why: &str) -> Cause {
+    Cause {
+        reason: "FieldValueInvalid",
+        message: format!("Invalid value: \"{value}\": {why}"),
+        field,
+    }
+}
+
+/// Returns what is wrong with the labels and the annotations.
+pub(crate) fn label_causes(content: &Content) -> Vec<Cause> {
+    let map = |field| meta(content, field).and_then(Value::as_object);
+    let entries = |field| map(field).into_iter().flatten();
+    let mut causes = Vec::new();
+    for (key, value) in entries("labels") {
+        let value = value.as_str().unwrap_or_default();
+        let errors = label_key_errors(key).into_iter();
+        causes.extend(errors.map(|why| invalid("metadata.labels", key, &why)));
+        let errors = label_value_errors(value).into_iter();
+        causes.extend(errors.map(|why| invalid("metadata.labels", value, why)));
+    }
+    for (key, _) in entries("annotations") {
+        let errors = label_key_errors(&key.to_lowercase()).into_iter();
+        causes.extend(errors.map(|why| invalid("metadata.annotations", key, &why)));
+    }
+    causes
 }
 
 /// Returns what is wrong with a name that only has to fit into a path.
-pub(crate) fn path_segment_causes(name: &str) -> Vec<Cause> {
-    let (reason, message) = match name {
-        "" => (
-            "FieldValueRequired",
-            "Required value: name or generateName is required".to_owned(),
-        ),
-        "." | ".." => (
-            "FieldValueInvalid",
-            format!("Invalid value: \"{name}\": may not be '{name}'"),
-        ),
-        _ => {
-            let found = ['/', '%'].into_iter().filter(|&c| name.contains(c));
-            return found
-                .map(|c| Cause {
-                    reason: "FieldValueInvalid",
-                    message: format!("Invalid value: \"{name}\": may not contain '{c}'"),
-                    field: "metadata.name",
-                })
-                .collect();
-        }
-    };
-    vec![Cause {
-        reason,
-        message,
-        field: "metadata.name",
-    }]
+fn path_segment_errors(name: &str) -> Vec<String> {
+    if matches!(name, "." | "..") {
+        return vec![format!("may not be '{name}'")];
+    }
+    let found = ['/', '%'].into_iter().filter(|&c| name.contains(c));
+    found.map(|c| format!("may not contain '{c}'")).collect()
+}
+
+fn is_dns_label(label: &[u8]) -> bool {
+    let outer = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    label.iter().all(|b| outer(b) || *b == b'-')
+        && label.first().is_some_and(outer)
+        && label.last().is_some_and(outer)
+}
+
+/// Returns the errors of Go's `IsDNS1123Label`.
+fn label_errors(name: &str) -> Vec<String> {
+    let mut errors = Vec::new();
+    if name.len() > 63 {
+        errors.push("must be no more than 63 characters".to_owned());
+    }
+    if !is_dns_label(name.as_bytes()) {
+        errors.push(match is_subdomain(name) {
+            true => "must not contain dots".to_owned(),
+            false => "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must \
+                start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for \
+                validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+                .to_owned(),
+        });
+    }
+    errors
+}
+
+fn is_subdomain(name: &str) -> bool {
+    name.as_bytes().split(|&b| b == b'.').all(is_dns_label)
 }
 
 /// Returns the errors of Go's `IsDNS1123Subdomain`.
-pub(crate) fn subdomain_errors(name: &str) -> Vec<&'static str> {
+fn subdomain_errors(name: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if name.len() > 253 {
-        errors.push("must be no more than 253 bytes");
+        errors.push("must be no more than 253 characters".to_owned());
     }
-    let end = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
-    let inner = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-';
-    let is_label =
-        |label: &[u8]| label.iter().all(inner) && end(label.first()) && end(label.last());
-    if !name.as_bytes().split(|&b| b == b'.').all(is_label) {
+    if !is_subdomain(name) {
         errors.push(
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must \
-             start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
-             '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
+            start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
+            '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+                .to_owned(),
         );
     }
     errors
+}
+
+/// Returns the errors of Go's `IsLabelKey`, also called `IsQualifiedName`.
+pub(crate) fn label_key_errors(key: &str) -> Vec<String> {
+    let rule = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric \
+                character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
+                '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+    let mut errors = Vec::new();
+    let name = match key.split('/').collect::<Vec<_>>()[..] {
+        [name] => name,
+        [prefix, name] => {
+            if prefix.is_empty() {
+                errors.push("prefix part must be non-empty".to_owned());
+            } else {
+                let why = subdomain_errors(prefix).into_iter();
+                errors.extend(why.map(|why| {
+                    format!("prefix part {why}").replace("253 characters", "253 bytes")
+                }));
+            }
+            name
+        }
+        _ => {
+            return vec![format!(
+                "a valid label key {rule} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            )];
+        }
+    };
+    if name.is_empty() {
+        errors.push("name part must be non-empty".to_owned());
+    } else if name.len() > 63 {
+        errors.push("name part must be no more than 63 bytes".to_owned());
+    }
+    if !is_name(name) {
+        errors.push(format!("name part {rule}"));
+    }
+    errors
+}
+
+/// Returns the errors of Go's `IsValidLabelValue`.
+fn label_value_errors(value: &str) -> Vec<&'static str> {
+    let mut errors = Vec::new();
+    if value.len() > 63 {
+        errors.push("must be no more than 63 bytes");
+    }
+    if !value.is_empty() && !is_name(value) {
+        errors.push(
+            "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must \
+            start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for \
+            validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')",
+        );
+    }
+    errors
+}
+
+fn is_name(name: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    let outer = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = name.as_bytes();
+    outer(bytes.first()) && outer(bytes.last()) && name.bytes().all(inner)
 }
