@@ -1,17 +1,24 @@
+use std::collections::HashSet;
+use std::error::Error as _;
 use std::fmt;
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
 use super::error::InformerError;
-use crate::object::Object;
+use super::process::Superseded;
+use crate::error::Error;
+use crate::object::{Key, Object};
 use crate::panic;
-use crate::queue::{Deltas, PopError, ProcessError, Queue};
+use crate::queue::{BatchError, Delta, Deltas, PopError, ProcessError, Queue, Requeue};
 use crate::reflector::{
-    ListerWatcher, OnFailure, Reclaim, Reflector, ReflectorOptions, ReflectorState, ReflectorStatus,
+    ListerWatcher, OnFailure, Reclaim, Reflector, ReflectorOptions, ReflectorState,
+    ReflectorStatus, UndecodableList,
 };
 use crate::stop::{Done, Stop};
+use crate::store::StoreError;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, thread};
 use crate::threads::{self, Owners, StackSizes};
@@ -119,6 +126,8 @@ pub struct Controller<T> {
     process: Mutex<Option<ProcessLoop<T>>>,
     /// Whether the process loop is running; only for messages.
     processing: AtomicBool,
+    /// Whether any object could be processed.
+    has_accepted: AtomicBool,
 }
 
 struct ProcessLoop<T> {
@@ -144,6 +153,7 @@ impl<T: Object + DeserializeOwned> Controller<T> {
         let sink: Arc<dyn Queue<T>> = Arc::clone(&queue);
         let reflector = Reflector::new(lister_watcher, sink, reflector);
         let reflector = reflector.reclaiming(reclaim).on_failure(on_failure);
+        let reflector = reflector.with_consumer();
         let process = ProcessLoop {
             one: process,
             batch: process_batch,
@@ -155,6 +165,7 @@ impl<T: Object + DeserializeOwned> Controller<T> {
             reflector,
             process: Mutex::new(Some(process)),
             processing: AtomicBool::new(false),
+            has_accepted: AtomicBool::new(false),
         }
     }
 }
@@ -243,6 +254,28 @@ impl<T: Object> Controller<T> {
             .chain(reflects.then(|| format!("{} reflector", self.name)))
     }
 
+    /// Whether the server has sent a state of this object that could not be read or processed, and
+    /// no newer one that could.
+    pub(super) fn is_missing(&self, key: &str) -> bool {
+        self.reflector.missing().may_contain(key)
+    }
+
+    /// Returns the reason if the first list had at least two objects, and none of them could be
+    /// decoded and processed.
+    pub(super) fn undecodable(&self) -> Option<UndecodableList> {
+        let status = self.status();
+        let has_rejected_all = status.received > 1
+            && !self.has_accepted.load(Ordering::Relaxed)
+            && self.reflector.missing().has_rejected();
+        let rejected = status.last_error.filter(|_| has_rejected_all);
+        let rejected = rejected.map(|error| UndecodableList {
+            type_name: std::any::type_name::<T>(),
+            objects: status.received,
+            first_error: error,
+        });
+        status.undecodable.or(rejected)
+    }
+
     /// Returns the status of the reflector.
     pub fn status(&self) -> ReflectorStatus {
         self.reflector.status()
@@ -257,8 +290,9 @@ impl<T: Object> Controller<T> {
                 Ok(Ok(())) => {}
                 // Closed by user code: there will be no more items, but the reflector continues.
                 Ok(Err(PopError::Closed)) => stop.wait(),
+                // `record` has reported it.
                 Ok(Err(PopError::Process { error, popped: () })) => {
-                    log::error!("{}: an event was lost: {error}", self.name);
+                    log::debug!("{}: processing failed: {error}", self.name);
                 }
                 Err(panic) => {
                     log::error!("{}: the queue {panic}", self.name);
@@ -270,15 +304,132 @@ impl<T: Object> Controller<T> {
 
     fn process_next(&self, process: &mut ProcessLoop<T>) -> Result<(), PopError<()>> {
         let ProcessLoop { one, batch, .. } = process;
+        let one = &mut |deltas: &Deltas<T>, is_in_initial_list: bool| {
+            let processed = panic::catch(|| one(deltas, is_in_initial_list));
+            self.record(slice::from_ref(deltas), processed)
+        };
         match batch {
-            Some(batch) => self
-                .queue
-                .pop_batch(batch, one)
-                .map(drop)
-                .map_err(discard_popped),
+            Some(batch) => {
+                let batch = &mut |items: &[Deltas<T>], is_in_initial_list: bool| {
+                    let processed = panic::catch(|| batch(items, is_in_initial_list));
+                    self.record(items, processed)
+                };
+                let popped = self.queue.pop_batch(batch, one);
+                popped.map(drop).map_err(discard_popped)
+            }
             None => self.queue.pop(one).map(drop).map_err(discard_popped),
         }
     }
+
+    /// Records which objects the callback could not process, and which ones it could after all. The
+    /// queue counts the items as processed after this method, so waits and the status see the
+    /// outcome.
+    fn record(
+        &self,
+        items: &[Deltas<T>],
+        processed: Result<Result<(), ProcessError>, String>,
+    ) -> Result<(), ProcessError> {
+        let result = processed.unwrap_or_else(|panic| Err(panic.into()));
+        let has_accepted = self.has_accepted.load(Ordering::Relaxed);
+        let errors: Vec<(usize, &ProcessError)> = match &result {
+            Ok(()) if has_accepted && self.reflector.missing().is_empty() => return result,
+            Ok(()) => Vec::new(),
+            Err(error) => match error.downcast_ref::<BatchError>() {
+                Some(errors) => errors.iter().collect(),
+                None => (0..items.len()).map(|at| (at, error)).collect(),
+            },
+        };
+        for (at, error) in &errors {
+            match (error.downcast_ref::<Requeue>(), items.get(*at)) {
+                (None, Some(deltas)) => self.record_error(deltas, error),
+                (Some(requeue), _) if requeue.source().is_some() => {
+                    log::error!("{}: an event was {requeue}", self.name);
+                }
+                _ => {}
+            }
+        }
+        let lost = errors.iter().filter(|(_, error)| !error.is::<Superseded>());
+        let lost: HashSet<usize> = lost.map(|(at, _)| *at).collect();
+        for (at, deltas) in items.iter().enumerate() {
+            let is_accepted = match deltas.newest() {
+                Some(Delta::ReplacedAll(list)) => {
+                    let rejected = errors.iter().map(|(_, error)| *error);
+                    self.record_list(rejected.filter(|error| !error.is::<Superseded>()));
+                    list.objects.len() > errors.len()
+                }
+                Some(newest) if !lost.contains(&at) => {
+                    self.record_success(deltas.key(), newest);
+                    newest.object().is_some()
+                }
+                _ => false,
+            };
+            if is_accepted && !has_accepted {
+                self.has_accepted.store(true, Ordering::Relaxed);
+            }
+        }
+        result
+    }
+
+    fn record_error(&self, deltas: &Deltas<T>, error: &ProcessError) {
+        let key = rejected_key(error).or_else(|| deltas.key().cloned());
+        let text = match &key {
+            Some(key) if !error.is::<StoreError>() => format!("{key}: {error}"),
+            _ => error.to_string(),
+        };
+        let text = format!("an event was lost: {text}");
+        match deltas.newest() {
+            Some(newest) if !error.is::<Superseded>() && !is_about_no_object(newest) => {
+                let version = version(newest);
+                self.reflector.rejected(key, &version, Error::other(text));
+            }
+            _ => log::error!("{}: {text}", self.name),
+        }
+    }
+
+    fn record_success(&self, key: Option<&Key>, newest: &Delta<T>) {
+        let Some(key) = key.filter(|_| !is_about_no_object(newest)) else {
+            return;
+        };
+        let resynced = matches!(newest, Delta::Sync(_)).then(|| version(newest));
+        let missing = self.reflector.missing();
+        missing.accepted(key, resynced.as_deref());
+    }
+
+    /// Records the outcome of a list, unless an unknown part of it failed.
+    fn record_list<'e>(&self, errors: impl Iterator<Item = &'e ProcessError>) {
+        let mut rejected = HashSet::new();
+        for error in errors {
+            if !error.is::<StoreError>() {
+                return;
+            }
+            // The empty key stands for objects beyond the limit, and for those without a key.
+            rejected.extend([rejected_key(error).unwrap_or_else(|| "".into()), "".into()]);
+        }
+        let missing = self.reflector.missing();
+        missing.accepted_list(|key| rejected.contains(key));
+    }
+}
+
+/// Returns the key of the object that the store rejected.
+fn rejected_key(error: &ProcessError) -> Option<Key> {
+    match error.downcast_ref::<StoreError>() {
+        Some(StoreError::Index { key, .. }) => Some(Key::clone(key)),
+        _ => None,
+    }
+}
+
+fn is_about_no_object<T>(delta: &Delta<T>) -> bool {
+    matches!(delta, Delta::SyncAll | Delta::Bookmark(_))
+}
+
+/// Returns the version of the object. Reading it is user code.
+fn version<T: Object>(delta: &Delta<T>) -> String {
+    let read = || {
+        delta
+            .object()
+            .map(|object| object.resource_version().to_owned())
+    };
+    panic::catch(read).ok().flatten().unwrap_or_default()
 }
 
 fn discard_popped<P>(error: PopError<P>) -> PopError<()> {

@@ -164,16 +164,14 @@ pub fn new_indexer_informer<T: Object + DeserializeOwned>(
             {
                 log::error!("{name}: the handler's `begin` {panic}");
             }
-            Ok(
-                part.process(deltas, is_in_initial_list, &mut |notification, _| {
-                    // Catch a panic here and not in the queue, so that the object's next change
-                    // still reaches the store.
-                    if let Err(panic) = panic::catch(|| notification.event.deliver(&mut *handler)) {
-                        log::error!("{name}: the handler {panic}; continuing with the next event");
-                    }
-                    !source.is_closed()
-                })?,
-            )
+            part.process(deltas, is_in_initial_list, &mut |notification, _| {
+                // Catch a panic here and not in the queue, so that the object's next change
+                // still reaches the store.
+                if let Err(panic) = panic::catch(|| notification.event.deliver(&mut *handler)) {
+                    log::error!("{name}: the handler {panic}; continuing with the next event");
+                }
+                !source.is_closed()
+            })
         });
     config.on_start = Some(Box::new(move |stop| {
         *set_pending_begin.lock() = Some(stop.clone());

@@ -2,6 +2,8 @@
 //! and `processDeltasInBatch`.
 
 use std::collections::{HashMap, HashSet};
+use std::error::Error;
+use std::fmt;
 use std::sync::Arc;
 
 use super::handler::{KeyedNotification, Notification};
@@ -9,6 +11,11 @@ use crate::object::{Accessor, Deleted, Key, KeyError, Object};
 use crate::panic;
 use crate::queue::{BatchError, Delta, Deltas, ProcessError, ReplacedAll};
 use crate::store::{Change, Gaps, Indexer, KnownObjects, StoreError};
+use crate::sync::Mutex;
+
+/// The maximum number of changes that are written to the cache in one step. Lookups wait for a
+/// step, but not for the whole list.
+const STEP: usize = 1000;
 
 /// A callback for each notification. The second argument is client-go's `isSync`: the old and the
 /// new object have the same resource version, so only handlers that are resyncing get the
@@ -19,10 +26,19 @@ pub(super) type Notify<'a, T> = dyn FnMut(KeyedNotification<T>, bool) -> bool + 
 /// The part of an informer's cache that one reflector fills: the whole cache, or one namespace.
 pub(super) struct IndexerPart<T> {
     cache: Arc<Indexer<T>>,
-    /// The prefix of all keys of this part: the namespace and a slash. `None` for the whole cache.
-    prefix: Option<String>,
+    /// `None` for the whole cache.
+    namespace: Option<NamespacePart>,
     /// Whether a new UID under the same key is delivered as a deletion and an add.
     recreation_as_delete_and_add: bool,
+}
+
+/// The part of a cache that has the objects of one namespace.
+struct NamespacePart {
+    /// The prefix of all keys of this part: the namespace and a slash.
+    prefix: String,
+    /// The keys of the cached objects, so that a list or a resync does not visit the objects of the
+    /// other namespaces. An innermost lock.
+    keys: Mutex<HashSet<Key>>,
 }
 
 impl<T: Object> IndexerPart<T> {
@@ -31,9 +47,16 @@ impl<T: Object> IndexerPart<T> {
         namespace: Option<&str>,
         recreation_as_delete_and_add: bool,
     ) -> Self {
+        let namespace = namespace.map(|namespace| {
+            let prefix = format!("{namespace}/");
+            let mut keys = cache.list_keys();
+            keys.retain(|key| key.starts_with(&prefix));
+            let keys = Mutex::new(keys.into_iter().collect());
+            NamespacePart { prefix, keys }
+        });
         Self {
             cache,
-            prefix: namespace.map(|namespace| format!("{namespace}/")),
+            namespace,
             recreation_as_delete_and_add,
         }
     }
@@ -46,7 +69,7 @@ impl<T: Object> IndexerPart<T> {
         deltas: &Deltas<T>,
         is_in_initial_list: bool,
         notify: &mut Notify<'_, T>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), ProcessError> {
         let mut keep_notifying = true;
         // All popped deltas reach the cache, even after a stop: the queue counts them as processed.
         let notify = &mut |notification, is_sync| {
@@ -54,13 +77,15 @@ impl<T: Object> IndexerPart<T> {
             keep_notifying
         };
         // Continue after an error: a rejected delta must not affect the deltas after it.
-        let mut failed = None;
+        let mut result = Ok(());
         for delta in deltas.iter() {
-            if let Err(error) = self.process_one(deltas, delta, is_in_initial_list, notify) {
-                failed.get_or_insert(error);
-            }
+            let processed = self.process_one(deltas, delta, is_in_initial_list, notify);
+            result = match (result, processed) {
+                (Err(before), Ok(())) => Err(Superseded::by_newer(before)),
+                (_, processed) => processed,
+            };
         }
-        failed.map_or(Ok(()), Err)
+        result
     }
 
     fn process_one(
@@ -69,12 +94,13 @@ impl<T: Object> IndexerPart<T> {
         delta: &Delta<T>,
         is_in_initial_list: bool,
         notify: &mut Notify<'_, T>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), ProcessError> {
         match delta {
             Delta::Deleted(gone) => {
                 let key = self.key(deltas, delta)?;
                 let old = self.cache.get_by_key(&key);
                 self.cache.delete_keyed(&key, gone)?;
+                self.record_keys([(&key, false)]);
                 notify(
                     KeyedNotification {
                         key,
@@ -88,7 +114,12 @@ impl<T: Object> IndexerPart<T> {
             | Delta::Replaced(object)
             | Delta::Sync(object) => {
                 let key = self.key(deltas, delta)?;
-                let old = self.cache.add_keyed(Key::clone(&key), Arc::clone(object))?;
+                let added = self.cache.add_keyed(Key::clone(&key), Arc::clone(object));
+                let old = added.map_err(|error| {
+                    let cached = self.cache.get_by_key(&key);
+                    rejection(error, cached.as_ref(), object)
+                })?;
+                self.record_keys([(&key, true)]);
                 self.notify_object(key, old, Arc::clone(object), is_in_initial_list, notify);
             }
             Delta::ReplacedAll(list) => self.replace_all(list, is_in_initial_list, notify)?,
@@ -132,11 +163,12 @@ impl<T: Object> IndexerPart<T> {
         batch: &[Deltas<T>],
         is_in_initial_list: bool,
         notify: &mut Notify<'_, T>,
-    ) -> Result<(), StoreError> {
-        let mut failed = None;
+    ) -> Result<(), ProcessError> {
+        let mut failed = BatchError::new();
         let mut changes = Vec::with_capacity(batch.len());
+        // The cached object before each change, and the position of the change in the batch.
         let mut before = Vec::with_capacity(batch.len());
-        for deltas in batch {
+        for (item, deltas) in batch.iter().enumerate() {
             for delta in deltas.iter() {
                 let change = match delta {
                     Delta::Deleted(gone) => Change::Delete(gone.clone()),
@@ -145,25 +177,33 @@ impl<T: Object> IndexerPart<T> {
                     | Delta::Replaced(object)
                     | Delta::Sync(object) => Change::Update(Arc::clone(object)),
                     Delta::ReplacedAll(_) | Delta::SyncAll | Delta::Bookmark(_) => {
-                        failed = Some(StoreError::other(
-                            "a batch may contain only changes of single objects",
-                        ));
+                        let what = "a batch may contain only changes of single objects";
+                        failed.add(item, StoreError::other(what));
                         continue;
                     }
                 };
                 match self.key(deltas, delta) {
                     Ok(key) => {
-                        before.push(self.cache.get_by_key(&key));
+                        before.push((self.cache.get_by_key(&key), item));
                         changes.push((key, change));
                     }
-                    Err(error) => failed = Some(error),
+                    Err(error) => failed.add(item, error),
                 }
             }
         }
-        let (applied, errors) = self.cache.transact_keyed(changes.clone());
+        let (applied, errors) = self.write(changes.clone());
+        for (at, error) in errors {
+            let ((_, change), (cached, item)) = (&changes[at], &before[at]);
+            match change {
+                Change::Add(new) | Change::Update(new) => {
+                    failed.add(*item, rejection(error, cached.as_ref(), new));
+                }
+                Change::Delete(_) | Change::Bookmark(_) => failed.add(*item, error),
+            }
+        }
         let (mut changes, mut at) = (changes.into_iter().zip(before), 0);
         for position in applied {
-            let Some(((key, change), old)) = changes.nth(position - at) else {
+            let Some(((key, change), (old, _))) = changes.nth(position - at) else {
                 break;
             };
             at = position + 1;
@@ -184,12 +224,7 @@ impl<T: Object> IndexerPart<T> {
                 break;
             }
         }
-        errors
-            .into_iter()
-            .next()
-            .map(|(_, error)| error)
-            .or(failed)
-            .map_or(Ok(()), Err)
+        failed.into_result()
     }
 
     /// Applies a list. The cache contains the whole list before the first notification, and
@@ -200,15 +235,16 @@ impl<T: Object> IndexerPart<T> {
         list: &ReplacedAll<T>,
         is_in_initial_list: bool,
         notify: &mut Notify<'_, T>,
-    ) -> Result<(), StoreError> {
-        let mut failed = None;
+    ) -> Result<(), ProcessError> {
+        // The list is one item of the queue, so all errors have the position 0.
+        let mut failed = BatchError::new();
         let mut gaps = list.gaps.clone();
         let mut listed: HashMap<Key, usize> = HashMap::with_capacity(list.objects.len());
         let mut keyed = Vec::with_capacity(list.objects.len());
         for object in &list.objects {
             match self.cache.accessor().key(object) {
                 Ok(key) if !self.has(&key) => {
-                    failed = Some(self.other_namespace_error(&key).into());
+                    failed.add(0, StoreError::from(self.other_namespace_error(&key)));
                 }
                 Ok(key) => {
                     // If several objects have the same key, the last one counts, as in the store.
@@ -222,7 +258,7 @@ impl<T: Object> IndexerPart<T> {
                 }
                 Err(error) => {
                     gaps.add(None);
-                    failed = Some(StoreError::from(error));
+                    failed.add(0, StoreError::from(error));
                 }
             }
         }
@@ -233,6 +269,10 @@ impl<T: Object> IndexerPart<T> {
             .collect();
         let rejected = self.write_list(&keyed, &gone, &gaps, &list.resource_version);
         let rejected_at: HashSet<usize> = rejected.iter().map(|(at, _)| *at).collect();
+        for (at, error) in rejected {
+            let (key, new) = &keyed[at];
+            failed.add(0, rejection(error, old.get(key), new));
+        }
         for (key, object) in gone {
             let gone = Deleted::FinalStateUnknown {
                 key: Key::clone(key),
@@ -245,7 +285,7 @@ impl<T: Object> IndexerPart<T> {
                 },
                 false,
             ) {
-                return Ok(());
+                return failed.into_result();
             }
         }
         for (at, (key, new)) in keyed.into_iter().enumerate() {
@@ -254,19 +294,13 @@ impl<T: Object> IndexerPart<T> {
             }
             let before = old.get(&key).cloned();
             if !self.notify_object(key, before, new, is_in_initial_list, notify) {
-                return Ok(());
+                break;
             }
         }
-        rejected
-            .into_iter()
-            .next()
-            .map(|(_, error)| error)
-            .or(failed)
-            .map_or(Ok(()), Err)
+        failed.into_result()
     }
 
-    /// Writes a list to the cache in one step. Returns the rejected objects by their index in
-    /// `keyed`.
+    /// Writes a list to the cache. Returns the rejected objects by their index in `keyed`.
     fn write_list(
         &self,
         keyed: &[(Key, Arc<T>)],
@@ -274,7 +308,7 @@ impl<T: Object> IndexerPart<T> {
         gaps: &Gaps,
         resource_version: &str,
     ) -> Vec<(usize, StoreError)> {
-        if self.prefix.is_none() {
+        if self.namespace.is_none() {
             let mut kept = keyed.to_vec();
             self.cache.keep_in_gaps(&mut kept, gaps);
             // `replace_keyed` rejects the whole list for a single bad object. If it does, the code
@@ -290,11 +324,53 @@ impl<T: Object> IndexerPart<T> {
             let gone = Deleted::Final(Arc::clone(object));
             (Key::clone(key), Change::Delete(gone))
         });
-        let (_, rejected) = self
-            .cache
-            .transact_keyed(updates.chain(deletions).collect());
+        let (mut changes, mut rejected) = (updates.chain(deletions), Vec::new());
+        for step in 0.. {
+            let changes: Vec<_> = changes.by_ref().take(STEP).collect();
+            if changes.is_empty() {
+                break;
+            }
+            let (_, errors) = self.write(changes);
+            rejected.extend(
+                errors
+                    .into_iter()
+                    .map(|(at, error)| (step * STEP + at, error)),
+            );
+        }
         self.cache.set_resource_version(resource_version);
         rejected
+    }
+
+    /// Applies changes to the cache in one step. Returns the positions of the applied changes, and
+    /// the errors of the others with their positions.
+    fn write(&self, changes: Vec<(Key, Change<T>)>) -> (Vec<usize>, Vec<(usize, StoreError)>) {
+        let is_stored = |change: &Change<T>| !matches!(change, Change::Delete(_));
+        let keys = changes
+            .iter()
+            .map(|(key, change)| (Key::clone(key), is_stored(change)));
+        let keys: Vec<_> = self.namespace.iter().flat_map(|_| keys.clone()).collect();
+        let (applied, errors) = self.cache.transact_keyed(changes);
+        let applied_keys = applied.iter().filter_map(|at| keys.get(*at));
+        self.record_keys(applied_keys.map(|(key, is_stored)| (key, *is_stored)));
+        (applied, errors)
+    }
+
+    /// Records which keys are now stored or deleted.
+    fn record_keys<'k>(&self, changes: impl IntoIterator<Item = (&'k Key, bool)>) {
+        let Some(namespace) = &self.namespace else {
+            return;
+        };
+        let mut keys = namespace.keys.lock();
+        for (key, is_stored) in changes {
+            if is_stored {
+                keys.insert(Key::clone(key));
+            } else {
+                keys.remove(key);
+            }
+        }
+        if keys.is_empty() {
+            *keys = HashSet::new();
+        }
     }
 
     /// Notifies about an object that is now in the cache and replaced `old`.
@@ -370,7 +446,7 @@ impl<T: Object> IndexerPart<T> {
     /// namespaces, so objects of other namespaces are reported as unreadable and left out.
     pub(super) fn accessor(self: &Arc<Self>) -> Accessor<T> {
         let accessor = Accessor::object();
-        if self.prefix.is_none() {
+        if self.namespace.is_none() {
             return accessor;
         }
         let part = Arc::clone(self);
@@ -384,27 +460,55 @@ impl<T: Object> IndexerPart<T> {
     }
 
     fn other_namespace_error(&self, key: &str) -> KeyError {
-        let namespace = self
-            .prefix
-            .as_deref()
-            .unwrap_or_default()
-            .trim_end_matches('/');
+        let prefix = self.namespace.as_ref().map(|namespace| &*namespace.prefix);
+        let namespace = prefix.unwrap_or_default().trim_end_matches('/');
         KeyError::new(format!("{key:?} is not in the namespace {namespace}"))
     }
 
     /// Returns the cached objects of this part.
     pub(super) fn known(&self) -> Vec<(Key, Arc<T>)> {
-        let mut known = self.cache.entries();
-        if self.prefix.is_some() {
-            known.retain(|(key, _)| self.has(key));
+        if self.namespace.is_none() {
+            return self.cache.entries();
         }
-        known
+        let look_up = |key: Key| self.cache.get_by_key(&key).map(|object| (key, object));
+        self.list_keys().into_iter().filter_map(look_up).collect()
     }
 
     fn has(&self, key: &str) -> bool {
-        self.prefix
+        self.namespace
             .as_ref()
-            .is_none_or(|prefix| key.starts_with(prefix))
+            .is_none_or(|namespace| key.starts_with(&namespace.prefix))
+    }
+}
+
+/// The error of a rejected state, although the cache has a newer state of the object, or has this
+/// one already.
+#[derive(Debug)]
+pub(super) struct Superseded(ProcessError);
+
+impl Superseded {
+    fn by_newer(rejected: ProcessError) -> ProcessError {
+        match rejected.is::<Self>() {
+            true => rejected,
+            false => Box::new(Self(rejected)),
+        }
+    }
+}
+
+impl fmt::Display for Superseded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Error for Superseded {}
+
+/// Returns the error of an object that the cache rejected while it had `cached`.
+fn rejection<T>(error: StoreError, cached: Option<&Arc<T>>, new: &Arc<T>) -> ProcessError {
+    // A resync or a list delivers the cached object again.
+    match cached.is_some_and(|cached| Arc::ptr_eq(cached, new)) {
+        true => Superseded::by_newer(error.into()),
+        false => error.into(),
     }
 }
 
@@ -415,9 +519,10 @@ fn is_recreated<T: Object>(old: &T, new: &T) -> bool {
 
 impl<T: Object> KnownObjects<T> for IndexerPart<T> {
     fn list_keys(&self) -> Vec<Key> {
-        let mut keys = self.cache.list_keys();
-        keys.retain(|key| self.has(key));
-        keys
+        match &self.namespace {
+            None => self.cache.list_keys(),
+            Some(namespace) => namespace.keys.lock().iter().cloned().collect(),
+        }
     }
 
     fn lookup(&self, key: &str) -> Result<Option<Arc<T>>, StoreError> {

@@ -106,6 +106,13 @@ impl BatchError {
         self.errors.push((position, error.into()));
     }
 
+    /// Returns the errors with the positions of their items.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &ProcessError)> {
+        self.errors
+            .iter()
+            .map(|(position, error)| (*position, error))
+    }
+
     /// Converts the collected errors to the result of a batch callback.
     ///
     /// # Errors

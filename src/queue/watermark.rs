@@ -264,14 +264,14 @@ pub enum WaitError {
         /// The namespaces that the informer watches.
         watched: Vec<String>,
     },
-    /// The version has been processed, but the cache still has an older state of the object. The
+    /// The version has been processed, but the cache has an older state of the object, or none. The
     /// new state could not be decoded, or a transform or an index function rejected it.
     NotStored {
         /// The key of the object.
         key: String,
         /// The requested version.
         version: String,
-        /// The version in the cache.
+        /// The version in the cache. It is empty if the cache does not have the object.
         cached: String,
     },
 }
@@ -298,11 +298,19 @@ impl fmt::Display for WaitError {
                 key,
                 version,
                 cached,
-            } => write!(
-                f,
-                "the resourceVersion {version:?} of {key} was not stored; the cache still has {cached:?}: \
-                 the object could not be decoded, or a transform or an index function rejected it (see the log)"
-            ),
+            } => {
+                write!(
+                    f,
+                    "the resourceVersion {version:?} of {key} was not stored; "
+                )?;
+                match cached.as_str() {
+                    "" => f.write_str("the cache does not have the object")?,
+                    cached => write!(f, "the cache still has {cached:?}")?,
+                }
+                f.write_str(
+                    ": the object could not be decoded, or a transform or an index function rejected it (see the log)",
+                )
+            }
         }
     }
 }

@@ -45,6 +45,7 @@ mod headroom;
 mod initial_list;
 mod initial_objects;
 mod lister_watcher;
+mod missing;
 mod options;
 mod protocol;
 mod reclaim;
@@ -52,6 +53,7 @@ mod run;
 mod undecodable;
 
 pub use lister_watcher::{Body, ListWatch, ListerWatcher, ListerWatcherSource, TimedRead};
+pub(crate) use missing::Missing;
 pub use options::{ReflectorOptions, ReflectorState, ReflectorStatus, WatchErrorHandler};
 pub(crate) use reclaim::Reclaim;
 pub(crate) use run::OnFailure;

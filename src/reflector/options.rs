@@ -332,15 +332,16 @@ pub struct ReflectorStatus {
     /// watches if it has no watch cache for the resource. `None` while it is unknown: kube-apiserver
     /// 1.36 confirms nothing in watch-lists, and in lists of custom resources and of metadata.
     pub shard_applied: Option<bool>,
-    /// Whether every object could be read, so that the cache matches the server.
+    /// Whether every object could be read and stored, so that the cache matches the server.
     ///
     /// It becomes `false` when an object cannot be decoded, and `true` when every object of a list
-    /// can be decoded. Meanwhile the reflector relists automatically, up to five times for each
-    /// missed object. Before each relist it waits for the [back-off](ReflectorOptions::backoff),
-    /// and at least a second.
+    /// can be decoded. It is also `false` while an informer lacks an object that its cache has
+    /// rejected, for example because an index function failed. Meanwhile the reflector relists
+    /// automatically, up to five times for each missed object. Before each relist it waits for the
+    /// [back-off](ReflectorOptions::backoff), and at least a second.
     pub complete: bool,
-    /// The total number of objects in lists and events that could not be decoded, keyed or
-    /// transformed. Each is logged, and its cached copy remains.
+    /// The total number of objects in lists and events that could not be decoded, keyed,
+    /// transformed or stored. Each is logged, and its cached copy remains.
     pub unreadable: u64,
     /// The reason, if none of the objects in the first list could be decoded. It is reset when a
     /// list contains an object that can be decoded.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use log::Level;
 use serde::de::DeserializeOwned;
 
 use self::session::Session;
@@ -11,9 +12,9 @@ use super::failures::{Failures, named};
 use super::protocol::{Protocol, Report, ReportKind};
 use super::reclaim::Reclaim;
 use super::undecodable::UndecodableList;
-use super::{Body, ListerWatcher, ReflectorOptions, ReflectorState, ReflectorStatus};
+use super::{Body, ListerWatcher, Missing, ReflectorOptions, ReflectorState, ReflectorStatus};
 use crate::error::Error;
-use crate::object::Object;
+use crate::object::{Key, Object};
 use crate::panic;
 use crate::stop::Stop;
 use crate::store::{ReflectorStore, StoreError};
@@ -74,10 +75,12 @@ pub struct Reflector<T> {
     options: ReflectorOptions,
     reclaim: Option<Arc<dyn Reclaim>>,
     on_failure: Option<OnFailure>,
-    /// The result of [`status`](Self::status). Innermost lock: nothing is called while it is held.
+    missing: Arc<Missing>,
+    /// Whether the store is a queue whose consumer calls [`rejected`](Self::rejected).
+    has_consumer: bool,
+    /// The result of [`status`](Self::status), without the rejected objects. Innermost lock: nothing is called while it is held.
     status: Mutex<ReflectorStatus>,
-    /// The failures logged so far. Only the thread of `run` takes this lock. Innermost lock:
-    /// nothing is called while it is held.
+    /// The failures logged so far. Innermost lock: nothing is called while it is held.
     logged: Mutex<Failures>,
 }
 
@@ -95,6 +98,8 @@ impl<T: Object + DeserializeOwned> Reflector<T> {
             options,
             reclaim: None,
             on_failure: None,
+            missing: Arc::default(),
+            has_consumer: false,
             status: Mutex::default(),
             logged: Mutex::default(),
         }
@@ -111,9 +116,51 @@ impl<T: Object> Reflector<T> {
         Self { on_failure, ..self }
     }
 
+    /// Sets that the store is a queue whose consumer calls [`rejected`](Self::rejected).
+    pub(crate) fn with_consumer(self) -> Self {
+        Self {
+            has_consumer: true,
+            ..self
+        }
+    }
+
+    /// Returns the objects whose newest state the store, or the consumer of its queue, lacks.
+    pub(crate) fn missing(&self) -> &Missing {
+        &self.missing
+    }
+
+    /// Records that the consumer of the store's queue could not process an object in this version.
+    /// The reflector notices it on its own thread and schedules a relist.
+    pub(crate) fn rejected(&self, key: Option<Key>, version: &str, error: Error) {
+        self.missing.add_rejected(key, version);
+        let at = panic::catch(|| self.options.clock.now()).ok();
+        {
+            let mut status = self.status.lock();
+            (status.last_error, status.last_error_at) = (Some(error.clone()), at);
+        }
+        let kind = ReportKind::Object;
+        let report = Report {
+            error,
+            kind,
+            reading: None,
+        };
+        let text = report.error.to_string();
+        let level = match self.logged.lock().record(&report, &text) {
+            Level::Warn => Level::Error,
+            level => level,
+        };
+        log::log!(level, "{}: {text}", self.name());
+        if let Some(on_failure) = &self.on_failure {
+            on_failure(&report.error, false);
+        }
+    }
+
     /// Returns the current status.
     pub fn status(&self) -> ReflectorStatus {
-        self.status.lock().clone()
+        let mut status = self.status.lock().clone();
+        status.complete &= !self.missing.has_rejected();
+        status.unreadable += self.missing.rejections();
+        status
     }
 
     /// Returns the resource version of the last list, or the newest one of the events and bookmarks
@@ -328,7 +375,7 @@ impl<T: Object> Reflector<T> {
         // Loggers are user code, so call them without the lock.
         let recovered = {
             let mut logged = self.logged.lock();
-            if session.complete {
+            if session.complete && self.missing.is_empty() {
                 logged.forget_unreadable();
             }
             let is_healthy = session.protocol.is_healthy();

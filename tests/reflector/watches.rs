@@ -568,6 +568,7 @@ fn w8_store_error_is_reported_and_watch_continues() {
             .ends_with("the store rejected an event: no")
     );
     assert_eq!(status.resource_version, "12");
+    assert_eq!((status.complete, status.unreadable), (false, 1));
 }
 
 #[test]

@@ -151,8 +151,7 @@ fn p9_object_without_key_does_not_affect_others() {
             delivered.push(notification.key.to_string());
             true
         };
-        let popped =
-            queue.pop(&mut |deltas, initial| Ok(part.process(deltas, initial, &mut notify)?));
+        let popped = queue.pop(&mut |deltas, initial| part.process(deltas, initial, &mut notify));
         delivered.sort();
         (delivered, store.len(), popped.is_ok())
     };
@@ -194,8 +193,7 @@ fn p1_rejected_delta_does_not_drop_later_ones() {
         delivered.push(text(&notification, sync));
         true
     };
-    let popped =
-        queue.pop(&mut |deltas, initial| Ok(part.process(deltas, initial, &mut notify)?));
+    let popped = queue.pop(&mut |deltas, initial| part.process(deltas, initial, &mut notify));
     assert!(popped.is_err(), "the rejection is reported");
     assert_eq!(delivered, ["+a@1", "a@1>3"]);
     assert_eq!(store.get_by_key("a").unwrap().resource_version(), "3");
@@ -234,11 +232,11 @@ fn c3_stop_skips_remaining_notifications_of_a_pop() {
                     delivered += 1;
                     delivered < 2
                 };
-                Ok(IndexerPart::new(Arc::clone(&store), None, false).process(
+                IndexerPart::new(Arc::clone(&store), None, false).process(
                     deltas,
                     initial,
                     &mut notify,
-                )?)
+                )
             })
             .unwrap();
         assert_eq!(delivered, 2);
@@ -396,12 +394,11 @@ fn c4_batches_deliver_the_same_events_as_single_pops() {
             delivered.borrow_mut().push(text(&notification, sync));
             true
         };
-        let mut one =
-            |deltas: &Deltas<_>, initial| Ok(part.process(deltas, initial, &mut { notify })?);
+        let mut one = |deltas: &Deltas<_>, initial| part.process(deltas, initial, &mut { notify });
         let (mut pops, mut most) = (0, 0);
         loop {
             let mut many = |deltas: &[Deltas<_>], initial| {
-                Ok(part.process_batch(deltas, initial, &mut { notify })?)
+                part.process_batch(deltas, initial, &mut { notify })
             };
             let popped = if batches {
                 queue
@@ -433,4 +430,103 @@ fn c4_batches_deliver_the_same_events_as_single_pops() {
             "{pops} pops, largest batch {most}"
         );
     }
+}
+
+fn in_namespace(key: &str, version: &str) -> Arc<DynamicObject> {
+    let (namespace, name) = key.split_once('/').unwrap();
+    let json = serde_json::json!({"metadata": {
+        "namespace": namespace, "name": name, "resourceVersion": version
+    }});
+    Arc::new(serde_json::from_value(json).unwrap())
+}
+
+/// Every way in which objects reach the cache and leave it.
+#[test]
+fn part_knows_exactly_the_cached_objects_of_its_namespace() {
+    let picky = IndexFunc::fallible(|object: &DynamicObject| match object.name() {
+        "bad" => Err("not this one"),
+        _ => Ok(Vec::new()),
+    });
+    let store = Indexer::new(Accessor::object(), Indexers::new().with("picky", picky));
+    store.add(in_namespace("n/before", "1")).unwrap();
+    store.add(in_namespace("other/before", "1")).unwrap();
+    let store = Arc::new(store);
+    let part = IndexerPart::new(Arc::clone(&store), Some("n"), false);
+    let check = |expected: &[&str]| {
+        let mut keys = part.list_keys();
+        keys.sort();
+        let expected: Vec<Key> = expected.iter().map(|key| (*key).into()).collect();
+        assert_eq!(keys, expected);
+        let mut known: Vec<_> = part.known().into_iter().map(|(key, _)| key).collect();
+        known.sort();
+        assert_eq!(known, expected);
+    };
+    check(&["n/before"]);
+    let queue = RealFifo::new(Accessor::object());
+    let mut notify = |_: KeyedNotification<DynamicObject>, _: bool| true;
+    let mut pop = |queue: &RealFifo<DynamicObject>| {
+        queue.pop(&mut |deltas, initial| part.process(deltas, initial, &mut notify))
+    };
+    let list = ["n/a", "n/b", "n/bad"].map(|key| in_namespace(key, "1"));
+    queue.replace(list.into(), "7").unwrap();
+    pop(&queue).unwrap_err();
+    check(&["n/a", "n/b"]);
+    queue
+        .delete(Deleted::Final(in_namespace("n/a", "8")))
+        .unwrap();
+    queue.add(in_namespace("n/bad", "9")).unwrap();
+    queue.add(in_namespace("n/c", "9")).unwrap();
+    pop(&queue).unwrap();
+    pop(&queue).unwrap_err();
+    pop(&queue).unwrap();
+    check(&["n/b", "n/c"]);
+    queue
+        .delete(Deleted::Final(in_namespace("n/b", "10")))
+        .unwrap();
+    for key in ["n/d", "n/bad", "n/e"] {
+        queue.add(in_namespace(key, "11")).unwrap();
+    }
+    let batch = queue.list();
+    part.process_batch(&batch, false, &mut |_, _| false)
+        .unwrap_err();
+    check(&["n/c", "n/d", "n/e"]);
+    assert!(store.get_by_key("other/before").is_some());
+}
+
+/// An index function may read the cache. While it runs for a later step, the cache has the earlier
+/// ones.
+#[test]
+fn list_of_a_namespace_reaches_the_cache_in_steps() {
+    let store: Arc<std::sync::OnceLock<std::sync::Weak<Indexer<DynamicObject>>>> = Arc::default();
+    let (cached, most) = (
+        Arc::clone(&store),
+        Arc::new(std::sync::atomic::AtomicUsize::new(0)),
+    );
+    let seen = Arc::clone(&most);
+    let index = IndexFunc::new(move |_: &DynamicObject| {
+        let len = cached.get().unwrap().upgrade().unwrap().len();
+        seen.fetch_max(len, std::sync::atomic::Ordering::Relaxed);
+        Vec::new()
+    });
+    let indexer = Arc::new(Indexer::new(
+        Accessor::object(),
+        Indexers::new().with("len", index),
+    ));
+    store.set(Arc::downgrade(&indexer)).unwrap();
+    let part = IndexerPart::new(Arc::clone(&indexer), Some("n"), false);
+    let queue = RealFifo::new(Accessor::object());
+    let list = (0..2 * STEP + 1).map(|at| in_namespace(&format!("n/{at}"), "1"));
+    queue.replace(list.collect(), "7").unwrap();
+    let mut notify = |_, _| {
+        assert_eq!(
+            indexer.len(),
+            2 * STEP + 1,
+            "the cache has the list before the first event"
+        );
+        true
+    };
+    queue
+        .pop(&mut |deltas, initial| part.process(deltas, initial, &mut notify))
+        .unwrap();
+    assert_eq!(most.load(std::sync::atomic::Ordering::Relaxed), 2 * STEP);
 }

@@ -34,7 +34,8 @@ impl<T: Object> SharedIndexInformer<T> {
     ///
     /// You can call this method before the informer runs or while it runs; the objects in the cache
     /// are indexed immediately. `values` runs while a change is processed, so it must not add or
-    /// remove handlers.
+    /// remove handlers. If `values` panics, the cache rejects the change. Until it accepts the object,
+    /// the [status](Self::status) is not `complete`, and the informer relists up to five times.
     ///
     /// # Errors
     ///
@@ -64,8 +65,8 @@ impl<T: Object> SharedIndexInformer<T> {
             .map_err(InformerError::Index)
     }
 
-    /// Whether all objects of the initial list are in the cache and on their way to the handlers.
-    /// It stays true after the informer has stopped.
+    /// Whether all objects of the initial list are in the cache and on their way to the handlers,
+    /// except those that could not be decoded or stored (see [`status`](Self::status)). It stays true after the informer has stopped.
     pub fn has_synced(&self) -> bool {
         self.shared.synced.is_done()
     }
@@ -97,9 +98,8 @@ impl<T: Object> SharedIndexInformer<T> {
     ///
     /// - The informer has not synced when the wait ends. The error has the last failure.
     /// - The informer has synced, but the first list (with several namespaces, the first list of
-    ///   one of them) had at least two objects, and none of them could be decoded as `T`; see
-    ///   [`Unsynced::undecodable`]. After a later list with a decodable object, the method
-    ///   succeeds.
+    ///   one of them) had at least two objects, and none of them could be decoded as `T` and
+    ///   stored; see [`Unsynced::undecodable`]. Once a later object could be, the method succeeds.
     pub fn wait_for_sync(
         &self,
         stop: &Stop,
@@ -168,13 +168,8 @@ impl<T: Object> SharedIndexInformer<T> {
     /// Returns the parts whose list had at least two objects, none of which could be decoded.
     pub(in crate::informer) fn undecodable(&self) -> Vec<Unsynced> {
         let all = self.controllers().iter();
-        all.filter_map(|one| {
-            Some(Unsynced::decoded_nothing(
-                one.name(),
-                one.status().undecodable?,
-            ))
-        })
-        .collect()
+        all.filter_map(|one| Some(Unsynced::decoded_nothing(one.name(), one.undecodable()?)))
+            .collect()
     }
 
     /// Returns what has not synced: with several namespaces, each namespace that has no list yet;
@@ -258,7 +253,7 @@ impl<T: Object> SharedIndexInformer<T> {
             .collect()
     }
 
-    fn controllers(&self) -> &[Controller<T>] {
+    pub(super) fn controllers(&self) -> &[Controller<T>] {
         self.shared
             .controllers
             .get()

@@ -152,11 +152,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         let lister_watcher = Arc::clone(&part.lister_watcher);
         let mut config =
             ControllerConfig::new(queue, lister_watcher, move |deltas, is_in_initial_list| {
-                one.run(|notify| {
-                    Ok(one
-                        .indexer_part
-                        .process(deltas, is_in_initial_list, notify)?)
-                })
+                one.run(|notify| one.indexer_part.process(deltas, is_in_initial_list, notify))
             });
         config.process_batch = Some(match kind {
             // Process the changes object by object, as in client-go: each object reaches the cache
@@ -171,9 +167,9 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             InformerQueue::RealFifoAtomic | InformerQueue::RealFifoInOrder => {
                 Box::new(move |deltas, is_in_initial_list| {
                     batch.run(|notify| {
-                        Ok(batch
+                        batch
                             .indexer_part
-                            .process_batch(deltas, is_in_initial_list, notify)?)
+                            .process_batch(deltas, is_in_initial_list, notify)
                     })
                 })
             }

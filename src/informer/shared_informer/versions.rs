@@ -12,7 +12,9 @@ use crate::stop::Stop;
 impl<T: Object> SharedIndexInformer<T> {
     /// Returns the resource version that the cache has reached. All changes that the server sent up
     /// to this version are in the cache and on their way to the handlers, even if the queue has
-    /// reordered them.
+    /// reordered them. If an object could not be decoded or stored,
+    /// [`complete`](crate::reflector::ReflectorStatus::complete) of the [status](Self::status) is
+    /// `false`.
     ///
     /// The version is empty before the first list. With several namespaces, it is the lowest of
     /// their versions.
@@ -68,8 +70,7 @@ impl<T: Object> SharedIndexInformer<T> {
     /// `Ok` does not mean that the object is in the cache; read the cache to find out. The object
     /// may have been deleted since. It may also never reach this cache: a label or field selector
     /// or a [`Shard`](crate::reflector::Shard) excludes it, or the lister-watcher is restricted to
-    /// another namespace. `Ok` is also returned for an object that was not in the cache before and
-    /// could not be decoded or stored.
+    /// another namespace.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
@@ -95,9 +96,11 @@ impl<T: Object> SharedIndexInformer<T> {
     ///
     /// - [`WaitError::OtherNamespace`], immediately, if the informer does not watch the object's
     ///   namespace.
-    /// - [`WaitError::NotStored`] if the version has been processed, but the cache still has an
-    ///   older version: the new state could not be decoded, or a transform or an index function
-    ///   rejected it. The log has the reason.
+    /// - [`WaitError::NotStored`] if the version has been processed, but the cache has an older
+    ///   version or none: the new state could not be decoded, or a transform or an index function
+    ///   rejected it. The log has the reason. The error is also returned for an object that the
+    ///   cache does not have while an object without a readable name, or more than 1,000 objects,
+    ///   could not be decoded or stored.
     /// - [`WaitError::Timeout`], [`WaitError::Stopped`] and [`WaitError::NotComparable`] as for
     ///   [`wait_for_resource_version`](Self::wait_for_resource_version).
     pub fn wait_for_object(
@@ -122,17 +125,31 @@ impl<T: Object> SharedIndexInformer<T> {
         // version in the cache.
         let key = meta_namespace_key(object);
         let cached = indexer.get_by_key(&key);
-        let cached = cached
-            .as_ref()
-            .map_or(version, |cached| cached.resource_version());
-        if compare_resource_versions(cached, version) == Some(Ordering::Less) {
-            return Err(WaitError::NotStored {
-                key: key.to_string(),
-                version: version.to_owned(),
-                cached: cached.to_owned(),
-            });
+        let cached = cached.as_ref().map(|cached| cached.resource_version());
+        let is_stored = match cached {
+            Some(cached) => compare_resource_versions(cached, version) != Some(Ordering::Less),
+            None => !self.has_rejected(&key),
+        };
+        if is_stored {
+            return Ok(());
         }
-        Ok(())
+        Err(WaitError::NotStored {
+            key: key.to_string(),
+            version: version.to_owned(),
+            cached: cached.unwrap_or_default().to_owned(),
+        })
+    }
+
+    /// Whether the server has sent a state of the object with this key that could not be decoded,
+    /// or that a transform or an index function rejected, and the cache has no newer one. Such an
+    /// object can be missing from the cache although it exists.
+    ///
+    /// Also `true` while an object is missing whose key is unknown, because it may be this one.
+    pub(crate) fn has_rejected(&self, key: &str) -> bool {
+        let namespace = key.split_once('/').map_or("", |(namespace, _)| namespace);
+        let parts = self.shared.parts.iter().zip(self.controllers());
+        let mut relevant = parts.filter(|(part, _)| part.may_contain(namespace));
+        relevant.any(|(_, controller)| controller.is_missing(key))
     }
 
     /// Whether the cache contains all changes in `namespace` up to `version`.

@@ -108,14 +108,14 @@ fn consume(
     };
     let mut one = |deltas: &Deltas<Thing>, is_in_initial_list| match should_requeue() {
         true => Err(Requeue::new().into()),
-        false => Ok(part.process(deltas, is_in_initial_list, &mut { notify })?),
+        false => part.process(deltas, is_in_initial_list, &mut { notify }),
     };
     let mut many = |batch: &[Deltas<Thing>], is_in_initial_list| match should_requeue() {
         true => Err(Requeue::new().into()),
         false if kind == Kind::Delta => {
             part.process_each(batch, is_in_initial_list, &mut { notify })
         }
-        false => Ok(part.process_batch(batch, is_in_initial_list, &mut { notify })?),
+        false => part.process_batch(batch, is_in_initial_list, &mut { notify }),
     };
     loop {
         let closed = match any(2) {

@@ -7,6 +7,7 @@ mod settings;
 mod watch;
 mod watch_ends;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use self::list::{ListRequest, Retry, is_no_older};
@@ -15,7 +16,7 @@ use self::repair::Repair;
 use self::settings::Settings;
 use self::watch::{RetryWindow, WatchStream};
 pub(super) use self::watch_ends::WatchEnd;
-use super::ReflectorOptions;
+use super::{Missing, ReflectorOptions};
 use crate::error::{Error, MAX_RETRY_AFTER};
 use crate::object::Key;
 use crate::time::{Backoff, Random};
@@ -24,6 +25,10 @@ use crate::wire::{ListOptions, Piece, ResourceVersionMatch, SplitError, WATCH_SL
 /// The longest wait after which cached versions are still trusted. During a longer wait, an API
 /// server may restart with a restored etcd.
 const MAX_TRUSTED_WAIT: Duration = Duration::from_secs(1);
+
+/// How soon after the last change of a watch the reflector looks at what the consumer of the store's
+/// queue has rejected.
+const REJECTION_CHECK: Duration = Duration::from_secs(1);
 
 /// Decides what a reflector requests, how long it waits, and what follows a failure. It has no
 /// thread, socket, clock, store or object type.
@@ -80,6 +85,8 @@ pub(super) struct Protocol {
     backoff: Backoff,
     random: Random,
     repair: Repair,
+    /// Whether the consumer of the store's queue may still reject something.
+    is_unprocessed: bool,
     /// Whether the last step was a wait.
     has_waited: bool,
     /// The time that was passed to the last method call.
@@ -110,7 +117,12 @@ enum AfterWait {
 
 impl Protocol {
     /// `watch_list` is whether the lister-watcher supports watch-lists.
-    pub(super) fn new(options: &ReflectorOptions, watch_list: bool, now: Instant) -> Self {
+    pub(super) fn new(
+        options: &ReflectorOptions,
+        watch_list: bool,
+        missing: Arc<Missing>,
+        now: Instant,
+    ) -> Self {
         let mut protocol = Self {
             settings: Settings::new(options, watch_list),
             phase: Phase::Watch,
@@ -129,7 +141,8 @@ impl Protocol {
             internal_errors: RetryWindow::new(options.internal_error_retry),
             backoff: options.backoff.clone(),
             random: Random::new(),
-            repair: Repair::new(options.backoff.clone()),
+            repair: Repair::new(missing, options.backoff.clone()),
+            is_unprocessed: false,
             has_waited: false,
             now,
             reports: Vec::new(),
@@ -383,11 +396,18 @@ impl Protocol {
         }
     }
 
-    /// Reports that no bytes arrived within the timeout of [`Output::Read`].
-    pub(super) fn read_timed_out(&mut self, now: Instant) {
+    /// Reports that the store's queue has something that its consumer may reject.
+    pub(super) fn queued(&mut self) {
+        self.is_unprocessed = true;
+    }
+
+    /// Reports that no bytes arrived within the timeout of [`Output::Read`]. `is_unprocessed` is
+    /// whether the consumer of the store's queue has yet to process the last list.
+    pub(super) fn read_timed_out(&mut self, is_unprocessed: bool, now: Instant) {
         if let Phase::WatchBody(watch) = &self.phase {
             let timeout = self.read_timeout(watch);
             let was_cut_short = timeout < watch.read_timeout(self.expects_bookmarks());
+            self.is_unprocessed &= is_unprocessed;
             let Phase::WatchBody(watch) = &mut self.phase else {
                 return;
             };
@@ -542,15 +562,9 @@ impl Protocol {
         self.report(error, ReportKind::Object);
     }
 
-    /// Whether an object is missing. If so, call [`recovered`](Self::recovered) once a later state
-    /// of that object is stored.
-    pub(super) fn has_missed(&self) -> bool {
-        self.repair.has_missed()
-    }
-
-    /// Reports that a later state of the object with this key was stored, or that it was deleted.
-    pub(super) fn recovered(&mut self, key: &Key) {
-        self.repair.recovered(key, self.now);
+    /// Reports that a later state of a missing object was stored, or that the object was deleted.
+    pub(super) fn recovered(&mut self, key: &Key, is_deleted: bool) {
+        self.repair.recovered(key, is_deleted, self.now);
     }
 
     /// Begins a new cycle: a watch-list or a list for the objects, and then a watch (L6).
@@ -606,14 +620,16 @@ impl Protocol {
             error.status().is_some() && !error.is_gone() && !error.is_retryable();
     }
 
-    /// The time to wait for bytes of a watch. A wait ends at the latest when a relist is due.
+    /// The time to wait for bytes of a watch. A wait ends at the latest when a relist is due, or
+    /// when it is time to look at what the consumer of the store's queue has rejected.
     fn read_timeout(&self, watch: &WatchStream) -> Duration {
         let timeout = watch.read_timeout(self.expects_bookmarks());
-        let relist = self
-            .repair
-            .time_left(self.now)
-            .filter(|_| !watch.is_initial);
-        relist.map_or(timeout, |relist| relist.min(timeout))
+        if watch.is_initial {
+            return timeout;
+        }
+        let check = self.is_unprocessed.then_some(REJECTION_CHECK);
+        let sooner = self.repair.time_left(self.now).into_iter().chain(check);
+        sooner.fold(timeout, Duration::min)
     }
 
     /// Relists instead of watching if an object is missing and a relist is due.
@@ -625,6 +641,7 @@ impl Protocol {
             Phase::WatchBody(watch) if !watch.is_initial => watch.events,
             _ => return false,
         };
+        self.repair.update(self.now);
         if !self.repair.take_due(self.now) {
             return false;
         }

@@ -1,7 +1,8 @@
-use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::object::Key;
+use crate::reflector::Missing;
 use crate::time::Backoff;
 
 /// The maximum number of relists after an object is missed. The count starts again when another
@@ -11,17 +12,17 @@ const MAX_RELISTS: u32 = 5;
 /// The minimum wait before a relist, whatever the back-off.
 const MIN_WAIT: Duration = Duration::from_secs(1);
 
-/// The maximum number of missed objects that are remembered. Objects beyond this number cause no
-/// further relists.
-const MAX_MISSED: usize = 1000;
-
-/// Schedules relists while objects are missing because they could not be decoded or stored.
+/// Schedules relists while objects are missing because they could not be decoded, stored or
+/// processed.
 ///
 /// The number of relists is bounded, so that an object that stays broken does not cause relists
 /// forever.
 pub(super) struct Repair {
-    /// The keys of the missed objects. All objects without a key share the empty key.
-    missed: HashSet<Key>,
+    missing: Arc<Missing>,
+    /// Whether an object could not be read since the last complete list.
+    is_unread: bool,
+    /// Whether an object was rejected since nothing was missing.
+    has_rejected: bool,
     relists_left: u32,
     due: Option<Instant>,
     /// The wait before the next relist.
@@ -30,10 +31,12 @@ pub(super) struct Repair {
 }
 
 impl Repair {
-    pub(super) fn new(mut backoff: Backoff) -> Self {
+    pub(super) fn new(missing: Arc<Missing>, mut backoff: Backoff) -> Self {
         let wait = backoff.step().max(MIN_WAIT);
         Self {
-            missed: HashSet::new(),
+            missing,
+            is_unread: false,
+            has_rejected: false,
             relists_left: 0,
             due: None,
             wait,
@@ -43,21 +46,28 @@ impl Repair {
 
     /// Records that an object could not be decoded or stored.
     pub(super) fn missed(&mut self, key: Option<Key>, now: Instant) {
-        if self.missed.len() < MAX_MISSED && self.missed.insert(key.unwrap_or_else(|| "".into())) {
+        self.is_unread = true;
+        if self.missing.add_unreadable(key) {
             self.relists_left = MAX_RELISTS;
             self.schedule(now);
         }
     }
 
-    /// Whether an object is missing.
-    pub(super) fn has_missed(&self) -> bool {
-        !self.missed.is_empty()
+    /// Takes note of what the consumer of the store's queue has rejected and processed meanwhile.
+    pub(super) fn update(&mut self, now: Instant) {
+        if self.missing.take_new_rejections() {
+            self.has_rejected = true;
+            self.relists_left = MAX_RELISTS;
+            self.schedule(now);
+        } else if self.has_rejected && !self.is_unread && self.missing.is_empty() {
+            self.reset();
+        }
     }
 
-    /// Records that the state of this object is known again. The next list may be complete, so at
-    /// least one relist follows.
-    pub(super) fn recovered(&mut self, key: &Key, now: Instant) {
-        if self.missed.remove(key) {
+    /// Records that the state of this object is known again. If the object was unreadable, the next
+    /// list may be complete, so at least one relist follows.
+    pub(super) fn recovered(&mut self, key: &Key, is_deleted: bool, now: Instant) {
+        if self.missing.forget(key, is_deleted) {
             self.relists_left = self.relists_left.max(1);
             self.schedule(now);
         }
@@ -66,13 +76,20 @@ impl Repair {
     /// Records that a list has reached the store.
     pub(super) fn listed(&mut self, complete: bool, now: Instant) {
         self.due = None;
-        if complete {
-            self.missed = HashSet::new();
-            self.relists_left = 0;
-            self.backoff.reset();
-            self.wait = self.backoff.step().max(MIN_WAIT);
+        self.is_unread = !complete;
+        if complete && self.missing.is_empty() {
+            self.reset();
         }
         self.schedule(now);
+    }
+
+    /// Records that nothing is missing.
+    fn reset(&mut self) {
+        self.has_rejected = false;
+        self.relists_left = 0;
+        self.due = None;
+        self.backoff.reset();
+        self.wait = self.backoff.step().max(MIN_WAIT);
     }
 
     /// Returns whether a relist is due. If so, the relist counts as done.

@@ -32,13 +32,16 @@ pub(super) struct Session<'r, T> {
     buffer: ReadBuffer,
     /// The list or watch-list that is being received.
     pub(super) initial: InitialList<T>,
+    /// The number of [records of missing objects](super::Missing::recorded) before this list.
+    recorded: u64,
     /// Changes that the store does not have yet. Empty before each read.
     changes: VecDeque<Change<T>>,
     reclaim: Option<Arc<dyn Reclaim>>,
     headroom: Headroom,
     /// The number of objects in the last list.
     pub(super) received: usize,
-    /// Whether every object in the last list and in the events since then could be read.
+    /// Whether every object in the last list and in the events since then could be read. Some may
+    /// have been rejected behind the store's queue.
     pub(super) complete: bool,
     /// The total number of objects that could not be read.
     pub(super) unreadable: u64,
@@ -59,13 +62,19 @@ impl<'r, T: Object> Session<'r, T> {
     ) -> Self {
         let options = reflector.options();
         Self {
-            protocol: Protocol::new(options, watch_list, options.clock.now()),
+            protocol: Protocol::new(
+                options,
+                watch_list,
+                Arc::clone(&reflector.missing),
+                options.clock.now(),
+            ),
             reflector,
             store,
             decoder: Decoder::new(decode, decode_options(options)),
             body: None,
             buffer: read_buffer(),
             initial: InitialList::default(),
+            recorded: 0,
             changes: VecDeque::new(),
             reclaim,
             headroom: Headroom::default(),
@@ -113,6 +122,7 @@ impl<'r, T: Object> Session<'r, T> {
         }
         if !self.protocol.is_receiving_list() {
             self.initial = InitialList::default();
+            self.recorded = reflector.missing.recorded();
         }
     }
 
@@ -160,7 +170,12 @@ impl<'r, T: Object> Session<'r, T> {
         match read {
             Ok(Some(0)) => self.protocol.ended(Ok(()), now),
             Err(error) => self.protocol.ended(Err(error), now),
-            Ok(None) => self.protocol.read_timed_out(now),
+            Ok(None) => {
+                let staging = self.store.staging();
+                let is_unprocessed = staging.is_some_and(|staging| !staging.is_settled())
+                    && self.reflector.missing.is_empty();
+                self.protocol.read_timed_out(is_unprocessed, now);
+            }
             Ok(Some(length)) => {
                 self.reflector.record_contact(now);
                 self.protocol.read(now);
@@ -357,20 +372,19 @@ impl<'r, T: Object> Session<'r, T> {
     }
 
     fn change(&mut self, kind: EventKind, object: Arc<T>) {
-        let missed = self.protocol.has_missed();
-        let (key, unreadable) = (
-            missed.then(|| meta_namespace_key(&*object)),
-            self.unreadable,
-        );
+        let missing = &self.reflector.missing;
+        let key = (!missing.is_empty()).then(|| meta_namespace_key(&*object));
+        let missing = key.filter(|key| missing.contains(key));
+        let unreadable = self.unreadable;
         self.changes.push_back(match kind {
             EventKind::Added => Change::Add(object),
             EventKind::Deleted => Change::Delete(Deleted::Final(object)),
             _ => Change::Update(object),
         });
-        if let Some(key) = key {
+        if let Some(key) = missing {
             self.flush();
             if self.unreadable == unreadable {
-                self.protocol.recovered(&key);
+                self.protocol.recovered(&key, kind == EventKind::Deleted);
             }
         }
     }
@@ -410,12 +424,15 @@ impl<'r, T: Object> Session<'r, T> {
         self.missed(key.clone(), error);
         // A deleted object is no longer missing.
         if let Some(key) = key {
-            self.protocol.recovered(&key);
+            self.protocol.recovered(&key, true);
         }
     }
 
     /// Writes the changes to the store.
     fn flush(&mut self) {
+        if self.reflector.has_consumer && !self.changes.is_empty() {
+            self.protocol.queued();
+        }
         while !self.changes.is_empty() {
             let Err(Rejected { change, error }) = self.store.apply(&mut self.changes) else {
                 return self.changes.clear();
@@ -437,7 +454,12 @@ impl<'r, T: Object> Session<'r, T> {
         match error {
             StoreError::Transform { key, .. } => self.missed(key.clone(), failed),
             StoreError::Key(_) => self.missed(None, failed),
-            _ => self.protocol.report(failed, ReportKind::Other),
+            // The store lacks this change until the next list. No relist is scheduled for it: a
+            // store that rejects an object rejects a list with it as well.
+            _ => {
+                (self.complete, self.unreadable) = (false, self.unreadable + 1);
+                self.protocol.report(failed, ReportKind::Object);
+            }
         }
     }
 
@@ -466,6 +488,9 @@ impl<'r, T: Object> Session<'r, T> {
         }
         let keeps_older = initial.keeps_older(self.store);
         let list = initial.into_staged(version);
+        let missing = &self.reflector.missing;
+        let obsolete = missing.obsolete_after(&list.objects, complete, self.recorded);
+        let is_empty = list.objects.is_empty();
         self.reflector
             .announce(self, version, received, complete, undecodable.as_ref());
         let replaced = match self.store.staging() {
@@ -486,6 +511,10 @@ impl<'r, T: Object> Session<'r, T> {
         self.undecodable = undecodable;
         self.received = received;
         self.complete = complete;
+        missing.remove_all(obsolete);
+        if self.reflector.has_consumer && !is_empty {
+            self.protocol.queued();
+        }
         self.protocol.replaced(complete, keeps_older);
     }
 }

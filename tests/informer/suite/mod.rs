@@ -13,6 +13,7 @@ mod fake_source;
 mod handlers;
 mod namespaces;
 mod passing_on;
+mod rejections;
 mod relists;
 mod resync;
 mod shared;

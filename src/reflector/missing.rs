@@ -1,0 +1,174 @@
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::object::Key;
+use crate::sync::Mutex;
+
+/// The maximum number of missing objects that are remembered. Objects beyond this number are
+/// represented by the empty key.
+const MAX_MISSING: usize = 1000;
+
+/// The objects whose newest state the store lacks although the server has sent it.
+///
+/// The reflector records those that it could not read: they could not be decoded, keyed or
+/// transformed. The consumer of the store's queue records those that it could not process. The
+/// empty key stands for objects without a known key, so it may be any object.
+#[derive(Default)]
+pub(crate) struct Missing {
+    /// Innermost lock: nothing is called while it is held.
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    objects: HashMap<Key, Entry>,
+    /// The number of entries that were recorded so far.
+    recorded: u64,
+    /// Whether objects were rejected since the last [`take_new_rejections`](Missing::take_new_rejections).
+    has_new_rejections: bool,
+    /// The total number of rejections.
+    rejections: u64,
+}
+
+struct Entry {
+    /// The value of [`State::recorded`] after this entry was recorded.
+    recorded: u64,
+    /// The version in which the consumer rejected the object. `None` if the reflector could not
+    /// read it.
+    rejected: Option<Box<str>>,
+}
+
+impl State {
+    /// Returns whether an object was recorded that is not yet remembered.
+    fn record(&mut self, key: Option<Key>, rejected: Option<&str>) -> bool {
+        let key = key.unwrap_or_else(|| "".into());
+        let is_full = self.objects.len() >= MAX_MISSING && !self.objects.contains_key(&key);
+        let key = if is_full { "".into() } else { key };
+        self.recorded += 1;
+        let entry = Entry {
+            recorded: self.recorded,
+            rejected: rejected.map(Into::into),
+        };
+        self.objects.insert(key, entry).is_none() && !is_full
+    }
+}
+
+impl Missing {
+    /// Records an object that the reflector could not read. Returns whether it is newly missing.
+    pub(super) fn add_unreadable(&self, key: Option<Key>) -> bool {
+        self.state.lock().record(key, None)
+    }
+
+    /// Records an object that the consumer rejected in this version.
+    pub(super) fn add_rejected(&self, key: Option<Key>, version: &str) {
+        let mut state = self.state.lock();
+        state.rejections += 1;
+        let is_new = state.record(key, Some(version));
+        state.has_new_rejections |= is_new;
+    }
+
+    /// Records that the consumer processed an object. `resynced` is the version of an object that
+    /// may come from a resync: it is the newest state only if that version was rejected.
+    pub(crate) fn accepted(&self, key: &str, resynced: Option<&str>) {
+        let mut state = self.state.lock();
+        let rejected = state.objects.get(key).and_then(|it| it.rejected.as_deref());
+        if rejected.is_some_and(|version| resynced.is_none_or(|resynced| resynced == version)) {
+            state.objects.remove(key);
+        }
+    }
+
+    /// Records that the consumer processed a list, except for the objects that `is_rejected`
+    /// selects.
+    pub(crate) fn accepted_list(&self, is_rejected: impl Fn(&Key) -> bool) {
+        let mut state = self.state.lock();
+        state
+            .objects
+            .retain(|key, entry| entry.rejected.is_none() || is_rejected(key));
+    }
+
+    /// Forgets an object whose newer state was read, or that was deleted. Only the consumer ends a
+    /// rejection, unless the object was deleted. Returns whether the object was unreadable.
+    pub(super) fn forget(&self, key: &Key, is_deleted: bool) -> bool {
+        let mut state = self.state.lock();
+        let is_unreadable = |entry: &Entry| entry.rejected.is_none();
+        let was_unreadable = state.objects.get(key).is_some_and(is_unreadable);
+        if was_unreadable || is_deleted {
+            state.objects.remove(key);
+        }
+        was_unreadable
+    }
+
+    /// Returns how many entries were recorded so far.
+    pub(super) fn recorded(&self) -> u64 {
+        self.state.lock().recorded
+    }
+
+    /// Returns the entries that a list makes obsolete, with the time of their recording: unreadable
+    /// objects that were not recorded again since the list `began`, or all if the list is
+    /// `complete`, and rejected objects that are not in the list. The consumer decides on those in
+    /// the list.
+    pub(super) fn obsolete_after<T>(
+        &self,
+        list: &[(Key, Arc<T>)],
+        complete: bool,
+        began: u64,
+    ) -> Vec<(Key, u64)> {
+        let (mut rejected, mut obsolete) = (HashMap::new(), Vec::new());
+        for (key, entry) in &self.state.lock().objects {
+            if entry.rejected.is_some() {
+                rejected.insert(Key::clone(key), entry.recorded);
+            } else if complete || entry.recorded <= began {
+                obsolete.push((Key::clone(key), entry.recorded));
+            }
+        }
+        if !rejected.is_empty() {
+            for (key, _) in list {
+                rejected.remove(key);
+            }
+        }
+        obsolete.extend(rejected);
+        obsolete
+    }
+
+    /// Removes entries that were not recorded again.
+    pub(super) fn remove_all(&self, entries: Vec<(Key, u64)>) {
+        let mut state = self.state.lock();
+        for (key, recorded) in entries {
+            let entry = state.objects.get(&key);
+            if entry.is_some_and(|entry| entry.recorded == recorded) {
+                state.objects.remove(&key);
+            }
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.state.lock().objects.is_empty()
+    }
+
+    /// Whether this object is missing.
+    pub(super) fn contains(&self, key: &str) -> bool {
+        self.state.lock().objects.contains_key(key)
+    }
+
+    /// Whether this object is missing, or may be one of the missing objects without a known key.
+    pub(crate) fn may_contain(&self, key: &str) -> bool {
+        let state = self.state.lock();
+        state.objects.contains_key(key) || state.objects.contains_key("")
+    }
+
+    /// Whether an object is missing because the consumer rejected it.
+    pub(crate) fn has_rejected(&self) -> bool {
+        let state = self.state.lock();
+        state.objects.values().any(|entry| entry.rejected.is_some())
+    }
+
+    /// The total number of rejections.
+    pub(super) fn rejections(&self) -> u64 {
+        self.state.lock().rejections
+    }
+
+    /// Whether an object was newly rejected since the last call.
+    pub(super) fn take_new_rejections(&self) -> bool {
+        std::mem::take(&mut self.state.lock().has_new_rejections)
+    }
+}
