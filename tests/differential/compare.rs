@@ -45,9 +45,8 @@ impl<T: CacheForm> World<T> {
             let marker = T::of(&state).expect("a marker can be decoded");
             let reached = self.informer.wait_for_object(&marker, PATIENCE, &self.stop);
             reached.map_err(|error| format!("wait_for_object for a marker: {error}"))?;
-            let expected = match self.model.outcome(&state) {
-                Outcome::Cached(shown) => shown,
-                Outcome::Kept { .. } => unreachable!("markers are always accepted"),
+            let Outcome::Cached(expected) = self.model.outcome(&state) else {
+                unreachable!("markers are always accepted");
             };
             let cached = self
                 .informer
@@ -73,25 +72,30 @@ impl<T: CacheForm> World<T> {
         if let Some(why) = self.model.difference(&expected, &shown) {
             return Err(Difference::NotYet(format!("cache: {why}")));
         }
-        self.compare_status(
-            expected
-                .values()
-                .any(|outcome| *outcome == Outcome::Kept { unreadable: true }),
-        )?;
+        let is_missing = |(key, outcome): (&String, &Outcome)| match outcome {
+            Outcome::Cached(_) => false,
+            Outcome::Unreadable => true,
+            Outcome::Rejected(content) => shown.get(key) != Some(content),
+        };
+        let is_rejected = |outcome: &Outcome| matches!(outcome, Outcome::Rejected(_));
+        let may_miss = self.was_incomplete || expected.values().any(is_rejected);
+        self.compare_status(expected.iter().any(is_missing), may_miss)?;
         self.compare_indices()?;
         self.handlers
             .iter()
             .try_for_each(|handler| compare_handler(handler, &cached))
     }
 
-    fn compare_status(&self, unreadable: bool) -> Result<(), Difference> {
+    /// Compares the status. `is_missing` is whether the cache lacks a state of the server, and
+    /// `may_miss` whether the informer may not know that it lacks none.
+    fn compare_status(&self, is_missing: bool, may_miss: bool) -> Result<(), Difference> {
         let status = self.informer.status();
-        if unreadable && status.complete {
+        if is_missing && status.complete {
             return Err(Difference::NotYet(
-                "status: complete, although an object can't be read".to_owned(),
+                "status: complete, although an object can't be read or stored".to_owned(),
             ));
         }
-        if !unreadable && !self.was_incomplete && !status.complete {
+        if !is_missing && !may_miss && !status.complete {
             let error = status.last_error;
             return Err(Difference::NotYet(format!(
                 "status: not complete, although every object can be read ({error:?})"
@@ -215,12 +219,16 @@ impl<T: CacheForm> World<T> {
     /// Remembers whether the informer cannot read this state. If so, its status may be incomplete
     /// from now on.
     pub(crate) fn note_unreadable(&mut self, state: &Value) {
-        let unreadable = self.model.outcome(state) == Outcome::Kept { unreadable: true };
-        self.was_incomplete |= unreadable && self.config.scope.contains(state);
+        let may_be_unreadable = match self.model.outcome(state) {
+            Outcome::Cached(_) => false,
+            Outcome::Unreadable => true,
+            Outcome::Rejected(_) => state["metadata"]["labels"]["mood"] == "poison",
+        };
+        self.was_incomplete |= may_be_unreadable && self.config.scope.contains(state);
     }
 
     /// Whether this state never reaches the cache.
     pub(crate) fn is_kept_out(&self, state: &Value) -> bool {
-        matches!(self.model.outcome(state), Outcome::Kept { .. })
+        !matches!(self.model.outcome(state), Outcome::Cached(_))
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 
@@ -16,22 +18,27 @@ pub(crate) type Expected = BTreeMap<String, Outcome>;
 pub(crate) enum Outcome {
     /// The object is cached with this content.
     Cached(Value),
-    /// The object cannot be decoded or transformed, or an index function rejects it. A cached copy
-    /// stays. If `unreadable`, the informer's status is not complete.
-    Kept { unreadable: bool },
+    /// The object cannot be decoded. A cached copy stays.
+    Unreadable,
+    /// The transform or an index function rejects the object, whose content in the cache would be
+    /// this one. A cached copy stays.
+    Rejected(Value),
 }
 
 /// Predicts the cache and remembers every content that an object ever had.
 pub(crate) struct Model<T> {
     config: Config,
+    /// Whether the transform and the index function reject objects now.
+    rejects: Arc<AtomicBool>,
     ever: HashMap<String, HashSet<String>>,
     form: PhantomData<T>,
 }
 
 impl<T: CacheForm> Model<T> {
-    pub(crate) fn new(config: Config) -> Self {
+    pub(crate) fn new(config: Config, rejects: Arc<AtomicBool>) -> Self {
         Self {
             config,
+            rejects,
             ever: HashMap::new(),
             form: PhantomData,
         }
@@ -39,7 +46,7 @@ impl<T: CacheForm> Model<T> {
 
     /// Remembers a state that is on the server now.
     pub(crate) fn remember(&mut self, state: &Value) {
-        if let Outcome::Cached(shown) = self.outcome(state) {
+        if let Outcome::Cached(shown) | Outcome::Rejected(shown) = self.outcome(state) {
             self.ever
                 .entry(key(state))
                 .or_default()
@@ -49,20 +56,20 @@ impl<T: CacheForm> Model<T> {
 
     pub(crate) fn outcome(&self, state: &Value) -> Outcome {
         let Some(mut object) = T::of(state) else {
-            return Outcome::Kept { unreadable: true };
+            return Outcome::Unreadable;
         };
-        let transforms = self.config.transform != Transformation::None;
-        match object.label("mood") {
-            Some("poison") if transforms => return Outcome::Kept { unreadable: true },
-            Some("odd") if self.config.rejecting_index => {
-                return Outcome::Kept { unreadable: false };
-            }
-            _ => {}
-        }
+        let rejected = match object.label("mood") {
+            Some("poison") => self.config.transform != Transformation::None,
+            Some("odd") => self.config.rejecting_index,
+            _ => false,
+        };
         if self.config.transform == Transformation::Stripping {
             object.strip();
         }
-        Outcome::Cached(object.show())
+        match rejected && self.rejects.load(Ordering::SeqCst) {
+            true => Outcome::Rejected(object.show()),
+            false => Outcome::Cached(object.show()),
+        }
     }
 
     /// Returns the expected outcomes for these objects on the server.
@@ -90,8 +97,8 @@ impl<T: CacheForm> Model<T> {
                         "{key}: the server has\n  {expected}\nthe cache has\n  {cached}"
                     ));
                 }
-                (Outcome::Kept { .. }, None) => {}
-                (Outcome::Kept { .. }, Some(cached)) => {
+                (_, None) => {}
+                (_, Some(cached)) => {
                     let ever = self.ever.get(key);
                     if !ever.is_some_and(|ever| ever.contains(&cached.to_string())) {
                         return Some(format!(

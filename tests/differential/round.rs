@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_informer::testing::{Backup, Fault, Verb};
 use serde_json::{Value, json};
 
 use crate::differential::cluster::marker_key;
-use crate::differential::config::{HandlerConfig, is_excluded};
+use crate::differential::config::{HandlerConfig, Transformation, is_excluded};
 use crate::differential::faults::Kind;
 use crate::differential::form::CacheForm;
 use crate::differential::model::{key, version};
@@ -18,6 +18,10 @@ use crate::differential::world::{PATIENCE, World};
 /// The maximum time that a step waits for the informer. If the informer is slower, the round goes
 /// on without an error.
 const STEP_TIMEOUT: Duration = Duration::from_millis(50);
+
+/// How long rejections last at most for the informer to find on its own that they have ended. It
+/// lists up to five times, at least a second apart.
+const SHORT_REJECTION: Duration = Duration::from_secs(3);
 
 /// The number of rounds that had each kind of step or fault.
 pub(crate) type Tally = BTreeMap<&'static str, u64>;
@@ -36,6 +40,7 @@ enum Step {
     LateIndex,
     HoldHandler,
     HoldProcessing,
+    ToggleRejections,
 }
 
 impl Step {
@@ -53,6 +58,7 @@ impl Step {
             (1, Self::LateIndex),
             (3, Self::HoldHandler),
             (1, Self::HoldProcessing),
+            (2, Self::ToggleRejections),
         ])
     }
 
@@ -70,6 +76,7 @@ impl Step {
             Self::LateIndex => "late index",
             Self::HoldHandler => "busy handler",
             Self::HoldProcessing => "slow processing",
+            Self::ToggleRejections => "changed rejections",
         }
     }
 }
@@ -173,6 +180,17 @@ impl<T: CacheForm> World<T> {
             Step::HoldProcessing => {
                 self.cluster.log("block processing");
                 self.processing.close();
+            }
+            Step::ToggleRejections => {
+                let accepts = self.rejects.fetch_xor(true, Ordering::SeqCst);
+                self.cluster
+                    .log(if accepts { "accept all" } else { "reject some" });
+                // The informer may give up on objects that it has missed for long. If a transform
+                // rejects a cached object, only a list finds it.
+                self.must_relist |= accepts
+                    && (random.percent(50) || self.rejects_since.elapsed() > SHORT_REJECTION);
+                self.was_incomplete |= self.config.transform != Transformation::None;
+                self.rejects_since = Instant::now();
             }
         }
     }
@@ -365,6 +383,9 @@ impl<T: CacheForm> World<T> {
             self.cluster.server.clear_faults();
         }
         self.cluster.log("settle");
+        if std::mem::take(&mut self.must_relist) && !self.was_restored {
+            self.list_again()?;
+        }
         self.mark()?;
         self.converge()?;
         self.cluster.server.clear_faults();
@@ -384,7 +405,14 @@ impl<T: CacheForm> World<T> {
         }
         self.was_restored = false;
         self.settle()?;
-        self.cluster.log("final relist");
+        self.list_again()?;
+        self.was_incomplete = false;
+        self.settle()
+    }
+
+    /// Makes each reflector list again.
+    fn list_again(&mut self) -> Result<(), String> {
+        self.cluster.log("relist of all");
         let relists = || {
             self.informer
                 .statuses()
@@ -401,8 +429,7 @@ impl<T: CacheForm> World<T> {
                 .all(|(now, before)| now > *before)
                 .then_some(())
         });
-        listed.ok_or("the informer did not list again after a 410")?;
-        self.was_incomplete = false;
-        self.settle()
+        self.cluster.server.clear_faults();
+        Ok(listed.ok_or("the informer did not list again after a 410")?)
     }
 }

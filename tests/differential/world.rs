@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use k8s_informer::handler::{FilteringHandler, HandlerBuffer, HandlerOptions, HandlerRegistration};
 use k8s_informer::reflector::ReflectorOptions;
@@ -42,6 +42,10 @@ pub(crate) struct World<T> {
     pub(crate) indices: Vec<&'static str>,
     /// A gate that the process loops of the informer pass for each object.
     pub(crate) processing: Gate,
+    /// Whether the transform and the index function reject objects now.
+    pub(crate) rejects: Arc<AtomicBool>,
+    /// The time of the last change of `rejects`.
+    pub(crate) rejects_since: Instant,
     /// How many versions too early the next watch starts. It then repeats events.
     pub(crate) rewind: Arc<AtomicU64>,
     pub(crate) changed: Signal,
@@ -50,6 +54,9 @@ pub(crate) struct World<T> {
     pub(crate) was_incomplete: bool,
     /// Whether the version of the server has gone back in this round.
     pub(crate) was_restored: bool,
+    /// Whether the informer must list again before the comparison, because it may have given up on
+    /// rejected objects.
+    pub(crate) must_relist: bool,
     /// The minimum version that the cache must reach: the version of the first marker.
     pub(crate) marked: u64,
 }
@@ -67,6 +74,7 @@ impl<T: CacheForm> World<T> {
     pub(crate) fn start(config: &Config, seed: u64) -> Self {
         let cluster = Cluster::start(config, seed);
         let rewind = Arc::new(AtomicU64::new(0));
+        let rejects = Arc::new(AtomicBool::new(true));
         let client = Client::new(ClientConfig::new(cluster.server.url())).expect("a client");
         let factory = SharedInformerFactory::builder(client)
             .reflector_options(reflector_options(config))
@@ -95,7 +103,7 @@ impl<T: CacheForm> World<T> {
         let mut world = Self {
             config: config.clone(),
             cluster,
-            model: Model::new(config.clone()),
+            model: Model::new(config.clone(), Arc::clone(&rejects)),
             factory,
             informer,
             handlers: Vec::new(),
@@ -103,11 +111,14 @@ impl<T: CacheForm> World<T> {
             handlers_created: 0,
             indices: Vec::new(),
             processing: Gate::default(),
+            rejects,
+            rejects_since: Instant::now(),
             rewind,
             changed: Signal::default(),
             stop: Stop::new(),
             was_incomplete: false,
             was_restored: false,
+            must_relist: false,
             marked: 0,
         };
         world.prepare();
@@ -122,13 +133,18 @@ impl<T: CacheForm> World<T> {
     fn prepare(&mut self) {
         let transform = match self.config.transform {
             Transformation::None => None,
-            Transformation::Failing => Some(Transform::new(fail_on_poison)),
-            Transformation::Stripping => Some(Transform::new(|object: Arc<T>| {
-                fail_on_poison(object).map(|mut object| {
-                    Arc::make_mut(&mut object).strip();
-                    object
-                })
-            })),
+            of => {
+                let rejects = Arc::clone(&self.rejects);
+                Some(Transform::new(move |mut object: Arc<T>| {
+                    if object.label("mood") == Some("poison") && rejects.load(Ordering::SeqCst) {
+                        return Err("the object is poisoned");
+                    }
+                    if of == Transformation::Stripping {
+                        Arc::make_mut(&mut object).strip();
+                    }
+                    Ok(object)
+                }))
+            }
         };
         if let Some(transform) = transform {
             self.informer
@@ -136,11 +152,13 @@ impl<T: CacheForm> World<T> {
                 .expect("the informer has not started");
         }
         let processing = self.processing.clone();
-        let rejects = self.config.rejecting_index;
+        let (is_picky, rejects) = (self.config.rejecting_index, Arc::clone(&self.rejects));
         let through_the_gate = IndexFunc::fallible(move |object: &T| {
             processing.pass();
             match object.label("mood") {
-                Some("odd") if rejects => Err("the object is odd"),
+                Some("odd") if is_picky && rejects.load(Ordering::SeqCst) => {
+                    Err("the object is odd")
+                }
                 _ => Ok(Vec::new()),
             }
         });
@@ -259,13 +277,6 @@ impl<T> Drop for World<T> {
     fn drop(&mut self) {
         self.processing.open();
         self.handlers.iter().for_each(|handler| handler.gate.open());
-    }
-}
-
-fn fail_on_poison<T: CacheForm>(object: Arc<T>) -> Result<Arc<T>, &'static str> {
-    match object.label("mood") {
-        Some("poison") => Err("the object is poisoned"),
-        _ => Ok(object),
     }
 }
 
