@@ -14,6 +14,7 @@ use k8s_informer::object::{GroupVersionResource, PartialObjectMetadata};
 use k8s_informer::reflector::{
     FieldPaths, ListerWatcherSource, ReflectorOptions, ReflectorStatus, Shard,
 };
+use k8s_informer::store::{IndexFunc, Indexers};
 use k8s_informer::time::{Backoff, Clock};
 use k8s_informer::{
     Client, Object, ObjectMeta, SharedIndexInformer, SharedInformerFactory, Stop, impl_object,
@@ -123,6 +124,8 @@ struct Plan {
     /// How long the index function takes for an object, in microseconds. It slows down the process
     /// loop.
     slow_index: u64,
+    /// Whether the index function rejects some states, each once.
+    picky_index: bool,
 }
 
 impl Plan {
@@ -159,6 +162,7 @@ impl Plan {
             resync: random.one_in(4),
             skip: random.one_in(3),
             slow_index: random.pick(&[0, 0, 300, 2000]),
+            picky_index: random.one_in(3),
         }
     }
 
@@ -228,6 +232,7 @@ impl fmt::Display for Plan {
             ),
             (self.resync, "resync"),
             (self.skip, "skip"),
+            (self.picky_index, "rejections"),
         ] {
             if is_enabled {
                 write!(f, ", {what}")?;
@@ -375,13 +380,22 @@ impl<T: Object + DeserializeOwned> Informer<T> {
         setting: Arc<Setting>,
     ) -> Box<dyn Subject> {
         let slow = Duration::from_micros(plan.slow_index);
-        let index = move |object: &T| {
+        let (is_picky, rejected) = (plan.picky_index, Mutex::new(BTreeSet::new()));
+        let index = IndexFunc::fallible(move |object: &T| {
             if !slow.is_zero() {
                 thread::sleep(slow);
             }
-            vec![object.label("colour").unwrap_or_default().to_owned()]
-        };
-        informer.add_index("colour", index).expect("an index");
+            let version = object.resource_version().to_owned();
+            if is_picky && version.ends_with("00") {
+                let mut rejected = rejected.lock().unwrap_or_else(PoisonError::into_inner);
+                if rejected.insert(version) {
+                    return Err("the first attempt fails");
+                }
+            }
+            Ok(vec![object.label("colour").unwrap_or_default().to_owned()])
+        });
+        let indexers = Indexers::new().with("colour", index);
+        informer.add_indexers(indexers).expect("an index");
         let handlers = Mutex::default();
         let this = Self {
             name,
