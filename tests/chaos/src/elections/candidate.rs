@@ -2,42 +2,55 @@
 
 use std::io::BufRead;
 use std::process::{self, ExitCode};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-use k8s_informer::client::Request;
-use k8s_informer::leader_election::{Ended, LeaderElector, Leading, LeaseLock};
+use k8s_informer::client::{ExecConfig, InteractiveMode, Request};
+use k8s_informer::events::ObjectReference;
+use k8s_informer::leader_election::{
+    Ended, LeaderElector, Leading, Lease, LeaseLock, Lock, Record as LeaseRecord,
+};
+use k8s_informer::time::{Clock, RealClock};
 use k8s_informer::{Client, Config, Error, Stop};
 use log::{LevelFilter, Log, Metadata, Record};
 use serde_json::{Value, json};
 
 use super::protocol::{
-    Command, Event, IGNORED_STOP, LEASE, Micros, NAMESPACE, Outcome, RENEW_DEADLINE, RETRY, Write,
-    now,
+    CREDENTIAL, Command, Event, IGNORED_STOP, LEASE, Micros, NAMESPACE, Outcome, RENEW_DEADLINE,
+    RETRY, SLOW_PLUGIN, Write, now,
 };
 use crate::random::Random;
 
 /// The time between two calls of `ensure`.
 const TICK: Duration = Duration::from_millis(20);
 
+/// Blocks the logger, and the lock, until they are set to `false`.
+static BLOCKS_LOG: AtomicBool = AtomicBool::new(false);
+static BLOCKS_LOCK: AtomicBool = AtomicBool::new(false);
+
+/// How far the wall clock of the elector is ahead, in milliseconds.
+static AHEAD: AtomicI64 = AtomicI64::new(0);
+
 /// Arguments: the URL of the server, the file with its certificates, the bearer token, the name of
-/// the Lease and of the guarded object, the identity, the seed, and a mutant or "none".
+/// the Lease and of the guarded object, the identity, the seed, a mutant or "none", and a file. If
+/// the file exists, the credential plugin is slow, and writes a line into the file.
 pub(crate) fn main(arguments: &[String]) -> ExitCode {
-    let [url, certificates, token, name, identity, seed, mutant] = arguments else {
-        eprintln!("a candidate needs 7 arguments");
+    let [url, certificates, token, name, identity, seed, mutant, slow] = arguments else {
+        eprintln!("a candidate needs 8 arguments");
         return ExitCode::from(2);
     };
     log::set_logger(&Reporter).expect("the first logger");
     log::set_max_level(LevelFilter::Info);
     let config = Config::new(url)
         .ca_file(certificates)
-        .token(token)
+        .exec(plugin(token, slow))
         .response_timeout(RENEW_DEADLINE);
     let client = Client::new(config).expect("a client");
     let lock = LeaseLock::new(&client, NAMESPACE, name).identity(identity);
-    let elector = LeaderElector::builder(lock)
+    let elector = LeaderElector::builder(BlockingLock(lock))
+        .clock(Arc::new(SteppingClock))
         .lease_duration(LEASE)
         .renew_deadline(RENEW_DEADLINE)
         .retry_period(RETRY)
@@ -69,9 +82,92 @@ pub(crate) fn main(arguments: &[String]) -> ExitCode {
             Command::Unplant => candidate.planted.store(false, SeqCst),
             Command::IgnoreStop => candidate.ignores_stop.store(true, SeqCst),
             Command::Resign => candidate.stop().stop(),
+            Command::BlockLog => BLOCKS_LOG.store(true, SeqCst),
+            Command::BlockLock => BLOCKS_LOCK.store(true, SeqCst),
+            Command::Unblock => {
+                BLOCKS_LOG.store(false, SeqCst);
+                BLOCKS_LOCK.store(false, SeqCst);
+            }
+            Command::SetClock(ahead) => AHEAD.store(ahead, SeqCst),
         }
     }
     ExitCode::SUCCESS
+}
+
+/// Returns a plugin whose credentials expire soon.
+fn plugin(token: &str, slow: &str) -> ExecConfig {
+    let script = format!(
+        r#"if [ -e "$2" ]; then sleep {}; echo >> "$2"; fi
+        printf '{{"apiVersion":"client.authentication.k8s.io/v1","status":{{"token":"%s","expirationTimestamp":"%s"}}}}' \
+            "$1" "$(date -u -d '+{} seconds' +%Y-%m-%dT%H:%M:%SZ)""#,
+        SLOW_PLUGIN.as_secs_f64(),
+        CREDENTIAL.as_secs()
+    );
+    ExecConfig::new("sh")
+        .args(["-c", &script, "plugin", token, slow])
+        .interactive_mode(InteractiveMode::Never)
+}
+
+fn block_while(blocks: &AtomicBool) {
+    while blocks.load(SeqCst) {
+        thread::sleep(TICK);
+    }
+}
+
+/// A wall clock that is set at any time.
+struct SteppingClock;
+
+impl Clock for SteppingClock {
+    fn now(&self) -> Instant {
+        RealClock.now()
+    }
+
+    fn wait(&self, duration: Duration, stop: &Stop) -> bool {
+        RealClock.wait(duration, stop)
+    }
+
+    fn wall_clock(&self) -> SystemTime {
+        let ahead = AHEAD.load(SeqCst);
+        let step = Duration::from_millis(ahead.unsigned_abs());
+        match ahead < 0 {
+            true => RealClock.wall_clock() - step,
+            false => RealClock.wall_clock() + step,
+        }
+    }
+}
+
+/// A lock that blocks on request.
+struct BlockingLock(LeaseLock);
+
+impl Lock for BlockingLock {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn identity(&self) -> &str {
+        Lock::identity(&self.0)
+    }
+
+    fn get(&self, stop: &Stop) -> Result<Lease, Error> {
+        self.0.get(stop)
+    }
+
+    fn create(&self, record: &LeaseRecord, stop: &Stop) -> Result<Lease, Error> {
+        self.0.create(record, stop)
+    }
+
+    fn update(&self, record: &LeaseRecord, last: &Lease, stop: &Stop) -> Result<Lease, Error> {
+        block_while(&BLOCKS_LOCK);
+        self.0.update(record, last, stop)
+    }
+
+    fn reference(&self, lease: &Lease) -> Option<ObjectReference> {
+        self.0.reference(lease)
+    }
+
+    fn watch(&self, stop: &Stop, on_free: &mut dyn FnMut()) {
+        self.0.watch(stop, on_free);
+    }
 }
 
 struct Candidate {
@@ -364,7 +460,11 @@ impl Log for Reporter {
 
     fn log(&self, record: &Record<'_>) {
         if self.enabled(record.metadata()) {
-            report(&Event::Log(format!("{} {}", record.level(), record.args())));
+            let line = record.args().to_string();
+            if line.starts_with("leader election") {
+                block_while(&BLOCKS_LOG);
+            }
+            report(&Event::Log(format!("{} {line}", record.level())));
         }
     }
 

@@ -1,6 +1,7 @@
 //! Five candidates for one Lease, and the faults of a leader.
 
 use std::io::{BufRead, BufReader, Write as _};
+use std::path::PathBuf;
 use std::process::{self, Child, ChildStdin, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -17,6 +18,9 @@ const CANDIDATES: usize = 5;
 
 /// The maximum time until something must happen. It includes that the machine is busy.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How far a wall clock is set forward or back, in milliseconds: longer than a Lease.
+const CLOCK_STEP: i64 = 10_000;
 
 /// What happens to a leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,11 +46,22 @@ pub(crate) enum Fault {
     IgnoredStop,
     /// The candidate is partitioned, and the work ignores its stop.
     IgnoredStopPartitioned,
+    /// The candidate is partitioned, and its logger blocks at the failed renewal.
+    BlockedLogger,
+    /// A renewal blocks, whatever its stop.
+    BlockedLock,
+    /// The wall clock is set forward.
+    ClockForward,
+    /// The wall clock is set back, and the proxy drops all bytes.
+    ClockBack,
+    /// The credential expires, and the plugin takes longer than a request may. The leader is to
+    /// keep the Lease.
+    SlowPlugin,
 }
 
 impl Fault {
     /// The faults of rounds in which each group has a fault of its own.
-    pub(crate) const SHORT: [Self; 8] = [
+    pub(crate) const SHORT: [Self; 13] = [
         Self::Kill,
         Self::PauseInWrite,
         Self::Silence,
@@ -55,6 +70,11 @@ impl Fault {
         Self::Partition,
         Self::Restart,
         Self::LostResponses,
+        Self::BlockedLogger,
+        Self::ClockForward,
+        Self::BlockedLock,
+        Self::SlowPlugin,
+        Self::ClockBack,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -70,6 +90,11 @@ impl Fault {
             Self::ServerRestart => "server restart",
             Self::IgnoredStop => "ignored stop",
             Self::IgnoredStopPartitioned => "ignored stop, partition",
+            Self::BlockedLogger => "blocked logger",
+            Self::BlockedLock => "blocked lock",
+            Self::ClockForward => "clock set forward",
+            Self::ClockBack => "clock set back",
+            Self::SlowPlugin => "slow plugin",
         }
     }
 }
@@ -159,6 +184,9 @@ pub(crate) struct Group {
     candidates: Vec<Candidate>,
     /// How often the work of a partitioned candidate was still running when the next one led.
     pub(crate) outlived: usize,
+    /// How often a leader has kept and lost its Lease while its credential plugin was slow.
+    pub(crate) kept: usize,
+    pub(crate) lost: usize,
 }
 
 struct Candidate {
@@ -193,6 +221,8 @@ impl Group {
             random: random.fork(),
             candidates: (0..CANDIDATES).map(candidate).collect(),
             outlived: 0,
+            kept: 0,
+            lost: 0,
         };
         (0..CANDIDATES).for_each(|candidate| group.launch(candidate));
         group
@@ -323,6 +353,22 @@ impl Group {
                     _ => self.candidates[candidate].proxy.deafen(),
                 }
             }
+            Fault::BlockedLogger => {
+                self.candidates[candidate].command(Command::BlockLog);
+                self.candidates[candidate].proxy.set_down(true);
+            }
+            Fault::BlockedLock => self.candidates[candidate].command(Command::BlockLock),
+            Fault::ClockForward => {
+                self.candidates[candidate].command(Command::SetClock(CLOCK_STEP));
+            }
+            Fault::ClockBack => {
+                self.candidates[candidate].command(Command::SetClock(-CLOCK_STEP));
+                self.candidates[candidate].proxy.silence();
+            }
+            Fault::SlowPlugin => {
+                self.slow_plugin(*leader)?;
+                return Ok(None);
+            }
             Fault::ServerRestart => return Err("not a fault of one leader".to_owned()),
         }
         Ok(Some(began))
@@ -360,7 +406,19 @@ impl Group {
                 self.outlived += usize::from(next < joined);
                 self.candidates[leader.candidate].proxy.heal();
             }
-            Fault::Restart | Fault::ServerRestart | Fault::IgnoredStop => {}
+            Fault::BlockedLogger | Fault::BlockedLock => {
+                // Nothing that blocks keeps the work running.
+                self.joined(leader)?;
+                let candidate = &mut self.candidates[leader.candidate];
+                candidate.command(Command::Unblock);
+                candidate.proxy.heal();
+            }
+            Fault::ClockForward | Fault::ClockBack => {
+                thread::sleep(pause);
+                candidate.command(Command::SetClock(0));
+                candidate.proxy.heal();
+            }
+            Fault::Restart | Fault::ServerRestart | Fault::IgnoredStop | Fault::SlowPlugin => {}
         }
         Ok(())
     }
@@ -382,6 +440,32 @@ impl Group {
                 Event::Leading { term, .. } if *term > first => Some(None),
                 _ => None,
             })
+    }
+
+    /// Makes the credential plugin of a leader slow until it has run.
+    fn slow_plugin(&mut self, leader: Leader) -> Result<(), String> {
+        let slow = slow_file(&self.candidates[leader.candidate], &self.name);
+        std::fs::write(&slow, "").expect("a file in the folder for temporary files");
+        let deadline = Instant::now() + PATIENCE;
+        while std::fs::read(&slow).is_ok_and(|lines| lines.is_empty()) {
+            if Instant::now() > deadline {
+                return Err(format!("the plugin did not run within {PATIENCE:?}"));
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        let _ = std::fs::remove_file(&slow);
+        // The leader writes again with the new credential, or has a successor.
+        let from = self.feed.len();
+        let term = self
+            .feed
+            .wait_for(from, "a write after a slow plugin", |_, event| {
+                accepted(event)
+            })?;
+        match term == leader.term {
+            true => self.kept += 1,
+            false => self.lost += 1,
+        }
+        Ok(())
     }
 
     fn joined(&self, leader: Leader) -> Result<Micros, String> {
@@ -434,6 +518,7 @@ impl Group {
     /// Starts a process with the current identity of a candidate.
     fn launch(&mut self, candidate: usize) {
         let setting = &self.setting;
+        let slow = slow_file(&self.candidates[candidate], &self.name);
         let candidate = &mut self.candidates[candidate];
         let (number, identities) = (candidate.number, candidate.identities);
         let mut process = process::Command::new(std::env::current_exe().expect("this program"))
@@ -447,6 +532,7 @@ impl Group {
             .arg(format!("{}-{number}-{identities}", self.name))
             .arg(self.random.next().to_string())
             .arg(&setting.mutant)
+            .arg(slow)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -497,6 +583,12 @@ impl Drop for Candidate {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// The file that makes the credential plugin of a candidate slow.
+fn slow_file(candidate: &Candidate, group: &str) -> PathBuf {
+    let name = format!("chaos-slow-{}-{group}-{}", process::id(), candidate.number);
+    std::env::temp_dir().join(name)
 }
 
 /// Returns the term of an accepted write.

@@ -25,6 +25,9 @@
 //! - No candidate leads after a release before the work of the last term has ended.
 //! - While work ignores its stop for three leases, no other candidate leads, if the server is
 //!   healthy.
+//! - A logger or a lock that blocks does not keep lost work running.
+//! - Most leaders keep the Lease when their credential expires and the plugin takes longer than one
+//!   request may.
 //!
 //! ```sh
 //! export KUBEBUILDER_ASSETS=… # the folder with etcd and kube-apiserver
@@ -208,7 +211,7 @@ impl Elections {
                 began.elapsed()
             );
             if failed || counted >= elections {
-                return failed;
+                return failed || self.loses_by_plugin();
             }
         }
         false
@@ -242,6 +245,14 @@ impl Elections {
             )
         };
         groups.map(outcome).collect()
+    }
+
+    /// Whether slow credential plugins cost most leaders the Lease.
+    fn loses_by_plugin(&self) -> bool {
+        let sum = |count: fn(&Group) -> usize| self.groups.iter().map(count).sum::<usize>();
+        let (kept, lost) = (sum(|group| group.kept), sum(|group| group.lost));
+        println!("slow plugins: {kept} leaders kept the Lease, {lost} lost it");
+        lost > kept
     }
 
     fn print_figures(&mut self) {

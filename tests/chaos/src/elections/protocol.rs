@@ -12,6 +12,13 @@ pub(crate) const RETRY: Duration = Duration::from_secs(1);
 /// How long work that ignores its stop goes on.
 pub(crate) const IGNORED_STOP: Duration = Duration::from_secs(12);
 
+/// How long a slow credential plugin runs: longer than a request of the elector, which ends after
+/// half the renew deadline.
+pub(crate) const SLOW_PLUGIN: Duration = Duration::from_millis(1100);
+
+/// How long a credential is valid.
+pub(crate) const CREDENTIAL: Duration = Duration::from_secs(15);
+
 pub(crate) const NAMESPACE: &str = "elections";
 
 /// Microseconds since the Unix epoch. All processes have the same clock.
@@ -32,6 +39,14 @@ pub(crate) enum Command {
     IgnoreStop,
     /// Stop the elector and run it again.
     Resign,
+    /// The logger blocks at lines of the election.
+    BlockLog,
+    /// The lock blocks at updates, whatever their stop.
+    BlockLock,
+    /// Neither blocks.
+    Unblock,
+    /// The wall clock is ahead by this number of milliseconds.
+    SetClock(i64),
 }
 
 /// A line on the standard output of a candidate. `term` is the number of transitions.
