@@ -80,26 +80,27 @@ impl Leading {
     }
 
     /// Ends the term for good: first for [`ensure`](Self::ensure), then for the work. The callbacks
-    /// of the signals are user code, and run on the thread that watches the deadline.
-    pub(super) fn lose(&self) {
+    /// of the signals are user code, and run on the thread that watches the deadline. Returns `false`
+    /// if the term has ended already.
+    pub(super) fn lose(&self) -> bool {
         let mut status = self.shared.status.lock();
         match &mut status.term {
             Some(term) if term.id == self.id && !term.has_ended() => term.end(),
-            _ => return,
+            _ => return false,
         }
         drop(status);
         self.lost.stop_without_callbacks();
         self.stop.stop_without_callbacks();
+        true
     }
 
-    /// Returns the time until the term is lost if it is not renewed, or zero if it has ended.
-    pub(super) fn left(&self) -> Duration {
+    /// Returns the time until the term is lost if it is not renewed. `None` if it has ended.
+    pub(super) fn left(&self) -> Option<Duration> {
         let (now, times) = (self.shared.now(), &self.shared.times);
         let limit = times.retry_period.saturating_add(times.renew_deadline);
-        match &self.shared.status.lock().term {
-            Some(term) if term.id == self.id => term.left(now, limit),
-            _ => Duration::ZERO,
-        }
+        let status = self.shared.status.lock();
+        let term = status.term.as_ref().filter(|term| term.id == self.id);
+        term.and_then(|term| term.left(now, limit))
     }
 
     /// Lets the Lease expire instead of releasing it, because work of this term still runs. The

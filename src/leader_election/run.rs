@@ -267,6 +267,8 @@ impl<'a> Run<'a> {
         // The end of the grace period, once the work has been stopped.
         let mut drain: Option<Drain> = None;
         loop {
+            // Read first: work that ended because of a loss must not look as if it had finished.
+            let has_ended = work.ended.is_stopped();
             let is_known = matches!(&drain, Some(drain) if matches!(drain.ending, Ending::Lost));
             if !is_known && self.shared.has_term_ended() {
                 match &mut drain {
@@ -279,7 +281,7 @@ impl<'a> Run<'a> {
                     self.shared.name
                 );
             }
-            if work.ended.is_stopped() {
+            if has_ended {
                 return Ok(match drain {
                     Some(drain) => drain.ending,
                     None if self.stop.is_stopped() => Ending::Stopped,
@@ -547,15 +549,20 @@ fn candidacy(shared: &Shared) -> Election {
 fn watch_deadline(leading: &Leading, unwatch: &Stop) {
     let shared = &leading.shared;
     while !unwatch.is_stopped() {
-        let left = leading.left();
-        if left.is_zero() {
-            leading.lose();
-            break;
+        match leading.left() {
+            Some(left) if left.is_zero() => {
+                if leading.lose() {
+                    break;
+                }
+            }
+            Some(left) => {
+                // A wait does not advance while the machine is suspended, so it must be short.
+                let wait = left.min(shared.times.retry_period);
+                shared.clock.wait(wait, unwatch);
+            }
+            // The thread that ends the term sets its signals, and then `unwatch`.
+            None => unwatch.wait(),
         }
-        // A wait does not advance while the machine is suspended, so it must be short.
-        shared
-            .clock
-            .wait(left.min(shared.times.retry_period), unwatch);
     }
     if leading.lost.is_stopped() {
         leading.lost.stop();

@@ -50,12 +50,9 @@ impl Term {
         self.has_ended
     }
 
-    /// The time until the term is older than `limit` if it is not renewed, or zero if it has ended.
-    pub(crate) fn left(&self, now: Now, limit: Duration) -> Duration {
-        match self.has_ended {
-            true => Duration::ZERO,
-            false => limit.saturating_sub(self.age(now)),
-        }
+    /// The time until the term is older than `limit` if it is not renewed. `None` if it has ended.
+    pub(crate) fn left(&self, now: Now, limit: Duration) -> Option<Duration> {
+        (!self.has_ended).then(|| limit.saturating_sub(self.age(now)))
     }
 
     /// The time since the last successful renewal began.

@@ -2,7 +2,8 @@
 //! `plugin`.
 
 use std::fs;
-use std::path::PathBuf;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc::channel;
 use std::thread;
@@ -38,6 +39,16 @@ fn make_pipe(folder: &Folder, name: &str) -> PathBuf {
     path
 }
 
+/// Lets a script that reads a line from the pipe go on, now or later. The pipe is also opened for
+/// reading, because opening it for writing blocks until the script reads. The line is lost with the
+/// returned file.
+fn open_gate(path: &Path) -> fs::File {
+    let mut pipe = fs::OpenOptions::new();
+    let mut pipe = pipe.read(true).write(true).open(path).unwrap();
+    pipe.write_all(b"\n").unwrap();
+    pipe
+}
+
 /// Creates a named pipe. The returned function waits for the first data in it.
 fn named_pipe(folder: &Folder, name: &str) -> impl FnOnce() + use<> {
     let path = make_pipe(folder, name);
@@ -69,7 +80,7 @@ fn stop_of_a_request_leaves_the_plugin_to_others() {
     let wait_for_start = named_pipe(&folder, "begun");
     let server = Server::answering("{}");
     let slow = format!("echo >> runs; echo > begun; read x < go; {TOKEN}");
-    make_pipe(&folder, "go");
+    let gate = make_pipe(&folder, "go");
     let client = Client::new(Config::new(server.url()).exec(script(&folder, &slow))).unwrap();
     let stop = Stop::new();
     thread::scope(|scope| {
@@ -81,7 +92,7 @@ fn stop_of_a_request_leaves_the_plugin_to_others() {
         let error = stopped.join().unwrap().unwrap_err();
         assert!(begun.elapsed() < IMMEDIATE, "{:?}", begun.elapsed());
         assert!(error.is_stopped(), "{error}");
-        fs::write(folder.0.join("go"), "").unwrap();
+        let _open = open_gate(&gate);
         other.join().unwrap().unwrap();
     });
     get(&client, &Stop::new()).unwrap();
@@ -94,7 +105,7 @@ fn stop_of_a_request_leaves_the_plugin_to_others() {
 fn plugin_that_outlasts_each_request_runs_once() {
     let folder = Folder::new("exec-slow");
     let wait_for_start = named_pipe(&folder, "begun");
-    make_pipe(&folder, "go");
+    let gate = make_pipe(&folder, "go");
     let server = Server::answering("{}");
     let slow = format!("echo >> runs; echo > begun; read x < go; {TOKEN}");
     let client = Client::new(Config::new(server.url()).exec(script(&folder, &slow))).unwrap();
@@ -110,7 +121,7 @@ fn plugin_that_outlasts_each_request_runs_once() {
             assert!(request.join().unwrap().unwrap_err().is_stopped());
         });
     }
-    fs::write(folder.0.join("go"), "").unwrap();
+    let _open = open_gate(&gate);
     get(&client, &Stop::new()).unwrap();
     assert_eq!(runs(&folder), 1);
 }

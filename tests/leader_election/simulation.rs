@@ -577,7 +577,9 @@ impl World {
             retry_period,
             ..
         } = self.times;
-        let left = term.left(local, renew_deadline + retry_period);
+        let Some(left) = term.left(local, renew_deadline + retry_period) else {
+            return;
+        };
         if left.is_zero() {
             return self.lost(candidate);
         }
