@@ -1,5 +1,6 @@
 //! The handlers that put keys into the queue.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 
 use super::own_writes::Observed;
@@ -42,6 +43,17 @@ impl<C: Object> Enqueue<C> {
         })
     }
 
+    /// Returns the keys that a state of an object concerns. If the function of the user panics, the
+    /// keys of other states are not lost.
+    fn keys_of(&self, of: &ReconcileLoop, object: &C) -> Vec<Key> {
+        panic::catch(|| (self.keys)(object)).unwrap_or_else(|panic| {
+            let (controller, source) = (&of.settings.name, of.sources[self.source].name());
+            let key = meta_namespace_key(object);
+            log::error!("controller {controller:?}: the function that returns the keys for {key:?} of {source} {panic}; this state of it causes no call");
+            Vec::new()
+        })
+    }
+
     fn observe(&self, of: &ReconcileLoop, object: &C, change: Observed<'_>) {
         if of.awaits_writes() {
             of.observed(self.source, &meta_namespace_key(object), change);
@@ -63,7 +75,7 @@ impl<C: Object> ResourceEventHandler<C> for Enqueue<C> {
             return;
         };
         self.observe(&of, object, Observed::Version(object.resource_version()));
-        of.enqueue((self.keys)(object), priority(is_in_initial_list));
+        of.enqueue(self.keys_of(&of, object), priority(is_in_initial_list));
     }
 
     fn on_update(&mut self, old: &Arc<C>, new: &Arc<C>) {
@@ -81,13 +93,11 @@ impl<C: Object> ResourceEventHandler<C> for Enqueue<C> {
         let priority = priority(is_resync(&**old, &**new));
         // The old object can concern other keys than the new one, for example after a change of
         // its owner (CR4, WR11).
-        let mut keys = (self.keys)(new);
+        let mut keys = self.keys_of(&of, new);
         if self.source != PRIMARY {
-            for key in (self.keys)(old) {
-                if !keys.contains(&key) {
-                    keys.push(key);
-                }
-            }
+            let is_known: HashSet<_> = keys.iter().cloned().collect();
+            let of_old = self.keys_of(&of, old).into_iter();
+            keys.extend(of_old.filter(|key| !is_known.contains(key)));
         }
         of.enqueue(keys, priority);
     }
@@ -100,7 +110,7 @@ impl<C: Object> ResourceEventHandler<C> for Enqueue<C> {
             Some(object) => {
                 let (uid, version) = (object.uid(), object.resource_version());
                 self.observe(&of, object, Observed::Gone { uid, version });
-                of.enqueue((self.keys)(object), 0);
+                of.enqueue(self.keys_of(&of, object), 0);
             }
             // A tombstone without an object. The key of a primary object is known nevertheless.
             None if self.source == PRIMARY => of.enqueue([deleted.key()], 0),

@@ -137,6 +137,31 @@ fn watched_object_reconciles_keys_of_both_states() {
 }
 
 #[test]
+fn panic_for_one_state_keeps_the_keys_of_the_other() {
+    let cluster = Cluster::new();
+    cluster.create(DEPLOYMENTS, "a");
+    let team = |map: &ConfigMap| {
+        let team = map.label("team")?;
+        assert_ne!(team, "bad", "no such team");
+        Some(Key::from(format!("default/{team}")))
+    };
+    let labelled = |team: &str| json!({"metadata": {"name": "m", "labels": {"team": team}}});
+    let (running, calls) = start(&cluster, &["a"], |builder| {
+        builder.watches(Source::of(), team)
+    });
+    cluster.create_with(MAPS, labelled("a"));
+    calls.next().is("default/a").done();
+    let map = format!("{MAPS}/m");
+    for team in ["bad", "a"] {
+        cluster.server.patch(&map, labelled(team)).unwrap();
+        calls.next().is("default/a").done();
+    }
+    running.until_idle();
+    calls.assert_none();
+    running.end(calls);
+}
+
+#[test]
 fn deletions_during_an_outage_are_noticed() {
     let cluster = Cluster::new();
     let a = cluster.create(DEPLOYMENTS, "a");
