@@ -272,8 +272,8 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
     /// Reconciles the objects with the keys that `keys` returns when an object of another source
     /// changes. `keys` is called for the old and for the new state of an object.
     ///
-    /// `keys` runs on a thread of the informer, so it must not block. If it panics, the change
-    /// causes no call. To find all objects that refer to the changed one, use an index:
+    /// `keys` runs on a thread of the informer, so it must not block. If it panics, this state of the
+    /// object causes no call. To find all objects that refer to the changed one, use an index:
     /// [the guide](crate::guide::controllers#owners) has an example.
     pub fn watches<C: Object + DeserializeOwned, K: IntoIterator<Item = Key>>(
         mut self,
@@ -415,6 +415,10 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
 
     /// Sets how long a call waits for a write with an unknown outcome to appear in the cache. The
     /// default is 10 seconds.
+    ///
+    /// A deletion is awaited for three times this duration, but at least for three seconds. The wait
+    /// for a known version of an object has no limit. After each such duration, the log has a
+    /// warning.
     pub fn own_writes_timeout(mut self, timeout: Duration) -> Self {
         self.own_writes_timeout = timeout;
         self

@@ -12,7 +12,7 @@ use super::reconcile_loop::{CallName, KeyWrites, ReconcileLoop};
 use super::schedule::Due;
 use super::source::{InformerSource, OWNER_INDEX};
 use crate::client::Client;
-use crate::client::api::{Api, Target, WriteObserver};
+use crate::client::api::{Api, Before, Target, WriteObserver};
 use crate::error::Error;
 use crate::object::{
     DynamicObject, FullMetadata, GroupVersionResource, Key, Object, OwnerReference, Resource,
@@ -26,9 +26,9 @@ use crate::time::Clock;
 ///
 /// Writes through [`api`](Self::api) and [`dynamic_api`](Self::dynamic_api) are recorded. The next
 /// call for the same key waits until the caches of this controller contain them, so it sees the
-/// successful writes of earlier calls. A write with an unknown outcome is awaited for a [limited
-/// time](super::ControllerBuilder::own_writes_timeout). Writes to other kinds than those of the
-/// controller's sources are not awaited.
+/// successful writes of earlier calls. A write with an unknown outcome and a deletion are awaited for
+/// a [limited time](super::ControllerBuilder::own_writes_timeout). Writes to other kinds than those
+/// of the controller's sources are not awaited.
 ///
 /// `Display` writes the controller, the key and the attempt, for log messages.
 ///
@@ -186,7 +186,8 @@ impl Context {
 
     /// Returns an [`Api`] whose writes are recorded. [`Client::api`] documents the arguments.
     ///
-    /// [`Api::evict`] and [`Api::delete_collection`] are not recorded.
+    /// [`Api::delete_collection`] is not recorded. Of the subresources that can only be created,
+    /// `eviction` and `binding` are.
     pub fn api<C: Resource>(&self, namespace: Option<&str>) -> Api<C> {
         self.observed(self.client().api(namespace))
     }
@@ -244,8 +245,8 @@ impl Context {
     /// Records that this call has removed its object.
     pub(super) fn deleted(&self, resource: &GroupVersionResource, uid: &str) {
         let (namespace, name) = (self.namespace(), self.name());
-        self.own_writes()
-            .deleted(resource, &Target { namespace, name }, uid);
+        let (target, before) = (Target { namespace, name }, Before::new());
+        self.own_writes().deleted(resource, &target, uid, before);
     }
 
     fn observed<C>(&self, api: Api<C>) -> Api<C> {

@@ -88,17 +88,11 @@ impl<T: FullMetadata + DeserializeOwned> Finalizer<T> {
             let remove =
                 |_: &T, metadata: &FullObjectMeta| finalizer::remove_patch(metadata, is_own);
             patched = patch(&api, object, cx.stop(), remove)?;
-            // The response to the patch that removes the object has the old version, so the
-            // cache would seem to contain the write, and the cleanup could run again.
-            let remains = |of: &FullObjectMeta| {
-                let grace_period = of.deletion_grace_period_seconds.unwrap_or(0);
-                !of.finalizers.is_empty() || grace_period > 0
-            };
-            let is_gone = match &patched {
-                Some(patched) => !remains(&*patched.full_metadata()?),
-                None => true,
-            };
-            if is_gone {
+            // `api` records a removal if nothing in the response holds the object. A field
+            // `spec.finalizers` holds a Namespace but no custom resource. In both cases, the
+            // response to the patch that removes the object has its previous version.
+            let remains = |of: &Arc<T>| of.resource_version() != object.resource_version();
+            if !patched.as_ref().is_some_and(remains) {
                 cx.deleted(cx.resource(), object.uid());
             }
         }

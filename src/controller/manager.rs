@@ -355,6 +355,15 @@ fn controller_status(runner: &Runner) -> status_page::ControllerStatus {
     page.active_workers = status.running.len();
     page.queue_depth = status.queued;
     page.waiting = status.delayed + status.postponed;
+    let awaited = status.awaited.into_iter();
+    let awaited = awaited.map(|write| status_page::AwaitedWrite {
+        key: write.key.to_string(),
+        informer: write.informer,
+        object: write.object.to_string(),
+        change: write.change,
+        seconds: write.since.as_secs(),
+    });
+    page.awaited_writes = awaited.collect();
     let failures = of.first_failures(status_page::ControllerStatus::MAX_ERRORS);
     let failures = failures.into_iter();
     let errors = failures.map(|(key, last)| (key.to_string(), last.failure));

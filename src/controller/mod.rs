@@ -13,7 +13,7 @@
 //! | [`Predicate`] | selects the updates that cause a call | `predicate.Predicate` |
 //! | [`Condition`], [`Conditions`] | the conditions in a status | `meta.SetStatusCondition` |
 //! | [`remove_finalizers`] | removes the finalizers of a controller that is uninstalled | |
-//! | [`ControllerStatus`], [`LastFailure`] | what a controller does, and what failed | |
+//! | [`ControllerStatus`], [`AwaitedWrite`], [`LastFailure`] | what a controller does, what it waits for, and what failed | |
 //! | [`ControllerError`] | why a controller or a manager could not be built or run | |
 //! | [`MetricsRegistry`] | the metrics, for Prometheus | `metrics.Registry` |
 //!
@@ -93,6 +93,6 @@ pub use owner::OwnerError;
 pub use predicate::{
     Predicate, annotations_changed, generation_changed, labels_changed, resource_version_changed,
 };
-pub use reconcile_loop::{ControllerStatus, LastFailure};
+pub use reconcile_loop::{AwaitedWrite, ControllerStatus, LastFailure};
 pub use registry::MetricsRegistry;
 pub use remove_finalizers::{RemoveFinalizersError, RemovedFinalizers, remove_finalizers};

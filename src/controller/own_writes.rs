@@ -7,57 +7,82 @@
 //!
 //! client-go's `util/consistency` (CS1–CS4) compares with the version of a whole kind. This module
 //! compares single objects, so a quiet namespace or another kind does not delay a key.
+//!
+//! A write that the cache has is forgotten: by the event that brings it, by the check after the
+//! call, or by a check from time to time. So this module keeps only what the caches lack.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::source::{AnySource, Coverage};
-use crate::client::api::Target;
+use crate::client::api::{Before, Target};
 use crate::object::{GroupVersionResource, Key, Object, namespaced_key};
-use crate::resource_version::compare_resource_versions;
+use crate::resource_version::{compare_resource_versions, is_comparable};
 
-/// The writes that are not in the caches yet, by the key that wrote them.
+/// A deletion is awaited for this multiple of the timeout of own writes. A server can respond that
+/// an object is gone although it remains, for example behind an aggregated API.
+const DELETION_TIMEOUTS: u32 = 3;
+
+/// The position of a source in the list of sources, and the key of an object. The key is empty if
+/// the server has generated the name and it is unknown.
+pub(super) type ObjectId = (usize, Key);
+
+/// The writes that are not in the caches yet.
 ///
-/// This is plain data for use under a lock: no method blocks, reads a cache or calls user code.
+/// This is plain data for use under a lock: no method blocks, reads a cache or calls user code. The
+/// cost of an event depends on the writes that it ends, and that of a check on the writes of its
+/// key, but not on other writes. Trees give their memory back.
 #[derive(Default)]
 pub(super) struct OwnWrites {
     next: u64,
-    keys: HashMap<Key, Vec<Write>>,
-    /// The keys that wait for an object of a source.
-    objects: HashMap<(usize, Key), Vec<Key>>,
+    /// The writes, with the keys that made them. An event ends ranges of the writes of an object:
+    /// those of versions that it reaches, for example.
+    writes: BTreeMap<(ObjectId, Written, Key), Write>,
+    /// The same writes by the keys that made them.
+    keys: BTreeSet<(Key, ObjectId, Written)>,
 }
 
 /// A write that a cache may not contain yet.
 #[derive(Clone)]
 pub(super) struct Write {
     pub(super) id: u64,
-    /// The position of the source in the list of sources.
-    source: usize,
     /// The namespace of the object.
     namespace: Box<str>,
-    /// The key of the object. Empty if the server has generated the name and it is unknown.
-    object: Key,
+    object: ObjectId,
     result: Written,
+    /// The UID and the version of the cached object before a write with an unknown outcome.
+    before: Option<(String, String)>,
     /// The number of relists that the source had begun when the object was written.
     relists: u64,
     /// Whether a check has found a later relist.
     has_relisted: bool,
+    times: Times,
+}
+
+/// The times of a write.
+#[derive(Clone, Copy)]
+pub(super) struct Times {
+    written: Instant,
     /// The time of the next check if no event arrives.
-    check_at: Instant,
+    check: Instant,
+    /// The end of the wait for a deletion.
+    deletion: Instant,
 }
 
 /// The outcome of a write.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Written {
-    /// The object has this version.
-    Version(String),
-    /// The object with this UID is gone.
-    Gone(String),
-    /// The request failed, but the server may have executed it. The same holds for an object that
-    /// may be outside the scope of the source.
+    /// The server may have executed the request, and the state of the object is not known. The same
+    /// holds for an object that may be outside the scope of the source.
     Unknown,
+    /// The object with this UID is gone.
+    Gone(Arc<str>),
+    /// The object has this version. The number is its length, so that versions are in their order.
+    /// It is 0 for a version that cannot be compared.
+    Version(usize, Arc<str>),
 }
 
 /// The result of a check of a write.
@@ -65,6 +90,8 @@ pub(super) enum Written {
 pub(super) enum Check {
     /// The wait is over.
     Ended,
+    /// The cache still has the deleted object, and the time for the deletion is over.
+    GivenUp,
     /// The cache lacks the write. The source has listed since the write, and the write is due.
     Relisted,
     /// The cache lacks the write.
@@ -80,17 +107,16 @@ pub(super) enum Observed<'a> {
     Gone { uid: &'a str, version: &'a str },
 }
 
-/// Whether a key can be reconciled.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Readiness {
-    Ready,
-    /// The caches lack own writes.
-    Behind {
-        /// The time of the next check if no event arrives.
-        check_at: Instant,
-        /// The sources that have not delivered a write in time.
-        late: Vec<usize>,
-    },
+/// The writes of a key after a check.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Settled {
+    /// The time of the next check if no event arrives. `None` if the caches have all writes, so that
+    /// the key can be reconciled.
+    pub(super) check_at: Option<Instant>,
+    /// The sources that have not delivered a write in time.
+    pub(super) late: BTreeSet<usize>,
+    /// The deleted objects that the caches still have, and that are not awaited any more.
+    pub(super) given_up: Vec<ObjectId>,
 }
 
 impl OwnWrites {
@@ -98,85 +124,96 @@ impl OwnWrites {
     pub(super) fn add(&mut self, key: &Key, mut write: Write) {
         write.id = self.next;
         self.next += 1;
-        let (source, object) = (write.source, Key::clone(&write.object));
-        let writes = self.keys.entry(Key::clone(key)).or_default();
-        // Of several versions of one object, the newest counts.
-        if let Written::Version(version) = &write.result {
-            let is_version =
-                |other: &Write| other.is_of_object(&write) && other.result.is_version();
-            let is_newer = |other: &Write| match &other.result {
-                Written::Version(other) => {
-                    compare_resource_versions(other, version).is_some_and(Ordering::is_ge)
-                }
-                _ => false,
-            };
-            if writes
-                .iter()
-                .any(|other| is_version(other) && is_newer(other))
-            {
+        let (object, result) = (&write.object, &write.result);
+        if result.is_version() {
+            // The newest version arrives after everything that earlier writes of the object have
+            // caused.
+            let from = (Key::clone(key), object.clone(), Written::Unknown);
+            let of = self.keys.range(from..);
+            let of = of.take_while(|(by, of, _)| by == key && of == object);
+            let earlier: Vec<_> = of.map(|(_, _, earlier)| earlier.clone()).collect();
+            // Only versions are at or above a version.
+            if earlier.iter().any(|earlier| earlier >= result) {
                 return;
             }
-            writes.retain(|other| !is_version(other));
+            for earlier in earlier {
+                self.remove(object.clone(), earlier, key);
+            }
         }
-        writes.push(write);
-        let waiting = self.objects.entry((source, object)).or_default();
-        if !waiting.contains(key) {
-            waiting.push(Key::clone(key));
-        }
+        let (object, result) = (object.clone(), result.clone());
+        let by_key = (Key::clone(key), object.clone(), result.clone());
+        self.keys.insert(by_key);
+        self.writes.insert((object, result, Key::clone(key)), write);
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
-    /// Returns the writes of a key. Check each of them with [`Write::check`], without a lock, and
-    /// report the results to [`settle`](Self::settle).
-    pub(super) fn of(&self, key: &Key) -> Vec<Write> {
-        self.keys.get(key).cloned().unwrap_or_default()
+    /// Returns the keys with writes.
+    pub(super) fn keys(&self) -> Vec<Key> {
+        let mut keys: Vec<_> = self.keys.iter().map(|(key, ..)| Key::clone(key)).collect();
+        keys.dedup();
+        keys
     }
 
-    /// Removes the writes of a key that have ended, and returns whether others are left. An event
-    /// may have removed writes in the meantime. `retry` is the time until the next check of a write
-    /// that is late.
+    /// Returns the writes of a key. Check each of them with [`Write::check`], without a lock, and
+    /// report the results to [`settle`](Self::settle).
+    pub(super) fn of<'a>(&'a self, key: &Key) -> impl Iterator<Item = &'a Write> + 'a {
+        self.entries(key).filter_map(|(key, object, result)| {
+            let id = (object.clone(), result.clone(), Key::clone(key));
+            self.writes.get(&id)
+        })
+    }
+
+    fn entries<'a>(
+        &'a self,
+        key: &Key,
+    ) -> impl DoubleEndedIterator<Item = &'a (Key, ObjectId, Written)> + 'a {
+        let first = |source| (Key::clone(key), (source, Key::from("")), Written::Unknown);
+        self.keys.range(first(0)..first(usize::MAX))
+    }
+
+    /// Removes the writes of a key that have ended. An event may have removed writes in the
+    /// meantime. `retry` is the time until the next check of a write that is late.
     pub(super) fn settle(
         &mut self,
         key: &Key,
-        checks: &[(u64, Check)],
+        checks: &HashMap<u64, Check>,
         now: Instant,
         retry: Duration,
-    ) -> Readiness {
-        let is = |write: &Write, result| checks.contains(&(write.id, result));
-        let writes = self.of(key);
-        let missing_versions: Vec<_> = writes
-            .iter()
-            .filter(|write| write.result.is_version() && !is(write, Check::Ended))
-            .collect();
-        // The cache lacks an object before its creation arrives, and again after its deletion.
-        let has_ended = |write: &Write| {
-            is(write, Check::Ended)
-                && !missing_versions
-                    .iter()
-                    .any(|other| other.is_of_object(write))
-        };
-        if self.remove(key, has_ended) {
-            return Readiness::Ready;
-        }
-        let mut late = Vec::new();
-        let writes = self.keys.get_mut(key).into_iter().flatten();
-        let check_at = writes.map(|write| {
-            write.has_relisted |= is(write, Check::Relisted);
-            if write.check_at <= now {
-                write.check_at = now.checked_add(retry).unwrap_or(now);
-                if !late.contains(&write.source) {
-                    late.push(write.source);
+    ) -> Settled {
+        let mut settled = Settled::default();
+        let entries: Vec<_> = self.entries(key).cloned().collect();
+        // The cache lacks an object before its creation arrives, and again after its deletion. The
+        // version of an object comes first in this order.
+        let mut missing_version = None;
+        for (_, object, result) in entries.iter().rev() {
+            let id = (object.clone(), result.clone(), Key::clone(key));
+            let Some(write) = self.writes.get_mut(&id) else {
+                continue;
+            };
+            let check = checks.get(&write.id).copied();
+            let has_ended = matches!(check, Some(Check::Ended | Check::GivenUp));
+            if has_ended && missing_version != Some(object) {
+                if check == Some(Check::GivenUp) {
+                    settled.given_up.push(object.clone());
                 }
+                self.remove(object.clone(), result.clone(), key);
+                continue;
             }
-            write.check_at
-        });
-        match check_at.min() {
-            Some(check_at) => Readiness::Behind { check_at, late },
-            None => Readiness::Ready,
+            if result.is_version() {
+                missing_version = Some(object);
+            }
+            write.has_relisted |= check == Some(Check::Relisted);
+            if write.times.check <= now {
+                write.times.check = now.checked_add(retry).unwrap_or(now);
+                settled.late.insert(object.0);
+            }
+            let check_at = settled.check_at.unwrap_or(write.times.check);
+            settled.check_at = Some(check_at.min(write.times.check));
         }
+        settled
     }
 
     /// Reports a change in the cache of a source. Returns the keys that waited only for this
@@ -187,49 +224,57 @@ impl OwnWrites {
         object: &Key,
         change: &Observed<'_>,
     ) -> Vec<Key> {
-        let Some(waiting) = self.objects.get(&(source, Key::clone(object))).cloned() else {
-            return Vec::new();
-        };
-        let is_arrived = |write: &Write| {
-            write.source == source && write.object == *object && write.result.arrives_with(change)
-        };
-        waiting
-            .into_iter()
-            .filter(|key| self.remove(key, is_arrived))
-            .collect()
-    }
-
-    /// Removes writes of a key. Returns whether none is left.
-    fn remove(&mut self, key: &Key, ended: impl Fn(&Write) -> bool) -> bool {
-        let Some(writes) = self.keys.get_mut(key) else {
-            return true;
-        };
-        let mut removed = Vec::new();
-        writes.retain(|write| {
-            let is_ended = ended(write);
-            if is_ended {
-                removed.push((write.source, Key::clone(&write.object)));
-            }
-            !is_ended
-        });
-        removed.retain(|(source, object)| {
-            !writes
-                .iter()
-                .any(|write| write.source == *source && write.object == *object)
-        });
-        let is_empty = writes.is_empty();
-        if is_empty {
-            self.keys.remove(key);
+        let mut ended = vec![Written::Unknown..=Written::Unknown];
+        // An update with another UID is a deletion and a creation that the watch missed.
+        if let Observed::Gone { uid, .. } = change {
+            let gone = Written::Gone((*uid).into());
+            ended.push(gone.clone()..=gone);
         }
-        for object in removed {
-            if let Some(waiting) = self.objects.get_mut(&object) {
-                waiting.retain(|other| other != key);
-                if waiting.is_empty() {
-                    self.objects.remove(&object);
+        let (Observed::Version(version) | Observed::Gone { version, .. }) = change;
+        let newest = match Written::version(version) {
+            // Versions that cannot be compared count as reached: waiting would not end.
+            Written::Version(0, _) => Written::Version(usize::MAX, Arc::default()),
+            newest => newest,
+        };
+        ended.push(Written::Version(0, Arc::default())..=newest);
+        let object = (source, Key::clone(object));
+        let mut ready = Vec::new();
+        for results in ended {
+            let from = (object.clone(), results.start().clone(), Key::from(""));
+            let of = self.writes.range(from..);
+            let of =
+                of.take_while(|((of, result, _), _)| *of == object && results.contains(result));
+            let of = of.filter(|(_, write)| write.may_arrive_with(change));
+            let arrived: Vec<_> = of
+                .map(|((_, result, key), _)| (result.clone(), Key::clone(key)))
+                .collect();
+            for (result, key) in arrived {
+                self.remove(object.clone(), result, &key);
+                if self.entries(&key).next().is_none() {
+                    ready.push(key);
                 }
             }
         }
-        is_empty
+        ready
+    }
+
+    fn remove(&mut self, object: ObjectId, result: Written, key: &Key) {
+        let by_key = (Key::clone(key), object.clone(), result.clone());
+        self.keys.remove(&by_key);
+        self.writes.remove(&(object, result, Key::clone(key)));
+    }
+}
+
+impl Times {
+    /// Returns the times of a write that is made now. `timeout` is that of own writes; a deletion is
+    /// awaited for several times `retry`.
+    pub(super) fn new(now: Instant, timeout: Duration, retry: Duration) -> Self {
+        let after = |delay| now.checked_add(delay).unwrap_or(now);
+        Self {
+            written: now,
+            check: after(timeout),
+            deletion: after(retry.saturating_mul(DELETION_TIMEOUTS)),
+        }
     }
 }
 
@@ -239,34 +284,52 @@ impl Write {
         sources: &[Arc<dyn AnySource>],
         resource: &GroupVersionResource,
         object: &dyn Object,
-        check_at: Instant,
+        times: Times,
     ) -> Vec<Self> {
         let target = Target {
             namespace: object.namespace(),
             name: object.name(),
         };
-        Self::of_sources(sources, resource, &target, check_at, |source| match source
-            .coverage(object)
-        {
-            Coverage::No => None,
-            Coverage::Unknown => Some(Written::Unknown),
-            Coverage::Yes => Some(Written::Version(object.resource_version().to_owned())),
-        })
+        let write = |(at, source): (usize, &dyn AnySource)| {
+            let version = object.resource_version();
+            let write = |result| Self::new((at, source), &target, result, times);
+            match source.coverage(object) {
+                Coverage::No => None,
+                Coverage::Yes => Some(write(Written::version(version))),
+                Coverage::Unknown => {
+                    let before = source.cached(&object_key(&target));
+                    let is_cached = |(_, cached): &(_, String)| is_at_least(cached, version);
+                    (!before.as_ref().is_some_and(is_cached)).then(|| Self {
+                        before,
+                        ..write(Written::Unknown)
+                    })
+                }
+            }
+        };
+        of_resource(sources, resource).filter_map(write).collect()
     }
 
-    /// Returns the entries for a deletion. If `uid` is empty, the object is the cached one.
+    /// Returns the entries for a deletion. If `uid` is empty, the object is the one that was cached
+    /// `before`. It is gone in any case: a newer object with this name could not exist otherwise.
     pub(super) fn deleted(
         sources: &[Arc<dyn AnySource>],
         resource: &GroupVersionResource,
         target: &Target<'_>,
         uid: &str,
-        check_at: Instant,
+        before: Before,
+        times: Times,
     ) -> Vec<Self> {
-        let key = namespaced_key(target.namespace, target.name);
-        Self::of_sources(sources, resource, target, check_at, |source| match uid {
-            "" => source.cached(&key).map(|(uid, _)| Written::Gone(uid)),
-            uid => Some(Written::Gone(uid.to_owned())),
-        })
+        let mut before = before.into_iter();
+        let write = |(at, source): (usize, &dyn AnySource)| {
+            let before = before.next().flatten();
+            let uid = match uid {
+                "" => before?.0,
+                uid => uid.to_owned(),
+            };
+            let result = Written::Gone(uid.into());
+            Some(Self::new((at, source), target, result, times))
+        };
+        of_resource(sources, resource).filter_map(write).collect()
     }
 
     /// Returns the entries for a write that may have been executed.
@@ -274,67 +337,78 @@ impl Write {
         sources: &[Arc<dyn AnySource>],
         resource: &GroupVersionResource,
         target: &Target<'_>,
-        check_at: Instant,
+        before: Before,
+        times: Times,
     ) -> Vec<Self> {
-        Self::of_sources(sources, resource, target, check_at, |source| {
-            let is_covered = source.covers_namespace(target.namespace);
-            is_covered.then_some(Written::Unknown)
-        })
+        let mut before = before.into_iter();
+        let write = |(at, source): (usize, &dyn AnySource)| {
+            let before = before.next().flatten();
+            source.covers_namespace(target.namespace).then(|| Self {
+                before,
+                ..Self::new((at, source), target, Written::Unknown, times)
+            })
+        };
+        of_resource(sources, resource).filter_map(write).collect()
     }
 
-    /// Returns an entry for each source that holds objects of `resource`. The version of the group
-    /// does not matter: all versions of an object share its resource version.
-    fn of_sources(
+    /// Returns the cached states of an object, for [`deleted`](Self::deleted) and
+    /// [`unknown`](Self::unknown).
+    pub(super) fn before(
         sources: &[Arc<dyn AnySource>],
         resource: &GroupVersionResource,
         target: &Target<'_>,
-        check_at: Instant,
-        result: impl Fn(&dyn AnySource) -> Option<Written>,
-    ) -> Vec<Self> {
-        let object = match target.name {
-            "" => Key::from(""),
-            name => namespaced_key(target.namespace, name),
-        };
-        let write = |(at, source): (usize, &Arc<dyn AnySource>)| {
-            let of = source.resource();
-            let is_same = of.group == resource.group && of.resource == resource.resource;
-            Some(Self {
-                id: 0,
-                source: at,
-                namespace: target.namespace.into(),
-                object: Key::clone(&object),
-                result: is_same.then(|| result(&**source)).flatten()?,
-                relists: source.relists_begun(target.namespace),
-                has_relisted: false,
-                check_at,
-            })
-        };
-        sources.iter().enumerate().filter_map(write).collect()
+    ) -> Before {
+        let key = object_key(target);
+        let of = of_resource(sources, resource);
+        of.map(|(_, source)| source.cached(&key)).collect()
+    }
+
+    fn new(
+        (at, source): (usize, &dyn AnySource),
+        target: &Target<'_>,
+        result: Written,
+        times: Times,
+    ) -> Self {
+        Self {
+            id: 0,
+            namespace: target.namespace.into(),
+            object: (at, object_key(target)),
+            result,
+            before: None,
+            relists: source.relists_begun(target.namespace),
+            has_relisted: false,
+            times,
+        }
     }
 
     /// Whether the wait for this write is over.
     ///
-    /// A write with a known outcome is awaited until the cache contains it: a stalled watch must
+    /// A write with a known version is awaited until the cache contains it: a stalled watch must
     /// not cause a second child. It can be missing forever only if the server was restored from a
     /// backup, and the source lists again after that. Such a list can also come from an API server
     /// that is behind, so the watch gets the time until the next check to deliver the write. A
-    /// write with an unknown outcome is awaited until `check_at`.
+    /// deletion is awaited until its time is over, and a write with an unknown outcome until the
+    /// first check.
     pub(super) fn check(&self, sources: &[Arc<dyn AnySource>], now: Instant) -> Check {
-        let source = &*sources[self.source];
-        let is_due = self.check_at <= now;
+        let (at, object) = &self.object;
+        let source = &*sources[*at];
+        let is_due = self.times.check <= now;
         let has_arrived = match &self.result {
-            Written::Version(version) => {
-                let cached = source.cached(&self.object);
+            Written::Version(length, version) => {
+                let cached = source.cached(object);
                 cached.is_some_and(|(_, cached)| is_at_least(&cached, version))
                     || source.has_processed(&self.namespace, version)
+                    // No list or bookmark reaches a version that cannot be compared.
+                    || *length == 0 && is_due
             }
-            Written::Gone(gone) => source
-                .cached(&self.object)
-                .is_none_or(|(uid, _)| uid != *gone),
-            Written::Unknown => is_due,
+            Written::Gone(gone) => source.cached(object).is_none_or(|(uid, _)| uid != **gone),
+            Written::Unknown => is_due || source.cached(object) != self.before,
         };
         if has_arrived || is_due && self.has_relisted {
             return Check::Ended;
+        }
+        if matches!(self.result, Written::Gone(_)) && self.times.deletion <= now {
+            return Check::GivenUp;
         }
         match is_due && source.relists(&self.namespace) > self.relists {
             true => Check::Relisted,
@@ -342,28 +416,79 @@ impl Write {
         }
     }
 
-    fn is_of_object(&self, other: &Self) -> bool {
-        self.source == other.source && self.object == other.object
+    /// Whether a change is newer than the state before a write with an unknown outcome. Handlers are
+    /// behind the cache.
+    ///
+    /// Such a change may be the write or not. The object is newer than what the call has read, and a
+    /// write that arrives later conflicts or is repeated.
+    fn may_arrive_with(&self, change: &Observed<'_>) -> bool {
+        let Some((before_uid, before)) = &self.before else {
+            return true;
+        };
+        match change {
+            Observed::Gone { uid, .. } if uid == before_uid => true,
+            Observed::Version(version) | Observed::Gone { version, .. } => {
+                compare_resource_versions(version, before).is_none_or(Ordering::is_gt)
+            }
+        }
+    }
+
+    pub(super) fn object(&self) -> &ObjectId {
+        &self.object
+    }
+
+    pub(super) fn result(&self) -> &Written {
+        &self.result
+    }
+
+    /// The time of the write.
+    pub(super) fn time(&self) -> Instant {
+        self.times.written
+    }
+}
+
+/// Returns the sources of `resource` with their positions. The version of the group does not
+/// matter: all versions of an object share its resource version.
+fn of_resource<'a>(
+    sources: &'a [Arc<dyn AnySource>],
+    resource: &'a GroupVersionResource,
+) -> impl Iterator<Item = (usize, &'a dyn AnySource)> {
+    let sources = sources.iter().map(|source| &**source).enumerate();
+    sources.filter(|(_, source)| {
+        let of = source.resource();
+        of.group == resource.group && of.resource == resource.resource
+    })
+}
+
+fn object_key(target: &Target<'_>) -> Key {
+    match target.name {
+        "" => Key::from(""),
+        name => namespaced_key(target.namespace, name),
     }
 }
 
 impl Written {
-    fn is_version(&self) -> bool {
-        matches!(self, Self::Version(_))
+    fn version(version: &str) -> Self {
+        let length = if is_comparable(version) {
+            version.len()
+        } else {
+            0
+        };
+        Self::Version(length, version.into())
     }
 
-    fn arrives_with(&self, change: &Observed<'_>) -> bool {
-        match (self, change) {
-            (
-                Self::Version(written),
-                Observed::Version(version) | Observed::Gone { version, .. },
-            ) => is_at_least(version, written),
-            // An update with another UID is a deletion and a creation that the watch missed.
-            (Self::Gone(_), Observed::Version(_)) => false,
-            (Self::Gone(gone), Observed::Gone { uid, .. }) => gone == uid,
-            // The change may be the write or not. The object is newer than what the call has read,
-            // and a write that arrives later conflicts or is repeated.
-            (Self::Unknown, _) => true,
+    fn is_version(&self) -> bool {
+        matches!(self, Self::Version(..))
+    }
+}
+
+/// What a key waits for.
+impl fmt::Display for Written {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown => f.write_str("a change"),
+            Self::Gone(_) => f.write_str("its deletion"),
+            Self::Version(_, version) => write!(f, "version {version}"),
         }
     }
 }
@@ -374,4 +499,4 @@ fn is_at_least(version: &str, wanted: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -1,6 +1,6 @@
 //! The queue and the workers of a controller, without its object type.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -8,13 +8,13 @@ use super::context::Context;
 use super::error::ControllerError;
 use super::named_handlers::HandlerErrors;
 use super::outcome::{Failure, Next};
-use super::own_writes::{Observed, OwnWrites, Readiness, Write};
+use super::own_writes::{Observed, OwnWrites, Settled, Times, Write};
 use super::probe::Probe;
 use super::schedule::{Due, Schedule};
 use super::source::AnySource;
 use super::timers::{TimerId, Timers};
 use crate::client::Client;
-use crate::client::api::{Target, WriteObserver};
+use crate::client::api::{Before, Target, WriteObserver};
 use crate::error::Error;
 use crate::leader_election::Leading;
 use crate::metrics::{ControllerMetrics, Meter, ReconcileResult};
@@ -94,6 +94,11 @@ impl Settings {
         self.grace_period.max(MIN_GRACE)
     }
 
+    /// Returns the time between two checks of own writes.
+    fn own_writes_retry(&self) -> Duration {
+        self.own_writes_timeout.clamp(MIN_CHECK, YEAR)
+    }
+
     /// Returns how long a stop can take.
     pub(super) fn max_stop(&self) -> Duration {
         self.grace_period.saturating_add(self.last_grace())
@@ -102,6 +107,13 @@ impl Settings {
 
 /// The time between two checks of a write that the watch has not delivered is at least this long.
 const MIN_CHECK: Duration = Duration::from_secs(1);
+
+/// The own writes of all keys are checked after this multiple of the time between two checks of a
+/// key that waits.
+const SWEEP_RETRIES: u32 = 10;
+
+/// The maximum number of awaited writes in a status.
+const MAX_AWAITED: usize = 20;
 
 /// Replaces timeouts that exceed the range of `Instant`.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -128,14 +140,17 @@ pub(super) struct ReconcileLoop {
     state: Mutex<State>,
 }
 
+/// Its collections are trees, which give memory back after a peak.
 #[derive(Default)]
 struct State {
     own_writes: OwnWrites,
+    /// Whether a timer will check the own writes of all keys.
+    has_sweep: bool,
     /// The keys that wait for their own writes.
-    postponed: HashMap<Key, Postponed>,
+    postponed: BTreeMap<Key, Postponed>,
     /// The keys of the calls in progress, with the times of their starts.
-    running: HashMap<Key, Instant>,
-    failures: HashMap<Key, LastFailure>,
+    running: BTreeMap<Key, Instant>,
+    failures: BTreeMap<Key, LastFailure>,
 }
 
 struct Postponed {
@@ -170,10 +185,29 @@ pub struct ControllerStatus {
     pub delayed: usize,
     /// The number of keys that wait until the caches contain the controller's own writes.
     pub postponed: usize,
+    /// One write that each of these keys waits for, for the first 20 keys.
+    pub awaited: Vec<AwaitedWrite>,
     /// The keys of the calls in progress with their durations, the longest first.
     pub running: Vec<(Key, Duration)>,
     /// The number of keys whose last call failed.
     pub failing: usize,
+}
+
+/// A write that a key waits for.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct AwaitedWrite {
+    /// The key that waits.
+    pub key: Key,
+    /// The name of the informer whose cache lacks the write.
+    pub informer: String,
+    /// The key of the written object. Empty if its name is unknown because the server generates it.
+    pub object: Key,
+    /// What the cache lacks: `version 71`, `its deletion`, or `a change` after a write whose result
+    /// is unknown.
+    pub change: String,
+    /// The time since the write.
+    pub since: Duration,
 }
 
 impl ReconcileLoop {
@@ -342,6 +376,8 @@ impl ReconcileLoop {
         });
         let again = AddOptions::new().priority(priority);
         self.finish(key, attempt, outcome, again, took, abort);
+        // Often the cache has the writes by now, and no event follows that would remove them.
+        self.settle(key, |_, _| ());
         self.set_running(key, None);
     }
 
@@ -490,19 +526,9 @@ impl ReconcileLoop {
     /// Returns whether the caches contain the own writes of a key. Otherwise the key is put aside
     /// until they do.
     fn ready_or_postpone(self: &Arc<Self>, key: &Key, priority: i32) -> bool {
-        let writes = self.state.lock().own_writes.of(key);
-        if writes.is_empty() {
-            return true;
-        }
-        let now = self.settings.clock.now();
-        let check = |write: Write| (write.id, write.check(&self.sources, now));
-        let checks: Vec<_> = writes.into_iter().map(check).collect();
-        let (readiness, postponed) = {
-            let mut state = self.state.lock();
-            let retry = self.settings.own_writes_timeout.clamp(MIN_CHECK, YEAR);
-            let readiness = state.own_writes.settle(key, &checks, now, retry);
+        let settled = self.settle(key, |state, settled| {
             let postponed = state.postponed.remove(key);
-            if let Readiness::Behind { .. } = readiness {
+            if settled.check_at.is_some() {
                 let earlier = postponed.as_ref().map(|earlier| earlier.priority);
                 let waiting = Postponed {
                     priority: earlier.map_or(priority, |earlier| earlier.max(priority)),
@@ -510,20 +536,34 @@ impl ReconcileLoop {
                 };
                 state.postponed.insert(Key::clone(key), waiting);
             }
-            (readiness, postponed)
-        };
-        self.cancel(postponed.and_then(|postponed| postponed.timer));
-        let Readiness::Behind { check_at, late } = readiness else {
+            (settled, postponed)
+        });
+        let Some((settled, postponed)) = settled else {
             return true;
         };
-        for source in late {
+        self.cancel(postponed.and_then(|postponed| postponed.timer));
+        let late = settled.late.iter().map(|&source| {
+            let cache = self.sources[source].name();
+            format!(
+                "the cache of {cache} still lacks a write of this controller; the key waits for it"
+            )
+        });
+        let given_up = settled.given_up.first().map(|(source, object)| {
+            let (cache, count) = (self.sources[*source].name(), settled.given_up.len());
+            format!(
+                "{count} objects that this controller has deleted remain, such as {object:?} in the cache of {cache}; \
+                 the key does not wait any longer: find out what holds them"
+            )
+        });
+        for problem in late.chain(given_up) {
             let call = self.call_name(key, self.next_attempt(key));
-            log::warn!(
-                "{call}: the cache of {} still lacks a write of this controller; the key waits for it",
-                self.sources[source].name()
-            );
+            log::warn!("{call}: {problem}");
         }
+        let Some(check_at) = settled.check_at else {
+            return true;
+        };
         let this = Arc::downgrade(self);
+        let now = self.settings.clock.now();
         let (delay, waiting) = (check_at.saturating_duration_since(now), Key::clone(key));
         let check = move || Self::check_again(&this, &waiting);
         let timer = self.timers.after(delay, check);
@@ -534,6 +574,57 @@ impl ReconcileLoop {
         };
         self.cancel(unused);
         false
+    }
+
+    /// Checks the own writes of a key, and forgets those that the caches have. Calls `then` under
+    /// the lock, unless there are no writes.
+    fn settle<R>(&self, key: &Key, then: impl FnOnce(&mut State, Settled) -> R) -> Option<R> {
+        let writes: Vec<_> = self.state.lock().own_writes.of(key).cloned().collect();
+        if writes.is_empty() {
+            return None;
+        }
+        let now = self.settings.clock.now();
+        let check = |write: Write| (write.id, write.check(&self.sources, now));
+        let checks = writes.into_iter().map(check).collect();
+        let retry = self.settings.own_writes_retry();
+        let state = &mut *self.state.lock();
+        let settled = state.own_writes.settle(key, &checks, now, retry);
+        Some(then(state, settled))
+    }
+
+    /// Checks the own writes of all keys, because no event or call may follow that would remove
+    /// them. A key that waits has its own timer, which also reports delays.
+    fn sweep(this: &Weak<Self>) {
+        let Some(this) = this.upgrade() else { return };
+        let mut keys = {
+            let state = &mut *this.state.lock();
+            let keys = state.own_writes.keys();
+            state.has_sweep = !keys.is_empty();
+            keys
+        };
+        if keys.is_empty() {
+            return;
+        }
+        keys.retain(|key| !this.state.lock().postponed.contains_key(key));
+        for key in &keys {
+            let ready = this.settle(key, |state, settled| match settled.check_at {
+                Some(_) => None,
+                // Put aside in the meantime.
+                None => state.postponed.remove(key),
+            });
+            if let Some(postponed) = ready.flatten() {
+                this.cancel(postponed.timer);
+                this.requeue(Key::clone(key), postponed.priority);
+            }
+        }
+        this.sweep_later();
+    }
+
+    fn sweep_later(self: &Arc<Self>) {
+        let this = Arc::downgrade(self);
+        // Rarely, because an event or the check after the call ends most writes.
+        let delay = SWEEP_RETRIES * self.settings.own_writes_retry();
+        self.timers.after(delay, move || Self::sweep(&this));
     }
 
     fn cancel(&self, timer: Option<TimerId>) {
@@ -622,29 +713,33 @@ impl ReconcileLoop {
     }
 
     /// Records writes of a key.
-    pub(super) fn record(&self, key: &Key, writes: Vec<Write>) {
-        if writes.is_empty() {
+    pub(super) fn record(self: &Arc<Self>, key: &Key, writes: Vec<Write>) {
+        // After the end of the controller, nothing would remove the record.
+        if writes.is_empty() || self.queue.shutting_down() {
             return;
         }
-        let is_running = {
+        let (is_running, has_sweep) = {
             let state = &mut *self.state.lock();
             writes
                 .into_iter()
                 .for_each(|write| state.own_writes.add(key, write));
-            state.running.contains_key(key)
+            let has_sweep = std::mem::replace(&mut state.has_sweep, true);
+            (state.running.contains_key(key), has_sweep)
         };
-        // A write after the end of the call, by another thread. No event of the key may follow, so
-        // nothing else would remove the record.
+        if !has_sweep {
+            self.sweep_later();
+        }
+        // A write after the end of the call, by another thread. No event of the key may follow.
         if !is_running {
             self.queue.add(Key::clone(key));
         }
     }
 
-    /// Returns the time of the first check of a write made now.
-    pub(super) fn check_at(&self) -> Instant {
-        let now = self.settings.clock.now();
+    /// Returns the times of a write that is made now.
+    fn times(&self) -> Times {
         let timeout = self.settings.own_writes_timeout.min(YEAR);
-        now.checked_add(timeout).unwrap_or(now)
+        let now = self.settings.clock.now();
+        Times::new(now, timeout, self.settings.own_writes_retry())
     }
 
     pub(super) fn last_failure(&self, key: &str) -> Option<LastFailure> {
@@ -654,22 +749,16 @@ impl ReconcileLoop {
     /// Returns all keys whose last call failed, sorted.
     pub(super) fn failures(&self) -> Vec<(Key, LastFailure)> {
         let failures = self.state.lock().failures.clone();
-        let mut failures: Vec<_> = failures.into_iter().collect();
-        failures.sort_by(|(a, _), (b, _)| a.cmp(b));
-        failures
+        failures.into_iter().collect()
     }
 
     /// Returns the first `count` of the [`failures`](Self::failures). It copies only these.
     pub(super) fn first_failures(&self, count: usize) -> Vec<(Key, LastFailure)> {
         let failures = &self.state.lock().failures;
-        let mut keys: Vec<_> = failures.keys().collect();
-        if keys.len() > count {
-            keys.select_nth_unstable(count);
-            keys.truncate(count);
-        }
-        keys.sort();
-        let last = |key: &Key| Some((Key::clone(key), failures.get(key)?.clone()));
-        keys.into_iter().filter_map(last).collect()
+        let first = failures.iter().take(count);
+        first
+            .map(|(key, last)| (Key::clone(key), last.clone()))
+            .collect()
     }
 
     fn running(&self) -> Vec<(Key, Duration)> {
@@ -681,8 +770,34 @@ impl ReconcileLoop {
         running
     }
 
+    /// Returns one write that each postponed key waits for, for the first keys.
+    fn awaited(&self) -> Vec<AwaitedWrite> {
+        let awaited: Vec<_> = {
+            let State {
+                own_writes,
+                postponed,
+                ..
+            } = &*self.state.lock();
+            let keys = postponed.keys().take(MAX_AWAITED);
+            let first = |key| Some((Key::clone(key), own_writes.of(key).next()?.clone()));
+            keys.filter_map(first).collect()
+        };
+        let now = self.settings.clock.now();
+        let awaited = awaited.into_iter().map(|(key, write)| {
+            let (source, object) = write.object();
+            AwaitedWrite {
+                key,
+                informer: self.sources[*source].name().to_owned(),
+                object: Key::clone(object),
+                change: write.result().to_string(),
+                since: now.saturating_duration_since(write.time()),
+            }
+        });
+        awaited.collect()
+    }
+
     pub(super) fn status(&self) -> ControllerStatus {
-        let running = self.running();
+        let (running, awaited) = (self.running(), self.awaited());
         let (postponed, failing) = {
             let state = self.state.lock();
             (state.postponed.len(), state.failures.len())
@@ -691,6 +806,7 @@ impl ReconcileLoop {
             queued: self.queue.len(),
             delayed: self.queue.delayed(),
             postponed,
+            awaited,
             running,
             failing,
         }
@@ -712,24 +828,37 @@ pub(super) struct KeyWrites {
 }
 
 impl KeyWrites {
-    fn record(&self, writes: impl FnOnce(&[Arc<dyn AnySource>], Instant) -> Vec<Write>) {
+    fn record(&self, writes: impl FnOnce(&[Arc<dyn AnySource>], Times) -> Vec<Write>) {
         if let Some(of) = self.reconcile_loop.upgrade() {
-            of.record(&self.key, writes(&of.sources, of.check_at()));
+            of.record(&self.key, writes(&of.sources, of.times()));
         }
     }
 }
 
 impl WriteObserver for KeyWrites {
+    fn before(&self, resource: &GroupVersionResource, target: &Target<'_>) -> Before {
+        let of = self.reconcile_loop.upgrade();
+        of.map_or_else(Before::new, |of| {
+            Write::before(&of.sources, resource, target)
+        })
+    }
+
     fn written(&self, resource: &GroupVersionResource, object: &dyn Object) {
-        self.record(|sources, check_at| Write::written(sources, resource, object, check_at));
+        self.record(|sources, times| Write::written(sources, resource, object, times));
     }
 
-    fn deleted(&self, resource: &GroupVersionResource, target: &Target<'_>, uid: &str) {
-        self.record(|sources, check_at| Write::deleted(sources, resource, target, uid, check_at));
+    fn deleted(
+        &self,
+        resource: &GroupVersionResource,
+        target: &Target<'_>,
+        uid: &str,
+        before: Before,
+    ) {
+        self.record(|sources, times| Write::deleted(sources, resource, target, uid, before, times));
     }
 
-    fn unknown(&self, resource: &GroupVersionResource, target: &Target<'_>) {
-        self.record(|sources, check_at| Write::unknown(sources, resource, target, check_at));
+    fn unknown(&self, resource: &GroupVersionResource, target: &Target<'_>, before: Before) {
+        self.record(|sources, times| Write::unknown(sources, resource, target, before, times));
     }
 }
 
@@ -761,3 +890,6 @@ impl Drop for SignalOnDrop {
         self.0.stop();
     }
 }
+
+#[cfg(all(test, feature = "testing"))]
+mod tests;

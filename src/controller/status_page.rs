@@ -71,8 +71,10 @@ pub(crate) struct ControllerStatus {
     pub(crate) active_workers: usize,
     /// The number of keys that are ready for a worker.
     pub(crate) queue_depth: usize,
-    /// The number of keys that wait for a delay or a back-off.
+    /// The number of keys that wait for a delay, a back-off or the controller's own writes.
     pub(crate) waiting: usize,
+    /// Writes that keys wait for.
+    pub(crate) awaited_writes: Vec<AwaitedWrite>,
     /// The number of keys whose last reconcile failed.
     failing: usize,
     /// Some of the failing keys, at most [`MAX_ERRORS`](Self::MAX_ERRORS).
@@ -97,6 +99,20 @@ impl ControllerStatus {
         self.last_errors = shown.collect();
         self.failing = failing;
     }
+}
+
+/// A write that the cache of an informer lacks, and the key that waits for it.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct AwaitedWrite {
+    pub(crate) key: String,
+    pub(crate) informer: String,
+    /// The key of the written object.
+    pub(crate) object: String,
+    /// What the cache lacks: a version, the deletion or a change.
+    pub(crate) change: String,
+    /// The seconds since the write.
+    pub(crate) seconds: u64,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -148,6 +164,13 @@ mod tests {
             active_workers: 1,
             queue_depth: 7,
             waiting: 5,
+            awaited_writes: vec![AwaitedWrite {
+                key: "default/b".to_owned(),
+                informer: "configmaps".to_owned(),
+                object: "default/m".to_owned(),
+                change: "version 71".to_owned(),
+                seconds: 8,
+            }],
             ..ControllerStatus::default()
         };
         team.set_errors(1, [("default/a".to_owned(), "no bucket")]);
@@ -170,6 +193,10 @@ mod tests {
                 }],
                 "controllers": [{
                     "name": "team", "workers": 4, "activeWorkers": 1, "queueDepth": 7, "waiting": 5,
+                    "awaitedWrites": [{
+                        "key": "default/b", "informer": "configmaps", "object": "default/m",
+                        "change": "version 71", "seconds": 8,
+                    }],
                     "failing": 1, "lastErrors": [{"key": "default/a", "error": "no bucket"}],
                 }],
                 "leader": {"identity": "host-1", "isLeader": false, "leader": "host-2"},

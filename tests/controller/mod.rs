@@ -2,6 +2,7 @@
 
 mod builds;
 mod calls;
+mod deletions;
 mod finalizers;
 mod lifecycle;
 mod named_handlers;
@@ -48,7 +49,10 @@ struct Cluster {
 
 impl Cluster {
     fn new() -> Self {
-        let server = ApiServer::start().unwrap();
+        Self::with_server(ApiServer::start().unwrap())
+    }
+
+    fn with_server(server: ApiServer) -> Self {
         let client = Client::new(Config::new(server.url())).unwrap();
         let mut options = ReflectorOptions::default();
         let pause = Duration::from_millis(20);

@@ -2,6 +2,7 @@
 
 use k8s_informer::client::api::{Api, DeleteOptions, Patch};
 use k8s_informer::informer::InformerScope;
+use k8s_informer::store::Transform;
 use k8s_informer::testing::Verb;
 
 use super::*;
@@ -379,6 +380,57 @@ fn write_lost_by_a_restore_ends_by_the_second_check() {
     running.drain(&calls);
     assert_eq!(cluster.names(MAPS).len(), 1);
     running.end(calls);
+}
+
+/// A transform or an index function can reject a child, which then is not in the cache.
+#[test]
+fn rejected_child_does_not_stop_its_owner() {
+    type Reject = fn(&Cluster);
+    let rejections: [(&str, Reject); 2] = [
+        ("index", |cluster| {
+            let index = |map: &ConfigMap| {
+                assert_ne!(map.label("size"), Some("0"), "no index value");
+                Vec::new()
+            };
+            let maps = cluster.factory.informer::<ConfigMap>();
+            maps.add_index("size", index).unwrap();
+        }),
+        ("transform", |cluster| {
+            let transform = |map: &mut ConfigMap| match map.label("size") {
+                Some("0") => Err("no size"),
+                _ => Ok(()),
+            };
+            let maps = cluster.factory.informer::<ConfigMap>();
+            maps.set_transform(Transform::try_in_place(transform))
+                .unwrap();
+        }),
+    ];
+    for (name, reject) in rejections {
+        let cluster = Cluster::new();
+        reject(&cluster);
+        let (running, calls) = start_with(&cluster, name, Source::of());
+        let write = |cx: &Context, size: &str| {
+            let child = cx.owned(json!({"metadata": {"name": "m", "labels": {"size": size}}}))?;
+            let apply = Patch::apply("test", child);
+            maps(cx).patch("m", &apply, cx.stop())?;
+            Ok(Next::Done)
+        };
+        // The creation and an update are rejected, then it recovers.
+        for size in ["0", "1", "0", "1"] {
+            running.enqueue("default/a");
+            let call = cluster.advance_until_call(&running, &calls);
+            call.is("default/a").run(move |cx| write(cx, size));
+            running.drain(&calls);
+        }
+        running.enqueue("default/a");
+        cluster.advance_until_call(&running, &calls).run(|cx| {
+            assert_eq!(cx.children::<ConfigMap>().len(), 1);
+            Ok(Next::Done)
+        });
+        running.drain(&calls);
+        assert!(running.controller.last_failure("default/a").is_none());
+        running.end(calls);
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use k8s_informer::client::api::DeleteOptions;
 use k8s_informer::controller::{ControllerError, Failure, Manager, Next};
 use k8s_informer::informer::{InformerScope, Source};
 use k8s_informer::selector::Selector;
@@ -441,6 +442,41 @@ fn status_shows_each_informer_once_and_the_first_errors() {
         (20, "default/map-00", "default/map-19")
     );
     assert_eq!(status["controllers"][2]["failing"], 30);
+    running.end().unwrap();
+}
+
+#[test]
+fn status_shows_the_writes_that_keys_wait_for() {
+    let server = ApiServer::start().unwrap();
+    create_map(&server, "a");
+    // The server says that the object is gone, but it remains.
+    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Success"});
+    let lie = Fault::response(200, "application/json", status.to_string());
+    server.fail_next(lie.on(Verb::Delete).always());
+    let manager = Manager::builder(client(&server)).health(":0");
+    let manager = manager.build().unwrap();
+    let maps = manager.reconcile::<ConfigMap>("maps").by(|cx, _| {
+        let maps = cx.api::<ConfigMap>(Some(cx.namespace()));
+        maps.delete(cx.name(), &DeleteOptions::default(), cx.stop())?;
+        // The next call.
+        Ok(Next::After(Duration::from_millis(1)))
+    });
+    let maps = maps.unwrap();
+    let address = manager.health_address().unwrap();
+    let running = Running::start(manager);
+    until("the key waits", || maps.status().postponed == 1);
+    let status = get(address, "/status");
+    let (_, body) = status.split_once("\r\n\r\n").unwrap();
+    let status: Value = serde_json::from_str(body).unwrap();
+    let mut awaited = status["controllers"][0]["awaitedWrites"].clone();
+    assert!(awaited[0]["seconds"].take().is_u64(), "{awaited}");
+    assert_eq!(
+        awaited,
+        json!([{
+            "key": "default/a", "informer": "configmaps", "object": "default/a",
+            "change": "its deletion", "seconds": null,
+        }])
+    );
     running.end().unwrap();
 }
 

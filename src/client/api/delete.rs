@@ -200,20 +200,36 @@ impl<T> Api<T> {
         Ok(body)
     }
 
-    /// Sends the deletion or eviction of an object.
-    pub(super) fn send_delete(
-        &self,
-        name: &str,
-        request: Request,
-        stop: &Stop,
-    ) -> Result<(), Error> {
+    /// Sends the deletion of an object.
+    fn send_delete(&self, name: &str, request: Request, stop: &Stop) -> Result<(), Error> {
         let Some(observer) = self.observer() else {
             return self.send(request, stop);
         };
+        let (resource, target) = (&self.resource, self.target(name));
+        let before = observer.before(resource, &target);
         let response = self.request(&request, stop);
         let response = response.and_then(|response| response.bytes());
-        report_deletion(observer, &self.resource, &self.target(name), &response);
+        report_deletion(observer, resource, &target, before, &response);
         response.map(drop)
+    }
+
+    /// Sends a write whose response does not contain the object. A cache shows its effect only as a
+    /// change of the object.
+    pub(super) fn write_unseen<R>(
+        &self,
+        name: &str,
+        send: impl FnOnce() -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let Some(observer) = self.observer() else {
+            return send();
+        };
+        let (resource, target) = (&self.resource, self.target(name));
+        let before = observer.before(resource, &target);
+        let sent = send();
+        if sent.as_ref().err().is_none_or(Error::is_outcome_unknown) {
+            observer.unknown(resource, &target, before);
+        }
+        sent
     }
 
     /// Sends a request and ignores the body of the response. Depending on the kind, the body is the

@@ -39,7 +39,7 @@ use serde_json::Value;
 pub use delete::{DeleteOptions, PropagationPolicy};
 pub use fetched::Fetched;
 pub use list::{ObjectList, Pages};
-pub(crate) use observer::{Target, WriteObserver};
+pub(crate) use observer::{Before, Target, WriteObserver};
 pub use options::FieldValidation;
 pub use patch::Patch;
 pub use pods::LogOptions;
@@ -556,17 +556,26 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
         name: Option<&str>,
         stop: &Stop,
     ) -> Result<Fetched<T>, Error> {
-        let written = self.fetch(request, name, stop);
-        if let Some(observer) = self.observer() {
-            match &written {
-                Ok(object) => observer.written(&self.resource, &**object),
-                Err(error) if error.is_outcome_unknown() => {
-                    observer.unknown(&self.resource, &self.target(name.unwrap_or_default()));
+        let Some(observer) = self.observer() else {
+            return self.fetch(request, name, stop);
+        };
+        let (resource, target) = (&self.resource, self.target(name.unwrap_or_default()));
+        let before = observer.before(resource, &target);
+        match self.fetch_with_body(request, name, stop) {
+            Ok((object, body)) => {
+                match observer::is_removed(&body) {
+                    true => observer.deleted(resource, &target, object.uid(), before),
+                    false => observer.written(resource, &*object),
                 }
-                Err(_) => {}
+                Ok(object)
+            }
+            Err(error) => {
+                if error.is_outcome_unknown() {
+                    observer.unknown(resource, &target, before);
+                }
+                Err(error)
             }
         }
-        written
     }
 
     /// Sends a request and decodes the object in the response. Rejects an object with another name
@@ -577,14 +586,23 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
         name: Option<&str>,
         stop: &Stop,
     ) -> Result<Fetched<T>, Error> {
+        let (object, _) = self.fetch_with_body(request, name, stop)?;
+        Ok(object)
+    }
+
+    /// Like [`fetch`](Self::fetch), and also returns the body of the response.
+    fn fetch_with_body(
+        &self,
+        request: Request,
+        name: Option<&str>,
+        stop: &Stop,
+    ) -> Result<(Fetched<T>, Vec<u8>), Error> {
         let response = self.request(&request.accept(self.accept), stop)?;
         let context = response.body.context.clone();
         let with_context = |error: Error| error.context(context.to_string());
         response_checks::check_json(&response.headers).map_err(with_context)?;
-        let object = self
-            .decoder()
-            .response(&response.bytes()?)
-            .map_err(with_context)?;
+        let body = response.bytes()?;
+        let object = self.decoder().response(&body).map_err(with_context)?;
         // The name in the object must be the requested one, because the caller may write the object
         // back under the name that it contains.
         let is_requested = match name {
@@ -593,7 +611,7 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
         };
         let namespace = self.namespace().unwrap_or_default();
         if is_requested && (object.namespace().is_empty() || object.namespace() == namespace) {
-            Ok(Fetched::new(object))
+            Ok((Fetched::new(object), body))
         } else {
             Err(with_context(Error::decode(
                 "the object has another name or namespace than requested",

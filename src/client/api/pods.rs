@@ -130,7 +130,8 @@ impl<T> Api<T> {
             )
             .json(&eviction)?
             .retries(0);
-            self.send(self.options.add_to(request), stop)
+            let request = self.options.add_to(request);
+            self.write_unseen(name, || self.send(request, stop))
         })
     }
 

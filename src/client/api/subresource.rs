@@ -188,11 +188,18 @@ impl<T: DeserializeOwned + Send> Subresource<T> {
         self.api.with_context("create", name, || {
             let request = Request::post(self.api.path_of(name)?).json(body)?;
             let request = self.api.options.add_to(request);
-            let response = self.api.request(&request, stop)?;
-            let context = response.body.context.clone();
-            response_checks::check_json(&response.headers)
-                .map_err(|error| error.context(context.to_string()))?;
-            response.json()
+            let send = || {
+                let response = self.api.request(&request, stop)?;
+                let context = response.body.context.clone();
+                response_checks::check_json(&response.headers)
+                    .map_err(|error| error.context(context.to_string()))?;
+                response.json()
+            };
+            // Other subresources, such as `token`, do not change the object.
+            match self.api.subresource.as_deref() {
+                Some("binding" | "eviction") => self.api.write_unseen(name, send),
+                _ => send(),
+            }
         })
     }
 }

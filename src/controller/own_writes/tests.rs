@@ -17,7 +17,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A cache of ConfigMaps whose content the test sets.
-struct Scripted {
+pub(in crate::controller) struct Scripted {
     resource: GroupVersionResource,
     /// Empty for all namespaces.
     namespaces: Vec<&'static str>,
@@ -30,7 +30,7 @@ struct Scripted {
 }
 
 impl Scripted {
-    fn new() -> Self {
+    pub(in crate::controller) fn new() -> Self {
         Self {
             resource: maps(),
             namespaces: Vec::new(),
@@ -42,7 +42,7 @@ impl Scripted {
         }
     }
 
-    fn store(&self, key: &str, uid: &str, version: &str) {
+    pub(in crate::controller) fn store(&self, key: &str, uid: &str, version: &str) {
         let entry = (uid.to_owned(), version.to_owned());
         self.objects.lock().insert(key.to_owned(), entry);
     }
@@ -162,8 +162,7 @@ impl Caches {
     fn written(&mut self, key: &str, namespace: &str, name: &str, version: &str) -> usize {
         let metadata = json!({"namespace": namespace, "name": name, "resourceVersion": version});
         let object: DynamicObject = serde_json::from_value(json!({"metadata": metadata})).unwrap();
-        let (resource, check_at) = (maps(), self.now + TIMEOUT);
-        let writes = Write::written(&self.sources, &resource, &object, check_at);
+        let writes = Write::written(&self.sources, &maps(), &object, self.times());
         self.record(key, writes)
     }
 
@@ -172,8 +171,9 @@ impl Caches {
             namespace: "a",
             name,
         };
-        let check_at = self.now + TIMEOUT;
-        let writes = Write::deleted(&self.sources, &maps(), &target, uid, check_at);
+        let before = Write::before(&self.sources, &maps(), &target);
+        let times = self.times();
+        let writes = Write::deleted(&self.sources, &maps(), &target, uid, before, times);
         self.record(key, writes)
     }
 
@@ -182,8 +182,8 @@ impl Caches {
             namespace: "a",
             name,
         };
-        let check_at = self.now + TIMEOUT;
-        let writes = Write::unknown(&self.sources, &maps(), &target, check_at);
+        let before = Write::before(&self.sources, &maps(), &target);
+        let writes = Write::unknown(&self.sources, &maps(), &target, before, self.times());
         self.record(key, writes)
     }
 
@@ -201,36 +201,38 @@ impl Caches {
         self.writes.observed(source, &object, &change)
     }
 
-    fn check(&mut self, key: &str) -> Readiness {
+    fn times(&self) -> Times {
+        Times::new(self.now, TIMEOUT, TIMEOUT)
+    }
+
+    fn check(&mut self, key: &str) -> Settled {
         let key = Key::from(key);
-        let writes = self.writes.of(&key).into_iter();
-        let checks: Vec<_> = writes
-            .map(|write| (write.id, write.check(&self.sources, self.now)))
-            .collect();
+        let writes = self.writes.of(&key);
+        let checks = writes.map(|write| (write.id, write.check(&self.sources, self.now)));
+        let checks = checks.collect();
         self.writes.settle(&key, &checks, self.now, TIMEOUT)
     }
 
     fn is_ready(&mut self, key: &str) -> bool {
-        self.check(key) == Readiness::Ready
+        self.check(key) == Settled::default()
     }
 
     /// Advances to the next check. Returns the sources that are late.
     fn late_at_next_check(&mut self, key: &str) -> Vec<usize> {
         self.now += TIMEOUT;
-        match self.check(key) {
-            Readiness::Ready => panic!("{key} is ready"),
-            Readiness::Behind { late, .. } => late,
-        }
+        let settled = self.check(key);
+        assert!(settled.check_at.is_some(), "{key} is ready");
+        settled.late.into_iter().collect()
     }
 
     #[track_caller]
     fn assert_empty(&self) {
-        let OwnWrites { keys, objects, .. } = &self.writes;
-        assert!(keys.is_empty() && objects.is_empty(), "{objects:?}");
+        let OwnWrites { writes, keys, .. } = &self.writes;
+        assert!(writes.is_empty() && keys.is_empty(), "{keys:?}");
     }
 }
 
-fn maps() -> GroupVersionResource {
+pub(in crate::controller) fn maps() -> GroupVersionResource {
     GroupVersionResource::new("", "v1", "configmaps")
 }
 
@@ -381,9 +383,9 @@ fn stalled_watch_is_late_once_per_check() {
     for _ in 0..3 {
         assert_eq!(caches.late_at_next_check("team"), [0]);
         let due = caches.now + TIMEOUT;
-        let waits = Readiness::Behind {
-            check_at: due,
-            late: Vec::new(),
+        let waits = Settled {
+            check_at: Some(due),
+            ..Settled::default()
         };
         assert_eq!(caches.check("team"), waits);
     }
@@ -507,4 +509,150 @@ fn key_continues_after_the_last_of_its_writes() {
     assert!(caches.stored(0, "n", "6").is_empty());
     assert!(caches.stored(0, "o", "7").is_empty());
     assert_eq!(caches.stored(0, "m", "5"), ["team".into()]);
+}
+
+#[test]
+fn deletion_without_uid_ignores_a_newer_object() {
+    let mut caches = Caches::one();
+    caches.source().store("a/m", "u1", "4");
+    let target = Target {
+        namespace: "a",
+        name: "m",
+    };
+    let before = Write::before(&caches.sources, &maps(), &target);
+    // The object is deleted and created again before the response arrives.
+    caches.source().store("a/m", "u2", "9");
+    let writes = Write::deleted(
+        &caches.sources,
+        &maps(),
+        &target,
+        "",
+        before,
+        caches.times(),
+    );
+    assert_eq!(caches.record("team", writes), 1);
+    assert!(caches.is_ready("team"));
+    caches.assert_empty();
+}
+
+#[test]
+fn unknown_outcome_ends_if_the_cache_has_changed() {
+    let mut caches = Caches::one();
+    let target = Target {
+        namespace: "a",
+        name: "m",
+    };
+    for version in ["4", "5"] {
+        let before = Write::before(&caches.sources, &maps(), &target);
+        caches.source().store("a/m", "u1", version);
+        let times = caches.times();
+        let writes = Write::unknown(&caches.sources, &maps(), &target, before, times);
+        caches.record("team", writes);
+        assert!(caches.is_ready("team"), "{version}");
+    }
+    caches.assert_empty();
+}
+
+#[test]
+fn unknown_outcome_does_not_end_with_an_earlier_event() {
+    let mut caches = Caches::one();
+    caches.source().store("a/m", "u2", "7");
+    caches.unknown("team", "m");
+    // Handlers are behind the cache.
+    for version in ["4", "7"] {
+        assert!(caches.stored(0, "m", version).is_empty());
+    }
+    assert!(caches.gone("m", "u1", "4").is_empty());
+    assert!(!caches.is_ready("team"));
+    assert_eq!(caches.stored(0, "m", "8"), ["team".into()]);
+    caches.unknown("team", "m");
+    assert_eq!(caches.gone("m", "u2", "7"), ["team".into()]);
+    caches.assert_empty();
+}
+
+#[test]
+fn object_that_remains_is_awaited_for_a_limited_time() {
+    let mut caches = Caches::one();
+    caches.source().store("a/m", "u1", "4");
+    caches.deleted("team", "m", "u1");
+    for _ in 0..2 {
+        assert_eq!(caches.late_at_next_check("team"), [0]);
+    }
+    caches.now += TIMEOUT;
+    let settled = caches.check("team");
+    assert_eq!(settled.given_up, [(0, Key::from("a/m"))]);
+    assert_eq!(settled.check_at, None);
+    caches.assert_empty();
+}
+
+#[test]
+fn version_without_an_order_is_awaited_for_a_limited_time() {
+    let mut caches = Caches::one();
+    caches.written("team", "a", "m", "x");
+    assert!(!caches.is_ready("team"));
+    caches.now += TIMEOUT;
+    assert!(caches.is_ready("team"));
+    caches.written("team", "a", "m", "a long one");
+    assert_eq!(caches.stored(0, "m", "5"), ["team".into()]);
+    caches.assert_empty();
+}
+
+#[test]
+fn version_replaces_earlier_writes_of_the_object() {
+    let mut caches = Caches::one();
+    for version in 0..1000 {
+        caches.deleted("team", "m", &format!("u{version}"));
+        caches.unknown("team", "m");
+        caches.written("team", "a", "m", &(5 + version).to_string());
+    }
+    assert_eq!(caches.writes.of(&"team".into()).count(), 1);
+    assert_eq!(caches.stored(0, "m", "1004"), ["team".into()]);
+    caches.assert_empty();
+}
+
+/// Each event ends the waits of those keys whose versions it reaches, and visits no others.
+#[test]
+fn each_version_of_a_shared_object_ends_the_waits_for_it() {
+    const KEYS: usize = 100_000;
+    let mut caches = Caches::one();
+    let key = |number: usize| format!("team-{number}");
+    for number in 0..KEYS {
+        caches.written(&key(number), "a", "m", &(number + 1).to_string());
+    }
+    for number in 0..KEYS {
+        let version = (number + 1).to_string();
+        assert_eq!(caches.stored(0, "m", &version), [Key::from(key(number))]);
+    }
+    caches.assert_empty();
+    for number in 0..KEYS {
+        caches.written(&key(number), "a", "m", "5");
+    }
+    assert_eq!(caches.gone("m", "u1", "5").len(), KEYS);
+    caches.assert_empty();
+}
+
+#[test]
+fn many_writes_of_one_key_end_one_by_one_or_together() {
+    const WRITES: usize = 100_000;
+    let mut caches = Caches::one();
+    let name = |number: usize| format!("m-{number}");
+    let write_all = |caches: &mut Caches| {
+        for number in 0..WRITES {
+            caches.written("team", "a", &name(number), "5");
+        }
+    };
+    write_all(&mut caches);
+    assert!(!caches.is_ready("team"));
+    for number in 0..WRITES - 1 {
+        assert!(caches.stored(0, &name(number), "5").is_empty());
+    }
+    assert_eq!(
+        caches.stored(0, &name(WRITES - 1), "5"),
+        [Key::from("team")]
+    );
+    caches.assert_empty();
+    write_all(&mut caches);
+    caches.source().processed.lock().insert("a", "5");
+    assert!(caches.is_ready("team"));
+    caches.assert_empty();
 }

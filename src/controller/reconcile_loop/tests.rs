@@ -1,0 +1,137 @@
+//! The memory that own writes take, with a scripted cache.
+
+use std::thread;
+
+use serde_json::json;
+
+use super::*;
+use crate::client::Config;
+use crate::controller::own_writes::tests::{Scripted, maps};
+use crate::object::{DynamicObject, namespaced_key};
+use crate::testing::FakeClock;
+use crate::workqueue::{WorkQueue, default_controller_rate_limiter};
+
+const KEYS: usize = 100_000;
+const WORKERS: usize = 2;
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+type Call = dyn Fn(&KeyWrites) + Send + Sync;
+
+struct Running {
+    cache: Arc<Scripted>,
+    clock: FakeClock,
+    of: Arc<ReconcileLoop>,
+    stop: Stop,
+    thread: thread::JoinHandle<()>,
+}
+
+impl Running {
+    /// Runs a loop whose calls make these writes.
+    fn start(call: Box<Call>) -> Self {
+        let clock = FakeClock::new();
+        let settings = Settings {
+            name: "memory".to_owned(),
+            kind: None,
+            workers: WORKERS,
+            time_limit: None,
+            grace_period: Duration::ZERO,
+            own_writes_timeout: TIMEOUT,
+            clock: Arc::new(clock.clone()),
+            metrics: None,
+            probe: None,
+            schedule: None,
+        };
+        let client = Client::new(Config::new("http://127.0.0.1:1")).unwrap();
+        let queue = WorkQueue::builder().build_priority(default_controller_rate_limiter());
+        let cache = Arc::new(Scripted::new());
+        let sources = vec![Arc::clone(&cache) as Arc<dyn AnySource>];
+        let of = Arc::new(ReconcileLoop::new(
+            settings,
+            client,
+            queue.unwrap(),
+            sources,
+        ));
+        let this = Arc::downgrade(&of);
+        of.set_reconcile(Box::new(move |_, key| {
+            call(&KeyWrites {
+                reconcile_loop: Weak::clone(&this),
+                key: Key::clone(key),
+            });
+            Ok(Next::Done).into()
+        }));
+        let stop = Stop::new();
+        let run = (Arc::clone(&of), stop.clone());
+        Self {
+            cache,
+            clock,
+            of,
+            stop,
+            thread: thread::spawn(move || run.0.run(&run.1, &Stop::new()).unwrap()),
+        }
+    }
+
+    /// Calls the function for all keys.
+    fn call_all(&self) {
+        let keys = (0..KEYS).map(|number| namespaced_key("a", &format!("team-{number}")));
+        self.of.enqueue(keys, 0);
+        wait_until(|| {
+            let status = self.of.status();
+            status.queued + status.running.len() == 0
+        });
+    }
+
+    fn end(self) {
+        self.stop.stop();
+        self.thread.join().unwrap();
+    }
+}
+
+fn wait_until(condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !condition() {
+        assert!(Instant::now() < deadline);
+        thread::yield_now();
+    }
+}
+
+fn shared() -> DynamicObject {
+    let metadata = json!({"namespace": "a", "name": "shared", "resourceVersion": "5"});
+    serde_json::from_value(json!({ "metadata": metadata })).unwrap()
+}
+
+/// No event follows a write that changes nothing, or one whose event comes before its response.
+#[test]
+fn writes_that_the_cache_has_are_forgotten_after_the_call() {
+    let running = Running::start(Box::new(|writes| {
+        writes.written(&maps(), &shared());
+        let of = writes.reconcile_loop.upgrade().unwrap();
+        assert!(of.state.lock().own_writes.keys().len() <= WORKERS);
+    }));
+    running.cache.store("a/shared", "u1", "5");
+    running.call_all();
+    assert!(!running.of.awaits_writes());
+    assert!(running.of.failures().is_empty());
+    running.end();
+}
+
+/// No event follows a failed write, and the key may never be called again.
+#[test]
+fn writes_with_unknown_outcomes_are_forgotten_in_time() {
+    let running = Running::start(Box::new(|writes| {
+        let target = Target {
+            namespace: "a",
+            name: "shared",
+        };
+        let before = writes.before(&maps(), &target);
+        writes.unknown(&maps(), &target, before);
+    }));
+    running.call_all();
+    assert_eq!(running.of.state.lock().own_writes.keys().len(), KEYS);
+    // The timer may begin its wait later.
+    wait_until(|| {
+        running.clock.advance(TIMEOUT);
+        !running.of.awaits_writes()
+    });
+    assert!(running.of.status().awaited.is_empty());
+    running.end();
+}
