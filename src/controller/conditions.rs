@@ -1,12 +1,11 @@
 use std::fmt;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
-use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::events::rfc3339;
 use crate::json::null_is_default;
 use crate::object::{RECONCILING, STALLED};
+use crate::time::{UnixTime, rfc3339};
 
 /// The list of [`Condition`]s in the status of an object. It has one condition for each type.
 ///
@@ -409,8 +408,11 @@ impl Condition {
 
     /// Sets the time of the last transition, in whole seconds as it is stored.
     fn since(mut self, time: SystemTime) -> Self {
-        let seconds = time::since_epoch(time).as_secs();
-        self.last_transition_time = UNIX_EPOCH.checked_add(Duration::from_secs(seconds));
+        let whole = UnixTime {
+            nanoseconds: 0,
+            ..time.into()
+        };
+        self.last_transition_time = whole.to_system_time();
         self
     }
 }
@@ -484,21 +486,17 @@ fn is_zero(generation: &i64) -> bool {
 
 /// `metav1.Time`.
 mod time {
-    use super::{
-        Deserialize, Deserializer, Duration, Serializer, SystemTime, Timestamp, UNIX_EPOCH, rfc3339,
-    };
-
-    /// Returns the time since the epoch, or zero for an earlier time.
-    pub(super) fn since_epoch(time: SystemTime) -> Duration {
-        time.duration_since(UNIX_EPOCH).unwrap_or_default()
-    }
+    use super::{Deserialize, Deserializer, Serializer, SystemTime, UnixTime, rfc3339};
 
     pub(super) fn serialize<S: Serializer>(
         time: &Option<SystemTime>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         match time {
-            Some(time) => serializer.serialize_str(&rfc3339::seconds(since_epoch(*time))),
+            Some(time) => {
+                let seconds = UnixTime::from(*time).seconds;
+                serializer.serialize_str(&rfc3339::seconds(seconds))
+            }
             None => serializer.serialize_none(),
         }
     }
@@ -507,8 +505,9 @@ mod time {
         deserializer: D,
     ) -> Result<Option<SystemTime>, D::Error> {
         let text = Option::<String>::deserialize(deserializer)?;
-        let time = text.map(|text| text.parse::<Timestamp>()).transpose();
-        Ok(time.map_err(serde::de::Error::custom)?.map(Into::into))
+        let time = text.map_or(Ok(None), |text| UnixTime::parse(&text));
+        let time = time.map_err(serde::de::Error::custom)?;
+        Ok(time.and_then(UnixTime::to_system_time))
     }
 }
 
@@ -517,11 +516,12 @@ mod openapi {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1;
     use k8s_openapi::jiff::Timestamp;
 
-    use super::{Condition, ConditionStatus, Conditions};
+    use super::{Condition, ConditionStatus, Conditions, UnixTime};
 
     impl From<v1::Condition> for Condition {
         fn from(condition: v1::Condition) -> Self {
             let time = condition.last_transition_time.0;
+            let known = UnixTime::parse(&time.to_string()).ok().flatten();
             Self {
                 type_: condition.type_,
                 status: match &*condition.status {
@@ -531,14 +531,17 @@ mod openapi {
                 },
                 observed_generation: condition.observed_generation.unwrap_or_default(),
                 // The form of an absent time, as below.
-                last_transition_time: (time != Timestamp::UNIX_EPOCH).then(|| time.into()),
+                last_transition_time: known
+                    .filter(|known| *known != UnixTime::EPOCH)
+                    .and_then(UnixTime::to_system_time),
                 reason: condition.reason,
                 message: condition.message,
             }
         }
     }
 
-    /// An absent time becomes the Unix epoch, because k8s-openapi requires a time.
+    /// An absent time becomes the Unix epoch, because k8s-openapi requires a time. A time after the
+    /// range of its type becomes the last one in it.
     impl From<Condition> for v1::Condition {
         fn from(condition: Condition) -> Self {
             let time = condition.last_transition_time;
@@ -547,7 +550,7 @@ mod openapi {
                 status: condition.status.to_string(),
                 observed_generation: Some(condition.observed_generation).filter(|&it| it != 0),
                 last_transition_time: v1::Time(
-                    time.and_then(|time| time.try_into().ok())
+                    time.map(|time| Timestamp::try_from(time).unwrap_or(Timestamp::MAX))
                         .unwrap_or_default(),
                 ),
                 reason: condition.reason,
@@ -571,6 +574,10 @@ mod openapi {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use serde_json::json;
+
     use super::*;
 
     fn at(seconds: u64) -> SystemTime {
@@ -644,11 +651,47 @@ mod tests {
     #[test]
     fn extreme_times_and_messages_do_not_panic() {
         let mut conditions = Conditions::new();
-        let early = UNIX_EPOCH.checked_sub(Duration::from_secs(1)).unwrap();
+        let early = UNIX_EPOCH.checked_sub(Duration::from_millis(1500)).unwrap();
         conditions.set(Condition::new("Ready", true, "R", ""), early);
-        assert_eq!(conditions.0[0].last_transition_time, Some(UNIX_EPOCH));
+        let json = serde_json::to_string(&conditions).unwrap();
+        assert!(
+            json.contains(r#""lastTransitionTime":"1969-12-31T23:59:58Z""#),
+            "{json}"
+        );
         let long = Condition::new("Ready", true, "R", "\u{e4}".repeat(40_000));
         assert_eq!(long.message.chars().count(), 32_768);
+    }
+
+    #[test]
+    fn times_are_kept_when_another_condition_is_set() {
+        for (time, written) in [
+            ("9999-12-31T23:59:59Z", Some("9999-12-31T23:59:59Z")),
+            (
+                "9999-12-31T23:59:59.999999999Z",
+                Some("9999-12-31T23:59:59Z"),
+            ),
+            ("9999-12-31T23:59:59+14:00", Some("9999-12-31T09:59:59Z")),
+            ("1969-12-31T23:59:59Z", Some("1969-12-31T23:59:59Z")),
+            ("1969-12-31T23:59:58.5Z", Some("1969-12-31T23:59:58Z")),
+            ("1601-01-01T00:00:00Z", Some("1601-01-01T00:00:00Z")),
+            ("0001-01-01T00:00:01Z", Some("0001-01-01T00:00:01Z")),
+            ("0000-02-29T12:00:00Z", Some("0000-02-29T12:00:00Z")),
+            // Go's zero time means that there is none.
+            ("0001-01-01T00:00:00Z", None),
+            ("0001-01-01T01:00:00+01:00", None),
+        ] {
+            let json = json!([{"type": "Old", "status": "True", "reason": "R", "lastTransitionTime": time}]);
+            let mut conditions: Conditions = serde_json::from_value(json).unwrap();
+            conditions.set(Condition::new("New", true, "R", ""), at(1));
+            let json = serde_json::to_value(&conditions).unwrap();
+            let json = json[0]["lastTransitionTime"].as_str();
+            assert_eq!(json, written, "{time}");
+            // The status stays, and so does the time.
+            conditions.set(Condition::new("Old", true, "S", ""), at(1));
+            let json = serde_json::to_value(&conditions).unwrap();
+            let expected = written.unwrap_or("1970-01-01T00:00:01Z");
+            assert_eq!(json[0]["lastTransitionTime"], expected, "{time}");
+        }
     }
 
     #[test]

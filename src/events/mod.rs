@@ -28,8 +28,6 @@ pub use self::builder::EventRecorderBuilder;
 #[cfg(feature = "client")]
 pub(crate) use self::builder::host_name;
 pub use self::core::reference::ObjectReference;
-#[cfg(feature = "client")]
-pub(crate) use self::core::rfc3339;
 pub use self::draft::{EventDraft, EventType};
 pub use self::error::EventError;
 pub use self::recorder::EventRecorder;

@@ -1,7 +1,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -14,7 +13,7 @@ use crate::events::{ObjectReference, host_name};
 use crate::object::{DynamicObject, GroupVersionResource, Object};
 use crate::reflector::ListOptions;
 use crate::stop::Stop;
-use crate::time::{Backoff, Clock, Random, RealClock};
+use crate::time::{Backoff, Clock, Random, RealClock, UnixTime, rfc3339};
 
 /// Keeps the record of an election in a Lease (`coordination.k8s.io/v1`) on an API server.
 /// client-go's `resourcelock.LeaseLock`.
@@ -49,9 +48,6 @@ struct Spec {
     #[serde(skip_serializing)]
     preferred_holder: Option<String>,
 }
-
-/// Go's zero time, 0001-01-01T00:00:00Z, which stands for no time.
-const ZERO_TIME: i64 = -62_135_596_800_000_000;
 
 impl LeaseLock {
     /// Creates a lock for the Lease with this namespace and name. The identity is the name of the
@@ -204,10 +200,9 @@ fn lease(object: &DynamicObject) -> Result<Lease, Error> {
         .map_err(|error| invalid(error.to_string()))?
         .unwrap_or_default();
     let time = |field: &str, time: Option<String>| -> Result<Option<i64>, Error> {
-        let time = time.map(|time| time.parse::<Timestamp>()).transpose();
-        let time = time.map_err(|_| invalid(format!("spec.{field} is not an RFC 3339 time")))?;
-        let time = time.map(Timestamp::as_microsecond);
-        Ok(time.filter(|time| *time != ZERO_TIME))
+        let time = time.map_or(Ok(None), |time| UnixTime::parse(&time));
+        let time = time.map_err(|problem| invalid(format!("spec.{field} is {problem}")))?;
+        Ok(time.map(UnixTime::as_micros))
     };
     Ok(Lease {
         uid: object.uid().to_owned(),
@@ -228,17 +223,16 @@ fn lease(object: &DynamicObject) -> Result<Lease, Error> {
 fn spec(record: &Record) -> Result<Value, Error> {
     let invalid =
         |error: String| Error::other(format!("the record of an election is invalid: {error}"));
-    let time = |time: Option<i64>| -> Result<Option<String>, Error> {
-        let time = time.map(Timestamp::from_microsecond).transpose();
-        let time = time.map_err(|error| invalid(error.to_string()))?;
+    let time = |micros: i64| {
+        let time = UnixTime::from_micros(micros);
         // The server requires exactly six digits.
-        Ok(time.map(|time| format!("{time:.6}")))
+        rfc3339::microseconds(time.seconds, time.nanoseconds)
     };
     let spec = Spec {
         holder_identity: Some(record.holder.clone()),
         lease_duration_seconds: Some(record.lease_duration_seconds),
-        acquire_time: time(record.acquire_time)?,
-        renew_time: time(record.renew_time)?,
+        acquire_time: record.acquire_time.map(time),
+        renew_time: record.renew_time.map(time),
         lease_transitions: Some(record.transitions),
         ..Spec::default()
     };

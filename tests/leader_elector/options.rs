@@ -1,9 +1,9 @@
 use std::time::Duration;
 
 use k8s_informer::leader_election::{LeaderElector, Lease, LeaseLock, Lock, Record};
-use k8s_informer::testing::FakeClock;
+use k8s_informer::testing::{ApiServer, FakeClock};
 use k8s_informer::{Client, Config, Stop};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::lock::{Server, TestLock};
 use crate::client::server::Server as HttpServer;
@@ -107,5 +107,38 @@ fn el12_times_that_are_not_set_are_written_as_null() {
         for time in ["acquireTime", "renewTime"] {
             assert_eq!(body["spec"].get(time), Some(&Value::Null), "{body}");
         }
+    }
+}
+
+#[test]
+fn times_of_a_lease_are_written_back_as_they_were() {
+    const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+    let server = ApiServer::start().unwrap();
+    let lock = LeaseLock::new(
+        &Client::new(Config::new(server.url())).unwrap(),
+        "default",
+        "a",
+    );
+    for (time, micros) in [
+        ("9999-12-31T23:59:59.999999Z", 253_402_300_799_999_999),
+        ("1969-12-31T23:59:59.500000Z", -500_000),
+        ("1601-01-01T00:00:00.000000Z", -11_644_473_600_000_000),
+        ("2024-01-02T03:04:05.000006Z", 1_704_164_645_000_006),
+    ] {
+        let spec = json!({"holderIdentity": "b", "leaseDurationSeconds": 15, "acquireTime": time, "renewTime": time});
+        let lease = json!({"metadata": {"name": "a"}, "spec": spec});
+        server.create(LEASES, lease).unwrap();
+        let lease = lock.get(&Stop::new()).unwrap();
+        assert_eq!(lease.record.acquire_time, Some(micros), "{time}");
+        let mut record = lease.record.clone();
+        record.transitions += 1;
+        lock.update(&record, &lease, &Stop::new()).unwrap();
+        let path = format!("{LEASES}/a");
+        let spec = &server.get(&path).unwrap()["spec"];
+        assert_eq!(
+            (&spec["acquireTime"], &spec["renewTime"]),
+            (&json!(time), &json!(time))
+        );
+        server.delete(&path).unwrap();
     }
 }

@@ -1,12 +1,21 @@
 //! Events as JSON.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
 use super::event::Event;
 use super::reference::ObjectReference;
-use super::rfc3339::{microseconds, seconds};
+use super::rfc3339;
+
+fn seconds(time: Duration) -> String {
+    rfc3339::seconds(time.as_secs().cast_signed())
+}
+
+fn microseconds(time: Duration) -> String {
+    rfc3339::microseconds(time.as_secs().cast_signed(), time.subsec_nanos())
+}
 
 /// The two APIs that serve the same events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

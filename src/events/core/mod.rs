@@ -12,5 +12,11 @@ pub(crate) mod filter;
 pub(crate) mod json;
 pub(crate) mod lru;
 pub(crate) mod reference;
-pub(crate) mod rfc3339;
 pub(crate) mod series;
+
+#[allow(
+    clippy::duplicate_mod,
+    reason = "`time` has it as well, and this module uses nothing else of the crate"
+)]
+#[path = "../../time/rfc3339.rs"]
+pub(crate) mod rfc3339;

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use serde_json::{Map, Value};
 
 use crate::client::credential_data::Secret;
+use crate::time::UnixTime;
 
 /// All supported values of `apiVersion`.
 pub(super) const API_VERSIONS: [&str; 2] = [
@@ -145,16 +146,13 @@ type ParsedCredential = (
     Option<SystemTime>,
 );
 
-/// Parses an RFC 3339 timestamp. Go's zero time means no expiry.
-fn expiry(text: &str) -> Result<Option<SystemTime>, &'static str> {
-    const ZERO: &str = "0001-01-01T00:00:00Z";
-    match text.parse::<jiff::Timestamp>() {
-        Ok(_) if text == ZERO => Ok(None),
-        // Times before 1970 become 1970, because some systems can't represent them. Such a
-        // credential has expired either way.
-        Ok(time) => Ok(Some(time.max(jiff::Timestamp::UNIX_EPOCH).into())),
-        Err(_) => Err("returned an expirationTimestamp that is not an RFC 3339 time"),
-    }
+/// Parses an expiry. Go's zero time means that there is none.
+fn expiry(text: &str) -> Result<Option<SystemTime>, String> {
+    let time = UnixTime::parse(text)
+        .map_err(|problem| format!("returned an expirationTimestamp that is {problem}"))?;
+    // Times before 1970 become 1970, because some systems can't represent them. Such a credential
+    // has expired either way.
+    Ok(time.and_then(|time| time.max(UnixTime::EPOCH).to_system_time()))
 }
 
 #[cfg(test)]
@@ -207,12 +205,25 @@ mod tests {
         };
         assert_eq!(expires("null"), Ok(None));
         assert_eq!(expires(r#""0001-01-01T00:00:00Z""#), Ok(None));
-        assert_eq!(expires(r#""1903-01-01T00:00:00Z""#), Ok(Some(UNIX_EPOCH)));
+        assert_eq!(expires(r#""0001-01-01T01:00:00+01:00""#), Ok(None));
+        for (time, seconds) in [
+            ("1903-01-01T00:00:00Z", 0),
+            ("2030-01-02T3:04:05,5+01:00", 1_893_549_845),
+            ("9999-12-30T22:00:01Z", 253_402_207_201),
+            ("9999-12-31T23:59:59Z", 253_402_300_799),
+            ("9999-12-31T23:59:59-14:00", 253_402_351_199),
+        ] {
+            let at = expires(&format!("{time:?}")).unwrap().unwrap();
+            let since = at.duration_since(UNIX_EPOCH).unwrap();
+            assert_eq!(since.as_secs(), seconds, "{time}");
+        }
         for wrong in [
             "",
             "tomorrow",
             "2030-01-02",
             "2030-13-02T00:00:00Z",
+            "2030-01-02t00:00:00Z",
+            "2030-01-02 00:00:00Z",
             "99999-01-01T00:00:00Z",
         ] {
             let expected = "returned an expirationTimestamp that is not an RFC 3339 time";

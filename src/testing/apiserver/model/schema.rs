@@ -1,11 +1,11 @@
 //! The fields of Leases and Events, decoded and encoded as in Go. Other kinds have no schema.
 
-use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::object::Content;
 use super::resources::ApiResource;
 use super::validate::type_name;
+use crate::time::{UnixTime, rfc3339};
 
 use Type::{Int32, MicroTime, Struct, Text, Time};
 use Zero::{Disabled, Omitted, Pointer, Shown};
@@ -260,10 +260,14 @@ impl Field {
         let value = match (&self.1, value) {
             (_, None | Some(Value::Null)) => return Ok(None),
             (Text, Some(text @ Value::String(_))) => text,
-            (Time, Some(Value::String(text))) => format!("{:.0}", parse_time(&text, false)?).into(),
-            (MicroTime, Some(Value::String(text))) => {
-                format!("{:.6}", parse_time(&text, true)?).into()
-            }
+            (Time, Some(Value::String(text))) => match parse_time(&text, false)? {
+                Some(time) => rfc3339::seconds(time.seconds).into(),
+                None => return Ok(None),
+            },
+            (MicroTime, Some(Value::String(text))) => match parse_time(&text, true)? {
+                Some(time) => rfc3339::microseconds(time.seconds, time.nanoseconds).into(),
+                None => return Ok(None),
+            },
             (Text | Time | MicroTime, Some(other)) => return mismatch(&other, "string"),
             (Int32, Some(value)) => match value.as_i64().map(i32::try_from) {
                 Some(Ok(number)) => number.into(),
@@ -315,8 +319,8 @@ fn go_name(name: &str) -> String {
     }
 }
 
-/// Parses a time with the error messages of Go's `time.Parse`.
-fn parse_time(text: &str, micro: bool) -> Result<Timestamp, String> {
+/// Parses a time with the error messages of Go's `time.Parse`. Go's zero time is `None`.
+fn parse_time(text: &str, micro: bool) -> Result<Option<UnixTime>, String> {
     let mut elements = vec![
         "2006", "-", "01", "-", "02", "T", "15", ":", "04", ":", "05",
     ];
@@ -338,7 +342,7 @@ fn parse_time(text: &str, micro: bool) -> Result<Timestamp, String> {
     let zones = ["Z", "+07:00", "-07:00"];
     match zones.iter().find_map(|zone| after(rest, zone)) {
         None => Err(unlike(rest, "Z07:00")),
-        Some("") => text.parse().map_err(|_| wrong(": out of range".to_owned())),
+        Some("") => UnixTime::parse(text).map_err(|_| wrong(": out of range".to_owned())),
         Some(extra) => Err(wrong(format!(": extra text: {extra:?}"))),
     }
 }
@@ -384,12 +388,35 @@ mod tests {
 
     #[test]
     fn times_parse_with_the_errors_of_go() {
-        let parse = |text, micro| parse_time(text, micro).map(|time| time.to_string());
-        assert_eq!(
-            parse("2024-01-02T05:04:05.123456+02:00", true).unwrap(),
-            "2024-01-02T03:04:05.123456Z"
-        );
-        assert!(parse("2024-01-02T03:04:05.9Z", false).is_ok());
+        let parse = |text, micro| {
+            let of = if micro { MicroTime } else { Time };
+            Field("time", of, Pointer).decode(Some(json!(text)), "", "")
+        };
+        for (text, micro, expected) in [
+            (
+                "2024-01-02T05:04:05.123456+02:00",
+                true,
+                json!("2024-01-02T03:04:05.123456Z"),
+            ),
+            (
+                "2024-01-02T03:04:05.9Z",
+                false,
+                json!("2024-01-02T03:04:05Z"),
+            ),
+            (
+                "9999-12-31T23:59:59.999999Z",
+                true,
+                json!("9999-12-31T23:59:59.999999Z"),
+            ),
+            (
+                "1969-12-31T23:59:58.5Z",
+                false,
+                json!("1969-12-31T23:59:58Z"),
+            ),
+        ] {
+            assert_eq!(parse(text, micro), Ok(Some(expected)), "{text}");
+        }
+        assert_eq!(parse("0001-01-01T00:00:00Z", false), Ok(None));
         for (text, micro, why) in [
             (
                 "2024-01-02T03:04:05Z",
