@@ -41,7 +41,8 @@ pub(crate) fn controller_key(
 /// caller rejects a cluster-scoped child of a namespaced owner, because the JSON does not show the
 /// scope, and the server ignores the namespace.
 ///
-/// It corresponds to controller-runtime's `SetControllerReference`.
+/// A reference to the same object is replaced, because its version or its UID may be old. It
+/// corresponds to controller-runtime's `SetControllerReference`.
 ///
 /// # Errors
 ///
@@ -101,16 +102,17 @@ pub(crate) fn owned(
     for (index, reference) in references.iter().enumerate() {
         let decoded: OwnerReference = match reference {
             Value::Object(_) => OwnerReference::deserialize(reference).ok(),
+            Value::Null => Some(OwnerReference::default()),
             _ => None,
         }
         .ok_or_else(|| {
             let field = format!("metadata.ownerReferences[{index}] of the child");
             OwnerError::wrong_type(&field, "an owner reference")
         })?;
-        if decoded.uid == owner.uid {
+        if is_same_object(&decoded, owner) {
             // The list may contain the owner twice.
-            if !matches!(existing, Some((_, true))) {
-                existing = Some((index, decoded.controller));
+            if decoded.controller || existing.is_none() {
+                existing = Some(index);
             }
         } else if decoded.controller {
             return Err(OwnerError(format!(
@@ -121,22 +123,36 @@ pub(crate) fn owned(
             )));
         }
     }
+    let reference = json!({
+        "apiVersion": owner.api_version,
+        "kind": owner.kind,
+        "name": owner.name,
+        "uid": owner.uid,
+        "controller": true,
+        "blockOwnerDeletion": true,
+    });
     match existing {
-        Some((_, true)) => {}
-        Some((index, false)) => {
-            references[index]["controller"] = true.into();
-            references[index]["blockOwnerDeletion"] = true.into();
-        }
-        None => references.push(json!({
-            "apiVersion": owner.api_version,
-            "kind": owner.kind,
-            "name": owner.name,
-            "uid": owner.uid,
-            "controller": true,
-            "blockOwnerDeletion": true,
-        })),
+        Some(index) => references[index] = reference,
+        None => references.push(reference),
     }
     Ok(child)
+}
+
+/// Whether both references are to the same object: controller-runtime's `referSameObject`. The owner
+/// can have another UID, because it was created again, and another version. An object with the same
+/// UID is the same, also if its kind has moved to another group.
+fn is_same_object(a: &OwnerReference, b: &OwnerReference) -> bool {
+    let is_same_group = group(&a.api_version) == group(&b.api_version);
+    a.uid == b.uid || is_same_group && a.kind == b.kind && a.name == b.name
+}
+
+/// Returns the group, or the whole text if it is not an `apiVersion`.
+fn group(api_version: &str) -> &str {
+    match api_version.split_once('/') {
+        Some((group, version)) if !version.contains('/') => group,
+        Some(_) => api_version,
+        None => "",
+    }
 }
 
 /// Returns the field, which becomes `default` if it is absent or `null`.
@@ -284,34 +300,100 @@ mod tests {
         assert_eq!(owned, child(json!([node, expected_reference()])));
     }
 
+    /// The table of controller-runtime's `SetControllerReference`: the references of a child, and
+    /// the one that is replaced, or that follows them.
     #[test]
-    fn owned_does_not_change_a_controlled_child() {
-        // An older version, and no blockOwnerDeletion.
-        let team_v0 = json!({"apiVersion": "example.com/v0", "kind": "Team", "name": "a", "uid": "u1", "controller": true});
-        let child = child(json!([team_v0, {"uid": "u1", "kind": "Team"}]));
-        assert_eq!(owned(child.clone(), &team(), "n").unwrap(), child);
-    }
-
-    #[test]
-    fn owned_upgrades_a_reference_to_the_same_owner() {
-        let plain = json!({"apiVersion": "example.com/v1", "kind": "Team", "name": "a", "uid": "u1", "controller": false});
-        let upgraded = owned(child(json!([plain])), &team(), "n").unwrap();
-        assert_eq!(upgraded, child(json!([expected_reference()])));
+    fn owned_replaces_the_reference_to_the_same_object() {
+        let node = json!({"apiVersion": "v1", "kind": "Node", "name": "m", "uid": "u0"});
+        let team = |version: &str, uid: &str| json!({"apiVersion": version, "kind": "Team", "name": "a", "uid": uid});
+        let with = |mut reference: Value, field: &str, value: Value| {
+            reference[field] = value;
+            reference
+        };
+        let controlling = |version, uid| with(team(version, uid), "controller", json!(true));
+        let [v0, v1, v2] = ["v0", "v1", "v2"].map(|version| format!("example.com/{version}"));
+        for (references, replaced) in [
+            // The same reference, and one without blockOwnerDeletion.
+            (vec![expected_reference()], 0),
+            (vec![controlling(&v1, "u1")], 0),
+            (
+                vec![with(
+                    expected_reference(),
+                    "blockOwnerDeletion",
+                    json!(false),
+                )],
+                0,
+            ),
+            // Not the controller yet.
+            (vec![team(&v1, "u1")], 0),
+            (vec![with(team(&v1, "u1"), "controller", json!(false))], 0),
+            (vec![with(team(&v1, "u1"), "controller", Value::Null)], 0),
+            // Another version.
+            (vec![controlling(&v0, "u1")], 0),
+            (
+                vec![
+                    node.clone(),
+                    with(team(&v2, "u1"), "controller", json!(false)),
+                ],
+                1,
+            ),
+            // The owner was deleted and created again.
+            (vec![controlling(&v1, "u0")], 0),
+            (vec![team(&v0, "u0"), node.clone()], 0),
+            // The list contains the owner twice: the controller is replaced, so that there is one.
+            (vec![team(&v1, "u0"), controlling(&v0, "u1")], 1),
+            (vec![team(&v1, "u0"), team(&v0, "u1")], 0),
+            // The same object under another group.
+            (vec![controlling("old.example.com/v1", "u1")], 0),
+            // Other owners: another group, kind or name.
+            (vec![node], 1),
+            (vec![team("v1", "u2")], 1),
+            (vec![team("other.com/v1", "u2")], 1),
+            (vec![with(team(&v1, "u2"), "kind", json!("Crew"))], 1),
+            (vec![with(team(&v1, "u2"), "name", json!("b"))], 1),
+            // A version that Go cannot parse belongs to no group.
+            (vec![team("example.com/v1/x", "u2")], 1),
+            (vec![Value::Null], 1),
+            (
+                vec![json!({"apiVersion": null, "kind": null, "name": null, "uid": null})],
+                1,
+            ),
+        ] {
+            let mut expected = references.clone();
+            expected.splice(
+                replaced..(replaced + 1).min(expected.len()),
+                [expected_reference()],
+            );
+            let owned = owned(child(json!(references)), &self::team(), "n").unwrap();
+            assert_eq!(owned, child(json!(expected)), "{references:?}");
+        }
     }
 
     #[test]
     fn second_controller_is_refused_with_both_names() {
-        let other = json!({"apiVersion": "v1", "kind": "Other", "name": "b", "uid": "u2", "controller": true});
+        let controller = |version: &str, kind: &str, name: &str| json!({"apiVersion": version, "kind": kind, "name": name, "uid": "u2", "controller": true});
         let names = [
             r#"Team "a" (uid "u1")"#,
             r#"Other "b" (uid "u2")"#,
             "another name",
         ];
+        let other = controller("v1", "Other", "b");
         assert_refused(child(json!([other])), &team(), "n", &names);
-        // The owner was deleted and created again.
-        let mut before = expected_reference();
-        before["uid"] = "u0".into();
-        assert_refused(child(json!([before])), &team(), "n", &[r#"(uid "u0")"#]);
+        assert_refused(
+            child(json!([expected_reference(), other])),
+            &team(),
+            "n",
+            &names,
+        );
+        for other in [
+            controller("other.com/v1", "Team", "a"),
+            controller("v1", "Team", "a"),
+            controller("example.com/v1", "Crew", "a"),
+            controller("example.com/v1", "Team", "b"),
+            controller("example.com/v1/x", "Team", "a"),
+        ] {
+            assert_refused(child(json!([other])), &team(), "n", &["another name"]);
+        }
     }
 
     #[test]
