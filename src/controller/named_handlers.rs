@@ -179,7 +179,7 @@ impl<T: Object> NamedHandlers<T> {
         mut object: Option<Arc<T>>,
         limiter: &dyn RateLimiter<Key>,
     ) -> Outcome {
-        let began = cx.clock().now();
+        let (began, is_gone) = (cx.clock().now(), object.is_none());
         let mut failed = Vec::new();
         let mut replaced = Vec::new();
         // The handler whose finalizer is missing, or whose object is being deleted. Later handlers
@@ -226,6 +226,8 @@ impl<T: Object> NamedHandlers<T> {
             }
             replaced.push(due.ran(at, result, cx.clock().now(), retry));
         }
+        // Nothing would remove them later.
+        let forgotten = is_gone.then(|| due.forget_waiting());
         let named = |(at, failure): (usize, Failure)| (self.handlers[at].name.clone(), failure);
         let standing = due
             .failing()
@@ -234,7 +236,7 @@ impl<T: Object> NamedHandlers<T> {
         let failed = HandlerErrors::of(failed.into_iter().map(named).collect());
         let next = cx.put_due(due);
         // Destructors of errors are user code, so they run here, without locks.
-        drop(replaced);
+        drop((replaced, forgotten));
         Outcome::of_handlers(failed, standing, next)
     }
 }

@@ -144,6 +144,15 @@ impl Due {
         self.handlers.insert(handler, waiting)
     }
 
+    /// Removes the handlers that wait for the next change, because the object is gone. Returns
+    /// their states.
+    pub(super) fn forget_waiting(&mut self) -> BTreeMap<usize, Waiting> {
+        let handlers = std::mem::take(&mut self.handlers).into_iter();
+        let (due, forgotten) = handlers.partition(|(_, waiting)| waiting.due.is_some());
+        self.handlers = due;
+        forgotten
+    }
+
     /// Returns the handlers whose last call failed, with their failures.
     pub(super) fn failing(&self) -> impl Iterator<Item = (usize, &Failure)> {
         let handlers = self.handlers.iter();

@@ -688,3 +688,49 @@ fn finalizer_is_added_before_a_delayed_handler() {
     test.advance(10 * MINUTE).unwrap();
     assert_eq!(log.take()[0], r#"Some((Some("yes"), true))"#);
 }
+
+#[test]
+fn terminal_failure_of_a_gone_object_is_forgotten() {
+    let log = Log::default();
+    let handlers = {
+        let log = log.clone();
+        move || {
+            let log = log.clone();
+            NamedHandlers::new()
+                .on_change("terminal", |_, map| match map {
+                    Some(_) => Ok(Next::Done),
+                    None => Err(Failure::terminal("no such map")),
+                })
+                .on_change("retried", move |cx, map: Option<&Arc<ConfigMap>>| {
+                    log.push(format!("{} {}", map.is_some(), cx.attempt()));
+                    match map {
+                        None if cx.attempt() < 3 => Err(Failure::new("not yet")),
+                        _ => Ok(Next::Done),
+                    }
+                })
+        }
+    };
+    let mut test = test_of(handlers);
+    create(&test, "x");
+    test.run_until_idle().unwrap();
+    test.server().delete(&format!("{MAPS}/x")).unwrap();
+    test.step().unwrap();
+    // The retry is ahead, so this failure is not forgotten.
+    let failures = test.controller().failures();
+    assert_eq!(failures.len(), 1, "{failures:?}");
+    let failure = failures[0].1.failure.to_string();
+    assert_eq!(failure, r#"handler "retried": not yet"#);
+    test.run_until_idle().unwrap();
+    assert_eq!(log.take(), ["true 1", "false 1", "false 2", "false 3"]);
+    assert!(test.controller().failures().is_empty());
+    assert_eq!(test.controller().status().failing, 0);
+    // A key that never had an object.
+    test.controller().enqueue("default/y");
+    test.run_until_idle().unwrap();
+    assert!(test.controller().failures().is_empty());
+    // A new object starts again.
+    log.take();
+    create(&test, "x");
+    test.run_until_idle().unwrap();
+    assert_eq!(log.take(), ["true 1"]);
+}
