@@ -62,6 +62,7 @@ mod context;
 mod endpoints;
 mod enqueue;
 mod error;
+mod failure_log;
 mod finalize;
 mod finalizer;
 mod handle;

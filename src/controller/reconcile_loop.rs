@@ -1,11 +1,15 @@
 //! The queue and the workers of a controller, without its object type.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
+use log::Level;
+
 use super::context::Context;
 use super::error::ControllerError;
+use super::failure_log::{FailureLog, Note, Recovery};
 use super::named_handlers::HandlerErrors;
 use super::outcome::{Failure, Next};
 use super::own_writes::{Observed, OwnWrites, Settled, Times, Write};
@@ -151,6 +155,7 @@ struct State {
     /// The keys of the calls in progress, with the times of their starts.
     running: BTreeMap<Key, Instant>,
     failures: BTreeMap<Key, LastFailure>,
+    log: FailureLog,
 }
 
 struct Postponed {
@@ -259,7 +264,13 @@ impl ReconcileLoop {
         let (clock, began) = (&*self.settings.clock, self.settings.clock.now());
         let grace = self.settings.grace_period;
         if !abort.is_stopped() && clock.wait(grace, &workers_ended) {
-            abort.stop();
+            // On another thread: a callback of a call must not delay the report that calls hang.
+            let on_thread = abort.clone();
+            let name = format!("{} abort", self.settings.name);
+            let spawned = self.threads.spawn(name, None, move || on_thread.stop());
+            if spawned.is_err() {
+                abort.stop();
+            }
         }
         if !workers_ended.is_stopped() {
             clock.wait(self.settings.last_grace(), &workers_ended);
@@ -333,7 +344,9 @@ impl ReconcileLoop {
                 }));
                 let name = &self.settings.name;
                 drop(panic::catch(|| {
-                    log::error!("controller {name:?}, key {:?}: a worker {panic}", *item);
+                    let what =
+                        format_args!("controller {name:?}, key {:?}: a worker {panic}", *item);
+                    self.report(Level::Error, &item, false, what);
                 }));
                 true
             });
@@ -356,9 +369,8 @@ impl ReconcileLoop {
             let (this, key) = (Arc::downgrade(self), Key::clone(key));
             let call_stop = call_stop.clone();
             self.timers.after(limit, move || {
-                call_stop.stop();
                 if let Some(this) = this.upgrade() {
-                    this.report_time_limit(&key, attempt, limit);
+                    this.exceed_time_limit(key, attempt, limit, call_stop);
                 }
             })
         });
@@ -417,11 +429,36 @@ impl ReconcileLoop {
             .level(running, |metrics, running| metrics.active_workers(running));
     }
 
-    /// Reports a call while it still runs, because it may never return.
-    fn report_time_limit(&self, key: &Key, attempt: usize, limit: Duration) {
-        let call = self.call_name(key, attempt);
-        log::warn!("{call}: the call exceeds its time limit of {limit:?}");
-        self.meter.event(|metrics| metrics.timed_out());
+    /// Stops a call and reports it while it still runs, because it may never return.
+    ///
+    /// Callbacks of the stop, loggers and metrics are user code, so they run on a separate thread.
+    /// On the thread of the timers, one that blocks would end all time limits.
+    fn exceed_time_limit(self: Arc<Self>, key: Key, attempt: usize, limit: Duration, stop: Stop) {
+        let (this, call_stop) = (Arc::clone(&self), stop.clone());
+        let work = move || {
+            call_stop.stop();
+            let now = this.settings.clock.now();
+            let note = this.state.lock().log.line(&key, true, now);
+            let call = this.call_name(&key, attempt);
+            let what = format_args!("{call}: the call exceeds its time limit of {limit:?}");
+            write_failure(Level::Warn, what, note);
+            this.meter.event(|metrics| metrics.timed_out());
+        };
+        let name = &self.settings.name;
+        if let Err(error) = self.threads.spawn(format!("{name} time limit"), None, work) {
+            stop.stop();
+            log::error!(
+                "controller {name:?}: a call exceeds its time limit of {limit:?}, which is not reported: \
+                 can't start a thread: {error}"
+            );
+        }
+    }
+
+    /// Logs a failure of a key. Repetitions are debug messages.
+    fn report(&self, level: Level, key: &Key, is_retried: bool, what: fmt::Arguments<'_>) {
+        let now = self.settings.clock.now();
+        let note = self.state.lock().log.failed(key, is_retried, now);
+        write_failure(level, what, note);
     }
 
     fn call_name<'a>(&'a self, key: &'a Key, attempt: usize) -> CallName<'a> {
@@ -468,18 +505,19 @@ impl ReconcileLoop {
                 ReconcileResult::Error
             }
             Err(failure) if failure.is_terminal() => {
-                log::error!("{call}: {failure}; it is not retried");
+                let what = format_args!("{call}: {failure}; it is not retried");
+                self.report(Level::Error, key, false, what);
                 self.queue.forget(key);
                 retry(next_of_handlers.flatten());
                 ReconcileResult::TerminalError
             }
             Err(failure) => {
-                // Conflicts are part of normal operation: the cache was old.
-                let level = match is_conflict(failure) {
-                    true => log::Level::Debug,
-                    false => log::Level::Warn,
-                };
-                log::log!(level, "{call}: {failure}; it will be retried");
+                let what = format_args!("{call}: {failure}; it will be retried");
+                match is_conflict(failure) {
+                    // Conflicts are part of normal operation: the cache was old.
+                    true => log::debug!("{what}"),
+                    false => self.report(Level::Warn, key, true, what),
+                }
                 match next_of_handlers {
                     Some(next) => {
                         self.queue.forget(key);
@@ -498,10 +536,15 @@ impl ReconcileLoop {
             Some(handlers) => handlers.failure,
             None => result.err(),
         };
+        let mut recovery = Recovery::default();
         let replaced = {
-            let failures = &mut self.state.lock().failures;
+            let State { failures, log, .. } = &mut *self.state.lock();
             match (failure, time) {
-                (None, _) => failures.remove(key).map(|last| last.failure),
+                (None, _) => {
+                    let last = failures.remove(key);
+                    recovery = log.recovered(key, failures.is_empty());
+                    last.map(|last| last.failure)
+                }
                 (Some(failure), Some(time)) => {
                     let last = LastFailure {
                         failure,
@@ -519,6 +562,17 @@ impl ReconcileLoop {
         };
         // The destructor of the old error is user code, so it runs without the lock.
         drop(replaced);
+        // A terminal failure for an object that is gone is forgotten, but is no recovery.
+        if recovery.is_logged && time.is_none() {
+            let failed = attempt.saturating_sub(1);
+            log::info!("{call}: recovered (failed calls: {failed})");
+        }
+        if recovery.hidden > 0 {
+            let (name, hidden) = (&self.settings.name, recovery.hidden);
+            log::info!(
+                "controller {name:?}: no key fails any more (failures at level debug: {hidden})"
+            );
+        }
         self.meter
             .event(|metrics| metrics.reconciled(outcome, took));
     }
@@ -557,7 +611,7 @@ impl ReconcileLoop {
         });
         for problem in late.chain(given_up) {
             let call = self.call_name(key, self.next_attempt(key));
-            log::warn!("{call}: {problem}");
+            self.report(Level::Warn, key, true, format_args!("{call}: {problem}"));
         }
         let Some(check_at) = settled.check_at else {
             return true;
@@ -813,6 +867,14 @@ impl ReconcileLoop {
     }
 }
 
+/// Writes a line, or a debug message if it has no note.
+fn write_failure(level: Level, what: fmt::Arguments<'_>, note: Option<Note>) {
+    match note {
+        Some(note) => log::log!(level, "{what}{note}"),
+        None => log::debug!("{what}"),
+    }
+}
+
 /// Whether all errors of a failure are conflicts.
 fn is_conflict(failure: &Failure) -> bool {
     match failure.downcast_ref::<HandlerErrors>() {
@@ -869,8 +931,8 @@ pub(super) struct CallName<'a> {
     pub(super) attempt: usize,
 }
 
-impl std::fmt::Display for CallName<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for CallName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             controller,
             key,

@@ -1,9 +1,12 @@
 //! The outcome of calls: retries, delays, panics and limits.
 
+use std::collections::HashMap;
 use std::fmt;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use k8s_informer::metrics::{ControllerMetrics, MetricsProvider, ReconcileResult};
+use k8s_informer::testing::ControllerTest;
 use parking_lot::Mutex;
 
 use super::*;
@@ -61,11 +64,15 @@ fn failed_key_is_retried_with_growing_delays() {
         call.fail(&format!("no {attempt}"));
     }
     running.until_delayed();
-    let line = log_capture::wait_for(&["retries", "no 4"]);
-    assert_eq!(
-        line,
-        r#"WARN controller "retries", key "default/a", attempt 4: no 4; it will be retried"#
-    );
+    for (level, attempt) in [("WARN", 1), ("DEBUG", 4)] {
+        let line = log_capture::wait_for(&["retries", &format!("no {attempt}")]);
+        assert_eq!(
+            line,
+            format!(
+                r#"{level} controller "retries", key "default/a", attempt {attempt}: no {attempt}; it will be retried"#
+            )
+        );
+    }
     cluster.advance(&running, millis(40));
     calls.next().done();
     running.until_idle();
@@ -389,4 +396,207 @@ fn metrics_have_each_result_and_may_panic() {
     );
     assert_eq!(metrics.0.panicked.load(Ordering::Relaxed), 1);
     assert_eq!(*metrics.0.active.lock(), [1, 0, 1, 0, 1, 0, 1, 0, 1, 0]);
+}
+
+/// The lines of a level that contain `part`, without the level.
+fn logged(level: &str, part: &str) -> Vec<String> {
+    let level = format!("{level} ");
+    let lines = log_capture::lines_with(&[part]);
+    let lines = lines.iter().filter_map(|line| line.strip_prefix(&level));
+    lines.map(str::to_owned).collect()
+}
+
+/// Runs a controller of this number of ConfigMaps whose calls fail for a time. `name` is part of
+/// their keys and of the error.
+fn outage(name: &'static str, maps: usize, duration: Duration) -> ControllerTest<ConfigMap> {
+    log_capture::start();
+    let began = Arc::new(OnceLock::new());
+    let mut test = ControllerTest::new(Source::of::<ConfigMap>(), move |builder| {
+        let began = Arc::clone(&began);
+        builder.by(move |cx, _| {
+            let now = cx.clock().now();
+            match now.duration_since(*began.get_or_init(|| now)) < duration {
+                true => Err(Failure::new(format!("{name} is down"))),
+                false => Ok(Next::Done),
+            }
+        })
+    })
+    .unwrap();
+    for map in 0..maps {
+        let map = json!({"metadata": {"name": format!("{name}-{map:03}")}});
+        test.server().create(MAPS, map).unwrap();
+    }
+    test.run_until_idle().unwrap();
+    test
+}
+
+#[test]
+fn outage_of_2_seconds_logs_each_key_once() {
+    let test = outage("bucket", 24, 2 * SECOND);
+    let warnings = logged("WARN", "bucket is down");
+    assert_eq!(warnings.len(), 24, "{warnings:#?}");
+    assert!(warnings.contains(
+        &r#"controller "configmaps", key "default/bucket-007", attempt 1: bucket is down; it will be retried"#
+            .to_owned()
+    ));
+    assert!(logged("DEBUG", "bucket is down").len() > 100);
+    let recoveries = logged("INFO", "default/bucket-");
+    assert_eq!(recoveries.len(), 24, "{recoveries:#?}");
+    assert!(recoveries.contains(
+        &r#"controller "configmaps", key "default/bucket-007", attempt 10: recovered (failed calls: 9)"#
+            .to_owned()
+    ));
+    assert_eq!(test.calls("default/bucket-007"), 10);
+}
+
+#[test]
+fn failures_of_a_key_are_logged_at_growing_intervals() {
+    drop(outage("database", 1, 2500 * SECOND));
+    let attempt = |line: &String| {
+        let (_, rest) = line.split_once("attempt ").unwrap();
+        rest.split_once(':').unwrap().0.parse::<usize>().unwrap()
+    };
+    let warnings = logged("WARN", "database is down");
+    let attempts: Vec<_> = warnings.iter().map(attempt).collect();
+    // The attempts begin after 0, 82, 328, 655, 1311 and 2311 seconds.
+    assert_eq!(attempts, [1, 15, 17, 18, 19, 20]);
+    let recovered = logged("INFO", "default/database-000");
+    assert_eq!(
+        recovered,
+        [
+            r#"controller "configmaps", key "default/database-000", attempt 21: recovered (failed calls: 20)"#
+        ]
+    );
+}
+
+#[test]
+fn many_failing_keys_are_limited_to_32_lines() {
+    let _test = outage("cloud", 100, SECOND);
+    let warnings = logged("WARN", "cloud is down");
+    assert_eq!(warnings.len(), 32, "{warnings:#?}");
+    let note = "; for up to 10 minutes, further failures of this controller are at level debug";
+    let noted = |line: &&String| line.ends_with(note);
+    assert_eq!(warnings.iter().filter(noted).count(), 1, "{warnings:#?}");
+    assert!(warnings[31].ends_with(note), "{warnings:#?}");
+    assert_eq!(logged("INFO", "default/cloud-").len(), 32);
+    // 68 keys with 8 failed calls each.
+    let recovered = logged(
+        "INFO",
+        "no key fails any more (failures at level debug: 544)",
+    );
+    assert_eq!(recovered.len(), 1, "{recovered:#?}");
+}
+
+#[test]
+fn later_line_has_the_number_of_hidden_failures() {
+    log_capture::start();
+    let counts = Arc::new(Mutex::new(HashMap::<Key, usize>::new()));
+    let mut test = ControllerTest::new(Source::of::<ConfigMap>(), move |builder| {
+        let counts = Arc::clone(&counts);
+        builder.by(move |cx, _| {
+            let mut counts = counts.lock();
+            let count = counts.entry(Key::clone(cx.key())).or_default();
+            *count += 1;
+            match *count {
+                3 => Ok(Next::After(100 * SECOND)),
+                6 => Ok(Next::After(600 * SECOND)),
+                8 => Ok(Next::Done),
+                _ => Err(Failure::new("the queue is down")),
+            }
+        })
+    })
+    .unwrap();
+    for map in 0..33 {
+        let map = json!({"metadata": {"name": format!("queue-{map}")}});
+        test.server().create(MAPS, map).unwrap();
+    }
+    test.run_until_idle().unwrap();
+    let lines = || logged("WARN", "the queue is down");
+    assert_eq!(lines().len(), 32);
+    // The period of ten minutes has no more lines.
+    test.advance(101 * SECOND).unwrap();
+    assert_eq!(lines().len(), 32);
+    test.advance(601 * SECOND).unwrap();
+    assert_eq!(lines().len(), 64);
+    // 33 keys with 2 failed calls each. The first outage was reported with its recovery.
+    assert!(
+        lines()[32].ends_with("; earlier failures at level debug: 66"),
+        "{:#?}",
+        lines()
+    );
+    assert_eq!(
+        logged("INFO", "no key fails any more (failures at level debug: 2)").len(),
+        1
+    );
+}
+
+#[test]
+fn time_limit_is_logged_at_growing_intervals() {
+    let cluster = Cluster::new();
+    let (running, calls) = start(&cluster, "slow", |builder| builder.time_limit(30 * SECOND));
+    let mut call = calls.next();
+    for attempt in 1..=4 {
+        cluster.until_waits(30 * SECOND, attempt);
+        cluster.advance(&running, 30 * SECOND);
+        assert!(call.stop.wait_timeout(LIMIT));
+        log_capture::wait_for(&["\"slow\"", &format!("attempt {attempt}: the call exceeds")]);
+        call.fail("stopped");
+        running.until_delayed();
+        cluster.advance(&running, SECOND);
+        call = calls.next();
+    }
+    call.done();
+    running.end(calls);
+    // After 30, 61, 92 and 123 seconds.
+    let attempts =
+        [1, 3].map(|attempt| format!("controller \"slow\", key \"default/a\", attempt {attempt}"));
+    let warnings = |part| {
+        logged("WARN", part)
+            .into_iter()
+            .filter(|line| line.contains("\"slow\""))
+    };
+    for (part, text) in [
+        ("exceeds", "the call exceeds its time limit of 30s"),
+        ("stopped", "stopped; it will be retried"),
+    ] {
+        let expected = attempts.iter().map(|call| format!("{call}: {text}"));
+        assert!(
+            warnings(part).eq(expected),
+            "{:#?}",
+            logged("WARN", "\"slow\"")
+        );
+    }
+}
+
+#[test]
+fn blocked_stop_callback_does_not_stop_time_limits() {
+    let cluster = Cluster::new();
+    cluster.create(MAPS, "b");
+    let (running, calls) = start(&cluster, "blocked", |builder| {
+        builder.time_limit(30 * SECOND).workers(2)
+    });
+    let [first, second] = [calls.next(), calls.next()];
+    let blocked = BlockedCallback::new(&first.stop);
+    cluster.until_waits(30 * SECOND, 1);
+    cluster.advance(&running, 30 * SECOND);
+    assert!(blocked.is_running.wait_timeout(LIMIT));
+    assert!(
+        second.stop.wait_timeout(LIMIT),
+        "the other call has not ended"
+    );
+    first.done();
+    second.done();
+    running.until_idle();
+    // Time limits of later calls as well.
+    running.enqueue("default/a");
+    let third = calls.next();
+    cluster.until_waits(30 * SECOND, 2);
+    cluster.advance(&running, 30 * SECOND);
+    assert!(
+        third.stop.wait_timeout(LIMIT),
+        "the next call has not ended"
+    );
+    third.done();
+    drop(blocked);
+    running.end(calls);
 }

@@ -62,6 +62,24 @@ fn grace_period_ends_calls() {
 }
 
 #[test]
+fn blocked_stop_callback_does_not_hide_a_stuck_call() {
+    let cluster = Cluster::new();
+    let (running, calls) = start(&cluster, "blocked stop");
+    let call = calls.next();
+    let blocked = BlockedCallback::new(&call.stop);
+    running.stop.stop();
+    for count in [1, 2] {
+        cluster.until_waits(GRACE, count);
+        cluster.advance(&running, GRACE);
+    }
+    let error = running.join().unwrap_err();
+    assert!(matches!(error, ControllerError::Stuck { .. }), "{error}");
+    assert!(blocked.is_running.wait_timeout(LIMIT));
+    drop(blocked);
+    call.done();
+}
+
+#[test]
 fn stuck_call_is_named() {
     let cluster = Cluster::new();
     let (running, calls) = start(&cluster, "stuck");

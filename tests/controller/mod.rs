@@ -23,6 +23,7 @@ use k8s_informer::controller::{
 use k8s_informer::informer::Source;
 use k8s_informer::object::Key;
 use k8s_informer::reflector::ReflectorOptions;
+use k8s_informer::stop::Subscription;
 use k8s_informer::testing::{ApiServer, FakeClock, Fault};
 use k8s_informer::time::Backoff;
 use k8s_informer::{Client, Config, Object, Resource, SharedInformerFactory, Stop};
@@ -199,6 +200,34 @@ impl Call {
     /// Runs code on the thread of the call, and ends the call with its result.
     fn run(self, answer: impl FnOnce(&Context) -> Result<Next, Failure> + Send + 'static) {
         self.answer.send(Box::new(answer)).unwrap();
+    }
+}
+
+/// A callback on a stop that blocks until this value is dropped.
+struct BlockedCallback {
+    is_running: Stop,
+    release: Stop,
+    _subscription: Subscription,
+}
+
+impl BlockedCallback {
+    fn new(stop: &Stop) -> Self {
+        let (is_running, release) = (Stop::new(), Stop::new());
+        let (running, released) = (is_running.clone(), release.clone());
+        Self {
+            _subscription: stop.on_stop(move || {
+                running.stop();
+                released.wait();
+            }),
+            is_running,
+            release,
+        }
+    }
+}
+
+impl Drop for BlockedCallback {
+    fn drop(&mut self) {
+        self.release.stop();
     }
 }
 
