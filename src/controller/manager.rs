@@ -463,8 +463,12 @@ impl ManagerBuilder {
     /// Without a host, as in `:8080`, the address is a loopback address. HTTP probes of a kubelet
     /// and a Prometheus server need another one, such as `0.0.0.0:8080`. The endpoints have no
     /// authentication: `/status` contains names of objects and error messages, and a path such as
-    /// `/readyz/informers` the message of a failed check. Eight requests are processed at a time, so
-    /// many idle connections delay a probe. Use a network policy if clients are not trusted.
+    /// `/readyz/informers` the message of a failed check. Use a network policy if clients are not
+    /// trusted.
+    ///
+    /// Up to 128 connections have a thread, and eight requests are processed at a time. A further client
+    /// takes the place of one that does not send its request or does not receive its response, so idle
+    /// connections do not keep a probe from its response. Checks that block do.
     pub fn health(mut self, address: impl Into<String>) -> Self {
         self.address = Some(address.into());
         self

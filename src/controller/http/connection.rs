@@ -14,20 +14,45 @@ pub(super) const WRITE_TIME: Duration = Duration::from_secs(5);
 /// The maximum size of the head of a request, in bytes.
 const MAX_HEAD: usize = 8 << 10;
 
-/// Reads one request and writes the response. Fails if the client is gone, or if the server closes
-/// the connection.
-pub(super) fn serve(connection: &TcpStream, routes: &dyn Routes) -> io::Result<()> {
+/// What a connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The head of the request, from the client.
+    Head,
+    /// A place among the requests that are processed.
+    Waiting,
+    /// A route.
+    Route,
+    /// The client that receives the response.
+    Response,
+    /// The client that closes the connection.
+    Sent,
+    /// The thread, because the server has closed the connection for another client.
+    Closed,
+}
+
+/// Reads one request and writes the response. `enter` is called at the start of each phase. Fails if
+/// the client is gone, or if the server closes the connection.
+pub(super) fn serve(
+    connection: &TcpStream,
+    routes: &dyn Routes,
+    enter: impl Fn(Phase),
+) -> io::Result<()> {
     connection.set_nodelay(true)?;
     let request = match read_head(connection)? {
         Ok(head) if head.is_empty() => return Ok(()),
         Ok(head) => Request::parse(&head),
         Err(response) => Err(response),
     };
+    enter(Phase::Route);
     let (is_head, response) = match request {
         Ok(request) => (request.is_head, respond(&request, routes)),
         Err(response) => (false, response),
     };
-    write(connection, &response.into_bytes(is_head))?;
+    let bytes = response.into_bytes(is_head);
+    enter(Phase::Response);
+    write(connection, &bytes)?;
+    enter(Phase::Sent);
     close(connection)
 }
 
