@@ -19,6 +19,10 @@
 pub(crate) mod rfc3339;
 mod token_bucket;
 #[cfg(any(feature = "client", feature = "testing"))]
+#[cfg_attr(
+    not(feature = "client"),
+    allow(dead_code, reason = "the embedded server does not use all of it")
+)]
 mod unix_time;
 
 use std::hash::{BuildHasher, RandomState};
