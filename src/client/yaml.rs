@@ -168,7 +168,9 @@ fn read(text: &str) -> Result<Rc<Node>, Problem> {
                 None => continue,
             },
             Event::Scalar(value, style, anchor, tag) => {
-                is_merge = value == "<<" && style == ScalarStyle::Plain;
+                let is_plain = style == ScalarStyle::Plain;
+                let may_merge = tag.as_ref().map_or(is_plain, |tag| tag.suffix() == "merge");
+                is_merge = value == "<<" && may_merge;
                 let scalar = scalar(&value, style, tag.as_deref());
                 let scalar = scalar.map_err(|what| Problem::new(what, at))?;
                 (Rc::new(node(Content::Scalar(scalar))), anchor)

@@ -814,6 +814,7 @@ fn merge_keys_follow_kubectl() {
         ("{<<: [{token: a}, {token: b}]}", Some("a")),
         ("{<<: {<<: {token: a}}}", Some("a")),
         ("{'<<': {token: a}}", None),
+        ("{!!str <<: {token: a}}", None),
         ("{!!merge <<: {token: a}}", Some("a")),
     ] {
         assert_eq!(token(user).as_deref(), expected, "{user}");
