@@ -131,6 +131,9 @@ fn own_writes(
         is_writing.store(false, Ordering::Relaxed);
         cpu_of(|| {
             controller.controller.enqueue(owner(owners - 1));
+            while controller.controller.status().postponed == 0 {
+                thread::sleep(Duration::from_millis(1));
+            }
             server.clear_faults();
             controller.wait_for_calls(1);
         })
