@@ -310,7 +310,7 @@ impl Write {
     }
 
     /// Returns the entries for a deletion. If `uid` is empty, the object is the one that was cached
-    /// `before`. It is gone in any case: a newer object with this name could not exist otherwise.
+    /// `before`. That one is gone even if the server has deleted a newer object with this name.
     pub(super) fn deleted(
         sources: &[Arc<dyn AnySource>],
         resource: &GroupVersionResource,

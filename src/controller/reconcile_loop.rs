@@ -605,8 +605,8 @@ impl ReconcileLoop {
         let given_up = settled.given_up.first().map(|(source, object)| {
             let (cache, count) = (self.sources[*source].name(), settled.given_up.len());
             format!(
-                "{count} objects that this controller has deleted remain, such as {object:?} in the cache of {cache}; \
-                 the key does not wait any longer: find out what holds them"
+                "objects that this controller has deleted remain, such as {object:?} in the cache of {cache} ({count} \
+                 in all); the key does not wait any longer: find out what holds them"
             )
         });
         for problem in late.chain(given_up) {
