@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_informer::object::FullMetadata;
 use k8s_informer::{Error, Object};
 
 use super::ledger::Ledger;
-use super::site::{Child, SITES, Site, Status};
+use super::site::{Child, SITES, Site, Space, Status};
 use super::world::World;
 
 /// A violation, with the UID of the primary object.
@@ -17,6 +18,8 @@ pub(crate) struct Found {
     sites: BTreeMap<String, Site>,
     /// By the UID of the owner.
     children: BTreeMap<String, Vec<Child>>,
+    /// The Namespaces of sites.
+    spaces: Vec<Space>,
 }
 
 impl Found {
@@ -33,7 +36,49 @@ impl Found {
                 children.entry(owner.uid.clone()).or_default().push(child);
             }
         }
-        Ok(Self { sites, children })
+        let spaces = world.list("/api/v1/namespaces")?.into_iter();
+        let space = |item| serde_json::from_value(item).expect("a Namespace");
+        let is_of_site = |space: &Space| space.site().is_some();
+        Ok(Self {
+            sites,
+            children,
+            spaces: spaces.map(space).filter(is_of_site).collect(),
+        })
+    }
+
+    /// The number of Namespaces that sites have wanted, and of those whose deletion was requested.
+    pub(crate) fn spaces(&self) -> (usize, usize) {
+        let deleted = self.spaces.iter().filter(|space| space.is_being_deleted());
+        (self.spaces.len(), deleted.count())
+    }
+
+    /// Returns the sites whose Namespaces are missing, and Namespaces that are not wanted any more.
+    fn differences_of_spaces(&self) -> Vec<Violation> {
+        let wanted = |(key, site): (&String, &Site)| {
+            let space = Space::wanted(site.name(), site.uid(), &site.spec.colour)?;
+            Some((space, (site.uid().to_owned(), key.clone())))
+        };
+        let mut wanted: BTreeMap<_, _> = self.sites.iter().filter_map(wanted).collect();
+        let mut found = Vec::new();
+        for space in &self.spaces {
+            let is_wanted = wanted.remove(space.name()).is_some();
+            let site = space.site().and_then(|key| self.sites.get(&*key));
+            // The controller does not see the rejected ones. A create with an unknown outcome can
+            // leave one of a site that is gone.
+            if let Some(site) = site.filter(|site| space.name().starts_with(site.uid()))
+                && !is_wanted
+                && !space.is_being_deleted()
+                && !Space::is_rejected(space.name())
+            {
+                let problem = format!("the Namespace {} should be deleted", space.name());
+                found.push((site.uid().to_owned(), problem));
+            }
+        }
+        let missing = wanted.into_iter();
+        found.extend(
+            missing.map(|(space, (uid, key))| (uid, format!("{key} has no Namespace {space}"))),
+        );
+        found
     }
 
     pub(crate) fn sites(&self) -> usize {
@@ -46,7 +91,7 @@ impl Found {
 
     /// Returns the objects that do not have the desired state. The writers must have ended.
     pub(crate) fn differences(&self, world: &World, ledger: &Ledger) -> Vec<Violation> {
-        let mut found = Vec::new();
+        let mut found = self.differences_of_spaces();
         let mut alive = BTreeSet::new();
         for number in 0..world.len() {
             let slot = world.slot(number);

@@ -4,7 +4,9 @@
 //! proxy that reads the requests. A primary object, a `Site`, wants one or two ConfigMaps with
 //! generated names, which are its children. The controller has a finalizer, causes an effect in a
 //! *cloud* that this program simulates, creates and deletes children, and writes a status. It does
-//! not resync. Meanwhile:
+//! not resync. Every tenth site also wants a Namespace named after its colour. No program finishes
+//! the deletion of Namespaces, so the old ones stay in the phase `Terminating`; the site must get
+//! its status all the same. The cache rejects some of the Namespaces. Meanwhile:
 //!
 //! - Writers without a proxy change sites, delete them, create them again under the same names, and
 //!   delete children.
@@ -19,7 +21,7 @@
 //!
 //! At the end, the program waits until every object has the desired state, and then checks:
 //!
-//! - Every site has its children, its status and its effect.
+//! - Every site has its children, its status, its effect and its Namespace.
 //! - Every deleted site is gone, the cloud has cleaned up, and no children are left. No garbage
 //!   collector runs. A child from a create with an unknown outcome may be left.
 //! - No site has more creates than it wanted, except for children that the writers deleted and for
@@ -419,8 +421,10 @@ impl Controllers {
             }
             let is_late = began.elapsed() > self.options.settle;
             if rounds_without_differences == 2 || is_late {
+                let (spaces, deleted) = found.spaces();
                 self.log(&format!(
-                    "{:.1?} to settle: {} sites, {} children, {} children of deleted sites",
+                    "{:.1?} to settle: {} sites, {} children, {} children of deleted sites, {spaces} Namespaces, \
+                     {deleted} of them deleted",
                     began.elapsed(),
                     found.sites(),
                     found.children(),

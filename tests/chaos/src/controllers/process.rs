@@ -12,16 +12,20 @@ use k8s_informer::controller::{
     Context, Controller, Failure, Next, generation_changed, labels_changed,
 };
 use k8s_informer::informer::{InformerScope, Source};
-use k8s_informer::{Client, Config, Object, Stop};
+use k8s_informer::object::FullMetadata;
+use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
 use log::{LevelFilter, Log, Metadata, Record};
 use serde_json::json;
 
 use super::cloud::Cloud;
-use super::site::{Child, FINALIZER, NAMESPACES, Site, Status, TEAM};
+use super::site::{Child, FINALIZER, NAMESPACES, SITE, Site, Space, Status, TEAM};
 use crate::server::TOKEN;
 
 /// How long a key waits after a create with an unknown outcome.
 const OWN_WRITES_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The message of an index function that rejects an object.
+const REJECTED: &str = "the Namespace has no index values";
 
 /// Arguments: the number of the process, the URL of the server, the address of the cloud, the
 /// number of workers, and a mutant or "none". The process ends with its standard input.
@@ -45,7 +49,24 @@ pub(crate) fn main(arguments: &[String]) -> ExitCode {
             .into_iter()
             .fold(InformerScope::all(), InformerScope::namespace)
     };
+    let selector = SITE.parse().expect("a selector");
+    let spaces = Source::of::<Space>().scope(InformerScope::all().label_selector(selector));
+    let factory = SharedInformerFactory::builder(client.clone()).build();
+    let reject = |space: &Space| {
+        assert!(!Space::is_rejected(space.name()), "{REJECTED}");
+        Vec::new()
+    };
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if !panic.to_string().contains(REJECTED) {
+            report(panic);
+        }
+    }));
+    let informer = factory.informer_of(spaces.clone());
+    informer.add_index("rejecting", reject).expect("an index");
     let controller = Controller::builder(&client, Source::of::<Site>().scope(scope()), "site")
+        .factory(&factory)
+        .watches(spaces, Space::site)
         .when(generation_changed().or(labels_changed()))
         .owns(Source::of::<Child>().scope(scope()))
         .finalizer(
@@ -63,7 +84,9 @@ pub(crate) fn main(arguments: &[String]) -> ExitCode {
         for _ in std::io::stdin().lock().lines().map_while(Result::ok) {}
         stops.stop();
     });
-    match controller.run(&stop) {
+    let result = controller.run(&stop);
+    factory.shutdown();
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             log::error!("the controller failed: {error}");
@@ -135,6 +158,8 @@ impl Sites {
                 is_changed = true;
             }
         }
+        let space = Space::wanted(cx.name(), site.uid(), &site.spec.colour);
+        self.change_spaces(cx, site, space.as_deref())?;
         let status = Status {
             names,
             colour: site.spec.colour.clone(),
@@ -157,8 +182,40 @@ impl Sites {
             self.delete(cx, &children)?;
             return Ok(Next::After(Duration::from_secs(5)));
         }
+        self.change_spaces(cx, site, None)?;
         self.cloud.cleanup(site.uid(), cx.key())?;
         Ok(Next::Done)
+    }
+
+    /// Creates the wanted Namespace, and deletes the others of the site.
+    fn change_spaces(
+        &self,
+        cx: &Context,
+        site: &Site,
+        wanted: Option<&str>,
+    ) -> Result<(), Failure> {
+        let api = cx.api::<Space>(None);
+        let spaces = cx.lister::<Space>();
+        if let Some(name) = wanted.filter(|name| spaces.get_by_key(name).is_none()) {
+            let labels = json!({ SITE: Space::label_of(cx.key()) });
+            let space = json!({ "metadata": { "name": name, "labels": labels } });
+            match api.create(&space, cx.stop()) {
+                // The cache rejects it.
+                Err(error) if error.is_already_exists() => {}
+                created => drop(created?),
+            }
+        }
+        for space in spaces.list() {
+            let is_other = wanted != Some(space.name()) && !space.is_being_deleted();
+            if is_other && space.name().starts_with(site.uid()) {
+                api.delete(
+                    space.name(),
+                    &DeleteOptions::same_object(&*space),
+                    cx.stop(),
+                )?;
+            }
+        }
+        Ok(())
     }
 
     fn delete(&self, cx: &Context, children: &[Arc<Child>]) -> Result<Next, Failure> {

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use k8s_informer::object::FullObjectMeta;
-use k8s_informer::{impl_full_metadata, impl_object};
+use k8s_informer::object::{FullObjectMeta, Key};
+use k8s_informer::{Object, impl_full_metadata, impl_object};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -15,6 +15,9 @@ pub(crate) const FINALIZER: &str = "chaos.example.com/cloud";
 pub(crate) const SITES: &str = "/apis/chaos.example.com/v1";
 
 pub(crate) const TEAM: &str = "team";
+
+/// The label of a [`Space`], with the key of its site.
+pub(crate) const SITE: &str = "chaos.example.com/site";
 
 /// The primary object.
 #[derive(Clone, Debug, Deserialize)]
@@ -59,6 +62,37 @@ impl_full_metadata!(Child);
 pub(crate) struct Data {
     #[serde(default)]
     pub(crate) colour: String,
+}
+
+/// A Namespace that a site wants. No controller removes the finalizer in its spec, so a deleted one
+/// stays in the phase `Terminating`.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Space {
+    pub(crate) metadata: FullObjectMeta,
+}
+impl_object!(Space, "v1", "Namespace", "namespaces", Cluster);
+impl_full_metadata!(Space);
+
+impl Space {
+    /// Returns the name of the Namespace that a site wants. Some sites want one.
+    pub(crate) fn wanted(site: &str, uid: &str, colour: &str) -> Option<String> {
+        site.ends_with('7').then(|| format!("{uid}-{colour}"))
+    }
+
+    /// Returns the value of the label for a site. Labels contain no slashes.
+    pub(crate) fn label_of(site: &str) -> String {
+        site.replace('/', ".")
+    }
+
+    /// Returns the key of the site.
+    pub(crate) fn site(&self) -> Option<Key> {
+        Some(self.label(SITE)?.replace('.', "/").into())
+    }
+
+    /// Whether the cache of the controller rejects a Namespace of this name.
+    pub(crate) fn is_rejected(name: &str) -> bool {
+        name.ends_with('3')
+    }
 }
 
 /// Where a controller is killed.
