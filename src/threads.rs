@@ -213,7 +213,8 @@ impl StackSizes {
 /// Returns a builder for a thread with this name, and with this stack size or the default. Names
 /// come from users, and the standard library panics at a NUL byte. It also panics, instead of
 /// returning an error, at sizes that no system can provide, so sizes are limited to an eighth of
-/// the address space. The minimum is several times what the crate itself uses in a debug build.
+/// the address space. The minimum is five times what the tests of informers need in a debug
+/// build.
 pub(crate) fn named(name: String, stack: Option<usize>) -> Builder {
     const MIN_STACK: usize = 256 << 10;
     const MAX_STACK: usize = usize::MAX / 8;

@@ -314,7 +314,7 @@ impl fmt::Debug for ReflectorOptions {
 pub struct ReflectorStatus {
     /// The current activity.
     pub state: ReflectorState,
-    /// The version of the last list, event or bookmark. Empty before the first one.
+    /// The version from which the next watch resumes. Empty before the first list.
     pub resource_version: String,
     /// Whether a complete list has reached the store since the start.
     pub listed: bool,
