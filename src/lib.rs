@@ -203,6 +203,7 @@ mod adaptive_buffer;
 mod decode_error;
 pub mod error;
 mod json;
+mod log;
 pub mod metrics;
 pub mod object;
 mod panic;

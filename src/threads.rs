@@ -306,7 +306,7 @@ impl Threads {
         }
         // A logger is user code and may wait for these threads, so no lock is held here.
         for (name, panic) in panics {
-            log::error!("thread {name:?} {panic}");
+            log::error!(target: "k8s_informer", "thread {name:?} {panic}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The log of a test process. A process has only one logger, so all tests of a binary share it.
 
+use std::collections::BTreeSet;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ const WAIT_LIMIT: Duration = Duration::from_secs(20);
 #[derive(Default)]
 struct Log {
     lines: Mutex<Vec<String>>,
+    targets: Mutex<BTreeSet<String>>,
     changed: Condvar,
 }
 
@@ -31,6 +33,7 @@ impl log::Log for Log {
             !line.contains(LOGGER_PANICS),
             "logger failure requested by a test"
         );
+        self.targets.lock().insert(record.target().to_owned());
         self.lines.lock().push(line);
         self.changed.notify_all();
     }
@@ -65,6 +68,12 @@ pub(crate) fn lines_with(parts: &[&str]) -> Vec<String> {
         .filter(|line| has(line, parts))
         .cloned()
         .collect()
+}
+
+/// Returns the targets of all lines so far.
+#[allow(dead_code, reason = "unused in some test binaries")]
+pub(crate) fn targets() -> BTreeSet<String> {
+    log().targets.lock().clone()
 }
 
 /// Waits for a line that contains all of `parts`, and returns the first one.

@@ -1,5 +1,7 @@
 //! The log lines of an informer: their levels, their contents, and the absence of secrets.
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -81,6 +83,11 @@ fn log_lines_name_the_informer_and_hide_secrets() {
         .iter()
         .filter(|line| line.starts_with(&format!("DEBUG list {name}: ")));
     assert_eq!(repeats.count(), 2, "{lines:#?}");
+    let targets: Vec<String> = log_capture::targets().into_iter().collect();
+    assert_eq!(
+        targets,
+        ["k8s_informer::informer", "k8s_informer::reflector"]
+    );
     for line in &lines {
         assert!(line.contains(name), "{line}");
         assert!(!line.contains(CONTENT) && !line.contains(TOKEN), "{line}");
@@ -90,4 +97,46 @@ fn log_lines_name_the_informer_and_hide_secrets() {
 /// Waits for a line that contains `line`.
 fn logged(line: &str) {
     log_capture::wait_for(&[line]);
+}
+
+/// A file that logs imports the macros of `src/log.rs`, which cut its path to a top-level module.
+#[test]
+fn each_log_target_is_a_public_module() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let library = fs::read_to_string(source.join("lib.rs")).unwrap();
+    let mut with_logs = 0;
+    for file in files(&source) {
+        let text = fs::read_to_string(&file).unwrap();
+        let is_log_call = |line: &str| {
+            let levels = ["error", "warn", "info", "debug", "trace", "log"];
+            let mut calls = levels.iter().map(|level| format!("log::{level}!("));
+            !line.trim_start().starts_with("//") && calls.any(|call| line.contains(&call))
+        };
+        let file = file.strip_prefix(&source).unwrap();
+        if file == Path::new("log.rs") || !text.lines().any(is_log_call) {
+            continue;
+        }
+        with_logs += 1;
+        let module = file.iter().next().unwrap().to_str().unwrap();
+        let module = format!("pub mod {};", module.trim_end_matches(".rs"));
+        let is_public = library.contains(&module) && text.contains("use crate::log;");
+        let is_explicit = text.contains("target: \"k8s_informer\"");
+        assert!(
+            is_public || is_explicit,
+            "{}: import crate::log",
+            file.display()
+        );
+    }
+    assert!(with_logs > 20, "{with_logs} files");
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let files = |path: PathBuf| match path.is_dir() {
+        true => files(&path),
+        false => vec![path],
+    };
+    entries.flat_map(files).collect()
 }

@@ -11,6 +11,7 @@ use super::transport;
 use super::transport::proxy::Proxy;
 use super::transport::tls_config::{Peer, Pems, server_tls};
 use crate::error::Error;
+use crate::log;
 use crate::sync::Mutex;
 
 pub(super) struct Connections {

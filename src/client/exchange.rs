@@ -21,6 +21,7 @@ use super::transport::cancel::Running;
 use super::transport::error::{from_ureq, is_broken_connection};
 use super::{Inner, Request, Response};
 use crate::error::{Error, MAX_RETRY_AFTER};
+use crate::log;
 use crate::reflector::Body;
 use crate::stop::Stop;
 
@@ -319,7 +320,8 @@ impl<'a> Attempt<'a> {
 fn warn_of_logged_bytes() {
     const TARGET: &str = "ureq_proto::util";
     static WARNED: AtomicBool = AtomicBool::new(false);
-    if log::log_enabled!(target: TARGET, log::Level::Trace) && !WARNED.swap(true, Ordering::Relaxed)
+    if ::log::log_enabled!(target: TARGET, ::log::Level::Trace)
+        && !WARNED.swap(true, Ordering::Relaxed)
     {
         log::warn!(
             "the log target \"ureq_proto\" is at level trace, where it logs requests and responses, including \

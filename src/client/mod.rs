@@ -70,6 +70,7 @@ use self::credential_data::config_error;
 use self::policy::Policy;
 use self::resource::ResourceListerWatcher;
 use crate::error::Error;
+use crate::log;
 use crate::object::{DynamicObject, GroupVersionResource, Object, PartialObjectMetadata, Resource};
 use crate::reflector::ListerWatcher;
 use crate::stop::Stop;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::Client;
 use crate::error::{Error, ErrorKind, debug_as_display};
+use crate::log;
 use crate::stop::Stop;
 use crate::text::EscapedText;
 use crate::time::{Backoff, Clock};

@@ -20,6 +20,7 @@ use super::{finalizer, owner};
 use crate::client::Client;
 use crate::handler::HandlerOptions;
 use crate::informer::{InformerError, InformerScope, SharedInformerFactory, Source};
+use crate::log;
 use crate::metrics::MetricsProvider;
 use crate::object::{FullMetadata, GroupVersionKind, Key, Object, Scope, meta_namespace_key};
 use crate::selector::is_qualified_name;

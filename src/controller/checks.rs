@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use super::http::{Request, Response};
+use crate::log;
 use crate::panic::catch;
 use crate::sync::Mutex;
 use crate::text::EscapedText;

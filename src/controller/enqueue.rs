@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use super::own_writes::Observed;
 use super::reconcile_loop::{LOW_PRIORITY, ReconcileLoop};
 use crate::handler::ResourceEventHandler;
+use crate::log;
 use crate::object::{Deleted, Key, Object, meta_namespace_key};
 use crate::panic;
 

@@ -12,6 +12,7 @@ use crate::informer::{
     InformerError, SharedIndexInformer, SharedInformerFactory, Source, SyncOptions,
 };
 use crate::leader_election::Leading;
+use crate::log;
 use crate::object::{Key, Object};
 use crate::stop::Stop;
 use crate::store::Lister;

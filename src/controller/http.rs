@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 use self::connection::Phase;
 pub(crate) use self::request::Request;
 pub(crate) use self::response::Response;
+use crate::log;
 use crate::panic;
 use crate::stop::Stop;
 use crate::sync::{Condvar, Mutex};

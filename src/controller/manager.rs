@@ -18,6 +18,7 @@ use super::status_page::{self, InformerStatus, LeaderStatus, Status};
 use crate::client::Client;
 use crate::informer::{SharedInformerFactory, SharedInformerFactoryBuilder, Source};
 use crate::leader_election::{Ended, LeaderElector, LeaderElectorBuilder, Leading, LeaseLock};
+use crate::log;
 use crate::metrics::{InformerName, InformerNameError};
 use crate::object::{Object, Resource};
 use crate::stop::Stop;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
-use log::Level;
+use ::log::Level;
 
 use super::context::Context;
 use super::error::ControllerError;
@@ -21,6 +21,7 @@ use crate::client::Client;
 use crate::client::api::{Before, Target, WriteObserver};
 use crate::error::Error;
 use crate::leader_election::Leading;
+use crate::log;
 use crate::metrics::{ControllerMetrics, Meter, ReconcileResult};
 use crate::object::{GroupVersionKind, GroupVersionResource, Key, Object};
 use crate::panic;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::log;
 use crate::panic;
 use crate::stop::Stop;
 use crate::sync::Mutex;

@@ -10,6 +10,7 @@ use super::core::json::EventApi;
 use super::state::{Outcome, Sending, State};
 use super::{EventError, EventSink, EventStats, ShutdownReport};
 use crate::error::Error;
+use crate::log;
 use crate::panic;
 use crate::stop::{Done, Stop};
 use crate::sync::{Condvar, Mutex};
@@ -383,8 +384,8 @@ fn log_problem(name: &str, problem: &mut Option<String>, error: Option<&Error>, 
         None => "no answer".to_owned(),
     };
     let level = match problem.replace(class.clone()) == Some(class) {
-        true => log::Level::Debug,
-        false => log::Level::Warn,
+        true => ::log::Level::Debug,
+        false => ::log::Level::Warn,
     };
     let effect = match outcome {
         Outcome::Retry { .. } => "retrying with back-off",

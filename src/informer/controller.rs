@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use super::error::InformerError;
 use super::process::Superseded;
 use crate::error::Error;
+use crate::log;
 use crate::object::{Key, Object};
 use crate::panic;
 use crate::queue::{BatchError, Delta, Deltas, PopError, ProcessError, Queue, Requeue};

@@ -1,6 +1,7 @@
 use std::sync::{Arc, Weak};
 
 use crate::error::Error;
+use crate::log;
 use crate::panic;
 use crate::sync::Mutex;
 

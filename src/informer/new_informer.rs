@@ -7,6 +7,7 @@ use super::controller::{Controller, ControllerConfig, reflector_name};
 use super::handler::ResourceEventHandler;
 use super::process::IndexerPart;
 use super::queue::{InformerQueue, QueueOptions};
+use crate::log;
 use crate::metrics::InformerMetrics;
 use crate::object::{Accessor, Object};
 use crate::panic;

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use super::handler::KeyedNotification;
+use crate::log;
 use crate::panic;
 use crate::reflector::Reclaim;
 use crate::sync::Mutex;

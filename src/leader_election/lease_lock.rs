@@ -10,6 +10,7 @@ use crate::client::Client;
 use crate::client::api::{Api, Fetched, WatchEvent};
 use crate::error::Error;
 use crate::events::{ObjectReference, host_name};
+use crate::log;
 use crate::object::{DynamicObject, GroupVersionResource, Object};
 use crate::reflector::ListOptions;
 use crate::stop::Stop;

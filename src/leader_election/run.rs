@@ -18,6 +18,7 @@ use super::record::Lease;
 use super::term::Term;
 use crate::error::Error;
 use crate::events::EventType;
+use crate::log;
 use crate::panic;
 use crate::stop::Stop;
 use crate::sync::Mutex;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::{InformerMetrics, MetricsProvider, call};
 use crate::error::debug_as_display;
+use crate::log;
 use crate::object::GroupVersionResource;
 use crate::panic::catch;
 use crate::sync::Mutex;

@@ -1,6 +1,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::log;
 use crate::panic::catch;
 use crate::sync::Mutex;
 

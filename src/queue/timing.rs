@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::log;
 use crate::metrics::{InformerMetrics, Meter};
 use crate::object::Key;
 use crate::panic::catch;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use log::Level;
+use ::log::Level;
 use serde::de::DeserializeOwned;
 
 use self::session::Session;
@@ -14,6 +14,7 @@ use super::reclaim::Reclaim;
 use super::undecodable::UndecodableList;
 use super::{Body, ListerWatcher, Missing, ReflectorOptions, ReflectorState, ReflectorStatus};
 use crate::error::Error;
+use crate::log;
 use crate::object::{Key, Object};
 use crate::panic;
 use crate::stop::Stop;

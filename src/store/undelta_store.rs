@@ -2,6 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{Indexer, Indexers, KnownObjects, ReflectorStore, Store, StoreError};
+use crate::log;
 use crate::object::{Accessor, Deleted, Key};
 use crate::panic::catch;
 use crate::sync::Mutex;

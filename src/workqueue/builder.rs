@@ -10,6 +10,7 @@ use super::{
     ArrivalOrder, DelayingQueue, Order, PriorityQueue, RateLimiter, RateLimitingQueue, WorkQueue,
     WorkQueueMetrics,
 };
+use crate::log;
 use crate::metrics::MetricsProvider;
 use crate::panic::catch;
 use crate::threads::{Owner, Threads};

@@ -1,6 +1,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, resume_unwind};
 
+use crate::log;
 use crate::stop::Stop;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, catch_unwind, thread};

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::WorkQueueBuilder;
 use super::shared::Shared;
 use super::state::{Taken, Ticket};
+use crate::log;
 use crate::panic::catch;
 use crate::stop::Stop;
 use crate::threads::{Owner, Threads};

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::WorkQueueMetrics;
 use super::delayed::Delayed;
 use super::state::{DoneOutcome, Effects, State, Taken, Ticket};
+use crate::log;
 use crate::metrics::Meter;
 use crate::stop::Stop;
 use crate::sync::{Condvar, Mutex, MutexGuard};

@@ -10,6 +10,7 @@ use super::environment::Environment;
 use super::kubeconfig::{Files, Kubeconfig, Overrides, Problem};
 use crate::client::credential_data::{PemSource, config_error, read_trimmed};
 use crate::error::Error;
+use crate::log;
 
 /// Loads the kubeconfig files and resolves the context. Uses the service account if no file exists
 /// or none sets a current context.

@@ -18,6 +18,7 @@ pub use document::{
 use self::decode::DiscoveryBuilder;
 use super::{Client, Request, response_checks};
 use crate::error::Error;
+use crate::log;
 use crate::object::{GroupVersionKind, GroupVersionResource, group_version_path};
 use crate::stop::{Done, Stop};
 use crate::sync::Mutex;

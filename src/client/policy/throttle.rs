@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::client::credential_data::config_error;
 use crate::error::Error;
+use crate::log;
 use crate::stop::Stop;
 use crate::sync::Mutex;
 use crate::time::{Clock, TokenBucket};
@@ -57,9 +58,9 @@ impl Throttle {
         let waited = self.clock.now().saturating_duration_since(begun);
         if waited > LONG {
             let level = if self.is_info_due(waited) {
-                log::Level::Info
+                ::log::Level::Info
             } else {
-                log::Level::Debug
+                ::log::Level::Debug
             };
             log::log!(
                 level,

@@ -10,6 +10,7 @@ use ureq::http::HeaderMap;
 use ureq::http::header::WARNING;
 
 use super::encoded_words;
+use crate::log;
 use crate::panic::catch;
 use crate::sync::Mutex;
 use crate::text::EscapedText;

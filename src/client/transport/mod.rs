@@ -42,6 +42,7 @@ use self::connector::ServerConnector;
 use self::proxy::Proxy;
 pub(super) use self::sizes::BUFFER;
 use self::tls_config::Tls;
+use crate::log;
 
 /// The maximum idle time of a pooled connection. It equals the idle time after which TCP keepalive
 /// probes would start.

@@ -17,6 +17,7 @@ use rustls::{
 use super::authority::without_brackets;
 use crate::client::credential_data::{Pem, PemSource, config_error};
 use crate::error::Error;
+use crate::log;
 
 /// The TLS settings that all connections to the server share, including resumable sessions.
 #[derive(Debug)]

@@ -3,6 +3,7 @@ use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
 use super::{Request, Response, Routes};
+use crate::log;
 use crate::panic::catch;
 
 /// The time that a client has to send the head of its request.

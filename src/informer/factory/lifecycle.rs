@@ -9,6 +9,7 @@ use crate::error::debug_as_display;
 use crate::informer::error::InformerError;
 use crate::informer::shared_informer::SharedIndexInformer;
 use crate::informer::wait::{SyncEnd, SyncError, SyncOptions, Unsynced};
+use crate::log;
 use crate::object::Object;
 use crate::panic;
 use crate::stop::{Done, Stop};

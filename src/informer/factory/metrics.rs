@@ -2,6 +2,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use super::Identity;
+use crate::log;
 use crate::metrics::{InformerMetrics, InformerName, MetricsProvider, ReservedMetrics};
 use crate::sync::Mutex;
 

@@ -15,6 +15,7 @@ use self::stats::Counters;
 use self::sync_tracker::SyncTracker;
 use super::handler::{KeyedNotification, Notification, ResourceEventHandler};
 use super::reclaim::{ReclaimQueue, drop_each};
+use crate::log;
 use crate::object::Key;
 use crate::panic;
 use crate::stop::{Done, Stop};

@@ -8,6 +8,7 @@ use crate::informer::error::InformerError;
 use crate::informer::handler::{HandlerFuncs, ResourceEventHandler};
 use crate::informer::listener::{NewListener, ProcessorListener};
 use crate::informer::registration::{HandlerOptions, HandlerRegistration};
+use crate::log;
 use crate::object::Object;
 use crate::sync::atomic::Ordering;
 use crate::threads::Owner;

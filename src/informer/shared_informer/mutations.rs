@@ -8,6 +8,7 @@ use crate::informer::error::InformerError;
 use crate::informer::handler::ResourceEventHandler;
 use crate::informer::listener::HandlerBuffer;
 use crate::informer::registration::{HandlerOptions, HandlerRegistration};
+use crate::log;
 use crate::object::{Deleted, Object};
 use crate::store::{MutationCache, MutationCacheBuilder, Store, StoreError};
 

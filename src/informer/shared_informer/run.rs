@@ -11,6 +11,7 @@ use crate::informer::handler::KeyedNotification;
 use crate::informer::options::SharedIndexInformerOptions;
 use crate::informer::process::{IndexerPart, Notify};
 use crate::informer::queue::{InformerQueue, QueueOptions};
+use crate::log;
 use crate::metrics::{self, InformerMetrics, shares};
 use crate::object::Object;
 use crate::panic;

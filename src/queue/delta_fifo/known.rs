@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::{DeltaFifo, State};
+use crate::log;
 use crate::object::Key;
 use crate::panic::catch;
 use crate::store::StoreError;

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::{InFlight, RealFifo};
+use crate::log;
 use crate::object::{Deleted, Key, KeyError};
 use crate::panic::catch;
 use crate::queue::Delta;

@@ -8,6 +8,7 @@ pub use builder::ExpirationCacheBuilder;
 pub use policy::{ExpirationPolicy, TimestampedEntry, TtlPolicy};
 
 use super::{KnownObjects, ReflectorStore, Store, StoreError, ThreadSafeStore};
+use crate::log;
 use crate::object::{Accessor, Deleted, Key};
 use crate::panic::catch;
 use crate::time::Clock;

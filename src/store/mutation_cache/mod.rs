@@ -9,6 +9,7 @@ pub use builder::MutationCacheBuilder;
 
 use self::lru::Lru;
 use super::{IndexError, IndexFunc, Indexer, Store, StoreError};
+use crate::log;
 use crate::object::{Accessor, Deleted, Key, Object};
 use crate::panic::catch;
 use crate::sync::Mutex;

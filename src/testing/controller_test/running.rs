@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use super::pace::Pace;
 use crate::controller::{Controller, ControllerError};
 use crate::informer::SharedInformerFactory;
+use crate::log;
 use crate::object::Object;
 use crate::stop::Stop;
 use crate::testing::FakeClock;

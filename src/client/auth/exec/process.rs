@@ -11,6 +11,7 @@ use super::{display_name, exec_info};
 use crate::client::config::ExecConfig;
 use crate::client::credential_data::credentials_error;
 use crate::error::Error;
+use crate::log;
 use crate::stop::Stop;
 
 /// The maximum size of a plugin's output. A token has a few kB, a certificate chain about ten.

@@ -9,6 +9,7 @@ use super::schema::{Cluster, Context, File, List, User, non_empty};
 use crate::client::config::Config;
 use crate::client::credential_data::config_error;
 use crate::error::Error;
+use crate::log;
 
 /// The merged content of one or more kubeconfigs. The client-go counterpart is
 /// `clientcmdapi.Config`.

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::connection::Connections;
+use crate::log;
 use crate::testing::apiserver::engine::list::Options;
 use crate::testing::apiserver::engine::shared::Shared;
 #[cfg(feature = "client")]
