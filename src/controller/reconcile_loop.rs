@@ -954,5 +954,6 @@ impl Drop for SignalOnDrop {
     }
 }
 
-#[cfg(all(test, feature = "testing"))]
+#[cfg(test)]
+#[cfg(feature = "testing")]
 mod tests;
