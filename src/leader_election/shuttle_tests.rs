@@ -218,7 +218,10 @@ fn candidate(
     identity: &'static str,
 ) -> LeaderElectorBuilder {
     let server = Arc::clone(server);
-    LeaderElector::builder(MemoryLock { server, identity }).clock(Arc::new(clock.clone()))
+    let elector = LeaderElector::builder(MemoryLock { server, identity });
+    // The tests advance the clock by any time before a stopped work sees its stop.
+    let elector = elector.grace_period(Duration::from_secs(3600));
+    elector.clock(Arc::new(clock.clone()))
 }
 
 fn build(builder: LeaderElectorBuilder) -> LeaderElector {
