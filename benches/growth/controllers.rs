@@ -17,7 +17,7 @@ use k8s_informer::{Client, Config, Object, ObjectMeta, SharedInformerFactory, St
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Item, LIMIT, MAPS, cpu_of};
+use super::{Item, LIMIT, MAPS, cpu_of, wait_until};
 
 const OWNERS: &str = "/apis/apps/v1/namespaces/default/deployments";
 
@@ -53,9 +53,7 @@ pub(crate) fn mapped_keys(n: usize) -> Duration {
         cluster.create(MAPS, "one");
         controller.wait_for_calls(1);
         // The keys of the initial list have a low priority.
-        while controller.controller.status().queued > 0 {
-            thread::sleep(Duration::from_millis(1));
-        }
+        wait_until(|| controller.controller.status().queued == 0);
         cpu_of(|| {
             for name in ["many", "one"] {
                 let patch = json!({"metadata": {"labels": {"updated": "yes"}}});
@@ -131,9 +129,7 @@ fn own_writes(
         is_writing.store(false, Ordering::Relaxed);
         cpu_of(|| {
             controller.controller.enqueue(owner(owners - 1));
-            while controller.controller.status().postponed == 0 {
-                thread::sleep(Duration::from_millis(1));
-            }
+            wait_until(|| controller.controller.status().postponed == 1);
             server.clear_faults();
             controller.wait_for_calls(1);
         })

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_informer::handler::HandlerFuncs;
 use k8s_informer::informer::{InformerScope, SharedIndexInformerOptions, Source};
@@ -16,7 +16,7 @@ use k8s_informer::{SharedIndexInformer, SharedInformerFactory, Stop};
 use parking_lot::Mutex;
 use serde_json::json;
 
-use super::{Item, LIMIT, cpu_of};
+use super::{Item, LIMIT, cpu_of, wait_until};
 
 /// The objects of each namespace in [`namespaces`].
 const PER_NAMESPACE: usize = 100;
@@ -162,11 +162,7 @@ fn add_handler(informer: &SharedIndexInformer<Item>) -> Arc<AtomicUsize> {
 }
 
 fn wait_for(notified: &AtomicUsize, count: usize) {
-    let begun = Instant::now();
-    while notified.load(Ordering::Relaxed) < count {
-        assert!(begun.elapsed() < LIMIT, "the handler is not notified");
-        thread::sleep(Duration::from_millis(1));
-    }
+    wait_until(|| notified.load(Ordering::Relaxed) >= count);
 }
 
 fn informer(source: impl ListerWatcher + 'static) -> SharedIndexInformer<Item> {

@@ -21,7 +21,7 @@ mod queues;
 mod server;
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_informer::{ObjectMeta, impl_object};
 use meter::Reading;
@@ -227,6 +227,14 @@ fn cpu_of(work: impl FnOnce()) -> Duration {
 
 /// Fails the bench instead of letting it hang.
 const LIMIT: Duration = Duration::from_secs(120);
+
+fn wait_until(condition: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < LIMIT, "a wait took too long");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
