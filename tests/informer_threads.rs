@@ -501,7 +501,8 @@ fn run_without_threads() {
     factory.dynamic(GroupVersionResource::new("", "v1", "pods"));
     let error = factory.start(&Stop::new()).unwrap_err();
     assert!(matches!(error, InformerError::Thread { .. }), "{error}");
-    factory.wait_for_cache_sync(&Stop::new()).unwrap();
+    let error = factory.wait_for_cache_sync(&Stop::new()).unwrap_err();
+    assert!(error.to_string().contains("not started"), "{error}");
     assert!(factory.shutdown());
     let (_store, controller) = new_informer(Arc::new(script), HandlerFuncs::<DynamicObject>::new());
     assert!(matches!(

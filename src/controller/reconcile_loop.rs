@@ -265,6 +265,7 @@ impl ReconcileLoop {
         let (clock, began) = (&*self.settings.clock, self.settings.clock.now());
         let grace = self.settings.grace_period;
         if !abort.is_stopped() && clock.wait(grace, &workers_ended) {
+            abort.stop_without_callbacks();
             // On another thread: a callback of a call must not delay the report that calls hang.
             let on_thread = abort.clone();
             let name = format!("{} abort", self.settings.name);
@@ -435,6 +436,8 @@ impl ReconcileLoop {
     /// Callbacks of the stop, loggers and metrics are user code, so they run on a separate thread.
     /// On the thread of the timers, one that blocks would end all time limits.
     fn exceed_time_limit(self: Arc<Self>, key: Key, attempt: usize, limit: Duration, stop: Stop) {
+        // The call ends at once. The callbacks of its stop can block.
+        stop.stop_without_callbacks();
         let (this, call_stop) = (Arc::clone(&self), stop.clone());
         let work = move || {
             call_stop.stop();

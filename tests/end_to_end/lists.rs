@@ -166,7 +166,7 @@ fn each_object_type_can_be_listed_whole_and_in_pages() {
             .unwrap_err();
         assert!(error.is_bad_request(), "{error:?}");
         let begin = format!(
-            "list configmaps in namespace {:?}: GET {}",
+            "list configmaps in namespace {:?}: label selector \"a b c\": GET {}",
             namespace.name,
             cluster.url()
         );

@@ -1,5 +1,6 @@
 //! The memory that own writes take, with a scripted cache.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use serde_json::json;
@@ -21,6 +22,7 @@ struct Running {
     cache: Arc<Scripted>,
     clock: FakeClock,
     of: Arc<ReconcileLoop>,
+    calls: Arc<AtomicUsize>,
     stop: Stop,
     thread: thread::JoinHandle<()>,
 }
@@ -51,12 +53,14 @@ impl Running {
             queue.unwrap(),
             sources,
         ));
-        let this = Arc::downgrade(&of);
+        let (this, calls) = (Arc::downgrade(&of), Arc::<AtomicUsize>::default());
+        let counted = Arc::clone(&calls);
         of.set_reconcile(Box::new(move |_, key| {
             call(&KeyWrites {
                 reconcile_loop: Weak::clone(&this),
                 key: Key::clone(key),
             });
+            counted.fetch_add(1, Ordering::Relaxed);
             Ok(Next::Done).into()
         }));
         let stop = Stop::new();
@@ -65,18 +69,18 @@ impl Running {
             cache,
             clock,
             of,
+            calls,
             stop,
             thread: thread::spawn(move || run.0.run(&run.1, &Stop::new()).unwrap()),
         }
     }
 
-    /// Calls the function for all keys.
+    /// Calls the function once for each key.
     fn call_all(&self) {
         let keys = (0..KEYS).map(|number| namespaced_key("a", &format!("team-{number}")));
         self.of.enqueue(keys, 0);
         wait_until(|| {
-            let status = self.of.status();
-            status.queued + status.running.len() == 0
+            self.calls.load(Ordering::Relaxed) == KEYS && self.of.status().running.is_empty()
         });
     }
 
