@@ -377,6 +377,7 @@ impl Stop {
     }
 
     /// Sets the signal and wakes every wait. The callbacks run at the next [`stop`](Self::stop).
+    #[cfg(any(feature = "client", all(test, shuttle)))]
     pub(crate) fn stop_without_callbacks(&self) {
         self.done.set_without_callbacks();
     }

@@ -270,7 +270,8 @@ fn deletion_that_does_not_come_is_awaited_for_a_limited_time() {
 /// The response to an eviction does not contain the Pod.
 #[test]
 fn evictions_are_awaited() {
-    let forms: [fn(&Context) -> Result<(), Failure>; 2] = [
+    type Form = fn(&Context) -> Result<(), Failure>;
+    let forms: [Form; 2] = [
         |cx| {
             let pods = cx.api::<Pod>(Some("default"));
             Ok(pods.evict("p", &DeleteOptions::default(), cx.stop())?)
