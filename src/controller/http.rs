@@ -253,18 +253,20 @@ impl Shared {
         spawned
     }
 
-    /// Records the start of a phase. Blocks before a route until there is a place.
-    fn enter(&self, stream: &Arc<TcpStream>, phase: Phase) {
+    /// Records the start of a phase. Blocks before a route until there is a place. Fails if the
+    /// connection was closed for another one, which can happen after its head has been read.
+    fn enter(&self, stream: &Arc<TcpStream>, phase: Phase) -> io::Result<()> {
         let mut state = self.state.lock();
         if phase == Phase::Route {
-            state.enter(stream, Phase::Waiting);
+            state.enter(stream, Phase::Waiting)?;
             while state.requests() >= MAX_REQUESTS && !self.stop.is_stopped() {
                 state.close_one(&[Phase::Response], Instant::now());
                 self.changed.wait_for(&mut state, SLOW);
             }
         }
-        state.enter(stream, phase);
+        state.enter(stream, phase)?;
         self.changed.notify_all();
+        Ok(())
     }
 
     fn end(&self, stream: &Arc<TcpStream>) {
@@ -274,13 +276,15 @@ impl Shared {
 }
 
 impl State {
-    fn enter(&mut self, stream: &Arc<TcpStream>, phase: Phase) {
-        for connection in &mut self.connections {
-            if Arc::ptr_eq(&connection.stream, stream) && connection.phase != Phase::Closed {
-                connection.phase = phase;
-                connection.since = Instant::now();
-            }
-        }
+    fn enter(&mut self, stream: &Arc<TcpStream>, phase: Phase) -> io::Result<()> {
+        let is_this = |connection: &&mut Connection| {
+            Arc::ptr_eq(&connection.stream, stream) && connection.phase != Phase::Closed
+        };
+        let connection = self.connections.iter_mut().find(is_this);
+        let connection = connection.ok_or(io::ErrorKind::ConnectionAborted)?;
+        connection.phase = phase;
+        connection.since = Instant::now();
+        Ok(())
     }
 
     /// Returns the number of requests that are processed.
@@ -510,6 +514,23 @@ mod tests {
         closed_for_a_probe(&server, |client| {
             let _ = client.write_all(b"GET /large HTTP/1.1\r\n\r\n");
         });
+    }
+
+    /// Otherwise it would wait for a place, and no other connection could be closed meanwhile.
+    #[test]
+    fn closed_connection_enters_no_phase() {
+        let server = start_ok();
+        let stream = Arc::new(connect(&server));
+        let mut state = State::default();
+        for (phase, is_open) in [(Phase::Head, true), (Phase::Closed, false)] {
+            state.connections = vec![Connection {
+                stream: Arc::clone(&stream),
+                phase,
+                since: Instant::now(),
+            }];
+            assert_eq!(state.enter(&stream, Phase::Waiting).is_ok(), is_open);
+        }
+        assert_eq!(state.connections[0].phase, Phase::Closed);
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub(super) enum Phase {
 pub(super) fn serve(
     connection: &TcpStream,
     routes: &dyn Routes,
-    enter: impl Fn(Phase),
+    enter: impl Fn(Phase) -> io::Result<()>,
 ) -> io::Result<()> {
     connection.set_nodelay(true)?;
     let request = match read_head(connection)? {
@@ -45,15 +45,15 @@ pub(super) fn serve(
         Ok(head) => Request::parse(&head),
         Err(response) => Err(response),
     };
-    enter(Phase::Route);
+    enter(Phase::Route)?;
     let (is_head, response) = match request {
         Ok(request) => (request.is_head, respond(&request, routes)),
         Err(response) => (false, response),
     };
     let bytes = response.into_bytes(is_head);
-    enter(Phase::Response);
+    enter(Phase::Response)?;
     write(connection, &bytes)?;
-    enter(Phase::Sent);
+    enter(Phase::Sent)?;
     close(connection)
 }
 
