@@ -142,8 +142,9 @@
 //! # Differences from client-go
 //!
 //! The types follow the behavior of client-go. The tests replay recordings of it against the types
-//! of this crate. [`deviations`] lists the known differences with their reasons and tests. Rule ids such as K1, D6 or SP12, in that list and in test names,
-//! refer to single rules of client-go's behavior.
+//! of this crate. [`deviations`] lists the known differences with their reasons and tests. Rule ids
+//! such as K1, D6 or SP12, in that list and in test names, refer to single rules of client-go's
+//! behavior.
 //!
 //! # Crate features
 //!

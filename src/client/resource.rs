@@ -64,7 +64,7 @@ impl ResourceListerWatcher {
         }
     }
 
-    /// Returns a lister-watcher whose errors say what discovery has. It may send requests of its own.
+    /// Returns a lister-watcher whose errors say what discovery has. It may send further requests.
     pub(super) fn explaining(self) -> Self {
         Self {
             explains: true,

@@ -219,7 +219,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Serves a connection on a thread of its own. If there are too many, closes another one first.
+    /// Serves a connection on a separate thread. If there are too many, closes another one first.
     fn begin(self: &Arc<Self>, stream: Arc<TcpStream>) -> io::Result<()> {
         {
             let mut state = self.state.lock();

@@ -69,8 +69,8 @@ struct Added<T> {
     is_replaying: bool,
 }
 
-/// The initial list of a handler that was added late. The events that follow wait behind it, while
-/// no lock of the informer is held.
+/// The initial list of a handler that was added late. No lock of the informer is held while it is
+/// sent. The events that follow wait.
 pub(super) struct Replay<T> {
     initial: Vec<(Key, Arc<T>)>,
     handler: Arc<Handler>,

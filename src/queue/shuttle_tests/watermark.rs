@@ -97,7 +97,7 @@ fn bookmark_version_wakes_waiting_thread() {
     });
 }
 
-/// Each wait has a version of its own. The version goes back with a list.
+/// Each wait has another version. The version goes back with a list.
 #[test]
 fn each_wait_ends_at_its_own_version() {
     check(|| {
