@@ -176,7 +176,8 @@ fn unserved_request_error_says_what_discovery_has() {
         ] {
             let error = error.unwrap();
             println!("  {error}");
-            assert!(error.to_string().ends_with(end), "{error}");
+            // Other tests make groups unavailable, which follows.
+            assert!(error.to_string().contains(end), "{error}");
         }
     });
 }
