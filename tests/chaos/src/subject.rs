@@ -430,6 +430,7 @@ impl<T: Object + DeserializeOwned> Informer<T> {
             Duration::from_millis(max_millis),
             random.fork(),
             Arc::clone(restored),
+            self.plan.picky_index,
         );
         let mut handlers = self.handlers();
         let mut options = HandlerOptions::default();
