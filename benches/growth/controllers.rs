@@ -87,8 +87,8 @@ pub(crate) fn writes_to_one_object(n: usize) -> Duration {
 
 type Writes = k8s_informer::client::api::Api<Item>;
 
-/// Lets each of `owners` write while the server refuses to watch ConfigMaps. Returns the CPU time
-/// from the end of this until the call that has waited for the writes of the last owner.
+/// Lets each of `owners` write while the server refuses to watch and to list ConfigMaps. Returns the
+/// CPU time from the end of this until the call that has waited for the writes of the last owner.
 fn own_writes(
     owners: usize,
     write: impl Fn(&Context, &Writes) -> Result<(), Failure> + Send + Sync + 'static,
@@ -97,7 +97,10 @@ fn own_writes(
     let is_writing = Arc::new(AtomicBool::new(false));
     let writing = Arc::clone(&is_writing);
     let controller = cluster.controller(
-        |builder| builder.watches(Source::of::<Item>(), |_| Vec::new()),
+        |builder| {
+            let builder = builder.own_writes_timeout(LIMIT);
+            builder.watches(Source::of::<Item>(), |_| Vec::new())
+        },
         move |cx| match writing.load(Ordering::Relaxed) {
             true => write(cx, &cx.api(Some("default"))),
             false => Ok(()),
@@ -113,8 +116,10 @@ fn own_writes(
         let version = server.resource_version().to_string();
         maps.wait_for_resource_version(&version, LIMIT, &Stop::new())
             .unwrap();
-        let refusal = Fault::status(429).on(Verb::Watch).resource("configmaps");
-        server.fail_next(refusal.always());
+        for verb in [Verb::Watch, Verb::List] {
+            let refusal = Fault::status(429).on(verb).resource("configmaps");
+            server.fail_next(refusal.always());
+        }
         server.clear_requests();
         server.close_watches();
         let is_refused = |request: &RequestRecord| {

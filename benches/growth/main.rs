@@ -94,12 +94,12 @@ const OPERATIONS: [Operation; 18] = [
     },
     Operation {
         name: "controller: the events of n writes of one key",
-        smallest: 4_000,
+        smallest: 2_000,
         run: controllers::writes_of_one_key,
     },
     Operation {
         name: "controller: the events of an object that n keys wrote",
-        smallest: 2_000,
+        smallest: 1_000,
         run: controllers::writes_to_one_object,
     },
     Operation {
