@@ -121,7 +121,7 @@ fn own_writes(
             server.fail_next(refusal.always());
         }
         server.clear_requests();
-        server.close_watches();
+        server.fail_watches(&Fault::end_watch().resource("configmaps"));
         let is_refused = |request: &RequestRecord| {
             request.verb() == Verb::Watch && request.resource() == Some("configmaps")
         };

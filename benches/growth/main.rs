@@ -179,7 +179,7 @@ fn main() {
             if is_beyond { "beyond its bound" } else { "" },
         );
     }
-    println!("\n{beyond} operations are beyond their bound.");
+    println!("\nOperations beyond their bound: {beyond}");
 }
 
 fn time(run: fn(usize) -> Duration, size: usize) -> Duration {
