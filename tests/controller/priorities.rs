@@ -79,10 +79,9 @@ fn resync_does_not_delay_a_change() {
     names(&running, &calls, first, 3);
     running.enqueue("default/b");
     let first = calls.next().is("default/b");
-    until("a resync", || {
-        clock.advance(SECOND);
-        running.controller.status().queued == LISTED.len()
-    });
+    until("the resync waits", || clock.waits().contains(&SECOND));
+    clock.advance(SECOND);
+    running.until_queued(LISTED.len());
     cluster.touch(MAPS, "d", "1");
     running.create_last(&cluster, "new");
     let names = names(&running, &calls, first, 5);
