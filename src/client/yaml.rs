@@ -6,8 +6,9 @@ use std::fmt;
 use std::rc::Rc;
 
 use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use granit_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Tag};
+use base64::alphabet::STANDARD;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
+use granit_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Tag, options};
 use serde::de::value::{BorrowedStrDeserializer, SeqDeserializer};
 use serde::de::{
     DeserializeOwned, DeserializeSeed, Deserializer, Error as _, Expected, IntoDeserializer,
@@ -80,6 +81,16 @@ pub(super) fn decode<T: DeserializeOwned>(text: &str) -> Result<T, Problem> {
     T::deserialize(&*read(text)?)
 }
 
+/// Decodes base64. Like Go's decoder, it ignores line breaks and the unused bits of the last
+/// character.
+pub(super) fn decode_base64(text: &str) -> Option<Vec<u8>> {
+    const BASE64: GeneralPurpose = GeneralPurpose::new(
+        &STANDARD,
+        GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+    );
+    BASE64.decode(text.replace(['\r', '\n'], "")).ok()
+}
+
 /// A value with its position.
 struct Node {
     at: Position,
@@ -137,7 +148,8 @@ fn read(text: &str) -> Result<Rc<Node>, Problem> {
     let mut open = Vec::<Open>::new();
     let mut anchors = HashMap::<usize, Rc<Node>>::new();
     let mut root = None;
-    for event in Parser::new_from_str(text) {
+    let options = options! { block_scalar_eof_without_line_feed: true };
+    for event in Parser::new_from_str_with_options(text, options) {
         let (event, span) = event?;
         let mut at = position(&span.start);
         let node = |content| Node {
@@ -185,6 +197,8 @@ fn read(text: &str) -> Result<Rc<Node>, Problem> {
         match open.last_mut() {
             Some(open) => open.add(done, at, is_merge)?,
             None if root.is_none() => root = Some(done),
+            // A separator at the end of the text.
+            None if matches!(done.content, Content::Scalar(Scalar::Null)) => {}
             None => return Err(Problem::new("more than one YAML document", at)),
         }
     }
@@ -307,8 +321,7 @@ fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Scalar, &
     Ok(match tag {
         None if style == ScalarStyle::Plain => plain(text),
         Some(Some("binary")) => {
-            let bytes = STANDARD.decode(text).ok();
-            let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
+            let text = decode_base64(text).and_then(|bytes| String::from_utf8(bytes).ok());
             Scalar::Text(text.ok_or(WRONG_TAG)?)
         }
         Some(Some(tag @ ("bool" | "int" | "float" | "null"))) => match (tag, plain(text)) {

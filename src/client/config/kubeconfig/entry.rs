@@ -1,17 +1,8 @@
 use std::path::{Component, Path, PathBuf};
 
-use base64::Engine;
-use base64::alphabet::STANDARD;
-use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
-
 use super::schema::non_empty;
 use crate::client::credential_data::PemSource;
-
-/// A base64 decoder that ignores the unused bits of the last character, like Go's.
-const BASE64: GeneralPurpose = GeneralPurpose::new(
-    &STANDARD,
-    GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
-);
+use crate::client::yaml::decode_base64;
 
 /// A named cluster, user or context. Relative paths in it are relative to `folder`.
 pub(super) struct Entry<T> {
@@ -74,15 +65,10 @@ impl<T> Entry<T> {
             ));
         }
         let what = format!("{field}-data of {owner} {:?}", self.name);
-        // Remove line breaks, which a YAML block scalar contains.
-        let data: Vec<u8> = data
-            .bytes()
-            .filter(|byte| !matches!(byte, b'\r' | b'\n'))
-            .collect();
-        match BASE64.decode(data) {
-            Ok(bytes) if bytes.is_empty() => Ok(None),
-            Ok(bytes) => Ok(Some(PemSource::bytes(what, bytes))),
-            Err(_) => Err(format!("{what} is not base64")),
+        match decode_base64(data) {
+            Some(bytes) if bytes.is_empty() => Ok(None),
+            Some(bytes) => Ok(Some(PemSource::bytes(what, bytes))),
+            None => Err(format!("{what} is not base64")),
         }
     }
 }

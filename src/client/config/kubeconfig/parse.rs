@@ -35,14 +35,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<File>, String> {
             MAX_SIZE >> 20
         ));
     }
-    let text = decode(bytes)?;
-    // Remove a trailing document separator that is not followed by a second document.
-    let text = text.trim_end();
-    let text = text.strip_suffix("\n---").unwrap_or(text);
-    if text.trim().is_empty() {
-        return Ok(None);
-    }
-    yaml::decode(text).map_err(|problem| problem.to_string())
+    yaml::decode(&decode(bytes)?).map_err(|problem| problem.to_string())
 }
 
 /// Decodes UTF-8, with or without a byte order mark, and UTF-16 with a byte order mark.

@@ -698,6 +698,9 @@ fn scalars() -> Vec<(&'static str, Read)> {
         ("!!float 1", Read::Error),
         ("!!binary x", Read::Error),
         ("!!binary aGk=", text("hi")),
+        // Python writes bytes in this form, and Go ignores the last bits.
+        ("!!binary |\n      aG\n      l=\n", text("hi")),
+        ("\"a\nb\"", text("a b")),
         ("!!str 12", text("12")),
         ("!!str null", text("null")),
         ("! 12", text("12")),
@@ -732,6 +735,22 @@ fn scalars_are_read_as_by_kubectl() {
             Read::Flag(expected) => assert_eq!(flag.unwrap(), *expected, "{text}"),
             Read::Error | Read::Text(_) => assert!(flag.is_err(), "{text}"),
         }
+    }
+}
+
+#[test]
+fn end_of_a_kubeconfig_is_read_as_by_kubectl() {
+    let user = format!("{MINIMAL}users:\n- name: u\n  user:\n    token: |");
+    for (end, token) in [
+        ("\n      a", "a"),
+        ("\n      a\n", "a\n"),
+        ("+\n      a\n\n", "a\n\n"),
+        ("-\n      a\n---\n# end\n", "a"),
+        ("-\n      a\n--- # end", "a"),
+        ("-\n      a\n...\n---\n", "a"),
+    ] {
+        let config = one(&format!("{user}{end}")).unwrap();
+        assert_eq!(config.token.unwrap().0, token, "{end:?}");
     }
 }
 
