@@ -3,6 +3,7 @@
 //! [`Client::install_crds`] applies definitions and waits until their resources are served. Its
 //! page has an example.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -85,7 +86,8 @@ impl Client {
     /// 3. It waits until all of them are `Established`, with one watch at a time. A definition that
     ///    is being deleted is applied again when it is gone.
     /// 4. It waits until discovery has each served version, and each can be listed. Discovery has
-    ///    no watch, so this polls with back-off. A conversion webhook need not respond yet.
+    ///    no watch, so this polls with back-off. A conversion webhook need not respond yet, and stored
+    ///    objects need not be readable.
     ///
     /// Errors that can heal are retried as in [`Api::wait_for`]. The method needs the permissions
     /// `patch`, `create`, `list` and `watch` for CustomResourceDefinitions. It needs none for their
@@ -190,6 +192,9 @@ struct Definition {
     content: Value,
     /// The served versions.
     resources: Vec<GroupVersionResource>,
+    /// Whether a webhook converts the objects, as the server has it. Another manager may have set
+    /// that.
+    is_converted: Cell<bool>,
 }
 
 impl Definition {
@@ -238,6 +243,7 @@ impl Definition {
             name: name.to_owned(),
             resources,
             content,
+            is_converted: Cell::default(),
         })
     }
 
@@ -260,19 +266,15 @@ impl Definition {
         })
     }
 
-    /// Returns each served version with a request that a server answers once it serves the version.
-    fn probes(&self) -> impl Iterator<Item = (&GroupVersionResource, Result<Request, Error>)> {
-        let has = |pointer, value| self.content.pointer(pointer) == Some(&Value::from(value));
-        let namespace = has("/spec/scope", "Namespaced").then_some("default");
-        let is_converted = has("/spec/conversion/strategy", "Webhook");
-        self.resources.iter().map(move |resource| {
-            let path = resource.path(namespace.filter(|_| is_converted));
-            let request = path.map(|path| match is_converted {
-                true => Request::get(format!("{path}/{PROBE}")),
-                false => Request::get(path).query("limit", "1"),
-            });
-            (resource, request)
-        })
+    /// Returns a request that a server answers once it serves the version: a list, or the read of an
+    /// object that should not exist.
+    fn probe(&self, resource: &GroupVersionResource, lists: bool) -> Result<Request, Error> {
+        if lists {
+            return Ok(Request::get(resource.path(None)?).query("limit", "1"));
+        }
+        let is_namespaced = self.content.pointer("/spec/scope") == Some(&"Namespaced".into());
+        let path = resource.path(is_namespaced.then_some("default"))?;
+        Ok(Request::get(format!("{path}/{PROBE}")))
     }
 
     /// Whether the object is this definition.
@@ -285,6 +287,8 @@ impl Definition {
         let content: Value = object
             .decode()
             .map_err(|error| Error::decode(error.to_string()))?;
+        let strategy = content.pointer("/spec/conversion/strategy");
+        self.is_converted.set(strategy == Some(&"Webhook".into()));
         let names = content.pointer("/spec/names");
         Ok(match Fields(&content).readiness() {
             Readiness::Ready if content.pointer("/status/acceptedNames") == names => {
@@ -352,18 +356,19 @@ fn establish<'a>(
 /// Waits until discovery has all versions of all definitions, and the server answers requests for
 /// them.
 ///
-/// A list of objects that a webhook converts waits for the webhook. In this case, an object that
-/// should not exist is read instead.
-fn wait_until_served(
+/// A list of objects that a webhook converts waits for the webhook, and a list fails if a stored
+/// object cannot be converted. In these cases, an object that should not exist is read instead.
+fn wait_until_served<'a>(
     client: &Client,
-    definitions: &[Definition],
+    definitions: &'a [Definition],
     wait: &mut Wait<'_>,
 ) -> Result<(), Ended> {
-    let mut left: Vec<_> = definitions.iter().flat_map(Definition::probes).collect();
+    let versions = |one: &'a Definition| one.resources.iter().map(move |version| (one, version));
+    let mut left: Vec<_> = definitions.iter().flat_map(versions).collect();
     wait.retry(|wait| {
         let discovery = client.rediscover(wait.stop)?;
         wait.last_error = None;
-        while let Some((resource, request)) = left.last() {
+        while let Some(&(definition, resource)) = left.last() {
             if discovery.by_resource(resource).is_none() {
                 wait.last_seen = format!("discovery lacks {resource}");
                 let mut failures = discovery.failures().iter();
@@ -372,8 +377,17 @@ fn wait_until_served(
                 }
                 return Ok(ControlFlow::Continue(()));
             }
-            let answer = client.request(&request.clone()?.retries(0), wait.stop);
-            match answer.and_then(Response::discard) {
+            let ask = |lists| {
+                let request = definition.probe(resource, lists)?.retries(0);
+                client
+                    .request(&request, wait.stop)
+                    .and_then(Response::discard)
+            };
+            let mut answer = ask(!definition.is_converted.get());
+            if answer.as_ref().is_err_and(Error::is_internal_error) {
+                answer = ask(false);
+            }
+            match answer {
                 // The server checks permissions first, so nothing more can be found out.
                 Err(error) if error.is_forbidden() => {}
                 Err(error) if is_of_served_version(&error) => {}

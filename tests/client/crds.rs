@@ -434,18 +434,33 @@ fn stop_ends_the_installation() {
 }
 
 /// The error of a list whose objects the server cannot convert.
-fn failed_conversion() -> Fault {
-    let message = "conversion webhook for acme.test/v1, Kind=Team failed: Post \
-                   \"https://team-webhook.acme.svc:443/convert?timeout=30s\": no endpoints available";
+fn failed_conversion(message: &str) -> Fault {
     let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": 500});
     Fault::response(500, "application/json", status.to_string())
 }
 
 #[test]
 fn failing_conversion_webhook_does_not_block_the_installation() {
+    for message in [
+        "conversion webhook for acme.test/v1, Kind=Team failed: Post \
+         \"https://team-webhook.acme.svc:443/convert?timeout=30s\": no endpoints available",
+        "request to convert CR from an invalid group/version: acme.test/v1alpha0",
+    ] {
+        let world = World::new();
+        let list = failed_conversion(message).on(Verb::List).resource("teams");
+        world.server.fail_next(list.always());
+        during(&world, &[definition("Team")], &options(), || {}).unwrap();
+    }
+}
+
+#[test]
+fn conversion_of_another_manager_is_not_waited_for() {
     let world = World::new();
-    let list = failed_conversion().on(Verb::List).resource("teams");
-    world.server.fail_next(list.always());
+    let mut theirs = definition("Team");
+    theirs["spec"]["conversion"] = json!({"strategy": "Webhook"});
+    world.server.create(DEFINITIONS, theirs).unwrap();
+    let stalled = Fault::stall().on(Verb::List).resource("teams");
+    world.server.fail_next(stalled.always());
     during(&world, &[definition("Team")], &options(), || {}).unwrap();
 }
 
