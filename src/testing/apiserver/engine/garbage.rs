@@ -4,7 +4,7 @@
 //! In a real cluster, it follows the writes. This server runs it as part of the write, before any
 //! other request sees the store.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -70,13 +70,13 @@ impl Collector<'_> {
                 NewState::Stored(object) => {
                     keys.insert(key.clone());
                     let content = object.content();
-                    (content, owner_references(content).collect())
+                    (content, owner_references(content).map(blocked).collect())
                 }
                 NewState::Deleted(object) => {
                     let content = object.content();
                     let place = [meta_str(content, "namespace"), meta_str(content, "uid")];
                     self.gone.insert(place.map(str::to_owned).into());
-                    (content, Vec::new())
+                    (content, HashSet::new())
                 }
             };
             let is_awaited = |finalizer| is_deleted_with(finalizer, content);
@@ -84,7 +84,7 @@ impl Collector<'_> {
                 keys.extend(self.store.dependents(meta_str(content, "uid")).cloned());
             }
             let old = old.iter().flat_map(|old| owner_references(old.content()));
-            let former = old.filter(|one| !kept.contains(one));
+            let former = old.filter(|one| !kept.contains(&blocked(one)));
             keys.extend(former.filter_map(|one| self.owner_key(one, namespace_of(content))));
         }
         keys
@@ -102,13 +102,11 @@ impl Collector<'_> {
         if is_deleted_with(ORPHAN, content) {
             self.orphan_dependents(key, content);
         } else if is_deleted_with(FOREGROUND, content) {
-            let is_blocking = |(_, dependent): &(Key, Arc<Object>)| {
-                owner_references(dependent.content()).any(|reference| {
-                    uid_of(reference) == meta_str(content, "uid")
-                        && reference["blockOwnerDeletion"] == true
-                })
+            let is_blocking = |(_, dependent): (Key, Arc<Object>)| {
+                let blocked_by_it = (meta_str(content, "uid"), true);
+                owner_references(dependent.content()).any(|one| blocked(one) == blocked_by_it)
             };
-            if !self.dependents(content).iter().any(is_blocking) {
+            if !self.dependents(content).any(is_blocking) {
                 self.remove_finalizer(key, content, FOREGROUND);
             }
         } else if meta(content, "deletionTimestamp").is_none() {
@@ -141,7 +139,7 @@ impl Collector<'_> {
         }
         let mut propagation = None;
         if is_awaited {
-            let dependents = self.dependents(content);
+            let dependents: Vec<_> = self.dependents(content).collect();
             if !dependents.is_empty() {
                 propagation = Some(Propagation::Foreground);
             }
@@ -199,15 +197,14 @@ impl Collector<'_> {
     }
 
     /// Returns the objects that refer to this owner, in any namespace.
-    fn dependents(&self, owner: &Content) -> Vec<(Key, Arc<Object>)> {
+    fn dependents(&self, owner: &Content) -> impl Iterator<Item = (Key, Arc<Object>)> {
         let keys = self.store.dependents(meta_str(owner, "uid"));
-        let found = keys.filter_map(|key| Some((key.clone(), self.store.get(key)?.clone())));
-        found.collect()
+        keys.filter_map(|key| Some((key.clone(), self.store.get(key)?.clone())))
     }
 
     fn orphan_dependents(&mut self, key: &Key, owner: &Content) {
         let uid = meta_str(owner, "uid");
-        for (key, dependent) in self.dependents(owner) {
+        for (key, dependent) in self.dependents(owner).collect::<Vec<_>>() {
             self.remove_owners(&key, dependent.content(), &[uid]);
         }
         self.remove_finalizer(key, owner, ORPHAN);
@@ -248,6 +245,11 @@ impl Collector<'_> {
             self.store.put(key.clone(), content);
         }
     }
+}
+
+/// The uid of the owner that a reference names, and whether the reference blocks its deletion.
+fn blocked(reference: &Value) -> (&str, bool) {
+    (uid_of(reference), reference["blockOwnerDeletion"] == true)
 }
 
 fn namespace_of(content: &Content) -> Option<&str> {
