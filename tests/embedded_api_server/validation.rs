@@ -10,6 +10,7 @@ const NAMESPACES: &str = "/api/v1/namespaces";
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles";
 const STATEFUL_SETS: &str = "/apis/apps/v1/namespaces/default/statefulsets";
+const CRON_JOBS: &str = "/apis/batch/v1/namespaces/default/cronjobs";
 const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
 
 /// Creates an object with this metadata. Returns the status, and the first message of a rejection
@@ -67,6 +68,12 @@ fn names_follow_the_rule_of_their_kind() {
         (ROLES, "A:b", None),
         (ROLES, "a%b", Some("may not contain '%'")),
         (BUDGETS, &longer, None),
+        (CRON_JOBS, &long[..52], None),
+        (
+            CRON_JOBS,
+            &long[..53],
+            Some("must be no more than 52 characters"),
+        ),
     ] {
         let expected = match why {
             None => (201, Vec::new()),
@@ -159,6 +166,10 @@ fn labels_and_annotations_are_checked() {
             expected,
             "{key:?}: {value:?}"
         );
+    }
+    for (size, status) in [((256 << 10) - 1, 201), (256 << 10, 422)] {
+        let metadata = json!({"generateName": "a-", "annotations": {"a": "x".repeat(size)}});
+        assert_eq!(create(&server, CONFIGMAPS, metadata).0, status, "{size}");
     }
     // An update is checked as well. Null is an empty string.
     let client = &mut Client::connect(&server);

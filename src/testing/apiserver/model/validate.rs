@@ -208,7 +208,12 @@ pub(crate) fn name_causes(resource: &ApiResource, content: &Content) -> Vec<Caus
         let errors = errors(&masked).into_iter();
         causes.extend(errors.map(|why| invalid("metadata.generateName", prefix, &why)));
     }
-    let errors = errors(name).into_iter();
+    let mut errors = errors(name);
+    // The names of its Jobs have eleven more characters.
+    if resource.plural == "cronjobs" && !resource.custom && name.len() > 52 {
+        errors.push("must be no more than 52 characters".to_owned());
+    }
+    let errors = errors.into_iter();
     causes.extend(errors.map(|why| invalid("metadata.name", name, &why)));
     causes
 }
@@ -236,6 +241,14 @@ pub(crate) fn label_causes(content: &Content) -> Vec<Cause> {
     for (key, _) in entries("annotations") {
         let errors = label_key_errors(&key.to_lowercase()).into_iter();
         causes.extend(errors.map(|why| invalid("metadata.annotations", key, &why)));
+    }
+    let size = |(key, value): (&String, &Value)| key.len() + value.as_str().map_or(0, str::len);
+    if entries("annotations").map(size).sum::<usize>() > 256 << 10 {
+        causes.push(Cause {
+            reason: "FieldValueTooLong",
+            message: "Too long: may not be more than 262144 bytes".to_owned(),
+            field: "metadata.annotations",
+        });
     }
     causes
 }
