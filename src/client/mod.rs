@@ -197,7 +197,7 @@ impl Client {
     /// - After a 429 or 5xx with a retry delay, the request is resent after that delay, up to the
     ///   number of times set by [`Request::retries`]. The delay is the `Retry-After` header or part
     ///   of the `Status`. If it is longer than the [`response_timeout`](Request::response_timeout)
-    ///   of the request, the error is returned immediately.
+    ///   of the request, or than ten minutes, the error is returned immediately.
     ///
     /// Each attempt waits for the [rate limit](Config::rate_limit) first, if there is one. Warnings
     /// of the server are passed to the handler set by [`Config::on_warning`], or logged.
@@ -316,7 +316,7 @@ fn base_name(program: &OsStr) -> String {
     let name = Path::new(program).file_name().unwrap_or_default();
     let name = name.to_string_lossy();
     let mut base = String::new();
-    for c in name.chars().filter(|c| !c.is_control()) {
+    for c in name.trim().chars().filter(|c| !c.is_control()) {
         if base.len() + c.len_utf8() > LIMIT {
             break;
         }
@@ -351,6 +351,7 @@ mod tests {
             ("", "unknown"),
             ("/", "unknown"),
             ("\n", "unknown"),
+            (" \u{a0} ", "unknown"),
         ] {
             assert_eq!(base_name(OsStr::new(program)), name);
             assert!(HeaderValue::from_str(name).is_ok(), "{name:?}");

@@ -127,7 +127,6 @@ impl Discovery {
         })
     }
 
-    /// Finds a resource by its plural, singular or short name.
     /// Describes what a request for this resource should be like instead. `None` if nothing is
     /// known to be wrong with it, and if this is not a server with discovery.
     pub(super) fn difference(
@@ -166,6 +165,7 @@ impl Discovery {
         }
     }
 
+    /// Finds a resource by its plural, singular or short name.
     fn find_by_resource(&self, requested: Name<'_>) -> Option<&DiscoveredResource> {
         let Name {
             name,

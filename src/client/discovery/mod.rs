@@ -257,8 +257,6 @@ impl Client {
         Ok(found.resource)
     }
 
-    /// Returns the result of fetch number `at_least` or of a later one, and its number. Starts a
-    /// fetch if none is in progress; otherwise waits for that fetch.
     /// Adds what discovery has to the error of a request that the server does not serve. A list or
     /// a watch may be for all namespaces.
     pub(super) fn explain_unserved(
@@ -304,6 +302,8 @@ impl Client {
         Some(fetched.or(current)?.1)
     }
 
+    /// Returns the result of fetch number `at_least` or of a later one, and its number. Starts a
+    /// fetch if none is in progress; otherwise waits for that fetch.
     fn discovered(&self, at_least: u64, stop: &Stop) -> Result<(u64, Arc<Discovery>), Error> {
         let cache = &self.inner.discovery;
         loop {

@@ -99,14 +99,17 @@ fn response_without_usable_retry_after_is_not_retried() {
 }
 
 #[test]
-fn request_without_time_limit_waits_at_most_ten_minutes() {
+fn request_with_any_time_limit_waits_at_most_ten_minutes() {
     let unlimited = || Request::get("/").response_timeout(None);
     let (result, waits) = send(&busy(1, BUSY, "Retry-After: 600\r\n", ""), unlimited());
     result.unwrap();
     assert_eq!(waits, [Duration::from_secs(600)]);
+    let day = || Request::get("/").response_timeout(Duration::from_secs(86_400));
     for header in ["Retry-After: 601\r\n", "Retry-After: 4294967295\r\n"] {
-        let (result, waits) = send(&busy(1, BUSY, header, ""), unlimited());
-        assert!(result.unwrap_err().is_too_many_requests() && waits.is_empty());
+        for request in [unlimited(), day()] {
+            let (result, waits) = send(&busy(1, BUSY, header, ""), request);
+            assert!(result.unwrap_err().is_too_many_requests() && waits.is_empty());
+        }
     }
 }
 
