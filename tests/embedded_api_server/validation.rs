@@ -262,3 +262,37 @@ fn field_selectors_follow_the_rules_of_kubernetes() {
         );
     }
 }
+
+#[test]
+fn halves_of_surrogate_pairs_are_read_as_in_go() {
+    let server = ApiServer::start().unwrap();
+    let client = &mut Client::connect(&server);
+    let mut send = |method: &str, path: &str, media: &str, text: &str| {
+        let body = format!(r#"{{"metadata":{{"name":"a"}},"data":{{"a":"{text}"}}}}"#);
+        let headers = [("Content-Type".to_owned(), media.to_owned())];
+        client.send(method, path, &headers, &body);
+        let response = client.response();
+        match response.status {
+            200 | 201 => Ok(response.json()["data"]["a"].take()),
+            status => Err(status),
+        }
+    };
+    let path = format!("{CONFIGMAPS}/a");
+    let created = send("POST", CONFIGMAPS, "application/json", r"\ud800");
+    assert_eq!(created, Ok(json!("\u{fffd}")));
+    for (text, read) in [
+        (r"x\udc00y", Ok(json!("x\u{fffd}y"))),
+        (r"\ud83d\ude00", Ok(json!("😀"))),
+        (r"\ud83d\ud83d\ude00", Ok(json!("\u{fffd}😀"))),
+        (r"\ud800\u0041\\ud800", Ok(json!("\u{fffd}A\\ud800"))),
+        (r"\ud800\é", Err(400)),
+        (r"\ud8", Err(400)),
+    ] {
+        for (method, media) in [
+            ("PUT", "application/json"),
+            ("PATCH", "application/merge-patch+json"),
+        ] {
+            assert_eq!(send(method, &path, media, text), read, "{method} {text}");
+        }
+    }
+}

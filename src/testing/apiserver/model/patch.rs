@@ -7,6 +7,7 @@ use super::keyed_lists::KeyedLists;
 use super::resources::ApiResource;
 use super::status::StatusError;
 use super::strategic_merge;
+use super::validate::decode_json;
 
 /// The maximum number of operations, as in kube-apiserver.
 const MAX_OPERATIONS: usize = 10_000;
@@ -47,7 +48,7 @@ impl Patch {
         resource: &ApiResource,
     ) -> Result<Self, StatusError> {
         let json = || {
-            serde_json::from_slice::<Value>(body).map_err(|error| {
+            decode_json(body).map_err(|error| {
                 let what = if error.is_eof() {
                     "unexpected end of JSON input".to_owned()
                 } else {

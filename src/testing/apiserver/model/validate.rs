@@ -10,7 +10,7 @@ use super::status::{Cause, StatusError};
 
 /// Parses the body of a create or update.
 pub(crate) fn parse_object(body: &[u8], resource: &ApiResource) -> Result<Value, StatusError> {
-    serde_json::from_slice(body).map_err(|error| {
+    decode_json(body).map_err(|error| {
         StatusError::bad_request(format!(
             "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse \
              error: {} ({})",
@@ -18,6 +18,34 @@ pub(crate) fn parse_object(body: &[u8], resource: &ApiResource) -> Result<Value,
             go_error(&error),
             String::from_utf8_lossy(&body[..body.len().min(1024)])
         ))
+    })
+}
+
+/// Decodes JSON. Like Go, it reads invalid UTF-8 and halves of surrogate pairs as U+FFFD.
+pub(crate) fn decode_json(body: &[u8]) -> Result<Value, serde_json::Error> {
+    serde_json::from_slice(body).or_else(|error| {
+        let text = String::from_utf8_lossy(body);
+        let (mut rest, mut valid) = (&*text, String::with_capacity(text.len()));
+        while let Some(at) = rest.find('\\') {
+            let unit = |at: usize| {
+                let digits = rest.get(at..)?.strip_prefix("\\u")?.get(..4)?;
+                u16::from_str_radix(digits, 16).ok()
+            };
+            let end = match (unit(at), unit(at + 6)) {
+                (Some(0xd800..0xdc00), Some(0xdc00..0xe000)) => at + 12,
+                (Some(0xd800..0xe000), _) => {
+                    valid.push_str(&rest[..at]);
+                    valid.push(char::REPLACEMENT_CHARACTER);
+                    rest = &rest[at + 6..];
+                    continue;
+                }
+                // An escaped character can have several bytes.
+                _ => at + 1 + rest[at + 1..].chars().next().map_or(0, char::len_utf8),
+            };
+            valid.push_str(&rest[..end]);
+            rest = &rest[end..];
+        }
+        serde_json::from_str(&(valid + rest)).map_err(|_| error)
     })
 }
 
