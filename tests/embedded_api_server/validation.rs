@@ -11,6 +11,7 @@ const SERVICES: &str = "/api/v1/namespaces/default/services";
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles";
 const STATEFUL_SETS: &str = "/apis/apps/v1/namespaces/default/statefulsets";
 const CRON_JOBS: &str = "/apis/batch/v1/namespaces/default/cronjobs";
+const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
 const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
 
 /// Creates an object with this metadata. Returns the status, and the first message of a rejection
@@ -69,6 +70,7 @@ fn names_follow_the_rule_of_their_kind() {
         (ROLES, "a%b", Some("may not contain '%'")),
         (BUDGETS, &longer, None),
         (CRON_JOBS, &long[..52], None),
+        (JOBS, &long[..63], None),
         (
             CRON_JOBS,
             &long[..53],
@@ -85,6 +87,12 @@ fn names_follow_the_rule_of_their_kind() {
             "{collection} {name}"
         );
     }
+    let label = (
+        "spec.template.labels".to_owned(),
+        "must be no more than 63 bytes".to_owned(),
+    );
+    let causes = vec![label.clone(), label];
+    assert_eq!(create(&server, JOBS, json!({"name": long})), (422, causes));
 }
 
 #[test]
@@ -191,8 +199,12 @@ fn labels_and_annotations_are_checked() {
 fn field_selectors_follow_the_rules_of_kubernetes() {
     let things = ApiResource::new("example.com", "v1", "things", "Thing").cluster_scoped();
     let server = ApiServer::builder().resource(things).start().unwrap();
-    let pod = json!({"metadata": {"name": "a"}, "spec": {"nodeName": "n1"}});
+    let pod = json!({"metadata": {"name": "a"}, "spec": {"nodeName": "n1"}, "status": {"podIPs": [{"ip": "10.0.0.1"}]}});
     server.create(PODS, pod).unwrap();
+    for (name, status) in [("new", json!({})), ("done", json!({"succeeded": 2}))] {
+        let job = json!({"metadata": {"name": name}, "status": status});
+        server.create(JOBS, job).unwrap();
+    }
     let client = &mut Client::connect(&server);
     let mut list = |collection: &str, selector: &str| {
         let selector = selector
@@ -209,6 +221,9 @@ fn field_selectors_follow_the_rules_of_kubernetes() {
         ("spec.host=n1", 1),
         ("spec.host!=n1", 0),
         ("status.podIPs=1", 0),
+        ("status.podIPs=", 1),
+        ("=", 1),
+        ("!=,metadata.name=b", 0),
         (r"metadata.name=a\,b", 0),
         (r"metadata.name!=a\=b", 1),
         (r"metadata.name!=a\\", 1),
@@ -239,6 +254,12 @@ fn field_selectors_follow_the_rules_of_kubernetes() {
     ] {
         assert_eq!(list(PODS, selector).unwrap_err(), message, "{selector}");
     }
+    for (selector, name) in [
+        ("status.successful=0", "new"),
+        ("status.successful=2", "done"),
+    ] {
+        assert_eq!(list(JOBS, selector).unwrap(), [name]);
+    }
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let things = "/apis/example.com/v1/things";
     let unknown =
@@ -249,6 +270,11 @@ fn field_selectors_follow_the_rules_of_kubernetes() {
         (definitions, "spec.x=1", Some(unknown)),
         ("/api/v1/nodes", "metadata.namespace=x", Some(unsupported)),
         (things, "metadata.namespace=x", Some(unsupported)),
+        (
+            JOBS,
+            "spec.x=1",
+            Some("field label \"spec.x\" not supported for Job"),
+        ),
         (
             things,
             "spec.x=1",

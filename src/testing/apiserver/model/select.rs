@@ -20,6 +20,8 @@ pub(crate) struct Selection {
 struct FieldRequirement {
     /// The paths in the stored form. The first value that is not empty counts.
     paths: Vec<String>,
+    /// The value of an absent field.
+    absent: &'static str,
     value: String,
     equal: bool,
 }
@@ -77,7 +79,8 @@ impl Selection {
 impl FieldRequirement {
     fn value_in(&self, object: &Map<String, Value>) -> String {
         let mut values = self.paths.iter().map(|path| field_value(object, path));
-        values.find(|value| !value.is_empty()).unwrap_or_default()
+        let value = values.find(|value| !value.is_empty());
+        value.unwrap_or_else(|| self.absent.to_owned())
     }
 }
 
@@ -85,7 +88,13 @@ impl FieldRequirement {
 /// component is its controller.
 fn stored_paths(path: &str, resource: &ApiResource) -> Vec<String> {
     match Schema::of(resource) {
-        None if path == "spec.host" && !resource.custom => vec!["spec.nodeName".to_owned()],
+        None if !resource.custom => match path {
+            "spec.host" => vec!["spec.nodeName".to_owned()],
+            "status.successful" => vec!["status.succeeded".to_owned()],
+            // It is always empty.
+            "status.podIPs" => Vec::new(),
+            _ => vec![path.to_owned()],
+        },
         Some(_) if path == "source" => {
             vec![
                 "source.component".to_owned(),
@@ -103,9 +112,6 @@ fn field_value(object: &Map<String, Value>, path: &str) -> String {
     let mut keys = path.split('.');
     let first = keys.next().and_then(|key| object.get(key));
     match keys.fold(first, |value, key| value?.get(key)) {
-        None | Some(Value::Null) if path == "spec.unschedulable" || path == "spec.hostNetwork" => {
-            "false".to_owned()
-        }
         None | Some(Value::Null) => String::new(),
         Some(Value::String(text)) => text.clone(),
         Some(other) => other.to_string(),
@@ -121,22 +127,33 @@ fn parse_fields(text: &str, resource: &ApiResource) -> Result<Vec<FieldRequireme
             ));
         };
         let value = unescape(value).map_err(|why| format!("invalid field selector: {why}"))?;
+        if path.is_empty() && value.is_empty() {
+            continue;
+        }
         // Built-in kinds without fields of their own do not distinguish scopes.
         let is_default = !resource.custom && resource.fields.is_empty();
         let known = path == "metadata.name"
             || path == "metadata.namespace" && (resource.namespaced || is_default)
             || resource.fields.iter().any(|field| field == path);
         if !known {
-            return Err(if is_default {
-                format!(
+            return Err(match &*resource.plural {
+                _ if is_default => format!(
                     "\"{path}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
-                )
-            } else {
-                format!("field label not supported: {path}")
+                ),
+                "jobs" if !resource.custom => {
+                    format!("field label \"{path}\" not supported for Job")
+                }
+                _ => format!("field label not supported: {path}"),
             });
         }
         requirements.push(FieldRequirement {
             paths: stored_paths(path, resource),
+            absent: match path {
+                _ if resource.custom => "",
+                "spec.unschedulable" | "spec.hostNetwork" => "false",
+                "status.replicas" | "status.successful" => "0",
+                _ => "",
+            },
             value,
             equal,
         });

@@ -243,6 +243,12 @@ pub(crate) fn name_causes(resource: &ApiResource, content: &Content) -> Vec<Caus
     }
     let errors = errors.into_iter();
     causes.extend(errors.map(|why| invalid("metadata.name", name, &why)));
+    if resource.plural == "jobs" && !resource.custom {
+        // The Pods have the name in two labels.
+        for why in label_value_errors(name).repeat(2) {
+            causes.push(invalid("spec.template.labels", name, why));
+        }
+    }
     causes
 }
 
