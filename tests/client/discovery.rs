@@ -11,6 +11,7 @@ use k8s_informer::{Client, Config, Stop};
 use serde_json::{Value, json};
 
 use super::server::{Reply, Server, reply};
+use crate::log_capture;
 
 /// The body of a recorded response.
 fn sample(name: &str) -> Value {
@@ -415,6 +416,23 @@ fn aggregated_discovery_is_requested_first() {
             ]
         );
     }
+}
+
+#[test]
+fn group_that_stays_stale_is_logged_once_as_a_warning() {
+    log_capture::start();
+    let mut apis = aggregated(&[("repeated.example.com", &["v1"])]);
+    apis["items"][0]["versions"][0]["freshness"] = "Stale".into();
+    let server = apis_server(apis);
+    let client = client(&server);
+    for _ in 0..3 {
+        client.rediscover(&Stop::new()).unwrap();
+    }
+    let levels: Vec<_> = log_capture::lines_with(&["discovery: repeated.example.com/v1"])
+        .iter()
+        .map(|line| line.split(' ').next().unwrap().to_owned())
+        .collect();
+    assert_eq!(levels, ["WARN", "DEBUG", "DEBUG"]);
 }
 
 #[test]

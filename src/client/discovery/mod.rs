@@ -397,13 +397,25 @@ impl Client {
                 Ok(()) => {}
             }
         }
+        let known = self.inner.discovery.state.lock().current.clone();
+        let known = known
+            .as_ref()
+            .map_or(&[][..], |(_, known)| known.failures());
         for failure in found.failures.iter().take(MAX_LOGGED) {
+            // Waits and errors of other requests fetch again and again.
+            let is_it = |known: &DiscoveryFailure| {
+                (&known.group, &known.version) == (&failure.group, &failure.version)
+            };
+            let level = match known.iter().any(is_it) {
+                true => ::log::Level::Debug,
+                false => ::log::Level::Warn,
+            };
             let place = match (&*failure.group, &*failure.version) {
                 ("", "") => "discovery".to_owned(),
                 (name, "") | ("", name) => format!("discovery: {name}"),
                 (group, version) => format!("discovery: {group}/{version}"),
             };
-            log::warn!("{place}: {}", failure.error);
+            log::log!(level, "{place}: {}", failure.error);
         }
         Ok(Discovery::new(
             found.groups,
