@@ -406,14 +406,14 @@ impl Protocol {
     pub(super) fn read_timed_out(&mut self, is_unprocessed: bool, now: Instant) {
         if let Phase::WatchBody(watch) = &self.phase {
             let timeout = self.read_timeout(watch);
-            let was_cut_short = timeout < watch.read_timeout(self.expects_bookmarks());
+            let longest = watch.read_timeout(self.expects_bookmarks());
             self.is_unprocessed &= is_unprocessed;
             let Phase::WatchBody(watch) = &mut self.phase else {
                 return;
             };
             watch.silence += timeout;
             self.now = now;
-            if !was_cut_short {
+            if watch.silence >= longest {
                 self.watch_ended(WatchEnd::Silence);
             }
         }
@@ -627,9 +627,14 @@ impl Protocol {
         if watch.is_initial {
             return timeout;
         }
-        let check = self.is_unprocessed.then_some(REJECTION_CHECK);
+        let left = timeout.saturating_sub(watch.silence);
+        let left = left.max(Duration::from_millis(1));
+        // The intervals of the checks grow, because a list may stay unprocessed for long.
+        let check = self
+            .is_unprocessed
+            .then(|| watch.silence.max(REJECTION_CHECK));
         let sooner = self.repair.time_left(self.now).into_iter().chain(check);
-        sooner.fold(timeout, Duration::min)
+        sooner.fold(left, Duration::min)
     }
 
     /// Relists instead of watching if an object is missing and a relist is due.

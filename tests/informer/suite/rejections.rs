@@ -159,6 +159,28 @@ fn rejection_is_noticed_without_further_events() {
     running.end().unwrap();
 }
 
+/// The list counts as not processed until the next one, also after all its objects are in the cache.
+#[test]
+fn silence_ends_the_watch_after_a_rejected_list_object() {
+    let (feed, clock) = (Feed::new("rejected, then silent"), FakeClock::new());
+    let fails = Arc::new(AtomicBool::new(true));
+    let mut reflector = options(&clock);
+    reflector.watch_idle_timeout = Some(Duration::from_millis(1200));
+    let mut informer_options = informer_options(reflector);
+    informer_options.indexers = index(&fails);
+    let informer = SharedIndexInformer::new(Arc::new(feed.clone()), informer_options);
+    feed.list("10", &[("bad", "1"), ("good", "2")]);
+    let running = run_synced(&informer);
+    fails.store(false, Ordering::SeqCst);
+    feed.event("MODIFIED", "bad", "11");
+    until("the status clears", || informer.status().complete);
+    until("a second watch", || feed.requests().len() >= 3);
+    assert_eq!(feed.requests()[2].0, "watch");
+    let error = informer.status().last_error.unwrap().to_string();
+    assert!(error.ends_with("no data arrived for 1 s"), "{error}");
+    running.end().unwrap();
+}
+
 #[test]
 fn rejected_event_heals_with_a_later_event() {
     let test = Picky::new("rejected event");
