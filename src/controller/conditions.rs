@@ -3,7 +3,7 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::json::null_is_default;
+use crate::json::{null_is_default, null_items_are_default};
 use crate::object::{RECONCILING, STALLED};
 use crate::time::{UnixTime, rfc3339};
 
@@ -315,7 +315,7 @@ impl<'a> IntoIterator for &'a Conditions {
 
 impl<'de> Deserialize<'de> for Conditions {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        null_is_default(deserializer).map(Self)
+        null_items_are_default(deserializer).map(Self)
     }
 }
 
@@ -629,7 +629,9 @@ mod tests {
         let nulls = r#"[{"type": null, "status": null, "observedGeneration": null, "lastTransitionTime": null,
             "reason": null, "message": null, "lastProbeTime": null}]"#;
         let none = Conditions::from(vec![Condition::default()]);
-        assert_eq!((decode(nulls), decode("[{}]")), (none.clone(), none));
+        for json in [nulls, "[{}]", "[null]"] {
+            assert_eq!(decode(json), none, "{json}");
+        }
         assert_eq!(
             decode(r#"[{"status": "Maybe"}]"#).0[0].status,
             ConditionStatus::Unknown

@@ -614,7 +614,7 @@ fn invalid_discovery_entries_do_not_hide_valid_ones() {
     };
     for (what, bad, failures) in [
         ("a number", json!(7), 1),
-        ("null", json!(null), 1),
+        ("null", json!(null), 0),
         ("a list", json!([]), 0),
         ("an empty object", json!({}), 0),
         (
@@ -682,8 +682,14 @@ fn invalid_discovery_entries_do_not_hide_valid_ones() {
         (
             "a resource with an empty kind",
             in_group(json!({"resource": "bads", "responseKind": {"kind": ""}})),
-            1,
+            0,
         ),
+        (
+            "a resource with a kind of null",
+            in_group(json!({"resource": "bads", "responseKind": {"kind": null}})),
+            0,
+        ),
+        ("a null resource", in_group(json!(null)), 0),
         (
             "a resource with path segments",
             in_group(json!({"resource": "..", "responseKind": {"kind": "X"}})),

@@ -255,8 +255,8 @@ fn discovery_with_nulls_finds_the_resources() {
     let version =
         |resources: Value| json!({"version": "v1", "freshness": null, "resources": resources});
     let aggregated = json!({"kind": "APIGroupDiscoveryList", "apiVersion": null, "metadata": null,
-        "items": [{"metadata": {"name": "example.com", "creationTimestamp": null},
-            "versions": [version(json!([widgets, gadgets]))]},
+        "items": [null, {"metadata": {"name": "example.com", "creationTimestamp": null},
+            "versions": [null, version(json!([null, widgets, gadgets]))]},
             {"metadata": {"name": "empty.example.com"}, "versions": null}]});
     let core = json!({"kind": "APIGroupDiscoveryList", "items": null});
     let server = serve_paths(move |path| match path {
@@ -267,10 +267,10 @@ fn discovery_with_nulls_finds_the_resources() {
     check_widgets(&server.url());
 
     let group = json!({"name": "example.com", "serverAddressByClientCIDRs": null,
-        "versions": [{"groupVersion": null, "version": "v1"}], "preferredVersion": {"version": null}});
-    let groups = json!({"kind": "APIGroupList", "groups": [group]});
+        "versions": [null, {"groupVersion": null, "version": "v1"}], "preferredVersion": {"version": null}});
+    let groups = json!({"kind": "APIGroupList", "groups": [null, group]});
     let versions = json!({"kind": "APIVersions", "versions": null});
-    let resources = json!({"kind": "APIResourceList", "groupVersion": null, "resources": [
+    let resources = json!({"kind": "APIResourceList", "groupVersion": null, "resources": [null,
         {"name": "widgets", "singularName": null, "namespaced": true, "group": null, "version": null,
             "kind": "Widget", "verbs": ["list", null], "shortNames": [null, "wd"], "categories": null},
         {"name": "widgets/status", "singularName": "", "namespaced": true, "kind": "Widget", "verbs": null},

@@ -227,13 +227,18 @@ impl DiscoveryBuilder {
             )
         });
         let subresources = subresources.collect();
-        // A resource without a kind exists only for its subresources and has no objects.
-        let Some(kind) = found.response_kind.map(|kind| kind.kind) else {
+        // A resource without a kind exists only for its subresources and has no objects. API servers
+        // send an empty kind, because old versions of client-go cannot read one that is absent.
+        let kind = found.response_kind.unwrap_or_default();
+        if [&kind.group, &kind.version, &kind.kind]
+            .iter()
+            .all(|it| it.is_empty())
+        {
             return;
-        };
+        }
         self.add_resource(DiscoveredResource {
             resource: GroupVersionResource::new(group, version, found.resource),
-            kind: GroupVersionKind::new(group, version, kind),
+            kind: GroupVersionKind::new(group, version, kind.kind),
             singular: found.singular_resource,
             scope: scope(found.scope == "Namespaced"),
             verbs: found.verbs,
@@ -326,6 +331,10 @@ impl DiscoveryBuilder {
         group: impl FnOnce() -> String,
         version: &str,
     ) -> Option<T> {
+        // Go's zero value, which has neither a name nor a kind.
+        if item.get() == "null" {
+            return None;
+        }
         serde_json::from_str(item.get())
             .map_err(|error| self.fail(group(), version, Error::decode(wire::describe(&error))))
             .ok()
