@@ -5,8 +5,9 @@ use crate::log;
 use crate::panic;
 use crate::sync::Mutex;
 
-/// The error callbacks of an informer, for failed requests and objects that cannot be decoded. Also
-/// records which reflectors of the informer cannot sync; `source` is the number of a reflector.
+/// The error callbacks of an informer, for failed requests and objects that cannot be decoded or
+/// stored. Also records which reflectors of the informer cannot sync; `source` is the number of a
+/// reflector.
 pub(super) struct ErrorListeners {
     state: Mutex<State>,
 }

@@ -131,8 +131,8 @@ impl<T: Object> SharedIndexInformer<T> {
         ))
     }
 
-    /// Calls `on_error` for each failed request and each object that cannot be decoded, until the
-    /// subscription is dropped.
+    /// Calls `on_error` for each failed request and each object that cannot be decoded or stored,
+    /// until the subscription is dropped.
     pub(in crate::informer) fn on_error(
         &self,
         on_error: impl Fn(&Error) + Send + Sync + 'static,
