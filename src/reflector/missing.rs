@@ -1,7 +1,9 @@
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::object::Key;
+use crate::resource_version::compare_resource_versions;
 use crate::sync::Mutex;
 
 /// The maximum number of missing objects that are remembered. Objects beyond this number are
@@ -68,11 +70,18 @@ impl Missing {
     }
 
     /// Records that the consumer processed an object. `resynced` is the version of an object that
-    /// may come from a resync: it is the newest state only if that version was rejected.
+    /// may come from a resync: it is the newest state only if that version, or an older one, was
+    /// rejected.
     pub(crate) fn accepted(&self, key: &str, resynced: Option<&str>) {
         let mut state = self.state.lock();
         let rejected = state.objects.get(key).and_then(|it| it.rejected.as_deref());
-        if rejected.is_some_and(|version| resynced.is_none_or(|resynced| resynced == version)) {
+        let is_newest = |rejected| {
+            resynced.is_none_or(|version| {
+                version == rejected
+                    || compare_resource_versions(version, rejected).is_some_and(Ordering::is_gt)
+            })
+        };
+        if rejected.is_some_and(is_newest) {
             state.objects.remove(key);
         }
     }

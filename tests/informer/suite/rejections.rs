@@ -425,7 +425,7 @@ fn c7_unprocessable_event_is_in_the_status_of_a_controller() {
     assert_names(&controller.status(), "panics: panicked: not at all");
     assert_eq!(controller.status().unreadable, 2);
     fails.store(false, Ordering::SeqCst);
-    feed.list("20", &[("bad", "1"), ("panics", "1"), ("good", "1")]);
+    feed.list("20", &[("bad", "1"), ("panics", "15"), ("good", "1")]);
     until("the status clears", || {
         clock.advance(SECOND);
         controller.status().complete
