@@ -265,9 +265,10 @@ impl<T: Object> Controller<T> {
     /// decoded and processed.
     pub(super) fn undecodable(&self) -> Option<UndecodableList> {
         let status = self.status();
+        // The list may also have objects of other shards.
         let has_rejected_all = status.received > 1
             && !self.has_accepted.load(Ordering::Relaxed)
-            && self.reflector.missing().has_rejected();
+            && self.reflector.missing().rejected() > 1;
         let rejected = status.last_error.filter(|_| has_rejected_all);
         let rejected = rejected.map(|error| UndecodableList {
             type_name: std::any::type_name::<T>(),

@@ -165,10 +165,11 @@ impl Missing {
         state.objects.contains_key(key) || state.objects.contains_key("")
     }
 
-    /// Whether an object is missing because the consumer rejected it.
-    pub(crate) fn has_rejected(&self) -> bool {
+    /// The number of objects that are missing because the consumer rejected them.
+    pub(crate) fn rejected(&self) -> usize {
         let state = self.state.lock();
-        state.objects.values().any(|entry| entry.rejected.is_some())
+        let rejected = state.objects.values().filter(|it| it.rejected.is_some());
+        rejected.count()
     }
 
     /// The total number of rejections.

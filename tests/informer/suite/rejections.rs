@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_informer::informer::{Controller, ControllerConfig};
 use k8s_informer::object::Accessor;
 use k8s_informer::queue::{DeltaFifo, WaitError};
-use k8s_informer::reflector::ReflectorStatus;
+use k8s_informer::reflector::{ReflectorStatus, Shard};
 use k8s_informer::store::{IndexFunc, Indexers, Transform};
 use k8s_informer::testing::FakeClock;
 use k8s_informer::{DynamicObject, Object, SharedIndexInformer, Stop};
@@ -461,5 +461,29 @@ fn wait_for_sync_fails_if_every_object_is_rejected() {
     test.feed.event("ADDED", "good", "11");
     test.wait_for("good", "11").unwrap();
     wait().unwrap();
+    running.end().unwrap();
+}
+
+#[test]
+fn wait_for_sync_ignores_objects_of_other_shards() {
+    let fails = Arc::new(AtomicBool::new(true));
+    let shard = Shard::new(0, 2).unwrap();
+    let mut reflector = options(&FakeClock::new());
+    reflector.shard = Some(shard.clone());
+    let mut informer_options = informer_options(reflector);
+    informer_options.indexers = index(&fails);
+    let feed = Feed::new("rejected in a shard");
+    let informer = SharedIndexInformer::new(Arc::new(feed.clone()), informer_options);
+    let of = |name: &str, uid: &str| {
+        let mut object = object(name, "1");
+        object["metadata"]["uid"] = uid.into();
+        object
+    };
+    let [own, other] = ["ab", "abc"];
+    assert!(shard.contains(own) && !shard.contains(other));
+    feed.list_of("10", &[of("bad", own), of("good", other)]);
+    let running = run_synced(&informer);
+    informer.wait_for_sync(&Stop::new(), SOON).unwrap();
+    assert_names(&informer.status(), "bad");
     running.end().unwrap();
 }
