@@ -34,10 +34,7 @@ pub struct ObjectMeta {
     )]
     pub resource_version: String,
     /// The labels, which selectors match.
-    #[serde(
-        deserialize_with = "null_is_default",
-        skip_serializing_if = "StringMap::is_empty"
-    )]
+    #[serde(skip_serializing_if = "StringMap::is_empty")]
     pub labels: StringMap,
 }
 

@@ -95,16 +95,10 @@ pub struct FullObjectMeta {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deletion_grace_period_seconds: Option<i64>,
     /// The labels, which selectors match.
-    #[serde(
-        deserialize_with = "null_is_default",
-        skip_serializing_if = "StringMap::is_empty"
-    )]
+    #[serde(skip_serializing_if = "StringMap::is_empty")]
     pub labels: StringMap,
     /// Arbitrary other metadata.
-    #[serde(
-        deserialize_with = "null_is_default",
-        skip_serializing_if = "StringMap::is_empty"
-    )]
+    #[serde(skip_serializing_if = "StringMap::is_empty")]
     pub annotations: StringMap,
     /// The owners of the object. Once all of them are deleted, the object is deleted as well.
     #[serde(

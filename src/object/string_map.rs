@@ -10,7 +10,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A compact map of strings, sorted by key, for labels, annotations and node selectors.
 ///
-/// It corresponds to Go's `map[string]string`.
+/// It corresponds to Go's `map[string]string`. As in Go, `null` is an empty map, and a value of `null`
+/// an empty string.
 ///
 /// # Performance
 ///
@@ -341,6 +342,19 @@ impl<'de> Deserialize<'de> for StringMap {
                 f.write_str("a map")
             }
 
+            /// As in Go, `null` is an empty map.
+            fn visit_none<E: Error>(self) -> Result<StringMap, E> {
+                Ok(StringMap::new())
+            }
+
+            fn visit_unit<E: Error>(self) -> Result<StringMap, E> {
+                self.visit_none()
+            }
+
+            fn visit_some<D: Deserializer<'de>>(self, d: D) -> Result<StringMap, D::Error> {
+                d.deserialize_map(self)
+            }
+
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<StringMap, A::Error> {
                 // Most labels fit without growing. `finish` frees the unused capacity.
                 let mut builder = Builder {
@@ -354,7 +368,7 @@ impl<'de> Deserialize<'de> for StringMap {
                 Ok(builder.finish())
             }
         }
-        deserializer.deserialize_map(Entries)
+        deserializer.deserialize_option(Entries)
     }
 }
 

@@ -94,6 +94,7 @@ fn null_field_of_any_type_is_its_zero_value() {
 
 #[test]
 fn null_in_a_list_or_map_is_the_zero_value() {
+    same::<StringMap>(&Value::Null, &json!({}));
     same::<StringMap>(&json!({"a": null, "b": "x"}), &json!({"a": "", "b": "x"}));
     same::<StatusDetails>(&json!({"causes": [null]}), &json!({"causes": [{}]}));
     let owner = [
