@@ -10,8 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A compact map of strings, sorted by key, for labels, annotations and node selectors.
 ///
-/// It corresponds to Go's `map[string]string`. As in Go, `null` is an empty map, and a value of `null`
-/// an empty string.
+/// It corresponds to Go's `map[string]string`.
 ///
 /// # Performance
 ///
@@ -330,8 +329,8 @@ impl Serialize for StringMap {
     }
 }
 
-/// If a key occurs several times, its last value wins, as usual in JSON. As in Go, a `null` value is
-/// empty.
+/// If a key occurs several times, its last value wins, as usual in JSON. As in Go, `null` is an empty
+/// map, and a value of `null` an empty string.
 impl<'de> Deserialize<'de> for StringMap {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Entries;
@@ -342,7 +341,6 @@ impl<'de> Deserialize<'de> for StringMap {
                 f.write_str("a map")
             }
 
-            /// As in Go, `null` is an empty map.
             fn visit_none<E: Error>(self) -> Result<StringMap, E> {
                 Ok(StringMap::new())
             }

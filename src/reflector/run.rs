@@ -79,8 +79,8 @@ pub struct Reflector<T> {
     missing: Arc<Missing>,
     /// Whether the store is a queue whose consumer calls [`rejected`](Self::rejected).
     has_consumer: bool,
-    /// The result of [`status`](Self::status), without the rejected objects. Innermost lock: nothing
-    /// is called while it is held.
+    /// The result of [`status`](Self::status), without the rejected objects. Innermost lock:
+    /// nothing is called while it is held.
     status: Mutex<ReflectorStatus>,
     /// The failures logged so far. Innermost lock: nothing is called while it is held.
     logged: Mutex<Failures>,

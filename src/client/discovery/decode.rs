@@ -227,8 +227,8 @@ impl DiscoveryBuilder {
             )
         });
         let subresources = subresources.collect();
-        // A resource without a kind exists only for its subresources and has no objects. API servers
-        // send an empty kind, because old versions of client-go cannot read one that is absent.
+        // A resource without a kind exists only for its subresources and has no objects. API
+        // servers send an empty kind, because old versions of client-go cannot read an absent one.
         let kind = found.response_kind.unwrap_or_default();
         if [&kind.group, &kind.version, &kind.kind]
             .iter()

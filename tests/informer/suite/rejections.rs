@@ -159,7 +159,7 @@ fn rejection_is_noticed_without_further_events() {
     running.end().unwrap();
 }
 
-/// The list counts as not processed until the next one, also after all its objects are in the cache.
+/// The list counts as not processed until the next one, even if all its objects are in the cache.
 #[test]
 fn silence_ends_the_watch_after_a_rejected_list_object() {
     let (feed, clock) = (Feed::new("rejected, then silent"), FakeClock::new());
