@@ -680,7 +680,14 @@ impl AddedSource {
             let registration = informer.add_handler_with_options(handler, options)?;
             let probe = reconcile_loop.settings.probe.as_ref();
             probe.inspect(|probe| probe.handler_added(registration.clone()));
-            let remove = move || informer.remove_event_handler(&registration);
+            let waiting = Arc::downgrade(reconcile_loop);
+            let errors = informer.on_error(move |_| {
+                waiting.upgrade().inspect(|of| of.check_all_again(at));
+            });
+            let remove = move || {
+                drop(errors);
+                informer.remove_event_handler(&registration);
+            };
             Ok(Box::new(remove) as RemoveHandler)
         };
         Self {

@@ -153,6 +153,8 @@ struct State {
     has_sweep: bool,
     /// The keys that wait for their own writes.
     postponed: BTreeMap<Key, Postponed>,
+    /// The number of calls of [`ReconcileLoop::check_all_again`].
+    rejections: u64,
     /// The keys of the calls in progress, with the times of their starts.
     running: BTreeMap<Key, Instant>,
     failures: BTreeMap<Key, LastFailure>,
@@ -584,6 +586,7 @@ impl ReconcileLoop {
     /// Returns whether the caches contain the own writes of a key. Otherwise the key is put aside
     /// until they do.
     fn ready_or_postpone(self: &Arc<Self>, key: &Key, priority: i32) -> bool {
+        let rejections = self.state.lock().rejections;
         let settled = self.settle(key, |state, settled| {
             let postponed = state.postponed.remove(key);
             if settled.check_at.is_some() {
@@ -622,7 +625,12 @@ impl ReconcileLoop {
         };
         let this = Arc::downgrade(self);
         let now = self.settings.clock.now();
-        let (delay, waiting) = (check_at.saturating_duration_since(now), Key::clone(key));
+        // A cache that has rejected an object meanwhile may have been checked before.
+        let delay = match self.state.lock().rejections == rejections {
+            true => check_at.saturating_duration_since(now),
+            false => Duration::ZERO,
+        };
+        let waiting = Key::clone(key);
         let check = move || Self::check_again(&this, &waiting);
         let timer = self.timers.after(delay, check);
         let unused = match self.state.lock().postponed.get_mut(key) {
@@ -696,6 +704,23 @@ impl ReconcileLoop {
         let postponed = this.state.lock().postponed.remove(key);
         if let Some(postponed) = postponed {
             this.requeue(Key::clone(key), postponed.priority);
+        }
+    }
+
+    /// Checks the keys that wait again after a failure of a source. If its cache has rejected an
+    /// object that they wait for, no event ends the wait.
+    pub(super) fn check_all_again(&self, source: usize) {
+        if self.sources[source].status().complete {
+            return;
+        }
+        let postponed = {
+            let state = &mut *self.state.lock();
+            state.rejections += 1;
+            std::mem::take(&mut state.postponed)
+        };
+        for (key, postponed) in postponed {
+            self.cancel(postponed.timer);
+            self.requeue(key, postponed.priority);
         }
     }
 

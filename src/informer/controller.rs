@@ -1,3 +1,4 @@
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::error::Error as _;
 use std::fmt;
@@ -306,21 +307,27 @@ impl<T: Object> Controller<T> {
 
     fn process_next(&self, process: &mut ProcessLoop<T>) -> Result<(), PopError<()>> {
         let ProcessLoop { one, batch, .. } = process;
+        let rejected = RefCell::default();
         let one = &mut |deltas: &Deltas<T>, is_in_initial_list: bool| {
             let processed = panic::catch(|| one(deltas, is_in_initial_list));
-            self.record(slice::from_ref(deltas), processed)
+            self.record(slice::from_ref(deltas), processed, &rejected)
         };
-        match batch {
+        let popped = match batch {
             Some(batch) => {
                 let batch = &mut |items: &[Deltas<T>], is_in_initial_list: bool| {
                     let processed = panic::catch(|| batch(items, is_in_initial_list));
-                    self.record(items, processed)
+                    self.record(items, processed, &rejected)
                 };
                 let popped = self.queue.pop_batch(batch, one);
                 popped.map(drop).map_err(discard_popped)
             }
             None => self.queue.pop(one).map(drop).map_err(discard_popped),
+        };
+        // The items count as processed now, and no callback delays the writers of the queue.
+        for error in rejected.take() {
+            self.reflector.notify_rejected(&error);
         }
+        popped
     }
 
     /// Records which objects the callback could not process, and which ones it could after all. The
@@ -330,6 +337,7 @@ impl<T: Object> Controller<T> {
         &self,
         items: &[Deltas<T>],
         processed: Result<Result<(), ProcessError>, String>,
+        rejected: &RefCell<Vec<Error>>,
     ) -> Result<(), ProcessError> {
         let result = processed.unwrap_or_else(|panic| Err(panic.into()));
         let has_accepted = self.has_accepted.load(Ordering::Relaxed);
@@ -343,7 +351,10 @@ impl<T: Object> Controller<T> {
         };
         for (at, error) in &errors {
             match (error.downcast_ref::<Requeue>(), items.get(*at)) {
-                (None, Some(deltas)) => self.record_error(deltas, error),
+                (None, Some(deltas)) => {
+                    let error = self.record_error(deltas, error);
+                    rejected.borrow_mut().extend(error);
+                }
                 (Some(requeue), _) if requeue.source().is_some() => {
                     log::error!("{}: an event was {requeue}", self.name);
                 }
@@ -372,7 +383,8 @@ impl<T: Object> Controller<T> {
         result
     }
 
-    fn record_error(&self, deltas: &Deltas<T>, error: &ProcessError) {
+    /// Returns the error if an object was rejected.
+    fn record_error(&self, deltas: &Deltas<T>, error: &ProcessError) -> Option<Error> {
         let key = rejected_key(error).or_else(|| deltas.key().cloned());
         let text = match &key {
             Some(key) if !error.is::<StoreError>() => format!("{key}: {error}"),
@@ -381,10 +393,14 @@ impl<T: Object> Controller<T> {
         let text = format!("an event was lost: {text}");
         match deltas.newest() {
             Some(newest) if !error.is::<Superseded>() && !is_about_no_object(newest) => {
-                let version = version(newest);
-                self.reflector.rejected(key, &version, Error::other(text));
+                let (version, error) = (version(newest), Error::other(text));
+                self.reflector.rejected(key, &version, &error);
+                Some(error)
             }
-            _ => log::error!("{}: {text}", self.name),
+            _ => {
+                log::error!("{}: {text}", self.name);
+                None
+            }
         }
     }
 

@@ -78,7 +78,7 @@ impl ErrorListeners {
 }
 
 /// Unsubscribes its listener when dropped.
-pub(super) struct ErrorSubscription {
+pub(crate) struct ErrorSubscription {
     listeners: Weak<ErrorListeners>,
     id: u64,
 }

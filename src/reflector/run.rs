@@ -132,8 +132,9 @@ impl<T: Object> Reflector<T> {
     }
 
     /// Records that the consumer of the store's queue could not process an object in this version.
-    /// The reflector notices it on its own thread and schedules a relist.
-    pub(crate) fn rejected(&self, key: Option<Key>, version: &str, error: Error) {
+    /// The reflector notices it on its own thread and schedules a relist. Pass the error to
+    /// [`notify_rejected`](Self::notify_rejected) afterwards.
+    pub(crate) fn rejected(&self, key: Option<Key>, version: &str, error: &Error) {
         self.missing.add_rejected(key, version);
         let at = panic::catch(|| self.options.clock.now()).ok();
         {
@@ -142,18 +143,22 @@ impl<T: Object> Reflector<T> {
         }
         let kind = ReportKind::Object;
         let report = Report {
-            error,
+            error: error.clone(),
             kind,
             reading: None,
         };
-        let text = report.error.to_string();
+        let text = error.to_string();
         let level = match self.logged.lock().record(&report, &text) {
             Level::Warn => Level::Error,
             level => level,
         };
         log::log!(level, "{}: {text}", self.name());
+    }
+
+    /// Passes the error of a rejected object to the callback for failures.
+    pub(crate) fn notify_rejected(&self, error: &Error) {
         if let Some(on_failure) = &self.on_failure {
-            on_failure(&report.error, false);
+            on_failure(error, false);
         }
     }
 

@@ -433,6 +433,27 @@ fn rejected_child_does_not_stop_its_owner() {
     }
 }
 
+/// No event ends the wait, and no time passes on the clock of the test.
+#[test]
+fn key_continues_when_its_child_is_rejected() {
+    let cluster = Cluster::new();
+    let index = |map: &ConfigMap| panic!("no index value for {}", map.name());
+    let maps = cluster.factory.informer::<ConfigMap>();
+    maps.add_index("none", index).unwrap();
+    let (running, calls) = start(&cluster);
+    cluster.stall("configmaps");
+    running.enqueue("default/a");
+    calls.next().run(ensure_child);
+    running.until_idle();
+    running.enqueue("default/a");
+    running.until_postponed();
+    cluster.reconnect();
+    calls.next().is("default/a").done();
+    running.drain(&calls);
+    assert!(!maps.status().complete);
+    running.end(calls);
+}
+
 #[test]
 fn write_after_the_end_of_its_call_causes_a_call() {
     let cluster = Cluster::new();

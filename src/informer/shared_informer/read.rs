@@ -133,7 +133,7 @@ impl<T: Object> SharedIndexInformer<T> {
 
     /// Calls `on_error` for each failed request and each object that cannot be decoded or stored,
     /// until the subscription is dropped.
-    pub(in crate::informer) fn on_error(
+    pub(crate) fn on_error(
         &self,
         on_error: impl Fn(&Error) + Send + Sync + 'static,
     ) -> ErrorSubscription {
