@@ -103,7 +103,8 @@ impl SharedInformerFactory {
     /// Blocks until every informer has synced, or until `stop` is set.
     ///
     /// The method fails at once if an informer was requested after the last
-    /// [`start`](Self::start): nothing fills its cache. Call `start` again after the last request.
+    /// [`start`](Self::start), and the program does not [run](SharedIndexInformer::run) it either:
+    /// nothing fills its cache. Call `start` again after the last request.
     /// A component that requests an informer while other components wait can call the informer's
     /// own [`wait_for_sync`](SharedIndexInformer::wait_for_sync) instead, which does not depend on
     /// the others.
@@ -195,7 +196,8 @@ impl SharedInformerFactory {
             // An observation starts its informer right after it has requested it.
             let entries = entries.filter(|entry| entry.run.is_some() || entry.is_requested);
             let all = entries.map(|entry| (Arc::clone(&entry.informer), entry.run.clone()));
-            all.partition(|(_, run)| run.is_some())
+            // A program can also run an informer on its own.
+            all.partition(|(informer, run)| run.is_some() || informer.is_run_requested())
         };
         if !not_started.is_empty() {
             let unsynced = not_started
@@ -215,13 +217,14 @@ impl SharedInformerFactory {
         };
         let (mut unsynced, mut undecodable, mut has_ended) = (Vec::new(), Vec::new(), false);
         for (informer, run) in &started {
-            let Some(run) = run else { continue };
-            let either = run.stop.child();
+            let run_stop = run.as_ref().map_or_else(Stop::new, |run| run.stop.clone());
+            let (ended, _ends) = informer.stop_or_end(&run_stop);
+            let either = ended.child();
             let _stops = [stop.also_stops(&either), refused.also_stops(&either)];
             if informer.synced().wait_until(deadline, &either) {
                 undecodable.extend(informer.undecodable());
             } else {
-                has_ended |= run.stop.is_stopped();
+                has_ended |= ended.is_stopped();
                 unsynced.extend(informer.unsynced());
             }
         }

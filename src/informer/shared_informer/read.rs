@@ -186,15 +186,20 @@ impl<T: Object> SharedIndexInformer<T> {
                 return unsynced;
             }
         }
-        if !self.shared.run_requested.load(Ordering::Relaxed) {
+        if !self.is_run_requested() {
             return vec![Unsynced::not_started(self.name())];
         }
         vec![Unsynced::new(self.name(), self.status().last_error)]
     }
 
+    /// Whether a thread runs the informer, or has run it, or is about to.
+    pub(in crate::informer) fn is_run_requested(&self) -> bool {
+        self.shared.run_requested.load(Ordering::Relaxed)
+    }
+
     /// Returns a signal that is set when `stop` is set or when the run has returned. Keep the
     /// subscription: without it, the end of the run does not set the signal.
-    pub(super) fn stop_or_end(&self, stop: &Stop) -> (Stop, Subscription) {
+    pub(in crate::informer) fn stop_or_end(&self, stop: &Stop) -> (Stop, Subscription) {
         let either = stop.child();
         let ends = either.clone();
         (either, self.ended().on_done(move || ends.stop()))

@@ -20,7 +20,7 @@ use serde_json::json;
 
 use super::queue_kind;
 use crate::informer::support::{
-    Door, Feed, Informer, SOON, options, record, recorder, soon, status, until,
+    Door, Feed, Informer, SOON, options, record, recorder, run, soon, status, until,
 };
 
 /// The resource and the namespace of a `lister_watcher` call.
@@ -170,6 +170,34 @@ fn fa4_informer_requested_after_start_fails_the_wait() {
     factory.wait_for_cache_sync(&Stop::new()).unwrap();
     assert_eq!(late[0].lister().list().len(), 1);
     assert!(factory.shutdown());
+}
+
+#[test]
+fn fa4_wait_includes_an_informer_that_the_program_runs() {
+    let source = Source::default();
+    let factory = builder(&source).build();
+    factory.start(&Stop::new()).unwrap();
+    let informers = ["pods", "nodes"].map(|resource| factory.dynamic(gvr(resource)));
+    let _running = informers.each_ref().map(|informer| run(informer));
+    let is_running = |informer: &Informer| informer.status().state != ReflectorState::Created;
+    until("both run", || informers.iter().all(is_running));
+    source.feed("pods").list("10", &[("a", "1")]);
+    let error = factory.wait_for_cache_sync_with(&Stop::new(), Duration::from_millis(1));
+    let text = "timed out after 1ms; not synced: nodes";
+    assert_eq!(error.unwrap_err().to_string(), text);
+    source.feed("nodes").list("10", &[("b", "1")]);
+    let wait = || factory.wait_for_cache_sync_with(&Stop::new(), SOON);
+    wait().unwrap();
+    assert_eq!(informers[1].lister().list().len(), 1);
+
+    let secrets = factory.dynamic(gvr("secrets"));
+    let text = "call `start` first; not started: secrets";
+    assert_eq!(wait().unwrap_err().to_string(), text);
+    let stopped = Stop::new();
+    stopped.stop();
+    secrets.run(&stopped).unwrap();
+    let text = "ended before syncing: secrets";
+    assert_eq!(wait().unwrap_err().to_string(), text);
 }
 
 #[test]
