@@ -369,6 +369,11 @@ impl ReconcileLoop {
         let clock = &self.settings.clock;
         let began = clock.now();
         self.set_running(key, Some(began));
+        // The metric is user code: the leadership may have been lost while it blocked.
+        if abort.is_stopped() {
+            self.set_running(key, None);
+            return;
+        }
         let limit = self.settings.time_limit.and_then(|limit| {
             let (this, key) = (Arc::downgrade(self), Key::clone(key));
             let call_stop = call_stop.clone();

@@ -1,6 +1,7 @@
 //! Starting and stopping controllers.
 
 use k8s_informer::controller::ControllerError;
+use k8s_informer::metrics::{ControllerMetrics, MetricsProvider};
 use k8s_informer::testing::Verb;
 use k8s_openapi::api::core::v1::Secret;
 
@@ -77,6 +78,55 @@ fn blocked_stop_callback_does_not_hide_a_stuck_call() {
     assert!(blocked.is_running.wait_timeout(LIMIT));
     drop(blocked);
     call.done();
+}
+
+/// Metrics that block before a call.
+#[derive(Clone)]
+struct BlockedMetrics {
+    entered: Stop,
+    open: Stop,
+}
+
+impl ControllerMetrics for BlockedMetrics {
+    fn active_workers(&self, workers: usize) {
+        if workers > 0 {
+            self.entered.stop();
+            self.open.wait();
+        }
+    }
+}
+
+impl MetricsProvider for BlockedMetrics {
+    fn controller_metrics(&self, _: &str) -> Option<Arc<dyn ControllerMetrics>> {
+        Some(Arc::new(self.clone()))
+    }
+}
+
+#[test]
+fn call_does_not_start_after_its_end() {
+    let cluster = Cluster::new();
+    cluster.create(MAPS, "a");
+    let (entered, open) = (Stop::new(), Stop::new());
+    let (called, calls) = unbounded();
+    let controller = cluster
+        .controller::<ConfigMap>("late")
+        .grace_period(Duration::ZERO)
+        .metrics(Arc::new(BlockedMetrics {
+            entered: entered.clone(),
+            open: open.clone(),
+        }))
+        .by(move |_, _| {
+            called.send(())?;
+            Ok(Next::Done)
+        });
+    let running = Running::new(controller.unwrap());
+    assert!(entered.wait_timeout(LIMIT));
+    running.stop.stop();
+    // The calls have been ended, and have a second to return.
+    cluster.until_waits(SECOND, 1);
+    open.stop();
+    running.join().unwrap();
+    assert!(calls.try_recv().is_err());
 }
 
 #[test]
