@@ -59,7 +59,7 @@ impl Schedule {
                 later: None,
             };
         };
-        self.keys.shrink_when_empty();
+        self.keys.shrink_after_peak();
         let is_all = entry.all.is_some_and(|all| all <= now);
         Due {
             is_all,
@@ -162,4 +162,21 @@ impl Due {
 
 fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     one.into_iter().chain(other).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schedule_with_few_keys_left_frees_its_memory() {
+        let (mut schedule, now) = (Schedule::default(), Instant::now());
+        let keys: Vec<Key> = (0..100_000).map(|key| key.to_string().into()).collect();
+        keys.iter().for_each(|key| schedule.all_at(key, now));
+        for key in &keys[10..] {
+            schedule.take(key, now);
+        }
+        let capacity = schedule.keys.capacity();
+        assert!(capacity < 10_000, "{capacity}");
+    }
 }

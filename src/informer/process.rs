@@ -10,6 +10,7 @@ use super::handler::{KeyedNotification, Notification};
 use crate::object::{Accessor, Deleted, Key, KeyError, Object};
 use crate::panic;
 use crate::queue::{BatchError, Delta, Deltas, ProcessError, ReplacedAll};
+use crate::shrink::Shrink;
 use crate::store::{Change, Gaps, Indexer, KnownObjects, StoreError};
 use crate::sync::Mutex;
 
@@ -38,7 +39,7 @@ struct NamespacePart {
     prefix: String,
     /// The keys of the cached objects, so that a list or a resync does not visit the objects of the
     /// other namespaces. An innermost lock.
-    keys: Mutex<HashSet<Key>>,
+    keys: Mutex<HashMap<Key, ()>>,
 }
 
 impl<T: Object> IndexerPart<T> {
@@ -51,7 +52,7 @@ impl<T: Object> IndexerPart<T> {
             let prefix = format!("{namespace}/");
             let mut keys = cache.list_keys();
             keys.retain(|key| key.starts_with(&prefix));
-            let keys = Mutex::new(keys.into_iter().collect());
+            let keys = Mutex::new(keys.into_iter().map(|key| (key, ())).collect());
             NamespacePart { prefix, keys }
         });
         Self {
@@ -363,13 +364,11 @@ impl<T: Object> IndexerPart<T> {
         let mut keys = namespace.keys.lock();
         for (key, is_stored) in changes {
             if is_stored {
-                keys.insert(Key::clone(key));
+                keys.insert(Key::clone(key), ());
             } else {
                 keys.remove(key);
+                keys.shrink_after_peak();
             }
-        }
-        if keys.is_empty() {
-            *keys = HashSet::new();
         }
     }
 
@@ -521,7 +520,7 @@ impl<T: Object> KnownObjects<T> for IndexerPart<T> {
     fn list_keys(&self) -> Vec<Key> {
         match &self.namespace {
             None => self.cache.list_keys(),
-            Some(namespace) => namespace.keys.lock().iter().cloned().collect(),
+            Some(namespace) => namespace.keys.lock().keys().cloned().collect(),
         }
     }
 

@@ -530,3 +530,14 @@ fn list_of_a_namespace_reaches_the_cache_in_steps() {
         .unwrap();
     assert_eq!(most.load(std::sync::atomic::Ordering::Relaxed), 2 * STEP);
 }
+
+#[test]
+fn part_with_few_objects_left_frees_its_memory() {
+    let store = Arc::new(Indexer::<DynamicObject>::for_objects());
+    let part = IndexerPart::new(Arc::clone(&store), Some("n"), false);
+    let keys: Vec<Key> = (0..100_000).map(|key| format!("n/{key}").into()).collect();
+    part.record_keys(keys.iter().map(|key| (key, true)));
+    part.record_keys(keys[10..].iter().map(|key| (key, false)));
+    let capacity = part.namespace.unwrap().keys.lock().capacity();
+    assert!(capacity < 10_000, "{capacity}");
+}
