@@ -114,15 +114,6 @@ impl<T: Object + DeserializeOwned> InformerSource<T> {
     }
 }
 
-impl<T: Object> InformerSource<T> {
-    /// Returns the status of the reflector for a namespace.
-    fn status_of(&self, namespace: &str) -> ReflectorStatus {
-        let mut statuses = self.informer.statuses().into_iter();
-        let status = statuses.find(|(of, _)| of.as_deref().is_none_or(|of| of == namespace));
-        status.map(|(_, status)| status).unwrap_or_default()
-    }
-}
-
 impl<T: Object + DeserializeOwned> AnySource for InformerSource<T> {
     fn resource(&self) -> &GroupVersionResource {
         &self.resource
@@ -165,11 +156,11 @@ impl<T: Object + DeserializeOwned> AnySource for InformerSource<T> {
     }
 
     fn relists(&self, namespace: &str) -> u64 {
-        self.status_of(namespace).relists
+        self.informer.status_of(namespace).relists
     }
 
     fn relists_begun(&self, namespace: &str) -> u64 {
-        let status = self.status_of(namespace);
+        let status = self.informer.status_of(namespace);
         status.relists + u64::from(status.state == ReflectorState::Listing)
     }
 

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use super::{Shared, SharedIndexInformer};
 use crate::object::{Object, meta_namespace_key};
 use crate::queue::{WaitError, Watermark};
+#[cfg(feature = "client")]
+use crate::reflector::ReflectorStatus;
 use crate::resource_version::compare_resource_versions;
 use crate::stop::Stop;
 
@@ -164,6 +166,15 @@ impl<T: Object> SharedIndexInformer<T> {
             let order = compare_resource_versions(&watermark.current(), version);
             order.is_some_and(Ordering::is_ge)
         })
+    }
+
+    /// Returns the status of the reflector for a namespace, without those of other namespaces.
+    #[cfg(feature = "client")]
+    pub(crate) fn status_of(&self, namespace: &str) -> ReflectorStatus {
+        let mut parts = self.shared.parts.iter().zip(self.controllers());
+        let part = parts.find(|(part, _)| part.may_contain(namespace));
+        part.map(|(_, controller)| controller.status())
+            .unwrap_or_default()
     }
 
     /// Waits for the parts that may contain this namespace, or for all parts if `namespace` is
