@@ -258,6 +258,6 @@ impl Election {
             Some(_) => self.times.renew_deadline,
             None => UNCONFIRMED_RELEASE,
         };
-        limit.saturating_sub(now.since(began))
+        limit.saturating_sub(now.elapsed.saturating_sub(began.elapsed))
     }
 }

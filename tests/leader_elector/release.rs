@@ -96,6 +96,22 @@ fn le12_hanging_release_ends_after_the_renew_deadline() {
 }
 
 #[test]
+fn le12_wall_clock_does_not_end_the_release() {
+    let (server, clock) = (Server::new(), FakeClock::new());
+    let candidate = Candidate::start(&server, &clock, "a");
+    candidate.leading();
+    Steps::after(&server, &clock, 2);
+    server.fail_next(Fault::Hang);
+    candidate.finish.send(()).unwrap();
+    server.requests_until(|requests| requests.len() == 3);
+    assert!(clock.until_waits(5, LIMIT));
+    clock.suspend(60 * SECOND);
+    clock.advance(5 * SECOND);
+    candidate.run.join().unwrap().unwrap();
+    assert_eq!(server.record().holder, "");
+}
+
+#[test]
 fn le20_work_is_stopped_before_the_release() {
     let (server, clock) = (Server::new(), FakeClock::new());
     let candidate = Candidate::start(&server, &clock, "a");
