@@ -418,8 +418,8 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
     /// default is 10 seconds.
     ///
     /// A deletion is awaited for three times this duration, but at least for three seconds. The wait
-    /// for a known version of an object has no limit. After each such duration, the log has a
-    /// warning.
+    /// for a known version of an object has no limit. After this duration, the log has a warning,
+    /// and later ones at growing intervals.
     pub fn own_writes_timeout(mut self, timeout: Duration) -> Self {
         self.own_writes_timeout = timeout;
         self

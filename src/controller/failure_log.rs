@@ -26,8 +26,8 @@ const MAX_PAUSE: Duration = Duration::from_secs(60 * 60);
 /// This is plain data for use under a lock: no method blocks or calls user code.
 #[derive(Default)]
 pub(super) struct FailureLog {
-    /// The failing keys that have a line.
-    keys: HashMap<Key, Repeat>,
+    /// The failing keys that have a line about this topic.
+    keys: HashMap<(Key, Topic), Repeat>,
     /// `None` before the first line.
     period_end: Option<Instant>,
     /// The number of lines in this period.
@@ -36,6 +36,13 @@ pub(super) struct FailureLog {
     hidden: u64,
     /// Whether a recovery in this period has reported hidden failures.
     has_reported: bool,
+}
+
+/// What a line is about. A line about one topic does not delay the first one about another.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Topic {
+    Calls,
+    OwnWrites,
 }
 
 struct Repeat {
@@ -61,20 +68,32 @@ pub(super) struct Recovery {
 impl FailureLog {
     /// Returns the end of the line if a failure of a key is one. A failure that is not retried is
     /// one without regard to the intervals.
-    pub(super) fn failed(&mut self, key: &Key, is_retried: bool, now: Instant) -> Option<Note> {
-        let note = self.line(key, is_retried, now)?;
-        let pause = match self.keys.get(key) {
+    pub(super) fn failed(
+        &mut self,
+        key: &Key,
+        topic: Topic,
+        is_retried: bool,
+        now: Instant,
+    ) -> Option<Note> {
+        let id = (Key::clone(key), topic);
+        let note = self.line(&id, is_retried, now)?;
+        let pause = match self.keys.get(&id) {
             Some(last) => (last.pause * 2).min(MAX_PAUSE),
             None => FIRST_PAUSE,
         };
         let next = now.checked_add(pause).unwrap_or(now);
-        self.keys.insert(Key::clone(key), Repeat { next, pause });
+        self.keys.insert(id, Repeat { next, pause });
         Some(note)
     }
 
     /// Like [`failed`](Self::failed), for a failure that another one of the same call follows.
-    pub(super) fn line(&mut self, key: &Key, is_retried: bool, now: Instant) -> Option<Note> {
-        if is_retried && self.keys.get(key).is_some_and(|last| now < last.next) {
+    pub(super) fn line(
+        &mut self,
+        id: &(Key, Topic),
+        is_retried: bool,
+        now: Instant,
+    ) -> Option<Note> {
+        if is_retried && self.keys.get(id).is_some_and(|last| now < last.next) {
             return None;
         }
         if self.period_end.is_none_or(|end| end <= now) {
@@ -95,7 +114,9 @@ impl FailureLog {
 
     /// Forgets the failures of a key. `is_last` is true if no other key fails.
     pub(super) fn recovered(&mut self, key: &Key, is_last: bool) -> Recovery {
-        let is_logged = self.keys.remove(key).is_some();
+        let topics = [Topic::Calls, Topic::OwnWrites];
+        let removed = topics.map(|topic| self.keys.remove(&(Key::clone(key), topic)));
+        let is_logged = removed.iter().any(Option::is_some);
         self.keys.shrink_when_empty();
         let reports = is_last && self.hidden > 0 && !self.has_reported;
         self.has_reported |= reports;

@@ -9,7 +9,7 @@ use ::log::Level;
 
 use super::context::Context;
 use super::error::ControllerError;
-use super::failure_log::{FailureLog, Note, Recovery};
+use super::failure_log::{FailureLog, Note, Recovery, Topic};
 use super::named_handlers::HandlerErrors;
 use super::outcome::{Failure, Next};
 use super::own_writes::{Observed, OwnWrites, Settled, Times, Write};
@@ -350,7 +350,7 @@ impl ReconcileLoop {
                 drop(panic::catch(|| {
                     let what =
                         format_args!("controller {name:?}, key {:?}: a worker {panic}", *item);
-                    self.report(Level::Error, &item, false, what);
+                    self.report(Level::Error, &item, Topic::Calls, false, what);
                 }));
                 true
             });
@@ -449,8 +449,9 @@ impl ReconcileLoop {
         let work = move || {
             call_stop.stop();
             let now = this.settings.clock.now();
-            let note = this.state.lock().log.line(&key, true, now);
-            let call = this.call_name(&key, attempt);
+            let id = (key, Topic::Calls);
+            let note = this.state.lock().log.line(&id, true, now);
+            let call = this.call_name(&id.0, attempt);
             let what = format_args!("{call}: the call exceeds its time limit of {limit:?}");
             write_failure(Level::Warn, what, note);
             this.meter.event(|metrics| metrics.timed_out());
@@ -466,9 +467,16 @@ impl ReconcileLoop {
     }
 
     /// Logs a failure of a key. Repetitions are debug messages.
-    fn report(&self, level: Level, key: &Key, is_retried: bool, what: fmt::Arguments<'_>) {
+    fn report(
+        &self,
+        level: Level,
+        key: &Key,
+        topic: Topic,
+        is_retried: bool,
+        what: fmt::Arguments<'_>,
+    ) {
         let now = self.settings.clock.now();
-        let note = self.state.lock().log.failed(key, is_retried, now);
+        let note = self.state.lock().log.failed(key, topic, is_retried, now);
         write_failure(level, what, note);
     }
 
@@ -517,7 +525,7 @@ impl ReconcileLoop {
             }
             Err(failure) if failure.is_terminal() => {
                 let what = format_args!("{call}: {failure}; it is not retried");
-                self.report(Level::Error, key, false, what);
+                self.report(Level::Error, key, Topic::Calls, false, what);
                 self.queue.forget(key);
                 retry(next_of_handlers.flatten());
                 ReconcileResult::TerminalError
@@ -527,7 +535,7 @@ impl ReconcileLoop {
                 match is_conflict(failure) {
                     // Conflicts are part of normal operation: the cache was old.
                     true => log::debug!("{what}"),
-                    false => self.report(Level::Warn, key, true, what),
+                    false => self.report(Level::Warn, key, Topic::Calls, true, what),
                 }
                 match next_of_handlers {
                     Some(next) => {
@@ -623,7 +631,8 @@ impl ReconcileLoop {
         });
         for problem in late.chain(given_up) {
             let call = self.call_name(key, self.next_attempt(key));
-            self.report(Level::Warn, key, true, format_args!("{call}: {problem}"));
+            let problem = format_args!("{call}: {problem}");
+            self.report(Level::Warn, key, Topic::OwnWrites, true, problem);
         }
         let Some(check_at) = settled.check_at else {
             return true;

@@ -97,6 +97,24 @@ fn stalled_watch_delays_the_key_but_no_other_key() {
 }
 
 #[test]
+fn late_write_does_not_hide_the_first_failure() {
+    let cluster = Cluster::new();
+    let (running, calls) = start_with(&cluster, "late", Source::of());
+    cluster.stall("configmaps");
+    running.enqueue("default/a");
+    calls.next().run(ensure_child);
+    running.until_idle();
+    running.enqueue("default/a");
+    cluster.until_waits(TIMEOUT, 1);
+    cluster.advance(&running, TIMEOUT);
+    log_capture::wait_for(&["WARN", r#""late""#, "still lacks a write"]);
+    cluster.reconnect();
+    calls.next_of("default/a").fail("no bucket");
+    log_capture::wait_for(&["WARN", r#""late""#, "no bucket"]);
+    running.end(calls);
+}
+
+#[test]
 fn key_continues_when_its_write_arrives() {
     let cluster = Cluster::new();
     let (running, calls) = start(&cluster);
