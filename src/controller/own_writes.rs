@@ -309,8 +309,8 @@ impl Write {
         of_resource(sources, resource).filter_map(write).collect()
     }
 
-    /// Returns the entries for a deletion. If `uid` is empty, the object is the one that was cached
-    /// `before`. That one is gone even if the server has deleted a newer object with this name.
+    /// Returns the entries for a deletion. `uid` can be empty if it is unknown. The object that was
+    /// cached `before` is gone even if the server has deleted a newer object with this name.
     pub(super) fn deleted(
         sources: &[Arc<dyn AnySource>],
         resource: &GroupVersionResource,
@@ -320,16 +320,15 @@ impl Write {
         times: Times,
     ) -> Vec<Self> {
         let mut before = before.into_iter();
-        let write = |(at, source): (usize, &dyn AnySource)| {
-            let before = before.next().flatten();
-            let uid = match uid {
-                "" => before?.0,
-                uid => uid.to_owned(),
-            };
-            let result = Written::Gone(uid.into());
-            Some(Self::new((at, source), target, result, times))
+        let writes = |(at, source): (usize, &dyn AnySource)| {
+            let before = before.next().flatten().map(|(before, _)| before);
+            let uids = BTreeSet::from([uid.to_owned(), before.unwrap_or_default()]);
+            let uids = uids.into_iter().filter(|uid| !uid.is_empty());
+            let write = |uid: String| Written::Gone(uid.into());
+            uids.map(move |uid| Self::new((at, source), target, write(uid), times))
+                .collect::<Vec<_>>()
         };
-        of_resource(sources, resource).filter_map(write).collect()
+        of_resource(sources, resource).flat_map(writes).collect()
     }
 
     /// Returns the entries for a write that may have been executed.

@@ -211,6 +211,36 @@ fn removal_by_a_patch_is_awaited() {
     running.end(calls);
 }
 
+/// The cache has an earlier object with the name of the deleted one.
+#[test]
+fn deletion_of_a_newer_object_is_awaited() {
+    let cluster = Cluster::new();
+    let (running, calls) = start::<ConfigMap>(&cluster, "newer");
+    cluster.create(MAPS, "m");
+    let maps = cluster.factory.informer::<ConfigMap>();
+    until("it is cached", || !maps.lister().list().is_empty());
+    cluster.stall("configmaps");
+    cluster.server.delete(&format!("{MAPS}/m")).unwrap();
+    cluster.create(MAPS, "m");
+    running.enqueue("default/a");
+    calls.next().run(|cx| {
+        let options = DeleteOptions::default();
+        cx.api::<ConfigMap>(Some("default"))
+            .delete("m", &options, cx.stop())?;
+        Ok(Next::Done)
+    });
+    running.until_idle();
+    running.until_waits_for_writes();
+    cluster.reconnect();
+    calls.next().run(|cx| {
+        assert!(cx.lister::<ConfigMap>().get("default", "m").is_none());
+        Ok(Next::Done)
+    });
+    running.until_idle();
+    assert!(running.controller.last_failure("default/a").is_none());
+    running.end(calls);
+}
+
 /// The server says that the object is gone, as one behind an aggregated API can, but it remains.
 #[test]
 fn deletion_that_does_not_come_is_awaited_for_a_limited_time() {
