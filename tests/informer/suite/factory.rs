@@ -182,6 +182,7 @@ fn fa4_wait_includes_an_informer_that_the_program_runs() {
     let is_running = |informer: &Informer| informer.status().state != ReflectorState::Created;
     until("both run", || informers.iter().all(is_running));
     source.feed("pods").list("10", &[("a", "1")]);
+    informers[0].wait_for_sync(&Stop::new(), SOON).unwrap();
     let error = factory.wait_for_cache_sync_with(&Stop::new(), Duration::from_millis(1));
     let text = "timed out after 1ms; not synced: nodes";
     assert_eq!(error.unwrap_err().to_string(), text);
