@@ -236,7 +236,7 @@ fn deletion_of_a_newer_object_is_awaited() {
         assert!(cx.lister::<ConfigMap>().get("default", "m").is_none());
         Ok(Next::Done)
     });
-    running.until_idle();
+    running.drain(&calls);
     assert!(running.controller.last_failure("default/a").is_none());
     running.end(calls);
 }
