@@ -178,7 +178,7 @@ fn fa4_wait_includes_an_informer_that_the_program_runs() {
     let factory = builder(&source).build();
     factory.start(&Stop::new()).unwrap();
     let informers = ["pods", "nodes"].map(|resource| factory.dynamic(gvr(resource)));
-    let _running = informers.each_ref().map(|informer| run(informer));
+    let _running = informers.each_ref().map(run);
     let is_running = |informer: &Informer| informer.status().state != ReflectorState::Created;
     until("both run", || informers.iter().all(is_running));
     source.feed("pods").list("10", &[("a", "1")]);
