@@ -71,8 +71,10 @@ impl Inner {
             }
             // Retry a 429 or 5xx only if the server sent a retry delay, and only if that delay does
             // not exceed the time limit of the request.
-            let limit = attempt.response_timeout.unwrap_or(MAX_RETRY_AFTER);
-            let limit = limit.min(MAX_RETRY_AFTER);
+            let limit = attempt
+                .response_timeout
+                .unwrap_or(MAX_RETRY_AFTER)
+                .min(MAX_RETRY_AFTER);
             let wait = error.retry_after().filter(|wait| *wait <= limit);
             let (Some(429 | 500..), Some(wait), 1..) = (code, wait, retries) else {
                 return Err(error);

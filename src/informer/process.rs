@@ -38,7 +38,7 @@ struct NamespacePart {
     /// The prefix of all keys of this part: the namespace and a slash.
     prefix: String,
     /// The keys of the cached objects, so that a list or a resync does not visit the objects of the
-    /// other namespaces. An innermost lock.
+    /// other namespaces. A map without values, because it can [`Shrink`]. An innermost lock.
     keys: Mutex<HashMap<Key, ()>>,
 }
 
