@@ -63,7 +63,8 @@ pub struct PriorityQueue<T: Clone + Eq + Hash + Send + 'static> {
 ///
 /// let queue = PriorityQueue::new(default_item_based_rate_limiter())?;
 /// queue.add_with("a", AddOptions::new().priority(-100).rate_limited());
-/// assert_eq!((queue.len(), queue.num_requeues(&"a")), (0, 1));
+/// assert_eq!(queue.num_requeues(&"a"), 1);
+/// assert_eq!(queue.get_with_priority(), Some(("a", -100))); // Blocks for the delay of 5 ms.
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
