@@ -92,7 +92,7 @@
 //! | queues of changes | [`DeltaFifo`] and [`RealFifo`], both of which implement [`Queue`] |
 //! | queues of objects | [`Fifo`], ordered by arrival; [`Heap`], ordered by urgency |
 //! | reflector, queue and process loop | [`Controller`], [`new_informer`], [`new_indexer_informer`] |
-//! | caches | [`Indexer`] and [`ThreadSafeStore`], read through a [`Lister`]; [`ExpirationCache`], [`UndeltaStore`] |
+//! | caches | [`Indexer`] and [`ThreadSafeStore`], read through a [`Lister`]; [`ExpirationCache`] |
 //! | your own writes, visible before the watch delivers them | [`MutationCache`]; for an informer, [`mutation_cache`] |
 //! | work queues for controllers | [`WorkQueue`](workqueue::WorkQueue), [delaying](workqueue::DelayingQueue), [rate limiting](workqueue::RateLimitingQueue), [with priorities](workqueue::PriorityQueue) |
 //! | [controllers](controller): reconcile functions, owners, finalizers, a manager | [`Controller`](controller::Controller), [`Manager`](controller::Manager) |
@@ -188,7 +188,6 @@
 //! [`ResourceEventHandler`]: handler::ResourceEventHandler
 //! [`Shard`]: reflector::Shard
 //! [`ThreadSafeStore`]: store::ThreadSafeStore
-//! [`UndeltaStore`]: store::UndeltaStore
 //! [`new_indexer_informer`]: informer::new_indexer_informer
 //! [`new_informer`]: informer::new_informer
 //! [`retry_on_conflict`]: client::api::retry_on_conflict

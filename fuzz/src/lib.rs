@@ -51,7 +51,6 @@ pub mod reflector;
 pub mod selector;
 pub mod status;
 pub mod thread_safe_store;
-pub mod undelta_store;
 pub mod watch_frames;
 pub mod workqueue;
 
@@ -90,7 +89,6 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("selector", selector::run),
     ("status", status::run),
     ("thread_safe_store", thread_safe_store::run),
-    ("undelta_store", undelta_store::run),
     ("watch_frames", watch_frames::run),
     ("workqueue", workqueue::run),
 ];

@@ -9,7 +9,6 @@
 //! | [`ThreadSafeStore`] | an indexer without a key function | `ThreadSafeStore` |
 //! | [`ExpirationCache`] | drops entries after a time | `ExpirationCache` |
 //! | [`MutationCache`] | shows your own writes before the watch delivers them | `MutationCache` |
-//! | [`UndeltaStore`] | passes its whole content to a closure after every change | `UndeltaStore` |
 //!
 //! ```
 //! use k8s_informer::Indexer;
@@ -41,7 +40,6 @@ mod slots;
 mod staging;
 mod thread_safe_store;
 mod transform;
-mod undelta_store;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -59,7 +57,6 @@ pub use mutation_cache::{MutationCache, MutationCacheBuilder};
 pub use staging::{Gaps, StagedList, Staging};
 pub use thread_safe_store::ThreadSafeStore;
 pub use transform::Transform;
-pub use undelta_store::UndeltaStore;
 
 /// The destination of a reflector: a queue or a store. client-go's `ReflectorStore`.
 ///
@@ -274,8 +271,7 @@ pub trait KnownObjects<T>: Send + Sync {
 /// A store that a reflector or controller writes to and any thread reads. client-go's `Store`.
 ///
 /// Use an `Arc<dyn Store<T>>` where the kind of store does not matter: [`Indexer`],
-/// [`ExpirationCache`], [`UndeltaStore`] or a custom one. Each implementation documents its side
-/// effects.
+/// [`ExpirationCache`] or a custom one. Each implementation documents its side effects.
 ///
 /// The stores of this crate have these properties:
 ///
@@ -284,8 +280,7 @@ pub trait KnownObjects<T>: Send + Sync {
 /// - A replace that fails changes nothing.
 /// - Objects are shared, not copied. Lists have no particular order.
 /// - No user code runs under their locks, so locks are held only briefly. No call waits until the
-///   content changes. Only a write to an [`UndeltaStore`] blocks for longer, while it runs the push
-///   function.
+///   content changes.
 ///
 /// ```
 /// use k8s_informer::{Deleted, Indexer};

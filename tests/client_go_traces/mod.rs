@@ -35,7 +35,6 @@ mod real_fifo;
 mod reflector_wire;
 mod store;
 mod thread_safe_store;
-mod undelta_store;
 mod workqueue;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -174,12 +173,6 @@ const SUITES: &[Suite] = &[
         build: thread_safe_store::build,
         info: &[],
         floor: 99.0,
-    },
-    Suite {
-        name: "undelta_store",
-        build: undelta_store::build,
-        info: &[],
-        floor: 100.0,
     },
     Suite {
         name: "workqueue",

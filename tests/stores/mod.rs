@@ -6,4 +6,3 @@ mod indexer;
 mod indexer_user_code;
 mod mutation_cache;
 mod things;
-mod undelta_store;

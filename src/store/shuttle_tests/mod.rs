@@ -3,7 +3,6 @@
 mod expiration_cache;
 mod mutation_cache;
 mod thread_safe_store;
-mod undelta_store;
 
 use std::sync::Arc;
 
