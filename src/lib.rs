@@ -93,7 +93,6 @@
 //! | queues of objects | [`Fifo`], ordered by arrival; [`Heap`], ordered by urgency |
 //! | reflector, queue and process loop | [`Controller`], [`new_informer`], [`new_indexer_informer`] |
 //! | caches | [`Indexer`] and [`ThreadSafeStore`], read through a [`Lister`]; [`ExpirationCache`] |
-//! | your own writes, visible before the watch delivers them | [`MutationCache`]; for an informer, [`mutation_cache`] |
 //! | work queues for controllers | [`WorkQueue`](workqueue::WorkQueue), [delaying](workqueue::DelayingQueue), [rate limiting](workqueue::RateLimitingQueue), [with priorities](workqueue::PriorityQueue) |
 //! | [controllers](controller): reconcile functions, owners, finalizers, a manager | [`Controller`](controller::Controller), [`Manager`](controller::Manager) |
 //! | [leader election](leader_election) on a Lease | [`LeaderElector`](leader_election::LeaderElector) |
@@ -177,7 +176,6 @@
 //! [`ListWatch`]: reflector::ListWatch
 //! [`ListerWatcher`]: reflector::ListerWatcher
 //! [`MetricsProvider`]: metrics::MetricsProvider
-//! [`MutationCache`]: store::MutationCache
 //! [`PartialObjectMetadata`]: object::PartialObjectMetadata
 //! [`Patch`]: client::api::Patch
 //! [`Queue`]: queue::Queue
@@ -191,7 +189,6 @@
 //! [`new_indexer_informer`]: informer::new_indexer_informer
 //! [`new_informer`]: informer::new_informer
 //! [`retry_on_conflict`]: client::api::retry_on_conflict
-//! [`mutation_cache`]: SharedIndexInformer::mutation_cache
 //! [`store_resource_version`]: SharedIndexInformer::store_resource_version
 //! [`wait_for_resource_version`]: SharedIndexInformer::wait_for_resource_version
 //! [`wait_for_object`]: SharedIndexInformer::wait_for_object

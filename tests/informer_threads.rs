@@ -4,7 +4,6 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,14 +14,12 @@ use k8s_informer::informer::{
 };
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::{
-    Body, ListOptions, ListWatch, ListerWatcher, ListerWatcherSource, ReflectorOptions,
-    ReflectorState,
+    ListOptions, ListerWatcher, ListerWatcherSource, ReflectorOptions, ReflectorState,
 };
 use k8s_informer::testing::{Answer, ApiServer, FakeClock, ScriptedListerWatcher};
 use k8s_informer::time::Backoff;
 use k8s_informer::{
-    Client, Config, Done, DynamicObject, Error, Object, SharedIndexInformer, SharedInformerFactory,
-    Stop,
+    Client, Config, DynamicObject, Error, Object, SharedIndexInformer, SharedInformerFactory, Stop,
 };
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::{Mutex, MutexGuard};
@@ -88,7 +85,6 @@ const TESTS: &[&str] = &[
     "late_or_removed_handler_leaves_no_thread_behind",
     "unstarted_informer_has_no_threads",
     "several_namespaces_have_documented_threads_and_end",
-    "dropped_mutation_cache_threads_end_with_next_event",
     "stop_ends_informer_promptly_in_each_phase",
     "factory_with_client_leaves_no_thread_behind",
     "controller_leaves_no_thread_behind",
@@ -273,45 +269,6 @@ fn several_namespaces_have_documented_threads_and_end() {
         channel.iter().count() <= 2,
         "the channel delivers its contents, then disconnects"
     );
-}
-
-#[test]
-fn dropped_mutation_cache_threads_end_with_next_event() {
-    const LIST: &str = r#"{"kind": "List", "metadata": {"resourceVersion": "10"}, "items": []}"#;
-    const EVENT: &str =
-        r#"{"type": "ADDED", "object": {"metadata": {"name": "a", "resourceVersion": "11"}}}"#;
-    let process = ExclusiveProcess::new();
-    let (released, sent) = (Done::new("an event"), AtomicBool::new(false));
-    let release = released.clone();
-    let server = ListWatch::new(
-        |_: &ListOptions, _: &Stop| Ok(Body::from(LIST)),
-        move |_: &ListOptions, stop: &Stop| {
-            if released.wait_or_stop(stop) && !sent.swap(true, Ordering::SeqCst) {
-                return Ok(Body::from(EVENT));
-            }
-            stop.wait();
-            Err(Error::stopped())
-        },
-    );
-    let informer = Informer::new(Arc::new(server), SharedIndexInformerOptions::default());
-    let cache = informer.mutation_cache(|cache| cache).unwrap();
-    let stop = Stop::new();
-    let ended = run(&informer, &stop);
-    assert!(informer.synced().wait_timeout(SOON));
-    drop(cache);
-    release.set();
-    let deadline = Instant::now() + SOON;
-    while informer.indexer().is_empty()
-        || process
-            .new_threads()
-            .iter()
-            .any(|name| name.starts_with("mutation"))
-    {
-        assert!(Instant::now() < deadline, "{:?}", process.new_threads());
-        thread::yield_now();
-    }
-    stop.stop();
-    ended.recv_timeout(STOP_LIMIT).unwrap().unwrap();
 }
 
 #[test]

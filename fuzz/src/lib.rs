@@ -44,7 +44,6 @@ pub mod keys;
 #[cfg(feature = "kubeconfig")]
 pub mod kubeconfig;
 pub mod list_splitter;
-pub mod mutation_cache;
 pub mod priority_queue;
 pub mod real_fifo;
 pub mod reflector;
@@ -82,7 +81,6 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("keys", keys::run),
     ("kubeconfig", kubeconfig::run),
     ("list_splitter", list_splitter::run),
-    ("mutation_cache", mutation_cache::run),
     ("priority_queue", priority_queue::run),
     ("real_fifo", real_fifo::run),
     ("reflector", reflector::run),

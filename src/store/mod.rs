@@ -8,7 +8,6 @@
 //! | [`ReflectorStore`] | the operations that a reflector needs: caches and queues implement it | `ReflectorStore` |
 //! | [`ThreadSafeStore`] | an indexer without a key function | `ThreadSafeStore` |
 //! | [`ExpirationCache`] | drops entries after a time | `ExpirationCache` |
-//! | [`MutationCache`] | shows your own writes before the watch delivers them | `MutationCache` |
 //!
 //! ```
 //! use k8s_informer::Indexer;
@@ -31,7 +30,6 @@ mod expiration_cache;
 mod index;
 mod indexer;
 mod lister;
-mod mutation_cache;
 mod parts;
 #[cfg(test)]
 #[cfg(shuttle)]
@@ -53,7 +51,6 @@ pub use expiration_cache::{
 pub use index::{IndexFunc, Indexers, NAMESPACE_INDEX, meta_namespace_index};
 pub use indexer::Indexer;
 pub use lister::{Lister, NamespaceLister};
-pub use mutation_cache::{MutationCache, MutationCacheBuilder};
 pub use staging::{Gaps, StagedList, Staging};
 pub use thread_safe_store::ThreadSafeStore;
 pub use transform::Transform;

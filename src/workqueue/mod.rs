@@ -84,9 +84,8 @@
 //!   or use server-side apply for only the fields that you own ([`Patch::apply`]). A conflict is
 //!   normal: add the key again, and the next attempt reads newer state.
 //! - **Your own writes arrive late as well.** Call [`wait_for_object`] before you finish the key:
-//!   no other worker gets the key until then, and the next attempt sees the write. Use a
-//!   [`mutation_cache`] where a conflict cannot reveal a stale read (`generateName`), or where
-//!   workers must not wait for a late watch. It holds the responses to your writes immediately.
+//!   no other worker gets the key until then, and the next attempt sees the write. A
+//!   [controller](crate::controller) does this without blocking a worker.
 //! - **Errors belong to the key.** Call [`add_rate_limited`] after a failure and [`forget`] after a
 //!   success. To give up after a number of failures, call [`forget`] as well: the key then returns
 //!   only when the object changes. Errors of lists and watches belong to the informer: it keeps
@@ -108,7 +107,6 @@
 //! [`DeleteOptions::unchanged`]: crate::client::api::DeleteOptions::unchanged
 //! [`Patch::apply`]: crate::client::api::Patch::apply
 //! [`wait_for_object`]: crate::SharedIndexInformer::wait_for_object
-//! [`mutation_cache`]: crate::SharedIndexInformer::mutation_cache
 //! [`add_rate_limited`]: RateLimitingQueue::add_rate_limited
 //! [`forget`]: RateLimitingQueue::forget
 //! [`status`]: crate::SharedIndexInformer::status

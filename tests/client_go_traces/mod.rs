@@ -27,7 +27,6 @@ mod informer;
 mod keys;
 mod known;
 mod leader_election;
-mod mutation_cache;
 mod object;
 mod priority_queue;
 mod rate_limiter;
@@ -131,12 +130,6 @@ const SUITES: &[Suite] = &[
         build: leader_election::build,
         info: &[],
         floor: 60.0,
-    },
-    Suite {
-        name: "mutation_cache",
-        build: mutation_cache::build,
-        info: &[],
-        floor: 75.0,
     },
     Suite {
         name: "priority_queue",

@@ -1,7 +1,6 @@
-//! Waits for versions, and reads of one's own writes.
+//! Waits for versions.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
 use crate::cluster::{BOTH, Cluster, on_every_cluster};
-use crate::support::{PATIENCE, cached, shut_down, synced, wait_until};
+use crate::support::{PATIENCE, cached, shut_down, synced};
 
 const QUEUES: [InformerQueue; 3] = [
     InformerQueue::DeltaFifo,
@@ -174,105 +173,4 @@ fn version_waits_end_if_the_version_cannot_be_reached() {
             wait(version).unwrap();
         }
     });
-}
-
-fn round(map: &ConfigMap) -> &str {
-    &map.data.as_ref().unwrap()["round"]
-}
-
-#[test]
-fn m1_own_writes_are_read_before_the_watch_delivers_them() {
-    on_every_cluster(BOTH, |cluster| {
-        for queue in QUEUES {
-            read_your_writes(cluster, queue);
-        }
-    });
-}
-
-fn read_your_writes(cluster: &Cluster, queue: InformerQueue) {
-    let namespace = cluster.namespace("mutations");
-    for name in ["changed", "overtaken", "deleted"] {
-        namespace.create(name, json!({}));
-    }
-    let proxy = cluster.proxy();
-    let builder = SharedInformerFactory::builder(cluster.client_through(&proxy)).queue(queue);
-    let factory = builder
-        .reflector_options(cluster.options())
-        .namespace(&namespace.name)
-        .build();
-    let maps = factory.informer::<ConfigMap>();
-    let fresh = maps
-        .mutation_cache(|cache| cache.include_adds(true))
-        .unwrap();
-    let follower = synced(&factory, &maps);
-    namespace.create("watched", json!({}));
-    follower.wait("the informer watches", |known| {
-        known.events.contains(&"+watched".to_owned())
-    });
-
-    // From here on the watch delivers nothing.
-    proxy.stall();
-    let (api, stop) = (
-        cluster.client().api::<ConfigMap>(Some(&namespace.name)),
-        Stop::new(),
-    );
-    let key = |name: &str| format!("{}/{name}", namespace.name);
-    let read = |name: &str| fresh.get_by_key(&key(name)).unwrap();
-    let cached_round = |name: &str| {
-        maps.lister()
-            .get(&namespace.name, name)
-            .map(|map| round(&map).to_owned())
-    };
-    let write = |name: &str, to: &str| {
-        let patch = Patch::merge(json!({ "data": { "round": to } }));
-        let written = Arc::new(api.patch(name, &patch, &stop).unwrap().into_inner());
-        fresh.mutation(Arc::clone(&written)).unwrap();
-        written
-    };
-    let mut last = None;
-    for to in ["1", "2", "3"] {
-        for name in ["changed", "overtaken", "deleted"] {
-            last = Some(write(name, to));
-            assert_eq!(round(&read(name).unwrap()), to);
-            assert_eq!(
-                cached_round(name).as_deref(),
-                Some("0"),
-                "the cache must not have the write yet"
-            );
-        }
-    }
-    let body = json!({ "metadata": { "name": "added" }, "data": { "round": "1" } });
-    fresh
-        .mutation(Arc::new(api.create(&body, &stop).unwrap().into_inner()))
-        .unwrap();
-    assert_eq!(
-        (round(&read("added").unwrap()), cached_round("added")),
-        ("1", None)
-    );
-    let behind = maps
-        .wait_for_object(&last.unwrap(), Duration::ZERO, &stop)
-        .unwrap_err();
-    assert!(matches!(behind, WaitError::Timeout { .. }), "{behind}");
-
-    // Another client writes. The watch then delivers newer states than those in the mutation cache.
-    namespace.patch("overtaken", &json!({ "data": { "round": "others" } }));
-    namespace.delete("deleted");
-    let end = api
-        .create(&json!({ "metadata": { "name": "end" } }), &stop)
-        .unwrap();
-    assert_eq!(round(&read("overtaken").unwrap()), "3");
-    proxy.cut();
-    maps.wait_for_object(&end, PATIENCE, &stop).unwrap();
-    assert_eq!(round(&read("changed").unwrap()), "3");
-    assert_eq!(round(&read("added").unwrap()), "1");
-    assert_eq!(round(&read("overtaken").unwrap()), "others");
-    // The mutation cache removes the object when its handler is notified of the deletion.
-    wait_until("the mutation cache drops the deleted object", || {
-        read("deleted").is_none().then_some(())
-    });
-    assert_eq!(cached(&maps), cluster.versions(&namespace), "{queue:?}");
-    shut_down(
-        &factory,
-        &format!("after reading own writes, with {queue:?}"),
-    );
 }

@@ -4,5 +4,4 @@
 mod expiration_cache;
 mod indexer;
 mod indexer_user_code;
-mod mutation_cache;
 mod things;

@@ -1,7 +1,6 @@
 //! The shared informer: one cache and any number of handlers.
 
 mod handlers;
-mod mutations;
 mod read;
 mod run;
 mod versions;

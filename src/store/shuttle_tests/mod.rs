@@ -1,7 +1,6 @@
 //! Interleaving tests of the stores.
 
 mod expiration_cache;
-mod mutation_cache;
 mod thread_safe_store;
 
 use std::sync::Arc;
