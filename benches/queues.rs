@@ -15,7 +15,7 @@ use common::{Named, next_version, objects};
 use divan::{Bencher, black_box};
 use k8s_informer::Indexer;
 use k8s_informer::object::{Accessor, KeyError};
-use k8s_informer::queue::{DeltaFifo, Fifo, Heap, Queue, RealFifo, RealFifoMode};
+use k8s_informer::queue::{DeltaFifo, Fifo, Queue, RealFifo, RealFifoMode};
 use k8s_informer::store::{Indexers, KnownObjects, ReflectorStore};
 use parking_lot::{Condvar, Mutex};
 
@@ -104,26 +104,6 @@ impl BenchQueue for Fifo<Named> {
     }
 }
 
-/// A heap ordered by key, which differs from the order of arrival.
-impl BenchQueue for Heap<Named> {
-    fn new(_: Option<Arc<Indexer<Named>>>) -> Self {
-        Self::new(accessor(), |a, b| a.key.cmp(&b.key))
-    }
-
-    fn add(&self, object: &Arc<Named>) {
-        self.add(Arc::clone(object)).expect("the object has a key");
-    }
-
-    fn replace(&self, objects: &[Arc<Named>]) {
-        self.bulk_add(objects.to_vec())
-            .expect("the objects have keys");
-    }
-
-    fn pop(&self) {
-        black_box(self.pop().expect("the queue is not empty"));
-    }
-}
-
 /// The baseline: the minimum that moves objects between threads.
 #[derive(Default)]
 struct Channel {
@@ -160,7 +140,7 @@ fn accessor() -> Accessor<Named> {
 }
 
 /// Adds and pops one object.
-#[divan::bench(types = [DeltaFifo<Named>, RealFifo<Named>, Fifo<Named>, Heap<Named>, Channel])]
+#[divan::bench(types = [DeltaFifo<Named>, RealFifo<Named>, Fifo<Named>, Channel])]
 fn add_pop<Q: BenchQueue>(bencher: Bencher) {
     let (queue, objects) = (Q::new(None), objects(1));
     bencher.bench_local(|| {
@@ -170,7 +150,7 @@ fn add_pop<Q: BenchQueue>(bencher: Bencher) {
 }
 
 /// Adds all objects, then pops all.
-#[divan::bench(types = [DeltaFifo<Named>, RealFifo<Named>, Fifo<Named>, Heap<Named>, Channel], sample_count = 20)]
+#[divan::bench(types = [DeltaFifo<Named>, RealFifo<Named>, Fifo<Named>, Channel], sample_count = 20)]
 fn add_100k_pop_100k<Q: BenchQueue>(bencher: Bencher) {
     let objects = objects(OBJECTS);
     bencher
@@ -182,7 +162,7 @@ fn add_100k_pop_100k<Q: BenchQueue>(bencher: Bencher) {
 }
 
 /// Adds on one thread and pops on the other.
-#[divan::bench(types = [DeltaFifo<Named>, RealFifo<Named>, Fifo<Named>, Heap<Named>, Channel], sample_count = 20)]
+#[divan::bench(types = [DeltaFifo<Named>, RealFifo<Named>, Fifo<Named>, Channel], sample_count = 20)]
 fn hand_off_100k<Q: BenchQueue>(bencher: Bencher) {
     let objects = objects(OBJECTS);
     bencher
@@ -196,7 +176,7 @@ fn hand_off_100k<Q: BenchQueue>(bencher: Bencher) {
 }
 
 /// The first list.
-#[divan::bench(types = [DeltaFifo<Named>, RealFifo<Named>, Fifo<Named>, Heap<Named>, Channel], sample_count = 20)]
+#[divan::bench(types = [DeltaFifo<Named>, RealFifo<Named>, Fifo<Named>, Channel], sample_count = 20)]
 fn replace_100k<Q: BenchQueue>(bencher: Bencher) {
     let objects = objects(OBJECTS);
     bencher

@@ -90,7 +90,7 @@
 //! | source of objects | [`ListerWatcher`]: a resource of a client, two closures ([`ListWatch`]), or a custom transport |
 //! | keeps a store equal to the server | [`Reflector`], which writes to any [`ReflectorStore`] |
 //! | queues of changes | [`DeltaFifo`] and [`RealFifo`], both of which implement [`Queue`] |
-//! | queues of objects | [`Fifo`], ordered by arrival; [`Heap`], ordered by urgency |
+//! | a queue of objects | [`Fifo`], ordered by arrival |
 //! | reflector, queue and process loop | [`Controller`], [`new_informer`], [`new_indexer_informer`] |
 //! | caches | [`Indexer`] and [`ThreadSafeStore`], read through a [`Lister`]; [`ExpirationCache`] |
 //! | work queues for controllers | [`WorkQueue`](workqueue::WorkQueue), [delaying](workqueue::DelayingQueue), [rate limiting](workqueue::RateLimitingQueue), [with priorities](workqueue::PriorityQueue) |
@@ -169,7 +169,6 @@
 //! [`ExpirationCache`]: store::ExpirationCache
 //! [`Fifo`]: queue::Fifo
 //! [`FilteringHandler`]: handler::FilteringHandler
-//! [`Heap`]: queue::Heap
 //! [`InformerName`]: metrics::InformerName
 //! [`InformerScope`]: informer::InformerScope
 //! [`KubeconfigOptions`]: client::KubeconfigOptions

@@ -14,7 +14,7 @@ use k8s_informer::informer::{
 };
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::{
-    ListOptions, ListerWatcher, ListerWatcherSource, ReflectorOptions, ReflectorState,
+    ListerWatcher, ListerWatcherSource, ReflectorOptions, ReflectorState,
 };
 use k8s_informer::testing::{Answer, ApiServer, FakeClock, ScriptedListerWatcher};
 use k8s_informer::time::Backoff;

@@ -38,7 +38,6 @@ pub mod event_correlator;
 pub mod exec_credential;
 pub mod expiration_cache;
 pub mod fifo;
-pub mod heap;
 pub mod indexer;
 pub mod keys;
 #[cfg(feature = "kubeconfig")]
@@ -76,7 +75,6 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("exec_credential", exec_credential::run),
     ("expiration_cache", expiration_cache::run),
     ("fifo", fifo::run),
-    ("heap", heap::run),
     ("indexer", indexer::run),
     ("keys", keys::run),
     ("kubeconfig", kubeconfig::run),

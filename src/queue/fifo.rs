@@ -17,7 +17,7 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 ///
 /// Use it to process each object once for any number of changes, if deletions do not matter: an
 /// object that is deleted before it is popped is never popped. A [`DeltaFifo`](super::DeltaFifo)
-/// delivers every change, including deletions. A [`Heap`](super::Heap) orders objects by priority.
+/// delivers every change, including deletions.
 ///
 /// **Order.** A waiting key keeps its position when its object is updated or deleted. If a deleted
 /// key is added again before a pop has passed its position, it is popped there. Until then, each

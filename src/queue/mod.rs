@@ -1,11 +1,10 @@
-//! Queues between a reflector and a cache, and a priority queue.
+//! Queues between a reflector and a cache.
 //!
 //! | type | pops | client-go |
 //! |---|---|---|
 //! | [`DeltaFifo`] | all waiting changes of one object; objects in the order of their first change | `delta_fifo.go` |
 //! | [`RealFifo`] | every change, in order | `the_real_fifo.go` |
 //! | [`Fifo`] | the newest state of each object | `fifo.go` |
-//! | [`Heap`] | the object with the highest priority | `heap.go` |
 //!
 //! [`DeltaFifo`] and [`RealFifo`] implement the trait [`Queue`] (client-go's `Queue` and
 //! `QueueWithBatch`). They deliver [`Deltas`]: the changes of one object, each a [`Delta`].
@@ -70,7 +69,6 @@ mod delta;
 mod delta_fifo;
 mod error;
 mod fifo;
-mod heap;
 mod real_fifo;
 #[cfg(test)]
 #[cfg(shuttle)]
@@ -83,7 +81,6 @@ pub use delta::{Delta, Deltas, ReplacedAll};
 pub use delta_fifo::{DeltaFifo, DeltaFifoBuilder};
 pub use error::{BatchError, PopError, ProcessError, Refused, Requeue};
 pub use fifo::Fifo;
-pub use heap::Heap;
 pub use real_fifo::{RealFifo, RealFifoBuilder, RealFifoMode};
 pub use watermark::{WaitError, Watermark};
 

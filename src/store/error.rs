@@ -30,27 +30,6 @@ pub enum StoreError {
         /// The message of the error or panic.
         message: Arc<str>,
     },
-    /// The comparison function of a heap panicked.
-    Compare {
-        /// The key of the object that was being inserted or moved.
-        key: Key,
-        /// The message of the panic.
-        message: Arc<str>,
-    },
-    /// The queue is closed and accepts no more objects.
-    Closed,
-    /// There is no object to delete.
-    NotFound {
-        /// The key that was not found.
-        key: Key,
-    },
-    /// The resource version is not an integer, so it cannot be compared.
-    ResourceVersion {
-        /// The key of the object.
-        key: Key,
-        /// The resource version. `None` if the object has none.
-        resource_version: Option<Arc<str>>,
-    },
     /// A custom store or policy failed.
     Other(Arc<str>),
 }
@@ -86,24 +65,6 @@ impl fmt::Display for StoreError {
             } => {
                 let separator = separator(message);
                 write!(f, "index function {index:?} on {key}{separator} {message}")
-            }
-            Self::Compare { key, message } => write!(f, "comparing {key} {message}"),
-            Self::Closed => f.write_str("closed"),
-            Self::NotFound { key } => write!(f, "{key} not found"),
-            Self::ResourceVersion {
-                key,
-                resource_version: Some(version),
-            } => {
-                write!(
-                    f,
-                    "the resourceVersion {version:?} of {key} is not a whole number"
-                )
-            }
-            Self::ResourceVersion {
-                key,
-                resource_version: None,
-            } => {
-                write!(f, "{key} has no resourceVersion")
             }
             Self::Other(message) => f.write_str(message),
         }
@@ -175,8 +136,6 @@ pub enum IndexError {
         /// The message of the error or panic.
         message: Arc<str>,
     },
-    /// The mutation cache was built without an indexer.
-    NoIndexer,
 }
 
 impl fmt::Display for IndexError {
@@ -186,7 +145,6 @@ impl fmt::Display for IndexError {
             Self::Function { name, message } => {
                 write!(f, "index function {name:?}{} {message}", separator(message))
             }
-            Self::NoIndexer => f.write_str("the mutation cache has no indexer"),
         }
     }
 }

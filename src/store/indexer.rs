@@ -248,18 +248,6 @@ impl<T> Indexer<T> {
         self.store.index_keys(name, value)
     }
 
-    pub(super) fn index_entries(
-        &self,
-        name: &str,
-        value: &str,
-    ) -> Result<Vec<(Key, Arc<T>)>, IndexError> {
-        self.store.index_entries(name, value)
-    }
-
-    pub(super) fn index_func(&self, name: &str) -> Result<IndexFunc<T>, IndexError> {
-        self.store.index_func(name)
-    }
-
     /// Returns all current values of an index in no particular order.
     ///
     /// # Errors

@@ -22,7 +22,6 @@ mod events_recorder;
 mod expiration_cache;
 mod fifo;
 mod filtering_handler;
-mod heap;
 mod informer;
 mod keys;
 mod known;
@@ -104,12 +103,6 @@ const SUITES: &[Suite] = &[
     Suite {
         name: "filtering_handler",
         build: filtering_handler::build,
-        info: &[],
-        floor: 100.0,
-    },
-    Suite {
-        name: "heap",
-        build: heap::build,
         info: &[],
         floor: 100.0,
     },

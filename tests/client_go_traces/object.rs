@@ -148,8 +148,6 @@ pub(crate) fn class(error: &StoreError) -> &'static str {
         StoreError::Key(_) => "key",
         StoreError::Transform { .. } => "transform",
         StoreError::Index { .. } => "index",
-        StoreError::Closed => "closed",
-        StoreError::NotFound { .. } => "not_found",
         _ => "other",
     }
 }

@@ -7,11 +7,11 @@ use std::time::Duration;
 use k8s_informer::client::api::{Api, DeleteOptions, Patch};
 use k8s_informer::informer::InformerQueue;
 use k8s_informer::queue::WaitError;
-use k8s_informer::{Object, SharedIndexInformer, SharedInformerFactory, Stop};
+use k8s_informer::{Object, SharedIndexInformer, Stop};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
-use crate::cluster::{BOTH, Cluster, on_every_cluster};
+use crate::cluster::{BOTH, on_every_cluster};
 use crate::support::{PATIENCE, cached, shut_down, synced};
 
 const QUEUES: [InformerQueue; 3] = [

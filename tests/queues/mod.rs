@@ -8,7 +8,6 @@ mod delta_fifo_again;
 mod fifo;
 mod fifo_again;
 mod fifo_threads;
-mod heap;
 mod lists;
 mod metrics;
 mod real_fifo;

@@ -3,7 +3,6 @@
 
 mod delta_fifo;
 mod fifo;
-mod heap;
 mod real_fifo;
 mod watermark;
 
@@ -11,7 +10,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use super::{
-    DeltaFifo, Deltas, Fifo, Heap, PopError, ProcessError, Queue, RealFifo, RealFifoMode, Requeue,
+    DeltaFifo, Deltas, Fifo, PopError, ProcessError, Queue, RealFifo, RealFifoMode, Requeue,
 };
 use crate::object::{Accessor, KeyError};
 use crate::store::{Indexer, Indexers, ReflectorStore};
@@ -56,29 +55,6 @@ impl Subject for Fifo<Item> {
 
     fn pop(&self, process: &mut Process<'_>) -> bool {
         is_popped(self.pop(&mut |item, _| process(&[**item])))
-    }
-
-    fn close(&self) {
-        self.close();
-    }
-}
-
-/// A `Heap` is not a [`Queue`], because its pop has no callback. A closed heap rejects items.
-impl Subject for Heap<Item> {
-    fn add(&self, item: Item) -> bool {
-        self.add(Arc::new(item)).is_ok()
-    }
-
-    fn add_all(&self, items: &[Item]) {
-        self.bulk_add(arcs(items)).unwrap();
-    }
-
-    fn pop(&self, process: &mut Process<'_>) -> bool {
-        let popped = self.pop();
-        if let Ok(item) = &popped {
-            process(&[**item]).unwrap();
-        }
-        is_popped(popped)
     }
 
     fn close(&self) {
@@ -171,11 +147,6 @@ fn real_fifo_of(accessor: Accessor<Item>) -> Arc<RealFifo<Item>> {
 fn real_fifo_in_order() -> Arc<RealFifo<Item>> {
     let known = Arc::new(Indexer::new(accessor(), Indexers::new()));
     Arc::new(RealFifo::builder(accessor(), RealFifoMode::InOrder(known)).build())
-}
-
-/// Creates a heap that returns the highest version first.
-fn heap() -> Arc<Heap<Item>> {
-    Arc::new(Heap::new(accessor(), |a, b| b.1.cmp(&a.1)))
 }
 
 fn accessor() -> Accessor<Item> {

@@ -105,18 +105,7 @@ impl<T> ThreadSafeStore<T> {
         self.lookup(name, &values, |slot| Arc::clone(&slot.object))
     }
 
-    /// Returns the objects with this index value and their keys, in no particular order.
-    pub(in crate::store) fn index_entries(
-        &self,
-        name: &str,
-        value: &str,
-    ) -> Result<Vec<(Key, Arc<T>)>, IndexError> {
-        self.lookup(name, &[value], |slot| {
-            (Arc::clone(&slot.key), Arc::clone(&slot.object))
-        })
-    }
-
-    pub(in crate::store) fn index_func(&self, name: &str) -> Result<IndexFunc<T>, IndexError> {
+    fn index_func(&self, name: &str) -> Result<IndexFunc<T>, IndexError> {
         let functions = Arc::clone(&self.state.read().functions);
         let registered = functions
             .iter()
