@@ -42,11 +42,7 @@ use crate::log_capture;
 /// The longest wait of a test.
 const SOON: Duration = Duration::from_secs(20);
 
-const QUEUES: [InformerQueue; 3] = [
-    InformerQueue::DeltaFifo,
-    InformerQueue::RealFifoAtomic,
-    InformerQueue::RealFifoInOrder,
-];
+const QUEUES: [InformerQueue; 2] = [InformerQueue::DeltaFifo, InformerQueue::RealFifo];
 
 /// A provider that records its calls and the reported values.
 #[derive(Default)]

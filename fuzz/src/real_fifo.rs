@@ -1,31 +1,22 @@
-//! [`RealFifo`] compared with its [`Model`] (R1 to R24), atomic and in order. The consumer and
-//! others write to the known objects, and lookups can fail. Consumers pop one item or a batch,
-//! write to the queue, fail, panic and requeue.
+//! [`RealFifo`] compared with its [`Model`] (R1 to R24). Consumers pop one item or a batch, write to
+//! the queue, fail, panic and requeue.
 
 use std::cell::RefCell;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use arbitrary::Arbitrary;
-use k8s_informer::object::Key;
-use k8s_informer::queue::{Deltas, PopError, ProcessError, Queue, RealFifo, RealFifoMode};
-use k8s_informer::store::{KnownObjects, ReflectorStore, StoreError};
+use k8s_informer::queue::{Deltas, PopError, ProcessError, Queue, RealFifo};
+use k8s_informer::store::ReflectorStore;
 
-use super::item::{
-    Failure, Held, Item, NAMES, Numbering, Refusal, accessor, few, name, read, tombstone, transform,
-};
-use super::probe::{Probe, touch};
+use super::item::{Held, NAMES, Numbering, Refusal, accessor, few, read, tombstone, transform};
+use super::probe::Probe;
 use super::processing::End;
-use super::real_fifo_model::{Entry, Known, Lookup, Model, Options, Write};
+use super::real_fifo_model::{Entry, Model, Options, Write};
 
 #[derive(Arbitrary, Debug)]
 enum Op {
     Write(Write),
     Pop(Processing),
-    /// Another writer changes the known objects.
-    Put(#[arbitrary(with = name)] &'static str, Item),
-    Remove(#[arbitrary(with = name)] &'static str),
-    /// From now on lookups of this key have this result.
-    Spoil(#[arbitrary(with = name)] &'static str, Lookup),
     Close,
 }
 
@@ -34,43 +25,12 @@ enum Op {
 struct Processing {
     batch: bool,
     #[arbitrary(with = few)]
-    before: Vec<Write>,
-    fills: bool,
-    #[arbitrary(with = few)]
-    after: Vec<Write>,
+    writes: Vec<Write>,
     end: End,
-}
-
-/// The known objects of the model, for lookups by the queue.
-#[derive(Default)]
-struct Shared(Mutex<Known>);
-
-impl KnownObjects<Held> for Shared {
-    fn list_keys(&self) -> Vec<Key> {
-        touch();
-        self.0
-            .lock()
-            .unwrap()
-            .content
-            .keys()
-            .map(|key| Key::from(*key))
-            .collect()
-    }
-
-    fn lookup(&self, key: &str) -> Result<Option<Arc<Held>>, StoreError> {
-        touch();
-        let (lookup, item) = self.0.lock().unwrap().lookup(key);
-        match lookup {
-            Lookup::Found | Lookup::Missing => Ok(item.map(Item::held)),
-            Lookup::Fails => Err(StoreError::other(Failure::Message.trigger())),
-            Lookup::Panics => Err(StoreError::other(Failure::Panics.trigger())),
-        }
-    }
 }
 
 struct Harness {
     queue: Arc<RealFifo<Held>>,
-    known: Arc<Shared>,
     model: Model,
     numbering: Numbering,
 }
@@ -196,18 +156,8 @@ impl Harness {
     ) -> Result<(), ProcessError> {
         assert_same(taken, deltas);
         self.check();
-        processing.before.iter().for_each(|write| self.write(write));
-        if processing.fills {
-            self.model.fill(taken);
-            self.share();
-        }
-        processing.after.iter().for_each(|write| self.write(write));
+        processing.writes.iter().for_each(|write| self.write(write));
         processing.end.trigger()
-    }
-
-    /// Copies the known objects of the model to the queue.
-    fn share(&self) {
-        *self.known.0.lock().unwrap() = self.model.known.clone();
     }
 
     fn close(&mut self) {
@@ -230,15 +180,7 @@ pub fn run(input: &[u8]) {
     let Ok((options, operations)) = read::<Options, Op>(input) else {
         return;
     };
-    let known = Arc::new(Shared::default());
-    let mode = match options.in_order {
-        true => RealFifoMode::InOrder(Arc::clone(&known) as _),
-        false => RealFifoMode::Atomic {
-            unlock_while_processing: options.unlocked,
-            bookmarks: options.bookmarks,
-        },
-    };
-    let mut builder = RealFifo::builder(accessor(), mode);
+    let mut builder = RealFifo::builder(accessor());
     if options.transform {
         builder = builder.transform(transform());
     }
@@ -249,7 +191,6 @@ pub fn run(input: &[u8]) {
     });
     let mut harness = Harness {
         queue,
-        known,
         model: Model::new(options),
         numbering: Numbering::default(),
     };
@@ -257,28 +198,13 @@ pub fn run(input: &[u8]) {
         match operation {
             Op::Write(write) => harness.write(write),
             Op::Pop(processing) => harness.pop(processing),
-            Op::Put(key, item) => {
-                let item = harness.numbering.number(*item);
-                harness.model.known.content.insert(key, item);
-                harness.share();
-            }
-            Op::Remove(key) => {
-                harness.model.known.content.remove(key);
-                harness.share();
-            }
-            Op::Spoil(key, lookup) => {
-                harness.model.known.spoilt = Some((key, *lookup));
-                harness.share();
-            }
             Op::Close => harness.close(),
         }
     }
     harness.close();
     let rest = Processing {
         batch: true,
-        before: Vec::new(),
-        fills: true,
-        after: Vec::new(),
+        writes: Vec::new(),
         end: End::Succeeds,
     };
     while !harness.model.items.is_empty() {

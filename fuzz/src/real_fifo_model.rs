@@ -1,6 +1,6 @@
 //! The model of a `RealFifo`: one list of entries, some of which belong to the initial list.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use arbitrary::Arbitrary;
 use k8s_informer::queue::{Delta, Deltas};
@@ -10,9 +10,6 @@ use super::item::{Held, Item, Refusal, VersionTracker, few, name, version_text};
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub struct Options {
-    pub in_order: bool,
-    pub unlocked: bool,
-    pub bookmarks: bool,
     pub transform: bool,
 }
 
@@ -28,32 +25,6 @@ pub enum Write {
     ),
     Resync,
     Bookmark(#[arbitrary(with = version_text)] &'static str),
-}
-
-/// The result of looking up a listed key.
-#[derive(Arbitrary, Clone, Copy, Debug, PartialEq)]
-pub enum Lookup {
-    Found,
-    Missing,
-    Fails,
-    Panics,
-}
-
-/// The known objects. The consumer and others may store an object under a key that differs from its
-/// own key, or an object without a key.
-#[derive(Clone, Default)]
-pub struct Known {
-    pub content: BTreeMap<&'static str, Item>,
-    pub spoilt: Option<(&'static str, Lookup)>,
-}
-
-impl Known {
-    pub fn lookup(&self, key: &str) -> (Lookup, Option<Item>) {
-        match self.spoilt {
-            Some((spoilt, lookup)) if spoilt == key && lookup != Lookup::Found => (lookup, None),
-            _ => (Lookup::Found, self.content.get(key).copied()),
-        }
-    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -102,7 +73,6 @@ impl Entry {
 pub struct Model {
     pub options: Options,
     pub items: Vec<Entry>,
-    pub known: Known,
     flight: Vec<Entry>,
     populated: bool,
     pub synced: bool,
@@ -115,7 +85,6 @@ impl Model {
         Self {
             options,
             items: Vec::new(),
-            known: Known::default(),
             flight: Vec::new(),
             populated: false,
             synced: false,
@@ -163,86 +132,14 @@ impl Model {
         Ok(())
     }
 
-    /// Returns the last change of each waiting key, in the order of the first changes.
-    fn queued(&self) -> Result<Vec<(&'static str, Change)>, Refusal> {
-        let mut queued: Vec<(&'static str, Change)> = Vec::new();
-        for entry in &self.items {
-            let (Some(key), Event::One(change)) = (entry.key(), &entry.event) else {
-                return Err(Refusal::Lost);
-            };
-            match queued.iter_mut().find(|(other, _)| *other == key) {
-                Some((_, last)) => *last = *change,
-                None => queued.push((key, *change)),
-            }
-        }
-        Ok(queued)
-    }
-
-    /// Queues the changes that lead to the listed items (R5 and R6).
-    fn replace_each(&mut self, items: &[Item]) -> Result<(), Refusal> {
-        let listed: Result<BTreeSet<_>, _> = items.iter().map(Item::key).collect();
-        let listed = listed.map_err(|_| Refusal::Key)?;
-        let queued = self.queued()?;
-        let alive = queued.iter().filter(|(_, change)| !change.is_deletion());
-        let mut gone: Vec<_> = alive.map(|(key, change)| (*key, change.item())).collect();
-        for key in self
-            .known
-            .content
-            .keys()
-            .filter(|key| queued.iter().all(|(other, _)| other != *key))
-        {
-            if !listed.contains(key) {
-                match self.known.lookup(key) {
-                    (Lookup::Panics, _) => return Err(Refusal::Other),
-                    (_, item) => gone.push((key, item)),
-                }
-            }
-        }
-        for (key, item) in gone.into_iter().filter(|(key, _)| !listed.contains(key)) {
-            self.push(Event::One(Change::Tombstone(key, item)));
-        }
-        for item in items {
-            let item = self.transform(*item)?;
-            self.push(Event::One(Change::Replaced(item)));
-        }
-        Ok(())
-    }
-
     /// Replaces the content (R7, R8).
     fn replace(&mut self, items: &[Item], version: &'static str) -> Result<(), Refusal> {
-        if self.options.in_order {
-            self.replace_each(items)?;
-        } else {
-            let items: Result<Vec<_>, _> = items.iter().map(|item| self.transform(*item)).collect();
-            self.push(Event::All(version, items?));
-        }
+        let items: Result<Vec<_>, _> = items.iter().map(|item| self.transform(*item)).collect();
+        self.push(Event::All(version, items?));
         self.versions.list(version);
         if !self.populated {
             self.populated = true;
             self.items.iter_mut().for_each(|entry| entry.initial = true);
-        }
-        Ok(())
-    }
-
-    /// Queues a resync (R9, R10).
-    fn resync(&mut self) -> Result<(), Refusal> {
-        if !self.options.in_order {
-            self.push(Event::SyncAll);
-            return Ok(());
-        }
-        let queued = self.queued()?;
-        for key in self.known.clone().content.keys() {
-            if queued.iter().any(|(other, _)| other == key) {
-                continue;
-            }
-            match self.known.lookup(key) {
-                (Lookup::Panics, _) => return Err(Refusal::Other),
-                (_, None) => {}
-                (_, Some(item)) => {
-                    item.key().map_err(|_| Refusal::Key)?;
-                    self.push(Event::One(Change::Sync(item)));
-                }
-            }
         }
         Ok(())
     }
@@ -259,11 +156,12 @@ impl Model {
                 Ok(())
             }
             Write::Replace(items, version) => self.replace(items, version),
-            Write::Resync => self.resync(),
+            Write::Resync => {
+                self.push(Event::SyncAll);
+                Ok(())
+            }
             Write::Bookmark(version) => {
-                if self.options.bookmarks && !self.options.in_order {
-                    self.push(Event::Bookmark(version));
-                }
+                self.push(Event::Bookmark(version));
                 self.versions.bookmark(version);
                 Ok(())
             }
@@ -320,22 +218,5 @@ impl Model {
             self.items.splice(0..0, flight);
         }
         self.settle();
-    }
-
-    /// Applies processed changes to the known objects, as the consumer does.
-    pub fn fill(&mut self, taken: &[Entry]) {
-        for entry in taken {
-            match (&entry.event, entry.key()) {
-                (Event::One(change), Some(key)) if change.is_deletion() => {
-                    self.known.content.remove(key);
-                }
-                (Event::One(change), Some(key)) => {
-                    self.known
-                        .content
-                        .extend(change.item().map(|item| (key, item)));
-                }
-                _ => {}
-            }
-        }
     }
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use arbitrary::Unstructured;
 use k8s_informer::object::{Accessor, GroupVersionKind};
-use k8s_informer::queue::{Delta, Deltas, Queue, RealFifo, RealFifoMode};
+use k8s_informer::queue::{Delta, Deltas, Queue, RealFifo};
 use k8s_informer::reflector::{
     Body, FieldPaths, ListOptions, ListWatch, Reflector, ReflectorOptions, ResourceVersionMatch,
     TimedRead,
@@ -85,13 +85,6 @@ struct Store {
 impl Store {
     fn new(kind: QueueKind) -> Self {
         let cache = Arc::new(Indexer::<Thing>::for_objects());
-        let mode = match kind {
-            QueueKind::InOrder => RealFifoMode::InOrder(cache.clone()),
-            _ => RealFifoMode::Atomic {
-                unlock_while_processing: false,
-                bookmarks: true,
-            },
-        };
         let queue: Option<Arc<dyn Queue<Thing>>> = match kind {
             QueueKind::Indexer => None,
             QueueKind::DeltaFifo => {
@@ -103,9 +96,9 @@ impl Store {
                         .build(),
                 ))
             }
-            _ => Some(Arc::new(
-                RealFifo::builder(Accessor::object(), mode)
-                    .cache(cache.clone())
+            QueueKind::RealFifo => Some(Arc::new(
+                RealFifo::builder(Accessor::object())
+                    .known_objects(cache.clone())
                     .build(),
             )),
         };

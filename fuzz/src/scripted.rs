@@ -37,8 +37,7 @@ pub struct Settings {
 pub enum QueueKind {
     Indexer,
     DeltaFifo,
-    InOrder,
-    Atomic,
+    RealFifo,
 }
 
 impl Settings {

@@ -3,8 +3,8 @@ use std::sync::Arc;
 use super::process::IndexerPart;
 use crate::metrics::InformerMetrics;
 use crate::object::Object;
-use crate::queue::{DeltaFifo, Queue, RealFifo, RealFifoMode};
-use crate::store::{KnownObjects, Transform};
+use crate::queue::{DeltaFifo, Queue, RealFifo};
+use crate::store::Transform;
 use crate::time::Clock;
 
 /// The kind of queue between an informer's reflector and its cache.
@@ -15,7 +15,7 @@ use crate::time::Clock;
 ///
 /// let mut options = SharedIndexInformerOptions::<DynamicObject>::default();
 /// assert_eq!(options.queue, InformerQueue::DeltaFifo);
-/// options.queue = InformerQueue::RealFifoAtomic;
+/// options.queue = InformerQueue::RealFifo;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -24,15 +24,12 @@ pub enum InformerQueue {
     /// list reaches the cache object by object.
     #[default]
     DeltaFifo,
-    /// A [`RealFifo`] in atomic mode, client-go's current default: keeps all changes in order. A
+    /// A [`RealFifo`], client-go's current default: keeps all changes in order. A
     /// list reaches the cache in one step.
     ///
     /// Every deletion is delivered, as in client-go, even if the object is not in the cache. A
     /// deletion that the server sends twice reaches the handlers twice.
-    RealFifoAtomic,
-    /// A [`RealFifo`] in order: keeps all changes in order. A list reaches the cache object by
-    /// object. Every deletion is delivered, as with `RealFifoAtomic`.
-    RealFifoInOrder,
+    RealFifo,
 }
 
 /// The options that all kinds of queues have.
@@ -69,30 +66,21 @@ impl InformerQueue {
         } = options;
         let accessor = part.accessor();
         let known: Arc<IndexerPart<T>> = Arc::clone(part);
-        let mode = match self {
-            Self::DeltaFifo => {
-                let mut queue = DeltaFifo::builder(accessor)
-                    .known_objects(known)
-                    .emit_replaced(true);
-                queue = queue.name(&*name).clock(clock);
-                queue = transform
-                    .into_iter()
-                    .fold(queue, |queue, transform| queue.transform(transform));
-                queue = metrics
-                    .into_iter()
-                    .fold(queue, |queue, metrics| queue.metrics(metrics));
-                return Arc::new(queue.build());
-            }
-            Self::RealFifoAtomic => RealFifoMode::Atomic {
-                unlock_while_processing: true,
-                bookmarks: true,
-            },
-            Self::RealFifoInOrder => {
-                RealFifoMode::InOrder(Arc::clone(part) as Arc<dyn KnownObjects<T>>)
-            }
-        };
-        let mut queue = RealFifo::builder(accessor, mode)
-            .cache(known)
+        if self == Self::DeltaFifo {
+            let mut queue = DeltaFifo::builder(accessor)
+                .known_objects(known)
+                .emit_replaced(true);
+            queue = queue.name(&*name).clock(clock);
+            queue = transform
+                .into_iter()
+                .fold(queue, |queue, transform| queue.transform(transform));
+            queue = metrics
+                .into_iter()
+                .fold(queue, |queue, metrics| queue.metrics(metrics));
+            return Arc::new(queue.build());
+        }
+        let mut queue = RealFifo::builder(accessor)
+            .known_objects(known)
             .name(&*name)
             .clock(clock);
         queue = transform

@@ -24,14 +24,13 @@ pub enum Delta<T> {
     /// a list, which may have changed.
     Sync(Arc<T>),
     /// A complete list. Objects that are not in the list no longer exist, except those in its
-    /// [gaps](ReplacedAll::gaps). Only a [`RealFifo`](super::RealFifo) in atomic mode delivers this
-    /// delta.
+    /// [gaps](ReplacedAll::gaps). Only a [`RealFifo`](super::RealFifo) delivers this delta.
     ReplacedAll(Arc<ReplacedAll<T>>),
     /// No object has changed. A resync delivers all objects again. Only a
-    /// [`RealFifo`](super::RealFifo) in atomic mode delivers this delta.
+    /// [`RealFifo`](super::RealFifo) delivers this delta.
     SyncAll,
     /// All changes up to this resource version have been delivered. Only a
-    /// [`RealFifo`](super::RealFifo) with bookmarks enabled delivers this delta.
+    /// [`RealFifo`](super::RealFifo) delivers this delta.
     Bookmark(Arc<str>),
 }
 

@@ -53,16 +53,15 @@
 //! | `HasSynced`, `hasSynced_locked` | `Queue::has_synced`, `RealFifo::synced` |
 //! | `HasSyncedChecker`, `Name`, `Done`, `checkSynced_locked` | `RealFifo::synced`, `RealFifo::publish` |
 //! | `addToItems_locked` | `RealFifo::prepare_change`, `RealFifo::put`, `RealFifo::push` |
-//! | `addReplaceToItemsLocked` | `RealFifo::replace_all`, `RealFifo::push_list` |
+//! | `addReplaceToItemsLocked` | `RealFifo::push_list` |
 //! | `addResyncToItemsLocked` | `RealFifo::resync` |
 //! | `Add`, `Update`, `Delete` | `RealFifo::add`, `RealFifo::update`, `RealFifo::delete` |
 //! | `IsClosed` | `RealFifo::is_closed` |
 //! | `Pop`, `PopBatch` | `RealFifo::pop`, `RealFifo::pop_batch`, `RealFifo::batch` |
 //! | `whileProcessing_locked` | `RealFifo::begin_pop`, `RealFifo::finish_pop` |
 //! | `Bookmark` | `RealFifo::bookmark` |
-//! | `Replace` | `RealFifo::replace`, `RealFifo::replace_each` |
-//! | `reconcileReplacement` | `RealFifo::replace_prepared` |
-//! | `Resync` | `RealFifo::resync`, `RealFifo::resync_each` |
+//! | `Replace` | `RealFifo::replace` |
+//! | `Resync` | `RealFifo::resync` |
 //! | `Transformer` | `RealFifo::transformer` |
 
 mod delta;
@@ -81,7 +80,7 @@ pub use delta::{Delta, Deltas, ReplacedAll};
 pub use delta_fifo::{DeltaFifo, DeltaFifoBuilder};
 pub use error::{BatchError, PopError, ProcessError, Refused, Requeue};
 pub use fifo::Fifo;
-pub use real_fifo::{RealFifo, RealFifoBuilder, RealFifoMode};
+pub use real_fifo::{RealFifo, RealFifoBuilder};
 pub use watermark::{WaitError, Watermark};
 
 use crate::stop::Done;
@@ -224,7 +223,6 @@ mod tests {
             &[
                 include_str!("real_fifo/mod.rs"),
                 include_str!("real_fifo/builder.rs"),
-                include_str!("real_fifo/in_order.rs"),
                 include_str!("real_fifo/pop.rs"),
             ],
         ),
@@ -238,7 +236,7 @@ mod tests {
         queueActionLocked queueActionInternalLocked IsClosed Pop Replace Resync syncKeyLocked Oldest Newest copyDeltas";
     const REAL_FIFO: &str = "Close keyOf HasSynced HasSyncedChecker Name Done hasSynced_locked checkSynced_locked \
         addToItems_locked addReplaceToItemsLocked addResyncToItemsLocked Add Update Delete IsClosed Pop \
-        whileProcessing_locked PopBatch Bookmark Replace reconcileReplacement Resync Transformer NewRealFIFO \
+        whileProcessing_locked PopBatch Bookmark Replace Resync Transformer NewRealFIFO \
         NewRealFIFOWithOptions";
 
     /// Returns the rows of the table whose header names `file`.

@@ -3,8 +3,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{
-    AddIndexersError, Change, Gaps, IndexError, IndexFunc, Indexers, KnownObjects, ReflectorStore,
-    StagedList, Staging, Store, StoreError, ThreadSafeStore, TransactionError, Transform,
+    AddIndexersError, Change, Gaps, IndexError, Indexers, KnownObjects, ReflectorStore, StagedList,
+    Staging, Store, StoreError, ThreadSafeStore, TransactionError, Transform,
 };
 use crate::metrics::InformerMetrics;
 use crate::object::{Accessor, Deleted, Key, Object};

@@ -1,49 +1,26 @@
 use std::sync::Arc;
 
 use k8s_informer::Deleted;
-use k8s_informer::queue::{Deltas, PopError, Queue, RealFifo, RealFifoMode};
+use k8s_informer::queue::{Deltas, PopError, Queue, RealFifo};
 use k8s_informer::store::ReflectorStore;
 use serde_json::{Map, Value, json};
 
 use super::Replay;
 use super::deltas::{write_delta, write_deltas};
-use super::known::Known;
 use super::object::{Obj, accessor, done, obj, objs, text, tombstone, transform};
 
 pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
-    let known = Known::new(&config["known"]);
-    let is = |option: &str| config[option].as_bool().unwrap();
-    // Configurations on which client-go panics cannot be expressed here (R4).
-    let mode = match (is("atomic"), known.objects()) {
-        (true, None) => RealFifoMode::Atomic {
-            unlock_while_processing: is("unlock"),
-            bookmarks: is("bookmark"),
-        },
-        (false, Some(known)) if !is("unlock") && !is("bookmark") => RealFifoMode::InOrder(known),
-        _ => return Box::new(Impossible),
-    };
-    let mut builder = RealFifo::builder(accessor(), mode);
+    let mut builder = RealFifo::builder(accessor());
     if let Some(transform) = transform(&config["transform"]) {
         builder = builder.transform(transform);
     }
     Box::new(Subject {
         queue: builder.build(),
-        known,
     })
-}
-
-struct Impossible;
-
-impl Replay for Impossible {
-    fn step(&mut self, op: &str, _: &Value) -> Value {
-        assert_eq!(op, "new");
-        json!({"panic": true})
-    }
 }
 
 struct Subject {
     queue: RealFifo<Obj>,
-    known: Known,
 }
 
 impl Replay for Subject {
@@ -87,7 +64,6 @@ impl Subject {
                 queue.close();
                 json!({})
             }
-            _ if op.starts_with("known_") => self.known.step(op, step),
             other => panic!("op {other}"),
         }
     }
@@ -126,9 +102,7 @@ impl Subject {
             if step["process"] == "error" {
                 return Err("process".into());
             }
-            popped
-                .iter()
-                .try_for_each(|deltas| self.known.apply(deltas))
+            Ok(())
         };
         let closed = match batch {
             false => {

@@ -102,11 +102,7 @@ pub(crate) struct Scope {
 impl Config {
     pub(crate) fn random(random: &mut Random) -> Self {
         let form = random.pick(&[Form::Dynamic, Form::Custom, Form::Typed, Form::Metadata]);
-        let queues = [
-            InformerQueue::DeltaFifo,
-            InformerQueue::RealFifoAtomic,
-            InformerQueue::RealFifoInOrder,
-        ];
+        let queues = [InformerQueue::DeltaFifo, InformerQueue::RealFifo];
         let pages = 1 + random.below(4) as u32;
         let lists = [
             (3, Lists::Streamed),

@@ -194,9 +194,8 @@ fn relist_delivers_recreation_as_update_or_delete_and_add() {
         for (queue, as_delete_and_add) in [
             (InformerQueue::DeltaFifo, true),
             (InformerQueue::DeltaFifo, false),
-            (InformerQueue::RealFifoAtomic, true),
-            (InformerQueue::RealFifoAtomic, false),
-            (InformerQueue::RealFifoInOrder, true),
+            (InformerQueue::RealFifo, true),
+            (InformerQueue::RealFifo, false),
         ] {
             let namespace = cluster.namespace("reborn");
             let first = namespace.create("reborn", json!({}));
@@ -324,11 +323,7 @@ fn cache_and_events_have_transformed_objects() {
 #[test]
 fn failed_transform_affects_only_its_object() {
     on_every_cluster(BOTH, |cluster| {
-        for queue in [
-            InformerQueue::DeltaFifo,
-            InformerQueue::RealFifoAtomic,
-            InformerQueue::RealFifoInOrder,
-        ] {
+        for queue in [InformerQueue::DeltaFifo, InformerQueue::RealFifo] {
             fail_in_transform(cluster, queue);
         }
     });

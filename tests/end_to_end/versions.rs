@@ -14,11 +14,7 @@ use serde_json::json;
 use crate::cluster::{BOTH, on_every_cluster};
 use crate::support::{PATIENCE, cached, shut_down, synced};
 
-const QUEUES: [InformerQueue; 3] = [
-    InformerQueue::DeltaFifo,
-    InformerQueue::RealFifoAtomic,
-    InformerQueue::RealFifoInOrder,
-];
+const QUEUES: [InformerQueue; 2] = [InformerQueue::DeltaFifo, InformerQueue::RealFifo];
 
 const WRITERS: usize = 4;
 const KEYS: usize = 5;

@@ -194,8 +194,7 @@ fn truncated_event_is_ignored() {
     }
     answers.push(Answer::open(LAST));
     let script = ScriptedListerWatcher::new(answers);
-    let informer =
-        TestInformer::<DynamicObject>::run(script, InformerQueue::RealFifoInOrder, |_| {});
+    let informer = TestInformer::<DynamicObject>::run(script, InformerQueue::DeltaFifo, |_| {});
     assert_eq!(informer.cache(), ["ns/a@7", "ns/b@2", "ns/c@3"]);
     assert!(informer.deleted_keys().is_empty());
     assert_eq!(
@@ -305,8 +304,7 @@ fn wl3_initial_events_on_one_line_are_all_delivered() {
     let again = [&line[..], &initial_events("6", &[])[..], LAST.as_bytes()].concat();
     let script = ScriptedListerWatcher::new([Answer::body(first), Answer::open(again)]);
     let script = script.with_watch_list();
-    let informer =
-        TestInformer::<DynamicObject>::run(script, InformerQueue::RealFifoInOrder, |_| {});
+    let informer = TestInformer::<DynamicObject>::run(script, InformerQueue::DeltaFifo, |_| {});
     assert_eq!(
         informer.notifications().len(),
         3,
@@ -333,8 +331,7 @@ fn wl3_garbage_in_initial_events_falls_back_to_list() {
             Answer::open(LAST),
         ];
         let script = ScriptedListerWatcher::new(answers).with_watch_list();
-        let informer =
-            TestInformer::<DynamicObject>::run(script, InformerQueue::RealFifoInOrder, |_| {});
+        let informer = TestInformer::<DynamicObject>::run(script, InformerQueue::DeltaFifo, |_| {});
         assert_eq!(informer.deleted_keys(), ["ns/a"], "{case}");
         assert!(
             matches!(informer.script.requests()[2], Request::List(_)),

@@ -124,7 +124,7 @@ fn w9_nameless_list_item_is_reported_and_skipped() {
                 vec![object("a", "1"), nameless.into(), object("b", "2")],
             )];
             let script = delivery.script(&states, b"");
-            let informer = TestInformer::<Pod>::run(script, InformerQueue::RealFifoAtomic, |_| {});
+            let informer = TestInformer::<Pod>::run(script, InformerQueue::RealFifo, |_| {});
             assert_eq!(informer.cache(), ["ns/a@1", "ns/b@2"]);
             let status = informer.status();
             assert_eq!(

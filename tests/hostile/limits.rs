@@ -94,7 +94,7 @@ fn flood(
     let informer = TestInformer::<DynamicObject>::run_on(
         Arc::new(flood),
         script,
-        InformerQueue::RealFifoInOrder,
+        InformerQueue::DeltaFifo,
         set,
     );
     assert_eq!(informer.cache(), ["ns/a@1", "ns/b@2"]);

@@ -63,7 +63,6 @@ type States = BTreeMap<String, [String; 3]>;
 
 struct Round {
     case: String,
-    queue: InformerQueue,
     random: Random,
     server: ApiServer,
     gate: Arc<Gate>,
@@ -124,11 +123,6 @@ impl Round {
             status.lists + status.watches
         };
         self.server.pause();
-        if self.queue == InformerQueue::RealFifoInOrder {
-            // Open the gate: the reflector of this queue sends no request while an item is
-            // processed.
-            self.gate.set(false);
-        }
         let before = requests();
         // One of the two requests may have started before the pause.
         until(|| requests() >= before + 2);
@@ -194,7 +188,6 @@ fn round(seed: u64, queue: InformerQueue, delivery: Delivery) {
     let random = Random(0x9E37_79B9_7F4A_7C15 ^ (seed + 1));
     let mut round = Round {
         case,
-        queue,
         random,
         server,
         gate,
@@ -225,7 +218,7 @@ fn round(seed: u64, queue: InformerQueue, delivery: Delivery) {
 #[test]
 fn cache_is_correct_after_random_restores_and_slow_processing() {
     for seed in 0..ROUNDS {
-        let (queue, delivery) = (QUEUES[seed as usize % 3], DELIVERIES[seed as usize / 3 % 3]);
+        let (queue, delivery) = (QUEUES[seed as usize % 2], DELIVERIES[seed as usize / 2 % 3]);
         round(seed, queue, delivery);
     }
 }

@@ -161,7 +161,7 @@ fn assert_no_secret_is_shown<T: k8s_informer::Object + DeserializeOwned>() {
     answers.push(Answer::open(LAST));
     let informer = TestInformer::<T>::run(
         ScriptedListerWatcher::new(answers),
-        InformerQueue::RealFifoAtomic,
+        InformerQueue::RealFifo,
         |_| {},
     );
     let status = informer.status();

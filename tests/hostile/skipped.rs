@@ -73,10 +73,9 @@ fn skipped_paths_are_absent_from_dynamic_objects() {
     let (states, events) = states();
     for delivery in DELIVERIES {
         let script = delivery.script(&states, &events);
-        let informer =
-            TestInformer::<DynamicObject>::run(script, InformerQueue::RealFifoInOrder, |o| {
-                o.skip = paths();
-            });
+        let informer = TestInformer::<DynamicObject>::run(script, InformerQueue::DeltaFifo, |o| {
+            o.skip = paths();
+        });
         assert_eq!(informer.cache(), ["ns/a@1", "ns/b@5", "ns/c@6"]);
         for key in ["ns/a", "ns/b", "ns/c"] {
             let object = informer.informer.indexer().get_by_key(key).unwrap();
@@ -107,10 +106,9 @@ fn object_requiring_a_skipped_field_is_decoded_in_full() {
     let (states, events) = states();
     for delivery in DELIVERIES {
         let script = delivery.script(&states, &events);
-        let informer =
-            TestInformer::<Sized>::run(script, InformerQueue::RealFifoAtomic, |options| {
-                options.skip = FieldPaths::new(["/size", "/spec"]).unwrap();
-            });
+        let informer = TestInformer::<Sized>::run(script, InformerQueue::RealFifo, |options| {
+            options.skip = FieldPaths::new(["/size", "/spec"]).unwrap();
+        });
         let status = informer.status();
         assert_eq!(
             informer.cache(),

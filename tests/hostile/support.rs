@@ -16,11 +16,7 @@ use serde::de::DeserializeOwned;
 /// How long a test waits for an event that must happen.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-pub(crate) const QUEUES: [InformerQueue; 3] = [
-    InformerQueue::DeltaFifo,
-    InformerQueue::RealFifoInOrder,
-    InformerQueue::RealFifoAtomic,
-];
+pub(crate) const QUEUES: [InformerQueue; 2] = [InformerQueue::DeltaFifo, InformerQueue::RealFifo];
 
 pub(crate) const DELIVERIES: [Delivery; 3] = [Delivery::List, Delivery::Pages, Delivery::WatchList];
 

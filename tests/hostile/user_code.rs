@@ -6,7 +6,7 @@ use std::thread;
 
 use k8s_informer::informer::InformerQueue;
 use k8s_informer::object::{Accessor, Key, KeyError, meta_namespace_key};
-use k8s_informer::queue::{Delta, DeltaFifo, Deltas, Queue, RealFifo, RealFifoMode};
+use k8s_informer::queue::{Delta, DeltaFifo, Deltas, Queue, RealFifo};
 use k8s_informer::reflector::{Reflector, ReflectorStatus};
 use k8s_informer::store::{Indexers, ReflectorStore, Transform};
 use k8s_informer::testing::{Answer, ScriptedListerWatcher};
@@ -136,23 +136,20 @@ pub(crate) fn build(
     transform: Transform<DynamicObject>,
 ) -> Arc<dyn Queue<DynamicObject>> {
     let (accessor, known) = (Accessor::object(), Arc::clone(cache));
-    let mode = match queue {
-        InformerQueue::DeltaFifo => {
-            return Arc::new(
-                DeltaFifo::builder(accessor)
-                    .known_objects(known)
-                    .transform(transform)
-                    .build(),
-            );
-        }
-        InformerQueue::RealFifoInOrder => RealFifoMode::InOrder(known),
-        _ => RealFifoMode::Atomic {
-            unlock_while_processing: true,
-            bookmarks: true,
-        },
-    };
-    let queue = RealFifo::builder(accessor, mode).cache(Arc::<Indexer<_>>::clone(cache));
-    Arc::new(queue.transform(transform).build())
+    match queue {
+        InformerQueue::DeltaFifo => Arc::new(
+            DeltaFifo::builder(accessor)
+                .known_objects(known)
+                .transform(transform)
+                .build(),
+        ),
+        _ => Arc::new(
+            RealFifo::builder(accessor)
+                .known_objects(known)
+                .transform(transform)
+                .build(),
+        ),
+    }
 }
 
 /// Closes a queue and moves its items into a store. Returns the deleted keys.

@@ -120,8 +120,7 @@ fn w10_version_that_is_not_a_string_is_not_adopted() {
             Answer::open(LAST),
         ];
         let script = ScriptedListerWatcher::new(answers);
-        let informer =
-            TestInformer::<ConfigMap>::run(script, InformerQueue::RealFifoInOrder, |_| {});
+        let informer = TestInformer::<ConfigMap>::run(script, InformerQueue::DeltaFifo, |_| {});
         informer.until_last();
         let requests: Vec<_> = informer.script.requests().iter().map(describe).collect();
         assert_eq!(requests[1..], ["watch 4", "watch 4"], "{version}");

@@ -16,11 +16,7 @@ use serde_json::json;
 
 use crate::informer::support::{SOON, until};
 
-pub(crate) const QUEUES: [InformerQueue; 3] = [
-    InformerQueue::DeltaFifo,
-    InformerQueue::RealFifoAtomic,
-    InformerQueue::RealFifoInOrder,
-];
+pub(crate) const QUEUES: [InformerQueue; 2] = [InformerQueue::DeltaFifo, InformerQueue::RealFifo];
 
 fn list(version: &str, namespace: &str) -> Answer {
     let item = json!({"metadata": {"namespace": namespace, "name": "a", "resourceVersion": "1"}});

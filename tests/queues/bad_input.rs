@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use k8s_informer::object::{Accessor, Key, KeyError};
-use k8s_informer::queue::{Delta, DeltaFifo, PopError, Queue, RealFifo, RealFifoMode};
+use k8s_informer::queue::{Delta, DeltaFifo, PopError, Queue, RealFifo};
 use k8s_informer::store::{Indexers, KnownObjects, ReflectorStore, StoreError, Transform};
 use k8s_informer::{Deleted, Indexer};
 
@@ -34,13 +34,9 @@ fn accessor() -> Accessor<Word> {
     })
 }
 
-/// Queues of each type and mode. Some have known objects.
+/// Queues of each type. Some have known objects.
 fn queues() -> Vec<(&'static str, Arc<dyn Queue<Word>>)> {
     let store = || Arc::new(Indexer::new(accessor(), Indexers::new()));
-    let atomic = RealFifoMode::Atomic {
-        unlock_while_processing: false,
-        bookmarks: true,
-    };
     vec![
         ("DeltaFifo", Arc::new(DeltaFifo::new(accessor()))),
         (
@@ -51,18 +47,7 @@ fn queues() -> Vec<(&'static str, Arc<dyn Queue<Word>>)> {
                     .build(),
             ),
         ),
-        (
-            "RealFifo in order",
-            Arc::new(RealFifo::builder(accessor(), RealFifoMode::InOrder(store())).build()),
-        ),
-        (
-            "RealFifo, atomic",
-            Arc::new(RealFifo::builder(accessor(), atomic).build()),
-        ),
-        (
-            "RealFifo, atomic and unlocked",
-            Arc::new(RealFifo::new(accessor())),
-        ),
+        ("RealFifo", Arc::new(RealFifo::new(accessor()))),
     ]
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use k8s_informer::Stop;
 use k8s_informer::metrics::InformerMetrics;
-use k8s_informer::queue::{DeltaFifo, Deltas, Queue, RealFifo, RealFifoMode};
+use k8s_informer::queue::{DeltaFifo, Deltas, Queue, RealFifo};
 use k8s_informer::store::ReflectorStore;
 use k8s_informer::testing::FakeClock;
 use k8s_informer::time::Clock;
@@ -41,14 +41,10 @@ fn queues(
 ) -> Vec<(String, Arc<dyn Queue<Thing>>)> {
     let names = [format!("delta {name}"), format!("real {name}")];
     let clock = || Arc::new(clock.clone());
-    let mode = RealFifoMode::Atomic {
-        unlock_while_processing: true,
-        bookmarks: true,
-    };
     let mut delta = DeltaFifo::builder(accessor())
         .name(names[0].as_str())
         .clock(clock());
-    let mut real = RealFifo::builder(accessor(), mode)
+    let mut real = RealFifo::builder(accessor())
         .name(names[1].as_str())
         .clock(clock());
     if let Some(recorded) = recorded {
@@ -94,15 +90,14 @@ fn r22_metrics_report_depth_and_latency() {
 
 /// A resync changes the depth without a write or a pop.
 #[test]
-fn r22_resync_in_order_reports_the_depth() {
+fn r22_resync_reports_the_depth() {
     let recorded = Arc::new(RecordedMetrics::default());
     let level = || recorded.levels.lock().unwrap().last().copied();
-    let mode = RealFifoMode::InOrder(Arc::new(Known(vec![("a", 1), ("b", 1)])));
-    let queue = RealFifo::builder(accessor(), mode)
+    let queue = RealFifo::builder(accessor())
         .metrics(recorded.clone())
         .build();
     queue.resync().unwrap();
-    assert_eq!(level(), Some(2));
+    assert_eq!(level(), Some(1));
 }
 
 #[test]
@@ -163,14 +158,10 @@ fn panicking_logger_or_clock_leaves_queue_working() {
         let slow = FakeClock::new();
         let clocks: [Arc<dyn Clock>; 2] = [Arc::new(Broken), Arc::new(slow.clone())];
         for clock in clocks {
-            let mode = RealFifoMode::Atomic {
-                unlock_while_processing: true,
-                bookmarks: true,
-            };
             let delta = DeltaFifo::builder(accessor())
                 .name(LOGGER_PANICS)
                 .clock(Arc::clone(&clock));
-            let real = RealFifo::builder(accessor(), mode)
+            let real = RealFifo::builder(accessor())
                 .name(LOGGER_PANICS)
                 .clock(clock);
             let queues: [Arc<dyn Queue<Thing>>; 2] =

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use k8s_informer::object::{Accessor, KeyError};
 use k8s_informer::queue::{
-    DeltaFifo, Deltas, ProcessError, Queue, RealFifo, RealFifoMode, Requeue, WaitError, Watermark,
+    DeltaFifo, Deltas, ProcessError, Queue, RealFifo, Requeue, WaitError, Watermark,
 };
 use k8s_informer::store::{Indexers, ReflectorStore, Transform};
 use k8s_informer::{Deleted, Indexer, Stop};
@@ -43,32 +43,18 @@ impl Kind {
     }
 }
 
-pub(crate) fn each_kind() -> [(Kind, Arc<Indexer<Versioned>>); 4] {
+pub(crate) fn each_kind() -> [(Kind, Arc<Indexer<Versioned>>); 2] {
     let store = || Arc::new(Indexer::new(accessor(), Indexers::new()));
-    let [for_delta, for_order] = [store(), store()];
+    let [for_delta, for_real] = [store(), store()];
     let delta = DeltaFifo::builder(accessor())
         .known_objects(Arc::clone(&for_delta) as _)
         .build();
-    let atomic = |unlock_while_processing, bookmarks| {
-        let mode = RealFifoMode::Atomic {
-            unlock_while_processing,
-            bookmarks,
-        };
-        (
-            Kind::Real(Box::new(RealFifo::builder(accessor(), mode).build())),
-            store(),
-        )
-    };
-    let in_order = RealFifo::builder(
-        accessor(),
-        RealFifoMode::InOrder(Arc::clone(&for_order) as _),
-    )
-    .build();
+    let real = RealFifo::builder(accessor())
+        .known_objects(Arc::clone(&for_real) as _)
+        .build();
     [
         (Kind::Delta(Box::new(delta)), for_delta),
-        atomic(true, true),
-        atomic(false, false),
-        (Kind::Real(Box::new(in_order)), for_order),
+        (Kind::Real(Box::new(real)), for_real),
     ]
 }
 
@@ -238,11 +224,9 @@ fn bookmark_counts_when_earlier_items_are_processed() {
 
 #[test]
 fn unqueued_bookmark_counts_at_once_if_nothing_is_ahead() {
-    let [(delta, _), _, (atomic, _), (in_order, _)] = each_kind();
-    for queue in [delta.queue(), atomic.queue(), in_order.queue()] {
-        queue.bookmark("9").unwrap();
-        assert_eq!(queue.processed().unwrap().current(), "9");
-    }
+    let queue = DeltaFifo::new(accessor());
+    queue.bookmark("9").unwrap();
+    assert_eq!(queue.processed().unwrap().current(), "9");
 }
 
 #[test]
@@ -372,13 +356,7 @@ fn version_removed_by_a_transform_counts() {
     let strip =
         || Transform::new(|object: Arc<Versioned>| Ok::<_, String>(versioned(object.0, "")));
     let delta = DeltaFifo::builder(accessor()).transform(strip()).build();
-    let mode = RealFifoMode::Atomic {
-        unlock_while_processing: true,
-        bookmarks: true,
-    };
-    let real = RealFifo::builder(accessor(), mode)
-        .transform(strip())
-        .build();
+    let real = RealFifo::builder(accessor()).transform(strip()).build();
     for queue in [&delta as &dyn Queue<Versioned>, &real] {
         queue.update(versioned("a", 5)).unwrap();
         pop(queue);

@@ -223,7 +223,7 @@ impl SharedInformerFactory {
     /// let server = ApiServer::start()?;
     /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
     /// let pods = factory.informer_for::<Pod>(|source, mut options| {
-    ///     options.queue = InformerQueue::RealFifoAtomic;
+    ///     options.queue = InformerQueue::RealFifo;
     ///     SharedIndexInformer::new(source.lister_watcher(&Pod::group_version_resource(), Some("web")), options)
     /// });
     /// assert!(std::sync::Arc::ptr_eq(pods.indexer(), factory.informer::<Pod>().indexer()));

@@ -2,7 +2,7 @@ use std::cell::RefCell;
 
 use super::*;
 use crate::object::DynamicObject;
-use crate::queue::{DeltaFifo, PopError, Queue, RealFifo, RealFifoMode};
+use crate::queue::{DeltaFifo, PopError, Queue, RealFifo};
 use crate::store::{IndexFunc, Indexers, ReflectorStore, Transform};
 
 fn object(name: &str, version: &str) -> Arc<DynamicObject> {
@@ -350,14 +350,7 @@ fn c3_after_stop_rest_of_batch_is_cached_not_delivered() {
 
 #[test]
 fn p10_p12_batch_rejects_changes_without_single_object() {
-    let queue = RealFifo::builder(
-        Accessor::object(),
-        RealFifoMode::Atomic {
-            unlock_while_processing: true,
-            bookmarks: true,
-        },
-    );
-    let queue = queue.build();
+    let queue = RealFifo::new(Accessor::object());
     queue.replace(vec![object("listed", "2")], "2").unwrap();
     queue.bookmark("9").unwrap();
     queue.resync().unwrap();

@@ -165,15 +165,13 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
                         .process_each(deltas, is_in_initial_list, notify)
                 })
             }),
-            InformerQueue::RealFifoAtomic | InformerQueue::RealFifoInOrder => {
-                Box::new(move |deltas, is_in_initial_list| {
-                    batch.run(|notify| {
-                        batch
-                            .indexer_part
-                            .process_batch(deltas, is_in_initial_list, notify)
-                    })
+            InformerQueue::RealFifo => Box::new(move |deltas, is_in_initial_list| {
+                batch.run(|notify| {
+                    batch
+                        .indexer_part
+                        .process_batch(deltas, is_in_initial_list, notify)
                 })
-            }
+            }),
         });
         config.reclaim = Some(Arc::clone(self.shared.processor.reclaim()) as _);
         let (listeners, name) = (

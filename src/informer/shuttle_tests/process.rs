@@ -11,7 +11,7 @@ use crate::informer::handler::KeyedNotification;
 use crate::informer::process::IndexerPart;
 use crate::informer::queue::QueueOptions;
 use crate::object::{Accessor, Deleted, Object};
-use crate::queue::{Deltas, PopError, Queue, RealFifo, RealFifoMode, Requeue};
+use crate::queue::{Deltas, PopError, Queue, Requeue};
 use crate::stop::Done;
 use crate::store::{Indexer, Indexers, KnownObjects};
 use crate::sync::{any, check, join_all, thread};
@@ -24,31 +24,11 @@ struct Cache {
     consumer: thread::JoinHandle<View>,
 }
 
-/// The kinds of queues that an informer can have.
-#[derive(Clone, Copy, PartialEq)]
-enum Kind {
-    Delta,
-    Atomic,
-    InOrder,
-}
-
 impl Cache {
     /// `requeue` is the maximum number of times that items are put back instead of being processed.
-    fn new(kind: Kind, requeue: usize) -> Self {
+    fn new(kind: InformerQueue, requeue: usize) -> Self {
         let store = Arc::new(Indexer::new(Accessor::object(), Indexers::new()));
-        let known: Arc<Indexer<Thing>> = Arc::clone(&store);
-        let mode = match kind {
-            Kind::Delta => None,
-            Kind::Atomic => Some(RealFifoMode::Atomic {
-                unlock_while_processing: any(2) == 0,
-                bookmarks: false,
-            }),
-            Kind::InOrder => Some(RealFifoMode::InOrder(known)),
-        };
-        let queue: Arc<dyn Queue<Thing>> = match mode {
-            None => build(InformerQueue::default(), &store),
-            Some(mode) => Arc::new(RealFifo::builder(Accessor::object(), mode).build()),
-        };
+        let queue = build(kind, &store);
         let consumer = thread::spawn({
             let (queue, store) = (Arc::clone(&queue), Arc::clone(&store));
             move || consume(&*queue, &store, kind, requeue)
@@ -89,7 +69,7 @@ fn build(queue: InformerQueue, store: &Arc<Indexer<Thing>>) -> Arc<dyn Queue<Thi
 fn consume(
     queue: &dyn Queue<Thing>,
     store: &Arc<Indexer<Thing>>,
-    kind: Kind,
+    kind: InformerQueue,
     requeue: usize,
 ) -> View {
     let (part, view, requeue) = (
@@ -112,7 +92,7 @@ fn consume(
     };
     let mut many = |batch: &[Deltas<Thing>], is_in_initial_list| match should_requeue() {
         true => Err(Requeue::new().into()),
-        false if kind == Kind::Delta => {
+        false if kind == InformerQueue::DeltaFifo => {
             part.process_each(batch, is_in_initial_list, &mut { notify })
         }
         false => part.process_batch(batch, is_in_initial_list, &mut { notify }),
@@ -186,14 +166,14 @@ impl Server {
 /// Asserts that the notifications are consistent while objects change (by watch events and lists)
 /// and resyncs run: no duplicate or unknown deletion, and no older version. At the end, the store
 /// must equal the server's state.
-fn assert_each_deletion_is_delivered_once(kind: Kind, requeue: usize) {
+fn assert_each_deletion_is_delivered_once(kind: InformerQueue, requeue: usize) {
     let cache = Cache::new(kind, requeue);
     let resyncs = thread::spawn({
         let queue = Arc::clone(&cache.queue);
         move || (0..2).for_each(|_| queue.resync().unwrap())
     });
     let mut server = Server {
-        unknown: kind == Kind::Delta,
+        unknown: kind == InformerQueue::DeltaFifo,
         ..Server::default()
     };
     server.change("a", None);
@@ -220,22 +200,17 @@ fn assert_each_deletion_is_delivered_once(kind: Kind, requeue: usize) {
 
 #[test]
 fn d3_d6_d9_delta_fifo_delivers_each_deletion_once() {
-    check(|| assert_each_deletion_is_delivered_once(Kind::Delta, 0));
+    check(|| assert_each_deletion_is_delivered_once(InformerQueue::DeltaFifo, 0));
 }
 
 #[test]
 fn d3_delta_fifo_requeued_items_are_not_lost() {
-    check(|| assert_each_deletion_is_delivered_once(Kind::Delta, 2));
+    check(|| assert_each_deletion_is_delivered_once(InformerQueue::DeltaFifo, 2));
 }
 
 #[test]
-fn r5_r9_real_fifo_in_order_delivers_each_deletion_once() {
-    check(|| assert_each_deletion_is_delivered_once(Kind::InOrder, any(2)));
-}
-
-#[test]
-fn p5_p6_real_fifo_atomic_delivers_each_deletion_once() {
-    check(|| assert_each_deletion_is_delivered_once(Kind::Atomic, any(2)));
+fn p5_p6_real_fifo_delivers_each_deletion_once() {
+    check(|| assert_each_deletion_is_delivered_once(InformerQueue::RealFifo, any(2)));
 }
 
 /// Two deletions and a list without the object run concurrently, for an object that is known or in
@@ -243,7 +218,7 @@ fn p5_p6_real_fifo_atomic_delivers_each_deletion_once() {
 #[test]
 fn d3_concurrent_deletions_are_delivered_once() {
     check(|| {
-        let cache = Cache::new(Kind::Delta, 0);
+        let cache = Cache::new(InformerQueue::DeltaFifo, 0);
         cache.queue.add(Thing::new("a", 1)).unwrap();
         let deletions = [0, 0, 1].map(|kind| {
             let queue = Arc::clone(&cache.queue);
@@ -308,7 +283,7 @@ fn d3_deletion_during_failed_deletion_is_delivered() {
 #[test]
 fn d10_synced_when_the_initial_list_is_stored() {
     check(|| {
-        let kind = [Kind::Delta, Kind::Atomic, Kind::InOrder][any(3)];
+        let kind = [InformerQueue::DeltaFifo, InformerQueue::RealFifo][any(2)];
         let cache = Cache::new(kind, any(2));
         let waiter = thread::spawn({
             let (queue, store) = (Arc::clone(&cache.queue), Arc::clone(&cache.store));

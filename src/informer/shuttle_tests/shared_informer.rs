@@ -51,11 +51,7 @@ fn informer() -> SharedIndexInformer<Thing> {
             }))
         },
     );
-    let queues = [
-        InformerQueue::DeltaFifo,
-        InformerQueue::RealFifoAtomic,
-        InformerQueue::RealFifoInOrder,
-    ];
+    let queues = [InformerQueue::DeltaFifo, InformerQueue::RealFifo];
     let options = SharedIndexInformerOptions {
         queue: queues[any(3)],
         ..Default::default()

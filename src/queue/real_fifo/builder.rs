@@ -12,67 +12,12 @@ use crate::store::{KnownObjects, Transform};
 use crate::sync::{Condvar, Mutex};
 use crate::time::{Clock, RealClock};
 
-/// How a [`RealFifo`] queues lists and resyncs. client-go takes these settings as independent
-/// options, and panics if they do not fit together.
-///
-/// ```
-/// use k8s_informer::Indexer;
-/// use k8s_informer::object::{Accessor, KeyError};
-/// use k8s_informer::queue::{Delta, RealFifo, RealFifoMode};
-/// use k8s_informer::store::{Indexers, ReflectorStore};
-/// use std::sync::Arc;
-///
-/// let accessor = Accessor::new(|word: &String| Ok::<_, KeyError>(word.as_str().into()));
-/// let two = || vec![Arc::new("a".to_owned()), Arc::new("b".to_owned())];
-///
-/// let mode = RealFifoMode::Atomic { unlock_while_processing: false, bookmarks: false };
-/// let atomic = RealFifo::builder(accessor.clone(), mode).build();
-/// atomic.replace(two(), "7")?;
-/// assert!(matches!(atomic.list()[0].newest(), Some(Delta::ReplacedAll(list)) if list.objects.len() == 2));
-///
-/// let store = Arc::new(Indexer::new(accessor.clone(), Indexers::new()));
-/// let in_order = RealFifo::builder(accessor, RealFifoMode::InOrder(store)).build();
-/// in_order.replace(two(), "7")?;
-/// assert_eq!(in_order.list_keys(), ["a".into(), "b".into()]);
-/// # Ok::<(), k8s_informer::store::StoreError>(())
-/// ```
-pub enum RealFifoMode<T> {
-    /// A list or a resync is queued as one change.
-    Atomic {
-        /// Whether writers may write while a callback runs. If 2000 or more changes are left in the
-        /// queue, they always wait for the callback.
-        unlock_while_processing: bool,
-        /// Whether bookmarks are queued.
-        bookmarks: bool,
-    },
-    /// A list or a resync is queued as one change for each object. The queue reads this store,
-    /// which the consumer fills, to find the objects that are missing from a list and to resync.
-    InOrder(Arc<dyn KnownObjects<T>>),
-}
-
-impl<T> fmt::Debug for RealFifoMode<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Atomic {
-                unlock_while_processing,
-                bookmarks,
-            } => f
-                .debug_struct("Atomic")
-                .field("unlock_while_processing", unlock_while_processing)
-                .field("bookmarks", bookmarks)
-                .finish(),
-            Self::InOrder(_) => f.debug_tuple("InOrder").finish(),
-        }
-    }
-}
-
 /// Options for a [`RealFifo`]. client-go's `RealFIFOOptions`.
 #[must_use]
 pub struct RealFifoBuilder<T> {
     accessor: Accessor<T>,
-    mode: RealFifoMode<T>,
     transform: Option<Transform<T>>,
-    cache: Option<Arc<dyn KnownObjects<T>>>,
+    known_objects: Option<Arc<dyn KnownObjects<T>>>,
     name: String,
     metrics: Option<Arc<dyn InformerMetrics>>,
     clock: Arc<dyn Clock>,
@@ -84,23 +29,18 @@ impl<T> RealFifo<T> {
     /// ```
     /// use k8s_informer::{DynamicObject, Indexer};
     /// use k8s_informer::object::Accessor;
-    /// use k8s_informer::queue::{Queue, RealFifo, RealFifoMode};
-    /// use k8s_informer::store::ReflectorStore;
+    /// use k8s_informer::queue::{Queue, RealFifo};
     /// use std::sync::Arc;
     ///
     /// let store = Arc::new(Indexer::<DynamicObject>::for_objects());
-    /// let mode = RealFifoMode::InOrder(store);
-    /// let queue = RealFifo::builder(Accessor::object(), mode).name("pods").build();
-    /// queue.replace(Vec::new(), "7")?;
-    /// assert!(queue.has_synced() && queue.synced().name() == "pods");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// let queue = RealFifo::builder(Accessor::object()).known_objects(store).name("pods").build();
+    /// assert_eq!(queue.synced().name(), "pods");
     /// ```
-    pub fn builder(accessor: Accessor<T>, mode: RealFifoMode<T>) -> RealFifoBuilder<T> {
+    pub fn builder(accessor: Accessor<T>) -> RealFifoBuilder<T> {
         RealFifoBuilder {
             accessor,
-            mode,
             transform: None,
-            cache: None,
+            known_objects: None,
             name: "RealFifo".to_owned(),
             metrics: None,
             clock: Arc::new(RealClock),
@@ -115,11 +55,10 @@ impl<T> RealFifoBuilder<T> {
         self
     }
 
-    /// Sets the store of the consumer, for [`RealFifoMode::Atomic`]. On a relist, a reflector takes
-    /// unchanged objects from it instead of decoding them. In [`RealFifoMode::InOrder`], the
-    /// reflector takes them from the known objects. By default there is no cache.
-    pub fn cache(mut self, cache: Arc<dyn KnownObjects<T>>) -> Self {
-        self.cache = Some(cache);
+    /// Sets the store of the consumer. On a relist, a reflector takes unchanged objects from it
+    /// instead of decoding them. By default there is none.
+    pub fn known_objects(mut self, known_objects: Arc<dyn KnownObjects<T>>) -> Self {
+        self.known_objects = Some(known_objects);
         self
     }
 
@@ -148,18 +87,16 @@ impl<T> RealFifoBuilder<T> {
     pub fn build(self) -> RealFifo<T> {
         let Self {
             accessor,
-            mode,
             transform,
-            cache,
+            known_objects,
             name,
             metrics,
             clock,
         } = self;
         RealFifo {
             accessor,
-            mode,
             transform,
-            cache,
+            known_objects,
             synced: Done::new(name.as_str()),
             timing: Timing {
                 name,
@@ -184,7 +121,7 @@ impl<T> RealFifoBuilder<T> {
 impl<T> fmt::Debug for RealFifoBuilder<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RealFifoBuilder")
-            .field("mode", &self.mode)
+            .field("name", &self.name)
             .finish_non_exhaustive()
     }
 }

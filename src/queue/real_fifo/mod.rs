@@ -1,5 +1,4 @@
 mod builder;
-mod in_order;
 mod pop;
 mod read;
 
@@ -7,7 +6,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-pub use builder::{RealFifoBuilder, RealFifoMode};
+pub use builder::RealFifoBuilder;
 
 use super::timing::Timing;
 use super::version_tracker::{self, VersionTracker};
@@ -35,28 +34,19 @@ const BATCH: usize = if cfg!(all(test, shuttle)) { 2 } else { 1000 };
 /// entry for each object. A `RealFifo` has one entry for each change, so it grows with every change
 /// in a burst.
 ///
-/// **Modes** ([`RealFifoMode`]). In `Atomic` mode, as in current client-go, a list is one
-/// [`Delta::ReplacedAll`] and a resync one [`Delta::SyncAll`]. The consumer compares them with its
-/// store to determine what they mean for each object. In `InOrder` mode, a list is a tombstone for
-/// each queued or known object that is missing from it, followed by a [`Delta::Replaced`] for each
-/// object of the list.
+/// **Lists.** A list is one [`Delta::ReplacedAll`], and a resync one [`Delta::SyncAll`]. The
+/// consumer compares them with its store to determine what they mean for each object.
 ///
 /// **Threads.** Any number of threads may write. Any number of threads may pop, but one at a time:
 /// a [`pop`](super::Queue::pop) waits until the previous pop has finished processing. A write wakes
-/// one pop; [`close`](super::Queue::close) wakes all of them. No lock is held during processing,
-/// but writers may have to wait for its end:
-///
-/// - In `InOrder` mode they always wait. A list or a resync on another thread therefore does not
-///   begin while a callback runs. The popped object could then be missing from both the queue and
-///   the known objects.
-/// - In `Atomic` mode they wait unless `unlock_while_processing` is set. If it is set, they wait
-///   only while 2000 or more changes are left in the queue. This is the only back-pressure in this
-///   mode.
+/// one pop; [`close`](super::Queue::close) wakes all of them. No lock is held during processing.
+/// While 2000 or more changes are left in the queue, writers wait for the end of processing. This is
+/// the only back-pressure.
 ///
 /// The callback itself may always write.
 ///
 /// **User code.** Key functions and transforms run without any lock; a panic in them becomes an
-/// error. While a list or a resync calls `KnownObjects`, other threads can neither write nor pop.
+/// error.
 ///
 /// **Requeue.** If a callback returns [`Requeue`](super::Requeue), it receives the same item next:
 /// the item goes back to the head of the queue, because this queue guarantees the order.
@@ -84,9 +74,8 @@ const BATCH: usize = if cfg!(all(test, shuttle)) { 2 } else { 1000 };
 #[doc(alias = "RealFIFO")]
 pub struct RealFifo<T> {
     accessor: Accessor<T>,
-    mode: RealFifoMode<T>,
     transform: Option<Transform<T>>,
-    cache: Option<Arc<dyn KnownObjects<T>>>,
+    known_objects: Option<Arc<dyn KnownObjects<T>>>,
     synced: Done,
     timing: Timing,
     /// Guards all mutable state. The innermost lock: while it is held, no user code runs and
@@ -96,8 +85,8 @@ pub struct RealFifo<T> {
     /// wakes one of them when both hold, and all of them once the queue is closed. `close` also
     /// wakes all of them.
     changed: Condvar,
-    /// Writers wait here until an exclusive flight has ended. Lists and resyncs in `InOrder` mode
-    /// wait here until nothing is in flight. The end of a flight wakes all of them.
+    /// Writers wait here until an exclusive flight has ended. The end of a flight wakes all of
+    /// them.
     flight_ended: Condvar,
 }
 
@@ -124,13 +113,12 @@ type Wrap<T> = (fn(Arc<T>) -> Delta<T>, fn(Arc<T>) -> Change<T>);
 /// A change whose key function and transform have run.
 struct Prepared<T> {
     key: Option<Key>,
-    /// `None` for a bookmark that is not queued.
-    delta: Option<Delta<T>>,
+    delta: Delta<T>,
     /// The version of the object before the transform.
     version: Option<ResourceVersion>,
 }
 
-/// A pop that is processing, or a list or resync that calls `KnownObjects`.
+/// A pop that is processing.
 struct InFlight {
     thread: ThreadId,
     /// Whether other threads must wait before they write.
@@ -138,14 +126,9 @@ struct InFlight {
 }
 
 impl<T> RealFifo<T> {
-    /// Creates a queue with the settings of client-go's informers: `Atomic` mode,
-    /// `unlock_while_processing` and bookmarks.
+    /// Creates a queue without known objects.
     pub fn new(accessor: Accessor<T>) -> Self {
-        let mode = RealFifoMode::Atomic {
-            unlock_while_processing: true,
-            bookmarks: true,
-        };
-        Self::builder(accessor, mode).build()
+        Self::builder(accessor).build()
     }
 
     /// Returns the transform, if there is one. client-go's `Transformer`.
@@ -223,19 +206,15 @@ impl<T> RealFifo<T> {
             Change::Delete(Deleted::FinalStateUnknown { key, last_known }) => {
                 return Ok(Prepared {
                     key: Some(Key::clone(&key)),
-                    delta: Some(Delta::Deleted(Deleted::FinalStateUnknown {
-                        key,
-                        last_known,
-                    })),
+                    delta: Delta::Deleted(Deleted::FinalStateUnknown { key, last_known }),
                     version: None,
                 });
             }
             Change::Bookmark(version) => {
-                let is_queued = self.queues_bookmarks();
                 return Ok(Prepared {
                     key: None,
                     version: version_tracker::version(&version),
-                    delta: is_queued.then(|| Delta::Bookmark(version.into())),
+                    delta: Delta::Bookmark(version.into()),
                 });
             }
         };
@@ -251,7 +230,7 @@ impl<T> RealFifo<T> {
         match self.transformed(key, object) {
             Ok((key, object)) => Ok(Prepared {
                 key,
-                delta: Some(delta(object)),
+                delta: delta(object),
                 version,
             }),
             Err(error) => Err(Rejected {
@@ -259,16 +238,6 @@ impl<T> RealFifo<T> {
                 error,
             }),
         }
-    }
-
-    fn queues_bookmarks(&self) -> bool {
-        matches!(
-            self.mode,
-            RealFifoMode::Atomic {
-                bookmarks: true,
-                ..
-            }
-        )
     }
 
     fn write(&self, change: Change<T>) -> Result<(), StoreError> {
@@ -282,29 +251,6 @@ impl<T> RealFifo<T> {
     }
 
     /// Queues a list as one change (R7).
-    fn replace_all(
-        &self,
-        mut objects: Vec<Arc<T>>,
-        resource_version: &str,
-    ) -> Result<(), StoreError> {
-        if let Some(transform) = &self.transform {
-            for object in &mut objects {
-                let transformed = transform.apply(Arc::clone(object));
-                *object = transformed.map_err(|message| StoreError::Transform {
-                    key: self.accessor.key(object).ok(),
-                    message: message.into(),
-                })?;
-            }
-        }
-        let gaps = Gaps::default();
-        self.push_list(ReplacedAll {
-            resource_version: resource_version.to_owned(),
-            objects,
-            gaps,
-        });
-        Ok(())
-    }
-
     fn push_list(&self, list: ReplacedAll<T>) {
         let version = ResourceVersion::from(&*list.resource_version);
         let mut state = self.lock();
@@ -322,11 +268,9 @@ impl<T> State<T> {
             delta,
             version,
         } = prepared;
-        let is_added = matches!(delta, Some(Delta::Added(_)));
-        self.populated |= !matches!(delta, None | Some(Delta::Bookmark(_)));
-        if let Some(delta) = delta {
-            self.push(key, delta);
-        }
+        let is_added = matches!(delta, Delta::Added(_));
+        self.populated |= !matches!(delta, Delta::Bookmark(_));
+        self.push(key, delta);
         self.versions.record_object(version, is_added);
     }
 
@@ -374,65 +318,51 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
         self.write(Change::Delete(gone))
     }
 
-    /// Queues [`Delta::ReplacedAll`]. In `InOrder` mode, queues tombstones and objects; see
-    /// [`RealFifo`].
+    /// Queues [`Delta::ReplacedAll`], without checking the keys of the objects.
     ///
     /// # Errors
     ///
-    /// Returns [`StoreError::Transform`] if the transform fails on an object. In `Atomic` mode
-    /// nothing is queued then. In `InOrder` mode, the tombstones and the objects before the failed
-    /// one are queued.
-    ///
-    /// The other errors occur only in `InOrder` mode, and then nothing is queued. Returns
-    /// [`StoreError::Key`] if an object has no key, or if a queued object has lost its key in the
-    /// transform. Returns [`StoreError::Other`] if `KnownObjects` panics.
-    fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
-        match &self.mode {
-            RealFifoMode::Atomic { .. } => self.replace_all(objects, resource_version),
-            RealFifoMode::InOrder(known) => self.replace_each(&**known, objects, resource_version),
-        }
-    }
-
-    /// Queues [`Delta::SyncAll`]. In `InOrder` mode, queues [`Delta::Sync`] for each known object
-    /// that has nothing queued.
-    ///
-    /// # Errors
-    ///
-    /// Errors occur only in `InOrder` mode. Returns [`StoreError::Key`] if a known object has no
-    /// key; the objects before it are queued. Also returns it if a queued object has lost its key
-    /// in the transform. Returns [`StoreError::Other`] if `KnownObjects` panics; the objects before
-    /// the panic are queued.
-    fn resync(&self) -> Result<(), StoreError> {
-        match &self.mode {
-            RealFifoMode::Atomic { .. } => {
-                let mut state = self.lock();
-                state.push(None, Delta::SyncAll);
-                self.unlock(state);
-                Ok(())
+    /// Returns [`StoreError::Transform`] if the transform fails on an object. Nothing is queued
+    /// then.
+    fn replace(&self, mut objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
+        if let Some(transform) = &self.transform {
+            for object in &mut objects {
+                let transformed = transform.apply(Arc::clone(object));
+                *object = transformed.map_err(|message| StoreError::Transform {
+                    key: self.accessor.key(object).ok(),
+                    message: message.into(),
+                })?;
             }
-            RealFifoMode::InOrder(known) => self.resync_each(&**known),
         }
+        self.push_list(ReplacedAll {
+            resource_version: resource_version.to_owned(),
+            objects,
+            gaps: Gaps::default(),
+        });
+        Ok(())
     }
 
-    /// Queues [`Delta::Bookmark`] if bookmarks are enabled, which is possible only in `Atomic`
-    /// mode. In any mode, the version is [reached](super::Queue::processed) when all earlier
-    /// changes have been processed.
+    /// Queues [`Delta::SyncAll`].
+    ///
+    /// # Errors
+    ///
+    /// Never returns an error.
+    fn resync(&self) -> Result<(), StoreError> {
+        let mut state = self.lock();
+        state.push(None, Delta::SyncAll);
+        self.unlock(state);
+        Ok(())
+    }
+
+    /// Queues [`Delta::Bookmark`].
     ///
     /// # Errors
     ///
     /// Never returns an error.
     fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
+        let mut state = self.lock();
+        state.push(None, Delta::Bookmark(resource_version.into()));
         let version = version_tracker::version(resource_version);
-        let is_queued = self.queues_bookmarks();
-        // A bookmark that is not queued need not wait for an exclusive flight.
-        let mut state = if is_queued {
-            self.lock()
-        } else {
-            self.state.lock()
-        };
-        if is_queued {
-            state.push(None, Delta::Bookmark(resource_version.into()));
-        }
         state.versions.record_event(version);
         // Use `publish`, which does not report the depth: client-go does not report it after a
         // bookmark either (R22).
@@ -462,7 +392,7 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
         state.populated |= result.is_err();
         let mut has_items = false;
         for change in prepared {
-            has_items |= !matches!(change.delta, None | Some(Delta::Bookmark(_)));
+            has_items |= !matches!(change.delta, Delta::Bookmark(_));
             state.put(change);
         }
         if has_items {
@@ -490,14 +420,9 @@ impl<T: Send + Sync> Staging<T> for RealFifo<T> {
         }
     }
 
-    /// Returns the state in the known objects or, in `Atomic` mode, in the
-    /// [cache](RealFifoBuilder::cache).
+    /// Returns the state in the [known objects](RealFifoBuilder::known_objects).
     fn cached(&self, key: &str) -> Option<Arc<T>> {
-        let cache = match &self.mode {
-            RealFifoMode::InOrder(known) => Some(known),
-            RealFifoMode::Atomic { .. } => self.cache.as_ref(),
-        };
-        catch(|| cache?.lookup(key).ok()?).ok()?
+        catch(|| self.known_objects.as_ref()?.lookup(key).ok()?).ok()?
     }
 
     fn is_settled(&self) -> bool {
@@ -510,25 +435,13 @@ impl<T: Send + Sync> Staging<T> for RealFifo<T> {
             resource_version,
             gaps,
         } = list;
-        match &self.mode {
-            RealFifoMode::Atomic { .. } => {
-                let objects = objects.into_iter().map(|(_, object)| object).collect();
-                self.push_list(ReplacedAll {
-                    resource_version,
-                    objects,
-                    gaps,
-                });
-                Ok(())
-            }
-            RealFifoMode::InOrder(known) => {
-                let listed = objects.iter().map(|(key, _)| Arc::clone(key)).collect();
-                let objects = objects
-                    .into_iter()
-                    .map(|(key, object)| (Some(key), object))
-                    .collect();
-                self.replace_prepared(&**known, &listed, objects, &gaps, Ok(&resource_version))
-            }
-        }
+        let objects = objects.into_iter().map(|(_, object)| object).collect();
+        self.push_list(ReplacedAll {
+            resource_version,
+            objects,
+            gaps,
+        });
+        Ok(())
     }
 }
 
@@ -536,7 +449,6 @@ impl<T> fmt::Debug for RealFifo<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state.lock();
         f.debug_struct("RealFifo")
-            .field("mode", &self.mode)
             .field("len", &state.items.len())
             .field("synced", &state.synced)
             .field("closed", &state.closed)

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::slice;
 
-use super::{BATCH, InFlight, RealFifo, RealFifoMode, State};
+use super::{BATCH, InFlight, RealFifo, State};
 use crate::panic::catch;
 use crate::queue::error::Processed;
 use crate::queue::{Delta, Deltas, PopError, Process, ProcessBatch, Queue, Watermark};
@@ -48,14 +48,7 @@ impl<T> RealFifo<T> {
     /// changes from `items`.
     fn begin_pop(&self, mut state: MutexGuard<'_, State<T>>) -> Popped {
         state.items.shrink_after_peak();
-        let unlocked = matches!(
-            self.mode,
-            RealFifoMode::Atomic {
-                unlock_while_processing: true,
-                ..
-            }
-        );
-        let exclusive = !unlocked || state.items.len() >= 2 * BATCH;
+        let exclusive = state.items.len() >= 2 * BATCH;
         state.in_flight = Some(InFlight {
             thread: thread::current().id(),
             exclusive,
@@ -194,11 +187,7 @@ mod tests {
     #[test]
     fn queue_with_few_changes_left_frees_its_memory() {
         let accessor = Accessor::new(|number: &u32| Ok::<_, KeyError>(number.to_string().into()));
-        let mode = RealFifoMode::Atomic {
-            unlock_while_processing: true,
-            bookmarks: false,
-        };
-        let queue = RealFifo::builder(accessor, mode).build();
+        let queue = RealFifo::new(accessor);
         for number in 0..100_000 {
             queue.update(Arc::new(number)).unwrap();
         }

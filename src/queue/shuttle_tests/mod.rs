@@ -9,11 +9,9 @@ mod watermark;
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use super::{
-    DeltaFifo, Deltas, Fifo, PopError, ProcessError, Queue, RealFifo, RealFifoMode, Requeue,
-};
+use super::{DeltaFifo, Deltas, Fifo, PopError, ProcessError, Queue, RealFifo, Requeue};
 use crate::object::{Accessor, KeyError};
-use crate::store::{Indexer, Indexers, ReflectorStore};
+use crate::store::ReflectorStore;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Condvar, Mutex, any, join_all, thread};
 
@@ -124,29 +122,8 @@ fn delta_fifo() -> Arc<DeltaFifo<Item>> {
     Arc::new(DeltaFifo::new(accessor()))
 }
 
-/// Creates a queue in any mode.
 fn real_fifo() -> Arc<RealFifo<Item>> {
-    match any(3) {
-        2 => real_fifo_in_order(),
-        _ => real_fifo_of(accessor()),
-    }
-}
-
-/// Creates a queue in `Atomic` mode, with or without `unlock_while_processing`.
-fn real_fifo_of(accessor: Accessor<Item>) -> Arc<RealFifo<Item>> {
-    if any(2) == 0 {
-        return Arc::new(RealFifo::new(accessor));
-    }
-    let mode = RealFifoMode::Atomic {
-        unlock_while_processing: false,
-        bookmarks: true,
-    };
-    Arc::new(RealFifo::builder(accessor, mode).build())
-}
-
-fn real_fifo_in_order() -> Arc<RealFifo<Item>> {
-    let known = Arc::new(Indexer::new(accessor(), Indexers::new()));
-    Arc::new(RealFifo::builder(accessor(), RealFifoMode::InOrder(known)).build())
+    Arc::new(RealFifo::new(accessor()))
 }
 
 fn accessor() -> Accessor<Item> {

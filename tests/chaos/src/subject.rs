@@ -129,14 +129,10 @@ struct Plan {
 }
 
 impl Plan {
-    /// Returns a random plan, except that `number` selects the queue and the way of listing. Twelve
+    /// Returns a random plan, except that `number` selects the queue and the way of listing. Eight
     /// consecutive numbers cover all combinations of these two.
     fn new(number: usize, random: &Random) -> Self {
-        let queues = [
-            InformerQueue::DeltaFifo,
-            InformerQueue::RealFifoAtomic,
-            InformerQueue::RealFifoInOrder,
-        ];
+        let queues = [InformerQueue::DeltaFifo, InformerQueue::RealFifo];
         let hurried = random.one_in(2);
         Self {
             resource: if random.one_in(4) {
@@ -151,9 +147,9 @@ impl Plan {
                 _ => Form::Own,
             },
             scope: Scope::pick(random),
-            queue: queues[number % 3],
-            watch_list: (number / 3).is_multiple_of(2),
-            page_size: (number / 6 % 2 == 1).then(|| random.pick(&[5, 20, 100])),
+            queue: queues[number % 2],
+            watch_list: (number / 2).is_multiple_of(2),
+            page_size: (number / 4 % 2 == 1).then(|| random.pick(&[5, 20, 100])),
             http: random.below(3) > 0,
             hurried,
             watch_idle_timeout: random.one_in(2),

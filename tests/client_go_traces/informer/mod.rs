@@ -49,11 +49,11 @@ pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
     }));
     let gated = world.clone();
     let queue = match text(&config["queue"]) {
-        "real" => InformerQueue::RealFifoAtomic,
+        "real" => InformerQueue::RealFifo,
         "delta" => InformerQueue::DeltaFifo,
         other => panic!("queue {other}"),
     };
-    let is_real = queue == InformerQueue::RealFifoAtomic;
+    let is_real = queue == InformerQueue::RealFifo;
     let options = SharedIndexInformerOptions {
         indexers: source::indexers(&config["indexers"]),
         reflector,

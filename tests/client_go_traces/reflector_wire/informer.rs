@@ -23,7 +23,7 @@ pub(super) fn run(config: &Value, script: &Arc<Script>) -> Vec<Value> {
     let informer = SharedIndexInformer::new(
         script.lister_watcher(),
         SharedIndexInformerOptions {
-            queue: InformerQueue::RealFifoAtomic,
+            queue: InformerQueue::RealFifo,
             reflector,
             ..Default::default()
         },

@@ -11,32 +11,24 @@ use k8s_informer::informer::{
     new_indexer_informer,
 };
 use k8s_informer::object::Accessor;
-use k8s_informer::queue::{DeltaFifo, Deltas, PopError, Process, Queue, RealFifo, RealFifoMode};
+use k8s_informer::queue::{DeltaFifo, Deltas, PopError, Process, Queue, RealFifo};
 use k8s_informer::store::{IndexFunc, Indexers, ReflectorStore, StoreError};
 use k8s_informer::testing::{Answer, FakeClock, ScriptedListerWatcher};
 use k8s_informer::time::Backoff;
 use k8s_informer::{Deleted, Done, DynamicObject, Indexer, Object, SharedIndexInformer, Stop};
 use serde::{Deserialize, Deserializer};
 
-use super::{
-    informer, informer_options, informer_with, one_item_per_change, queue_kind,
-    reflector_blocks_while_processing,
-};
+use super::{informer, informer_options, informer_with, one_item_per_change, queue_kind};
 use crate::informer::support::{
     Door, Feed, Running, SECOND, SOON, logged, logging, options, record, recorder, run, run_synced,
     soon, status, until,
 };
 
 fn queue() -> Arc<dyn Queue<DynamicObject>> {
-    let mode = match queue_kind() {
-        InformerQueue::DeltaFifo => return Arc::new(DeltaFifo::new(Accessor::object())),
-        InformerQueue::RealFifoInOrder => RealFifoMode::InOrder(Arc::new(Indexer::for_objects())),
-        _ => RealFifoMode::Atomic {
-            unlock_while_processing: true,
-            bookmarks: true,
-        },
-    };
-    Arc::new(RealFifo::builder(Accessor::object(), mode).build())
+    match queue_kind() {
+        InformerQueue::DeltaFifo => Arc::new(DeltaFifo::new(Accessor::object())),
+        _ => Arc::new(RealFifo::new(Accessor::object())),
+    }
 }
 
 /// An informer with one handler, on the queue under test.
@@ -116,9 +108,7 @@ fn c3_stop_leaves_queued_items_unprocessed() {
     );
     let (controller, running) = run_controller(Controller::new(config));
     door.wait_for_arrivals(1);
-    if !reflector_blocks_while_processing() {
-        until_version(&controller, "12");
-    }
+    until_version(&controller, "12");
     running.stop.stop();
     door.open();
     running.ended().unwrap();
@@ -265,10 +255,10 @@ fn c11_unshared_handler_blocks_the_queue() {
     let (store, controller) = unshared(&feed, handler);
     let (controller, running) = run_controller(controller);
     door.wait_for_arrivals(1);
-    // In atomic mode, the whole list is in the store before any object is delivered (P7).
+    // In a `RealFifo`, the whole list is in the store before any object is delivered (P7).
     assert_eq!(
         store.len(),
-        if queue_kind() == InformerQueue::RealFifoAtomic {
+        if queue_kind() == InformerQueue::RealFifo {
             2
         } else {
             1
@@ -302,9 +292,7 @@ fn c11_unshared_handler_panic_loses_one_call() {
     feed.event("ADDED", "second", "11");
     feed.event("MODIFIED", "second", "12");
     feed.event("BOOKMARK", "", "13");
-    if !reflector_blocks_while_processing() {
-        until_version(&controller, "13");
-    }
+    until_version(&controller, "13");
     door.open();
     assert_eq!(
         updates.recv_timeout(SOON),
@@ -409,9 +397,7 @@ fn p1_rejected_change_does_not_affect_later_ones() {
     feed.event("MODIFIED", "bad", "12");
     feed.event("ADDED", "good", "13");
     feed.event("BOOKMARK", "", "14");
-    if !reflector_blocks_while_processing() {
-        until_version(&controller, "14");
-    }
+    until_version(&controller, "14");
     door.open();
     assert_eq!(events.next(), "add first@1 initial");
     assert_eq!(events.next(), "add bad@12");

@@ -1,7 +1,7 @@
 //! Tests of an informer that hold for every queue. The suite is compiled once and runs on a
 //! `DeltaFifo`. `suite_passes_with_each_non_default_queue` runs it on each other queue in a child
 //! process. To run one test on another queue:
-//! `TEST_QUEUE=RealFifoAtomic cargo test --test client some_test`.
+//! `TEST_QUEUE=RealFifo cargo test --test client some_test`.
 
 mod buffers;
 mod cache_readers;
@@ -43,15 +43,7 @@ pub(crate) fn queue_kind() -> InformerQueue {
 }
 
 /// The queues of the child processes.
-const OTHERS: [InformerQueue; 2] = [
-    InformerQueue::RealFifoAtomic,
-    InformerQueue::RealFifoInOrder,
-];
-
-/// Whether the reflector blocks while an item is processed (R19).
-pub(crate) fn reflector_blocks_while_processing() -> bool {
-    matches!(queue_kind(), InformerQueue::RealFifoInOrder)
-}
+const OTHERS: [InformerQueue; 1] = [InformerQueue::RealFifo];
 
 /// Whether each change is a separate item. Otherwise the changes of an object form one item.
 pub(crate) fn one_item_per_change() -> bool {

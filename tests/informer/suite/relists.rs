@@ -8,9 +8,7 @@ use k8s_informer::testing::FakeClock;
 use k8s_informer::{Object, SharedIndexInformer};
 use serde_json::json;
 
-use super::{
-    informer, informer_options, informer_with, queue_kind, reflector_blocks_while_processing,
-};
+use super::{informer, informer_options, informer_with, queue_kind};
 use crate::informer::support::{
     Door, Feed, SECOND, SOON, logged, logging, options, record, record_with_resync, run,
     run_synced, until,
@@ -59,7 +57,7 @@ fn p7_relist_delivers_deletes_first_except_with_delta_fifo() {
     match queue_kind() {
         // Deletions come after additions (D7).
         InformerQueue::DeltaFifo => assert_eq!(received, ["add c@15", "update b@2-16", "gone a@1"]),
-        // Deletions come before additions (R5, P7).
+        // Deletions come before additions (P7).
         _ => assert_eq!(received, ["gone a@1", "add c@15", "update b@2-16"]),
     }
 }
@@ -75,7 +73,7 @@ fn p4_bookmark_advances_version_without_notification() {
     until("version updated", || {
         informer.last_sync_resource_version() == "50"
     });
-    if queue_kind() == InformerQueue::RealFifoAtomic {
+    if queue_kind() == InformerQueue::RealFifo {
         until("version stored", || {
             informer.indexer().last_store_sync_resource_version() == "50"
         });
@@ -211,11 +209,9 @@ fn p11_i12_added_object_is_in_cache_when_delivered() {
         feed.event("ADDED", &format!("o{n}"), &format!("{}", 100 + n));
     }
     feed.event("BOOKMARK", "", "1000");
-    if !reflector_blocks_while_processing() {
-        until("all events read", || {
-            informer.last_sync_resource_version() == "1000"
-        });
-    }
+    until("all events read", || {
+        informer.last_sync_resource_version() == "1000"
+    });
     door.open();
     assert_eq!(
         sizes.recv_timeout(SOON).unwrap(),
