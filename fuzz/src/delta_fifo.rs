@@ -1,6 +1,6 @@
 //! [`DeltaFifo`] compared with its [`Model`] (D1 to D13), with and without known objects. The
 //! consumer and others write to the known objects, and lookups can fail. Consumers write to the
-//! queue, fail, panic and requeue.
+//! queue, fail and panic.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
@@ -8,12 +8,10 @@ use std::sync::{Arc, Mutex};
 use arbitrary::Arbitrary;
 use k8s_informer::Indexer;
 use k8s_informer::object::Key;
-use k8s_informer::queue::{
-    BatchError, Delta, DeltaFifo, Deltas, PopError, ProcessError, Queue, Refused,
-};
+use k8s_informer::queue::{Delta, DeltaFifo, Deltas, PopError, ProcessError, Queue};
 use k8s_informer::store::{Indexers, KnownObjects, ReflectorStore, StoreError};
 
-use super::delta_fifo_model::{Change, Flight, Given, Lookup, Model, Options, Write, list_version};
+use super::delta_fifo_model::{Change, Flight, Lookup, Model, Options, Write, list_version};
 use super::item::{
     Held, Item, Numbering, Refusal, accessor, few, name, read, tombstone, transform,
 };
@@ -37,8 +35,7 @@ enum Op {
 struct Processing {
     #[arbitrary(with = few)]
     before: Vec<Write>,
-    /// Bit 0: whether the consumer fills the known objects. Bit 1: whether it pops a batch. The
-    /// other bits: which keys of a batch, besides the first, end with `end`.
+    /// Bit 0: whether the consumer fills the known objects. Bit 1: whether it pops a batch.
     flags: u8,
     #[arbitrary(with = few)]
     after: Vec<Write>,
@@ -68,22 +65,11 @@ impl KnownObjects<Held> for Known {
     }
 }
 
-impl Processing {
-    /// Returns how the processing of each key ends.
-    fn ends(&self, keys: usize) -> Vec<End> {
-        let mask = self.flags >> 2;
-        let is_so = |at: usize| at == 0 || self.end == End::Panics || mask >> (at % 6) & 1 == 1;
-        let end = |at| if is_so(at) { self.end } else { End::Succeeds };
-        (0..keys).map(end).collect()
-    }
-}
-
 struct Harness {
     queue: Arc<DeltaFifo<Held>>,
     known: Arc<Known>,
     model: Model,
     numbering: Numbering,
-    popped: Option<(Deltas<Held>, Flight)>,
 }
 
 impl Harness {
@@ -116,9 +102,8 @@ impl Harness {
                 .collect::<Vec<_>>(),
             keys
         );
-        for ((key, changes), deltas) in waiting.iter().zip(queue.list()) {
+        for ((_, changes), deltas) in waiting.iter().zip(queue.list()) {
             assert_same(changes, &deltas);
-            assert_eq!(queue.get_by_key(key).as_ref(), Some(&deltas));
         }
     }
 
@@ -132,7 +117,6 @@ impl Harness {
             }
             Write::Replace(items) => Write::Replace(self.numbering.number_all(items)),
             Write::Resync => Write::Resync,
-            Write::AddIfNotPresent(given) => return self.add_if_not_present(given),
         };
         let result = match &write {
             Write::Add(item) => self.queue.add(item.held()),
@@ -143,7 +127,7 @@ impl Harness {
                 items.iter().map(|item| item.held()).collect(),
                 list_version(items),
             ),
-            Write::Resync | Write::AddIfNotPresent(_) => self.queue.resync(),
+            Write::Resync => self.queue.resync(),
         };
         assert_eq!(
             result.map_err(|error| Refusal::of(&error)),
@@ -158,34 +142,6 @@ impl Harness {
         }
     }
 
-    fn add_if_not_present(&mut self, given: &Given) {
-        let (key, changes, deltas) = match (given, self.popped.take()) {
-            (Given::LastPopped, Some((deltas, flight))) => {
-                (Some(flight.key), flight.changes, deltas)
-            }
-            (Given::LastPopped, None) => return,
-            (Given::Made(changes), _) => {
-                let deltas: Vec<Delta<Held>> =
-                    changes.iter().map(|change| change.delta()).collect();
-                (None, changes.clone(), deltas.into())
-            }
-        };
-        let expected = self.model.add_if_not_present(key, &changes);
-        match (self.queue.add_if_not_present(deltas), expected) {
-            (Ok(None), Ok(true)) => {}
-            (Ok(Some(back)), Ok(false)) => assert_same(&changes, &back),
-            (Err(Refused { value, reason }), Err(refusal)) => {
-                assert_same(&changes, &value);
-                assert_eq!(
-                    matches!(reason, StoreError::Key(_)),
-                    refusal == Refusal::Key
-                );
-            }
-            (result, expected) => panic!("expected {expected:?}, got {result:?}"),
-        }
-        self.check();
-    }
-
     /// Pops if the queue has items or is closed. A pop of an empty open queue would block.
     fn pop(&mut self, processing: &Processing) {
         if self.model.waiting().is_empty() && !self.model.closed {
@@ -193,20 +149,18 @@ impl Harness {
         }
         let queue = Arc::clone(&self.queue);
         let is_batch = processing.flags & 2 != 0;
-        let mut flights = self.model.take(if is_batch { 64 } else { 1 });
+        let flights = self.model.take(if is_batch { 64 } else { 1 });
         if flights.is_empty() {
             let popped = queue.pop(&mut |_, _| panic!("nothing to process"));
             assert!(matches!(popped, Err(PopError::Closed)));
             return self.check();
         }
         let initial = !self.model.synced;
-        let ends = processing.ends(flights.len());
         let popped = {
             let this = RefCell::new(&mut *self);
             let process = |batch: &[Deltas<Held>], in_initial_list| {
                 assert_eq!(in_initial_list, initial);
-                this.borrow_mut()
-                    .process(&flights, batch, processing, &ends)
+                this.borrow_mut().process(&flights, batch, processing)
             };
             let mut single =
                 |deltas: &Deltas<Held>, initial| process(std::slice::from_ref(deltas), initial);
@@ -223,20 +177,12 @@ impl Harness {
                 })
             }
         };
-        self.model.finish_pop(&ends);
-        let mut popped = match (popped, processing.end) {
-            (Err(PopError::Process { popped, error }), End::Fails | End::RequeuesBecause) => {
-                let failed = ends.iter().filter(|end| **end != End::Succeeds).count();
-                assert_eq!(error.to_string(), vec!["user failure"; failed].join("; "));
-                popped
-            }
-            (popped, end) => end.popped(popped),
-        };
+        self.model.finish_pop(processing.end);
+        let popped = processing.end.popped(popped);
         assert_eq!(popped.len(), flights.len());
         for (flight, deltas) in flights.iter().zip(&popped) {
             assert_same(&flight.changes, deltas);
         }
-        self.popped = popped.pop().zip(flights.pop());
         self.check();
     }
 
@@ -245,7 +191,6 @@ impl Harness {
         flights: &[Flight],
         batch: &[Deltas<Held>],
         processing: &Processing,
-        ends: &[End],
     ) -> Result<(), ProcessError> {
         assert_eq!(flights.len(), batch.len());
         for (flight, deltas) in flights.iter().zip(batch) {
@@ -272,14 +217,7 @@ impl Harness {
             }
         }
         processing.after.iter().for_each(|write| self.write(write));
-        let mut errors = BatchError::new();
-        for (at, end) in ends.iter().enumerate() {
-            // A panic ends the processing of the whole batch.
-            if let Err(error) = end.trigger() {
-                errors.add(at, error);
-            }
-        }
-        errors.into_result()
+        processing.end.trigger()
     }
 }
 
@@ -317,7 +255,6 @@ pub fn run(input: &[u8]) {
         known,
         model: Model::new(options, spoilt),
         numbering: Numbering::default(),
-        popped: None,
     };
     for operation in &operations {
         match operation {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use arbitrary::{Arbitrary, Unstructured};
+use arbitrary::Arbitrary;
 use k8s_informer::Deleted;
 use k8s_informer::queue::Delta;
 
@@ -24,14 +24,6 @@ pub enum Write {
     Tombstone(#[arbitrary(with = name)] &'static str, Option<Item>),
     Replace(#[arbitrary(with = few)] Vec<Item>),
     Resync,
-    AddIfNotPresent(Given),
-}
-
-/// The source of the deltas that are added to the queue.
-#[derive(Arbitrary, Debug)]
-pub enum Given {
-    LastPopped,
-    Made(#[arbitrary(with = few)] Vec<Change>),
 }
 
 /// The result of looking up a listed key.
@@ -50,18 +42,6 @@ pub enum Change {
     Sync(Item),
     Deleted(Item),
     Tombstone(&'static str, Option<Item>),
-}
-
-impl<'a> Arbitrary<'a> for Change {
-    fn arbitrary(bytes: &mut Unstructured<'a>) -> arbitrary::Result<Self> {
-        let item = bytes.arbitrary()?;
-        Ok(match bytes.int_in_range(0..=3_u8)? {
-            0 => Self::Added(item),
-            1 => Self::Sync(item),
-            2 => Self::Deleted(item),
-            _ => Self::Tombstone(item.name, Some(item)),
-        })
-    }
 }
 
 impl Change {
@@ -100,17 +80,6 @@ impl Change {
                 Delta::Deleted(Deleted::FinalStateUnknown { key, last_known }),
             ) => name == &**key && item == last_known.as_ref().map(|held| held.0),
             _ => false,
-        }
-    }
-
-    pub fn delta(self) -> Delta<Held> {
-        match self {
-            Self::Added(item) => Delta::Added(item.held()),
-            Self::Updated(item) => Delta::Updated(item.held()),
-            Self::Replaced(item) => Delta::Replaced(item.held()),
-            Self::Sync(item) => Delta::Sync(item.held()),
-            Self::Deleted(item) => Delta::Deleted(item.gone()),
-            Self::Tombstone(key, item) => Delta::Deleted(super::item::tombstone(key, item)),
         }
     }
 }
@@ -161,7 +130,7 @@ pub struct Flight {
     pub changes: Vec<Change>,
     pub initial: bool,
     since: usize,
-    /// The deletions that arrive while a deletion of the key is in processing. They are requeued if
+    /// The deletions that arrive while a deletion of the key is in processing. They are queued if
     /// the processing fails.
     missed: Vec<Change>,
     missed_since: usize,
@@ -256,24 +225,17 @@ impl Model {
         }
     }
 
-    /// Requeues changes before the newer changes of the key. A key of the initial list moves to the
-    /// end of that list. Any other key keeps its position, or moves to the end of the queue if it
-    /// has none.
-    fn put_back(&mut self, key: &'static str, changes: &[Change], initial: bool, since: usize) {
+    /// Queues changes before the newer changes of the key, which keep their position.
+    fn put_back(&mut self, key: &'static str, changes: &[Change], since: usize) {
         let newer = self.changes.remove(key);
-        let slot = Slot {
-            key,
-            initial,
-            since,
-        };
-        if initial {
-            self.slots.retain(|slot| slot.key != key);
-            let at = self.slots.iter().rposition(|slot| slot.initial);
-            self.slots.insert(at.map_or(0, |at| at + 1), slot);
-        } else if let Some(slot) = self.slots.iter_mut().find(|slot| slot.key == key) {
+        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.key == key) {
             slot.since = slot.since.min(since);
         } else {
-            self.slots.push(slot);
+            self.slots.push(Slot {
+                key,
+                initial: false,
+                since,
+            });
         }
         let mut all = changes.to_vec();
         newer
@@ -391,25 +353,6 @@ impl Model {
         Ok(())
     }
 
-    /// Queues the changes unless their key already waits, and returns whether it did. `key` is the
-    /// key of popped changes. If it is `None`, the newest change determines the key.
-    pub fn add_if_not_present(
-        &mut self,
-        key: Option<&'static str>,
-        changes: &[Change],
-    ) -> Result<bool, Refusal> {
-        let newest = changes.last().ok_or(Refusal::Other)?;
-        let key = key.map_or_else(|| newest.key(), Ok)?;
-        self.versions.now += 1;
-        self.populated = true;
-        let taken = !self.changes.contains_key(key);
-        if taken {
-            self.put_back(key, changes, false, self.versions.now);
-        }
-        self.settle();
-        Ok(taken)
-    }
-
     pub fn write(&mut self, write: &Write) -> Result<(), Refusal> {
         self.versions.now += 1;
         let result = match write {
@@ -422,7 +365,6 @@ impl Model {
             Write::Tombstone(key, item) => self.delete(key, Change::Tombstone(key, *item)),
             Write::Replace(items) => self.replace(items),
             Write::Resync => self.resync(),
-            Write::AddIfNotPresent(_) => unreachable!("the caller handles this write"),
         };
         self.settle();
         result
@@ -471,20 +413,12 @@ impl Model {
     }
 
     /// Finishes the processing of each key.
-    pub fn finish_pop(&mut self, ends: &[End]) {
+    pub fn finish_pop(&mut self, end: End) {
         self.versions.now += 1;
-        for (flight, end) in std::mem::take(&mut self.flight).into_iter().zip(ends) {
-            match end {
-                End::Succeeds => {}
-                End::Requeues | End::RequeuesBecause => {
-                    self.put_back(flight.key, &flight.changes, flight.initial, flight.since);
-                }
-                End::Fails | End::Panics => {
-                    let known = self.lookup(flight.key) != Ok(None);
-                    if known && !flight.missed.is_empty() {
-                        self.put_back(flight.key, &flight.missed, false, flight.missed_since);
-                    }
-                }
+        for flight in std::mem::take(&mut self.flight) {
+            let known = self.lookup(flight.key) != Ok(None);
+            if end != End::Succeeds && known && !flight.missed.is_empty() {
+                self.put_back(flight.key, &flight.missed, flight.missed_since);
             }
         }
         self.settle();

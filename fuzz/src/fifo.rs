@@ -26,7 +26,6 @@ enum Write {
     Tombstone(#[arbitrary(with = name)] &'static str, Option<Item>),
     Replace(#[arbitrary(with = few)] Vec<Item>),
     Resync,
-    AddIfNotPresent(Item),
 }
 
 #[derive(Default)]
@@ -36,11 +35,8 @@ struct Model {
     /// The number of slots of the first replace that are still in the queue, always at its front
     /// (F3, F5).
     initial: usize,
-    /// The number of slots of the first replace that the current pop has taken (F8). `superseded`:
-    /// whether the popped key was written, or the content replaced, during the pop.
+    /// The number of slots of the first replace that the current pop has taken (F8).
     initial_in_flight: usize,
-    superseded: bool,
-    in_flight: Option<&'static str>,
     populated: bool,
     synced: bool,
     closed: bool,
@@ -51,15 +47,10 @@ impl Model {
         self.synced |= self.populated && self.initial == 0;
     }
 
-    fn supersede(&mut self, key: &str) {
-        self.populated = true;
-        self.superseded |= self.in_flight == Some(key);
-    }
-
     /// Stores the object. A waiting key keeps its slot (F1).
     fn put(&mut self, item: Item) -> Result<(), Refusal> {
         let key = item.key().map_err(|_| Refusal::Key)?;
-        self.supersede(key);
+        self.populated = true;
         if self.objects.insert(key, item).is_none() {
             self.order.push(key);
         }
@@ -69,13 +60,6 @@ impl Model {
     fn write(&mut self, write: &Write) -> Result<(), Refusal> {
         let result = match write {
             Write::Add(item) | Write::Update(item) => self.put(*item),
-            Write::AddIfNotPresent(item) => match item.key() {
-                Ok(key) if self.objects.contains_key(key) => {
-                    self.populated = true;
-                    Ok(())
-                }
-                _ => self.put(*item),
-            },
             Write::Delete(item) => item
                 .key()
                 .map_err(|_| Refusal::Key)
@@ -93,7 +77,7 @@ impl Model {
 
     /// Removes the object and keeps the slot (F2).
     fn delete(&mut self, key: &str) {
-        self.supersede(key);
+        self.populated = true;
         self.objects.remove(key);
     }
 
@@ -106,7 +90,6 @@ impl Model {
         let mut first = BTreeMap::new();
         order.retain(|key| first.insert(*key, ()).is_none());
         self.order = order;
-        self.superseded = true;
         if !self.populated {
             self.populated = true;
             self.initial = self.order.len();
@@ -130,31 +113,15 @@ impl Model {
             self.initial_in_flight += usize::from(self.initial > self.initial_in_flight);
             taken = self.objects.remove(key);
         }
-        self.in_flight = taken.map(|item| item.name);
-        self.superseded = false;
         if taken.is_none() {
-            self.finish_pop(None);
+            self.finish_pop();
         }
         taken
     }
 
-    /// Finishes a pop. `again` is the object to requeue, and whether it belongs to the initial
-    /// list. The object moves to the end of the queue, or to the end of the initial list.
-    fn finish_pop(&mut self, again: Option<(Item, bool)>) {
-        self.in_flight = None;
-        let again = again.filter(|_| !self.superseded);
+    fn finish_pop(&mut self) {
         self.initial -= self.initial_in_flight;
         self.initial_in_flight = 0;
-        if let Some((item, counts)) = again {
-            let at = if counts {
-                self.initial.min(self.order.len())
-            } else {
-                self.order.len()
-            };
-            self.initial += usize::from(counts);
-            self.order.insert(at, item.name);
-            self.objects.insert(item.name, item);
-        }
         self.settle();
     }
 }
@@ -184,9 +151,6 @@ impl Harness {
             (queue.len(), queue.is_empty()),
             (waiting.len(), waiting.is_empty())
         );
-        for item in &waiting {
-            assert_eq!(queue.get_by_key(item.name).map(|held| held.0), Some(*item));
-        }
         assert_eq!(
             (queue.has_synced(), queue.synced().is_done()),
             (model.synced, model.synced),
@@ -205,7 +169,6 @@ impl Harness {
             }
             Write::Replace(items) => Write::Replace(self.numbering.number_all(items)),
             Write::Resync => Write::Resync,
-            Write::AddIfNotPresent(item) => Write::AddIfNotPresent(self.numbering.number(*item)),
         };
         let result = match &write {
             Write::Add(item) => self.queue.add(item.held()),
@@ -216,13 +179,6 @@ impl Harness {
                 .queue
                 .replace(items.iter().map(|item| item.held()).collect(), "7"),
             Write::Resync => self.queue.resync(),
-            Write::AddIfNotPresent(item) => {
-                let present = self.model.objects.contains_key(item.name);
-                let result = self.queue.add_if_not_present(item.held());
-                result
-                    .map_err(|refused| refused.reason)
-                    .map(|back| assert_eq!(back.is_some(), present))
-            }
         };
         assert_eq!(
             result.map_err(|error| Refusal::of(&error)),
@@ -237,26 +193,19 @@ impl Harness {
             return;
         }
         let queue = Arc::clone(&self.queue);
-        let (was_synced, initial) = (self.model.synced, self.model.initial);
-        let passed = self
-            .model
-            .order
-            .iter()
-            .position(|key| self.model.objects.contains_key(key));
+        let was_synced = self.model.synced;
         let Some(item) = self.model.take() else {
             let popped = queue.pop(&mut |_, _| panic!("nothing to process"));
             assert!(matches!(popped, Err(PopError::Closed)));
             return self.check();
         };
-        let counts = passed.is_some_and(|passed| passed < initial);
         let popped = queue.pop(&mut |held, in_initial_list| {
             assert_eq!((held.0, in_initial_list), (item, !was_synced));
             self.check();
             writes.iter().for_each(|write| self.write(write));
             end.trigger()
         });
-        self.model
-            .finish_pop(end.requeues().then_some((item, counts)));
+        self.model.finish_pop();
         assert_eq!(end.popped(popped).0, item);
         self.check();
     }

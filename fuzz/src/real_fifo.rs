@@ -1,5 +1,5 @@
 //! [`RealFifo`] compared with its [`Model`] (R1 to R24). Consumers pop one item or a batch, write to
-//! the queue, fail, panic and requeue.
+//! the queue, fail and panic.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use arbitrary::Arbitrary;
 use k8s_informer::queue::{Deltas, PopError, ProcessError, Queue, RealFifo};
 use k8s_informer::store::ReflectorStore;
 
-use super::item::{Held, NAMES, Numbering, Refusal, accessor, few, read, tombstone, transform};
+use super::item::{Held, Numbering, Refusal, accessor, few, read, tombstone, transform};
 use super::probe::Probe;
 use super::processing::End;
 use super::real_fifo_model::{Entry, Model, Options, Write};
@@ -59,17 +59,6 @@ impl Harness {
                 .collect::<Vec<_>>(),
             keys
         );
-        for name in NAMES {
-            let waiting = list
-                .iter()
-                .zip(&model.items)
-                .filter(|(_, entry)| entry.key() == Some(name));
-            let waiting: Vec<_> = waiting
-                .flat_map(|(deltas, _)| deltas.iter().cloned())
-                .collect();
-            let found = queue.get_by_key(name).unwrap_or_else(|| Vec::new().into());
-            assert_eq!(found[..], waiting[..]);
-        }
         assert_eq!(
             (queue.has_synced(), queue.synced().is_done()),
             (model.synced, model.synced),
@@ -143,7 +132,7 @@ impl Harness {
                 vec![processing.end.popped(queue.pop(&mut single))]
             }
         };
-        self.model.finish_pop(processing.end.requeues());
+        self.model.finish_pop();
         assert_same(&taken, &popped);
         self.check();
     }

@@ -206,17 +206,8 @@ impl Model {
         self.flight.clone()
     }
 
-    /// Finishes a pop. Requeued entries move to the front. They belong to the initial list if an
-    /// entry of that list still waits.
-    pub fn finish_pop(&mut self, again: bool) {
-        let mut flight = std::mem::take(&mut self.flight);
-        if again {
-            let precedes = self.items.iter().any(|entry| entry.initial);
-            flight
-                .iter_mut()
-                .for_each(|entry| entry.initial |= precedes);
-            self.items.splice(0..0, flight);
-        }
+    pub fn finish_pop(&mut self) {
+        self.flight.clear();
         self.settle();
     }
 }

@@ -1,6 +1,5 @@
 use std::cell::RefCell;
 use std::collections::HashSet;
-use std::error::Error as _;
 use std::fmt;
 use std::slice;
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use crate::error::Error;
 use crate::log;
 use crate::object::{Key, Object};
 use crate::panic;
-use crate::queue::{BatchError, Delta, Deltas, PopError, ProcessError, Queue, Requeue};
+use crate::queue::{BatchError, Delta, Deltas, PopError, ProcessError, Queue};
 use crate::reflector::{
     ListerWatcher, OnFailure, Reclaim, Reflector, ReflectorOptions, ReflectorState,
     ReflectorStatus, UndecodableList,
@@ -350,15 +349,9 @@ impl<T: Object> Controller<T> {
             },
         };
         for (at, error) in &errors {
-            match (error.downcast_ref::<Requeue>(), items.get(*at)) {
-                (None, Some(deltas)) => {
-                    let error = self.record_error(deltas, error);
-                    rejected.borrow_mut().extend(error);
-                }
-                (Some(requeue), _) if requeue.source().is_some() => {
-                    log::error!("{}: an event was {requeue}", self.name);
-                }
-                _ => {}
+            if let Some(deltas) = items.get(*at) {
+                let error = self.record_error(deltas, error);
+                rejected.borrow_mut().extend(error);
             }
         }
         let lost = errors.iter().filter(|(_, error)| !error.is::<Superseded>());

@@ -146,7 +146,7 @@ impl<T: Object> IndexerPart<T> {
         is_in_initial_list: bool,
         notify: &mut Notify<'_, T>,
     ) -> Result<(), ProcessError> {
-        let mut errors = BatchError::new();
+        let mut errors = BatchError::default();
         for (position, deltas) in batch.iter().enumerate() {
             match panic::catch(|| self.process(deltas, is_in_initial_list, notify)) {
                 Ok(Ok(())) => {}
@@ -165,7 +165,7 @@ impl<T: Object> IndexerPart<T> {
         is_in_initial_list: bool,
         notify: &mut Notify<'_, T>,
     ) -> Result<(), ProcessError> {
-        let mut failed = BatchError::new();
+        let mut failed = BatchError::default();
         let mut changes = Vec::with_capacity(batch.len());
         // The cached object before each change, and the position of the change in the batch.
         let mut before = Vec::with_capacity(batch.len());
@@ -238,7 +238,7 @@ impl<T: Object> IndexerPart<T> {
         notify: &mut Notify<'_, T>,
     ) -> Result<(), ProcessError> {
         // The list is one item of the queue, so all errors have the position 0.
-        let mut failed = BatchError::new();
+        let mut failed = BatchError::default();
         let mut gaps = list.gaps.clone();
         let mut listed: HashMap<Key, usize> = HashMap::with_capacity(list.objects.len());
         let mut keyed = Vec::with_capacity(list.objects.len());

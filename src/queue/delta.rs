@@ -133,12 +133,6 @@ impl<T> Deltas<T> {
         self.last()
     }
 
-    /// Sets the key if there is none.
-    pub(super) fn keyed(mut self, key: &Key) -> Self {
-        self.key.get_or_insert_with(|| Arc::clone(key));
-        self
-    }
-
     pub(super) fn push(&mut self, delta: Delta<T>) {
         match &mut self.changes {
             Changes::Many(deltas) => deltas.push(delta),

@@ -1,108 +1,19 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::store::StoreError;
-
-/// The error of a process callback.
-///
-/// [`Requeue`] puts the item back into the queue, and [`BatchError`] lists the failed items of a
-/// batch. After any other error, the item is not queued again.
+/// The error of a process callback. The item is not queued again.
 pub type ProcessError = Box<dyn Error + Send + Sync>;
 
-/// An error that a process callback returns to receive the same item again. client-go's
-/// `ErrRequeue`, which existed until 1.32.
-///
-/// The documentation of each queue describes where the item is inserted. Until it has been
-/// processed again, [`has_synced`](super::Queue::has_synced) counts it as unprocessed.
-///
-/// ```
-/// use k8s_informer::object::{Accessor, KeyError};
-/// use k8s_informer::queue::{Fifo, Requeue};
-/// use k8s_informer::store::ReflectorStore;
-/// use std::sync::Arc;
-///
-/// let queue = Fifo::new(Accessor::new(|word: &String| Ok::<_, KeyError>(word.as_str().into())));
-/// queue.add(Arc::new("a".to_owned()))?;
-/// queue.pop(&mut |_, _| Err(Requeue::new().into()))?;
-/// assert!(queue.pop(&mut |_, _| Err(Requeue::because("not today").into())).is_err());
-/// assert_eq!(queue.list_keys(), ["a".into()]);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+/// The error of a batch callback that failed on some items only. Any other error of a batch
+/// callback applies to all items of the batch.
 #[derive(Debug, Default)]
-pub struct Requeue {
-    error: Option<ProcessError>,
-}
-
-impl Requeue {
-    /// Requeues the item. The pop succeeds.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Requeues the item. The pop fails with `error`.
-    pub fn because(error: impl Into<ProcessError>) -> Self {
-        Self {
-            error: Some(error.into()),
-        }
-    }
-}
-
-impl fmt::Display for Requeue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.error {
-            Some(error) => write!(f, "requeued: {error}"),
-            None => f.write_str("requeued"),
-        }
-    }
-}
-
-impl Error for Requeue {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.error.as_deref().map(|error| error as _)
-    }
-}
-
-/// The error of a batch callback that failed on some items only.
-///
-/// The other items of the batch count as processed. To receive an item again, add a [`Requeue`] for
-/// it. Any other error of a batch callback applies to all items of the batch.
-///
-/// ```
-/// use k8s_informer::object::{Accessor, KeyError};
-/// use k8s_informer::queue::{BatchError, DeltaFifo, Queue, Requeue};
-/// use k8s_informer::store::ReflectorStore;
-/// use std::sync::Arc;
-///
-/// let queue = DeltaFifo::new(Accessor::new(|word: &String| Ok::<_, KeyError>(word.as_str().into())));
-/// for word in ["a", "b", "c"] {
-///     queue.add(Arc::new(word.to_owned()))?;
-/// }
-/// let popped = queue.pop_batch(
-///     &mut |batch, _| {
-///         assert_eq!(batch.len(), 3);
-///         let mut errors = BatchError::new();
-///         errors.add(1, Requeue::new());
-///         errors.into_result()
-///     },
-///     &mut |_, _| Ok(()),
-/// );
-/// assert!(popped.is_ok());
-/// assert_eq!(queue.list_keys(), ["b".into()]);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Debug, Default)]
-pub struct BatchError {
+pub(crate) struct BatchError {
     errors: Vec<(usize, ProcessError)>,
 }
 
 impl BatchError {
-    /// Creates an error without entries.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Adds the error of the item at this position of the batch.
-    pub fn add(&mut self, position: usize, error: impl Into<ProcessError>) {
+    pub(crate) fn add(&mut self, position: usize, error: impl Into<ProcessError>) {
         self.errors.push((position, error.into()));
     }
 
@@ -114,11 +25,7 @@ impl BatchError {
     }
 
     /// Converts the collected errors to the result of a batch callback.
-    ///
-    /// # Errors
-    ///
-    /// Returns `self` if it has entries.
-    pub fn into_result(self) -> Result<(), ProcessError> {
+    pub(crate) fn into_result(self) -> Result<(), ProcessError> {
         if self.errors.is_empty() {
             return Ok(());
         }
@@ -145,98 +52,28 @@ impl Error for BatchError {
 }
 
 /// The outcome of a process callback.
-pub(super) struct Processed {
-    /// The outcome of the items that are not in `individual`.
-    all: Outcome,
-    individual: Vec<(usize, Outcome)>,
-    result: Result<(), ProcessError>,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Outcome {
-    Done,
-    /// The item is not queued again.
-    Failed,
-    /// The item is queued again.
-    Requeued,
-}
+pub(super) struct Processed(Result<(), ProcessError>);
 
 impl Processed {
     /// Creates the outcome from the result of the callback, or from the message of its panic.
     pub(super) fn from(caught: Result<Result<(), ProcessError>, String>) -> Self {
-        let error = match caught {
-            Ok(Ok(())) => return Self::all(Outcome::Done, Ok(())),
-            Ok(Err(error)) => error,
-            Err(message) => message.into(),
-        };
-        match error.downcast::<BatchError>() {
-            Ok(error) => Self::from_batch_error(*error),
-            Err(error) => {
-                let (outcome, error) = outcome(error);
-                Self::all(outcome, error.map_or(Ok(()), Err))
-            }
-        }
+        Self(caught.unwrap_or_else(|panic| Err(panic.into())))
     }
 
-    fn all(all: Outcome, result: Result<(), ProcessError>) -> Self {
-        Self {
-            all,
-            individual: Vec::new(),
-            result,
-        }
-    }
-
-    fn from_batch_error(BatchError { errors }: BatchError) -> Self {
-        let (mut individual, mut left) = (Vec::with_capacity(errors.len()), BatchError::new());
-        for (position, error) in errors {
-            let (outcome, error) = outcome(error);
-            individual.push((position, outcome));
-            left.errors.extend(error.map(|error| (position, error)));
-        }
-        let result = match left.errors.pop() {
-            Some((_, error)) if left.errors.is_empty() => Err(error),
-            Some(last) => {
-                left.errors.push(last);
-                left.into_result()
-            }
-            None => Ok(()),
-        };
-        Self {
-            all: Outcome::Done,
-            individual,
-            result,
-        }
-    }
-
-    fn outcome(&self, position: usize) -> Outcome {
-        let own = self.individual.iter().find(|(at, _)| *at == position);
-        own.map_or(self.all, |(_, outcome)| *outcome)
-    }
-
-    /// Whether the callback requeued the item at this position of the batch.
-    pub(super) fn is_requeued(&self, position: usize) -> bool {
-        self.outcome(position) == Outcome::Requeued
-    }
-
-    /// Whether the item at this position of the batch failed and was not requeued.
+    /// Whether the item at this position of the batch failed.
     pub(super) fn failed(&self, position: usize) -> bool {
-        self.outcome(position) == Outcome::Failed
+        self.0.as_ref().is_err_and(|error| {
+            let errors = error.downcast_ref::<BatchError>();
+            errors.is_none_or(|errors| errors.iter().any(|(at, _)| at == position))
+        })
     }
 
     /// Returns the result of the pop.
     pub(super) fn into_result<P>(self, popped: P) -> Result<P, PopError<P>> {
-        match self.result {
+        match self.0 {
             Ok(()) => Ok(popped),
             Err(error) => Err(PopError::Process { popped, error }),
         }
-    }
-}
-
-/// Splits an error into the outcome of the item and the error of the pop.
-fn outcome(error: ProcessError) -> (Outcome, Option<ProcessError>) {
-    match error.downcast::<Requeue>() {
-        Ok(requeue) => (Outcome::Requeued, requeue.error),
-        Err(error) => (Outcome::Failed, Some(error)),
     }
 }
 
@@ -265,8 +102,7 @@ fn outcome(error: ProcessError) -> (Outcome, Option<ProcessError>) {
 pub enum PopError<P> {
     /// The queue is closed and empty. client-go's `ErrFIFOClosed`.
     Closed,
-    /// The callback failed or panicked. The item or batch is no longer in the queue, except for
-    /// items that the callback requeued with [`Requeue`].
+    /// The callback failed or panicked. The item or batch is no longer in the queue.
     Process {
         /// The item or batch that the callback received.
         popped: P,
@@ -305,46 +141,23 @@ impl<P> Error for PopError<P> {
     }
 }
 
-/// A value that a queue rejected, and the reason.
-///
-/// The write methods of [`ReflectorStore`](crate::store::ReflectorStore) do not return rejected
-/// objects. They take an `Arc`, so keep a clone if you need the object.
-///
-/// ```
-/// use k8s_informer::object::{Accessor, KeyError};
-/// use k8s_informer::queue::Heap;
-/// use k8s_informer::store::StoreError;
-/// use std::sync::Arc;
-///
-/// let accessor = Accessor::new(|number: &u32| Ok::<_, KeyError>(number.to_string().into()));
-/// let heap = Heap::new(accessor, u32::cmp);
-/// heap.close();
-/// let refused = heap.add(Arc::new(7)).unwrap_err();
-/// assert!(*refused.value == 7 && matches!(refused.reason, StoreError::Closed));
-/// ```
-pub struct Refused<V> {
-    /// The rejected value.
-    pub value: V,
-    /// The reason for the rejection.
-    pub reason: StoreError,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl<V> fmt::Debug for Refused<V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Refused")
-            .field("reason", &self.reason)
-            .finish_non_exhaustive()
-    }
-}
-
-impl<V> fmt::Display for Refused<V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.reason.fmt(f)
-    }
-}
-
-impl<V> Error for Refused<V> {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&self.reason)
+    #[test]
+    fn batch_error_fails_only_its_items_and_names_all_errors() {
+        let mut errors = BatchError::default();
+        errors.add(0, "first");
+        errors.add(2, "last");
+        let processed = Processed::from(Ok(errors.into_result()));
+        assert_eq!(
+            [0, 1, 2].map(|at| processed.failed(at)),
+            [true, false, true]
+        );
+        let error = processed.into_result(()).unwrap_err();
+        assert_eq!(error.to_string(), "processing failed: first; last");
+        assert!(Processed::from(Ok(Err("all".into()))).failed(1));
+        assert!(Processed::from(Err("panicked".to_owned())).failed(1));
     }
 }

@@ -3,8 +3,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::error::Processed;
-use super::{PopError, ProcessError, Refused};
-use crate::object::{Accessor, Deleted, Key, KeyError};
+use super::{PopError, ProcessError};
+use crate::object::{Accessor, Deleted, Key};
 use crate::panic::catch;
 use crate::shrink::Shrink;
 use crate::stop::Done;
@@ -67,7 +67,8 @@ struct State<T> {
     /// The keys of `items`, and deleted keys that a pop skips. A key may occur more than once if it
     /// was deleted (F2).
     order: VecDeque<Key>,
-    in_flight: Option<InFlight>,
+    /// The thread of a pop that is processing.
+    in_flight: Option<ThreadId>,
     populated: bool,
     /// The number of keys of the first replace that have not been processed or skipped.
     /// `initial_in_flight` of them have left `order` in a pop that is not finished (F8).
@@ -76,21 +77,6 @@ struct State<T> {
     /// Whether the queue has synced. Never becomes false again.
     synced: bool,
     closed: bool,
-}
-
-struct InFlight {
-    key: Key,
-    thread: ThreadId,
-    /// Whether the key has been written or deleted during processing.
-    superseded: bool,
-}
-
-struct Popped<T> {
-    key: Key,
-    object: Arc<T>,
-    in_initial_list: bool,
-    /// Whether `initial_population` counts the key.
-    counts: bool,
 }
 
 impl<T> Fifo<T> {
@@ -117,43 +103,35 @@ impl<T> Fifo<T> {
     /// The second argument of `process` is whether the object belongs to the initial list. No lock
     /// is held while `process` runs, so it may write to the queue. It must not pop.
     ///
-    /// If `process` returns [`Requeue`](super::Requeue), the object goes back into the queue,
-    /// unless its key has been written or deleted in the meantime. It goes to the end of the queue,
-    /// or, until the initial list has been processed, to the end of that list.
-    ///
     /// # Errors
     ///
     /// Returns [`PopError::Closed`] once the queue is closed and empty. Returns
     /// [`PopError::Process`] with the error and the object if `process` fails.
     pub fn pop(&self, process: &mut Process<'_, T>) -> Result<Arc<T>, PopError<Arc<T>>> {
-        let Some(popped) = self.take() else {
+        let Some((object, in_initial_list)) = self.take() else {
             return Err(PopError::Closed);
         };
-        let processed = Processed::from(catch(|| process(&popped.object, popped.in_initial_list)));
-        self.finish_pop(&popped, processed.is_requeued(0));
-        processed.into_result(popped.object)
+        let processed = Processed::from(catch(|| process(&object, in_initial_list)));
+        self.finish_pop();
+        processed.into_result(object)
     }
 
-    fn take(&self) -> Option<Popped<T>> {
+    /// Returns the next object, and whether it belongs to the initial list.
+    fn take(&self) -> Option<(Arc<T>, bool)> {
         let this = thread::current().id();
         let mut state = self.state.lock();
         loop {
-            match &state.in_flight {
+            match state.in_flight {
                 // A pop inside a callback would wait for itself. The panic becomes the error of the
                 // outer pop.
-                Some(in_flight) if in_flight.thread == this => {
+                Some(thread) if thread == this => {
                     drop(state);
                     panic!("a process callback must not pop from its queue");
                 }
                 Some(_) => {}
                 None => {
                     if let Some(popped) = state.next() {
-                        let key = Arc::clone(&popped.key);
-                        state.in_flight = Some(InFlight {
-                            key,
-                            thread: this,
-                            superseded: false,
-                        });
+                        state.in_flight = Some(this);
                         return Some(popped);
                     }
                     if state.initial_in_flight > 0 {
@@ -174,30 +152,10 @@ impl<T> Fifo<T> {
         }
     }
 
-    fn finish_pop(&self, popped: &Popped<T>, requeue: bool) {
+    fn finish_pop(&self) {
         let mut state = self.state.lock();
-        let requeue = requeue
-            && state
-                .in_flight
-                .take()
-                .is_some_and(|in_flight| !in_flight.superseded);
         state.in_flight = None;
-        if requeue && popped.counts {
-            state.initial_in_flight -= 1;
-        }
         state.mark_initial_processed();
-        if requeue {
-            let end = state.order.len();
-            let at = if popped.counts {
-                end.min(state.initial_population - 1)
-            } else {
-                end
-            };
-            state.order.insert(at, Arc::clone(&popped.key));
-            state
-                .items
-                .insert(Arc::clone(&popped.key), Arc::clone(&popped.object));
-        }
         if state.closed || !state.order.is_empty() {
             // Also wake a pop if only deleted keys are left: until a pop has skipped them, the
             // queue may not have synced.
@@ -206,40 +164,10 @@ impl<T> Fifo<T> {
         self.unlock(state);
     }
 
-    /// Queues an object. If an object with the same key is waiting, returns `object` instead.
-    /// client-go's `AddIfNotPresent`, which existed until 1.32.
-    ///
-    /// # Errors
-    ///
-    /// Returns the object if it has no key.
-    pub fn add_if_not_present(&self, object: Arc<T>) -> Result<Option<Arc<T>>, Refused<Arc<T>>> {
-        let key = match self.accessor.key(&object) {
-            Ok(key) => key,
-            Err(error) => {
-                return Err(Refused {
-                    value: object,
-                    reason: error.into(),
-                });
-            }
-        };
-        let mut state = self.state.lock();
-        state.populated = true;
-        let present = if state.items.contains_key(&key) {
-            Some(object)
-        } else {
-            // `put` returns `None`, because no object with this key is waiting.
-            let _ = self.put(&mut state, key, object);
-            None
-        };
-        self.unlock(state);
-        Ok(present)
-    }
-
     /// Queues an object and returns the waiting object that it replaces. The caller must drop the
     /// returned object after it has released the lock.
     #[must_use]
     fn put(&self, state: &mut State<T>, key: Key, object: Arc<T>) -> Option<Arc<T>> {
-        state.supersede(&key);
         let older = state.items.insert(Arc::clone(&key), object);
         if older.is_none() {
             state.order.push_back(key);
@@ -291,20 +219,6 @@ impl<T> Fifo<T> {
         self.len() == 0
     }
 
-    /// Returns the waiting object with the same key as `object`.
-    ///
-    /// # Errors
-    ///
-    /// Returns the error of the key function.
-    pub fn get(&self, object: &T) -> Result<Option<Arc<T>>, KeyError> {
-        self.accessor.key(object).map(|key| self.get_by_key(&key))
-    }
-
-    /// Returns the waiting object with this key.
-    pub fn get_by_key(&self, key: &str) -> Option<Arc<T>> {
-        self.state.lock().items.get(key).cloned()
-    }
-
     /// Returns all waiting objects in the order in which they will be popped.
     pub fn list(&self) -> Vec<Arc<T>> {
         self.state
@@ -325,7 +239,7 @@ impl<T> Fifo<T> {
 }
 
 impl<T> State<T> {
-    fn next(&mut self) -> Option<Popped<T>> {
+    fn next(&mut self) -> Option<(Arc<T>, bool)> {
         let next = self.pop_undeleted();
         self.order.shrink_after_peak();
         self.items.shrink_after_peak();
@@ -333,18 +247,13 @@ impl<T> State<T> {
     }
 
     /// Removes the next waiting object and skips the deleted keys before it.
-    fn pop_undeleted(&mut self) -> Option<Popped<T>> {
+    fn pop_undeleted(&mut self) -> Option<(Arc<T>, bool)> {
         let in_initial_list = !self.synced;
         while let Some(key) = self.order.pop_front() {
             let counts = self.initial_population > self.initial_in_flight;
             self.initial_in_flight += usize::from(counts);
             if let Some(object) = self.items.remove(&key) {
-                return Some(Popped {
-                    key,
-                    object,
-                    in_initial_list,
-                    counts,
-                });
+                return Some((object, in_initial_list));
             }
         }
         None
@@ -353,12 +262,6 @@ impl<T> State<T> {
     /// Marks the keys of the initial list that pops have removed from `order` as processed.
     fn mark_initial_processed(&mut self) {
         self.initial_population -= std::mem::take(&mut self.initial_in_flight);
-    }
-
-    fn supersede(&mut self, key: &str) {
-        if let Some(in_flight) = &mut self.in_flight {
-            in_flight.superseded |= &*in_flight.key == key;
-        }
     }
 
     /// Returns the waiting objects in the order in which they will be popped.
@@ -407,7 +310,6 @@ impl<T: Send + Sync> ReflectorStore<T> for Fifo<T> {
         let key = self.accessor.key_of_deleted(&gone)?;
         let mut state = self.state.lock();
         state.populated = true;
-        state.supersede(&key);
         let removed = state.items.remove(&key);
         self.unlock(state);
         drop(removed);
@@ -434,9 +336,6 @@ impl<T: Send + Sync> ReflectorStore<T> for Fifo<T> {
             state.populated = true;
             state.initial_population = items.len();
         }
-        if let Some(in_flight) = &mut state.in_flight {
-            in_flight.superseded = true;
-        }
         if !items.is_empty() {
             self.changed.notify_one();
         }
@@ -455,10 +354,7 @@ impl<T> fmt::Debug for Fifo<T> {
         let state = self.state.lock();
         f.debug_struct("Fifo")
             .field("len", &state.items.len())
-            .field(
-                "in_flight",
-                &state.in_flight.as_ref().map(|in_flight| &in_flight.key),
-            )
+            .field("in_flight", &state.in_flight.is_some())
             .field("synced", &state.synced)
             .field("closed", &state.closed)
             .finish_non_exhaustive()
@@ -471,7 +367,7 @@ mod tests {
 
     #[test]
     fn queue_with_few_objects_left_frees_its_memory() {
-        let accessor = Accessor::new(|number: &u32| Ok::<_, KeyError>(number.to_string().into()));
+        let accessor = Accessor::new(|number: &u32| Ok(number.to_string().into()));
         let queue = Fifo::new(accessor);
         for number in 0..100_000 {
             queue.add(Arc::new(number)).unwrap();

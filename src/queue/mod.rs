@@ -78,7 +78,8 @@ mod watermark;
 
 pub use delta::{Delta, Deltas, ReplacedAll};
 pub use delta_fifo::{DeltaFifo, DeltaFifoBuilder};
-pub use error::{BatchError, PopError, ProcessError, Refused, Requeue};
+pub(crate) use error::BatchError;
+pub use error::{PopError, ProcessError};
 pub use fifo::Fifo;
 pub use real_fifo::{RealFifo, RealFifoBuilder};
 pub use watermark::{WaitError, Watermark};
@@ -92,8 +93,7 @@ pub trait Queue<T>: ReflectorStore<T> {
     /// Blocks until an item is available, removes it from the queue and passes it to `process`. The
     /// second argument of `process` is whether the item belongs to the initial list.
     ///
-    /// No lock is held while `process` runs, so it may write to the queue. It must not pop. To
-    /// receive the same item again, `process` returns [`Requeue`] as its error.
+    /// No lock is held while `process` runs, so it may write to the queue. It must not pop.
     ///
     /// # Errors
     ///
@@ -105,15 +105,11 @@ pub trait Queue<T>: ReflectorStore<T> {
     /// passes them to `process_batch`. The queue determines the size of the batch. A batch of one
     /// item goes to `process` instead, which must have the same effect as `process_batch`.
     ///
-    /// If `process_batch` returns a [`BatchError`], the items that the error does not list count as
-    /// processed.
-    ///
     /// The default implementation pops one item.
     ///
     /// # Errors
     ///
-    /// The same as [`pop`](Self::pop). If several items failed, [`PopError::Process`] contains a
-    /// [`BatchError`].
+    /// The same as [`pop`](Self::pop).
     fn pop_batch(
         &self,
         process_batch: &mut ProcessBatch<'_, T>,
@@ -143,8 +139,7 @@ pub trait Queue<T>: ReflectorStore<T> {
     /// queue received has been processed. Each call returns the same watermark. The default
     /// implementation returns `None`, for a queue that does not track versions.
     ///
-    /// A change has been processed when its callback has returned, even with an error. A change
-    /// that the callback requeues has not been processed.
+    /// A change has been processed when its callback has returned, even with an error.
     ///
     /// The following holds for all queues of this crate, regardless of their order of delivery:
     ///
@@ -202,8 +197,8 @@ pub trait Queue<T>: ReflectorStore<T> {
 pub type Process<'a, T> = dyn FnMut(&Deltas<T>, bool) -> Result<(), ProcessError> + 'a;
 
 /// A callback that processes several items, each of a different object. The second argument is
-/// whether they belong to the initial list. If only some items fail, the callback returns a
-/// [`BatchError`]. client-go's `ProcessBatchFunc`.
+/// whether they belong to the initial list. An error applies to all of them. client-go's
+/// `ProcessBatchFunc`.
 pub type ProcessBatch<'a, T> = dyn FnMut(&[Deltas<T>], bool) -> Result<(), ProcessError> + 'a;
 
 #[cfg(test)]

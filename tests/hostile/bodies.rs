@@ -37,7 +37,7 @@ fn errors_of_pages(lists: Vec<Vec<Answer>>, set: impl Fn(&mut ReflectorOptions))
     let (count, answers) = (lists.len(), lists.into_iter().flatten());
     let script = ScriptedListerWatcher::new(first.into_iter().chain(answers).chain(good));
     let errors = Arc::new(Mutex::new(Vec::new()));
-    let informer = TestInformer::<DynamicObject>::run(script, QUEUES[count % 3], |options| {
+    let informer = TestInformer::<DynamicObject>::run(script, QUEUES[count % 2], |options| {
         let errors = Arc::clone(&errors);
         options.watch_error_handler = Some(Arc::new(move |error: &Error| {
             errors.lock().push(error.clone());

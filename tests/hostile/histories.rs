@@ -82,11 +82,7 @@ fn relist_after_expiry_decodes_everything() {
         // A `Fifo` has no cached objects to reuse, so it always decodes everything.
         let fifo = Arc::new(Fifo::new(Accessor::object()));
         reflect(&delivery.script(&states, b""), fifo.clone());
-        assert_eq!(
-            fifo.get_by_key("ns/a").unwrap().text,
-            "second",
-            "{delivery:?}, a Fifo"
-        );
+        assert_eq!(fifo.list()[0].text, "second", "{delivery:?}, a Fifo");
     }
 }
 
@@ -444,7 +440,7 @@ fn relist_decodes_everything_until_a_full_list_is_processed() {
         ]);
         let queue = Arc::new(k8s_informer::queue::DeltaFifo::new(Accessor::object()));
         reflect(&script, queue.clone());
-        let deltas = queue.get_by_key("ns/a").unwrap();
+        let deltas = &queue.list()[0];
         let texts: Vec<_> = deltas
             .iter()
             .filter_map(|delta| Some(delta.object()?.text.clone()))

@@ -6,12 +6,12 @@ use std::thread;
 use std::time::Duration;
 
 use k8s_informer::object::{Accessor, Key, KeyError};
-use k8s_informer::queue::{BatchError, DeltaFifo, Deltas, PopError, Queue, RealFifo, Requeue};
+use k8s_informer::queue::{DeltaFifo, Deltas, Queue, RealFifo};
 use k8s_informer::store::{Change, Indexers, KnownObjects, ReflectorStore, StoreError, Transform};
 use k8s_informer::{Deleted, Indexer};
 
 use super::things::{Thing, accessor, deleted, gone, sync, thing, tombstone};
-use super::watermark::{Versioned, each_kind, versioned};
+use super::watermark::{each_kind, versioned};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -163,7 +163,7 @@ fn transform_runs_on_what_apply_queues() {
         ("None".to_owned(), 1),
     ];
     assert_eq!(rejected, expected);
-    let deltas = queue.get_by_key("a").unwrap();
+    let deltas = &queue.list()[0];
     assert_eq!(
         format!("{deltas:?}"),
         r#"[Added(("a", 10)), Deleted(Final(("a", 20)))]"#
@@ -211,61 +211,6 @@ fn changes_after_a_failed_lookup_are_kept() {
 }
 
 #[test]
-fn requeue_in_a_batch_does_not_repeat_other_items() {
-    for (kind, _) in each_kind() {
-        let queue = kind.queue();
-        for (at, key) in ["a", "b", "c", "d"].into_iter().enumerate() {
-            queue.update(versioned(key, at + 5)).unwrap();
-        }
-        let process_batch = &mut |batch: &[Deltas<Versioned>], _: bool| {
-            assert_eq!(batch.len(), 4);
-            let mut errors = BatchError::new();
-            errors.add(1, Requeue::new());
-            errors.add(3, Requeue::because("not today"));
-            errors.into_result()
-        };
-        let popped = queue.pop_batch(process_batch, &mut |_, _| Ok(()));
-        let Err(PopError::Process { popped, error }) = popped else {
-            panic!("{popped:?}")
-        };
-        assert_eq!((popped.len(), error.to_string().as_str()), (4, "not today"));
-        let processed = queue.processed().unwrap();
-        assert_eq!(processed.current(), "5", "a is processed, b is requeued");
-        let mut keys = Vec::new();
-        queue.close();
-        while let Ok(deltas) = queue.pop(&mut |_, _| Ok(())) {
-            keys.push(deltas.key().unwrap().to_string());
-        }
-        assert_eq!(keys, ["b", "d"]);
-        assert_eq!(processed.current(), "8");
-    }
-}
-
-#[test]
-fn batch_errors_are_all_reported() {
-    for (kind, _) in each_kind() {
-        let queue = kind.queue();
-        for key in ["a", "b", "c"] {
-            queue.update(versioned(key, 5)).unwrap();
-        }
-        let process_batch = &mut |_: &[Deltas<Versioned>], _: bool| {
-            let mut errors = BatchError::new();
-            errors.add(0, "first");
-            errors.add(2, "last");
-            errors.into_result()
-        };
-        let popped = queue.pop_batch(process_batch, &mut |_, _| Ok(()));
-        let Err(PopError::Process { error, .. }) = popped else {
-            panic!("{popped:?}")
-        };
-        assert_eq!(error.to_string(), "first; last");
-        assert!(error.is::<BatchError>());
-        queue.close();
-        assert!(queue.pop(&mut |_, _| Ok(())).is_err());
-    }
-}
-
-#[test]
 fn d3_all_keys_of_a_batch_count_as_known() {
     let store = Arc::new(Indexer::new(accessor(), Indexers::new()));
     let queue = DeltaFifo::builder(accessor())
@@ -283,9 +228,7 @@ fn d3_all_keys_of_a_batch_count_as_known() {
         queue.delete(gone("a", 3))?;
         queue.delete(gone("b", 2))?;
         queue.replace(vec![thing("d", 2)], "9")?;
-        let mut errors = BatchError::new();
-        errors.add(0, "the deletion fails");
-        errors.into_result()
+        Err("the deletion fails".into())
     };
     let popped = queue.pop_batch(process_batch, &mut |_, _| Ok(()));
     assert!(popped.is_err());
@@ -309,23 +252,18 @@ fn d8_batch_ends_with_the_initial_list() {
     queue.add(thing("d", 1)).unwrap();
     queue.add(thing("e", 1)).unwrap();
     let mut batches = Vec::new();
-    for _ in 0..3 {
+    for _ in 0..2 {
         let process_batch = &mut |batch: &[Deltas<Thing>], initial: bool| {
             let keys: Vec<_> = batch
                 .iter()
                 .map(|deltas| deltas.key().unwrap().to_string())
                 .collect();
             batches.push((keys.concat(), initial));
-            let mut errors = BatchError::new();
-            if keys.len() == 3 {
-                errors.add(0, Requeue::new());
-                errors.add(1, Requeue::new());
-            }
-            errors.into_result()
+            Ok(())
         };
         queue.pop_batch(process_batch, &mut |_, _| Ok(())).unwrap();
     }
-    let expected = [("abc", true), ("ab", true), ("de", false)];
+    let expected = [("abc", true), ("de", false)];
     assert_eq!(
         batches,
         expected.map(|(keys, initial)| (keys.to_owned(), initial))

@@ -6,7 +6,7 @@ use std::thread;
 
 use k8s_informer::Deleted;
 use k8s_informer::object::{Accessor, Key};
-use k8s_informer::queue::{Fifo, PopError, ProcessError, Requeue};
+use k8s_informer::queue::{Fifo, PopError, ProcessError};
 use k8s_informer::store::{ReflectorStore, StoreError};
 
 use super::things::{Thing, accessor, gone, thing, with_timeout};
@@ -46,10 +46,6 @@ pub(crate) fn pop_with(
 
 pub(crate) fn drain(queue: &Fifo<Thing>) -> Vec<Thing> {
     std::iter::from_fn(|| (!queue.is_empty()).then(|| pop(queue).0)).collect()
-}
-
-pub(crate) fn requeue(_: &Thing) -> Result<(), ProcessError> {
-    Err(Requeue::new().into())
 }
 
 pub(crate) fn failure(result: Result<Arc<Thing>, PopError<Arc<Thing>>>) -> (Thing, String) {
@@ -251,18 +247,15 @@ fn f5_synced_matches_the_table_of_client_go() {
     let empty: Action = |queue| queue.replace(Vec::new(), "0").unwrap();
     let add: Action = |queue| queue.add(thing("a", 1)).unwrap();
     let delete: Action = |queue| queue.delete(gone("a", 0)).unwrap();
-    let add_if_not_present: Action = |queue| drop(queue.add_if_not_present(thing("a", 1)));
     let bad: Action = |queue| {
         assert!(queue.add(thing("", 1)).is_err());
         assert!(queue.delete(gone("panic", 0)).is_err());
-        assert!(queue.add_if_not_present(thing("", 1)).is_err());
     };
-    let cases: [(&[Action], bool); 11] = [
+    let cases: [(&[Action], bool); 10] = [
         (&[], false),
         (&[bad], false),
         (&[add], true),
         (&[delete], true),
-        (&[add_if_not_present], true),
         (&[empty], true),
         (&[add, list], true),
         (&[list], false),
@@ -284,9 +277,8 @@ fn f5_synced_matches_the_table_of_client_go() {
 #[test]
 fn f6_pop_blocks_until_an_object_is_queued() {
     with_timeout(|| {
-        let writes: [Action; 3] = [
+        let writes: [Action; 2] = [
             |queue| queue.add(thing("a", 1)).unwrap(),
-            |queue| drop(queue.add_if_not_present(thing("a", 1))),
             |queue| queue.replace(vec![thing("a", 1)], "1").unwrap(),
         ];
         let queue = Arc::new(queue());
@@ -318,15 +310,12 @@ fn f6_process_may_use_the_queue() {
     with_timeout(|| {
         let queue = queue_with_list(&[("a", 1)]);
         pop_with(&queue, |popped| {
-            assert_eq!(
-                (*popped, queue.len(), queue.get_by_key("a")),
-                (("a", 1), 0, None)
-            );
+            assert_eq!((*popped, queue.len()), (("a", 1), 0));
             queue.add(thing("b", 1))?;
             queue.update(thing("a", 2))?;
             queue.delete(gone("b", 0))?;
             queue.resync()?;
-            queue.add_if_not_present(thing("c", 1))?;
+            queue.add(thing("c", 1))?;
             assert!(
                 !queue.has_synced(),
                 "a of the initial list is still being processed"
@@ -372,10 +361,11 @@ fn f7_close_wakes_every_pop_and_keeps_queued_items() {
         }
         assert!(queue.is_closed());
         queue.add(thing("a", 1)).unwrap();
-        queue.add_if_not_present(thing("b", 1)).unwrap();
+        queue.add(thing("b", 1)).unwrap();
         assert_eq!(drain(&queue), [("a", 1), ("b", 1)]);
         queue.replace(vec![thing("c", 1)], "1").unwrap();
-        pop_with(&queue, requeue);
+        assert!(queue.pop(&mut |_, _| Err("no".into())).is_err());
+        queue.add(thing("c", 1)).unwrap();
         assert_eq!(drain(&queue), [("c", 1)]);
         assert!(matches!(
             queue.pop(&mut |_, _| Ok(())),
@@ -429,45 +419,16 @@ fn f8_synced_after_last_initial_object_is_processed() {
 }
 
 #[test]
-fn add_if_not_present_keeps_the_queued_object() {
-    let queue = queue();
-    queue.add(thing("a", 1)).unwrap();
-    queue.add(thing("b", 1)).unwrap();
-    assert_eq!(
-        queue.add_if_not_present(thing("a", 2)).unwrap(),
-        Some(thing("a", 2))
-    );
-    assert_eq!(queue.add_if_not_present(thing("c", 2)).unwrap(), None);
-    let refused = queue.add_if_not_present(thing("", 7)).unwrap_err();
-    assert!(matches!(refused.reason, StoreError::Key(_)));
-    assert_eq!(*refused.value, ("", 7));
-    queue.delete(gone("b", 0)).unwrap();
-    assert_eq!(
-        queue.add_if_not_present(thing("b", 3)).unwrap(),
-        None,
-        "a deleted object is no longer queued"
-    );
-    assert_eq!(drain(&queue), [("a", 1), ("b", 3), ("c", 2)]);
-}
-
-#[test]
 fn reads_return_queued_objects() {
     let queue = queue();
     queue.add(thing("b", 1)).unwrap();
     queue.add(thing("a", 1)).unwrap();
-    assert_eq!(queue.get(&("b", 9)).unwrap(), Some(thing("b", 1)));
-    assert_eq!(queue.get(&("none", 9)).unwrap(), None);
-    assert!(queue.get(&("", 9)).is_err() && queue.get(&("panic", 9)).is_err());
-    assert_eq!(
-        (queue.get_by_key("a"), queue.get_by_key("none")),
-        (Some(thing("a", 1)), None)
-    );
     assert_eq!(queue.list(), [thing("b", 1), thing("a", 1)]);
     assert_eq!((queue.len(), queue.is_empty()), (2, false));
     pop_with(&queue, |_| {
         assert_eq!(
             format!("{queue:?}"),
-            r#"Fifo { len: 1, in_flight: Some("b"), synced: true, closed: false, .. }"#
+            r#"Fifo { len: 1, in_flight: true, synced: true, closed: false, .. }"#
         );
         Ok(())
     });
@@ -481,7 +442,6 @@ fn empty_and_huge_keys_are_accepted() {
     queue.add(Arc::default()).unwrap();
     queue.delete(Deleted::Final(Arc::clone(&huge))).unwrap();
     queue.add(Arc::clone(&huge)).unwrap();
-    assert!(queue.get_by_key("").is_some() && queue.get_by_key(&huge).is_some());
     assert_eq!(queue.pop(&mut |_, _| Ok(())).unwrap(), huge);
     assert_eq!(*queue.pop(&mut |_, _| Ok(())).unwrap(), "");
 }

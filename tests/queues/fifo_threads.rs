@@ -6,7 +6,7 @@ use std::thread;
 
 use k8s_informer::Deleted;
 use k8s_informer::object::{Accessor, KeyError};
-use k8s_informer::queue::{Fifo, PopError, Requeue};
+use k8s_informer::queue::{Fifo, PopError};
 use k8s_informer::store::ReflectorStore;
 
 use super::things::with_timeout;
@@ -31,7 +31,7 @@ fn object_destructors_may_use_the_queue() {
         let noisy = |name| Arc::new(Noisy(name, Arc::downgrade(&queue)));
         let silent = |name| Arc::new(Noisy(name, Weak::new()));
         let echoed = || {
-            let echoed = queue.get_by_key("echo").is_some();
+            let echoed = queue.list_keys().contains(&"echo".into());
             queue.delete(Deleted::Final(silent("echo"))).unwrap();
             echoed
         };
@@ -50,26 +50,16 @@ fn object_destructors_may_use_the_queue() {
         );
         assert!(queue.replace(vec![noisy("d"), silent("")], "3").is_err());
         assert!(echoed());
+        assert!(queue.add(noisy("")).is_err());
+        assert!(echoed());
         queue.add(noisy("c")).unwrap();
-        assert!(queue.add_if_not_present(noisy("c")).unwrap().is_some());
-        assert!(echoed());
-        assert!(queue.add_if_not_present(noisy("")).is_err());
-        assert!(echoed());
-        // The pop holds the object until it has requeued that object. If a newer object was added
-        // meanwhile, the pop then drops the old one.
-        drop(queue.pop(&mut |_, _| Err(Requeue::new().into())).unwrap());
-        assert!(!echoed());
-        let popped = queue.pop(&mut |_, _| {
-            queue.add(silent("c"))?;
-            Err(Requeue::new().into())
-        });
-        drop(popped.unwrap());
+        drop(queue.pop(&mut |_, _| Err("no".into())));
         assert!(echoed());
     });
 }
 
-/// Producers write each key once, and consumers requeue some keys. Every key is processed, one at a
-/// time, and the keys of a producer in their order.
+/// Producers write each key once. Every key is processed, one at a time, and the keys of a producer
+/// in their order.
 #[test]
 fn concurrent_producers_and_consumers_lose_no_item() {
     const PER_PRODUCER: u32 = 3000;
@@ -82,15 +72,13 @@ fn concurrent_producers_and_consumers_lose_no_item() {
             thread::spawn(move || {
                 for number in producer * PER_PRODUCER..(producer + 1) * PER_PRODUCER {
                     match number % 4 {
-                        0 => drop(queue.add_if_not_present(Arc::new(number)).unwrap()),
                         1 => queue.update(Arc::new(number)).unwrap(),
                         _ => queue.add(Arc::new(number)).unwrap(),
                     }
                 }
             })
         };
-        // The first processing of each number, in order, and the requeued numbers.
-        let seen = Arc::new(Mutex::new((Vec::new(), Vec::new())));
+        let seen = Arc::new(Mutex::new(Vec::new()));
         let running = Arc::new(AtomicUsize::new(0));
         let consume = |_| {
             let (queue, seen, running) =
@@ -102,21 +90,9 @@ fn concurrent_producers_and_consumers_lose_no_item() {
                         0,
                         "two items are processed at once"
                     );
-                    let mut seen = seen.lock().unwrap();
-                    let requeued = seen.1.contains(&**number);
-                    let requeue = !requeued && number.is_multiple_of(97);
-                    if requeue {
-                        seen.1.push(**number);
-                    }
-                    if !requeued {
-                        seen.0.push(**number);
-                    }
+                    seen.lock().unwrap().push(**number);
                     running.fetch_sub(1, Ordering::SeqCst);
-                    if requeue {
-                        Err(Requeue::new().into())
-                    } else {
-                        Ok(())
-                    }
+                    Ok(())
                 };
                 let mut done = 0;
                 loop {
@@ -139,16 +115,12 @@ fn concurrent_producers_and_consumers_lose_no_item() {
             .into_iter()
             .map(|thread| thread.join().unwrap())
             .sum();
-        let (first, requeued) = &*seen.lock().unwrap();
-        assert_eq!(
-            (done, queue.len()),
-            (3 * PER_PRODUCER as usize + requeued.len(), 0)
-        );
+        let seen = seen.lock().unwrap();
+        assert_eq!((done, queue.len()), (3 * PER_PRODUCER as usize, 0));
         for producer in 0..3 {
             let range = producer * PER_PRODUCER..(producer + 1) * PER_PRODUCER;
             assert!(
-                first
-                    .iter()
+                seen.iter()
                     .filter(|number| range.contains(number))
                     .copied()
                     .eq(range.clone())

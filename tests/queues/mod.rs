@@ -4,9 +4,8 @@
 mod bad_input;
 mod batches;
 mod delta_fifo;
-mod delta_fifo_again;
+mod delta_fifo_deletions;
 mod fifo;
-mod fifo_again;
 mod fifo_threads;
 mod lists;
 mod metrics;

@@ -1,6 +1,6 @@
 //! Whether the last list has been processed.
 
-use k8s_informer::queue::{Queue, Requeue};
+use k8s_informer::queue::Queue;
 
 use super::watermark::{Versioned, each_kind, versioned};
 
@@ -46,18 +46,6 @@ fn list_is_settled_once_all_of_it_is_processed() {
         queue.replace(Vec::new(), "5").unwrap();
         pop_all(queue);
         assert!(is_settled(queue), "an empty list");
-    }
-}
-
-#[test]
-fn requeued_list_is_not_settled() {
-    for (kind, _) in each_kind() {
-        let queue = kind.queue();
-        queue.replace(vec![versioned("a", 1)], "2").unwrap();
-        queue.pop(&mut |_, _| Err(Requeue::new().into())).unwrap();
-        assert!(!is_settled(queue));
-        pop_all(queue);
-        assert!(is_settled(queue));
     }
 }
 

@@ -5,9 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use k8s_informer::object::{Accessor, KeyError};
-use k8s_informer::queue::{
-    DeltaFifo, Deltas, ProcessError, Queue, RealFifo, Requeue, WaitError, Watermark,
-};
+use k8s_informer::queue::{DeltaFifo, Deltas, ProcessError, Queue, RealFifo, WaitError, Watermark};
 use k8s_informer::store::{Indexers, ReflectorStore, Transform};
 use k8s_informer::{Deleted, Indexer, Stop};
 
@@ -135,19 +133,11 @@ fn w10_older_version_does_not_take_the_watermark_back() {
 }
 
 #[test]
-fn failed_item_counts_as_processed_requeued_does_not() {
+fn failed_item_counts_as_processed() {
     for_each_queue(|queue, processed| {
         queue.update(versioned("a", 5)).unwrap();
         queue.pop(&mut |_, _| Err("not today".into())).unwrap_err();
         assert_eq!(processed.current(), "5");
-        queue.update(versioned("a", 6)).unwrap();
-        queue.pop(&mut |_, _| Err(Requeue::new().into())).unwrap();
-        queue
-            .pop(&mut |_, _| Err(Requeue::because("not today").into()))
-            .unwrap_err();
-        assert_eq!(processed.current(), "5");
-        pop(queue);
-        assert_eq!(processed.current(), "6");
     });
 }
 
@@ -298,32 +288,6 @@ fn versions_of_tombstones_and_resyncs_do_not_count() {
 }
 
 #[test]
-fn requeued_item_holds_the_version_back() {
-    let queue = DeltaFifo::new(accessor());
-    let processed = queue.processed().unwrap();
-    queue.replace(vec![versioned("stuck", 1)], "2").unwrap();
-    pop(&queue);
-    queue.update(versioned("stuck", 3)).unwrap();
-    for version in 4..100 {
-        let requeued = queue.pop(&mut |deltas, _| {
-            assert_eq!(deltas.key().map(|key| &**key), Some("stuck"));
-            Err(Requeue::new().into())
-        });
-        requeued.unwrap();
-        queue.update(versioned("other", version)).unwrap();
-        // The requeued item is first.
-        queue.pop(&mut |_, _| Err(Requeue::new().into())).unwrap();
-        let other = queue.pop(&mut succeed).unwrap();
-        assert_eq!(
-            (&**other.key().unwrap(), processed.current().as_str()),
-            ("other", "2")
-        );
-    }
-    pop(&queue);
-    assert_eq!(processed.current(), "99");
-}
-
-#[test]
 fn added_versions_after_list_at_0_count_only_after_an_update() {
     for_each_queue(|queue, processed| {
         for start in ["", "0"] {
@@ -372,10 +336,11 @@ fn processed_version_advances_once_for_a_whole_batch() {
     for (at, key) in ["a", "b", "c"].into_iter().enumerate() {
         write.update(versioned(key, at + 5)).unwrap();
     }
-    let requeued = queue.pop_batch(&mut |_, _| Err(Requeue::new().into()), &mut succeed);
-    assert_eq!(requeued.unwrap().len(), 3);
-    assert_eq!(processed.current(), "");
-    queue.pop_batch(&mut |_, _| Ok(()), &mut succeed).unwrap();
+    let during = &mut |_: &[Deltas<Versioned>], _| {
+        assert_eq!(processed.current(), "");
+        Ok(())
+    };
+    queue.pop_batch(during, &mut succeed).unwrap();
     assert_eq!(processed.current(), "7");
 }
 

@@ -1,7 +1,7 @@
 //! The path from the queue to the cache. An item in flight (popped, but not yet processed) counts
 //! as known.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::informer::handler::KeyedNotification;
 use crate::informer::process::IndexerPart;
 use crate::informer::queue::QueueOptions;
 use crate::object::{Accessor, Deleted, Object};
-use crate::queue::{Deltas, PopError, Queue, Requeue};
+use crate::queue::{Deltas, PopError, Queue};
 use crate::stop::Done;
 use crate::store::{Indexer, Indexers, KnownObjects};
 use crate::sync::{any, check, join_all, thread};
@@ -25,13 +25,12 @@ struct Cache {
 }
 
 impl Cache {
-    /// `requeue` is the maximum number of times that items are put back instead of being processed.
-    fn new(kind: InformerQueue, requeue: usize) -> Self {
+    fn new(kind: InformerQueue) -> Self {
         let store = Arc::new(Indexer::new(Accessor::object(), Indexers::new()));
         let queue = build(kind, &store);
         let consumer = thread::spawn({
             let (queue, store) = (Arc::clone(&queue), Arc::clone(&store));
-            move || consume(&*queue, &store, kind, requeue)
+            move || consume(&*queue, &store, kind)
         });
         Self {
             queue,
@@ -66,36 +65,18 @@ fn build(queue: InformerQueue, store: &Arc<Indexer<Thing>>) -> Arc<dyn Queue<Thi
 }
 
 /// Pops single items or batches, as the schedule decides.
-fn consume(
-    queue: &dyn Queue<Thing>,
-    store: &Arc<Indexer<Thing>>,
-    kind: InformerQueue,
-    requeue: usize,
-) -> View {
-    let (part, view, requeue) = (
-        part(store),
-        RefCell::new(View::default()),
-        Cell::new(requeue),
-    );
-    let should_requeue = || {
-        let back = requeue.get() > 0 && any(2) == 0;
-        requeue.set(requeue.get() - usize::from(back));
-        back
-    };
+fn consume(queue: &dyn Queue<Thing>, store: &Arc<Indexer<Thing>>, kind: InformerQueue) -> View {
+    let (part, view) = (part(store), RefCell::new(View::default()));
     let notify = |notification: KeyedNotification<Thing>, _| {
         view.borrow_mut().apply(&notification.event);
         true
     };
-    let mut one = |deltas: &Deltas<Thing>, is_in_initial_list| match should_requeue() {
-        true => Err(Requeue::new().into()),
-        false => part.process(deltas, is_in_initial_list, &mut { notify }),
+    let mut one = |deltas: &Deltas<Thing>, is_in_initial_list| {
+        part.process(deltas, is_in_initial_list, &mut { notify })
     };
-    let mut many = |batch: &[Deltas<Thing>], is_in_initial_list| match should_requeue() {
-        true => Err(Requeue::new().into()),
-        false if kind == InformerQueue::DeltaFifo => {
-            part.process_each(batch, is_in_initial_list, &mut { notify })
-        }
-        false => part.process_batch(batch, is_in_initial_list, &mut { notify }),
+    let mut many = |batch: &[Deltas<Thing>], is_in_initial_list| match kind {
+        InformerQueue::DeltaFifo => part.process_each(batch, is_in_initial_list, &mut { notify }),
+        InformerQueue::RealFifo => part.process_batch(batch, is_in_initial_list, &mut { notify }),
     };
     loop {
         let closed = match any(2) {
@@ -166,8 +147,8 @@ impl Server {
 /// Asserts that the notifications are consistent while objects change (by watch events and lists)
 /// and resyncs run: no duplicate or unknown deletion, and no older version. At the end, the store
 /// must equal the server's state.
-fn assert_each_deletion_is_delivered_once(kind: InformerQueue, requeue: usize) {
-    let cache = Cache::new(kind, requeue);
+fn assert_each_deletion_is_delivered_once(kind: InformerQueue) {
+    let cache = Cache::new(kind);
     let resyncs = thread::spawn({
         let queue = Arc::clone(&cache.queue);
         move || (0..2).for_each(|_| queue.resync().unwrap())
@@ -200,17 +181,12 @@ fn assert_each_deletion_is_delivered_once(kind: InformerQueue, requeue: usize) {
 
 #[test]
 fn d3_d6_d9_delta_fifo_delivers_each_deletion_once() {
-    check(|| assert_each_deletion_is_delivered_once(InformerQueue::DeltaFifo, 0));
-}
-
-#[test]
-fn d3_delta_fifo_requeued_items_are_not_lost() {
-    check(|| assert_each_deletion_is_delivered_once(InformerQueue::DeltaFifo, 2));
+    check(|| assert_each_deletion_is_delivered_once(InformerQueue::DeltaFifo));
 }
 
 #[test]
 fn p5_p6_real_fifo_delivers_each_deletion_once() {
-    check(|| assert_each_deletion_is_delivered_once(InformerQueue::RealFifo, any(2)));
+    check(|| assert_each_deletion_is_delivered_once(InformerQueue::RealFifo));
 }
 
 /// Two deletions and a list without the object run concurrently, for an object that is known or in
@@ -218,7 +194,7 @@ fn p5_p6_real_fifo_delivers_each_deletion_once() {
 #[test]
 fn d3_concurrent_deletions_are_delivered_once() {
     check(|| {
-        let cache = Cache::new(InformerQueue::DeltaFifo, 0);
+        let cache = Cache::new(InformerQueue::DeltaFifo);
         cache.queue.add(Thing::new("a", 1)).unwrap();
         let deletions = [0, 0, 1].map(|kind| {
             let queue = Arc::clone(&cache.queue);
@@ -284,7 +260,7 @@ fn d3_deletion_during_failed_deletion_is_delivered() {
 fn d10_synced_when_the_initial_list_is_stored() {
     check(|| {
         let kind = [InformerQueue::DeltaFifo, InformerQueue::RealFifo][any(2)];
-        let cache = Cache::new(kind, any(2));
+        let cache = Cache::new(kind);
         let waiter = thread::spawn({
             let (queue, store) = (Arc::clone(&cache.queue), Arc::clone(&cache.store));
             move || {

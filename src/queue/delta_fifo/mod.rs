@@ -14,7 +14,7 @@ use self::state::{Batch, InFlight};
 use super::error::Processed;
 use super::timing::Timing;
 use super::version_tracker::{self, VersionTracker};
-use super::{Delta, Deltas, PopError, Process, ProcessBatch, Queue, Refused, Watermark};
+use super::{Delta, Deltas, PopError, Process, ProcessBatch, Queue, Watermark};
 use crate::object::{Accessor, Deleted, Key, KeyError};
 use crate::panic::catch;
 use crate::stop::Done;
@@ -49,10 +49,6 @@ const BATCH: usize = if cfg!(all(test, shuttle)) { 2 } else { 64 };
 /// no deletion gets lost between queue and store, and none is delivered twice.
 /// [`synced`](super::Queue::synced) is set after the last item of the initial list has been
 /// *processed*.
-///
-/// **Requeue.** If a callback returns [`Requeue`](super::Requeue), it receives the same deltas
-/// again. They go to the end of the queue, or, until the initial list has been processed, to the
-/// end of that list. Deltas of the same key that arrived in the meantime are appended to them.
 ///
 /// **User code.** Key functions and transforms run without any lock. [`KnownObjects`] is called
 /// under the lock of the queue, so an implementation must not call the queue. A panic in any of
@@ -153,48 +149,6 @@ impl<T> DeltaFifo<T> {
         self.transform.as_ref()
     }
 
-    /// Queues popped deltas again. If newer deltas are waiting for their key, returns `deltas`
-    /// instead. client-go's `AddIfNotPresent`, which existed until 1.32.
-    ///
-    /// Use it only if the thread that pops also writes. Otherwise the deltas may be older than the
-    /// state that the consumer has received in the meantime. Return
-    /// [`Requeue`](crate::queue::Requeue) from the callback instead.
-    ///
-    /// # Errors
-    ///
-    /// Returns the deltas if they are empty or have no key.
-    pub fn add_if_not_present(
-        &self,
-        mut deltas: Deltas<T>,
-    ) -> Result<Option<Deltas<T>>, Refused<Deltas<T>>> {
-        let key = match self.key_of(&deltas) {
-            Ok(Some(key)) => key,
-            Ok(None) => {
-                return Err(Refused {
-                    value: deltas,
-                    reason: StoreError::other("no deltas"),
-                });
-            }
-            Err(error) => {
-                return Err(Refused {
-                    value: deltas,
-                    reason: error.into(),
-                });
-            }
-        };
-        let mut state = self.state.lock();
-        state.populated = true;
-        let present = if state.items.contains_key(&key) {
-            Some(deltas)
-        } else {
-            deltas.since = state.versions.begin();
-            state.requeue(&key, deltas, None, &mut Vec::new());
-            None
-        };
-        self.unlock(state);
-        Ok(present)
-    }
-
     /// Returns the number of waiting keys, without those that are being processed.
     pub fn len(&self) -> usize {
         self.state.lock().order.len()
@@ -203,34 +157,6 @@ impl<T> DeltaFifo<T> {
     /// Whether no key is waiting.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    /// Returns the deltas that are waiting for the key of `object`. client-go's read methods
-    /// existed until 1.32.
-    ///
-    /// # Errors
-    ///
-    /// Returns the error of the key function.
-    pub fn get(&self, object: &T) -> Result<Option<Deltas<T>>, KeyError> {
-        self.accessor.key(object).map(|key| self.get_by_key(&key))
-    }
-
-    /// Returns the deltas that are waiting for this key.
-    ///
-    /// ```
-    /// use k8s_informer::object::{Accessor, KeyError};
-    /// use k8s_informer::queue::DeltaFifo;
-    /// use k8s_informer::store::ReflectorStore;
-    /// use std::sync::Arc;
-    ///
-    /// let queue = DeltaFifo::new(Accessor::new(|word: &String| Ok::<_, KeyError>(word.as_str().into())));
-    /// queue.add(Arc::new("a".to_owned()))?;
-    /// assert_eq!(queue.get_by_key("a").map(|deltas| deltas.len()), Some(1));
-    /// assert!(queue.get(&"b".to_owned())?.is_none());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn get_by_key(&self, key: &str) -> Option<Deltas<T>> {
-        self.state.lock().items.get(key).cloned()
     }
 
     /// Returns all waiting deltas in the order in which they will be popped.
@@ -517,7 +443,7 @@ impl<T> DeltaFifo<T> {
         Processed::from(self.timing.run(deltas.len(), key, *depth, run))
     }
 
-    /// Ends the flight of a batch: requeues items and settles deferred deletions.
+    /// Ends the flight of a batch and settles deferred deletions.
     fn finish_pop(&self, batch: &Batch<T>, processed: &Processed) {
         let (mut dropped, mut known_objects) = (Vec::new(), Vec::new());
         let mut state = self.state.lock();
@@ -526,22 +452,12 @@ impl<T> DeltaFifo<T> {
         };
         for (at, (deltas, taken)) in batch.deltas.iter().zip(&in_flight.keys).enumerate() {
             let key = &taken.key;
-            let (requeued, failed) = (processed.is_requeued(at), processed.failed(at));
-            // Requeued items of the initial list go to the end of that list. `initial_population`
-            // still counts the remaining items of this batch, which are not in `order`.
-            let remaining = batch.deltas.len() - at;
-            if requeued {
-                let place = batch
-                    .is_initial
-                    .then(|| state.initial_population - remaining);
-                state.requeue(key, deltas.clone(), place, &mut dropped);
-            } else {
-                state.initial_population -= usize::from(batch.is_initial);
-                if failed {
-                    state.versions.record_failure(deltas.since);
-                }
-                state.versions.end(deltas.since);
+            let failed = processed.failed(at);
+            state.initial_population -= usize::from(batch.is_initial);
+            if failed {
+                state.versions.record_failure(deltas.since);
             }
+            state.versions.end(deltas.since);
             let Some((gone, since)) = &taken.deferred_deletion else {
                 continue;
             };
@@ -552,9 +468,7 @@ impl<T> DeltaFifo<T> {
             if matches!(known, None | Some(Ok(Ok(None)))) {
                 state.versions.end(*since);
             } else {
-                let mut deltas = Deltas::from(vec![Delta::Deleted(gone.clone())]);
-                deltas.since = *since;
-                state.requeue(key, deltas, None, &mut dropped);
+                state.push_deferred(key, gone.clone(), *since, &mut dropped);
             }
             known_objects.push(known);
         }

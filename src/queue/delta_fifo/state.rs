@@ -132,33 +132,24 @@ impl<T> State<T> {
         }
     }
 
-    /// Queues popped deltas again, before newer deltas of their key. They go to position `place` of
-    /// `order`. Without a `place` they take the position of the newer deltas, or else the end.
-    pub(super) fn requeue(
+    /// Queues a deferred deletion, before newer deltas of its key.
+    pub(super) fn push_deferred(
         &mut self,
         key: &Key,
-        deltas: Deltas<T>,
-        place: Option<usize>,
+        gone: Deleted<T>,
+        since: u64,
         dropped: &mut Vec<Arc<T>>,
     ) {
-        let newer = self.items.remove(key);
-        match (place, &newer) {
-            (None, Some(_)) => {}
-            (None, None) => self.order.push_back(Key::clone(key)),
-            (Some(place), newer) => {
-                if newer.is_some() {
-                    self.order.retain(|other| other != key);
+        let mut all = Deltas::one(since, Some(Key::clone(key)), Delta::Deleted(gone));
+        match self.items.remove(key) {
+            None => self.order.push_back(Key::clone(key)),
+            Some(newer) => {
+                // The merged deltas are tracked under the older sequence number.
+                self.versions.end(since.max(newer.since));
+                all.since = since.min(newer.since);
+                for delta in newer.into_vec() {
+                    all.push_and_merge(delta, dropped);
                 }
-                self.order.insert(place, Key::clone(key));
-            }
-        }
-        let mut all = deltas.keyed(key);
-        if let Some(newer) = newer {
-            // The merged deltas are tracked under the older sequence number.
-            self.versions.end(all.since.max(newer.since));
-            all.since = all.since.min(newer.since);
-            for delta in newer.into_vec() {
-                all.push_and_merge(delta, dropped);
             }
         }
         self.items.insert(Key::clone(key), all);
@@ -176,7 +167,7 @@ pub(super) fn tombstone<T>(key: &Key, last_known: Option<Arc<T>>) -> Deleted<T> 
 mod tests {
     use super::super::DeltaFifo;
     use crate::object::{Accessor, KeyError};
-    use crate::queue::{Queue, Requeue};
+    use crate::queue::Queue;
     use crate::store::ReflectorStore;
     use std::sync::Arc;
 
@@ -189,27 +180,6 @@ mod tests {
 
     fn write(queue: &DeltaFifo<Fact>, key: &'static str, version: usize) {
         queue.update(Arc::new((key, version.to_string()))).unwrap();
-    }
-
-    #[test]
-    fn tracked_versions_stay_bounded_while_a_key_is_requeued() {
-        let queue = DeltaFifo::new(accessor());
-        write(&queue, "stuck", 1);
-        let mut others = 0;
-        for version in 2..10_000 {
-            write(&queue, if version % 2 == 0 { "a" } else { "b" }, version);
-            let popped = queue.pop(&mut |deltas, _| match deltas.key().map(|key| &**key) {
-                Some("stuck") => Err(Requeue::new().into()),
-                _ => {
-                    others += 1;
-                    Ok(())
-                }
-            });
-            popped.unwrap();
-            assert!(queue.state.lock().versions.len() <= 3);
-        }
-        assert!(others > 3000, "{others}");
-        assert_eq!(queue.processed().unwrap().current(), "");
     }
 
     #[test]

@@ -48,9 +48,6 @@ const BATCH: usize = if cfg!(all(test, shuttle)) { 2 } else { 1000 };
 /// **User code.** Key functions and transforms run without any lock; a panic in them becomes an
 /// error.
 ///
-/// **Requeue.** If a callback returns [`Requeue`](super::Requeue), it receives the same item next:
-/// the item goes back to the head of the queue, because this queue guarantees the order.
-///
 /// ```
 /// use k8s_informer::Deleted;
 /// use k8s_informer::object::{Accessor, KeyError};

@@ -63,24 +63,16 @@ impl<T> RealFifo<T> {
         taken
     }
 
-    /// Ends the flight of a batch. Requeued changes go back to the head.
+    /// Ends the flight of a batch.
     fn finish_pop(&self, batch: &[Deltas<T>], taken: &Popped, processed: &Processed) {
         let mut state = self.state.lock();
         state.in_flight = None;
-        for (at, deltas) in batch.iter().enumerate().rev() {
-            if processed.is_requeued(at) {
-                state.items.push_front(deltas.clone());
-                // If the first list arrived during processing, all items before it belong to the
-                // initial population. The requeued item is one of them.
-                let is_overtaken = !taken.is_initial && state.initial_population > 0;
-                state.initial_population += usize::from(is_overtaken);
-            } else {
-                if processed.failed(at) {
-                    state.versions.record_failure(deltas.since);
-                }
-                state.versions.end(deltas.since);
-                state.initial_population -= usize::from(taken.is_initial);
+        for (at, deltas) in batch.iter().enumerate() {
+            if processed.failed(at) {
+                state.versions.record_failure(deltas.since);
             }
+            state.versions.end(deltas.since);
+            state.initial_population -= usize::from(taken.is_initial);
         }
         self.flight_ended.notify_all();
         self.unlock(state);

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::RealFifo;
-use crate::object::{Key, KeyError};
+use crate::object::Key;
 use crate::queue::Deltas;
 
 impl<T> RealFifo<T> {
@@ -16,31 +16,6 @@ impl<T> RealFifo<T> {
     /// Whether no change is waiting.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    /// Returns the changes that are waiting for the key of `object`. It searches the whole queue, as
-    /// [`get_by_key`](Self::get_by_key) does.
-    ///
-    /// # Errors
-    ///
-    /// Returns the error of the key function.
-    pub fn get(&self, object: &T) -> Result<Option<Deltas<T>>, KeyError> {
-        self.accessor.key(object).map(|key| self.get_by_key(&key))
-    }
-
-    /// Returns the changes that are waiting for this key, oldest first. It searches the whole
-    /// queue, but not the objects inside a [`ReplacedAll`](crate::queue::Delta::ReplacedAll).
-    pub fn get_by_key(&self, key: &str) -> Option<Deltas<T>> {
-        let state = self.state.lock();
-        let mut waiting = state
-            .items
-            .iter()
-            .filter(|deltas| deltas.key().is_some_and(|k| &**k == key));
-        let mut found = waiting.next()?.clone();
-        for deltas in waiting {
-            deltas.iter().for_each(|delta| found.push(delta.clone()));
-        }
-        Some(found)
     }
 
     /// Returns all waiting changes in order, one for each entry.

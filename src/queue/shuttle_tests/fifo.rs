@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::Guarantee::Newest;
 use super::{fifo, is_popped};
 use crate::object::Deleted;
-use crate::queue::Requeue;
 use crate::store::ReflectorStore;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{any, check, join_all, thread};
@@ -31,45 +30,8 @@ fn close_at_any_point_loses_no_item() {
 }
 
 #[test]
-fn requeued_items_meet_the_order_guarantee() {
-    check(|| super::requeued_items_keep_the_guarantee(fifo(), Newest));
-}
-
-#[test]
 fn process_callback_can_add_items() {
     check(|| super::callback_can_add_items(fifo(), Newest));
-}
-
-/// A callback may receive the deleted object once more if it was requeued before the deletion.
-#[test]
-fn deleted_item_is_not_requeued() {
-    check(|| {
-        let queue = fifo();
-        queue.add(Arc::new(("a", 1))).unwrap();
-        let deleted = Arc::new(AtomicBool::new(false));
-        let consumer = thread::spawn({
-            let (queue, deleted) = (Arc::clone(&queue), Arc::clone(&deleted));
-            move || {
-                let mut was_deleted = false;
-                while is_popped(queue.pop(&mut |_, _| {
-                    assert!(
-                        !was_deleted,
-                        "popped again, although it was requeued after the deletion"
-                    );
-                    was_deleted = deleted.load(Ordering::SeqCst);
-                    Err(Requeue::new().into())
-                })) {}
-            }
-        });
-        match any(2) {
-            0 => queue.delete(Deleted::Final(Arc::new(("a", 2)))).unwrap(),
-            _ => queue.replace(Vec::new(), "2").unwrap(),
-        }
-        deleted.store(true, Ordering::SeqCst);
-        queue.close();
-        consumer.join().unwrap();
-        assert!(queue.is_empty());
-    });
 }
 
 /// If the objects of the initial list are deleted, the queue becomes synced without another write.

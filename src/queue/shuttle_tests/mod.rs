@@ -9,7 +9,7 @@ mod watermark;
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use super::{DeltaFifo, Deltas, Fifo, PopError, ProcessError, Queue, RealFifo, Requeue};
+use super::{DeltaFifo, Deltas, Fifo, PopError, ProcessError, Queue, RealFifo};
 use crate::object::{Accessor, KeyError};
 use crate::store::ReflectorStore;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -105,7 +105,7 @@ fn items_of(deltas: &Deltas<Item>) -> Vec<Item> {
         .collect()
 }
 
-/// The callbacks of the tests fail only with [`Requeue`]. Any other error is a panic.
+/// The callbacks of the tests do not fail.
 fn is_popped<R, P>(popped: Result<R, PopError<P>>) -> bool {
     match popped {
         Ok(_) => true,
@@ -155,8 +155,6 @@ struct Popped {
     items: Mutex<Vec<Item>>,
     /// Notified when `items` grows.
     more: Condvar,
-    /// Whether some of the popped items are requeued.
-    requeues: bool,
     processing: AtomicBool,
     overlaps: AtomicUsize,
 }
@@ -166,17 +164,10 @@ impl Popped {
         if self.processing.swap(true, Ordering::SeqCst) {
             self.overlaps.fetch_add(1, Ordering::SeqCst);
         }
-        let requeues = self.requeues && any(3) == 0;
-        if !requeues {
-            self.items.lock().extend(items);
-            self.more.notify_all();
-        }
+        self.items.lock().extend(items);
+        self.more.notify_all();
         self.processing.store(false, Ordering::SeqCst);
-        if requeues {
-            Err(Requeue::new().into())
-        } else {
-            Ok(())
-        }
+        Ok(())
     }
 
     /// Pops until the queue is closed and empty.
@@ -318,18 +309,6 @@ fn every_pop_gets_an_item<Q: Subject>(queue: Arc<Q>, at_once: bool, guarantee: G
     }
     join_all(consumers);
     popped.assert_is(&ITEMS.map(|item| [item]), guarantee);
-}
-
-fn requeued_items_keep_the_guarantee<Q: Subject>(queue: Arc<Q>, guarantee: Guarantee) {
-    let popped = Arc::new(Popped {
-        requeues: true,
-        ..Popped::default()
-    });
-    let consumers = consume::<2, _>(&queue, &popped);
-    join_all(produce(&queue));
-    queue.close();
-    join_all(consumers);
-    popped.assert_is(&ADDED, guarantee);
 }
 
 /// Callbacks add items while other threads add, pop and close.

@@ -1,9 +1,9 @@
-//! Features of client-go's `DeltaFIFO` in earlier years: requeued deltas, and reads of the queue.
+//! Deletions that a `DeltaFifo` receives during processing, and reads of the queue.
 
 use std::sync::{Arc, Weak};
 
 use k8s_informer::object::{Accessor, KeyError};
-use k8s_informer::queue::{DeltaFifo, Deltas, PopError, Queue, Requeue};
+use k8s_informer::queue::{DeltaFifo, Deltas, Queue};
 use k8s_informer::store::{Indexers, KnownObjects, ReflectorStore};
 use k8s_informer::{Deleted, Indexer};
 
@@ -22,126 +22,6 @@ fn keys(queue: &DeltaFifo<Thing>) -> Vec<String> {
 }
 
 #[test]
-fn d11_requeued_item_moves_to_the_end() {
-    let queue = queue();
-    queue.add(thing("a", 1)).unwrap();
-    queue.add(thing("b", 1)).unwrap();
-    let popped = queue.pop(&mut |_, _| Err(Requeue::new().into())).unwrap();
-    assert_eq!(
-        popped.to_vec(),
-        [added("a", 1)],
-        "a requeue without a reason must not fail the pop"
-    );
-    assert_eq!(keys(&queue), ["b", "a"]);
-
-    let failed = queue.pop(&mut |_, _| Err(Requeue::because("not today").into()));
-    let Err(PopError::Process { popped, error }) = failed else {
-        panic!("{failed:?}")
-    };
-    assert_eq!(
-        (popped.to_vec(), error.to_string()),
-        (vec![added("b", 1)], "not today".to_owned())
-    );
-    assert_eq!(keys(&queue), ["a", "b"]);
-}
-
-#[test]
-fn d11_changes_during_processing_follow_requeued_deltas() {
-    let queue = queue();
-    queue.add(thing("a", 1)).unwrap();
-    queue
-        .pop(&mut |_, _| {
-            queue.update(thing("a", 2))?;
-            queue.add(thing("b", 1))?;
-            Err(Requeue::new().into())
-        })
-        .unwrap();
-    assert_eq!(keys(&queue), ["a", "b"]);
-    assert_eq!(
-        queue.get_by_key("a").unwrap().to_vec(),
-        [added("a", 1), updated("a", 2)]
-    );
-}
-
-#[test]
-fn d4_requeue_keeps_both_deletions_around_an_add() {
-    let queue = queue();
-    queue.add(thing("a", 1)).unwrap();
-    queue.delete(gone("a", 2)).unwrap();
-    queue
-        .pop(&mut |_, _| {
-            queue.add(thing("a", 3))?;
-            queue.delete(gone("a", 4))?;
-            Err(Requeue::new().into())
-        })
-        .unwrap();
-    let all = [
-        added("a", 1),
-        deleted("a", 2),
-        added("a", 3),
-        deleted("a", 4),
-    ];
-    assert_eq!(queue.get_by_key("a").unwrap().to_vec(), all);
-}
-
-#[test]
-fn d8_requeued_item_still_belongs_to_the_initial_list() {
-    let queue = queue();
-    queue
-        .replace(vec![thing("a", 1), thing("b", 1)], "1")
-        .unwrap();
-    queue.add(thing("c", 1)).unwrap();
-    let (mut seen, mut first) = (Vec::new(), true);
-    while !queue.is_empty() {
-        let synced_before = queue.has_synced();
-        let popped = queue.pop(&mut |deltas, initial| {
-            seen.push((deltas.key().unwrap().to_string(), initial));
-            if std::mem::take(&mut first) {
-                Err(Requeue::new().into())
-            } else {
-                Ok(())
-            }
-        });
-        assert_eq!(
-            synced_before,
-            popped.unwrap().key().map(|key| &**key) == Some("c")
-        );
-    }
-    // `a` is not requeued behind `c`: otherwise the sync would also wait for `c`, which is not in
-    // the initial list.
-    let expected = [("a", true), ("b", true), ("a", true), ("c", false)];
-    assert_eq!(
-        seen,
-        expected.map(|(key, initial)| (key.to_owned(), initial))
-    );
-    assert!(queue.has_synced());
-}
-
-#[test]
-fn add_if_not_present_returns_deltas_if_key_is_queued() {
-    let queue = queue();
-    queue.add(thing("a", 1)).unwrap();
-    let popped = queue.pop(&mut |_, _| Ok(())).unwrap();
-    assert!(queue.add_if_not_present(popped.clone()).unwrap().is_none());
-    assert_eq!(queue.get_by_key("a").unwrap(), popped);
-    let back = queue.add_if_not_present(popped.clone()).unwrap();
-    assert_eq!(
-        back,
-        Some(popped),
-        "returned, because the key is already queued"
-    );
-
-    let by_object = Deltas::from(vec![added("b", 1)]);
-    assert!(queue.add_if_not_present(by_object).unwrap().is_none());
-    assert_eq!(keys(&queue), ["a", "b"]);
-    let refused = queue
-        .add_if_not_present(Deltas::from(vec![added("", 1)]))
-        .unwrap_err();
-    assert_eq!(refused.value.to_vec(), [added("", 1)]);
-    assert!(queue.add_if_not_present(Deltas::from(Vec::new())).is_err());
-}
-
-#[test]
 fn queued_items_can_be_read() {
     let queue = queue();
     queue.add(thing("b", 1)).unwrap();
@@ -150,13 +30,7 @@ fn queued_items_can_be_read() {
     assert_eq!(keys(&queue), ["b", "a"]);
     let list: Vec<usize> = queue.list().iter().map(|deltas| deltas.len()).collect();
     assert_eq!(list, [2, 1]);
-    assert_eq!(
-        queue.get(&("b", 9)).unwrap().unwrap().newest(),
-        Some(&updated("b", 2))
-    );
-    assert!(queue.get(&("c", 9)).unwrap().is_none());
-    assert!(queue.get(&("", 9)).is_err());
-    assert!(queue.get(&("panic", 9)).is_err());
+    assert_eq!(queue.list()[0].newest(), Some(&updated("b", 2)));
 }
 
 fn with_store() -> (Arc<Indexer<Thing>>, DeltaFifo<Thing>) {
@@ -251,23 +125,6 @@ fn d3_deletion_during_a_successful_one_is_dropped() {
 }
 
 #[test]
-fn d11_requeued_deletion_is_delivered_once() {
-    let (_store, queue) = with_store();
-    queue.delete(gone("a", 2)).unwrap();
-    queue
-        .pop(&mut |_, _| {
-            queue.delete(gone("a", 3))?;
-            Err(Requeue::new().into())
-        })
-        .unwrap();
-    assert_eq!(
-        queue.pop(&mut |_, _| Ok(())).unwrap().to_vec(),
-        [deleted("a", 2)]
-    );
-    assert!(queue.is_empty());
-}
-
-#[test]
 fn popped_deltas_have_the_key_they_were_queued_under() {
     let queue = queue();
     queue.add(thing("a", 1)).unwrap();
@@ -284,16 +141,6 @@ fn popped_deltas_have_the_key_they_were_queued_under() {
         Deltas::from(popped.to_vec()),
         "the key must not affect equality"
     );
-}
-
-#[test]
-fn add_if_not_present_sets_the_key_of_keyless_deltas() {
-    let queue = queue();
-    queue
-        .add_if_not_present(vec![added("a", 1)].into())
-        .unwrap();
-    let popped = queue.pop(&mut |_, _| Ok(())).unwrap();
-    assert_eq!(popped.key().map(|key| &**key), Some("a"));
 }
 
 /// Calls its queue when dropped.
