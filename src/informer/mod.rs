@@ -61,7 +61,7 @@ pub use factory::{
     observe,
 };
 pub use new_informer::{InformerOptions, new_indexer_informer, new_informer};
-pub use options::{SharedIndexInformerOptions, WrapQueue};
+pub use options::SharedIndexInformerOptions;
 pub use queue::InformerQueue;
 pub use scope::InformerScope;
 pub use shared_informer::SharedIndexInformer;

@@ -8,7 +8,7 @@ use crate::reflector::ReflectorOptions;
 use crate::store::{Indexers, Transform};
 
 /// A function that wraps the queue of an informer.
-pub type WrapQueue<T> = Arc<dyn Fn(Arc<dyn Queue<T>>) -> Arc<dyn Queue<T>> + Send + Sync>;
+type WrapQueue<T> = Arc<dyn Fn(Arc<dyn Queue<T>>) -> Arc<dyn Queue<T>> + Send + Sync>;
 
 /// Options for [`SharedIndexInformer`](crate::SharedIndexInformer). client-go's
 /// `SharedIndexInformerOptions`.
@@ -37,7 +37,7 @@ pub struct SharedIndexInformerOptions<T> {
     /// The indexes of the cache. You can add more later.
     pub indexers: Indexers<T>,
     /// The options of the reflector. Its `resync_period` applies to handlers that do not request a
-    /// period. Its `should_resync` is replaced by the informer's own.
+    /// period.
     pub reflector: ReflectorOptions,
     /// The kind of queue between the reflector and the cache.
     pub queue: InformerQueue,
@@ -55,13 +55,8 @@ pub struct SharedIndexInformerOptions<T> {
     /// each informer. For an informer without a factory, create them with
     /// [`InformerNameAndResource::metrics`](crate::metrics::InformerNameAndResource::metrics).
     pub metrics: Option<Arc<dyn InformerMetrics>>,
-    /// Wraps the queue, for example to delay, count or observe the changes. With several
-    /// namespaces, the function is called for the queue of each namespace.
-    ///
-    /// The wrapper must forward all methods, including
-    /// [`staging`](crate::store::ReflectorStore::staging). If it does not forward
-    /// [`apply`](crate::store::ReflectorStore::apply) and
-    /// [`pop_batch`](crate::queue::Queue::pop_batch), changes pass through it one by one.
+    /// Wraps the queue of each namespace. A hook for the replay of traces and for tests.
+    #[doc(hidden)]
     pub wrap_queue: Option<WrapQueue<T>>,
 }
 

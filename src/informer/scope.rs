@@ -154,34 +154,27 @@ impl InformerScope {
     }
 }
 
-/// A user callback that changes the options of a request.
-pub(in crate::informer) type TweakListOptions = dyn Fn(&mut ListOptions) + Send + Sync;
-
-/// A lister-watcher that applies a scope and a user callback to a copy of each request's options.
-pub(in crate::informer) struct Tweaked {
+/// A lister-watcher that applies a scope to a copy of each request's options.
+pub(in crate::informer) struct Scoped {
     pub(in crate::informer) lister_watcher: Arc<dyn ListerWatcher>,
     pub(in crate::informer) scope: InformerScope,
-    pub(in crate::informer) tweak: Option<Arc<TweakListOptions>>,
 }
 
-impl Tweaked {
-    fn tweaked(&self, options: &ListOptions) -> ListOptions {
+impl Scoped {
+    fn scoped(&self, options: &ListOptions) -> ListOptions {
         let mut options = options.clone();
         self.scope.apply(&mut options);
-        if let Some(tweak) = &self.tweak {
-            tweak(&mut options);
-        }
         options
     }
 }
 
-impl ListerWatcher for Tweaked {
+impl ListerWatcher for Scoped {
     fn list(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
-        self.lister_watcher.list(&self.tweaked(options), stop)
+        self.lister_watcher.list(&self.scoped(options), stop)
     }
 
     fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
-        self.lister_watcher.watch(&self.tweaked(options), stop)
+        self.lister_watcher.watch(&self.scoped(options), stop)
     }
 
     fn supports_watch_list(&self) -> bool {

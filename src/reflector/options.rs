@@ -41,7 +41,7 @@ pub type WatchErrorHandler = Arc<dyn Fn(&Error) + Send + Sync>;
 /// let mut options = ReflectorOptions::default();
 /// options.page_size = Some(100);
 /// options.backoff = Backoff::new(Duration::from_secs(1), 2.0, Duration::from_secs(60), 0.5);
-/// assert_eq!((options.resync_period, options.min_watch_timeout), (Duration::ZERO, Duration::from_secs(300)));
+/// assert_eq!(options.resync_period, Duration::ZERO);
 /// ```
 #[derive(Clone)]
 #[non_exhaustive]
@@ -52,8 +52,9 @@ pub struct ReflectorOptions {
     /// The interval at which the store delivers all its objects again. Zero, the default, disables
     /// resyncs.
     pub resync_period: Duration,
-    /// Returns whether a resync is needed. Called on the resync thread whenever a resync is due.
-    /// `None`, the default, always resyncs.
+    /// Returns whether a resync is needed when it is due. A hook for the replay of traces; an
+    /// informer replaces it.
+    #[doc(hidden)]
     pub should_resync: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
     /// The number of objects on a page of a LIST.
     ///
@@ -62,10 +63,8 @@ pub struct ReflectorOptions {
     /// watch cache. If the server turns out to have no watch cache, the relist is paged as well. A
     /// relist in pages returns the last seen state or a newer one.
     pub page_size: Option<u32>,
-    /// The minimum duration of a watch. Each watch requests that the server end it after a random
-    /// time between this duration and twice this duration.
-    ///
-    /// The default is 5 minutes. Shorter values are raised to 5 minutes.
+    /// The minimum duration of a watch, at least 5 minutes. A hook for the replay of traces.
+    #[doc(hidden)]
     pub min_watch_timeout: Duration,
     /// Whether to request the initial objects with a watch instead of a LIST (a watch-list), which
     /// needs less memory on the server.

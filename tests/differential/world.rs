@@ -7,11 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use k8s_informer::handler::{FilteringHandler, HandlerBuffer, HandlerOptions, HandlerRegistration};
-use k8s_informer::reflector::ReflectorOptions;
+use k8s_informer::object::GroupVersionResource;
+use k8s_informer::reflector::{
+    Body, ListOptions, ListerWatcher, ListerWatcherSource, ReflectorOptions,
+};
 use k8s_informer::store::{IndexFunc, Indexers, Transform};
 use k8s_informer::time::Backoff;
 use k8s_informer::{
-    Client, Config as ClientConfig, SharedIndexInformer, SharedInformerFactory, Stop,
+    Client, Config as ClientConfig, Error, SharedIndexInformer, SharedInformerFactory, Stop,
 };
 
 use crate::differential::cluster::Cluster;
@@ -70,34 +73,78 @@ pub(crate) struct Handler<T> {
     pub(crate) gate: Gate,
 }
 
+/// A client whose watches start `rewind` versions too early.
+#[derive(Clone)]
+struct Rewinding<S> {
+    client: S,
+    rewind: Arc<AtomicU64>,
+}
+
+impl ListerWatcherSource for Rewinding<Client> {
+    fn lister_watcher(
+        &self,
+        resource: &GroupVersionResource,
+        namespace: Option<&str>,
+    ) -> Arc<dyn ListerWatcher> {
+        Arc::new(Rewinding {
+            client: self.client.lister_watcher(resource, namespace),
+            rewind: Arc::clone(&self.rewind),
+        })
+    }
+
+    fn metadata_lister_watcher(
+        &self,
+        resource: &GroupVersionResource,
+        namespace: Option<&str>,
+    ) -> Arc<dyn ListerWatcher> {
+        Arc::new(Rewinding {
+            client: self.client.metadata_lister_watcher(resource, namespace),
+            rewind: Arc::clone(&self.rewind),
+        })
+    }
+}
+
+impl ListerWatcher for Rewinding<Arc<dyn ListerWatcher>> {
+    fn list(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
+        self.client.list(options, stop)
+    }
+
+    fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
+        let mut options = options.clone();
+        let version = options.resource_version.as_deref().unwrap_or_default();
+        if !options.send_initial_events
+            && let Ok(version @ 1..) = version.parse::<u64>()
+        {
+            let rewind = self.rewind.swap(0, Ordering::Relaxed);
+            let earlier = version.saturating_sub(rewind).max(1);
+            options.resource_version = Some(earlier.to_string());
+        }
+        self.client.watch(&options, stop)
+    }
+
+    fn supports_watch_list(&self) -> bool {
+        self.client.supports_watch_list()
+    }
+
+    fn description(&self) -> String {
+        self.client.description()
+    }
+}
+
 impl<T: CacheForm> World<T> {
     pub(crate) fn start(config: &Config, seed: u64) -> Self {
         let cluster = Cluster::start(config, seed);
         let rewind = Arc::new(AtomicU64::new(0));
         let rejects = Arc::new(AtomicBool::new(true));
         let client = Client::new(ClientConfig::new(cluster.server.url())).expect("a client");
-        let factory = SharedInformerFactory::builder(client)
-            .reflector_options(reflector_options(config))
-            .queue(config.queue)
-            .recreation_as_delete_and_add(config.recreation_as_delete_and_add)
-            .tweak_list_options({
-                let rewind = Arc::clone(&rewind);
-                move |options| {
-                    let is_watch = options.allow_watch_bookmarks && !options.send_initial_events;
-                    let version = options
-                        .resource_version
-                        .as_deref()
-                        .unwrap_or_default()
-                        .parse::<u64>();
-                    if is_watch && let Ok(version @ 1..) = version {
-                        let earlier = version
-                            .saturating_sub(rewind.swap(0, Ordering::Relaxed))
-                            .max(1);
-                        options.resource_version = Some(earlier.to_string());
-                    }
-                }
-            })
-            .build();
+        let factory = SharedInformerFactory::builder(Rewinding {
+            client,
+            rewind: Arc::clone(&rewind),
+        })
+        .reflector_options(reflector_options(config))
+        .queue(config.queue)
+        .recreation_as_delete_and_add(config.recreation_as_delete_and_add)
+        .build();
         let scope = config.scope.informer_scope();
         let informer = T::informer(&factory, cluster.resource.clone(), &scope);
         let mut world = Self {

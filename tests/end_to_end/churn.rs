@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use k8s_informer::client::Request;
+use k8s_informer::informer::InformerScope;
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::{
     Client, DynamicObject, Error, ObjectMeta, SharedIndexInformer, Stop, impl_object,
@@ -56,13 +57,8 @@ fn follow(cluster: &Cluster, with_outage: bool) {
         .collect();
     // An existing cluster may have other users.
     let selector = format!("run={}", namespaces[0].name);
-    let tweak = {
-        let selector = selector.clone();
-        move |options: &mut k8s_informer::reflector::ListOptions| {
-            options.label_selector.clone_from(&selector);
-        }
-    };
-    let factory = cluster.factory().tweak_list_options(tweak).build();
+    let scope = InformerScope::all().label_selector(selector.parse().unwrap());
+    let factory = cluster.factory().scope(scope).build();
     let typed = factory.informer::<ConfigMap>();
     let own = factory.informer::<Map>();
     let dynamic = factory.dynamic(GroupVersionResource::new("", "v1", "configmaps"));

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 
 use k8s_informer::Stop;
 use k8s_informer::client::Request;
+use k8s_informer::informer::InformerScope;
 use k8s_openapi::api::core::v1::Event as CoreEvent;
 use k8s_openapi::api::events::v1::Event;
 use serde_json::{Value, json};
@@ -713,8 +714,11 @@ fn informers_of_both_apis_follow_the_same_events() {
         let core = factory.informer::<CoreEvent>();
         let regarding = cluster
             .factory()
-            .namespace(name)
-            .tweak_list_options(|options| options.field_selector = "regarding.name=web-1".into())
+            .scope(
+                InformerScope::all()
+                    .namespace(name)
+                    .field_selector("regarding.name=web-1"),
+            )
             .build();
         let new = regarding.informer::<Event>();
         let (all, some) = (synced(&factory, &core), synced(&regarding, &new));

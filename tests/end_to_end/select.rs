@@ -2,6 +2,7 @@
 
 use k8s_informer::Stop;
 use k8s_informer::client::Request;
+use k8s_informer::informer::InformerScope;
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::ReflectorState;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -16,12 +17,11 @@ fn label_changes_add_and_delete_objects() {
         let namespace = cluster.namespace("labels");
         namespace.create("a", json!({ "tier": "web" }));
         namespace.create("b", json!({ "tier": "db" }));
-        let builder = cluster.factory().namespace(&namespace.name);
-        let factory = builder
-            .tweak_list_options(|options| {
-                options.label_selector = "tier in (web, edge),!hidden".into();
-            })
-            .build();
+        let selector = "tier in (web, edge),!hidden".parse().unwrap();
+        let scope = InformerScope::all()
+            .namespace(&namespace.name)
+            .label_selector(selector);
+        let factory = cluster.factory().scope(scope).build();
         let maps = factory.informer::<ConfigMap>();
         let follower = synced(&factory, &maps);
         follower.wait_for_events(&["+a"]);
@@ -73,12 +73,10 @@ fn field_changes_add_and_delete_objects() {
             cluster.send(merge_patch(&format!("{pods}/{name}/status"), &patch));
         };
         phase("b", "Running");
-        let builder = cluster.factory().namespace(&namespace.name);
-        let factory = builder
-            .tweak_list_options(|options| {
-                options.field_selector = "spec.nodeName=,status.phase!=Running".into();
-            })
-            .build();
+        let scope = InformerScope::all()
+            .namespace(&namespace.name)
+            .field_selector("spec.nodeName=,status.phase!=Running");
+        let factory = cluster.factory().scope(scope).build();
         let informer = factory.informer::<Pod>();
         let follower = synced(&factory, &informer);
         follower.wait_for_events(&["+a"]);
@@ -97,10 +95,10 @@ fn field_selector_selects_one_object_by_name() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("name");
         namespace.create("other", json!({}));
-        let builder = cluster.factory().namespace(&namespace.name);
-        let factory = builder
-            .tweak_list_options(|options| options.field_selector = "metadata.name=this".into())
-            .build();
+        let scope = InformerScope::all()
+            .namespace(&namespace.name)
+            .field_selector("metadata.name=this");
+        let factory = cluster.factory().scope(scope).build();
         let maps = factory.dynamic(GroupVersionResource::new("", "v1", "configmaps"));
         let follower = synced(&factory, &maps);
         assert!(names(&maps).is_empty());
@@ -120,13 +118,10 @@ fn namespaced_factory_caches_and_delivers_one_namespace_only() {
         here.create("a", json!({}));
         there.create("b", json!({}));
         // A full cluster has a ConfigMap kube-root-ca.crt in each namespace.
-        let factory = cluster
-            .factory()
+        let scope = InformerScope::all()
             .namespace(&here.name)
-            .tweak_list_options(|options| {
-                options.field_selector = "metadata.name!=kube-root-ca.crt".into();
-            })
-            .build();
+            .field_selector("metadata.name!=kube-root-ca.crt");
+        let factory = cluster.factory().scope(scope).build();
         let maps = factory.informer::<ConfigMap>();
         let follower = synced(&factory, &maps);
         there.patch("b", &json!({ "data": { "round": "1" } }));
@@ -141,12 +136,12 @@ fn namespaced_factory_caches_and_delivers_one_namespace_only() {
 }
 
 #[test]
-fn invalid_selector_of_an_options_hook_is_reported() {
+fn invalid_field_selector_is_reported() {
     on_every_cluster(BOTH, |cluster| {
-        let factory = cluster
-            .factory()
-            .tweak_list_options(|options| options.label_selector = "a in".into());
-        let factory = factory.namespace("default").build();
+        let scope = InformerScope::all()
+            .namespace("default")
+            .field_selector("a");
+        let factory = cluster.factory().scope(scope).build();
         let maps = factory.informer::<ConfigMap>();
         factory.start(&Stop::new()).unwrap();
         let error = wait_until("the status has the error", || {

@@ -7,9 +7,10 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use k8s_informer::informer::SharedIndexInformerOptions;
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::{
-    Body, ListOptions, ListerWatcher, Reflector, ReflectorOptions, Shard,
+    Body, ListOptions, ListWatch, ListerWatcher, Reflector, ReflectorOptions, Shard,
 };
 use k8s_informer::testing::{ApiServer, Fault, Verb};
 use k8s_informer::time::Backoff;
@@ -344,15 +345,25 @@ fn sh5_rejected_selector_error_has_the_server_message() {
         .start()
         .unwrap();
     let client = Client::new(Config::new(server.url())).unwrap();
-    let factory = SharedInformerFactory::builder(client)
-        .tweak_list_options(|options| {
-            options.shard_selector = "shardRange(object.metadata.name)".into();
-        })
-        .reflector_options(options())
-        .build();
-    let stop = Stop::new();
-    let pods = factory.dynamic(pods());
-    factory.start(&stop).unwrap();
+    let pods = client.lister_watcher(&pods(), None);
+    let list = Arc::clone(&pods);
+    let invalid = |options: &ListOptions| {
+        let mut options = options.clone();
+        options.shard_selector = "shardRange(object.metadata.name)".into();
+        options
+    };
+    let source = ListWatch::new(
+        move |options: &ListOptions, stop: &Stop| list.list(&invalid(options), stop),
+        move |options: &ListOptions, stop: &Stop| pods.watch(&invalid(options), stop),
+    );
+    let mut informer_options = SharedIndexInformerOptions::default();
+    informer_options.reflector = options();
+    let pods = SharedIndexInformer::<DynamicObject>::new(Arc::new(source), informer_options);
+    let (stop, running) = (Stop::new(), pods.clone());
+    let run = {
+        let stop = stop.clone();
+        thread::spawn(move || running.run(&stop))
+    };
     let deadline = Instant::now() + TIMEOUT;
     while pods.status().last_error.is_none() {
         assert!(Instant::now() < deadline);
@@ -367,5 +378,6 @@ fn sh5_rejected_selector_error_has_the_server_message() {
         error.status().map(|status| (status.code, &*status.reason)),
         Some((500, ""))
     );
-    factory.shutdown();
+    stop.stop();
+    run.join().unwrap().unwrap();
 }

@@ -1,5 +1,4 @@
 use std::any::TypeId;
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,20 +6,20 @@ use std::time::Duration;
 use super::metrics::FactoryMetrics;
 use super::{Common, Factory, Informers, SharedInformerFactory};
 use crate::informer::queue::InformerQueue;
-use crate::informer::scope::{InformerScope, TweakListOptions};
+use crate::informer::scope::InformerScope;
 use crate::metrics::{InformerName, MetricsProvider};
-use crate::object::{GroupVersionResource, Object};
+use crate::object::Object;
 use crate::reflector::{ListerWatcherSource, ReflectorOptions};
 use crate::store::Transform;
 use crate::sync::Mutex;
 use crate::threads::{Owner, Threads};
-use crate::wire::ListOptions;
 
 /// A builder for a [`SharedInformerFactory`]. Its settings apply to all informers of the factory.
 ///
 /// ```
 /// use k8s_informer::testing::ApiServer;
 /// use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
+/// use k8s_informer::informer::InformerScope;
 /// use k8s_informer::object::GroupVersionResource;
 /// use serde_json::json;
 ///
@@ -30,8 +29,7 @@ use crate::wire::ListOptions;
 /// server.create(maps, json!({"metadata": {"name": "b"}}))?;
 ///
 /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?)
-///     .namespace("default")
-///     .tweak_list_options(|options| options.label_selector = "app=web".into())
+///     .scope(InformerScope::all().namespace("default").label_selector("app=web".parse()?))
 ///     .build();
 /// let maps = factory.dynamic(GroupVersionResource::new("", "v1", "configmaps"));
 /// let stop = Stop::new();
@@ -45,9 +43,7 @@ use crate::wire::ListOptions;
 pub struct SharedInformerFactoryBuilder {
     source: Arc<dyn ListerWatcherSource>,
     scope: InformerScope,
-    tweak_list_options: Option<Arc<TweakListOptions>>,
     common: Common,
-    resync: HashMap<GroupVersionResource, Duration>,
     metrics: Option<FactoryMetrics>,
 }
 
@@ -57,9 +53,7 @@ impl SharedInformerFactoryBuilder {
         Self {
             source,
             scope: InformerScope::all(),
-            tweak_list_options: None,
             common,
-            resync: HashMap::new(),
             metrics: None,
         }
     }
@@ -68,13 +62,6 @@ impl SharedInformerFactoryBuilder {
     /// the cache. By default there are no resyncs.
     pub fn resync(mut self, period: Duration) -> Self {
         self.common.reflector.resync_period = period;
-        self
-    }
-
-    /// Sets the resync period of the informers of one resource. It takes precedence over
-    /// [`resync`](Self::resync).
-    pub fn resync_of(mut self, resource: GroupVersionResource, period: Duration) -> Self {
-        self.resync.insert(resource, period);
         self
     }
 
@@ -88,16 +75,6 @@ impl SharedInformerFactoryBuilder {
     /// Sets the scope of informers that are requested without a scope. The default is all objects.
     pub fn scope(mut self, scope: InformerScope) -> Self {
         self.scope = scope;
-        self
-    }
-
-    /// Sets a callback that changes the options of every LIST and WATCH. It runs for each request,
-    /// after the scope is applied, with a copy of the options that belongs to this request.
-    pub fn tweak_list_options(
-        mut self,
-        tweak: impl Fn(&mut ListOptions) + Send + Sync + 'static,
-    ) -> Self {
-        self.tweak_list_options = Some(Arc::new(tweak));
         self
     }
 
@@ -173,18 +150,14 @@ impl SharedInformerFactoryBuilder {
         let Self {
             source,
             scope,
-            tweak_list_options,
             common,
-            resync,
             metrics,
         } = self;
         SharedInformerFactory {
             factory: Arc::new(Factory {
                 source,
                 scope,
-                tweak_list_options,
                 common,
-                resync,
                 metrics,
                 informers: Mutex::new(Informers::default()),
                 threads: Threads::new(Owner::new()),

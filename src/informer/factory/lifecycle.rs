@@ -536,3 +536,46 @@ impl fmt::Display for ShutdownError {
 impl std::error::Error for ShutdownError {}
 
 debug_as_display!(ShutdownError);
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+    use crate::informer::Source;
+    use crate::object::GroupVersionResource;
+    use crate::reflector::{Body, ListOptions, ListWatch, ListerWatcher, ListerWatcherSource};
+
+    struct Nothing;
+
+    impl ListerWatcherSource for Nothing {
+        fn lister_watcher(
+            &self,
+            _: &GroupVersionResource,
+            _: Option<&str>,
+        ) -> Arc<dyn ListerWatcher> {
+            let fail = |_: &ListOptions, _: &Stop| Err::<Body, _>(Error::stopped());
+            Arc::new(ListWatch::new(fail, fail))
+        }
+    }
+
+    #[test]
+    fn fa6_informer_panicking_at_start_releases_waiters() {
+        let factory = SharedInformerFactory::builder(Nothing).build();
+        let pods = Source::dynamic(GroupVersionResource::new("", "v1", "pods"));
+        let source = factory.factory.resolved(pods);
+        let informer = factory.informer_or(&source, 0, false, |factory, mut options| {
+            options.wrap_queue = Some(Arc::new(|_| panic!("wrap_queue failed")));
+            factory.make(&source, options, None)
+        });
+        let handler = informer.add_event_handler(|handler| handler).unwrap();
+        factory.start(&Stop::new()).unwrap();
+        let soon = Duration::from_secs(60);
+        assert!(informer.ended().wait_timeout(soon) && handler.ended().wait_timeout(soon));
+        assert!(informer.is_stopped());
+        let error = factory
+            .wait_for_cache_sync_with(&Stop::new(), soon)
+            .unwrap_err();
+        assert!(!error.timed_out(), "{error}");
+        assert!(factory.stop_informer(&informer) && factory.shutdown());
+    }
+}

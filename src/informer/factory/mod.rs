@@ -10,7 +10,6 @@ use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
@@ -20,7 +19,7 @@ use super::error::InformerError;
 use super::handler::ResourceEventHandler;
 use super::options::SharedIndexInformerOptions;
 use super::queue::InformerQueue;
-use super::scope::{InformerScope, TweakListOptions, Tweaked};
+use super::scope::{InformerScope, Scoped};
 use super::shared_informer::{Part, SharedIndexInformer};
 use super::source::Source;
 use crate::error::Error;
@@ -68,10 +67,7 @@ struct Factory {
     source: Arc<dyn ListerWatcherSource>,
     /// The scope of informers that are requested without a scope.
     scope: InformerScope,
-    tweak_list_options: Option<Arc<TweakListOptions>>,
     common: Common,
-    /// The resync periods that differ from the common one, by resource.
-    resync: HashMap<GroupVersionResource, Duration>,
     metrics: Option<FactoryMetrics>,
     /// The informers, and whether the factory was shut down. No blocking call is made under this
     /// lock.
@@ -210,38 +206,6 @@ impl SharedInformerFactory {
         })
     }
 
-    /// Returns the informer for a type, and calls `new` to create it if it does not exist. `new`
-    /// receives the source of lister-watchers and the options that the factory would use.
-    /// client-go's `InformerFor`.
-    ///
-    /// ```
-    /// use k8s_informer::informer::InformerQueue;
-    /// use k8s_informer::testing::ApiServer;
-    /// use k8s_informer::{Client, Config, Resource, SharedIndexInformer, SharedInformerFactory};
-    /// use k8s_openapi::api::core::v1::Pod;
-    ///
-    /// let server = ApiServer::start()?;
-    /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
-    /// let pods = factory.informer_for::<Pod>(|source, mut options| {
-    ///     options.queue = InformerQueue::RealFifo;
-    ///     SharedIndexInformer::new(source.lister_watcher(&Pod::group_version_resource(), Some("web")), options)
-    /// });
-    /// assert!(std::sync::Arc::ptr_eq(pods.indexer(), factory.informer::<Pod>().indexer()));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn informer_for<T: Resource + DeserializeOwned>(
-        &self,
-        new: impl FnOnce(
-            &dyn ListerWatcherSource,
-            SharedIndexInformerOptions<T>,
-        ) -> SharedIndexInformer<T>,
-    ) -> SharedIndexInformer<T> {
-        let source = self.factory.resolved(Source::of::<T>());
-        self.informer_or(&source, 0, false, |factory, options| {
-            new(&*factory.source, options)
-        })
-    }
-
     /// Returns the scope of a source in this factory.
     #[cfg(feature = "client")]
     pub(crate) fn scope_of<T>(&self, source: &Source<T>) -> InformerScope {
@@ -347,9 +311,6 @@ impl Factory {
         let mut reflector = reflector.clone();
         reflector.expected_kind = reflector.expected_kind.or(kind);
         reflector.shard = identity.scope.shard_of().cloned().or(reflector.shard);
-        if let Some(period) = self.resync.get(&identity.resource) {
-            reflector.resync_period = *period;
-        }
         SharedIndexInformerOptions {
             indexers: Indexers::new().with_namespace(),
             reflector,
@@ -382,13 +343,12 @@ impl Factory {
         let scope = source.scope.clone().unwrap_or_default();
         let resource = &source.resource;
         let lister_watcher = |namespace| -> Arc<dyn ListerWatcher> {
-            Arc::new(Tweaked {
+            Arc::new(Scoped {
                 lister_watcher: match source.is_metadata {
                     false => self.source.lister_watcher(resource, namespace),
                     true => self.source.metadata_lister_watcher(resource, namespace),
                 },
                 scope: scope.clone(),
-                tweak: self.tweak_list_options.clone(),
             })
         };
         let parts = match scope.namespaces() {

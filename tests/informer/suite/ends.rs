@@ -9,17 +9,21 @@ use std::time::Duration;
 use k8s_informer::handler::{HandlerFuncs, HandlerRegistration};
 use k8s_informer::informer::{InformerError, InformerScope, ShutdownError, Source};
 use k8s_informer::object::GroupVersionResource;
-use k8s_informer::reflector::{ListerWatcher, ListerWatcherSource, WatchErrorHandler};
+use k8s_informer::reflector::{
+    ListOptions, ListWatch, ListerWatcher, ListerWatcherSource, WatchErrorHandler,
+};
 use k8s_informer::store::Transform;
 use k8s_informer::testing::FakeClock;
-use k8s_informer::{DynamicObject, Object, SharedIndexInformer, SharedInformerFactory, Stop};
+use k8s_informer::{
+    DynamicObject, Error, Object, SharedIndexInformer, SharedInformerFactory, Stop,
+};
 use parking_lot::Mutex;
 use serde_json::json;
 
 use super::{informer, informer_options, queue_kind};
 use crate::informer::support::{
-    Door, Feed, Informer, SECOND, SOON, logged, logging, options, record, record_with_resync, run,
-    run_synced, soon, status, until,
+    Door, Feed, Informer, SOON, logged, logging, options, record, run, run_synced, soon, status,
+    until,
 };
 
 const INSTANT: Duration = Duration::from_millis(10);
@@ -406,69 +410,6 @@ fn fa4_fa10_wait_has_a_timeout_and_ignores_handlers() {
 }
 
 #[test]
-fn fa1_custom_informer_is_registered_in_the_factory() {
-    use k8s_openapi::api::core::v1::Pod;
-    let feed = Feed::new("fa1 own");
-    let factory = factory(&feed);
-    let inner = factory.clone();
-    let calls = Arc::new(Mutex::new(0));
-    let count = Arc::clone(&calls);
-    let made = factory.informer_for::<Pod>(|source, mut options| {
-        *count.lock() += 1;
-        // The closure may use the factory.
-        inner.dynamic(GroupVersionResource::new("", "v1", "nodes"));
-        assert_eq!(options.queue, queue_kind());
-        options.recreation_as_delete_and_add = true;
-        SharedIndexInformer::new(source.lister_watcher(&pods(), None), options)
-    });
-    let again = factory.informer_for::<Pod>(|_, _| panic!("the second call ran its closure"));
-    assert!(Arc::ptr_eq(made.indexer(), again.indexer()));
-    assert!(Arc::ptr_eq(
-        made.indexer(),
-        factory.informer::<Pod>().indexer()
-    ));
-    assert_eq!(*calls.lock(), 1);
-    factory.start(&Stop::new()).unwrap();
-    until("all informers sent a request", || {
-        feed.requests().len() == 2
-    });
-    assert!(soon("shutdown", move || factory.shutdown()) && made.is_stopped());
-}
-
-#[test]
-fn fa2_resource_resync_period_overrides_the_factory() {
-    let feed = Feed::new("fa2");
-    let clock = FakeClock::new();
-    let nodes = GroupVersionResource::new("", "v1", "nodes");
-    let factory = SharedInformerFactory::builder(FeedSource(feed.clone()))
-        .queue(queue_kind())
-        .reflector_options(options(&clock))
-        .resync(60 * SECOND)
-        .resync_of(nodes.clone(), 7 * SECOND)
-        .build();
-    let (pods, nodes) = (factory.dynamic(pods()), factory.dynamic(nodes));
-    // The resync period of an informer cannot be read. So add handlers with a shorter period after
-    // the start: they get the period of the informer, and the clock shows how long they wait.
-    factory.start(&Stop::new()).unwrap();
-    feed.list("10", &[("a", "1")]);
-    feed.list("10", &[("a", "1")]);
-    factory
-        .wait_for_cache_sync_with(&Stop::new(), SOON)
-        .unwrap();
-    let ((_pod, _pods), (_node, node_events)) = (
-        record_with_resync(&pods, SECOND),
-        record_with_resync(&nodes, SECOND),
-    );
-    assert!(clock.until_waits(2, SOON));
-    let mut waits = clock.waits();
-    waits.sort();
-    assert_eq!(waits, [7 * SECOND, 60 * SECOND]);
-    clock.advance(7 * SECOND);
-    assert_eq!(node_events.take(2), ["add a@1 initial", "update a@1-1"]);
-    assert!(soon("shutdown", move || factory.shutdown()));
-}
-
-#[test]
 fn fa1_each_scope_of_a_resource_has_its_own_informer() {
     let feed = Feed::new("fa1 scopes");
     let factory = factory(&feed);
@@ -712,6 +653,37 @@ fn sp15_handlers_can_shut_each_other_down_without_deadlock() {
     running.end().unwrap();
 }
 
+/// A source that requests the same informer while the factory creates it, so the factory drops the
+/// informer that it is creating.
+struct Reentrant(
+    Mutex<Option<SharedInformerFactory>>,
+    Mutex<Option<mpsc::Sender<bool>>>,
+);
+
+struct ReentrantSource(Arc<Reentrant>);
+
+impl ListerWatcherSource for ReentrantSource {
+    fn lister_watcher(
+        &self,
+        resource: &GroupVersionResource,
+        _: Option<&str>,
+    ) -> Arc<dyn ListerWatcher> {
+        let Some(sender) = self.0.1.lock().take() else {
+            return Arc::new(Feed::new("duplicate"));
+        };
+        let factory = self.0.0.lock().clone().unwrap();
+        factory.dynamic(resource.clone());
+        let on_drop = CallsFactoryOnDrop(factory, sender);
+        Arc::new(ListWatch::new(
+            move |_: &ListOptions, _: &Stop| {
+                let _ = &on_drop;
+                Err(Error::stopped())
+            },
+            |_: &ListOptions, _: &Stop| Err(Error::stopped()),
+        ))
+    }
+}
+
 /// Calls the factory when dropped.
 struct CallsFactoryOnDrop(SharedInformerFactory, mpsc::Sender<bool>);
 
@@ -723,53 +695,15 @@ impl Drop for CallsFactoryOnDrop {
 
 #[test]
 fn fa1_duplicate_informer_is_dropped_outside_the_lock() {
-    use k8s_openapi::api::core::v1::Pod;
-    let feed = Feed::new("fa1 late");
-    let factory = factory(&feed);
     let (sender, results) = mpsc::channel();
-    let inner = factory.clone();
-    let (one, other) = soon("informer_for", move || {
-        let mut first = None;
-        let made = inner.informer_for::<Pod>(|source, options| {
-            let informer = SharedIndexInformer::new(source.lister_watcher(&pods(), None), options);
-            let on_drop = CallsFactoryOnDrop(inner.clone(), sender);
-            let handler = informer.add_event_handler(|handler| {
-                handler.on_add(move |_, _| {
-                    let _ = &on_drop;
-                })
-            });
-            handler.unwrap();
-            // The factory creates another informer for Pods before the closure returns its own, so
-            // the factory drops the closure's informer.
-            first = Some(inner.informer::<Pod>());
-            informer
-        });
-        (first.unwrap(), made)
-    });
-    assert!(Arc::ptr_eq(one.indexer(), other.indexer()));
+    let source = Arc::new(Reentrant(Mutex::default(), Mutex::new(Some(sender))));
+    let factory = SharedInformerFactory::builder(ReentrantSource(source.clone())).build();
+    *source.0.lock() = Some(factory.clone());
+    let informer = soon("an informer", move || factory.dynamic(pods()));
     assert_eq!(results.recv_timeout(SOON), Ok(false));
-}
-
-#[test]
-fn fa6_informer_panicking_at_start_releases_waiters() {
-    use k8s_openapi::api::core::v1::Pod;
-    logging();
-    let feed = Feed::new("panics at the start");
-    let factory = factory(&feed);
-    let informer = factory.informer_for::<Pod>(|source, mut options| {
-        options.wrap_queue = Some(Arc::new(|_| panic!("wrap_queue failed")));
-        SharedIndexInformer::new(source.lister_watcher(&pods(), None), options)
-    });
-    let handler = informer.add_event_handler(|handler| handler).unwrap();
-    factory.start(&Stop::new()).unwrap();
-    assert!(informer.ended().wait_timeout(SOON) && handler.ended().wait_timeout(SOON));
-    assert!(informer.is_stopped());
-    let error = factory
-        .wait_for_cache_sync_with(&Stop::new(), SOON)
-        .unwrap_err();
-    assert!(!error.timed_out(), "{error}");
-    logged(&["ERROR", "wrap_queue failed"]);
-    let stopped = factory.clone();
-    assert!(soon("stop", move || stopped.stop_informer(&informer)));
-    assert!(soon("shutdown", move || factory.shutdown()));
+    let factory = source.0.lock().take().unwrap();
+    assert!(Arc::ptr_eq(
+        informer.indexer(),
+        factory.dynamic(pods()).indexer()
+    ));
 }

@@ -439,44 +439,6 @@ fn fa8_factory_informer_has_the_namespace_index() {
 }
 
 #[test]
-fn fa9_list_options_are_tweaked_per_request() {
-    let source = Source::default();
-    let count = Mutex::new(0);
-    let factory = builder(&source)
-        .tweak_list_options(move |options| {
-            assert_eq!(
-                options.label_selector, "",
-                "each request starts from the original options"
-            );
-            *count.lock() += 1;
-            options.label_selector = format!("call={}", count.lock());
-        })
-        .build();
-    let pods = factory.dynamic(gvr("pods"));
-    let feed = source.feed("pods");
-    feed.list("10", &[]);
-    factory.start(&Stop::new()).unwrap();
-    feed.expire();
-    feed.list("20", &[("a", "11")]);
-    let (_handler, events) = record(&pods);
-    assert!(events.next().starts_with("add a@11"));
-    assert!(factory.shutdown());
-    let requests = feed.requests();
-    let request_lines: Vec<_> = requests
-        .iter()
-        .take(3)
-        .map(|(verb, options)| {
-            let version = options.resource_version.as_deref().unwrap_or_default();
-            format!("{verb} {version} {}", options.label_selector)
-        })
-        .collect();
-    assert_eq!(
-        request_lines,
-        ["list 0 call=1", "watch 10 call=2", "list 10 call=3"]
-    );
-}
-
-#[test]
 fn fa7_client_serves_typed_and_dynamic_informers() {
     let server = ApiServer::start().unwrap();
     let maps = "/api/v1/namespaces/default/configmaps";
