@@ -279,5 +279,7 @@ pub mod __private {
     pub use crate::object::{
         FullMetadataField, ObjectMetadata, api_version_group, api_version_version,
     };
+    pub use crate::queue::sealed::Sealed;
+    pub use crate::store::staging::{Gaps, Staging};
     pub use serde_json::Error as JsonError;
 }

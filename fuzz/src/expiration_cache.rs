@@ -6,11 +6,9 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
-use k8s_informer::store::{
-    ExpirationCache, ExpirationPolicy, KnownObjects, ReflectorStore, Store, TimestampedEntry,
-    TtlPolicy,
-};
+use k8s_informer::store::{ExpirationCache, KnownObjects, ReflectorStore, Store, TimestampedEntry};
 use k8s_informer::testing::FakeClock;
+use k8s_informer::time::Clock;
 
 use super::item::{
     Failure, Held, Item, NAMES, Numbering, Refusal, Trouble, accessor, few, name, read, tombstone,
@@ -76,11 +74,17 @@ fn judge(item: Item) -> Verdict {
 type Cell = Arc<OnceLock<Weak<ExpirationCache<Held>>>>;
 
 /// The user form of [`judge`].
-fn policy(ttl: TtlPolicy, cell: Cell) -> impl ExpirationPolicy<Held> {
+fn policy(
+    ttl: Duration,
+    clock: TouchyClock,
+    cell: Cell,
+) -> impl Fn(&TimestampedEntry<Held>) -> bool {
     move |entry: &TimestampedEntry<Held>| {
         touch();
         match judge(entry.object.0) {
-            Verdict::ByAge => ttl.is_expired(entry),
+            Verdict::ByAge => {
+                !ttl.is_zero() && clock.now().saturating_duration_since(entry.timestamp) > ttl
+            }
             Verdict::Expired => true,
             Verdict::Panics => Failure::Panics.trigger().is_empty(),
             Verdict::Rewritten(item) => {
@@ -152,13 +156,7 @@ pub fn run(input: &[u8]) {
     let builder = ExpirationCache::builder(accessor()).clock(Arc::new(clock.clone()));
     let cache = Arc::new(match options.policy {
         true => builder
-            .policy(policy(
-                TtlPolicy {
-                    ttl,
-                    clock: Arc::new(clock.clone()),
-                },
-                Arc::clone(&cell),
-            ))
+            .policy(policy(ttl, clock.clone(), Arc::clone(&cell)))
             .build(),
         false => builder.ttl(ttl).build(),
     });

@@ -13,13 +13,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use arbitrary::Unstructured;
-use k8s_informer::object::{Accessor, GroupVersionKind};
+use k8s_informer::object::{Accessor, GroupVersionKind, meta_namespace_key};
 use k8s_informer::queue::{Delta, Deltas, Queue, RealFifo};
 use k8s_informer::reflector::{
     Body, FieldPaths, ListOptions, ListWatch, Reflector, ReflectorOptions, ResourceVersionMatch,
     TimedRead,
 };
-use k8s_informer::store::{ReflectorStore, StagedList, Staging};
+use k8s_informer::store::ReflectorStore;
 use k8s_informer::time::{Backoff, Clock};
 use k8s_informer::{DynamicObject, Error, Indexer, Object, Stop};
 
@@ -128,16 +128,11 @@ impl Store {
                     | Delta::Sync(object) => drop(self.cache.add(Arc::clone(object))?),
                     Delta::Deleted(gone) => self.cache.delete(gone.clone())?,
                     Delta::ReplacedAll(list) => {
-                        let staging: &dyn Staging<Thing> = &*self.cache;
-                        let objects = list
-                            .objects
-                            .iter()
-                            .map(|object| staging.prepare(Arc::clone(object)));
-                        staging.replace_staged(StagedList {
-                            objects: objects.collect::<Result<_, _>>()?,
-                            resource_version: list.resource_version.clone(),
-                            gaps: list.gaps.clone(),
-                        })?;
+                        let mut objects = self.cache.list();
+                        objects.retain(|object| list.may_exist(&meta_namespace_key(&**object)));
+                        // Of two objects with the same key, the last one counts.
+                        objects.extend(list.objects.iter().cloned());
+                        self.cache.replace(objects, &list.resource_version)?;
                     }
                     Delta::Bookmark(version) => self.cache.bookmark(version)?,
                     // Only a resync is left, which these tests never trigger.

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
+use k8s_informer::__private::Staging;
 use k8s_informer::object::GroupVersionKind;
 use k8s_informer::reflector::{Body, ListOptions, ListWatch, Reflector, ReflectorOptions};
-use k8s_informer::store::{ReflectorStore, Staging, StoreError};
+use k8s_informer::store::{ReflectorStore, StoreError};
 use k8s_informer::time::Backoff;
 use k8s_informer::{Deleted, DynamicObject, Error, Indexer, Stop};
 use serde::de::IgnoredAny;

@@ -29,11 +29,11 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// A callback that processes the changes of one object. The second argument is whether they belong
 /// to the initial list. client-go's `ProcessFunc`.
-pub type ProcessFn<T> = Box<dyn FnMut(&Deltas<T>, bool) -> Result<(), ProcessError> + Send>;
+type ProcessFn<T> = Box<dyn FnMut(&Deltas<T>, bool) -> Result<(), ProcessError> + Send>;
 
 /// A callback that processes the changes of many objects at once. The second argument is whether
 /// they belong to the initial list. client-go's `ProcessBatchFunc`.
-pub type ProcessBatchFn<T> = Box<dyn FnMut(&[Deltas<T>], bool) -> Result<(), ProcessError> + Send>;
+type ProcessBatchFn<T> = Box<dyn FnMut(&[Deltas<T>], bool) -> Result<(), ProcessError> + Send>;
 
 /// Configuration for a [`Controller`]. client-go's `cache.Config`.
 #[non_exhaustive]

@@ -54,7 +54,7 @@ mod source;
 mod wait;
 
 pub use crate::threads::StackSizes;
-pub use controller::{Controller, ControllerConfig, ProcessBatchFn, ProcessFn};
+pub use controller::{Controller, ControllerConfig};
 pub use error::InformerError;
 pub use factory::{
     Observation, Observe, SharedInformerFactory, SharedInformerFactoryBuilder, ShutdownError,

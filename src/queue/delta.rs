@@ -23,8 +23,8 @@ pub enum Delta<T> {
     /// [`DeltaFifo`](super::DeltaFifo) without `emit_replaced` also uses `Sync` for the objects of
     /// a list, which may have changed.
     Sync(Arc<T>),
-    /// A complete list. Objects that are not in the list no longer exist, except those in its
-    /// [gaps](ReplacedAll::gaps). Only a [`RealFifo`](super::RealFifo) delivers this delta.
+    /// A complete list. Objects that are not in the list no longer exist, except those that
+    /// [may exist](ReplacedAll::may_exist). Only a [`RealFifo`](super::RealFifo) delivers this delta.
     ReplacedAll(Arc<ReplacedAll<T>>),
     /// No object has changed. A resync delivers all objects again. Only a
     /// [`RealFifo`](super::RealFifo) delivers this delta.
@@ -42,7 +42,15 @@ pub struct ReplacedAll<T> {
     /// The objects in the order of the list, after the transform.
     pub objects: Vec<Arc<T>>,
     /// The objects of the list that could not be read. They still exist.
-    pub gaps: Gaps,
+    pub(crate) gaps: Gaps,
+}
+
+impl<T> ReplacedAll<T> {
+    /// Whether the object with this key may be one that could not be read. It still exists,
+    /// although `objects` does not have it: keep its stored state.
+    pub fn may_exist(&self, key: &str) -> bool {
+        self.gaps.cover(key)
+    }
 }
 
 impl<T> Delta<T> {

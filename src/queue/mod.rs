@@ -84,12 +84,20 @@ pub use fifo::Fifo;
 pub use real_fifo::{RealFifo, RealFifoBuilder};
 pub use watermark::{WaitError, Watermark};
 
+use self::sealed::Sealed;
 use crate::stop::Done;
 use crate::store::ReflectorStore;
 
+pub(crate) mod sealed {
+    /// The seal of [`Queue`](super::Queue). Tests with queues of their own implement it.
+    pub trait Sealed {}
+}
+
 /// A queue that a reflector fills and one consumer at a time empties. client-go's `Queue` and
 /// `QueueWithBatch`.
-pub trait Queue<T>: ReflectorStore<T> {
+///
+/// This trait is sealed: only [`DeltaFifo`] and [`RealFifo`] implement it.
+pub trait Queue<T>: ReflectorStore<T> + Sealed {
     /// Blocks until an item is available, removes it from the queue and passes it to `process`. The
     /// second argument of `process` is whether the item belongs to the initial list.
     ///

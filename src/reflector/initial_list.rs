@@ -4,7 +4,7 @@ use super::initial_objects::InitialObjects;
 use super::undecodable::{UndecodableList, Undecoded};
 use crate::error::Error;
 use crate::object::{Key, Object, meta_namespace_key};
-use crate::store::{Gaps, ReflectorStore, StagedList, StoreError};
+use crate::store::{Gaps, ReflectorStore, StoreError};
 use crate::wire::{Decoder, ListMeta, Unreadable};
 
 /// Collects the objects of a list, or the initial events of a watch-list. Until they are complete,
@@ -158,12 +158,9 @@ impl<T: Object> InitialList<T> {
         }
     }
 
-    pub(super) fn into_staged(self, version: &str) -> StagedList<T> {
-        StagedList {
-            objects: self.objects.into_vec(),
-            resource_version: version.to_owned(),
-            gaps: self.gaps,
-        }
+    /// Returns the readable objects with their keys, and the others.
+    pub(super) fn into_parts(self) -> (Vec<(Key, Arc<T>)>, Gaps) {
+        (self.objects.into_vec(), self.gaps)
     }
 }
 

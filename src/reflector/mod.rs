@@ -54,7 +54,8 @@ mod undecodable;
 
 pub use lister_watcher::{Body, ListWatch, ListerWatcher, ListerWatcherSource, TimedRead};
 pub(crate) use missing::Missing;
-pub use options::{ReflectorOptions, ReflectorState, ReflectorStatus, WatchErrorHandler};
+pub(crate) use options::WatchErrorHandler;
+pub use options::{ReflectorOptions, ReflectorState, ReflectorStatus};
 pub(crate) use reclaim::Reclaim;
 pub(crate) use run::OnFailure;
 pub use run::Reflector;

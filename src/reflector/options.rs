@@ -10,24 +10,8 @@ use crate::threads::StackSizes;
 use crate::time::{Backoff, Clock, RealClock};
 use crate::wire::{DecodeLimits, FieldPaths, Shard};
 
-/// A callback for failed LISTs and failed WATCH requests.
-///
-/// It corresponds to client-go's `WatchErrorHandler`. See
-/// [`ReflectorOptions::watch_error_handler`].
-///
-/// ```
-/// use k8s_informer::Error;
-/// use k8s_informer::reflector::WatchErrorHandler;
-/// use std::sync::Arc;
-///
-/// let (sender, errors) = std::sync::mpsc::channel();
-/// let handler: WatchErrorHandler = Arc::new(move |error: &Error| {
-///     let _ = sender.send(error.to_string());
-/// });
-/// handler(&Error::other("the server is down"));
-/// assert_eq!(errors.recv(), Ok("the server is down".to_owned()));
-/// ```
-pub type WatchErrorHandler = Arc<dyn Fn(&Error) + Send + Sync>;
+/// A callback for failed LISTs and failed WATCH requests. client-go's `WatchErrorHandler`.
+pub(crate) type WatchErrorHandler = Arc<dyn Fn(&Error) + Send + Sync>;
 
 /// Options for a [`Reflector`](crate::reflector::Reflector).
 ///

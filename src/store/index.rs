@@ -6,15 +6,8 @@ use super::StoreError;
 use crate::object::{Key, KeyError, Object};
 use crate::panic::catch;
 
-/// The conventional name of the index by namespace. Listers use it. client-go's `NamespaceIndex`.
-pub const NAMESPACE_INDEX: &str = "namespace";
-
-/// Returns an index function by namespace, for [`NAMESPACE_INDEX`]. client-go's
-/// `MetaNamespaceIndexFunc`.
-#[doc(alias = "MetaNamespaceIndexFunc")]
-pub fn meta_namespace_index<T: Object>() -> IndexFunc<T> {
-    IndexFunc::new(|object: &T| vec![object.namespace().to_owned()])
-}
+/// The name of the index by namespace, which listers use.
+pub(crate) const NAMESPACE_INDEX: &str = "namespace";
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 type Function<T> = dyn Fn(&T) -> Result<Vec<String>, Error> + Send + Sync;
@@ -127,14 +120,15 @@ impl<T> Indexers<T> {
         self
     }
 
-    /// Adds the index by namespace, which listers use. client-go's informers of namespaced kinds
+    /// Adds the index `namespace`, which listers use. client-go's informers of namespaced kinds
     /// also have it.
     #[must_use]
     pub fn with_namespace(self) -> Self
     where
         T: Object,
     {
-        self.with(NAMESPACE_INDEX, meta_namespace_index())
+        let namespace = IndexFunc::new(|object: &T| vec![object.namespace().to_owned()]);
+        self.with(NAMESPACE_INDEX, namespace)
     }
 
     /// Returns the sorted names.

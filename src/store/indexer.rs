@@ -3,8 +3,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{
-    AddIndexersError, Change, Gaps, IndexError, Indexers, KnownObjects, ReflectorStore, StagedList,
-    Staging, Store, StoreError, ThreadSafeStore, TransactionError, Transform,
+    AddIndexersError, Change, Gaps, IndexError, Indexers, KnownObjects, ReflectorStore, Staging,
+    Store, StoreError, ThreadSafeStore, TransactionError, Transform,
 };
 use crate::metrics::InformerMetrics;
 use crate::object::{Accessor, Deleted, Key, Object};
@@ -26,7 +26,7 @@ use crate::object::{Accessor, Deleted, Key, Object};
 /// ```
 /// use k8s_informer::{DynamicObject, Indexer};
 /// use k8s_informer::object::Accessor;
-/// use k8s_informer::store::{Indexers, NAMESPACE_INDEX};
+/// use k8s_informer::store::Indexers;
 /// use std::sync::Arc;
 ///
 /// let pods = Indexer::new(Accessor::object(), Indexers::new().with_namespace());
@@ -34,7 +34,7 @@ use crate::object::{Accessor, Deleted, Key, Object};
 ///     serde_json::from_str(r#"{"metadata": {"namespace": "default", "name": "web", "resourceVersion": "7"}}"#)?;
 /// pods.add(Arc::new(pod))?;
 /// assert!(pods.get_by_key("default/web").is_some());
-/// assert_eq!(pods.by_index(NAMESPACE_INDEX, "default")?.len(), 1);
+/// assert_eq!(pods.by_index("namespace", "default")?.len(), 1);
 /// assert_eq!(pods.last_store_sync_resource_version(), "7");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -383,14 +383,14 @@ impl<T: Send + Sync> Staging<T> for Indexer<T> {
         true
     }
 
-    fn replace_staged(&self, list: StagedList<T>) -> Result<(), StoreError> {
-        let StagedList {
-            mut objects,
-            resource_version,
-            gaps,
-        } = list;
+    fn replace_staged(
+        &self,
+        mut objects: Vec<(Key, Arc<T>)>,
+        gaps: Gaps,
+        resource_version: &str,
+    ) -> Result<(), StoreError> {
         self.keep_in_gaps(&mut objects, &gaps);
-        self.replace_keyed(objects, &resource_version)
+        self.replace_keyed(objects, resource_version)
     }
 }
 

@@ -123,7 +123,7 @@ impl<T: Object> NamespaceLister<'_, T> {
             .get_by_key(&format!("{}/{name}", self.namespace))
     }
 
-    /// Returns all objects of the namespace. It uses the [`NAMESPACE_INDEX`]. If the indexer does
+    /// Returns all objects of the namespace. It uses the index `namespace`. If the indexer does
     /// not have that index, it checks every object.
     pub fn list(&self) -> Vec<Arc<T>> {
         if self.namespace.is_empty() {

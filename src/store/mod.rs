@@ -35,7 +35,7 @@ mod parts;
 #[cfg(shuttle)]
 mod shuttle_tests;
 mod slots;
-mod staging;
+pub(crate) mod staging;
 mod thread_safe_store;
 mod transform;
 
@@ -45,13 +45,12 @@ use std::sync::Arc;
 use crate::object::{Deleted, Key};
 
 pub use error::{AddIndexersError, IndexError, Rejected, StoreError, TransactionError};
-pub use expiration_cache::{
-    ExpirationCache, ExpirationCacheBuilder, ExpirationPolicy, TimestampedEntry, TtlPolicy,
-};
-pub use index::{IndexFunc, Indexers, NAMESPACE_INDEX, meta_namespace_index};
+pub use expiration_cache::{ExpirationCache, ExpirationCacheBuilder, TimestampedEntry};
+use index::NAMESPACE_INDEX;
+pub use index::{IndexFunc, Indexers};
 pub use indexer::Indexer;
 pub use lister::{Lister, NamespaceLister};
-pub use staging::{Gaps, StagedList, Staging};
+pub(crate) use staging::{Gaps, Staging};
 pub use thread_safe_store::ThreadSafeStore;
 pub use transform::Transform;
 
@@ -200,13 +199,10 @@ pub trait ReflectorStore<T>: Send + Sync {
         Ok(())
     }
 
-    /// Returns the interface through which a reflector passes lists object by object.
-    ///
-    /// The default is `None`. Then a reflector holds the whole list before it calls
+    /// Returns the interface through which a reflector passes lists to the stores of this crate,
+    /// object by object. With a custom store, a reflector holds the whole list before it calls
     /// [`replace`](Self::replace), and the list fails if one of its objects cannot be read.
-    ///
-    /// Staging also replaces client-go's `TransformingStore`: each object is transformed when it
-    /// arrives.
+    #[doc(hidden)]
     fn staging(&self) -> Option<&dyn Staging<T>> {
         None
     }
@@ -220,8 +216,8 @@ pub trait ReflectorStore<T>: Send + Sync {
 ///
 /// A queue calls it on the thread that deletes, replaces, resyncs or pops, while no other thread
 /// can write or pop. [`DeltaFifo`](crate::queue::DeltaFifo) calls it under its lock.
-/// [`Staging::cached`] is an exception: it looks up objects on the reflector's thread, while other
-/// threads may write and pop. The methods must return at once and must not call the queue. The
+/// The lookups of a reflector are an exception: they run on its thread, while other threads may
+/// write and pop. The methods must return at once and must not call the queue. The
 /// queue catches a panic in them. A write or a resync returns the panic as an error.
 ///
 /// ```

@@ -7,34 +7,10 @@ use crate::object::Key;
 /// The part of a store that lets a reflector pass lists object by object.
 ///
 /// With it, no list is held in memory twice, unchanged objects are not decoded again, and an
-/// unreadable object does not make the rest of the list fail.
-///
-/// A custom queue that wraps a queue of this crate returns the staging of the wrapped queue from
-/// [`ReflectorStore::staging`](super::ReflectorStore::staging). The reflector calls these methods
+/// unreadable object does not make the rest of the list fail. The reflector calls these methods
 /// from its thread while the list arrives, without a lock.
 ///
-/// ```
-/// use k8s_informer::{DynamicObject, Indexer};
-/// use k8s_informer::store::{Gaps, ReflectorStore, StagedList};
-/// use std::sync::Arc;
-///
-/// let named = |name: &str| -> Arc<DynamicObject> {
-///     Arc::new(serde_json::from_value(serde_json::json!({"metadata": {"name": name}})).unwrap())
-/// };
-/// let store = Indexer::for_objects();
-/// store.replace(vec![named("a"), named("b"), named("c")], "7")?;
-///
-/// // A list of "a" and "b", in which "b" cannot be decoded.
-/// let staging = store.staging().unwrap();
-/// let mut list = StagedList { resource_version: "8".into(), ..StagedList::default() };
-/// list.objects.push(staging.prepare(named("a"))?);
-/// list.gaps.add(staging.key_of_name("", "b"));
-/// staging.replace_staged(list)?;
-/// let mut keys = store.list_keys();
-/// keys.sort();
-/// assert_eq!(keys, ["a".into(), "b".into()]);
-/// # Ok::<(), k8s_informer::store::StoreError>(())
-/// ```
+/// Only [`Indexer`](super::Indexer) and the queues of informers implement it.
 pub trait Staging<T>: Send + Sync {
     /// Returns the key of the object with this namespace and name, or `None` if the key can only be
     /// computed from the object.
@@ -66,50 +42,23 @@ pub trait Staging<T>: Send + Sync {
     }
 
     /// Replaces the whole content, like
-    /// [`ReflectorStore::replace`](super::ReflectorStore::replace). Each object of the list comes
-    /// from [`prepare`](Self::prepare) or [`cached`](Self::cached). Stored objects that are in the
-    /// gaps of the list stay as they are.
+    /// [`ReflectorStore::replace`](super::ReflectorStore::replace). Each object comes from
+    /// [`prepare`](Self::prepare) or [`cached`](Self::cached). Stored objects that are in the gaps
+    /// stay as they are.
     ///
     /// # Errors
     ///
     /// The implementation defines when this fails. The reflector lists again.
-    fn replace_staged(&self, list: StagedList<T>) -> Result<(), StoreError>;
-}
-
-/// A list that a reflector has read object by object.
-#[derive(Debug)]
-pub struct StagedList<T> {
-    /// The readable objects with their keys, in the order of the list.
-    pub objects: Vec<(Key, Arc<T>)>,
-    /// The resource version of the list.
-    pub resource_version: String,
-    /// The objects that could not be read.
-    pub gaps: Gaps,
-}
-
-impl<T> Default for StagedList<T> {
-    fn default() -> Self {
-        Self {
-            objects: Vec::new(),
-            resource_version: String::new(),
-            gaps: Gaps::default(),
-        }
-    }
+    fn replace_staged(
+        &self,
+        objects: Vec<(Key, Arc<T>)>,
+        gaps: Gaps,
+        resource_version: &str,
+    ) -> Result<(), StoreError>;
 }
 
 /// The objects of a list that could not be read. They exist on the server, so their cached copies
 /// must stay.
-///
-/// ```
-/// use k8s_informer::store::Gaps;
-///
-/// let mut gaps = Gaps::default();
-/// assert!(!gaps.cover("default/web-1"));
-/// gaps.add(Some("default/web-0".into()));
-/// assert!(gaps.cover("default/web-0") && !gaps.cover("default/web-1"));
-/// gaps.add(None); // the key is unknown: it may be any object
-/// assert!(gaps.cover("default/web-1"));
-/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gaps {
     keys: HashSet<Key>,

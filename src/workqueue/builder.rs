@@ -3,11 +3,12 @@ use std::hash::Hash;
 use std::io;
 use std::sync::Arc;
 
+use super::order::ArrivalOrder;
 use super::priority::{PriorityOrder, RankedOrder, Unranked};
 use super::shared::Shared;
 use super::state::State;
 use super::{
-    ArrivalOrder, DelayingQueue, Order, PriorityQueue, RateLimiter, RateLimitingQueue, WorkQueue,
+    DelayingQueue, Order, PriorityQueue, RateLimiter, RateLimitingQueue, WorkQueue,
     WorkQueueMetrics,
 };
 use crate::log;

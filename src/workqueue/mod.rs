@@ -147,14 +147,13 @@
 //! | `TypedQueueConfig`, `TypedDelayingQueueConfig`, `TypedRateLimitingQueueConfig` | [`WorkQueueBuilder`] |
 //! | `Get`, `Done` | [`WorkQueue::take`], whose [`WorkItem`] calls `done` on drop; or [`get`](WorkQueue::get) and [`done`](WorkQueue::done) |
 //! | `PriorityQueue`, `AddOpts` of controller-runtime | [`PriorityQueue`], [`AddOptions`] |
-//! | `Queue`, `DefaultQueue` | [`Order`], [`ArrivalOrder`] |
+//! | `Queue` | [`Order`] |
 //! | `MetricsProvider`, `SetProvider` | [`WorkQueueMetrics`], set with [`WorkQueueBuilder::metrics`] or returned by a [`MetricsProvider`](crate::metrics::MetricsProvider) |
 //! | `TypedRateLimiter` | [`RateLimiter`] |
 //! | `TypedItemExponentialFailureRateLimiter`, `TypedItemFastSlowRateLimiter` | [`ItemExponentialFailureRateLimiter`], [`ItemFastSlowRateLimiter`] |
 //! | `TypedBucketRateLimiter` and `rate.Limiter` | [`BucketRateLimiter`] |
 //! | `TypedMaxOfRateLimiter`, `TypedWithMaxWaitRateLimiter` | [`MaxOfRateLimiter`], [`WithMaxWaitRateLimiter`] |
 //! | `DefaultTypedControllerRateLimiter`, `DefaultTypedItemBasedRateLimiter` | [`default_controller_rate_limiter`], [`default_item_based_rate_limiter`] |
-//! | `ParallelizeUntil`, `WithChunkSize` | [`parallelize_until`] |
 
 mod bucket;
 mod builder;
@@ -162,7 +161,6 @@ mod delayed;
 mod delaying;
 mod limiter;
 mod order;
-mod parallelize;
 mod priority;
 mod priority_queue;
 mod queue;
@@ -182,8 +180,7 @@ pub use limiter::{
     WithMaxWaitRateLimiter, default_controller_rate_limiter,
     default_controller_rate_limiter_with_clock, default_item_based_rate_limiter,
 };
-pub use order::{ArrivalOrder, Order};
-pub use parallelize::parallelize_until;
+pub use order::Order;
 pub use priority_queue::{AddOptions, PriorityQueue};
 pub use queue::{WorkItem, WorkQueue};
 pub use rate_limiting::RateLimitingQueue;

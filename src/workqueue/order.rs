@@ -52,18 +52,11 @@ pub trait Order<T>: Send + 'static {
 ///
 /// An item that is added again while it waits keeps its position.
 #[derive(Clone, Debug)]
-pub struct ArrivalOrder<T>(VecDeque<T>);
+pub(super) struct ArrivalOrder<T>(VecDeque<T>);
 
 impl<T> ArrivalOrder<T> {
-    /// Creates an empty order.
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(VecDeque::new())
-    }
-}
-
-impl<T> Default for ArrivalOrder<T> {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

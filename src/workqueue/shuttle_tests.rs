@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::{
     AddOptions, DelayingQueue, RateLimiter, RateLimitingQueue, WorkItem, WorkQueue,
-    default_item_based_rate_limiter, parallelize_until,
+    default_item_based_rate_limiter,
 };
 use crate::stop::Stop;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -290,16 +290,5 @@ fn q15_rate_limited_item_is_retried() {
         });
         join_all(workers);
         assert_eq!(tries.load(Ordering::SeqCst), 3);
-    });
-}
-
-#[test]
-fn q19_each_piece_runs_once() {
-    check(|| {
-        let done = [(); 3].map(|()| AtomicUsize::new(0));
-        parallelize_until(&Stop::new(), 2, 3, 1 + any(2), |piece| {
-            done[piece].fetch_add(1, Ordering::SeqCst);
-        });
-        assert_eq!(done.map(|done| done.load(Ordering::SeqCst)), [1, 1, 1]);
     });
 }

@@ -391,7 +391,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;
-    use crate::workqueue::ArrivalOrder;
+    use crate::workqueue::order::ArrivalOrder;
     use crate::workqueue::priority::Unranked;
 
     #[test]

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use k8s_informer::store::NAMESPACE_INDEX;
 use serde_json::Value;
 
 use crate::differential::config::NAMESPACES;
@@ -139,9 +138,9 @@ impl<T: CacheForm> World<T> {
                 compare(label, value, &|object| object.label(label) == Some(value))?;
             }
         }
-        NAMESPACES.iter().try_for_each(|name| {
-            compare(NAMESPACE_INDEX, name, &|object| object.namespace() == *name)
-        })
+        NAMESPACES
+            .iter()
+            .try_for_each(|name| compare("namespace", name, &|object| object.namespace() == *name))
     }
 }
 

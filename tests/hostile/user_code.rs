@@ -173,7 +173,7 @@ pub(crate) fn consume(
                         .map(|o| meta_namespace_key(&**o))
                         .collect();
                     for key in store.list_keys() {
-                        if !listed.contains(&key) && !list.gaps.cover(&key) {
+                        if !listed.contains(&key) && !list.may_exist(&key) {
                             gone.push(key.to_string());
                             store.delete(Deleted::FinalStateUnknown {
                                 key,

@@ -2,11 +2,12 @@
 
 use std::sync::{Arc, OnceLock};
 
+use k8s_informer::__private::{Gaps, Sealed, Staging};
 use k8s_informer::informer::{InformerQueue, SharedIndexInformerOptions, wait_for_cache_sync};
 use k8s_informer::object::Key;
 use k8s_informer::queue::{Deltas, PopError, Process, Queue};
 use k8s_informer::reflector::{ListerWatcher, ReflectorStatus};
-use k8s_informer::store::{ReflectorStore, StagedList, Staging, StoreError};
+use k8s_informer::store::{ReflectorStore, StoreError};
 use k8s_informer::testing::{Answer, FakeClock, ScriptedListerWatcher};
 use k8s_informer::{Deleted, Done, DynamicObject, SharedIndexInformer};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -49,14 +50,22 @@ impl Staging<DynamicObject> for HeldQueue {
     fn cached(&self, key: &str) -> Option<Arc<DynamicObject>> {
         self.queue.staging()?.cached(key)
     }
-    fn replace_staged(&self, list: StagedList<DynamicObject>) -> Result<(), StoreError> {
-        self.queue.staging().unwrap().replace_staged(list)?;
+    fn replace_staged(
+        &self,
+        objects: Vec<(Key, Arc<DynamicObject>)>,
+        gaps: Gaps,
+        version: &str,
+    ) -> Result<(), StoreError> {
+        let staging = self.queue.staging().unwrap();
+        staging.replace_staged(objects, gaps, version)?;
         until("status read by the consumer", || {
             self.status.get().is_some()
         });
         Ok(())
     }
 }
+
+impl Sealed for HeldQueue {}
 
 impl Queue<DynamicObject> for HeldQueue {
     fn pop(

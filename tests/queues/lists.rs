@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::thread;
 
+use k8s_informer::__private::Gaps;
 use k8s_informer::Indexer;
 use k8s_informer::queue::{Delta, DeltaFifo, Queue};
-use k8s_informer::store::{Indexers, ReflectorStore, StagedList, StoreError};
+use k8s_informer::store::{Indexers, ReflectorStore, StoreError};
 
 use super::things::*;
 
@@ -55,13 +56,10 @@ const OPERATIONS: [(&str, Operation); 14] = [
         })
     }),
     ("replace, with a gap", |queue, _| {
-        let mut list = StagedList {
-            resource_version: "11".to_owned(),
-            ..StagedList::default()
-        };
-        list.objects = ["a", "d"].map(|key| (key.into(), thing(key, 6))).into();
-        list.gaps.add(Some("c".into()));
-        shown(queue.staging().unwrap().replace_staged(list))
+        let objects = ["a", "d"].map(|key| (key.into(), thing(key, 6))).into();
+        let mut gaps = Gaps::default();
+        gaps.add(Some("c".into()));
+        shown(queue.staging().unwrap().replace_staged(objects, gaps, "11"))
     }),
     ("close", |queue, _| {
         queue.close();

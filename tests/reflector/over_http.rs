@@ -356,8 +356,10 @@ fn sh5_rejected_selector_error_has_the_server_message() {
         move |options: &ListOptions, stop: &Stop| list.list(&invalid(options), stop),
         move |options: &ListOptions, stop: &Stop| pods.watch(&invalid(options), stop),
     );
-    let mut informer_options = SharedIndexInformerOptions::default();
-    informer_options.reflector = options();
+    let informer_options = SharedIndexInformerOptions {
+        reflector: options(),
+        ..SharedIndexInformerOptions::default()
+    };
     let pods = SharedIndexInformer::<DynamicObject>::new(Arc::new(source), informer_options);
     let (stop, running) = (Stop::new(), pods.clone());
     let run = {

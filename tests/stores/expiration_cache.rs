@@ -9,8 +9,7 @@ use std::time::Duration;
 use k8s_informer::Deleted;
 use k8s_informer::object::{Accessor, Key};
 use k8s_informer::store::{
-    Change, ExpirationCache, ExpirationPolicy, KnownObjects, ReflectorStore, Store, StoreError,
-    TimestampedEntry, TtlPolicy,
+    Change, ExpirationCache, KnownObjects, ReflectorStore, Store, StoreError, TimestampedEntry,
 };
 use k8s_informer::testing::FakeClock;
 use k8s_informer::time::Clock;
@@ -332,26 +331,6 @@ fn panicking_policy_loses_no_entry() {
         arcs(&["a", "b"]),
         "the entry is still in the cache"
     );
-}
-
-#[test]
-fn custom_policy_can_wrap_the_ttl_policy() {
-    let clock = FakeClock::new();
-    let ttl = TtlPolicy {
-        ttl: TTL,
-        clock: Arc::new(clock.clone()),
-    };
-    let policy =
-        move |entry: &TimestampedEntry<Thing>| &*entry.key != "forever" && ttl.is_expired(entry);
-    let cache = ExpirationCache::builder(versioned())
-        .policy(policy)
-        .clock(Arc::new(clock.clone()))
-        .build();
-    cache
-        .replace(vec![thing("forever", 1), thing("a", 1)], "1")
-        .unwrap();
-    clock.advance(TTL + ONE_NANOSECOND);
-    assert_eq!(names(&cache), arcs(&["forever"]));
 }
 
 /// Key functions, policies and destructors use the cache. They would hang if a lock were held.

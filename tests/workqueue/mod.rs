@@ -4,7 +4,6 @@
 mod delaying;
 mod limiters;
 mod metrics;
-mod parallelize;
 mod priority;
 mod queue;
 mod rate_limiting;

@@ -14,13 +14,12 @@ use self::state::{Batch, InFlight};
 use super::error::Processed;
 use super::timing::Timing;
 use super::version_tracker::{self, VersionTracker};
-use super::{Delta, Deltas, PopError, Process, ProcessBatch, Queue, Watermark};
+use super::{Delta, Deltas, PopError, Process, ProcessBatch, Queue, Sealed, Watermark};
 use crate::object::{Accessor, Deleted, Key, KeyError};
 use crate::panic::catch;
 use crate::stop::Done;
 use crate::store::{
-    Change, Gaps, KnownObjects, ReflectorStore, Rejected, StagedList, Staging, StoreError,
-    Transform,
+    Change, Gaps, KnownObjects, ReflectorStore, Rejected, Staging, StoreError, Transform,
 };
 use crate::sync::{Condvar, Mutex, MutexGuard, thread};
 
@@ -309,6 +308,8 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
     }
 }
 
+impl<T> Sealed for DeltaFifo<T> {}
+
 impl<T: Send + Sync> Queue<T> for DeltaFifo<T> {
     fn pop(&self, process: &mut Process<'_, T>) -> Result<Deltas<T>, PopError<Deltas<T>>> {
         let mut batch = self.take(1).ok_or(PopError::Closed)?;
@@ -381,8 +382,13 @@ impl<T: Send + Sync> Staging<T> for DeltaFifo<T> {
         self.state.lock().versions.is_settled()
     }
 
-    fn replace_staged(&self, list: StagedList<T>) -> Result<(), StoreError> {
-        self.replace_prepared(list.objects, &list.gaps, &list.resource_version)
+    fn replace_staged(
+        &self,
+        objects: Vec<(Key, Arc<T>)>,
+        gaps: Gaps,
+        resource_version: &str,
+    ) -> Result<(), StoreError> {
+        self.replace_prepared(objects, &gaps, resource_version)
     }
 }
 

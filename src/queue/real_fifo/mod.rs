@@ -16,8 +16,7 @@ use crate::panic::catch;
 use crate::resource_version::ResourceVersion;
 use crate::stop::Done;
 use crate::store::{
-    Change, Gaps, KnownObjects, ReflectorStore, Rejected, StagedList, Staging, StoreError,
-    Transform,
+    Change, Gaps, KnownObjects, ReflectorStore, Rejected, Staging, StoreError, Transform,
 };
 use crate::sync::thread::{self, ThreadId};
 use crate::sync::{Condvar, Mutex, MutexGuard};
@@ -426,15 +425,15 @@ impl<T: Send + Sync> Staging<T> for RealFifo<T> {
         self.state.lock().versions.is_settled()
     }
 
-    fn replace_staged(&self, list: StagedList<T>) -> Result<(), StoreError> {
-        let StagedList {
-            objects,
-            resource_version,
-            gaps,
-        } = list;
+    fn replace_staged(
+        &self,
+        objects: Vec<(Key, Arc<T>)>,
+        gaps: Gaps,
+        resource_version: &str,
+    ) -> Result<(), StoreError> {
         let objects = objects.into_iter().map(|(_, object)| object).collect();
         self.push_list(ReplacedAll {
-            resource_version,
+            resource_version: resource_version.to_owned(),
             objects,
             gaps,
         });

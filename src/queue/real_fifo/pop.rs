@@ -6,7 +6,7 @@ use std::slice;
 use super::{BATCH, InFlight, RealFifo, State};
 use crate::panic::catch;
 use crate::queue::error::Processed;
-use crate::queue::{Delta, Deltas, PopError, Process, ProcessBatch, Queue, Watermark};
+use crate::queue::{Delta, Deltas, PopError, Process, ProcessBatch, Queue, Sealed, Watermark};
 use crate::shrink::Shrink;
 use crate::stop::Done;
 use crate::sync::{MutexGuard, thread};
@@ -111,6 +111,8 @@ impl<T> State<T> {
         batch
     }
 }
+
+impl<T> Sealed for RealFifo<T> {}
 
 impl<T: Send + Sync> Queue<T> for RealFifo<T> {
     fn pop(&self, process: &mut Process<'_, T>) -> Result<Deltas<T>, PopError<Deltas<T>>> {

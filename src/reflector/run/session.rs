@@ -487,16 +487,16 @@ impl<'r, T: Object> Session<'r, T> {
             };
         }
         let keeps_older = initial.keeps_older(self.store);
-        let list = initial.into_staged(version);
+        let (objects, gaps) = initial.into_parts();
         let missing = &self.reflector.missing;
-        let obsolete = missing.obsolete_after(&list.objects, complete, self.recorded);
-        let is_empty = list.objects.is_empty();
+        let obsolete = missing.obsolete_after(&objects, complete, self.recorded);
+        let is_empty = objects.is_empty();
         self.reflector
             .announce(self, version, received, complete, undecodable.as_ref());
         let replaced = match self.store.staging() {
-            Some(staging) => staging.replace_staged(list),
-            None if list.gaps.is_empty() => {
-                let objects = list.objects.into_iter().map(|(_, object)| object);
+            Some(staging) => staging.replace_staged(objects, gaps, version),
+            None if gaps.is_empty() => {
+                let objects = objects.into_iter().map(|(_, object)| object);
                 self.store.replace(objects.collect(), version)
             }
             None => {

@@ -2,7 +2,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{ExpirationCache, ExpirationPolicy, TtlPolicy};
+use super::policy::Policy;
+use super::{ExpirationCache, TimestampedEntry};
 use crate::object::Accessor;
 use crate::store::{Indexers, ThreadSafeStore};
 use crate::time::{Clock, RealClock};
@@ -17,7 +18,7 @@ pub struct ExpirationCacheBuilder<T> {
 
 enum Expires<T> {
     After(Duration),
-    By(Box<dyn ExpirationPolicy<T>>),
+    By(Box<Policy<T>>),
 }
 
 impl<T> ExpirationCacheBuilder<T> {
@@ -37,9 +38,27 @@ impl<T> ExpirationCacheBuilder<T> {
         self
     }
 
-    /// Sets a policy that decides which objects have expired. This call replaces an earlier
-    /// [`ttl`](Self::ttl). client-go's `NewExpirationStore`.
-    pub fn policy(mut self, policy: impl ExpirationPolicy<T> + 'static) -> Self {
+    /// Sets a policy: a function that returns whether an entry has expired. It is called on each
+    /// read of the entry, without a lock, and may use the cache. This call replaces an earlier
+    /// [`ttl`](Self::ttl). client-go's `ExpirationPolicy` and `NewExpirationStore`.
+    ///
+    /// ```
+    /// use k8s_informer::object::Accessor;
+    /// use k8s_informer::store::{ExpirationCache, ReflectorStore, Store};
+    /// use std::sync::Arc;
+    ///
+    /// let cache = ExpirationCache::builder(Accessor::new(|word: &String| Ok(word.as_str().into())))
+    ///     .policy(|entry| entry.object.starts_with('x'))
+    ///     .build();
+    /// cache.add(Arc::new("keep".to_owned()))?;
+    /// cache.add(Arc::new("xyz".to_owned()))?;
+    /// assert_eq!(cache.list(), [Arc::new("keep".to_owned())]);
+    /// # Ok::<(), k8s_informer::store::StoreError>(())
+    /// ```
+    pub fn policy(
+        mut self,
+        policy: impl Fn(&TimestampedEntry<T>) -> bool + Send + Sync + 'static,
+    ) -> Self {
         self.expires = Expires::By(Box::new(policy));
         self
     }
@@ -59,11 +78,13 @@ impl<T> ExpirationCacheBuilder<T> {
             clock,
         } = self;
         let policy = match expires {
-            Expires::After(ttl) => Box::new(TtlPolicy {
-                ttl,
-                clock: Arc::clone(&clock),
-            }),
             Expires::By(policy) => policy,
+            Expires::After(ttl) => {
+                let clock = Arc::clone(&clock);
+                Box::new(move |entry: &TimestampedEntry<T>| {
+                    !ttl.is_zero() && clock.now().saturating_duration_since(entry.timestamp) > ttl
+                })
+            }
         };
         ExpirationCache {
             accessor,

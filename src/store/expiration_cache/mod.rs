@@ -5,8 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use builder::ExpirationCacheBuilder;
-pub use policy::{ExpirationPolicy, TimestampedEntry, TtlPolicy};
+pub use policy::TimestampedEntry;
 
+use self::policy::Policy;
 use super::{KnownObjects, ReflectorStore, Store, StoreError, ThreadSafeStore};
 use crate::log;
 use crate::object::{Accessor, Deleted, Key};
@@ -54,7 +55,7 @@ use crate::time::Clock;
 /// ```
 pub struct ExpirationCache<T> {
     accessor: Accessor<T>,
-    policy: Box<dyn ExpirationPolicy<T>>,
+    policy: Box<Policy<T>>,
     clock: Arc<dyn Clock>,
     /// The entries. This store has no resource version function, so adds and updates do not change
     /// the resource version (E5).
@@ -100,7 +101,7 @@ impl<T> ExpirationCache<T> {
     /// written again meanwhile, the new entry is checked instead.
     fn unexpired(&self, mut entry: Arc<TimestampedEntry<T>>) -> Result<Option<Arc<T>>, StoreError> {
         loop {
-            let expired = catch(|| self.policy.is_expired(&entry)).map_err(|message| {
+            let expired = catch(|| (self.policy)(&entry)).map_err(|message| {
                 StoreError::other(format!("{}: the expiration policy {message}", entry.key))
             })?;
             if !expired {

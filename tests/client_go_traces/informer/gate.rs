@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
+use k8s_informer::__private::{Sealed, Staging};
 use k8s_informer::metrics::InformerMetrics;
 use k8s_informer::queue::{Deltas, PopError, Process, ProcessBatch, Queue};
-use k8s_informer::store::{ReflectorStore, Staging, StoreError};
+use k8s_informer::store::{ReflectorStore, StoreError};
 use k8s_informer::{Deleted, Done, Stop};
 
 use super::source::Item;
@@ -46,6 +47,8 @@ impl Gated {
             })
     }
 }
+
+impl Sealed for Gated {}
 
 impl Queue<Item> for Gated {
     fn pop(&self, process: &mut Process<'_, Item>) -> Result<Deltas<Item>, PopError<Deltas<Item>>> {

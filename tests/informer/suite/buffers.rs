@@ -456,6 +456,8 @@ impl ReflectorStore<DynamicObject> for GatedQueue {
     }
 }
 
+impl k8s_informer::__private::Sealed for GatedQueue {}
+
 impl Queue<DynamicObject> for GatedQueue {
     fn pop(
         &self,

@@ -328,6 +328,8 @@ impl ReflectorStore<DynamicObject> for BadQueue {
     }
 }
 
+impl k8s_informer::__private::Sealed for BadQueue {}
+
 impl Queue<DynamicObject> for BadQueue {
     fn pop(
         &self,

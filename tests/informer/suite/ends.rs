@@ -9,9 +9,7 @@ use std::time::Duration;
 use k8s_informer::handler::{HandlerFuncs, HandlerRegistration};
 use k8s_informer::informer::{InformerError, InformerScope, ShutdownError, Source};
 use k8s_informer::object::GroupVersionResource;
-use k8s_informer::reflector::{
-    ListOptions, ListWatch, ListerWatcher, ListerWatcherSource, WatchErrorHandler,
-};
+use k8s_informer::reflector::{ListOptions, ListWatch, ListerWatcher, ListerWatcherSource};
 use k8s_informer::store::Transform;
 use k8s_informer::testing::FakeClock;
 use k8s_informer::{
@@ -62,7 +60,7 @@ fn i6_setters_before_start_override_and_later_calls_fail() {
     let feed = Feed::new("i6");
     let informer = informer(&feed);
     let (sender, errors) = mpsc::channel();
-    let handler = |name: &'static str| -> WatchErrorHandler {
+    let handler = |name: &'static str| -> Arc<dyn Fn(&Error) + Send + Sync> {
         let sender = sender.clone();
         Arc::new(move |error| sender.send(format!("{name}: {error}")).unwrap())
     };

@@ -11,7 +11,6 @@ use k8s_informer::queue::WaitError;
 use k8s_informer::reflector::{
     ListerWatcher, ListerWatcherSource, ReflectorOptions, ReflectorState,
 };
-use k8s_informer::store::NAMESPACE_INDEX;
 use k8s_informer::testing::{ApiServer, FakeClock, Fault, RequestRecord, Verb};
 use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -430,10 +429,7 @@ fn fa8_factory_informer_has_the_namespace_index() {
         .list_of("10", &[metadata("x"), metadata("y")]);
     factory.start(&Stop::new()).unwrap();
     factory.wait_for_cache_sync(&Stop::new()).unwrap();
-    assert_eq!(
-        pods.lister().by_index(NAMESPACE_INDEX, "x").unwrap().len(),
-        1
-    );
+    assert_eq!(pods.lister().by_index("namespace", "x").unwrap().len(), 1);
     assert_eq!(pods.lister().namespace("y").list()[0].namespace(), "y");
     assert!(factory.shutdown());
 }

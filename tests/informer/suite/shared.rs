@@ -5,7 +5,6 @@ use std::thread;
 
 use k8s_informer::informer::{InformerError, wait_for_cache_sync};
 use k8s_informer::object::GroupVersionKind;
-use k8s_informer::store::NAMESPACE_INDEX;
 use k8s_informer::testing::FakeClock;
 use k8s_informer::{DynamicObject, Object, Stop};
 use serde_json::json;
@@ -150,7 +149,7 @@ fn i7_index_can_be_added_until_stop() {
         }
     }
     assert!(
-        informer.lister().by_index(NAMESPACE_INDEX, "").is_err(),
+        informer.lister().by_index("namespace", "").is_err(),
         "only a factory adds the namespace index"
     );
 }
