@@ -208,6 +208,11 @@ impl Drop for Subject {
     fn drop(&mut self) {
         self.queue.plain().shut_down();
         for (drain, _) in self.drains.drain(..) {
+            // See `drained`.
+            while !drain.is_finished() {
+                self.queue.plain().shut_down();
+                thread::yield_now();
+            }
             let _ = drain.join();
         }
     }

@@ -53,7 +53,7 @@ fn informer() -> SharedIndexInformer<Thing> {
     );
     let queues = [InformerQueue::DeltaFifo, InformerQueue::RealFifo];
     let options = SharedIndexInformerOptions {
-        queue: queues[any(3)],
+        queue: queues[any(2)],
         ..Default::default()
     };
     SharedIndexInformer::new(Arc::new(server), options)

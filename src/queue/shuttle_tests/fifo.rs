@@ -6,8 +6,7 @@ use super::Guarantee::Newest;
 use super::{fifo, is_popped};
 use crate::object::Deleted;
 use crate::store::ReflectorStore;
-use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{any, check, join_all, thread};
+use crate::sync::{check, join_all, thread};
 
 #[test]
 fn every_pop_gets_an_item() {
