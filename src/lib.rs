@@ -270,7 +270,7 @@ pub mod coming_from {}
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-/// Support for the macros of this crate and for its fuzz targets.
+/// Support for the macros of this crate, for its fuzz targets and for the replay of traces.
 #[doc(hidden)]
 pub mod __private {
     #[cfg(feature = "client")]
@@ -282,4 +282,9 @@ pub mod __private {
     pub use crate::queue::sealed::Sealed;
     pub use crate::store::staging::{Gaps, Staging};
     pub use serde_json::Error as JsonError;
+
+    #[cfg(any(feature = "client", all(test, shuttle)))]
+    pub mod events {
+        pub use crate::events::core::{delivery, event, series};
+    }
 }

@@ -13,15 +13,6 @@
 //! and add inputs that reveal the defect.
 
 mod delta_fifo_model;
-// The core of event recording is private and uses nothing else of the crate, so it is built here
-// again.
-#[allow(
-    dead_code,
-    clippy::duplicate_mod,
-    reason = "the target does not use all of it"
-)]
-#[path = "../../src/events/core/mod.rs"]
-mod events_core;
 mod item;
 mod probe;
 mod processing;
@@ -33,7 +24,6 @@ mod store_model;
 
 pub mod delta_fifo;
 pub mod dynamic_object;
-pub mod event_correlator;
 #[cfg(feature = "kubeconfig")]
 pub mod exec_credential;
 pub mod expiration_cache;
@@ -71,7 +61,6 @@ pub type Body = fn(&[u8]);
 pub const TARGETS: &[(&str, Body)] = &[
     ("delta_fifo", delta_fifo::run),
     ("dynamic_object", dynamic_object::run),
-    ("event_correlator", event_correlator::run),
     ("exec_credential", exec_credential::run),
     ("expiration_cache", expiration_cache::run),
     ("fifo", fifo::run),

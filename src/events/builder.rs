@@ -2,16 +2,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::core::json::EventApi;
-use super::recorder::Settings;
-use super::state::Limits;
+use super::state::{Limits, State};
 use super::validation::{check_recorder, cut};
+use super::writer::Shared;
 use super::{EventError, EventRecorder, EventSink};
 use crate::stop::Stop;
 use crate::time::{Clock, RealClock};
 
-/// Creates the sink of an API.
-type MakeSink = dyn FnOnce(EventApi, Duration) -> Arc<dyn EventSink> + Send;
+/// Creates the sink with this limit for each phase of a request.
+type MakeSink = dyn FnOnce(Duration) -> Arc<dyn EventSink> + Send;
 
 /// A builder for an [`EventRecorder`].
 ///
@@ -24,7 +23,7 @@ type MakeSink = dyn FnOnce(EventApi, Duration) -> Arc<dyn EventSink> + Send;
 /// let client = Client::new(Config::new("http://localhost:1"))?;
 /// let recorder = EventRecorder::builder(&client, "example.com/team-controller")
 ///     .instance("team-controller-0")
-///     .spam_filter(50, 1.0 / 60.0)
+///     .queue_size(500)
 ///     .build()?;
 /// assert_eq!(recorder.stats().recorded, 0);
 /// let error = EventRecorder::builder(&client, "no name").build().unwrap_err();
@@ -36,7 +35,6 @@ pub struct EventRecorderBuilder {
     sink: Box<MakeSink>,
     controller: String,
     instance: Option<String>,
-    api: EventApi,
     limits: Limits,
     request_timeout: Duration,
     clock: Arc<dyn Clock>,
@@ -46,13 +44,12 @@ pub struct EventRecorderBuilder {
 impl EventRecorderBuilder {
     pub(super) fn new(
         controller: String,
-        sink: impl FnOnce(EventApi, Duration) -> Arc<dyn EventSink> + Send + 'static,
+        sink: impl FnOnce(Duration) -> Arc<dyn EventSink> + Send + 'static,
     ) -> Self {
         Self {
             sink: Box::new(sink),
             controller,
             instance: None,
-            api: EventApi::EventsV1,
             limits: Limits::default(),
             request_timeout: Duration::from_secs(10),
             clock: Arc::new(RealClock),
@@ -61,54 +58,16 @@ impl EventRecorderBuilder {
     }
 
     /// Sets the name of this instance of the controller, at most 128 bytes. The default is the
-    /// name of the controller, a dash and the host name; for core `v1`, it is the host name.
+    /// name of the controller, a dash and the host name.
     pub fn instance(mut self, instance: impl Into<String>) -> Self {
         self.instance = Some(instance.into());
         self
     }
 
-    /// Writes to the core `v1` API instead of `events.k8s.io/v1`. The correlation is then that of
-    /// client-go's `record` package.
-    pub fn core_v1(mut self) -> Self {
-        self.api = EventApi::CoreV1;
-        self
-    }
-
-    /// Counts events that differ only in their notes as one series with the first note, as
-    /// client-go's `events` package does. By default, the note tells events apart. Has no effect on
-    /// core `v1`.
-    pub fn merge_notes(mut self) -> Self {
-        self.limits.merge_notes = true;
-        self
-    }
-
-    /// Limits the events about one object and of one type: `burst` at once, and then `per_second`.
-    /// The default is 25 and one in 300 seconds.
-    ///
-    /// In `events.k8s.io/v1`, the filter limits new series. In core `v1`, it also limits updates of
-    /// the count.
-    #[doc(alias = "QPS")]
-    pub fn spam_filter(mut self, burst: u32, per_second: f64) -> Self {
-        self.limits.correlator.burst = burst;
-        self.limits.correlator.per_second = per_second;
-        self
-    }
-
-    /// Combines events that differ only in their notes from the `max_events`-th on. The count of
-    /// different notes starts again after `interval` without such an event. The default is 10
-    /// events in 600 seconds.
-    #[doc(alias = "MaxEvents")]
-    pub fn aggregation(mut self, max_events: usize, interval: Duration) -> Self {
-        self.limits.correlator.max_events = max_events.max(1);
-        self.limits.correlator.interval = interval;
-        self
-    }
-
-    /// Sets the size of each map that correlation needs. The default is 4096. The least recently
-    /// used entry is forgotten.
-    #[doc(alias = "LRUCacheSize")]
+    /// Sets how many events are remembered, so that equal ones are counted. The default is 4096.
+    /// The one that was not seen for the longest time is forgotten.
     pub fn cache_size(mut self, entries: usize) -> Self {
-        self.limits.correlator.limit = entries.max(1);
+        self.limits.cache = entries.max(1);
         self
     }
 
@@ -119,8 +78,8 @@ impl EventRecorderBuilder {
         self
     }
 
-    /// Sets the maximum time until a changed count is written, for `events.k8s.io/v1`. The default
-    /// is 30 seconds. A doubled count is written at once.
+    /// Sets the maximum time until a changed count is written. The default is 30 seconds. A doubled
+    /// count is written at once.
     pub fn series_interval(mut self, interval: Duration) -> Self {
         self.limits.series_interval = interval;
         self
@@ -153,24 +112,19 @@ impl EventRecorderBuilder {
     /// Returns an error if the name of the controller or of the instance is invalid, or if the
     /// system cannot start a thread.
     pub fn build(self) -> Result<EventRecorder, EventError> {
-        let Self {
-            controller, api, ..
-        } = self;
-        let instance = match (self.instance, api) {
-            (Some(instance), _) => instance,
-            (None, EventApi::CoreV1) => host_name(),
-            (None, EventApi::EventsV1) => cut(format!("{controller}-{}", host_name()), 128),
-        };
+        let controller = self.controller;
+        let instance = self
+            .instance
+            .unwrap_or_else(|| cut(format!("{controller}-{}", host_name()), 128));
         check_recorder(&controller, &instance)?;
-        EventRecorder::start(Settings {
-            sink: (self.sink)(api, self.request_timeout),
-            controller,
-            instance,
-            api,
-            limits: self.limits,
-            clock: self.clock,
-            stop: self.stop,
-        })
+        let shared = Shared::new(
+            &controller,
+            State::new(self.limits),
+            (self.sink)(self.request_timeout),
+            self.clock,
+            self.stop,
+        );
+        EventRecorder::start(shared, controller, instance)
     }
 }
 
@@ -179,7 +133,6 @@ impl fmt::Debug for EventRecorderBuilder {
         f.debug_struct("EventRecorderBuilder")
             .field("controller", &self.controller)
             .field("instance", &self.instance)
-            .field("api", &self.api)
             .finish_non_exhaustive()
     }
 }

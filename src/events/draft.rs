@@ -68,7 +68,7 @@ impl<'a> EventDraft<'a> {
         self
     }
 
-    /// Adds an annotation of the event. A combined event has none.
+    /// Adds an annotation of the event.
     pub fn annotation(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.annotations.insert(key.into(), value.into());
         self

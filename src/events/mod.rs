@@ -2,8 +2,8 @@
 //!
 //! | type | purpose | client-go |
 //! |---|---|---|
-//! | [`EventRecorder`] | records events, and writes them on a thread | `record.EventRecorder`, `events.EventRecorder` and their broadcasters |
-//! | [`EventDraft`] | an event with an action, a related object or annotations | `AnnotatedEventf` |
+//! | [`EventRecorder`] | records events, and writes them on a thread | `events.EventRecorder` and its broadcaster |
+//! | [`EventDraft`] | an event with an action, a related object or annotations | |
 //! | [`ObjectReference`], [`Referable`] | the object that an event is about | `corev1.ObjectReference`, `reference.GetReference` |
 //! | [`EventStats`], [`ShutdownReport`] | what happened to the events | |
 //! | [`EventSink`] | replaces the API server, for tests | `EventSink` |
@@ -11,6 +11,7 @@
 //! [`EventRecorder`] has an example. The guide has [a page about events](crate::guide::events).
 
 mod builder;
+#[doc(hidden)]
 pub(crate) mod core;
 mod draft;
 mod error;
@@ -27,10 +28,9 @@ mod writer;
 pub use self::builder::EventRecorderBuilder;
 #[cfg(feature = "client")]
 pub(crate) use self::builder::host_name;
-pub use self::core::reference::ObjectReference;
 pub use self::draft::{EventDraft, EventType};
 pub use self::error::EventError;
 pub use self::recorder::EventRecorder;
-pub use self::reference::Referable;
+pub use self::reference::{ObjectReference, Referable};
 pub use self::sink::EventSink;
 pub use self::stats::{EventStats, ShutdownReport};

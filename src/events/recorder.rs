@@ -3,8 +3,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::core::event::Event;
-use super::core::json::EventApi;
-use super::state::{Limits, NOTE, State};
 use super::validation::{check, cut};
 use super::writer::{self, Shared};
 use super::{
@@ -12,11 +10,9 @@ use super::{
     ShutdownReport,
 };
 use crate::error::Error;
-use crate::stop::Stop;
-use crate::time::Clock;
 
-/// The maximum length of a note in core v1 in bytes. The server has no limit, but memory has.
-const LONG_NOTE: usize = 64 << 10;
+/// The maximum length of a note in bytes.
+const NOTE: usize = 1024;
 
 /// How long dropping a recorder waits for its events.
 const DROP: Duration = Duration::from_secs(2);
@@ -28,12 +24,11 @@ const DROP: Duration = Duration::from_secs(2);
 /// counts go on, so that they are exact when it recovers. What has to be dropped is counted in
 /// [`stats`](Self::stats) and logged.
 ///
-/// The counterparts in client-go are `events.EventRecorder` for `events.k8s.io/v1`, the default,
-/// and `record.EventRecorder` for [core `v1`](EventRecorderBuilder::core_v1), both with their
-/// broadcasters. `kubectl` shows the events of both.
+/// The recorder writes to the API `events.k8s.io/v1`. Its counterpart in client-go is
+/// `events.EventRecorder` with its broadcaster.
 ///
-/// Your program needs the permissions `create` and `patch` for `events`, in the group
-/// `events.k8s.io` or in the core group.
+/// Your program needs the permissions `create` and `patch` for `events` in the group
+/// `events.k8s.io`.
 ///
 /// **Shutdown.** [`shutdown`](Self::shutdown) writes the waiting events, within a time limit. When
 /// the last clone is dropped, the drop does the same, for at most two seconds.
@@ -84,18 +79,6 @@ struct Handle {
     shared: Arc<Shared>,
     controller: String,
     instance: String,
-    api: EventApi,
-}
-
-/// Everything that a recorder needs.
-pub(super) struct Settings {
-    pub(super) sink: Arc<dyn EventSink>,
-    pub(super) controller: String,
-    pub(super) instance: String,
-    pub(super) api: EventApi,
-    pub(super) limits: Limits,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) stop: Stop,
 }
 
 impl EventRecorder {
@@ -109,12 +92,8 @@ impl EventRecorder {
         controller: impl Into<String>,
     ) -> EventRecorderBuilder {
         let client = client.clone();
-        EventRecorderBuilder::new(controller.into(), |api, timeout| {
-            Arc::new(super::sink::ClientSink {
-                client,
-                api,
-                timeout,
-            })
+        EventRecorderBuilder::new(controller.into(), |timeout| {
+            Arc::new(super::sink::ClientSink { client, timeout })
         })
     }
 
@@ -124,36 +103,30 @@ impl EventRecorder {
         sink: Arc<dyn EventSink>,
         controller: impl Into<String>,
     ) -> EventRecorderBuilder {
-        EventRecorderBuilder::new(controller.into(), |_, _| sink)
+        EventRecorderBuilder::new(controller.into(), |_| sink)
     }
 
-    pub(super) fn start(settings: Settings) -> Result<Self, EventError> {
-        let Settings {
-            sink,
-            controller,
-            instance,
-            api,
-            limits,
-            clock,
-            stop,
-        } = settings;
-        let shared = Shared::new(&controller, State::new(api, limits), api, sink, clock, stop);
+    /// Starts the thread.
+    pub(super) fn start(
+        shared: Shared,
+        controller: String,
+        instance: String,
+    ) -> Result<Self, EventError> {
         let shared = Arc::new(shared);
         writer::spawn(&shared).map_err(|error| EventError::Thread(Arc::new(error)))?;
         let handle = Arc::new(Handle {
             shared,
             controller,
             instance,
-            api,
         });
         Ok(Self { handle })
     }
 
     /// Records an event about an object. The action of the event is its reason. Never blocks for
-    /// the server. client-go's `Event` and `Eventf`.
+    /// the server. client-go's `Eventf`.
     ///
     /// `reason` is a short name for programs, in upper camel case, and `note` is a sentence for
-    /// people. A note of more than 1024 bytes is cut, in core `v1` one of more than 64 KiB.
+    /// people. A note of more than 1024 bytes is cut.
     ///
     /// # Errors
     ///
@@ -214,10 +187,6 @@ impl EventRecorder {
             "" => "default",
             namespace => namespace,
         };
-        let limit = match handle.api {
-            EventApi::CoreV1 => LONG_NOTE,
-            EventApi::EventsV1 => NOTE,
-        };
         let event = Event {
             namespace: namespace.to_owned(),
             annotations: draft.annotations,
@@ -226,15 +195,12 @@ impl EventRecorder {
             kind: draft.kind.as_str().to_owned(),
             reason: draft.reason,
             action: draft.action,
-            note: cut(draft.note, limit),
+            note: cut(draft.note, NOTE),
             controller: handle.controller.clone(),
             instance: handle.instance.clone(),
-            source: (handle.controller.clone(), handle.instance.clone()),
             ..Event::default()
         };
-        handle
-            .shared
-            .record(check(handle.api, &event).map(|()| event))
+        handle.shared.record(check(&event).map(|()| event))
     }
 
     /// Blocks until everything that was recorded before has been written, dropped or refused, for

@@ -33,25 +33,19 @@ mod client {
     use super::EventSink;
     use crate::client::{Client, Request};
     use crate::error::Error;
-    use crate::events::core::json::EventApi;
     use crate::object::{GroupVersionResource, path_segment};
     use crate::stop::Stop;
 
     /// Sends the requests to an API server.
     pub(in crate::events) struct ClientSink {
         pub(in crate::events) client: Client,
-        pub(in crate::events) api: EventApi,
         /// The limit for each phase of a request.
         pub(in crate::events) timeout: Duration,
     }
 
     impl ClientSink {
         fn path(&self, namespace: &str) -> Result<String, Error> {
-            let group = match self.api {
-                EventApi::CoreV1 => "",
-                EventApi::EventsV1 => "events.k8s.io",
-            };
-            GroupVersionResource::new(group, "v1", "events").path(Some(namespace))
+            GroupVersionResource::new("events.k8s.io", "v1", "events").path(Some(namespace))
         }
 
         fn send(&self, request: Request, stop: &Stop) -> Result<(), Error> {

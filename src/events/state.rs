@@ -1,52 +1,42 @@
-//! The state of a recorder, without threads: correlation and the queue of events to write.
+//! The state of a recorder, without threads: the series and the queue of events to write.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::core::aggregate::{Aggregator, COMBINED};
-use super::core::correlator::{Correlator, CorrelatorOptions};
 use super::core::delivery::Verb;
-use super::core::event::{Event, Key};
-use super::core::filter::SpamFilter;
-use super::core::json::EventApi;
-use super::core::series::{FINISH, SeriesCache, Write};
+use super::core::event::Event;
+use super::core::series::{Entry, FINISH, SeriesCache, Write};
 use super::stats::EventStats;
-use super::validation::{cut, event_name};
-
-/// The maximum length of a note in events.k8s.io/v1, in bytes.
-pub(super) const NOTE: usize = 1024;
+use super::validation::event_name;
 
 /// The namespace and the name of an event.
 pub(super) type Id = Arc<(String, String)>;
 
 /// The limits of a recorder.
-#[derive(Clone, Debug)]
 pub(super) struct Limits {
-    pub(super) correlator: CorrelatorOptions,
+    /// The number of series.
+    pub(super) cache: usize,
+    /// The number of events that wait to be written.
     pub(super) queue: usize,
     pub(super) series_interval: Duration,
-    pub(super) merge_notes: bool,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            correlator: CorrelatorOptions {
-                name: event_name,
-                ..CorrelatorOptions::default()
-            },
+            cache: 4096,
             queue: 1000,
             series_interval: Duration::from_secs(30),
-            merge_notes: false,
         }
     }
 }
 
 pub(super) struct State {
-    rules: Rules,
-    queue_limit: usize,
-    series_interval: Duration,
+    limits: Limits,
+    series: SeriesCache,
+    /// When the series that have ended were last removed.
+    finished: Duration,
     /// The events that the server does not have as they are now. One entry for each event object,
     /// so that its count goes on while it waits.
     pending: HashMap<Id, Pending>,
@@ -56,8 +46,7 @@ pub(super) struct State {
     /// The time and the wall-clock time of the first event.
     origin: Option<(Instant, Duration)>,
     /// The wall-clock time of the first event, and the monotonic time since then, at the last
-    /// event. Filter, aggregates and series measure with it, and names contain it, so each event
-    /// has a later one.
+    /// event. Series measure with it, and names contain it, so each event has a later one.
     last: Duration,
     /// When counts of series that no write has shown are due.
     pub(super) due: Option<Instant>,
@@ -67,23 +56,9 @@ pub(super) struct State {
     pub(super) closed: bool,
 }
 
-enum Rules {
-    CoreV1(Correlator),
-    EventsV1(Series),
-}
-
-/// The rules of events.k8s.io/v1, with combining and filtering like core v1.
-struct Series {
-    cache: SeriesCache,
-    aggregator: Aggregator,
-    filter: SpamFilter,
-    merge_notes: bool,
-    finished: Duration,
-}
-
 struct Pending {
     event: Event,
-    verb: Verb,
+    attempt: Attempt,
     /// The recorded events that no accepted request has shown.
     occurrences: u32,
     /// How many of them the running request shows.
@@ -92,49 +67,38 @@ struct Pending {
     /// running request began.
     since: u64,
     since_in_flight: Option<u64>,
+}
+
+/// The next attempt to send an event.
+#[derive(Clone, Copy)]
+pub(super) struct Attempt {
+    pub(super) verb: Verb,
     /// The answers that count towards giving up.
-    tries: u32,
+    pub(super) tries: u32,
     /// Whether a create may have been executed without an answer.
-    in_doubt: bool,
+    pub(super) in_doubt: bool,
 }
 
 /// An event to send now.
 pub(super) struct Sending {
     pub(super) id: Id,
     pub(super) event: Event,
-    pub(super) verb: Verb,
-    pub(super) tries: u32,
-    pub(super) in_doubt: bool,
+    pub(super) attempt: Attempt,
 }
 
 /// The result of an attempt to send an event.
 pub(super) enum Outcome {
     Written,
     Failed,
-    Retry {
-        verb: Verb,
-        tries: u32,
-        in_doubt: bool,
-    },
+    Retry(Attempt),
 }
 
 impl State {
-    pub(super) fn new(api: EventApi, limits: Limits) -> Self {
-        let options = limits.correlator;
-        let rules = match api {
-            EventApi::CoreV1 => Rules::CoreV1(Correlator::new(options)),
-            EventApi::EventsV1 => Rules::EventsV1(Series {
-                cache: SeriesCache::new(options.limit),
-                aggregator: Aggregator::new(options.limit, options.max_events, options.interval),
-                filter: SpamFilter::new(options.limit, options.per_second, options.burst),
-                merge_notes: limits.merge_notes,
-                finished: Duration::ZERO,
-            }),
-        };
+    pub(super) fn new(limits: Limits) -> Self {
         Self {
-            rules,
-            queue_limit: limits.queue,
-            series_interval: limits.series_interval,
+            series: SeriesCache::new(limits.cache),
+            limits,
+            finished: Duration::ZERO,
             pending: HashMap::new(),
             queue: VecDeque::new(),
             stats: EventStats::default(),
@@ -146,9 +110,9 @@ impl State {
         }
     }
 
-    /// Records an event: correlates it, and queues it if it is to be written. Returns whether the
-    /// thread has to know. `wall` is the wall-clock time since 1970, which can be set at any time,
-    /// so it is only written.
+    /// Counts an event, and queues it if it is to be written. Returns whether the thread has to
+    /// know. `wall` is the wall-clock time since 1970, which can be set at any time, so it is only
+    /// written.
     pub(super) fn record(&mut self, mut event: Event, wall: Duration, instant: Instant) -> bool {
         let due = self.due;
         self.stats.recorded += 1;
@@ -158,63 +122,31 @@ impl State {
         self.last = now;
         event.name = event_name(&event.regarding.name, now);
         (event.count, event.first, event.last) = (1, wall, wall);
-        match &mut self.rules {
-            Rules::CoreV1(correlator) => {
-                let correlated = correlator.correlate(event, now, wall);
-                let event = correlated.event;
-                let id = (event.namespace.clone(), event.name.clone());
-                let pending = self.pending.get_mut(&id);
-                // A filtered event costs nothing if its count is to be written anyway.
-                if correlated.passes || pending.as_ref().is_some_and(|pending| pending.waits()) {
-                    self.queue(Write {
-                        event,
-                        is_repeat: correlated.is_repeat,
-                        occurrences: 1,
-                    });
-                } else {
-                    self.stats.filtered += 1;
-                    // If the running request fails, the next one has the new count.
-                    if let Some(pending) = pending {
-                        pending.event = event;
-                    }
-                }
-            }
-            Rules::EventsV1(_) => self.record_series(event, now, instant),
-        }
-        !self.queue.is_empty() || self.due != due
-    }
 
-    fn record_series(&mut self, mut event: Event, now: Duration, instant: Instant) {
-        let Rules::EventsV1(series) = &mut self.rules else {
-            return;
-        };
-        let mut writes = series.finish(now);
-        let key = series.key(&mut event, now);
-        if series.cache.is_new(&key) && !series.filter.accepts(event.spam_key(), now) {
-            self.stats.filtered += 1;
-        } else {
-            let (entry, evicted) = series.cache.observe(key, event, now);
-            writes.extend(
-                evicted
-                    .filter(|entry| entry.unwritten() > 0)
-                    .map(|mut entry| entry.take()),
-            );
-            if let Some(entry) = entry {
-                let id = (entry.event.namespace.clone(), entry.event.name.clone());
-                let pending = self.pending.get(&id);
-                // The count of a waiting event is written anyway. Otherwise, it is written when it
-                // has doubled, so that a storm of events becomes few requests.
-                let is_due = entry.event.count >= entry.written.saturating_mul(2);
-                if is_due || pending.is_some_and(Pending::waits) {
-                    writes.push(entry.take());
-                } else if self.due.is_none() {
-                    self.due = instant.checked_add(self.series_interval);
-                }
-            }
+        let mut gone = Vec::new();
+        // As often as client-go does.
+        if now.saturating_sub(self.finished) >= FINISH {
+            self.finished = now;
+            gone = self.series.finish(now);
         }
-        for write in writes {
+        let (entry, evicted) = self.series.observe(event, now);
+        gone.extend(evicted);
+        let id = (entry.event.namespace.clone(), entry.event.name.clone());
+        // The count of a waiting event is written anyway. Otherwise, it is written when it has
+        // doubled, so that a storm of events becomes few requests.
+        let is_due = entry.event.count >= entry.written.saturating_mul(2);
+        let write = match is_due || self.pending.get(&id).is_some_and(Pending::waits) {
+            true => entry.take(),
+            false => None,
+        };
+        if write.is_none() && self.due.is_none() {
+            self.due = instant.checked_add(self.limits.series_interval);
+        }
+        let gone = gone.iter_mut().filter_map(Entry::take);
+        for write in gone.chain(write) {
             self.queue(write);
         }
+        !self.queue.is_empty() || self.due != due
     }
 
     /// Queues an event, or updates the one that waits.
@@ -226,7 +158,7 @@ impl State {
         } = write;
         let id: Id = Arc::new((event.namespace.clone(), event.name.clone()));
         let since = self.stats.recorded;
-        let is_full = self.pending.len() >= self.queue_limit;
+        let is_full = self.pending.len() >= self.limits.queue;
         match self.pending.get_mut(&id) {
             Some(pending) => {
                 pending.event = event;
@@ -245,13 +177,11 @@ impl State {
                 };
                 let pending = Pending {
                     event,
-                    verb,
+                    attempt: Attempt::new(verb),
                     occurrences,
                     in_flight: None,
                     since,
                     since_in_flight: None,
-                    tries: 0,
-                    in_doubt: false,
                 };
                 self.pending.insert(Arc::clone(&id), pending);
                 self.queue.push_back(id);
@@ -269,16 +199,12 @@ impl State {
     /// Queues all counts of series that no write has shown, as far as the queue has room.
     pub(super) fn queue_all(&mut self) {
         (self.due, self.left_over) = (None, false);
-        let Rules::EventsV1(series) = &mut self.rules else {
-            return;
-        };
-        let mut room = self.queue_limit.saturating_sub(self.pending.len());
+        let mut room = self.limits.queue.saturating_sub(self.pending.len());
         let mut writes = Vec::new();
-        for entry in series
-            .cache
-            .iter_mut()
-            .filter(|entry| entry.unwritten() > 0)
-        {
+        for entry in self.series.entries_mut() {
+            if entry.written == entry.event.count {
+                continue;
+            }
             let id = (entry.event.namespace.clone(), entry.event.name.clone());
             if !self.pending.contains_key(&id) {
                 if room == 0 {
@@ -287,7 +213,7 @@ impl State {
                 }
                 room -= 1;
             }
-            writes.push(entry.take());
+            writes.extend(entry.take());
         }
         for write in writes {
             self.queue(write);
@@ -302,9 +228,7 @@ impl State {
         pending.since_in_flight = None;
         Some(Sending {
             event: pending.event.clone(),
-            verb: pending.verb,
-            tries: pending.tries,
-            in_doubt: pending.in_doubt,
+            attempt: pending.attempt,
             id,
         })
     }
@@ -315,19 +239,16 @@ impl State {
             return;
         };
         let sent = pending.in_flight.take().unwrap_or(0);
+        let mut verb = pending.attempt.verb;
         match outcome {
             Outcome::Written => {
                 self.stats.written += 1;
                 self.stats.merged += u64::from(sent).saturating_sub(1);
-                pending.verb = Verb::Patch;
+                verb = Verb::Patch;
             }
             Outcome::Failed => self.stats.failed += u64::from(sent),
-            Outcome::Retry {
-                verb,
-                tries,
-                in_doubt,
-            } => {
-                (pending.verb, pending.tries, pending.in_doubt) = (*verb, *tries, *in_doubt);
+            Outcome::Retry(attempt) => {
+                pending.attempt = *attempt;
                 self.queue.push_back(id);
                 return;
             }
@@ -338,7 +259,7 @@ impl State {
             return;
         }
         pending.since = pending.since_in_flight.take().unwrap_or(pending.since);
-        (pending.tries, pending.in_doubt) = (0, false);
+        pending.attempt = Attempt::new(verb);
         self.queue.push_back(id);
     }
 
@@ -349,7 +270,7 @@ impl State {
 
     pub(super) fn stats(&self) -> EventStats {
         let stats = &self.stats;
-        let settled = stats.written + stats.merged + stats.filtered + stats.dropped + stats.failed;
+        let settled = stats.written + stats.merged + stats.dropped + stats.failed;
         EventStats {
             pending: stats.recorded.saturating_sub(settled),
             ..*stats
@@ -361,41 +282,19 @@ impl State {
     }
 }
 
+impl Attempt {
+    fn new(verb: Verb) -> Self {
+        Self {
+            verb,
+            tries: 0,
+            in_doubt: false,
+        }
+    }
+}
+
 impl Pending {
     /// Whether a later request than the running one will show the event.
     fn waits(&self) -> bool {
         self.in_flight.is_none_or(|sent| sent < self.occurrences)
-    }
-}
-
-impl Series {
-    /// Forgets the series that have ended (ER4), as often as client-go does. Returns those whose
-    /// count has not been written.
-    fn finish(&mut self, now: Duration) -> Vec<Write> {
-        if now.saturating_sub(self.finished) < FINISH {
-            return Vec::new();
-        }
-        self.finished = now;
-        let ended = self.cache.ended(now);
-        let entries = ended.iter().filter_map(|key| self.cache.remove(key));
-        entries
-            .filter(|entry| entry.unwritten() > 0)
-            .map(|mut entry| entry.take())
-            .collect()
-    }
-
-    /// Returns the key of an event, and changes the event if it is to be combined.
-    fn key(&mut self, event: &mut Event, now: Duration) -> Key {
-        let mut key = event.series_key();
-        if self.merge_notes {
-            return key;
-        }
-        if self.aggregator.combines(&key, event.note.clone(), now) {
-            event.note = cut(format!("{COMBINED}{}", event.note), NOTE);
-            event.annotations.clear();
-        } else {
-            key.extend(["note".to_owned(), event.note.clone()]);
-        }
-        key
     }
 }

@@ -1,15 +1,7 @@
-use std::fmt;
-
 /// What happened to the events of a recorder. Each recorded event counts in exactly one of the
 /// fields after [`recorded`](Self::recorded), so their sum is `recorded`. Only
 /// [`refused`](Self::refused) is not part of it.
-///
-/// ```
-/// use k8s_informer::events::EventStats;
-///
-/// let line = EventStats::default().to_string();
-/// assert!(line.starts_with("0 recorded: 0 written, 0 merged"), "{line}");
-/// ```
+/// [`EventRecorder::flush`](super::EventRecorder::flush) has an example.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EventStats {
@@ -19,9 +11,6 @@ pub struct EventStats {
     pub written: u64,
     /// The events that are part of the count of a written event.
     pub merged: u64,
-    /// The events that the spam filter has not let pass. In core `v1`, they are part of the count
-    /// of a later request.
-    pub filtered: u64,
     /// The events that were dropped because too many others were waiting.
     pub dropped: u64,
     /// The events that the server has refused, or that failed too often.
@@ -30,27 +19,6 @@ pub struct EventStats {
     pub pending: u64,
     /// The calls that returned an error. They are not part of `recorded`.
     pub refused: u64,
-}
-
-/// Writes one line: `5 recorded: 2 written, 3 merged, 0 filtered, …`.
-impl fmt::Display for EventStats {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            recorded,
-            written,
-            merged,
-            filtered,
-            dropped,
-            failed,
-            pending,
-            refused,
-        } = self;
-        write!(
-            f,
-            "{recorded} recorded: {written} written, {merged} merged, {filtered} filtered, \
-             {dropped} dropped, {failed} failed, {pending} pending; {refused} refused"
-        )
-    }
 }
 
 /// The result of [`EventRecorder::shutdown`](super::EventRecorder::shutdown).

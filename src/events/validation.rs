@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::EventError;
 use super::core::event::{Event, plain_name};
-use super::core::json::EventApi;
 use crate::selector::is_qualified_name;
 
 /// The maximum length of a reason, an action and an instance in bytes.
@@ -14,7 +13,7 @@ const LONG: usize = 128;
 const ANNOTATIONS: usize = 256 << 10;
 
 /// Checks an event. Texts that may be cut have been cut.
-pub(super) fn check(api: EventApi, event: &Event) -> Result<(), EventError> {
+pub(super) fn check(event: &Event) -> Result<(), EventError> {
     let object = &event.regarding;
     for (field, text) in [
         ("the kind of the object", &object.kind),
@@ -30,12 +29,8 @@ pub(super) fn check(api: EventApi, event: &Event) -> Result<(), EventError> {
             "is not a valid name of a namespace",
         ));
     }
-    // The server does not check these fields in core v1.
-    if api == EventApi::EventsV1 {
-        for (field, text) in [("reason", &event.reason), ("action", &event.action)] {
-            required(field, text)?;
-        }
-    }
+    required("reason", &event.reason)?;
+    required("action", &event.action)?;
     let size = event
         .annotations
         .iter()
@@ -95,7 +90,7 @@ pub(super) fn cut(mut text: String, limit: usize) -> String {
 }
 
 /// Returns the name of a new event about an object: a random one if the usual one is no valid name
-/// (EC10).
+/// (ER5).
 pub(super) fn event_name(object: &str, now: Duration) -> String {
     let name = plain_name(object, now);
     let is_valid = name.len() <= 253 && name.split('.').all(is_label_of_any_length);
@@ -161,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn ec10_impossible_name_is_replaced_by_a_uuid() {
+    fn er5_impossible_name_is_replaced_by_a_uuid() {
         assert_eq!(event_name("p", Duration::from_nanos(255)), "p.ff");
         for object in ["Upper", "a:b", "", &"a".repeat(250)] {
             let name = event_name(object, Duration::from_secs(1_000_000_000));

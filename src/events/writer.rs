@@ -6,7 +6,6 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::core::delivery::{Answer, Next, Verb, next};
 use super::core::event::Event;
-use super::core::json::EventApi;
 use super::state::{Outcome, Sending, State};
 use super::{EventError, EventSink, EventStats, ShutdownReport};
 use crate::error::Error;
@@ -17,7 +16,7 @@ use crate::sync::{Condvar, Mutex};
 use crate::threads::named;
 use crate::time::{Backoff, Clock};
 
-/// The answers after which an event is given up, as in client-go (EC11). Connection errors and
+/// The answers after which an event is given up, as in client-go (ER6). Connection errors and
 /// overload do not count.
 const TRIES: u32 = 12;
 
@@ -35,12 +34,11 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 pub(super) struct Shared {
     /// The name of the recorder in the log.
     name: String,
-    /// Guards correlation and queue, and how the thread waits. While it is held, no other locks are
+    /// Guards series and queue, and how the thread waits. While it is held, no other locks are
     /// taken than those of `Stop`, and no clock, sink or log is called.
     inner: Mutex<Inner>,
     /// Notified when an event was settled, and when the thread ends. Flushes wait on it.
     settled: Condvar,
-    api: EventApi,
     sink: Arc<dyn EventSink>,
     clock: Arc<dyn Clock>,
     stop: Stop,
@@ -84,7 +82,6 @@ impl Shared {
     pub(super) fn new(
         controller: &str,
         state: State,
-        api: EventApi,
         sink: Arc<dyn EventSink>,
         clock: Arc<dyn Clock>,
         stop: Stop,
@@ -101,7 +98,6 @@ impl Shared {
                 log: DropLog::default(),
             }),
             settled: Condvar::new(),
-            api,
             sink,
             clock,
             stop,
@@ -250,15 +246,15 @@ impl Shared {
     /// Sends an event: a patch, then a create if the event does not exist.
     fn send(&self, sending: &Sending) -> (Outcome, Option<Error>) {
         let Sending { event, .. } = sending;
-        let (mut verb, mut in_doubt, mut tries) = (sending.verb, sending.in_doubt, sending.tries);
+        let mut attempt = sending.attempt;
         loop {
-            let result = panic::catch(|| match verb {
+            let result = panic::catch(|| match attempt.verb {
                 Verb::Create => {
-                    let body = self.api.create(event);
+                    let body = event.create();
                     self.sink.create(&event.namespace, &body, &self.stop)
                 }
                 Verb::Patch => {
-                    let patch = self.api.patch(event);
+                    let patch = event.patch();
                     self.sink
                         .patch(&event.namespace, &event.name, &patch, &self.stop)
                 }
@@ -268,22 +264,18 @@ impl Shared {
                 Err(panic) => Some(Error::other(format!("the event sink {panic}"))),
             };
             let answer = error.as_ref().map_or(Answer::Accepted, answer);
-            if answer == Answer::Later && verb == Verb::Create {
-                in_doubt = true;
+            if answer == Answer::Later && attempt.verb == Verb::Create {
+                attempt.in_doubt = true;
             }
-            match next(verb, answer, event.count, in_doubt) {
+            match next(attempt.verb, answer, event.count, attempt.in_doubt) {
                 Next::Written => return (Outcome::Written, None),
-                Next::Send(other) => verb = other,
+                Next::Send(verb) => attempt.verb = verb,
                 Next::Failed => return (Outcome::Failed, error),
                 Next::Retry(verb) => {
-                    tries += u32::from(!error.as_ref().is_some_and(is_outage));
-                    let retry = Outcome::Retry {
-                        verb,
-                        tries,
-                        in_doubt,
-                    };
-                    return match tries < TRIES || self.stop.is_stopped() {
-                        true => (retry, error),
+                    attempt.verb = verb;
+                    attempt.tries += u32::from(!error.as_ref().is_some_and(is_outage));
+                    return match attempt.tries < TRIES || self.stop.is_stopped() {
+                        true => (Outcome::Retry(attempt), error),
                         false => (Outcome::Failed, error),
                     };
                 }
@@ -355,7 +347,7 @@ fn run(shared: &Shared) {
                 }
                 let mut inner = shared.inner.lock();
                 inner.state.settle(sending.id, &outcome);
-                if let Outcome::Retry { .. } = outcome {
+                if let Outcome::Retry(_) = outcome {
                     let requested = error.as_ref().map(Error::pause).unwrap_or_default();
                     inner.paused_until = now.checked_add(inner.backoff.step().max(requested));
                 } else {
@@ -388,7 +380,7 @@ fn log_problem(name: &str, problem: &mut Option<String>, error: Option<&Error>, 
         false => ::log::Level::Warn,
     };
     let effect = match outcome {
-        Outcome::Retry { .. } => "retrying with back-off",
+        Outcome::Retry(_) => "retrying with back-off",
         Outcome::Written | Outcome::Failed => "the event is lost",
     };
     log::log!(

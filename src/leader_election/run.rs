@@ -415,8 +415,10 @@ impl<'a> Run<'a> {
             Ok(None) => return,
             Ok(Some(reference)) => {
                 let note = format!("{} {what}", self.shared.identity);
-                let recorded =
-                    recorder.event(&reference, EventType::Normal, "LeaderElection", &note);
+                let event =
+                    recorder.new_event(&reference, EventType::Normal, "LeaderElection", &note);
+                // The note does not tell events apart, but the action does.
+                let recorded = event.action(what).send();
                 recorded.map_err(|error| error.to_string())
             }
             Err(panic) => Err(format!(

@@ -15,7 +15,7 @@
 //! assert_eq!(waits, [1, 2, 4, 8, 16, 30]);
 //! ```
 
-#[cfg(any(feature = "client", feature = "testing"))]
+#[cfg(any(feature = "client", feature = "testing", all(test, shuttle)))]
 pub(crate) mod rfc3339;
 mod token_bucket;
 #[cfg(any(feature = "client", feature = "testing"))]

@@ -6,18 +6,7 @@
 
 mod delta_fifo;
 mod deltas;
-mod event_correlator;
-mod event_json;
-// The core of event recording is private and uses nothing else of the crate, so it is built here
-// again, as in the fuzz target.
-#[allow(
-    dead_code,
-    unreachable_pub,
-    clippy::duplicate_mod,
-    reason = "the replay does not use all of it"
-)]
-#[path = "../../src/events/core/mod.rs"]
-mod events_core;
+#[cfg(feature = "client")]
 mod events_recorder;
 mod expiration_cache;
 mod fifo;
@@ -76,17 +65,12 @@ const SUITES: &[Suite] = &[
         info: &["done_during"],
         floor: 100.0,
     },
-    Suite {
-        name: "event_correlator",
-        build: event_correlator::build,
-        info: &[],
-        floor: 95.0,
-    },
+    #[cfg(feature = "client")]
     Suite {
         name: "events_recorder",
         build: events_recorder::build,
         info: &[],
-        floor: 80.0,
+        floor: 85.0,
     },
     Suite {
         name: "expiration_cache",
@@ -241,6 +225,7 @@ fn files() -> Vec<(&'static Suite, PathBuf)> {
             path.extension()
                 .is_some_and(|extension| extension == "jsonl")
         })
+        .filter(|path| cfg!(feature = "client") || !path.ends_with("events_recorder.jsonl"))
         .collect();
     files.sort();
     let suite = |path: &Path| {

@@ -1,4 +1,4 @@
-//! The event recorder. Both APIs show the same events on the embedded server and on a real one.
+//! The event recorder, on the embedded server and on a real one.
 
 use std::time::Duration;
 
@@ -28,9 +28,8 @@ fn events_about(client: &Client, namespace: &str, object: &impl Object) -> Vec<V
     list.items.iter().map(json).collect()
 }
 
-fn recorder(client: &Client, is_core: bool) -> EventRecorder {
+fn recorder(client: &Client) -> EventRecorder {
     let builder = EventRecorder::builder(client, "example.com/ctl").instance("ctl-0");
-    let builder = if is_core { builder.core_v1() } else { builder };
     builder.build().unwrap()
 }
 
@@ -41,82 +40,74 @@ fn map(client: &Client, namespace: &Namespace<'_>, name: &str) -> ConfigMap {
 }
 
 #[test]
-fn events_of_both_apis_are_listed_by_involved_object() {
+fn events_are_listed_by_involved_object() {
     on_every_cluster(ONCE, |cluster| {
-        for is_core in [false, true] {
-            let client = cluster.client();
-            let namespace = cluster.namespace("events");
-            let recorder = recorder(&client, is_core);
-            let settings = map(&client, &namespace, "settings");
-            let other = map(&client, &namespace, "other");
-            for _ in 0..5 {
-                recorder
-                    .event(&settings, EventType::Warning, "Broken", "does not parse")
-                    .unwrap();
-            }
-            recorder
-                .new_event(&other, EventType::Normal, "Read", "reads well")
-                .action("Reading")
-                .related(&settings)
-                .annotation("example.com/key", "value")
-                .send()
-                .unwrap();
-            // A second write is a patch.
-            assert!(recorder.flush(PATIENCE), "{:?}", recorder.last_error());
+        let client = cluster.client();
+        let namespace = cluster.namespace("events");
+        let recorder = recorder(&client);
+        let settings = map(&client, &namespace, "settings");
+        let other = map(&client, &namespace, "other");
+        for _ in 0..5 {
             recorder
                 .event(&settings, EventType::Warning, "Broken", "does not parse")
                 .unwrap();
-            let report = recorder.shutdown(PATIENCE);
-            assert!(
-                report.is_complete() && report.stats.failed == 0,
-                "{report:?}"
-            );
-
-            let events = events_about(&client, &namespace.name, &settings);
-            assert_eq!(events.len(), 1, "{events:?}");
-            let event = &events[0];
-            assert_eq!(
-                (&event["reason"], &event["type"]),
-                (&"Broken".into(), &"Warning".into())
-            );
-            assert_eq!(event["message"], "does not parse");
-            let count = match is_core {
-                true => &event["count"],
-                false => &event["series"]["count"],
-            };
-            assert_eq!(count, 6, "{event}");
-            let events = events_about(&client, &namespace.name, &other);
-            assert_eq!(events.len(), 1, "{events:?}");
-            assert_eq!(events[0]["related"]["name"], "settings");
-            assert_eq!(
-                events[0]["metadata"]["annotations"]["example.com/key"],
-                "value"
-            );
         }
+        recorder
+            .new_event(&other, EventType::Normal, "Read", "reads well")
+            .action("Reading")
+            .related(&settings)
+            .annotation("example.com/key", "value")
+            .send()
+            .unwrap();
+        // A second write is a patch.
+        assert!(recorder.flush(PATIENCE), "{:?}", recorder.last_error());
+        recorder
+            .event(&settings, EventType::Warning, "Broken", "does not parse")
+            .unwrap();
+        let report = recorder.shutdown(PATIENCE);
+        assert!(
+            report.is_complete() && report.stats.failed == 0,
+            "{report:?}"
+        );
+
+        let events = events_about(&client, &namespace.name, &settings);
+        assert_eq!(events.len(), 1, "{events:?}");
+        let event = &events[0];
+        assert_eq!(
+            (&event["reason"], &event["type"]),
+            (&"Broken".into(), &"Warning".into())
+        );
+        assert_eq!(event["message"], "does not parse");
+        assert_eq!(event["series"]["count"], 6, "{event}");
+        let events = events_about(&client, &namespace.name, &other);
+        assert_eq!(events.len(), 1, "{events:?}");
+        assert_eq!(events[0]["related"]["name"], "settings");
+        assert_eq!(
+            events[0]["metadata"]["annotations"]["example.com/key"],
+            "value"
+        );
     });
 }
 
 #[test]
 fn event_of_cluster_scoped_object_is_in_default() {
     on_every_cluster(ONCE, |cluster| {
-        for is_core in [false, true] {
-            let client = cluster.client();
-            let namespace = cluster.namespace("scoped");
-            let api = client.api::<CoreNamespace>(None);
-            let object = api.get(&namespace.name, &Stop::new()).unwrap();
-            let recorder = recorder(&client, is_core);
-            recorder
-                .event(
-                    &*object,
-                    EventType::Normal,
-                    "Seen",
-                    "the namespace was seen",
-                )
-                .unwrap();
-            let report = recorder.shutdown(PATIENCE);
-            assert_eq!(report.stats.written, 1, "{:?}", recorder.last_error());
-            assert_eq!(events_about(&client, "default", &*object).len(), 1);
-        }
+        let client = cluster.client();
+        let namespace = cluster.namespace("scoped");
+        let api = client.api::<CoreNamespace>(None);
+        let object = api.get(&namespace.name, &Stop::new()).unwrap();
+        let recorder = recorder(&client);
+        recorder
+            .event(
+                &*object,
+                EventType::Normal,
+                "Seen",
+                "the namespace was seen",
+            )
+            .unwrap();
+        let report = recorder.shutdown(PATIENCE);
+        assert_eq!(report.stats.written, 1, "{:?}", recorder.last_error());
+        assert_eq!(events_about(&client, "default", &*object).len(), 1);
     });
 }
 
@@ -126,7 +117,7 @@ fn ev20_texts_at_their_limits_are_accepted() {
         let client = cluster.client();
         let namespace = cluster.namespace("limits");
         let object = map(&client, &namespace, "settings");
-        let recorder = recorder(&client, false);
+        let recorder = recorder(&client);
         let long = "ü".repeat(64);
         for number in 0..12 {
             let note = format!("{number:02}{}", "x".repeat(2000));
@@ -135,96 +126,84 @@ fn ev20_texts_at_their_limits_are_accepted() {
         }
         let report = recorder.shutdown(PATIENCE);
         assert_eq!(report.stats.failed, 0, "{:?}", recorder.last_error());
-        // The tenth event and its successors are combined.
-        assert_eq!(events_about(&client, &namespace.name, &object).len(), 10);
+        assert_eq!(events_about(&client, &namespace.name, &object).len(), 1);
     });
 }
 
 #[test]
 fn expired_event_is_created_again_with_its_series() {
     on_every_cluster(ONCE, |cluster| {
-        for is_core in [false, true] {
-            let client = cluster.client();
-            let namespace = cluster.namespace("expired");
-            let object = map(&client, &namespace, "settings");
-            let recorder = recorder(&client, is_core);
-            let emit = || {
-                let kind = EventType::Normal;
-                recorder.event(&object, kind, "Seen", "seen").unwrap();
-                assert!(recorder.flush(PATIENCE), "{:?}", recorder.last_error());
-            };
-            emit();
-            delete(
-                cluster,
-                &namespace,
-                &events_about(&client, &namespace.name, &object)[0],
-            );
-            emit();
-            let stats = recorder.stats();
-            assert_eq!(
-                (stats.written, stats.failed),
-                (2, 0),
-                "{:?}",
-                recorder.last_error()
-            );
-            assert_eq!(events_about(&client, &namespace.name, &object).len(), 1);
-        }
+        let client = cluster.client();
+        let namespace = cluster.namespace("expired");
+        let object = map(&client, &namespace, "settings");
+        let recorder = recorder(&client);
+        let emit = || {
+            let kind = EventType::Normal;
+            recorder.event(&object, kind, "Seen", "seen").unwrap();
+            assert!(recorder.flush(PATIENCE), "{:?}", recorder.last_error());
+        };
+        emit();
+        delete(
+            cluster,
+            &namespace,
+            &events_about(&client, &namespace.name, &object)[0],
+        );
+        emit();
+        let stats = recorder.stats();
+        assert_eq!(
+            (stats.written, stats.failed),
+            (2, 0),
+            "{:?}",
+            recorder.last_error()
+        );
+        assert_eq!(events_about(&client, &namespace.name, &object).len(), 1);
     });
 }
 
 #[test]
-fn ec11_counts_are_exact_after_a_network_that_hung() {
+fn er6_counts_are_exact_after_a_network_that_hung() {
     on_every_cluster(ONCE, |cluster| {
-        for is_core in [false, true] {
-            let namespace = cluster.namespace("outage");
-            let proxy = cluster.proxy();
-            let builder =
-                EventRecorder::builder(&cluster.client_through(&proxy), "example.com/ctl")
-                    .request_timeout(Duration::from_millis(500))
-                    // On a slow machine, requests are answered before the last event.
-                    .spam_filter(60, 0.0);
-            let builder = if is_core { builder.core_v1() } else { builder };
-            let recorder = builder.build().unwrap();
-            let mut pod = ObjectReference::default();
-            pod.api_version = "v1".to_owned();
-            pod.kind = "Pod".to_owned();
-            pod.namespace.clone_from(&namespace.name);
-            let mut emit = |name: String| {
-                pod.name.clone_from(&name);
-                recorder
-                    .event(&pod, EventType::Warning, "Failed", name)
-                    .unwrap();
-            };
-            emit("first".to_owned());
-            assert!(recorder.flush(PATIENCE), "{:?}", recorder.last_error());
-            proxy.stall();
-            for _ in 0..60 {
-                for number in 0..50 {
-                    emit(format!("pod-{number}"));
-                }
+        let namespace = cluster.namespace("outage");
+        let proxy = cluster.proxy();
+        let recorder = EventRecorder::builder(&cluster.client_through(&proxy), "example.com/ctl")
+            .request_timeout(Duration::from_millis(500))
+            .build()
+            .unwrap();
+        let mut pod = ObjectReference::default();
+        pod.api_version = "v1".to_owned();
+        pod.kind = "Pod".to_owned();
+        pod.namespace.clone_from(&namespace.name);
+        let mut emit = |name: String| {
+            pod.name.clone_from(&name);
+            recorder
+                .event(&pod, EventType::Warning, "Failed", name)
+                .unwrap();
+        };
+        emit("first".to_owned());
+        assert!(recorder.flush(PATIENCE), "{:?}", recorder.last_error());
+        proxy.stall();
+        for _ in 0..60 {
+            for number in 0..50 {
+                emit(format!("pod-{number}"));
             }
-            assert!(recorder.flush(PATIENCE), "{:?}", recorder.last_error());
-            assert!(recorder.last_error().is_some(), "nothing hung");
-            let stats = recorder.stats();
-            assert_eq!(
-                (stats.written + stats.merged, stats.pending),
-                (3001, 0),
-                "{stats}"
-            );
+        }
+        assert!(recorder.flush(PATIENCE), "{:?}", recorder.last_error());
+        assert!(recorder.last_error().is_some(), "nothing hung");
+        let stats = recorder.stats();
+        assert_eq!(
+            (stats.written + stats.merged, stats.pending),
+            (3001, 0),
+            "{stats:?}"
+        );
 
-            let events = GroupVersionResource::new("", "v1", "events");
-            let api = cluster.client().dynamic_api(&events, Some(&namespace.name));
-            let list = api.list(&ListOptions::default(), &Stop::new()).unwrap();
-            assert_eq!(list.items.len(), 51);
-            for event in &list.items {
-                let event: Value = serde_json::from_str(event.json()).unwrap();
-                let count = match is_core {
-                    true => &event["count"],
-                    false => &event["series"]["count"],
-                };
-                if event["message"] != "first" {
-                    assert_eq!(count, 60, "{event}");
-                }
+        let events = GroupVersionResource::new("", "v1", "events");
+        let api = cluster.client().dynamic_api(&events, Some(&namespace.name));
+        let list = api.list(&ListOptions::default(), &Stop::new()).unwrap();
+        assert_eq!(list.items.len(), 51);
+        for event in &list.items {
+            let event: Value = serde_json::from_str(event.json()).unwrap();
+            if event["message"] != "first" {
+                assert_eq!(event["series"]["count"], 60, "{event}");
             }
         }
     });

@@ -1,11 +1,11 @@
-//! A server that hangs, fails, and recovers (EC11, EV1).
+//! A server that hangs, fails, and recovers (ER6, EV1).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_informer::Error;
 use k8s_informer::error::Status;
-use k8s_informer::events::{EventRecorder, EventRecorderBuilder, EventStats, EventType};
+use k8s_informer::events::{EventRecorder, EventStats, EventType};
 use k8s_informer::testing::FakeClock;
 use serde_json::json;
 
@@ -13,125 +13,99 @@ use super::sink::{Reply, SOON, Sink, connection, pod, status};
 
 const WARNING: EventType = EventType::Warning;
 
-type Api = fn(EventRecorderBuilder) -> EventRecorderBuilder;
-
-const APIS: [Api; 2] = [|builder| builder, EventRecorderBuilder::core_v1];
-
 fn sum(stats: EventStats) -> u64 {
-    stats.written + stats.merged + stats.filtered + stats.dropped + stats.failed + stats.pending
+    stats.written + stats.merged + stats.dropped + stats.failed + stats.pending
 }
 
 #[test]
-fn ec11_counts_are_exact_after_a_hanging_server() {
-    for api in APIS {
-        let sink = Sink::new();
-        let recorder = api(sink.recorder()).build().unwrap();
-        let emit = |key: u32| {
-            let name = format!("pod-{key}");
-            let result = recorder.event(&pod(&name), WARNING, "Failed", name);
-            result.unwrap();
-        };
-        sink.hang(true);
-        let begin = Instant::now();
-        emit(0);
-        sink.until_requests(1);
-        for number in 1..3000 {
-            emit(number % 50);
-        }
-        assert!(begin.elapsed() < SOON, "the calls blocked");
-        assert_eq!(recorder.stats().pending, 3000);
-        sink.hang(false);
-        assert!(recorder.flush(SOON));
-        let counts = sink.counts();
-        assert_eq!(counts.len(), 50);
-        assert!(counts.values().all(|count| *count == 60), "{counts:?}");
-        let stats = recorder.stats();
-        assert_eq!((stats.written + stats.merged, stats.pending), (3000, 0));
-        // One request for each event, and another one for the event that hung.
-        assert_eq!(sink.requests().len(), 51);
-    }
-}
-
-#[test]
-fn ec11_repeated_request_counts_filtered_events() {
+fn er6_counts_are_exact_after_a_hanging_server() {
     let sink = Sink::new();
-    sink.answer([Reply::Fail(connection())]);
-    let builder = sink.recorder().core_v1().spam_filter(1, 0.0);
-    let recorder = builder.build().unwrap();
+    let recorder = sink.recorder().build().unwrap();
+    let emit = |key: u32| {
+        let name = format!("pod-{key}");
+        let result = recorder.event(&pod(&name), WARNING, "Failed", name);
+        result.unwrap();
+    };
     sink.hang(true);
-    recorder.event(&pod("p"), WARNING, "Failed", "n").unwrap();
+    let begin = Instant::now();
+    emit(0);
     sink.until_requests(1);
-    recorder.event(&pod("p"), WARNING, "Failed", "n").unwrap();
-    assert_eq!(recorder.stats().filtered, 1);
+    for number in 1..3000 {
+        emit(number % 50);
+    }
+    assert!(begin.elapsed() < SOON, "the calls blocked");
+    assert_eq!(recorder.stats().pending, 3000);
     sink.hang(false);
     assert!(recorder.flush(SOON));
-    assert_eq!((sink.requests().len(), sink.counts()["n"]), (2, 2));
-    assert_eq!((recorder.stats().written, recorder.stats().merged), (1, 0));
+    let counts = sink.counts();
+    assert_eq!(counts.len(), 50);
+    assert!(counts.values().all(|count| *count == 60), "{counts:?}");
+    let stats = recorder.stats();
+    assert_eq!((stats.written + stats.merged, stats.pending), (3000, 0));
+    // One request for each event, and another one for the event that hung.
+    assert_eq!(sink.requests().len(), 51);
 }
 
 #[test]
 fn ev1_distinct_events_add_up_when_the_queue_is_full() {
-    for api in APIS {
-        let sink = Sink::new();
-        let recorder = api(sink.recorder()).build().unwrap();
-        sink.hang(true);
-        for number in 0..3000 {
-            let name = format!("pod-{number}");
-            recorder
-                .event(&pod(&name), WARNING, "Failed", name)
-                .unwrap();
-        }
-        let stats = recorder.stats();
-        assert_eq!(
-            (stats.recorded, stats.pending, stats.dropped),
-            (3000, 1000, 2000)
-        );
-        sink.hang(false);
-        assert!(recorder.flush(SOON));
-        let stats = recorder.stats();
-        assert_eq!((sum(stats), stats.written, stats.pending), (3000, 1000, 0));
-        assert_eq!(sink.events().len(), 1000);
-        // The count of a dropped event goes on.
+    let sink = Sink::new();
+    let recorder = sink.recorder().build().unwrap();
+    sink.hang(true);
+    for number in 0..3000 {
+        let name = format!("pod-{number}");
         recorder
-            .event(&pod("pod-2999"), WARNING, "Failed", "pod-2999")
+            .event(&pod(&name), WARNING, "Failed", name)
             .unwrap();
-        assert!(recorder.flush(SOON));
-        assert_eq!(sink.counts()["pod-2999"], 2);
     }
+    let stats = recorder.stats();
+    assert_eq!(
+        (stats.recorded, stats.pending, stats.dropped),
+        (3000, 1000, 2000)
+    );
+    sink.hang(false);
+    assert!(recorder.flush(SOON));
+    let stats = recorder.stats();
+    assert_eq!((sum(stats), stats.written, stats.pending), (3000, 1000, 0));
+    assert_eq!(sink.events().len(), 1000);
+    // The count of a dropped event goes on.
+    recorder
+        .event(&pod("pod-2999"), WARNING, "Failed", "pod-2999")
+        .unwrap();
+    assert!(recorder.flush(SOON));
+    assert_eq!(sink.counts()["pod-2999"], 2);
 }
 
 #[test]
 fn sums_hold_while_callers_and_faults_interfere() {
-    for api in APIS {
-        let sink = Sink::new();
-        let recorder = api(sink.recorder())
-            .queue_size(20)
-            .cache_size(30)
-            .build()
-            .unwrap();
-        sink.answer((0..40).map(|number| match number % 4 {
-            0 => Reply::Fail(status(403, "Forbidden")),
-            1 => Reply::Fail(status(422, "Invalid")),
-            2 => Reply::Panic,
-            _ => Reply::Fail(status(409, "AlreadyExists")),
-        }));
-        std::thread::scope(|scope| {
-            for caller in 0..4_usize {
-                let recorder = &recorder;
-                scope.spawn(move || {
-                    for number in 0..1000 {
-                        let name = format!("pod-{}", (number * 7 + caller) % 60);
-                        recorder.event(&pod(&name), WARNING, "Failed", "n").unwrap();
-                        let stats = recorder.stats();
-                        assert_eq!(sum(stats), stats.recorded);
-                    }
-                });
-            }
-        });
-        assert!(recorder.flush(SOON));
-        let stats = recorder.stats();
-        assert_eq!((stats.recorded, sum(stats), stats.pending), (4000, 4000, 0));
-    }
+    let sink = Sink::new();
+    let recorder = sink
+        .recorder()
+        .queue_size(20)
+        .cache_size(30)
+        .build()
+        .unwrap();
+    sink.answer((0..40).map(|number| match number % 4 {
+        0 => Reply::Fail(status(403, "Forbidden")),
+        1 => Reply::Fail(status(422, "Invalid")),
+        2 => Reply::Panic,
+        _ => Reply::Fail(status(409, "AlreadyExists")),
+    }));
+    std::thread::scope(|scope| {
+        for caller in 0..4_usize {
+            let recorder = &recorder;
+            scope.spawn(move || {
+                for number in 0..1000 {
+                    let name = format!("pod-{}", (number * 7 + caller) % 60);
+                    recorder.event(&pod(&name), WARNING, "Failed", "n").unwrap();
+                    let stats = recorder.stats();
+                    assert_eq!(sum(stats), stats.recorded);
+                }
+            });
+        }
+    });
+    assert!(recorder.flush(SOON));
+    let stats = recorder.stats();
+    assert_eq!((stats.recorded, sum(stats), stats.pending), (4000, 4000, 0));
 }
 
 #[test]
@@ -162,7 +136,7 @@ fn paused(answers: impl IntoIterator<Item = Reply>) -> (Arc<Sink>, FakeClock, Ev
 }
 
 #[test]
-fn ec11_connection_errors_are_retried_with_back_off() {
+fn er6_connection_errors_are_retried_with_back_off() {
     let failures = (0..20).map(|_| Reply::Fail(connection()));
     let (sink, clock, recorder) = paused(failures);
     recorder.event(&pod("p"), WARNING, "Failed", "n").unwrap();
@@ -182,7 +156,7 @@ fn ec11_connection_errors_are_retried_with_back_off() {
 }
 
 #[test]
-fn ec11_overload_is_retried_after_the_requested_time() {
+fn er6_overload_is_retried_after_the_requested_time() {
     let json =
         json!({"code": 429, "reason": "TooManyRequests", "details": {"retryAfterSeconds": 7}});
     let overload = Error::from_status(serde_json::from_value::<Status>(json).unwrap());
@@ -198,7 +172,7 @@ fn ec11_overload_is_retried_after_the_requested_time() {
 }
 
 #[test]
-fn ec11_internal_errors_end_after_twelve_tries() {
+fn er6_internal_errors_end_after_twelve_tries() {
     let failures = (0..20).map(|_| Reply::Fail(status(500, "InternalError")));
     let (sink, clock, recorder) = paused(failures);
     recorder.event(&pod("p"), WARNING, "Failed", "n").unwrap();
@@ -232,36 +206,32 @@ fn flush_ends_a_pause_and_restarts_the_back_off() {
 
 #[test]
 fn er6_create_in_doubt_is_not_written_twice() {
-    for api in APIS {
-        let sink = Sink::new();
-        sink.answer([Reply::Lose(connection())]);
-        let recorder = api(sink.recorder()).build().unwrap();
-        recorder.event(&pod("p"), WARNING, "Failed", "n").unwrap();
-        sink.until_requests(1);
-        assert!(recorder.flush(SOON));
-        // The server has the event already, so the second create is refused.
-        assert_eq!(sink.verbs(), ["create", "create"]);
-        assert_eq!((sink.counts()["n"], recorder.stats().written), (1, 1));
-    }
+    let sink = Sink::new();
+    sink.answer([Reply::Lose(connection())]);
+    let recorder = sink.recorder().build().unwrap();
+    recorder.event(&pod("p"), WARNING, "Failed", "n").unwrap();
+    sink.until_requests(1);
+    assert!(recorder.flush(SOON));
+    // The server has the event already, so the second create is refused.
+    assert_eq!(sink.verbs(), ["create", "create"]);
+    assert_eq!((sink.counts()["n"], recorder.stats().written), (1, 1));
 }
 
 #[test]
 fn er6_create_in_doubt_is_patched_to_its_count() {
-    for api in APIS {
-        let sink = Sink::new();
-        sink.answer([Reply::Lose(connection())]);
-        let recorder = api(sink.recorder()).build().unwrap();
-        sink.hang(true);
+    let sink = Sink::new();
+    sink.answer([Reply::Lose(connection())]);
+    let recorder = sink.recorder().build().unwrap();
+    sink.hang(true);
+    recorder.event(&pod("p"), WARNING, "Failed", "n").unwrap();
+    sink.until_requests(1);
+    for _ in 0..9 {
         recorder.event(&pod("p"), WARNING, "Failed", "n").unwrap();
-        sink.until_requests(1);
-        for _ in 0..9 {
-            recorder.event(&pod("p"), WARNING, "Failed", "n").unwrap();
-        }
-        sink.hang(false);
-        while sink.counts().get("n") != Some(&10) {
-            assert!(recorder.flush(SOON));
-        }
-        let stats = recorder.stats();
-        assert_eq!((stats.written + stats.merged, stats.failed), (10, 0));
     }
+    sink.hang(false);
+    while sink.counts().get("n") != Some(&10) {
+        assert!(recorder.flush(SOON));
+    }
+    let stats = recorder.stats();
+    assert_eq!((stats.written + stats.merged, stats.failed), (10, 0));
 }

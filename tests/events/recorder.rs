@@ -6,7 +6,7 @@ use k8s_informer::object::{Compact, GroupVersionKind, PartialObjectMetadata};
 use k8s_informer::testing::FakeClock;
 use k8s_informer::{DynamicObject, ObjectMeta, Stop, impl_object};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::sink::{Reply, SOON, Sink, pod, status};
 
@@ -55,7 +55,7 @@ fn every_form_of_an_object_is_referred_to() {
 }
 
 #[test]
-fn event_of_events_v1_has_all_fields() {
+fn event_has_all_fields() {
     let sink = Sink::new();
     let recorder = sink.recorder().build().unwrap();
     let node: Node = serde_json::from_value(json!({"metadata": {"name": "worker-1"}})).unwrap();
@@ -85,69 +85,6 @@ fn event_of_events_v1_has_all_fields() {
         "reportingController": "example.com/ctl", "reportingInstance": "ctl-0", "eventTime": time,
     });
     assert_eq!(event, &wanted);
-}
-
-#[test]
-fn event_of_core_v1_has_all_fields() {
-    let sink = Sink::new();
-    let recorder = sink.recorder().core_v1().build().unwrap();
-    recorder
-        .event(&pod("web"), EventType::Warning, "Failed", "m")
-        .unwrap();
-    recorder
-        .event(&pod("web"), EventType::Warning, "Failed", "m")
-        .unwrap();
-    assert!(recorder.flush(SOON));
-    let event = &sink.events()[0];
-    for field in ["firstTimestamp", "lastTimestamp"] {
-        let time = event[field].as_str().unwrap();
-        assert_eq!((time.len(), &time[19..]), (20, "Z"));
-    }
-    let field = |pointer: &str| event.pointer(pointer).and_then(Value::as_str);
-    assert_eq!(field("/apiVersion"), Some("v1"));
-    assert_eq!(field("/involvedObject/name"), Some("web"));
-    assert_eq!(field("/source/component"), Some("example.com/ctl"));
-    assert_eq!(field("/source/host"), Some("ctl-0"));
-    assert_eq!(field("/reportingComponent"), Some("example.com/ctl"));
-    assert_eq!(field("/message"), Some("m"));
-    assert_eq!(
-        (&event["count"], &event["eventTime"]),
-        (&json!(2), &Value::Null)
-    );
-}
-
-#[test]
-fn ec8_events_that_run_together_stay_apart() {
-    let sink = Sink::new();
-    let recorder = sink.recorder().core_v1().build().unwrap();
-    let warning = EventType::Warning;
-    recorder
-        .event(&pod("p"), warning, "Fail", "ed to pull")
-        .unwrap();
-    recorder
-        .event(&pod("p"), warning, "Failed", " to pull")
-        .unwrap();
-    assert!(recorder.flush(SOON));
-    assert_eq!(sink.verbs(), ["create", "create"]);
-}
-
-#[test]
-fn core_v1_is_combined_and_filtered() {
-    let sink = Sink::new();
-    let recorder = sink.recorder().core_v1().build().unwrap();
-    for number in 0..30 {
-        let note = format!("note {number}");
-        recorder
-            .event(&pod("p"), EventType::Warning, "Failed", note)
-            .unwrap();
-        assert!(recorder.flush(SOON));
-    }
-    let counts = sink.counts();
-    assert_eq!(counts.len(), 10, "{counts:?}");
-    // The tenth is the first combined one; of 30 events, 25 pass.
-    assert_eq!(counts["(combined from similar events): note 24"], 16);
-    let stats = recorder.stats();
-    assert_eq!((stats.written, stats.filtered, stats.pending), (25, 5, 0));
 }
 
 #[test]

@@ -10,36 +10,30 @@ use crate::client::server::{Reply, Server, reply};
 
 #[test]
 fn requests_have_the_paths_and_types_of_the_api() {
-    for (is_core, path) in [
-        (false, "/apis/events.k8s.io/v1/namespaces/shop/events"),
-        (true, "/api/v1/namespaces/shop/events"),
-    ] {
-        let server = Server::start(|_| Reply::Write(reply("200 OK", "", "{}")));
-        let client = Client::new(Config::new(server.url())).unwrap();
-        let mut builder = EventRecorder::builder(&client, "example.com/ctl");
-        if is_core {
-            builder = builder.core_v1();
-        }
-        let recorder = builder.build().unwrap();
-        recorder
-            .event(&pod("p"), EventType::Normal, "A", "n")
-            .unwrap();
-        assert!(recorder.flush(SOON));
-        recorder
-            .event(&pod("p"), EventType::Normal, "A", "n")
-            .unwrap();
-        assert!(recorder.flush(SOON));
-        let create = server.request();
-        assert!(create.starts_with(&format!("POST {path} ")), "{create}");
-        let patch = server.request();
-        assert!(patch.starts_with(&format!("PATCH {path}/p.")), "{patch}");
-        assert!(
-            patch.contains("application/strategic-merge-patch+json"),
-            "{patch}"
-        );
-        // Both requests use one connection.
-        assert_eq!(server.accepted(), 1);
-    }
+    let path = "/apis/events.k8s.io/v1/namespaces/shop/events";
+    let server = Server::start(|_| Reply::Write(reply("200 OK", "", "{}")));
+    let client = Client::new(Config::new(server.url())).unwrap();
+    let recorder = EventRecorder::builder(&client, "example.com/ctl")
+        .build()
+        .unwrap();
+    recorder
+        .event(&pod("p"), EventType::Normal, "A", "n")
+        .unwrap();
+    assert!(recorder.flush(SOON));
+    recorder
+        .event(&pod("p"), EventType::Normal, "A", "n")
+        .unwrap();
+    assert!(recorder.flush(SOON));
+    let create = server.request();
+    assert!(create.starts_with(&format!("POST {path} ")), "{create}");
+    let patch = server.request();
+    assert!(patch.starts_with(&format!("PATCH {path}/p.")), "{patch}");
+    assert!(
+        patch.contains("application/strategic-merge-patch+json"),
+        "{patch}"
+    );
+    // Both requests use one connection.
+    assert_eq!(server.accepted(), 1);
 }
 
 #[test]

@@ -9,86 +9,40 @@ use super::sink::{SOON, Sink, pod};
 const NORMAL: EventType = EventType::Normal;
 
 #[test]
-fn er1_series_survives_a_new_resource_version() {
+fn er1_each_part_of_the_key_tells_events_apart() {
     let sink = Sink::new();
     let recorder = sink.recorder().build().unwrap();
-    for version in ["7", "8", "9"] {
-        let mut pod = pod("p");
-        pod.resource_version = version.to_owned();
-        recorder.event(&pod, NORMAL, "A", "n").unwrap();
-    }
+    let mut newer = pod("p");
+    newer.resource_version = "8".to_owned();
+    recorder.event(&pod("p"), NORMAL, "A", "n").unwrap();
+    recorder.event(&newer, NORMAL, "A", "n").unwrap();
+    recorder.event(&pod("q"), NORMAL, "A", "n").unwrap();
+    recorder
+        .event(&pod("p"), EventType::Warning, "A", "n")
+        .unwrap();
+    let action = recorder.new_event(&pod("p"), NORMAL, "A", "n");
+    action.action("Act").send().unwrap();
+    let related = recorder.new_event(&pod("p"), NORMAL, "A", "n");
+    related.related(&pod("q")).send().unwrap();
+    recorder
+        .new_event(&pod("p"), NORMAL, "B", "n")
+        .action("A")
+        .send()
+        .unwrap();
     assert!(recorder.flush(SOON));
-    let events = sink.events();
-    assert_eq!(events.len(), 1);
-    assert_eq!(events[0]["regarding"]["resourceVersion"], "7");
-    assert_eq!(events[0]["series"]["count"], 3);
+    assert_eq!(sink.verbs(), ["create"; 7]);
 }
 
 #[test]
-fn er1_different_notes_are_not_merged() {
+fn er1_series_keeps_the_first_note() {
     let sink = Sink::new();
     let recorder = sink.recorder().build().unwrap();
-    for note in ["one", "two", "one"] {
-        recorder.event(&pod("p"), NORMAL, "A", note).unwrap();
-    }
-    assert!(recorder.flush(SOON));
-    let counts = sink.counts();
-    assert_eq!((counts.len(), counts["one"], counts["two"]), (2, 2, 1));
-}
-
-#[test]
-fn er1_notes_are_merged_on_request() {
-    let sink = Sink::new();
-    let recorder = sink.recorder().merge_notes().build().unwrap();
     for note in ["one", "two", "one"] {
         recorder.event(&pod("p"), NORMAL, "A", note).unwrap();
     }
     assert!(recorder.flush(SOON));
     let counts = sink.counts();
     assert_eq!((counts.len(), counts["one"]), (1, 3));
-}
-
-#[test]
-fn ec2_many_notes_are_combined() {
-    let sink = Sink::new();
-    let recorder = sink.recorder().build().unwrap();
-    for number in 0..3000 {
-        let note = format!("note {number}");
-        recorder.event(&pod("p"), NORMAL, "A", note).unwrap();
-    }
-    assert!(recorder.flush(SOON));
-    let counts = sink.counts();
-    assert_eq!(counts.len(), 10);
-    assert_eq!(counts["(combined from similar events): note 9"], 2991);
-    let stats = recorder.stats();
-    assert_eq!((stats.filtered, stats.dropped, stats.pending), (0, 0, 0));
-    assert_eq!(stats.written + stats.merged, 3000);
-}
-
-#[test]
-fn ec4_new_series_of_one_object_are_filtered() {
-    let sink = Sink::new();
-    let clock = FakeClock::new();
-    let recorder = sink
-        .recorder()
-        .clock(Arc::new(clock.clone()))
-        .build()
-        .unwrap();
-    for number in 0..30 {
-        recorder
-            .event(&pod("p"), NORMAL, format!("R{number}"), "n")
-            .unwrap();
-    }
-    // A known series is not filtered.
-    recorder.event(&pod("p"), NORMAL, "R0", "n").unwrap();
-    assert!(recorder.flush(SOON));
-    assert_eq!(sink.events().len(), 25);
-    assert_eq!(recorder.stats().filtered, 5);
-    clock.advance(Duration::from_secs(301));
-    recorder.event(&pod("p"), NORMAL, "R29", "n").unwrap();
-    recorder.event(&pod("p"), NORMAL, "R28", "n").unwrap();
-    assert!(recorder.flush(SOON));
-    assert_eq!((sink.events().len(), recorder.stats().filtered), (26, 6));
 }
 
 #[test]

@@ -83,13 +83,10 @@ impl Sink {
     /// Returns the counts of all events, by note.
     pub(crate) fn counts(&self) -> BTreeMap<String, u64> {
         let count = |event: &Value| {
-            let count = event.get("count").or_else(|| event["series"].get("count"));
+            let count = event["series"].get("count");
             count.map_or(1, |count| count.as_u64().unwrap())
         };
-        let note = |event: &Value| {
-            let note = event.get("note").or_else(|| event.get("message"));
-            note.and_then(Value::as_str).unwrap_or_default().to_owned()
-        };
+        let note = |event: &Value| event["note"].as_str().unwrap().to_owned();
         let events = self.events();
         events
             .iter()

@@ -68,17 +68,6 @@ fn ev5_events_that_a_server_refuses_are_errors() {
 }
 
 #[test]
-fn ev5_core_v1_accepts_what_its_server_accepts() {
-    let sink = Sink::new();
-    let recorder = sink.recorder().core_v1().build().unwrap();
-    recorder
-        .event(&pod("p"), NORMAL, "", "x".repeat(5000))
-        .unwrap();
-    assert!(recorder.flush(SOON));
-    assert_eq!(sink.events()[0]["message"].as_str().unwrap().len(), 5000);
-}
-
-#[test]
 fn ev20_long_note_is_cut_at_a_character() {
     let sink = Sink::new();
     let recorder = sink.recorder().build().unwrap();

@@ -1,13 +1,13 @@
 /// A request of the recorder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verb {
+pub enum Verb {
     Create,
     Patch,
 }
 
 /// The kinds of answers that the recorder tells apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub enum Answer {
     Accepted,
     /// The event does not exist (404).
     NotFound,
@@ -21,7 +21,7 @@ pub(crate) enum Answer {
 
 /// What follows an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub enum Next {
     /// The server has the event with its count.
     Written,
     /// Send this request at once.
@@ -33,7 +33,7 @@ pub(crate) enum Next {
 
 /// Decides what follows an answer to an event with this count. `in_doubt` is whether an earlier
 /// request for the same event may have been executed without an answer.
-pub(crate) fn next(verb: Verb, answer: Answer, count: u32, in_doubt: bool) -> Next {
+pub fn next(verb: Verb, answer: Answer, count: u32, in_doubt: bool) -> Next {
     match (verb, answer) {
         (_, Answer::Accepted) => Next::Written,
         (_, Answer::Later) => Next::Retry(verb),

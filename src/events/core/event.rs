@@ -1,128 +1,145 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::reference::ObjectReference;
+use serde_json::{Map, Value, json};
 
-/// The parts of a key. A list keeps neighboring parts apart, unlike client-go's keys, which are one
-/// string without separators (EC8).
-pub(crate) type Key = Vec<String>;
+use crate::events::ObjectReference;
+use crate::time::rfc3339;
 
-/// An event of either API. Absent fields are empty.
+/// An event of `events.k8s.io/v1`. Absent fields are empty.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Event {
-    pub(crate) name: String,
-    pub(crate) namespace: String,
-    pub(crate) resource_version: String,
-    pub(crate) annotations: BTreeMap<String, String>,
-    pub(crate) regarding: ObjectReference,
-    pub(crate) related: Option<ObjectReference>,
-    pub(crate) kind: String,
-    pub(crate) reason: String,
-    pub(crate) action: String,
-    pub(crate) note: String,
-    pub(crate) controller: String,
-    pub(crate) instance: String,
-    /// The component and host of core v1.
-    pub(crate) source: (String, String),
-    /// The number of occurrences. In events.k8s.io/v1, an event with a count of 2 or more is a
-    /// series.
-    pub(crate) count: u32,
+pub struct Event {
+    pub name: String,
+    pub namespace: String,
+    pub annotations: BTreeMap<String, String>,
+    pub regarding: ObjectReference,
+    pub related: Option<ObjectReference>,
+    pub kind: String,
+    pub reason: String,
+    pub action: String,
+    pub note: String,
+    pub controller: String,
+    pub instance: String,
+    /// The number of occurrences. An event with a count of 2 or more is a series.
+    pub count: u32,
     /// The wall-clock times of the first and the last occurrence, since 1970.
-    pub(crate) first: Duration,
-    pub(crate) last: Duration,
+    pub first: Duration,
+    pub last: Duration,
+}
+
+/// Events with the same key are one series (ER1).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Key {
+    kind: String,
+    action: String,
+    reason: String,
+    controller: String,
+    instance: String,
+    regarding: ObjectReference,
+    related: Option<ObjectReference>,
 }
 
 impl Event {
-    /// Returns the key under which core v1 counts equal events (EC8).
-    pub(crate) fn key(&self) -> Key {
-        let object = &self.regarding;
-        let parts = [
-            "event",
-            &self.source.0,
-            &self.source.1,
-            &object.kind,
-            &object.namespace,
-            &object.name,
-            &object.field_path,
-            &object.uid,
-            &object.api_version,
-            &self.kind,
-            &self.reason,
-            &self.note,
-        ];
-        parts.map(str::to_owned).into()
-    }
-
-    /// Returns the key of events that may be combined, without the note that tells them apart
-    /// (EC8). It has the reason, but no part of the object that changes.
-    pub(crate) fn aggregate_key(&self) -> Key {
-        let object = &self.regarding;
-        let parts = [
-            "aggregate",
-            &self.source.0,
-            &self.source.1,
-            &object.kind,
-            &object.namespace,
-            &object.name,
-            &object.uid,
-            &object.api_version,
-            &self.kind,
-            &self.reason,
-            &self.controller,
-            &self.instance,
-        ];
-        parts.map(str::to_owned).into()
-    }
-
-    /// Returns the key of the events that share one token bucket (EC8).
-    pub(crate) fn spam_key(&self) -> Key {
-        let object = &self.regarding;
-        let parts = [
-            &*self.source.0,
-            &self.source.1,
-            &object.kind,
-            &object.namespace,
-            &object.name,
-            &object.uid,
-            &object.api_version,
-            &self.kind,
-        ];
-        parts.map(str::to_owned).into()
-    }
-
-    /// Returns the key of a series, without the note. Unlike client-go's, it has no
-    /// resourceVersion: the object changes while it has trouble, and the series must go on (ER1).
-    pub(crate) fn series_key(&self) -> Key {
-        let mut key: Key = [
-            "series",
-            &self.kind,
-            &self.action,
-            &self.reason,
-            &self.controller,
-            &self.instance,
-        ]
-        .map(str::to_owned)
-        .into();
-        for object in [Some(&self.regarding), self.related.as_ref()]
-            .into_iter()
-            .flatten()
-        {
-            let parts = [
-                &object.api_version,
-                &object.kind,
-                &object.namespace,
-                &object.name,
-                &object.uid,
-                &object.field_path,
-            ];
-            key.extend(parts.map(Clone::clone));
+    pub fn key(&self) -> Key {
+        Key {
+            kind: self.kind.clone(),
+            action: self.action.clone(),
+            reason: self.reason.clone(),
+            controller: self.controller.clone(),
+            instance: self.instance.clone(),
+            regarding: self.regarding.clone(),
+            related: self.related.clone(),
         }
-        key
+    }
+
+    /// Returns the body that creates the event. Empty fields are left out.
+    pub fn create(&self) -> Value {
+        object([
+            ("apiVersion", "events.k8s.io/v1".into()),
+            ("kind", "Event".into()),
+            (
+                "metadata",
+                object([
+                    ("name", text(&self.name)),
+                    ("namespace", text(&self.namespace)),
+                    ("annotations", annotations(&self.annotations)),
+                ]),
+            ),
+            ("regarding", reference(&self.regarding)),
+            (
+                "related",
+                self.related.as_ref().map_or(Value::Null, reference),
+            ),
+            ("type", text(&self.kind)),
+            ("reason", text(&self.reason)),
+            ("action", text(&self.action)),
+            ("note", text(&self.note)),
+            ("reportingController", text(&self.controller)),
+            ("reportingInstance", text(&self.instance)),
+            ("eventTime", time(self.first)),
+            ("series", self.series()),
+        ])
+    }
+
+    /// Returns the patch that updates the count of the event (ER6).
+    pub fn patch(&self) -> Value {
+        json!({"series": self.series()})
+    }
+
+    fn series(&self) -> Value {
+        match self.count {
+            // The server refuses a series of one.
+            0 | 1 => Value::Null,
+            // The server has a signed number of 32 bits.
+            count => json!({
+                "count": count.min(i32::MAX as u32), "lastObservedTime": time(self.last),
+            }),
+        }
     }
 }
 
 /// Returns the name of an event about this object: the name of the object and the time in
-/// hexadecimal nanoseconds (EC10). The result can be an invalid name.
-pub(crate) fn plain_name(object: &str, now: Duration) -> String {
+/// hexadecimal nanoseconds (ER5). The result can be an invalid name.
+pub fn plain_name(object: &str, now: Duration) -> String {
     format!("{object}.{:x}", now.as_nanos())
+}
+
+fn reference(reference: &ObjectReference) -> Value {
+    object([
+        ("apiVersion", text(&reference.api_version)),
+        ("kind", text(&reference.kind)),
+        ("namespace", text(&reference.namespace)),
+        ("name", text(&reference.name)),
+        ("uid", text(&reference.uid)),
+        ("resourceVersion", text(&reference.resource_version)),
+        ("fieldPath", text(&reference.field_path)),
+    ])
+}
+
+fn annotations(annotations: &BTreeMap<String, String>) -> Value {
+    match annotations.is_empty() {
+        true => Value::Null,
+        false => json!(annotations),
+    }
+}
+
+/// Returns an object of the fields that are not null.
+fn object<const N: usize>(fields: [(&str, Value); N]) -> Value {
+    let fields = fields.into_iter().filter(|(_, value)| !value.is_null());
+    let fields: Map<String, Value> = fields.map(|(key, value)| (key.to_owned(), value)).collect();
+    match fields.is_empty() {
+        true => Value::Null,
+        false => Value::Object(fields),
+    }
+}
+
+fn text(text: &str) -> Value {
+    match text {
+        "" => Value::Null,
+        text => text.into(),
+    }
+}
+
+fn time(time: Duration) -> Value {
+    rfc3339::microseconds(time.as_secs().cast_signed(), time.subsec_nanos()).into()
 }

@@ -1,115 +1,104 @@
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as Slot;
 use std::time::Duration;
 
 use super::event::{Event, Key};
-use super::lru::Lru;
 
 /// The time after which a series that was not seen again has ended, as in client-go (ER4).
 pub(crate) const FINISH: Duration = Duration::from_secs(6 * 60);
 
-/// The recent events of events.k8s.io/v1. Equal events become one series. client-go's event cache,
-/// with a limit.
-#[derive(Debug)]
-pub(crate) struct SeriesCache {
-    entries: Lru<Key, Entry>,
+/// The recent events. Equal events become one series. client-go's event cache, with a limit.
+#[derive(Clone, Debug)]
+pub struct SeriesCache {
+    limit: usize,
+    entries: HashMap<Key, Entry>,
 }
 
 /// An event, with the count that has been handed over to be written.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Entry {
-    pub(crate) event: Event,
+pub struct Entry {
+    pub event: Event,
     /// The count in the last write, or 0 before the first one.
-    pub(crate) written: u32,
+    pub written: u32,
     /// When the last occurrence was observed, in the time that durations are measured with. The
     /// times of the event are those of the wall clock.
-    pub(crate) seen: Duration,
-}
-
-impl Entry {
-    /// The number of occurrences that no write has shown.
-    pub(crate) fn unwritten(&self) -> u32 {
-        self.event.count.saturating_sub(self.written)
-    }
-
-    /// Returns the event as a write of all its occurrences.
-    pub(crate) fn take(&mut self) -> Write {
-        let write = Write {
-            event: self.event.clone(),
-            is_repeat: self.written > 0,
-            occurrences: self.unwritten(),
-        };
-        self.written = self.event.count;
-        write
-    }
+    pub seen: Duration,
 }
 
 /// An event to be created or patched on the server.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Write {
-    pub(crate) event: Event,
+pub struct Write {
+    pub event: Event,
     /// Whether the event was written before.
-    pub(crate) is_repeat: bool,
+    pub is_repeat: bool,
     /// The number of occurrences that this write shows for the first time.
-    pub(crate) occurrences: u32,
+    pub occurrences: u32,
 }
 
 impl SeriesCache {
-    pub(crate) fn new(limit: usize) -> Self {
+    pub fn new(limit: usize) -> Self {
         Self {
-            entries: Lru::new(limit),
+            limit,
+            entries: HashMap::new(),
         }
-    }
-
-    /// Whether the event is the first of its key.
-    pub(crate) fn is_new(&mut self, key: &Key) -> bool {
-        self.entries.get(key).is_none()
     }
 
     /// Counts an occurrence (ER2). Returns the entry, and the entry that had to go because the
     /// cache is full.
-    pub(crate) fn observe(
-        &mut self,
-        key: Key,
-        event: Event,
-        now: Duration,
-    ) -> (Option<&mut Entry>, Option<Entry>) {
-        let mut evicted = None;
-        match self.entries.get(&key) {
-            Some(entry) => {
+    pub fn observe(&mut self, event: Event, now: Duration) -> (&mut Entry, Option<Entry>) {
+        let key = event.key();
+        let evicted = match self.entries.len() >= self.limit && !self.entries.contains_key(&key) {
+            true => self.remove_oldest(),
+            false => None,
+        };
+        let entry = match self.entries.entry(key) {
+            Slot::Occupied(slot) => {
+                let entry = slot.into_mut();
                 entry.event.count = entry.event.count.saturating_add(1);
                 entry.event.last = event.last;
                 entry.seen = now;
+                entry
             }
-            None => {
-                let entry = Entry {
-                    event,
-                    written: 0,
-                    seen: now,
-                };
-                evicted = self.entries.put(key.clone(), entry);
-            }
-        }
-        (self.entries.get(&key), evicted)
+            Slot::Vacant(slot) => slot.insert(Entry {
+                event,
+                written: 0,
+                seen: now,
+            }),
+        };
+        (entry, evicted)
     }
 
-    /// Returns the keys of the events and series that have ended: not seen for [`FINISH`] (ER4).
-    pub(crate) fn ended(&self, now: Duration) -> Vec<Key> {
-        let entries = self.entries.iter();
-        let ended = entries.filter(|(_, entry)| now.saturating_sub(entry.seen) > FINISH);
-        ended.map(|(key, _)| key.clone()).collect()
+    fn remove_oldest(&mut self) -> Option<Entry> {
+        let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.seen);
+        let key = oldest?.0.clone();
+        self.entries.remove(&key)
     }
 
-    pub(crate) fn remove(&mut self, key: &Key) -> Option<Entry> {
-        self.entries.remove(key)
+    /// Removes the events and series that have ended: not seen for [`FINISH`] (ER4).
+    pub fn finish(&mut self, now: Duration) -> Vec<Entry> {
+        let ended = |_: &Key, entry: &mut Entry| now.saturating_sub(entry.seen) > FINISH;
+        self.entries
+            .extract_if(ended)
+            .map(|(_, entry)| entry)
+            .collect()
     }
 
     /// Returns all entries, in no order.
-    #[allow(dead_code, reason = "the replay of client-go traces compares it")]
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Entry> {
-        self.entries.iter().map(|(_, entry)| entry)
+    pub fn entries_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
+        self.entries.values_mut()
     }
+}
 
-    /// Returns all entries, in no order.
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
-        self.entries.iter_mut().map(|(_, entry)| entry)
+impl Entry {
+    /// Returns the event as a write of all occurrences that no write has shown, if there are any.
+    pub fn take(&mut self) -> Option<Write> {
+        let occurrences = self.event.count.saturating_sub(self.written);
+        let is_repeat = self.written > 0;
+        self.written = self.event.count;
+        (occurrences > 0).then(|| Write {
+            event: self.event.clone(),
+            is_repeat,
+            occurrences,
+        })
     }
 }
