@@ -130,6 +130,20 @@ fn evicted_series_is_written_first() {
     assert_eq!(sink.counts()["n"], 3);
 }
 
+#[test]
+fn full_cache_forgets_the_series_unseen_for_longest() {
+    let sink = Sink::new();
+    let recorder = sink.recorder().cache_size(2).build().unwrap();
+    for name in ["p", "q", "p", "r", "p", "q"] {
+        recorder.event(&pod(name), NORMAL, "A", "n").unwrap();
+        assert!(recorder.flush(SOON));
+    }
+    assert_eq!(
+        sink.verbs(),
+        ["create", "create", "patch", "create", "patch", "create"]
+    );
+}
+
 fn until(condition: impl Fn() -> bool) {
     let deadline = std::time::Instant::now() + SOON;
     while !condition() {
