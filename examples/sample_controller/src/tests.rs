@@ -129,7 +129,8 @@ fn new_foo_creates_an_owned_deployment() {
     );
     assert_eq!(owner["uid"], foo["metadata"]["uid"]);
     assert_eq!(foo["status"]["availableReplicas"], 0);
-    assert_eq!(test.reasons(), [SYNCED]);
+    // The second one is about the Foo with its status.
+    assert_eq!(test.reasons(), [SYNCED, SYNCED]);
 }
 
 #[test]
