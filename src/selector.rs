@@ -81,13 +81,13 @@ impl FromStr for Selector {
             tokens: &tokens,
             at: 0,
         };
-        let mut requirements = parser.selector().map_err(|fault| {
+        let mut requirements = parser.selector().map_err(|reason| {
             // The fault is the last token that was taken, or the end.
             let begin = tokens.get(parser.at - 1).map(|(begin, _)| *begin);
             SelectorError {
                 selector: text.to_owned(),
                 character: begin.map(|begin| text[..begin].chars().count() + 1),
-                fault,
+                reason,
             }
         })?;
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
@@ -117,30 +117,7 @@ pub struct SelectorError {
     selector: String,
     /// The position of the fault, starting at 1. `None` for the end.
     character: Option<usize>,
-    fault: Fault,
-}
-
-/// Why a selector is invalid.
-#[derive(Clone, PartialEq, Eq)]
-struct Fault {
-    /// What Kubernetes writes before the reason.
-    prefix: String,
     reason: String,
-}
-
-impl Fault {
-    fn new(reason: impl Into<String>) -> Self {
-        let (prefix, reason) = (String::new(), reason.into());
-        Self { prefix, reason }
-    }
-}
-
-impl SelectorError {
-    /// Returns the message of Kubernetes.
-    #[cfg(feature = "testing")]
-    pub(crate) fn of_kubernetes(&self) -> String {
-        format!("{}{}", self.fault.prefix, self.fault.reason)
-    }
 }
 
 impl fmt::Display for SelectorError {
@@ -154,7 +131,7 @@ impl fmt::Display for SelectorError {
             Some(character) => write!(f, "character {character}")?,
             None => f.write_str("its end")?,
         }
-        write!(f, ": {}", EscapedText(&self.fault.reason))
+        write!(f, ": {}", EscapedText(&self.reason))
     }
 }
 
@@ -265,7 +242,7 @@ impl<'a> Parser<'a> {
         token
     }
 
-    fn selector(&mut self) -> Result<Vec<Requirement>, Fault> {
+    fn selector(&mut self) -> Result<Vec<Requirement>, String> {
         let mut requirements = Vec::new();
         if self.peek().is_empty() {
             return Ok(requirements);
@@ -276,15 +253,13 @@ impl<'a> Parser<'a> {
                 "" => return Ok(requirements),
                 "," => {}
                 other => {
-                    return Err(Fault::new(format!(
-                        "found '{other}', expected: ',' or 'end of string'"
-                    )));
+                    return Err(format!("found '{other}', expected: ',' or 'end of string'"));
                 }
             }
         }
     }
 
-    fn requirement(&mut self, first: bool) -> Result<Requirement, Fault> {
+    fn requirement(&mut self, first: bool) -> Result<Requirement, String> {
         let absent = self.peek() == "!";
         if absent {
             self.next();
@@ -296,7 +271,7 @@ impl<'a> Parser<'a> {
             } else {
                 "identifier after ','"
             };
-            return Err(Fault::new(format!("found '{key}', expected: {expected}")));
+            return Err(format!("found '{key}', expected: {expected}"));
         }
         check_key(key)?;
         let test = if absent {
@@ -304,7 +279,7 @@ impl<'a> Parser<'a> {
         } else if matches!(self.peek(), "" | ",") {
             Test::Exists
         } else {
-            self.test(key)?
+            self.test()?
         };
         Ok(Requirement {
             key: key.to_owned(),
@@ -312,41 +287,41 @@ impl<'a> Parser<'a> {
         })
     }
 
-    fn test(&mut self, key: &str) -> Result<Test, Fault> {
+    fn test(&mut self) -> Result<Test, String> {
         Ok(match self.next() {
-            "=" => Test::Equals("=", self.value(key)?),
-            "==" => Test::Equals("==", self.value(key)?),
-            "!=" => Test::NotEquals(self.value(key)?),
+            "=" => Test::Equals("=", self.value()?),
+            "==" => Test::Equals("==", self.value()?),
+            "!=" => Test::NotEquals(self.value()?),
             ">" => {
-                let (number, text) = self.number(key)?;
+                let (number, text) = self.number()?;
                 Test::Greater(number, text)
             }
             "<" => {
-                let (number, text) = self.number(key)?;
+                let (number, text) = self.number()?;
                 Test::Less(number, text)
             }
-            "in" => Test::In(self.values(key)?),
-            "notin" => Test::NotIn(self.values(key)?),
+            "in" => Test::In(self.values()?),
+            "notin" => Test::NotIn(self.values()?),
             other => {
                 let expected = "in, notin, =, ==, !=, gt, lt";
-                return Err(unparsable(format!("found '{other}', expected: {expected}")));
+                return Err(format!("found '{other}', expected: {expected}"));
             }
         })
     }
 
-    fn value(&mut self, key: &str) -> Result<String, Fault> {
+    fn value(&mut self) -> Result<String, String> {
         if matches!(self.peek(), "" | ",") {
             return Ok(String::new());
         }
         match self.next() {
             word if is_name(word) => Ok(word.to_owned()),
-            word if is_word(word) => Err(invalid(&format!("values[0][{key}]"), word, NO_VALUE)),
-            other => Err(unparsable(format!("found '{other}', expected: identifier"))),
+            word if is_word(word) => Err(invalid(word, NO_VALUE)),
+            other => Err(format!("found '{other}', expected: identifier")),
         }
     }
 
-    fn number(&mut self, key: &str) -> Result<(i64, String), Fault> {
-        let text = self.value(key)?;
+    fn number(&mut self) -> Result<(i64, String), String> {
+        let text = self.value()?;
         if let Ok(number) = text.parse() {
             return Ok((number, text));
         }
@@ -354,28 +329,26 @@ impl<'a> Parser<'a> {
             self.next();
         }
         let why = "for 'Gt', 'Lt' operators, the value must be an integer";
-        Err(invalid("values[0]", &text, why))
+        Err(invalid(&text, why))
     }
 
     /// Parses `(a,b)`. A missing item between commas or parentheses is the empty value.
-    fn values(&mut self, key: &str) -> Result<BTreeSet<String>, Fault> {
+    fn values(&mut self) -> Result<BTreeSet<String>, String> {
         let open = self.next();
         if open != "(" {
-            return Err(unparsable(format!("found '{open}' expected: '('")));
+            return Err(format!("found '{open}' expected: '('"));
         }
         let mut values = BTreeSet::new();
         loop {
             match self.peek() {
                 "," | ")" => drop(values.insert(String::new())),
-                _ => drop(values.insert(self.value(key)?)),
+                _ => drop(values.insert(self.value()?)),
             }
             match self.next() {
                 "," => {}
                 ")" => return Ok(values),
                 other => {
-                    return Err(unparsable(format!(
-                        "found '{other}', expected: ',', or ')'"
-                    )));
+                    return Err(format!("found '{other}', expected: ',', or ')'"));
                 }
             }
         }
@@ -390,28 +363,19 @@ const NO_VALUE: &str = "a valid label must be an empty string or consist of alph
     and must start and end with an alphanumeric character (e.g. 'MyValue', or 'my_value', or '12345', regex used \
     for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
-fn unparsable(reason: impl Into<String>) -> Fault {
-    Fault {
-        prefix: "unable to parse requirement: ".to_owned(),
-        reason: reason.into(),
-    }
-}
-
-fn invalid(field: &str, text: &str, why: &str) -> Fault {
-    let mut fault = unparsable(format!("\"{text}\": {why}"));
-    fault.prefix += &format!("{field}: Invalid value: ");
-    fault
+fn invalid(text: &str, why: &str) -> String {
+    format!("\"{text}\": {why}")
 }
 
 fn is_word(token: &str) -> bool {
     !token.is_empty() && !token.starts_with(SPECIAL)
 }
 
-fn check_key(key: &str) -> Result<(), Fault> {
+fn check_key(key: &str) -> Result<(), String> {
     if is_qualified_name(key) {
         Ok(())
     } else {
-        Err(invalid("<nil>", key, NO_KEY))
+        Err(invalid(key, NO_KEY))
     }
 }
 

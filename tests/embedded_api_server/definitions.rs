@@ -64,6 +64,20 @@ fn created_definition_matches_real_server_response() {
     }
 }
 
+/// Returns the discovery of a resource in version v1 of the group.
+fn discovered(server: &ApiServer, plural: &str) -> Value {
+    let groups = Client::connect(server).get("/apis").json();
+    let groups = groups["items"].as_array().unwrap();
+    let group = groups
+        .iter()
+        .find(|group| group["metadata"]["name"] == "sample.example.com");
+    let versions = group.unwrap()["versions"].as_array().unwrap();
+    let version = versions.iter().find(|version| version["version"] == "v1");
+    let resources = version.unwrap()["resources"].as_array().unwrap();
+    let found = resources.iter().find(|one| one["resource"] == plural);
+    found.unwrap().clone()
+}
+
 #[test]
 fn resource_of_created_definition_is_served() {
     let server = ApiServer::start().unwrap();
@@ -113,10 +127,8 @@ fn resource_of_created_definition_is_served() {
             json!({"metadata": {"name": "a"}, "status": {"ok": true}}),
         )
         .unwrap();
-    let resources = Client::connect(&server)
-        .get("/apis/sample.example.com/v1")
-        .json();
-    assert_eq!(resources["resources"][0]["shortNames"], json!(["wdg"]));
+    let widgets = discovered(&server, "widgets");
+    assert_eq!(widgets["shortNames"], json!(["wdg"]));
 }
 
 /// A definition in the same group with these names.
@@ -213,17 +225,7 @@ fn established_definition_keeps_its_names_in_a_conflict() {
         conditions(&refused),
         [("NamesAccepted", "False"), ("Established", "True")]
     );
-    let group = Client::connect(&server)
-        .get("/apis/sample.example.com/v1")
-        .json();
-    let kinds: Vec<&Value> = group["resources"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(|resource| resource["name"] == "as")
-        .map(|resource| &resource["kind"])
-        .collect();
-    assert_eq!(kinds, ["A"]);
+    assert_eq!(discovered(&server, "as")["responseKind"]["kind"], "A");
 
     server
         .patch(&rival, json!({"spec": {"names": {"kind": "B"}}}))
@@ -264,13 +266,11 @@ fn changed_definition_keeps_its_objects() {
         {"name": "v1", "served": served, "storage": true}]}})
     };
     server.patch(&path(), version(true)).unwrap();
-    let resources = Client::connect(&server)
-        .get("/apis/sample.example.com/v1")
-        .json();
-    assert_eq!(resources["resources"][0]["shortNames"], json!(["w"]));
+    let widgets = discovered(&server, "widgets");
+    assert_eq!(widgets["shortNames"], json!(["w"]));
     assert_eq!(
-        resources["resources"].as_array().unwrap().len(),
-        1,
+        widgets["subresources"],
+        Value::Null,
         "the status subresource is removed"
     );
     assert_eq!(

@@ -121,55 +121,7 @@ fn aggregated_discovery_matches_real_server() {
 }
 
 #[test]
-fn legacy_discovery_matches_real_server() {
-    let server = ApiServer::start().unwrap();
-    assert_eq!(
-        get(&server, "/api", "")["versions"],
-        sample("12-api")["versions"]
-    );
-    let (ours, real) = (get(&server, "/apis", "application/json"), sample("12-apis"));
-    for group in list(&ours["groups"]) {
-        let real = find_by(&real["groups"], |item| &item["name"], &group["name"]).unwrap();
-        let others = ["autoscaling"].contains(&group["name"].as_str().unwrap());
-        assert!(group == real || others, "{group} differs from {real}");
-        let path = format!("/apis/{}", group["name"].as_str().unwrap());
-        let alone = get(&server, &path, "");
-        assert_eq!(
-            (&alone["kind"], &alone["versions"]),
-            (&json!("APIGroup"), &group["versions"])
-        );
-    }
-    let (ours, real) = (get(&server, "/api/v1", ""), sample("12-api-v1"));
-    assert_eq!(
-        (&ours["kind"], &ours["groupVersion"]),
-        (&real["kind"], &real["groupVersion"])
-    );
-    for resource in list(&ours["resources"]) {
-        let real = find_by(&real["resources"], |item| &item["name"], &resource["name"]);
-        assert_within(
-            resource,
-            real.unwrap_or_else(|| panic!("the real server has no resource {resource}")),
-        );
-    }
-    assert_eq!(get(&server, "/apis/apps/v1", "")["groupVersion"], "apps/v1");
-}
-
-#[test]
-fn discovery_with_matching_etag_returns_304() {
-    let server = ApiServer::start().unwrap();
-    let first = request(&server, "GET", "/apis", &[("Accept", AGGREGATED)]);
-    let etag = first.header("etag").unwrap().to_owned();
-    assert_eq!(
-        first.header("content-type"),
-        Some("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
-    );
-    let headers = [("Accept", AGGREGATED), ("If-None-Match", &*etag)];
-    let same = request(&server, "GET", "/apis", &headers);
-    assert_eq!((same.status, same.body.len()), (304, 0));
-}
-
-#[test]
-fn discovery_lists_added_resources_and_404s_unknown_paths() {
+fn discovery_lists_added_resources() {
     let widgets = ApiResource::new("example.com", "v1beta1", "widgets", "Widget").short_name("wdg");
     let newer = ApiResource::new("example.com", "v1", "widgets", "Widget")
         .cluster_scoped()
@@ -180,24 +132,33 @@ fn discovery_lists_added_resources_and_404s_unknown_paths() {
         .start()
         .unwrap();
     let groups = get(&server, "/apis", "");
-    let last = list(&groups["groups"]).last().unwrap();
-    assert_eq!(last["name"], "example.com");
-    assert_eq!(last["preferredVersion"]["version"], "v1");
-    let beta = get(&server, "/apis/example.com/v1beta1", "");
-    assert_eq!(beta["resources"][0]["shortNames"], json!(["wdg"]));
-    assert_eq!(beta["resources"][1]["name"], "widgets/status");
+    let last = list(&groups["items"]).last().unwrap();
+    assert_eq!(last["metadata"]["name"], "example.com");
+    let [first, beta] = list(&last["versions"]) else {
+        panic!("{last}");
+    };
     assert_eq!(
-        list(&get(&server, "/apis/example.com/v1", "")["resources"]).len(),
-        1
+        (&first["version"], &beta["version"]),
+        (&json!("v1"), &json!("v1beta1"))
     );
-    for path in [
-        "/apis/example.com/v2",
-        "/apis/nothing.example.com",
-        "/api/v2",
-    ] {
-        assert_eq!(request(&server, "GET", path, &[]).status, 404, "{path}");
-    }
-    assert_eq!(request(&server, "POST", "/apis/apps/v1", &[]).status, 405);
+    assert_eq!(first["resources"][0]["subresources"], Value::Null);
+    let beta = &beta["resources"][0];
+    assert_eq!(beta["shortNames"], json!(["wdg"]));
+    assert_eq!(beta["subresources"][0]["subresource"], "status");
+}
+
+#[test]
+fn declared_resource_hides_a_built_in_one() {
+    let pods = ApiResource::new("", "v1", "pods", "OtherPod");
+    let server = ApiServer::builder().resource(pods).start().unwrap();
+    let core = get(&server, "/api", "");
+    let resources = list(&core["items"][0]["versions"][0]["resources"]);
+    let kinds: Vec<_> = resources
+        .iter()
+        .filter(|resource| resource["resource"] == "pods")
+        .map(|resource| &resource["responseKind"]["kind"])
+        .collect();
+    assert_eq!(kinds, ["OtherPod"]);
 }
 
 #[test]

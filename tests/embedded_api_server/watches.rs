@@ -251,24 +251,6 @@ fn idle_watch_of_disconnected_client_is_closed() {
 }
 
 #[test]
-fn http_1_0_watch_is_not_chunked() {
-    let server = ApiServer::start().unwrap();
-    put(&server, "a", 1);
-    let mut client = Client::connect(&server);
-    client.write(format!("GET {CONFIGMAPS}?watch=true HTTP/1.0\r\n\r\n").as_bytes());
-    let head = client.head();
-    assert_eq!(head.start, "HTTP/1.0 200 OK");
-    assert_eq!(head.header("transfer-encoding"), None);
-    server.close_watches();
-    let mut body = String::new();
-    std::io::Read::read_to_string(&mut client.0, &mut body).unwrap();
-    assert!(
-        body.starts_with("{\"type\":\"ADDED\"") && body.ends_with("}\n"),
-        "{body}"
-    );
-}
-
-#[test]
 fn many_changes_reach_many_watches_in_order() {
     const CHANGES: u32 = 2000;
     let server = ApiServer::start().unwrap();
@@ -286,32 +268,6 @@ fn many_changes_reach_many_watches_in_order() {
             });
         }
     });
-}
-
-#[test]
-fn bookmarks_of_built_in_types_have_the_empty_fields_of_go() {
-    let server = ApiServer::start().unwrap();
-    let query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
-    for (collection, expected) in [
-        (
-            "/api/v1/pods",
-            json!({ "spec": { "containers": null }, "status": {} }),
-        ),
-        ("/api/v1/nodes", json!({ "spec": {} })),
-        (
-            "/api/v1/services",
-            json!({ "status": { "loadBalancer": {} } }),
-        ),
-        ("/api/v1/events", json!({ "eventTime": null })),
-        ("/apis/apps/v1/deployments", json!({ "status": {} })),
-        ("/apis/batch/v1/jobs", json!({ "status": {} })),
-        ("/apis/coordination.k8s.io/v1/leases", json!({ "spec": {} })),
-    ] {
-        let bookmark = Client::watch(&server, &format!("{collection}?{query}")).event_json();
-        for (field, value) in expected.as_object().unwrap() {
-            assert_eq!(&bookmark["object"][field], value, "{collection}");
-        }
-    }
 }
 
 #[test]

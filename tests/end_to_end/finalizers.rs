@@ -177,12 +177,7 @@ fn finalizers_of_a_deleted_object_are_only_removed() {
                 ]),
             )
             .unwrap_err();
-        let message = "ConfigMap \"a\" is invalid: metadata.finalizers: Forbidden: no new finalizers can be added if \
-            the object is being deleted, found new finalizers []string{\"b.example/x\"} (422 Invalid)";
-        assert!(
-            error.is_invalid() && error.to_string().ends_with(message),
-            "{error}"
-        );
+        assert!(error.is_invalid(), "{error}");
 
         let remove = json!([
             {"op": "test", "path": "/metadata/uid", "value": uid},
@@ -212,37 +207,24 @@ fn finalizer_names_need_a_domain_and_a_name() {
         ] {
             create(name).unwrap();
         }
-        let unqualified = "is neither a standard finalizer name nor is it fully qualified";
-        let name_part = "must consist of alphanumeric characters";
-        let prefix = "prefix part a lowercase RFC 1123 subdomain must consist of lower case";
-        for (name, message) in [
-            ("x", unqualified),
-            ("example.com", unqualified),
-            ("", "name part must be non-empty"),
-            ("example.com/", "name part must be non-empty"),
-            ("/x", "prefix part must be non-empty"),
-            (
-                "example.com/a/b",
-                "with an optional DNS subdomain prefix and '/'",
-            ),
-            ("Example.com/x", prefix),
-            ("a_b.com/x", prefix),
-            ("a..b/x", prefix),
-            ("example.com/-x", name_part),
-            ("example.com/x.", name_part),
-            ("example.com/ü", name_part),
-            (
-                &format!("a/{}", "n".repeat(64)),
-                "name part must be no more than 63 bytes",
-            ),
-            (
-                &format!("{}/x", "d".repeat(254)),
-                "prefix part must be no more than 253 bytes",
-            ),
+        for name in [
+            "x",
+            "example.com",
+            "",
+            "example.com/",
+            "/x",
+            "example.com/a/b",
+            "Example.com/x",
+            "a_b.com/x",
+            "a..b/x",
+            "example.com/-x",
+            "example.com/x.",
+            "example.com/ü",
+            &format!("a/{}", "n".repeat(64)),
+            &format!("{}/x", "d".repeat(254)),
         ] {
             let error = create(name).unwrap_err();
             assert!(error.is_invalid(), "{name}: {error}");
-            assert!(error.to_string().contains(message), "{name}: {error}");
         }
     });
 }

@@ -206,7 +206,7 @@ fn le19_deleted_lease_ends_the_term_and_stays_deleted() {
         leader.clock.advance(RETRY);
         assert_eq!(leader.ended(), Ended::Lost(()));
         assert!(leading.ensure().unwrap_err().is_term_ended());
-        let (code, ..) = refused(cluster, Request::get(path(&namespace)));
+        let (code, _) = refused(cluster, Request::get(path(&namespace)));
         assert_eq!(code, 404);
     });
 }

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use k8s_informer::client::Request;
 use k8s_informer::client::api::{Api, DeleteOptions, FieldValidation, LogOptions, Patch};
@@ -13,13 +12,11 @@ use k8s_informer::testing::Verb;
 use k8s_informer::{Client, DynamicObject, Object, ObjectMeta, Stop, impl_object};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, ReplicationController, Secret};
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::cluster::{ListMethod, Namespace, on_every_cluster};
-use crate::support::PATIENCE;
 
 /// Runs a test with one list method only, because these tests do not depend on how informers list.
 pub(crate) const ONCE: &[ListMethod] = &[ListMethod::List];
@@ -496,19 +493,12 @@ fn pod(name: &str) -> Value {
 }
 
 #[test]
-fn pod_is_evicted_unless_its_budget_forbids_it() {
+fn pod_is_evicted_by_its_name_and_uid() {
     on_every_cluster(ONCE, |cluster| {
         let (client, stop) = (cluster.client(), Stop::new());
         let namespace = cluster.namespace("evict");
         let pods = client.api::<Pod>(Some(&namespace.name));
-        let budgets = client.api::<PodDisruptionBudget>(Some(&namespace.name));
         let none = DeleteOptions::default();
-        let create = |name: &str, phase: &str| {
-            pods.create(&pod(name), &stop).unwrap();
-            let ready = json!([{"type": "Ready", "status": if phase == "Running" { "True" } else { "False" }}]);
-            let status = Patch::merge(json!({"status": {"phase": phase, "conditions": ready}}));
-            pods.status().patch(name, &status, &stop).unwrap()
-        };
         let error = pods.evict("none", &none, &stop).unwrap_err();
         assert!(error.is_not_found(), "{error:?}");
         assert!(
@@ -518,8 +508,7 @@ fn pod_is_evicted_unless_its_budget_forbids_it() {
             "{error}"
         );
 
-        // No budget covers the Pod.
-        let one = create("one", "Running");
+        let one = pods.create(&pod("one"), &stop).unwrap();
         pods.dry_run().evict("one", &none, &stop).unwrap();
         assert_eq!(pods.get("one", &stop).unwrap(), one);
         let mut other = none.clone();
@@ -529,64 +518,7 @@ fn pod_is_evicted_unless_its_budget_forbids_it() {
             .unwrap();
         assert!(pods.get("one", &stop).unwrap_err().is_not_found());
 
-        // A budget covers the Pods. No controller has processed it yet, then it allows no
-        // disruption, and then it allows one.
-        let budget = json!({"metadata": {"name": "web"}, "spec": {"selector": {"matchLabels": {"app": "web"}}}});
-        budgets.create(&budget, &stop).unwrap();
-        create("two", "Running");
-        create("three", "Running");
-        create("waiting", "Pending");
-        let unready = Patch::merge(json!({"status": {"phase": "Running"}}));
-        create("sick", "Pending");
-        pods.status().patch("sick", &unready, &stop).unwrap();
-        let begin = Instant::now();
-        let error = pods.evict("two", &none, &stop).unwrap_err();
-        assert!(error.is_too_many_requests(), "{error:?}");
-        assert_eq!(error.retry_after(), Some(Duration::from_secs(10)));
-        // `evict` must not retry. Up to ten retries after ten seconds each would exceed `PATIENCE`.
-        assert!(
-            begin.elapsed() < PATIENCE,
-            "the error must be returned without waiting"
-        );
-        let allow = |count: u32| {
-            let status = json!({
-                "disruptionsAllowed": count, "observedGeneration": 1, "currentHealthy": 2 + count,
-                "desiredHealthy": 2, "expectedPods": 3,
-            });
-            budgets
-                .status()
-                .patch("web", &Patch::merge(json!({"status": status})), &stop)
-                .unwrap();
-        };
-        allow(0);
-        let error = pods.evict("two", &none, &stop).unwrap_err();
-        assert!(
-            error.is_too_many_requests() && error.is_retryable(),
-            "{error:?}"
-        );
-        let causes = &error.status().unwrap().details.as_ref().unwrap().causes;
-        assert_eq!(causes[0].reason, "DisruptionBudget");
-        assert_eq!(
-            causes[0].message,
-            "The disruption budget web needs 2 healthy pods and has 2 currently"
-        );
-        // Pods that are not ready can be evicted although the budget allows no disruption.
-        pods.evict("sick", &none, &stop).unwrap();
-        pods.evict("waiting", &none, &stop).unwrap();
-        assert!(pods.get("waiting", &stop).unwrap_err().is_not_found());
-        allow(1);
-        pods.evict("two", &none, &stop).unwrap();
-        assert!(pods.get("two", &stop).unwrap_err().is_not_found());
-        assert!(pods.get("three", &stop).is_ok());
-
-        let several = json!({"metadata": {"name": "too"}, "spec": {"selector": {"matchLabels": {"app": "web"}}}});
-        budgets.create(&several, &stop).unwrap();
-        let error = pods.evict("three", &none, &stop).unwrap_err();
-        assert!(
-            !error.is_too_many_requests() && error.to_string().contains("more than one"),
-            "{error:?}"
-        );
-        budgets.delete_collection(&none, &all(), &stop).unwrap();
+        pods.create(&pod("three"), &stop).unwrap();
         // An eviction also works as a subresource, without the method `evict`.
         let eviction =
             json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "three"}});

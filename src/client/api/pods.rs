@@ -83,7 +83,7 @@ impl<T> Api<T> {
     /// evictions. The client-go counterpart is `EvictV1`.
     ///
     /// ```
-    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer::testing::{ApiServer, Fault};
     /// use k8s_informer::{Client, Config, Stop};
     /// use k8s_informer::client::api::DeleteOptions;
     /// use k8s_openapi::api::core::v1::Pod;
@@ -92,16 +92,15 @@ impl<T> Api<T> {
     /// let server = ApiServer::start()?;
     /// let client = Client::new(Config::new(server.url()))?;
     /// let (pods, stop) = (client.api::<Pod>(Some("default")), Stop::new());
-    /// let pod = json!({"metadata": {"name": "a", "labels": {"app": "web"}}, "status": {"phase": "Running"}});
-    /// server.create("/api/v1/namespaces/default/pods", pod)?;
-    /// let budget = json!({
-    ///     "metadata": {"name": "web"}, "spec": {"selector": {"matchLabels": {"app": "web"}}},
-    ///     "status": {"disruptionsAllowed": 0, "observedGeneration": 1},
-    /// });
-    /// server.create("/apis/policy/v1/namespaces/default/poddisruptionbudgets", budget)?;
+    /// server.create("/api/v1/namespaces/default/pods", json!({"metadata": {"name": "a"}}))?;
     ///
+    /// // As if a budget forbade the eviction.
+    /// server.fail_next(Fault::status(429));
     /// let error = pods.evict("a", &DeleteOptions::default(), &stop).unwrap_err();
     /// assert!(error.is_too_many_requests());
+    ///
+    /// pods.evict("a", &DeleteOptions::default(), &stop)?;
+    /// assert!(pods.get("a", &stop).unwrap_err().is_not_found());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///

@@ -126,13 +126,7 @@ fn accept(store: &mut Store, key: &Key, definition: &Object) -> Option<Value> {
         .filter(|other| other.get("spec").map(|spec| &spec["group"]) == Some(group))
         .filter_map(|other| other.get("status")?.get("acceptedNames"))
         .collect();
-    let mut conflict = None;
-    for (fields, reason) in NAMES {
-        match first_used(&requested[fields[0]], fields, &accepted, &others) {
-            Some(name) => conflict = Some((reason, format!("\"{name}\" is already in use"))),
-            None => accepted[fields[0]] = requested[fields[0]].clone(),
-        }
-    }
+    let conflict = conflict_in(requested, &accepted, &others);
     let (names_accepted, established) = match &conflict {
         None => {
             accepted.clone_from(requested);
@@ -165,31 +159,32 @@ fn accept(store: &mut Store, key: &Key, definition: &Object) -> Option<Value> {
     (is_established || conflict.is_none()).then_some(accepted)
 }
 
-/// Each field with names, the fields whose names it must not repeat, beginning with itself, and the
-/// reason of a conflict. If several fields are in conflict, the last one is reported.
-const NAMES: [(&[&str], &str); 5] = [
-    (&["plural", "singular", "shortNames"], "PluralConflict"),
-    (&["singular", "plural", "shortNames"], "SingularConflict"),
-    (&["shortNames", "plural", "singular"], "ShortNamesConflict"),
-    (&["kind", "listKind"], "KindConflict"),
-    (&["listKind", "kind"], "ListKindConflict"),
+/// The fields with names, and the reasons of their conflicts.
+const NAMES: [(&str, &str); 5] = [
+    ("listKind", "ListKindConflict"),
+    ("kind", "KindConflict"),
+    ("shortNames", "ShortNamesConflict"),
+    ("singular", "SingularConflict"),
+    ("plural", "PluralConflict"),
 ];
 
-/// Returns the first of the requested names that another definition of the group has.
-fn first_used<'a>(
-    requested: &'a Value,
-    fields: &[&str],
+/// Returns the reason and the message of a conflict, if another definition of the group has one of
+/// the requested names.
+fn conflict_in(
+    requested: &Value,
     accepted: &Value,
     others: &[&Value],
-) -> Option<&'a str> {
-    let own: Vec<&str> = names_in(&accepted[fields[0]]).collect();
-    let is_used = |name: &&str| {
-        let mut used = others
+) -> Option<(&'static str, String)> {
+    let has = |names: &Value, name: &str| {
+        NAMES
             .iter()
-            .flat_map(|other| fields.iter().flat_map(|field| names_in(&other[*field])));
-        !own.contains(name) && used.any(|used| used == *name)
+            .any(|(field, _)| names_in(&names[*field]).any(|known| known == name))
     };
-    names_in(requested).find(is_used)
+    let is_used = |name: &&str| !has(accepted, name) && others.iter().any(|other| has(other, name));
+    NAMES.into_iter().find_map(|(field, reason)| {
+        let name = names_in(&requested[field]).find(is_used)?;
+        Some((reason, format!("\"{name}\" is already in use")))
+    })
 }
 
 /// Returns one name, or a list of names.

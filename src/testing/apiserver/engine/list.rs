@@ -1,5 +1,6 @@
 //! Lists: the selection of the version, and pages.
 
+use std::fmt;
 use std::sync::Arc;
 
 use serde_json::json;
@@ -29,16 +30,14 @@ pub(crate) struct Options {
 impl Options {
     pub(crate) fn parse(head: &Head) -> Result<Self, StatusError> {
         let text = |name: &str| head.param(name).unwrap_or_default().to_owned();
-        // The message is that of Go's ParseInt. Negative numbers count as absent.
+        // Negative numbers count as absent.
         let number = |name: &str| match head.param(name).unwrap_or_default() {
             "" => Ok(0),
             value => value
                 .parse::<i64>()
                 .map(|n| u64::try_from(n).unwrap_or(0))
                 .map_err(|_| {
-                    StatusError::bad_request(format!(
-                        "strconv.ParseInt: parsing \"{value}\": invalid syntax"
-                    ))
+                    StatusError::bad_request(format!("{name} is not a number: {value:?}"))
                 }),
         };
         Ok(Self {
@@ -55,79 +54,50 @@ impl Options {
         })
     }
 
-    /// Applies the rules of `ValidateListOptions` for watches, in the same order and with the same
-    /// messages. `watch_list` is whether the feature gate WatchList is enabled.
+    /// Checks the options of a watch. `watch_list` is whether it may send initial events.
     pub(crate) fn validate_watch(&self, watch_list: bool) -> Result<(), StatusError> {
         let mut causes = Vec::new();
-        let wrong_match = self.version_match != "NotOlderThan";
         if self.initial_events.is_some() {
-            if wrong_match {
+            if self.version_match != "NotOlderThan" {
                 let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
-                causes.push(forbidden(MATCH, why));
+                causes.push(Cause::forbidden(MATCH, why));
             }
             if !watch_list {
                 let why = "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
-                causes.push(forbidden("sendInitialEvents", why));
-            }
-            if wrong_match && !self.version_match.is_empty() {
-                causes.push(self.unsupported_match("\"NotOlderThan\""));
+                causes.push(Cause::forbidden(INITIAL_EVENTS, why));
             }
         } else if !self.version_match.is_empty() {
             let why =
                 "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
-            causes.push(forbidden(MATCH, why));
+            causes.push(Cause::forbidden(MATCH, why));
         }
-        // The message names the wrong field, as in kube-apiserver.
         if !self.token.is_empty() {
-            causes.push(forbidden(
-                MATCH,
-                "resourceVersionMatch is forbidden when continue is provided",
+            causes.push(Cause::forbidden(
+                "continue",
+                "continue is forbidden for watch",
             ));
         }
         refuse(&causes)
     }
 
-    /// Applies the rules of `ValidateListOptions` for lists.
+    /// Checks the options of a list.
     fn validate_list(&self) -> Result<(), StatusError> {
         let mut causes = Vec::new();
         if self.initial_events.is_some() {
-            causes.push(forbidden(
-                "sendInitialEvents",
-                "sendInitialEvents is forbidden for list",
-            ));
+            let why = "sendInitialEvents is forbidden for list";
+            causes.push(Cause::forbidden(INITIAL_EVENTS, why));
         }
         if !self.version_match.is_empty() {
-            if self.resource_version.is_empty() {
-                let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
-                causes.push(forbidden(MATCH, why));
+            if self.resource_version.is_empty() || !self.token.is_empty() {
+                let why = "resourceVersionMatch needs resourceVersion, and no continue";
+                causes.push(Cause::forbidden(MATCH, why));
             }
-            if !self.token.is_empty() {
-                causes.push(forbidden(
-                    MATCH,
-                    "resourceVersionMatch is forbidden when continue is provided",
-                ));
-            }
-            if !matches!(self.version_match.as_str(), "Exact" | "NotOlderThan") {
-                causes.push(self.unsupported_match("\"Exact\", \"NotOlderThan\", \"\""));
-            }
-            if self.version_match == "Exact" && self.resource_version == "0" {
-                let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
-                causes.push(forbidden(MATCH, why));
+            let is_known = matches!(&*self.version_match, "Exact" | "NotOlderThan");
+            if !is_known || self.version_match == "Exact" && self.resource_version == "0" {
+                causes.push(Cause::not_supported(MATCH, &self.version_match));
             }
         }
         refuse(&causes)
-    }
-
-    fn unsupported_match(&self, supported: &str) -> Cause {
-        let message = format!(
-            "Unsupported value: \"{}\": supported values: {supported}",
-            self.version_match
-        );
-        Cause {
-            reason: "FieldValueNotSupported",
-            message,
-            field: MATCH,
-        }
     }
 
     /// Returns the resourceVersion as a number, or 0 if it is absent.
@@ -137,14 +107,7 @@ impl Options {
 }
 
 const MATCH: &str = "resourceVersionMatch";
-
-fn forbidden(field: &'static str, why: &str) -> Cause {
-    Cause {
-        reason: "FieldValueForbidden",
-        message: format!("Forbidden: {why}"),
-        field,
-    }
-}
+const INITIAL_EVENTS: &str = "sendInitialEvents";
 
 fn refuse(causes: &[Cause]) -> Result<(), StatusError> {
     if causes.is_empty() {
@@ -158,9 +121,8 @@ pub(crate) fn parse_version(text: &str) -> Result<u64, String> {
     if text.is_empty() {
         return Ok(0);
     }
-    text.parse().map_err(|_| {
-        format!("resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax")
-    })
+    text.parse()
+        .map_err(|_| format!("invalid resource version: {text:?}"))
 }
 
 /// A page of a list, or the whole list.
@@ -181,41 +143,39 @@ pub(crate) fn list(
     options: &Options,
 ) -> Result<Page, StatusError> {
     options.validate_list()?;
-    let requested = options
-        .version()
-        .map_err(|why| StatusError::bad_request(format!("invalid resource version: {why}")))?;
+    let requested = options.version().map_err(StatusError::bad_request)?;
     let current = store.version();
     let mut limit = Some(options.limit).filter(|&limit| limit > 0);
-    let mut start = None;
+    let mut after = None;
     let mut version = current;
     if !options.token.is_empty() {
         if requested > 0 {
             let message = "specifying resource version is not allowed when using continue";
             return Err(StatusError::bad_request(message));
         }
-        let token = Token::decode(&options.token)
-            .map_err(|why| StatusError::bad_request(format!("invalid continue token: {why}")))?;
-        if token.version >= 0 {
-            version = token.version.unsigned_abs();
+        let token = Token::parse(&options.token)
+            .ok_or_else(|| StatusError::bad_request("continue key is not valid"))?;
+        if let Some(at) = token.version {
+            version = at;
             if version > current {
                 return Err(StatusError::too_large_resource_version(version, current));
             }
             if version < store.floor() {
                 let inconsistent = Token {
-                    version: -1,
-                    start: token.start,
+                    version: None,
+                    ..token
                 };
-                return Err(StatusError::continue_expired(inconsistent.encode()));
+                return Err(StatusError::continue_expired(inconsistent.to_string()));
             }
         }
-        start = Some(token.start);
+        after = Some(token.after);
     } else if requested > current {
         return Err(StatusError::too_large_resource_version(requested, current));
     } else if options.version_match == "Exact"
         || options.version_match.is_empty() && requested > 0 && limit.is_some()
     {
         if requested < store.floor() {
-            return Err(StatusError::list_expired());
+            return Err(StatusError::plain(410, None));
         }
         version = requested;
     } else if options.resource_version == "0" {
@@ -224,9 +184,8 @@ pub(crate) fn list(
     }
 
     let all = store.snapshot(prefix, version);
-    let name = |key: &str| key[prefix.len()..].to_owned();
-    let start = start.map_or(0, |start| {
-        all.partition_point(|(key, _)| key[prefix.len()..] < *start)
+    let start = after.map_or(0, |after| {
+        all.partition_point(|(key, _)| key[prefix.len()..] <= *after)
     });
     let rest = all[start..].iter();
     let mut items = rest.filter(|(_, object)| selection.matches(object.content()));
@@ -240,13 +199,13 @@ pub(crate) fn list(
         shards: selection.shards(),
     };
     if items.next().is_some()
-        && let (Some((last, _)), Ok(at)) = (selected.last(), i64::try_from(version))
+        && let Some((last, _)) = selected.last()
     {
         let token = Token {
-            version: at,
-            start: name(last) + "\0",
+            version: Some(version),
+            after: last[prefix.len()..].to_owned(),
         };
-        page.token = Some(token.encode());
+        page.token = Some(token.to_string());
         // With a label or field selector, kube-apiserver omits the count, because it would have to
         // evaluate all objects. It counts before the shards are applied, so the count of a sharded
         // list is too high.
@@ -303,150 +262,33 @@ impl Page {
     }
 }
 
-/// A continue token. It is opaque to clients. The content is base64 of JSON, as in kube-apiserver.
+/// A continue token, for example `257.default/a`. It is opaque to clients.
 #[derive(Debug, PartialEq)]
 struct Token {
-    /// The version of the list, or -1 for the current version.
-    version: i64,
-    /// The lower bound of the names on the next page: the last name of this page and a zero byte. A
-    /// name includes the namespace if the list covers all namespaces.
-    start: String,
+    /// The version of the list, or `None` for the current version.
+    version: Option<u64>,
+    /// The last name of the previous page. It includes the namespace if the list covers all
+    /// namespaces.
+    after: String,
 }
 
 impl Token {
-    fn encode(&self) -> String {
-        // As in kube-apiserver, the slash is only present if the version is.
-        let slash = if self.version < 0 { "" } else { "/" };
-        let start = serde_json::Value::from(format!("{slash}{}", self.start));
-        let json = format!(
-            r#"{{"v":"meta.k8s.io/v1","rv":{},"start":{start}}}"#,
-            self.version
-        );
-        base64url(json.as_bytes())
-    }
-
-    fn decode(text: &str) -> Result<Self, String> {
-        let not_valid = |why: &str| format!("continue key is not valid: {why}");
-        let bytes = base64url_decode(text).ok_or_else(|| not_valid("illegal base64 data"))?;
-        let token: serde_json::Value =
-            serde_json::from_slice(&bytes).map_err(|error| not_valid(&error.to_string()))?;
-        let encoding = token["v"].as_str().unwrap_or_default();
-        if encoding != "meta.k8s.io/v1" {
-            return Err(not_valid(&format!(
-                "server does not recognize this encoded version {encoding}"
-            )));
-        }
-        let version = token["rv"]
-            .as_i64()
-            .filter(|&version| version == -1 || version > 0);
-        let version = version.ok_or_else(|| {
-            not_valid("incorrect encoded start resourceVersion (version meta.k8s.io/v1)")
-        })?;
-        match token["start"].as_str() {
-            None | Some("") => Err(not_valid(
-                "encoded start key empty (version meta.k8s.io/v1)",
-            )),
-            Some(start) => Ok(Self {
-                version,
-                start: start.strip_prefix('/').unwrap_or(start).to_owned(),
-            }),
-        }
+    fn parse(text: &str) -> Option<Self> {
+        let (version, after) = text.split_once('.')?;
+        let version = match version {
+            "" => None,
+            version => Some(version.parse().ok()?),
+        };
+        Some(Self {
+            version,
+            after: after.to_owned(),
+        })
     }
 }
 
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-
-/// Encodes URL-safe base64 without padding. The base64 crate is only available with feature
-/// `client`.
-fn base64url(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for group in bytes.chunks(3) {
-        let bits = group
-            .iter()
-            .fold(0_u32, |bits, &b| bits << 8 | u32::from(b))
-            << (8 * (3 - group.len()));
-        for index in 0..=group.len() {
-            text.push(char::from(
-                ALPHABET[(bits >> (18 - 6 * index) & 63) as usize],
-            ));
-        }
-    }
-    text
-}
-
-fn base64url_decode(text: &str) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(text.len() / 4 * 3 + 2);
-    for group in text.as_bytes().chunks(4) {
-        let mut bits = 0_u32;
-        for &letter in group {
-            bits = bits << 6 | ALPHABET.iter().position(|&a| a == letter)? as u32;
-        }
-        bits <<= 6 * (4 - group.len());
-        let [_, all @ ..] = bits.to_be_bytes();
-        bytes.extend_from_slice(&all[..group.len().checked_sub(1).filter(|&count| count > 0)?]);
-    }
-    Some(bytes)
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn continue_tokens_round_trip_as_in_kube_apiserver() {
-        for start in ["a\0", "ns/a\0", "", "ab", "abc"] {
-            let token = Token {
-                version: 257,
-                start: start.to_owned(),
-            };
-            match Token::decode(&token.encode()) {
-                Ok(back) => assert_eq!(back, token),
-                Err(why) => panic!("{start:?}: {why}"),
-            }
-        }
-        let real = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MjU3LCJzdGFydCI6Ii9jbS0wOVx1MDAwMCJ9";
-        assert_eq!(
-            Token::decode(real),
-            Ok(Token {
-                version: 257,
-                start: "cm-09\0".to_owned()
-            })
-        );
-        assert_eq!(
-            Token {
-                version: 257,
-                start: "cm-09\0".to_owned()
-            }
-            .encode(),
-            real
-        );
-        let inconsistent = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6LTEsInN0YXJ0IjoiY20tMDlcdTAwMDAifQ";
-        assert_eq!(
-            Token::decode(inconsistent),
-            Ok(Token {
-                version: -1,
-                start: "cm-09\0".to_owned()
-            })
-        );
-        assert_eq!(
-            Token {
-                version: -1,
-                start: "cm-09\0".to_owned()
-            }
-            .encode(),
-            inconsistent
-        );
-    }
-
-    #[test]
-    fn invalid_continue_tokens_are_rejected() {
-        for garbage in ["garbage", "!", "a", "e30", "eyJ2IjoieCJ9", "ä"] {
-            let error = Token::decode(garbage).unwrap_err();
-            assert!(
-                error.starts_with("continue key is not valid: "),
-                "{garbage}: {error}"
-            );
-        }
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let version = self.version.map(|version| version.to_string());
+        write!(f, "{}.{}", version.unwrap_or_default(), self.after)
     }
 }

@@ -20,11 +20,11 @@ use crate::testing::apiserver::model::object_rules::{
 };
 use crate::testing::apiserver::model::patch::Patch;
 use crate::testing::apiserver::model::resources::{ApiResource, Target};
-use crate::testing::apiserver::model::schema::Schema;
+use crate::testing::apiserver::model::schema;
 use crate::testing::apiserver::model::select::Selection;
 use crate::testing::apiserver::model::status::{Cause, StatusError};
 use crate::testing::apiserver::model::strategy;
-use crate::testing::apiserver::model::validate::{check_object, not_decodable};
+use crate::testing::apiserver::model::validate::{check_object, not_decodable, wrong_type};
 
 /// One write. It is atomic, because the caller holds the lock on the store.
 pub(crate) struct Writer<'a> {
@@ -57,22 +57,12 @@ impl Writer<'_> {
         if target.name.is_some() || target.namespace.is_none() && resource.namespaced {
             return Err(StatusError::method_not_allowed());
         }
-        let content = decode(resource, check_object(resource, target, body)?)?;
+        let mut content = decode(resource, check_object(resource, target, body)?)?;
         if self.client && !meta_str(&content, "resourceVersion").is_empty() {
             return Err(StatusError::internal(
                 "resourceVersion should not be set on objects to be created",
             ));
         }
-        self.insert(target, content)
-    }
-
-    /// Adds a new object to a collection.
-    fn insert(
-        &mut self,
-        target: &Target,
-        mut content: Content,
-    ) -> Result<Arc<Object>, StatusError> {
-        let resource = &*target.resource;
         if meta_str(&content, "name").is_empty() && !meta_str(&content, "generateName").is_empty() {
             let name = self.generated_name(target, meta_str(&content, "generateName"));
             set_meta(&mut content, "name", name);
@@ -124,70 +114,31 @@ impl Writer<'_> {
         Ok(self.store(key, content))
     }
 
-    /// Replaces an object. Returns the new one, and whether it was created: PUT creates a missing
-    /// object of some kinds.
     pub(crate) fn update(
         &mut self,
         target: &Target,
         body: Value,
-    ) -> Result<(Arc<Object>, bool), StatusError> {
+    ) -> Result<Arc<Object>, StatusError> {
         let resource = &*target.resource;
         let (key, name) = target.key()?;
         let mut content = decode(resource, check_object(resource, target, body)?)?;
-        match meta_str(&content, "name") {
-            "" => {
-                return Err(StatusError::bad_request(format!(
-                    "the name of the object ({name} based on URL) was undeterminable: name must be provided"
-                )));
-            }
-            other if other != name => return Err(name_mismatch(other, name)),
-            _ => {}
-        }
-        let old = match self.stored(&key, name, resource) {
-            Err(_) if resource.creates_on_update => None,
-            found => Some(found?),
-        };
+        check_name(&content, name)?;
+        let old = self.stored(&key, name, resource)?;
         let version = meta_str(&content, "resourceVersion");
-        if old.is_some() && version.is_empty() && resource.versioned_updates && self.client {
-            let cause = Cause {
-                reason: "FieldValueInvalid",
-                message: "Invalid value: 0: must be specified for an update".to_owned(),
-                field: "metadata.resourceVersion",
-            };
-            let kind = if resource.custom {
-                &resource.kind
-            } else {
-                &resource.plural
-            };
-            return Err(StatusError::invalid(name, &resource.group, kind, &[cause]));
+        if version.is_empty() && resource.versioned_updates && self.client {
+            let why = "must be specified for an update";
+            let cause = Cause::invalid("metadata.resourceVersion", why);
+            return Err(invalid(resource, name, cause));
         }
-        let uid = meta_str(&content, "uid");
-        let old_uid = old
-            .as_ref()
-            .map_or("", |old| meta_str(old.content(), "uid"));
+        let (uid, old_uid) = (meta_str(&content, "uid"), meta_str(old.content(), "uid"));
         if !uid.is_empty() && uid != old_uid {
             let why = format!(
-                "StorageError: invalid object, Code: 4, Key: /registry/{}, ResourceVersion: 0, \
-                 AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {old_uid}",
-                key.split_once('/').map_or("", |(_, rest)| rest)
+                "Precondition failed: UID in precondition: {uid}, UID in object meta: {old_uid}"
             );
-            return Err(StatusError::conflict(
-                name,
-                &resource.group,
-                &resource.plural,
-                &why,
-            ));
+            return Err(conflict(resource, name, &why));
         }
-        let Some(old) = old else {
-            remove_meta(&mut content, "resourceVersion");
-            let collection = Target {
-                name: None,
-                ..target.clone()
-            };
-            return Ok((self.insert(&collection, content)?, true));
-        };
         self.keep_managers(&old, &mut content);
-        Ok((self.replace(target, key, name, &old, content)?, false))
+        self.replace(target, key, name, &old, content)
     }
 
     pub(crate) fn patch(
@@ -199,35 +150,10 @@ impl Writer<'_> {
         let (key, name) = target.key()?;
         let old = self.stored(&key, name, resource)?;
         let patched = patch.apply(old.to_value(resource))?;
-        let schema = Schema::of(resource).map(|schema| (schema, patched.clone()));
-        let mut content = check_object(resource, target, patched)?;
-        if let Some((schema, patched)) = schema {
-            content = schema
-                .decode(content)
-                .map_err(|why| StatusError::invalid_patch(&patched, &why))?;
-        }
+        let mut content = decode(resource, check_object(resource, target, patched)?)?;
         self.keep_managers(&old, &mut content);
-        let new_name = meta_str(&content, "name");
-        if new_name != name {
-            return Err(name_mismatch(new_name, name));
-        }
-        let uid = meta_str(&content, "uid");
-        if uid != meta_str(old.content(), "uid") {
-            let message = format!("Invalid value: \"{uid}\": field is immutable");
-            let cause = || Cause {
-                reason: "FieldValueInvalid",
-                message: message.clone(),
-                field: "metadata.uid",
-            };
-            // The cause appears twice, because the validations of the metadata and of the update
-            // both report it.
-            return Err(StatusError::invalid(
-                name,
-                &resource.group,
-                &resource.kind,
-                &[cause(), cause()],
-            ));
-        }
+        check_name(&content, name)?;
+        check_uid(resource, name, &old, &content)?;
         self.replace(target, key, name, &old, content)
     }
 
@@ -239,14 +165,11 @@ impl Writer<'_> {
     ) -> Result<(Arc<Object>, bool), StatusError> {
         let resource = &*target.resource;
         let (key, name) = target.key()?;
-        apply.check(resource, name)?;
+        apply.check(resource)?;
+        check_name(apply.wanted(), name)?;
         let Some(old) = self.store.get(&key).cloned() else {
             if target.status {
-                return Err(StatusError::not_found(
-                    name,
-                    &resource.group,
-                    &resource.plural,
-                ));
+                return Err(resource.not_found(name));
             }
             let mut object = apply.apply(Content::new(), target, resource, now())?;
             if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
@@ -264,21 +187,7 @@ impl Writer<'_> {
             apply.apply(old.content_of(resource), target, resource, now())?,
         )?;
         let content = decode(resource, content)?;
-        let uid = meta_str(&content, "uid");
-        if uid != meta_str(old.content(), "uid") {
-            let message = format!("Invalid value: \"{uid}\": field is immutable");
-            let cause = Cause {
-                reason: "FieldValueInvalid",
-                message,
-                field: "metadata.uid",
-            };
-            return Err(StatusError::invalid(
-                name,
-                &resource.group,
-                &resource.kind,
-                &[cause],
-            ));
-        }
+        check_uid(resource, name, &old, &content)?;
         Ok((self.replace(target, key, name, &old, content)?, false))
     }
 
@@ -307,12 +216,7 @@ impl Writer<'_> {
         let version = meta_str(&content, "resourceVersion");
         if !version.is_empty() && version != meta_str(before, "resourceVersion") {
             let why = "the object has been modified; please apply your changes to the latest version and try again";
-            return Err(StatusError::conflict(
-                name,
-                &resource.group,
-                &resource.plural,
-                why,
-            ));
+            return Err(conflict(resource, name, why));
         }
         if target.status {
             let status = content.remove("status");
@@ -378,33 +282,19 @@ impl Writer<'_> {
         let resource = &*target.resource;
         let (key, name) = target.key()?;
         let old = self.stored(&key, name, resource)?;
-        let (uid, version) = (
-            meta_str(old.content(), "uid"),
-            meta_str(old.content(), "resourceVersion"),
-        );
-        let why = if let Some(wanted) = options.uid.as_deref().filter(|&wanted| wanted != uid) {
-            format!(
-                "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might \
-                 have been deleted and then recreated"
-            )
-        } else if let Some(wanted) = options
-            .resource_version
-            .as_deref()
-            .filter(|&wanted| wanted != version)
-        {
-            format!(
-                "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record \
-                 ({version}). The object might have been modified"
-            )
-        } else {
-            return Ok(self.delete_object(resource, key, &old, options.propagation));
-        };
-        Err(StatusError::conflict(
-            name,
-            &resource.group,
-            &resource.kind,
-            &why,
-        ))
+        for (wanted, field) in [
+            (&options.uid, "uid"),
+            (&options.resource_version, "resourceVersion"),
+        ] {
+            let found = meta_str(old.content(), field);
+            if let Some(wanted) = wanted.as_deref().filter(|&wanted| wanted != found) {
+                let why = format!(
+                    "the {field} in the precondition ({wanted}) does not match that of the object ({found})"
+                );
+                return Err(conflict(resource, name, &why));
+            }
+        }
+        Ok(self.delete_object(resource, key, &old, options.propagation))
     }
 
     /// Deletes the objects of a list with these options. Returns the list as it was before the
@@ -507,7 +397,7 @@ impl Writer<'_> {
         resource: &ApiResource,
     ) -> Result<Arc<Object>, StatusError> {
         let found = self.store.get(key).cloned();
-        found.ok_or_else(|| StatusError::not_found(name, &resource.group, &resource.plural))
+        found.ok_or_else(|| resource.not_found(name))
     }
 
     fn check_not_terminating(
@@ -546,18 +436,41 @@ impl Writer<'_> {
 
 /// Returns an object in its stored form.
 fn decode(resource: &ApiResource, content: Content) -> Result<Content, StatusError> {
-    match Schema::of(resource) {
-        Some(schema) => schema
-            .decode(content)
-            .map_err(|why| not_decodable(resource, &why)),
-        None => Ok(content),
+    schema::decode(resource, content).map_err(|field| not_decodable(resource, &wrong_type(field)))
+}
+
+fn check_name(content: &Content, name: &str) -> Result<(), StatusError> {
+    match meta_str(content, "name") {
+        same if same == name => Ok(()),
+        other => Err(name_mismatch(other, name)),
     }
 }
 
-fn name_mismatch(object: &str, url: &str) -> StatusError {
+fn check_uid(
+    resource: &ApiResource,
+    name: &str,
+    old: &Object,
+    new: &Content,
+) -> Result<(), StatusError> {
+    if meta_str(new, "uid") == meta_str(old.content(), "uid") {
+        return Ok(());
+    }
+    let cause = Cause::invalid("metadata.uid", "field is immutable");
+    Err(invalid(resource, name, cause))
+}
+
+pub(crate) fn name_mismatch(object: &str, url: &str) -> StatusError {
     StatusError::bad_request(format!(
         "the name of the object ({object}) does not match the name on the URL ({url})"
     ))
+}
+
+fn invalid(resource: &ApiResource, name: &str, cause: Cause) -> StatusError {
+    StatusError::invalid(name, &resource.group, &resource.kind, &[cause])
+}
+
+fn conflict(resource: &ApiResource, name: &str, why: &str) -> StatusError {
+    StatusError::conflict(name, &resource.group, &resource.plural, why)
 }
 
 fn set_or_remove(content: &mut Content, field: &str, value: Option<Value>) {

@@ -17,7 +17,7 @@ use crate::testing::apiserver::model::object::{Form, Object, meta_str};
 use crate::testing::apiserver::model::patch::Patch;
 use crate::testing::apiserver::model::resources::{ApiResource, Route, Target};
 use crate::testing::apiserver::model::status::{Cause, StatusError};
-use crate::testing::apiserver::model::validate::parse_object;
+use crate::testing::apiserver::model::validate::parse_json;
 use crate::testing::apiserver::model::write_options::{
     Validation, Warnings, is_dry_deletion, is_dry_run,
 };
@@ -66,9 +66,10 @@ pub(crate) fn respond<'a>(
     let response = match route {
         Route::Version => Ok(Answer::Response(Response::json(200, version()))),
         Route::Health => Ok(Answer::Response(Response::text(200, "ok"))),
-        Route::Discovery(document) => {
-            discovery::respond(&shared.resources, document, request.head()).map(Answer::Response)
-        }
+        Route::Discovery { core } => Ok(Answer::Response(discovery::document(
+            &shared.resources,
+            *core,
+        ))),
         Route::NotFound => Ok(Answer::Response(Response::text(
             404,
             "404 page not found\n",
@@ -103,7 +104,7 @@ fn answer_object<'a>(
     }
     let mut warnings = Warnings::none();
     let object = |status: u16, object: &Object| {
-        accepted.check(resource, false)?;
+        accepted.check(false)?;
         let mut body = Vec::new();
         object.write(resource, form, &mut body);
         body.push(b'\n');
@@ -118,54 +119,41 @@ fn answer_object<'a>(
         }
         Verb::List => {
             let page = list_page(shared, target, &Options::parse(head)?)?;
-            accepted.check(resource, true)?;
+            accepted.check(true)?;
             Response::json(200, page.body(resource, form))
         }
         Verb::Get => object(200, &*get(shared, target, head.param("resourceVersion"))?)?,
-        Verb::Create => {
+        verb @ (Verb::Create | Verb::Update) => {
             check_content_type(head)?;
-            let dry_run = is_dry_run(head, "CreateOptions")?;
-            let validation = Validation::parse(head, "CreateOptions")?;
-            let mut content = parse_object(body, resource)?;
-            warnings = validation.of_object(resource, &mut content)?;
-            object(
-                201,
-                &*shared.write(true, dry_run, |writer| writer.create(target, content))?,
-            )?
-        }
-        Verb::Update => {
-            check_content_type(head)?;
-            let dry_run = is_dry_run(head, "UpdateOptions")?;
-            let validation = Validation::parse(head, "UpdateOptions")?;
-            let mut content = parse_object(body, resource)?;
-            warnings = validation.of_object(resource, &mut content)?;
-            let (updated, created) =
-                shared.write(true, dry_run, |writer| writer.update(target, content))?;
-            object(if created { 201 } else { 200 }, &updated)?
+            let dry_run = is_dry_run(head)?;
+            let mut content = parse_json(body)?;
+            warnings = Validation::parse(head)?.of_object(resource, &mut content)?;
+            let stored = shared.write(true, dry_run, |writer| match verb {
+                Verb::Create => writer.create(target, content),
+                _ => writer.update(target, content),
+            })?;
+            object(if verb == Verb::Create { 201 } else { 200 }, &stored)?
         }
         Verb::Patch
             if target.name.is_some() && media_type(head) == "application/apply-patch+yaml" =>
         {
-            let dry_run = is_dry_run(head, "PatchOptions")?;
+            let dry_run = is_dry_run(head)?;
             let apply = Apply::parse(head, body)?;
             let (applied, created) =
                 shared.write(true, dry_run, |writer| writer.apply(target, apply))?;
             object(if created { 201 } else { 200 }, &applied)?
         }
         Verb::Patch if target.name.is_some() => {
-            let dry_run = is_dry_run(head, "PatchOptions")?;
-            let validation = Validation::parse(head, "PatchOptions")?;
+            let dry_run = is_dry_run(head)?;
+            let validation = Validation::parse(head)?;
             let mut patch = Patch::parse(media_type(head), body, resource)?;
             let is_strategic = matches!(patch, Patch::Strategic(..));
             if let Patch::Merge(patch) | Patch::Strategic(patch, _) = &mut patch {
                 warnings = validation.of_patch(resource, patch, is_strategic)?;
             }
             if head.param("force").is_some() {
-                return Err(StatusError::invalid_patch_options(Cause {
-                    reason: "FieldValueForbidden",
-                    message: "Forbidden: may not be specified for non-apply patch".to_owned(),
-                    field: "force",
-                }));
+                let cause = Cause::forbidden("force", "may not be specified for non-apply patch");
+                return Err(StatusError::invalid_options(&[cause]));
             }
             object(
                 200,
@@ -194,7 +182,7 @@ fn answer_object<'a>(
             let page = shared.write(true, dry_run, |writer| {
                 writer.delete_collection(target, &selection, &options, propagation)
             })?;
-            accepted.check(resource, true)?;
+            accepted.check(true)?;
             Response::json(200, page.body(resource, form))
         }
         _ => return Err(StatusError::method_not_allowed()),
@@ -221,23 +209,13 @@ impl Accepted {
 
     /// Checks that a requested metadata form fits the response: lists need
     /// `PartialObjectMetadataList`, objects `PartialObjectMetadata`. Watches accept both.
-    fn check(self, resource: &ApiResource, is_list: bool) -> Result<(), StatusError> {
-        let requested = match (self, is_list) {
-            (Self::Metadata, true) => "PartialObjectMetadata",
-            (Self::MetadataList, false) => "PartialObjectMetadataList",
-            _ => return Ok(()),
-        };
-        let (package, list) = match resource.group.split('.').next() {
-            _ if resource.custom => ("unstructured", "Unstructured"),
-            None | Some("" | "events") => ("core", &*resource.kind),
-            Some(group) => (group, &*resource.kind),
-        };
-        let list = if is_list {
-            format!("*{package}.{list}List")
-        } else {
-            format!("*{package}.{list}")
-        };
-        Err(StatusError::not_acceptable_form(requested, is_list, &list))
+    fn check(self, is_list: bool) -> Result<(), StatusError> {
+        match (self, is_list) {
+            (Self::Metadata, true) | (Self::MetadataList, false) => {
+                Err(StatusError::plain(406, None))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -249,7 +227,7 @@ fn accepted(head: &Head) -> Result<Accepted, StatusError> {
     accept
         .split(',')
         .find_map(accepted_range)
-        .ok_or_else(StatusError::not_acceptable)
+        .ok_or_else(|| StatusError::plain(406, None))
 }
 
 fn accepted_range(range: &str) -> Option<Accepted> {
@@ -285,7 +263,7 @@ fn check_content_type(head: &Head) -> Result<(), StatusError> {
     if media.is_empty() || media.eq_ignore_ascii_case("application/json") {
         return Ok(());
     }
-    Err(StatusError::unsupported_media_type())
+    Err(StatusError::plain(415, None))
 }
 
 fn success(resource: &ApiResource, last: &Object) -> Vec<u8> {
@@ -303,16 +281,7 @@ fn version() -> Vec<u8> {
     json!({
         "major": "1",
         "minor": "36",
-        "emulationMajor": "1",
-        "emulationMinor": "36",
-        "minCompatibilityMajor": "1",
-        "minCompatibilityMinor": "35",
         "gitVersion": "v1.36.2",
-        "gitCommit": "0000000000000000000000000000000000000000",
-        "gitTreeState": "clean",
-        "buildDate": "2026-01-01T00:00:00Z",
-        "goVersion": "none",
-        "compiler": "rustc",
         "platform": concat!("k8s-informer/", env!("CARGO_PKG_VERSION")),
     })
     .to_string()

@@ -179,8 +179,8 @@ impl<'a> BodyWriter<'a> {
         head: &Head,
         keep_alive: bool,
     ) -> Result<(), End> {
-        let chunked = head.http11 && response.body.len() >= CHUNKED_FROM;
-        let mut start = start_line(response.status, head.http11, keep_alive);
+        let chunked = response.body.len() >= CHUNKED_FROM;
+        let mut start = start_line(response.status, keep_alive);
         start.extend_from_slice(format!("Content-Type: {}\r\n", response.content_type).as_bytes());
         for (name, value) in &response.headers {
             start.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());

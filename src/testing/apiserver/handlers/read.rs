@@ -48,5 +48,5 @@ pub(crate) fn get(
     }
     let found = state.store.get(&key).cloned();
     let resource = &target.resource;
-    found.ok_or_else(|| StatusError::not_found(name, &resource.group, &resource.plural))
+    found.ok_or_else(|| resource.not_found(name))
 }

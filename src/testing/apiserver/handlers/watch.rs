@@ -283,50 +283,10 @@ impl<'a> Watch<'a> {
         } else {
             ""
         };
-        let rest = if self.form == Form::Full {
-            empty_fields(resource)
-        } else {
-            ""
-        };
         let metadata = format!(r#"{{"resourceVersion":"{version}"{end}}}"#);
-        let object = format!(
-            r#"{{"kind":"{kind}","apiVersion":"{api_version}","metadata":{metadata}{rest}}}"#
-        );
+        let object =
+            format!(r#"{{"kind":"{kind}","apiVersion":"{api_version}","metadata":{metadata}}}"#);
         format!("{{\"type\":\"BOOKMARK\",\"object\":{object}}}\n").into_bytes()
-    }
-}
-
-/// Returns the fields of an empty object that Go serializes because they are not `omitempty`, as
-/// recorded from kube-apiserver 1.36. Clients that decode bookmarks into typed objects must accept
-/// the nulls.
-fn empty_fields(resource: &ApiResource) -> &'static str {
-    match (resource.group.as_str(), resource.plural.as_str()) {
-        _ if resource.custom => "",
-        ("", "pods") => r#","spec":{"containers":null},"status":{}"#,
-        ("", "namespaces") => r#","spec":{},"status":{}"#,
-        ("", "services") => r#","spec":{},"status":{"loadBalancer":{}}"#,
-        ("", "nodes") => concat!(
-            r#","spec":{},"status":{"daemonEndpoints":{"kubeletEndpoint":{"Port":0}},"nodeInfo":{"machineID":"","#,
-            r#""systemUUID":"","bootID":"","kernelVersion":"","osImage":"","containerRuntimeVersion":"","#,
-            r#""kubeletVersion":"","kubeProxyVersion":"","operatingSystem":"","architecture":""}}"#,
-        ),
-        ("", "events") => concat!(
-            r#","involvedObject":{},"source":{},"firstTimestamp":null,"lastTimestamp":null,"eventTime":null,"#,
-            r#""reportingComponent":"","reportingInstance":"""#,
-        ),
-        ("events.k8s.io", "events") => concat!(
-            r#","eventTime":null,"regarding":{},"deprecatedSource":{},"deprecatedFirstTimestamp":null,"#,
-            r#""deprecatedLastTimestamp":null"#,
-        ),
-        ("apps", "deployments") => concat!(
-            r#","spec":{"replicas":0,"selector":null,"template":{"metadata":{},"spec":{"containers":null}},"#,
-            r#""strategy":{}},"status":{}"#,
-        ),
-        ("batch", "jobs") => {
-            r#","spec":{"template":{"metadata":{},"spec":{"containers":null}}},"status":{}"#
-        }
-        ("coordination.k8s.io", "leases") => r#","spec":{}"#,
-        _ => "",
     }
 }
 

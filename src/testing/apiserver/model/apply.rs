@@ -4,11 +4,12 @@
 use serde_json::{Map, Value, json};
 
 use super::http::Head;
-use super::keyed_lists::{KeyedLists, child, go_text, has_key, key_of, key_segment};
-use super::object::{Content, meta_str};
+use super::keyed_lists::{KeyedLists, child, has_key, key_of, key_segment, merge};
+use super::object::{Content, meta};
 use super::resources::{ApiResource, Target};
+use super::schema::remove_nulls;
 use super::status::{Cause, StatusError};
-use super::validate::go_error;
+use super::validate::parse_json;
 
 /// The configuration that one manager applies.
 #[derive(Debug)]
@@ -34,19 +35,13 @@ impl Apply {
     /// Parses the body and the query of a patch of type `application/apply-patch+yaml`. The body
     /// must be JSON.
     pub(crate) fn parse(head: &Head, body: &[u8]) -> Result<Self, StatusError> {
-        let wanted: Content = serde_json::from_slice(body).map_err(|error| {
-            StatusError::bad_request(format!(
-                "error decoding YAML: error unmarshaling JSON: {}",
-                go_error(&error)
-            ))
-        })?;
+        let Value::Object(wanted) = parse_json(body)? else {
+            return Err(StatusError::bad_request("the body is not an object"));
+        };
         let manager = head.param("fieldManager").unwrap_or_default().to_owned();
         if manager.is_empty() {
-            return Err(StatusError::invalid_patch_options(Cause {
-                reason: "FieldValueRequired",
-                message: "Required value: is required for apply patch".to_owned(),
-                field: "fieldManager",
-            }));
+            let cause = Cause::required("fieldManager");
+            return Err(StatusError::invalid_options(&[cause]));
         }
         Ok(Self {
             wanted,
@@ -55,40 +50,25 @@ impl Apply {
         })
     }
 
-    /// Checks the version, kind, name and managed fields in the body.
-    pub(crate) fn check(&self, resource: &ApiResource, name: &str) -> Result<(), StatusError> {
-        let text = |field: &str| {
-            self.wanted
-                .get(field)
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-        };
+    /// Checks the version, kind and managed fields in the body.
+    pub(crate) fn check(&self, resource: &ApiResource) -> Result<(), StatusError> {
+        let text = |field: &str| self.wanted.get(field).and_then(Value::as_str);
         let (version, kind) = (text("apiVersion"), text("kind"));
-        if version != resource.api_version() || kind != resource.kind {
-            let slash = if version.contains('/') { "" } else { "/" };
+        if version != Some(&resource.api_version()) || kind != Some(&resource.kind) {
+            let (version, kind) = (version.unwrap_or_default(), kind.unwrap_or_default());
             return Err(StatusError::bad_request(format!(
-                "invalid object type: {slash}{version}, Kind={kind}"
+                "invalid object type: {version}, Kind={kind}"
             )));
         }
-        if self
-            .wanted
-            .get("metadata")
-            .and_then(|metadata| metadata.get("managedFields"))
-            .is_some()
-        {
-            return Err(StatusError::bad_request(
-                "metadata.managedFields must be nil",
-            ));
+        if meta(&self.wanted, "managedFields").is_some() {
+            let why = "metadata.managedFields must be nil";
+            return Err(StatusError::bad_request(why));
         }
-        match meta_str(&self.wanted, "name") {
-            "" => Err(StatusError::bad_request(format!(
-                "the name of the object ({name} based on URL) was undeterminable: name must be provided"
-            ))),
-            other if other != name => Err(StatusError::bad_request(format!(
-                "the name of the object ({other}) does not match the name on the URL ({name})"
-            ))),
-            _ => Ok(()),
-        }
+        Ok(())
+    }
+
+    pub(crate) fn wanted(&self) -> &Content {
+        &self.wanted
     }
 
     /// Returns the result of applying to `live`, which is empty for a new object. The result
@@ -105,6 +85,7 @@ impl Apply {
             manager,
             force,
         } = self;
+        // Without a schema, the meaning of nulls is undefined, so they count as absent.
         remove_nulls(&mut wanted);
         let subresource = if target.status { "status" } else { "" };
         // The main resource and the `status` subresource each change only their own part.
@@ -119,12 +100,9 @@ impl Apply {
             wanted.remove("status");
         }
         let lists = keyed_lists(resource);
-        let new = owned_of(&wanted, &lists).map_err(|why| {
-            let (namespace, name) = (meta_str(&wanted, "namespace"), meta_str(&wanted, "name"));
-            let slash = if resource.group.is_empty() { "/" } else { "" };
-            let (version, kind) = (resource.api_version(), &resource.kind);
+        let new = owned_of(&wanted, &lists).map_err(|path| {
             StatusError::internal(format!(
-                "failed to create typed patch object ({namespace}/{name}; {slash}{version}, Kind={kind}): {why}"
+                "failed to create typed patch object: .{path} is not a list with unique keys"
             ))
         })?;
         let wanted = Value::Object(wanted);
@@ -263,18 +241,16 @@ fn entry(
 }
 
 fn keyed_lists(resource: &ApiResource) -> KeyedLists {
-    let lists = match (resource.custom, &*resource.plural) {
-        (true, _) => resource.keyed_lists.clone(),
-        // The conditions of a Job are atomic.
-        (false, "jobs") => KeyedLists::default(),
-        (false, _) => KeyedLists::conditions(),
+    let lists = match resource.custom {
+        true => resource.keyed_lists.clone(),
+        false => KeyedLists::conditions(),
     };
     lists.and_owners()
 }
 
 /// Returns the fields of an applied object in the format of `fieldsV1`: a tree of `f:NAME` keys
-/// with empty leaves. An item of a keyed list is `k:KEY`, and has a leaf `.`. An error describes an
-/// invalid list.
+/// with empty leaves. An item of a keyed list is `k:KEY`, and has a leaf `.`. An error is the path of
+/// an invalid list.
 fn owned_of(wanted: &Content, lists: &KeyedLists) -> Result<Value, String> {
     let mut wanted = wanted.clone();
     wanted.retain(|name, _| !matches!(name.as_str(), "apiVersion" | "kind"));
@@ -306,10 +282,7 @@ fn fields_of(
 fn tree(value: &Value, lists: &KeyedLists, path: &str) -> Result<Option<Value>, String> {
     let tree = match (value, lists.keys(path)) {
         (Value::Array(items), Some(keys)) => items_of(items, keys, lists, path)?,
-        (_, Some(_)) => {
-            let value = go_text(value);
-            return Err(format!(".{path}: expected list, got &{{{value}}}"));
-        }
+        (_, Some(_)) => return Err(path.to_owned()),
         (Value::Object(fields), _) => fields_of(fields, lists, path)?,
         _ => return Ok(Some(json!({}))),
     };
@@ -325,27 +298,16 @@ fn items_of(
     path: &str,
 ) -> Result<Map<String, Value>, String> {
     let mut owned = Map::new();
-    for (index, item) in items.iter().enumerate() {
-        let Value::Object(fields) = item else {
-            return Err(format!(
-                ".{path}: element {index}: associative list with keys may not have non-map elements"
-            ));
-        };
-        let Some(key) = key_of(item, keys) else {
-            return Err(format!(
-                ".{path}: element {index}: associative list with keys has an element that omits all key fields {} \
-                 (and doesn't have default values for any key fields)",
-                json!(keys)
-            ));
-        };
+    for item in items {
+        let invalid = || path.to_owned();
+        let fields = item.as_object().ok_or_else(invalid)?;
+        let key = key_of(item, keys).ok_or_else(invalid)?;
         let mut tree = fields_of(fields, lists, path)?;
         tree.insert(".".to_owned(), json!({}));
         let segment = key_segment(key);
-        if owned.contains_key(&segment) {
-            let key = part_text(&segment);
-            return Err(format!(".{path}: duplicate entries for key {key}"));
+        if owned.insert(segment, Value::Object(tree)).is_some() {
+            return Err(invalid());
         }
-        owned.insert(segment, Value::Object(tree));
     }
     Ok(owned)
 }
@@ -431,16 +393,6 @@ fn is_same(object: &Value, wanted: &Value, leaf: &[String]) -> bool {
     }
 }
 
-/// Removes nulls. Without a schema, their meaning is undefined, so they count as absent.
-fn remove_nulls(fields: &mut Content) {
-    fields.retain(|_, value| !value.is_null());
-    for value in fields.values_mut() {
-        if let Value::Object(fields) = value {
-            remove_nulls(fields);
-        }
-    }
-}
-
 /// Removes a field, unless it is an object with other fields. Removes its parents if they become
 /// empty. An item of a list goes when only its key is left.
 fn remove(value: &mut Value, path: &[String]) {
@@ -488,61 +440,4 @@ fn remove(value: &mut Value, path: &[String]) {
         }
         _ => {}
     }
-}
-
-fn merge(live: &mut Value, wanted: Value, lists: &KeyedLists, path: &str) {
-    match (live, wanted, lists.keys(path)) {
-        (Value::Object(live), Value::Object(wanted), _) => {
-            for (name, value) in wanted {
-                let path = child(path, &name);
-                merge(live.entry(name).or_insert(Value::Null), value, lists, &path);
-            }
-        }
-        (Value::Array(live), Value::Array(wanted), Some(keys)) => {
-            let merged = merge_items(std::mem::take(live), wanted, keys, lists, path);
-            *live = merged;
-        }
-        (live, wanted, _) => *live = wanted,
-    }
-}
-
-/// Merges the items of a keyed list, in the order of structured-merge-diff: the wanted items keep
-/// their order, and other items come as early as their order permits.
-fn merge_items(
-    live: Vec<Value>,
-    wanted: Vec<Value>,
-    keys: &[String],
-    lists: &KeyedLists,
-    path: &str,
-) -> Vec<Value> {
-    let key = |item: &Value| key_of(item, keys);
-    let mut shared: Vec<_> = wanted
-        .iter()
-        .map(key)
-        .filter(|wanted| live.iter().any(|live| key(live) == *wanted))
-        .collect();
-    shared.reverse();
-    let wanted_keys: Vec<_> = wanted.iter().map(key).collect();
-    let mut merged = Vec::with_capacity(live.len() + wanted.len());
-    let mut rest = live.iter().peekable();
-    for item in wanted {
-        let key_of_item = key(&item);
-        // Take the other items that come before the next item of both lists.
-        while let Some(other) = rest.next_if(|live| Some(&key(live)) != shared.last()) {
-            if !wanted_keys.contains(&key(other)) {
-                merged.push(other.clone());
-            }
-        }
-        let old = live.iter().find(|live| key(live) == key_of_item);
-        let mut new = old.cloned().unwrap_or(Value::Null);
-        merge(&mut new, item, lists, path);
-        merged.push(new);
-        if shared.last() == Some(&key_of_item) {
-            shared.pop();
-            rest.next_if(|live| key(live) == key_of_item);
-        }
-    }
-    let others = rest.filter(|live| !wanted_keys.contains(&key(live)));
-    merged.extend(others.cloned());
-    merged
 }

@@ -50,7 +50,7 @@ impl Auth {
         let acts_as =
             acts_as.filter(|_| request.header("impersonate-group") != Some("system:masters"));
         let user = match token.map(|token| tokens.get(token)) {
-            Some(None) => return Err(StatusError::unauthorized()),
+            Some(None) => return Err(StatusError::plain(401, None)),
             Some(Some(None)) => match acts_as {
                 None => return Ok(()),
                 Some(user) => user,
@@ -62,8 +62,8 @@ impl Auth {
             Route::Version | Route::Health => return Ok(()),
             Route::Object(target) => target,
             // Every authenticated user may use discovery.
-            Route::Discovery(_) if user != "system:anonymous" => return Ok(()),
-            Route::Discovery(_) | Route::NoSuchResource | Route::NotFound => {
+            Route::Discovery { .. } if user != "system:anonymous" => return Ok(()),
+            Route::Discovery { .. } | Route::NoSuchResource | Route::NotFound => {
                 let why = format!(
                     "forbidden: User \"{user}\" cannot get path \"{}\"",
                     request.path()

@@ -1,10 +1,10 @@
 //! The options of a deletion: preconditions, and the fate of the dependents.
 
-use serde_json::{Map, Value};
+use serde_json::{Value, json};
 
 use super::http::Head;
 use super::status::{Cause, StatusError};
-use super::validate::{go_error, type_name};
+use super::validate::parse_json;
 
 /// The conditions that an object must meet to be deleted, and the propagation policy. Grace periods
 /// have no effect.
@@ -29,14 +29,8 @@ impl DeleteOptions {
         if !body.is_empty() {
             return Self::parse(body);
         }
-        let mut options = Map::new();
-        if let Some(policy) = head.param("propagationPolicy") {
-            options.insert("propagationPolicy".to_owned(), policy.into());
-        }
-        if let Some(orphan) = head.flag("orphanDependents") {
-            options.insert("orphanDependents".to_owned(), orphan.into());
-        }
-        Self::of(&Value::Object(options))
+        let policy = head.param("propagationPolicy");
+        Self::of(&json!({ "propagationPolicy": policy }))
     }
 
     /// Parses a body, which may be empty.
@@ -44,72 +38,27 @@ impl DeleteOptions {
         if body.is_empty() {
             return Ok(Self::default());
         }
-        let options: Value = serde_json::from_slice(body).map_err(|error| {
-            StatusError::bad_request(format!(
-                "couldn't get version/kind; json parse error: {}",
-                go_error(&error)
-            ))
-        })?;
-        Self::of(&options)
+        Self::of(&parse_json(body)?)
     }
 
     fn of(options: &Value) -> Result<Self, StatusError> {
         let preconditions = options.get("preconditions");
         let text = |field: &str| Some(preconditions?.get(field)?.as_str()?.to_owned());
+        let policy = options.get("propagationPolicy").unwrap_or(&Value::Null);
+        let propagation = match policy.as_str() {
+            None if policy.is_null() => None,
+            Some("Foreground") => Some(Propagation::Foreground),
+            Some("Background") => Some(Propagation::Background),
+            Some("Orphan") => Some(Propagation::Orphan),
+            other => {
+                let cause = Cause::not_supported("propagationPolicy", other.unwrap_or_default());
+                return Err(StatusError::invalid_options(&[cause]));
+            }
+        };
         Ok(Self {
             uid: text("uid"),
             resource_version: text("resourceVersion"),
-            propagation: propagation(options)?,
+            propagation,
         })
-    }
-}
-
-fn propagation(options: &Value) -> Result<Option<Propagation>, StatusError> {
-    // The predecessor of the policy.
-    let orphan = options.get("orphanDependents").and_then(Value::as_bool);
-    let policy = match options.get("propagationPolicy") {
-        None | Some(Value::Null) => {
-            return Ok(orphan.map(|orphan| match orphan {
-                true => Propagation::Orphan,
-                false => Propagation::Background,
-            }));
-        }
-        Some(Value::String(policy)) => policy,
-        Some(other) => {
-            return Err(StatusError::bad_request(format!(
-                "json: cannot unmarshal {} into Go struct field DeleteOptions.propagationPolicy of type \
-                 v1.DeletionPropagation",
-                type_name(other)
-            )));
-        }
-    };
-    let refused = |reason, message| {
-        let field = "propagationPolicy";
-        let cause = Cause {
-            reason,
-            message,
-            field,
-        };
-        StatusError::invalid("", "meta.k8s.io", "DeleteOptions", &[cause])
-    };
-    if orphan.is_some() {
-        return Err(refused(
-            "FieldValueInvalid",
-            format!(
-                "Invalid value: \"{policy}\": orphanDependents and deletionPropagation cannot be both set"
-            ),
-        ));
-    }
-    match &**policy {
-        "Foreground" => Ok(Some(Propagation::Foreground)),
-        "Background" => Ok(Some(Propagation::Background)),
-        "Orphan" => Ok(Some(Propagation::Orphan)),
-        _ => Err(refused(
-            "FieldValueNotSupported",
-            format!(
-                "Unsupported value: \"{policy}\": supported values: \"Foreground\", \"Background\", \"Orphan\", \
-                 \"nil\""
-            ),
-        )),
     }
 }

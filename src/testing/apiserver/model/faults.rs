@@ -138,7 +138,7 @@ impl FaultEffect {
 }
 
 impl Fault {
-    /// Responds with the `Status` object that kube-apiserver returns for this HTTP status.
+    /// Responds with a `Status` object that has the reason of kube-apiserver for this HTTP status.
     ///
     /// With [`after_events`](Self::after_events), the server sends the `Status` as an `ERROR` event
     /// that ends the watch. kube-apiserver does the same if a watch fails after its response head

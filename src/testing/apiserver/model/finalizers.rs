@@ -3,7 +3,7 @@
 use super::object::{Content, meta};
 use super::resources::ApiResource;
 use super::status::Cause;
-use super::validate::label_key_errors;
+use super::validate::key_cause;
 
 /// The finalizers without a domain that every kind accepts.
 const STANDARD: &[&str] = &["foregroundDeletion", "kubernetes", "orphan"];
@@ -20,49 +20,25 @@ pub(super) fn finalizer_causes(
     new: &Content,
     old: Option<&Content>,
 ) -> Vec<Cause> {
-    let cause = |reason, message| Cause {
-        reason,
-        message,
-        field: "metadata.finalizers",
-    };
-    let invalid = |name: &str, why: &str| {
-        cause(
-            "FieldValueInvalid",
-            format!("Invalid value: {name:?}: {why}"),
-        )
-    };
+    const FIELD: &str = "metadata.finalizers";
     let mut causes = Vec::new();
     let finalizers = names(new);
     if let Some(old) = old.filter(|old| meta(old, "deletionTimestamp").is_some()) {
         let before = names(old);
-        let mut added = finalizers.clone();
-        added.retain(|name| !before.contains(name));
-        added.sort_unstable();
-        added.dedup();
-        if !added.is_empty() {
-            let added: Vec<String> = added.iter().map(|name| format!("{name:?}")).collect();
-            let message = format!(
-                "Forbidden: no new finalizers can be added if the object is being deleted, \
-                 found new finalizers []string{{{}}}",
-                added.join(", ")
-            );
-            causes.push(cause("FieldValueForbidden", message));
+        if finalizers.iter().any(|name| !before.contains(name)) {
+            let why = "no new finalizers can be added if the object is being deleted";
+            causes.push(Cause::forbidden(FIELD, why));
         }
     }
-    for name in &finalizers {
-        let errors = label_key_errors(name).into_iter();
-        causes.extend(errors.map(|why| invalid(name, &why)));
-    }
-    if !resource.custom && !LENIENT.contains(&&*resource.group) {
-        let unqualified = finalizers
-            .iter()
-            .filter(|name| !name.contains('/') && !STANDARD.contains(name));
-        causes.extend(unqualified.map(|name| {
-            invalid(
-                name,
-                "name is neither a standard finalizer name nor is it fully qualified",
-            )
-        }));
+    let is_lenient = resource.custom || LENIENT.contains(&&*resource.group);
+    for name in finalizers {
+        causes.extend(key_cause(FIELD, name));
+        if !is_lenient && !name.contains('/') && !STANDARD.contains(&name) {
+            let why = format_args!(
+                "{name:?}: name is neither a standard finalizer name nor is it fully qualified"
+            );
+            causes.push(Cause::invalid(FIELD, why));
+        }
     }
     causes
 }

@@ -11,8 +11,6 @@ pub(crate) struct Head {
     /// The decoded parameters, in order.
     pub(crate) query: Vec<(String, String)>,
     pub(crate) headers: Vec<(String, String)>,
-    /// Whether the version is HTTP/1.1, which supports chunks and keep-alive.
-    pub(crate) http11: bool,
 }
 
 impl Head {
@@ -43,12 +41,7 @@ impl Head {
             .header("connection")
             .unwrap_or_default()
             .to_ascii_lowercase();
-        let has = |token: &str| tokens.split(',').any(|t| t.trim() == token);
-        if self.http11 {
-            !has("close")
-        } else {
-            has("keep-alive")
-        }
+        !tokens.split(',').any(|token| token.trim() == "close")
     }
 }
 
@@ -133,13 +126,9 @@ impl From<StatusError> for Response {
 pub(crate) const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
 /// Returns the head of a response whose body is an endless stream.
-pub(crate) fn stream_head(http11: bool, keep_alive: bool) -> Vec<u8> {
-    let mut out = start_line(200, http11, keep_alive);
-    out.extend_from_slice(b"Content-Type: application/json\r\n");
-    if http11 {
-        out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
-    }
-    out.extend_from_slice(b"\r\n");
+pub(crate) fn stream_head(keep_alive: bool) -> Vec<u8> {
+    let mut out = start_line(200, keep_alive);
+    out.extend_from_slice(b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n");
     out
 }
 
@@ -149,54 +138,20 @@ pub(crate) fn push_chunk(out: &mut Vec<u8>, part: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-pub(crate) fn start_line(status: u16, http11: bool, keep_alive: bool) -> Vec<u8> {
+/// Returns the first lines of a response. They have no reason phrase, which clients ignore.
+pub(crate) fn start_line(status: u16, keep_alive: bool) -> Vec<u8> {
     let date = jiff::fmt::rfc2822::DateTimePrinter::new()
         .timestamp_to_rfc9110_string(&jiff::Timestamp::now())
         .unwrap_or_default();
-    let connection = match (http11, keep_alive) {
-        (true, true) => "",
-        (false, true) => "Connection: keep-alive\r\n",
-        (_, false) => "Connection: close\r\n",
+    let connection = if keep_alive {
+        ""
+    } else {
+        "Connection: close\r\n"
     };
     format!(
-        "HTTP/1.{} {status} {}\r\nCache-Control: no-cache, private\r\nDate: {date}\r\n{connection}",
-        u8::from(http11),
-        phrase(status)
+        "HTTP/1.1 {status} \r\nCache-Control: no-cache, private\r\nDate: {date}\r\n{connection}"
     )
     .into_bytes()
-}
-
-fn phrase(status: u16) -> &'static str {
-    match status {
-        200 => "OK",
-        201 => "Created",
-        202 => "Accepted",
-        204 => "No Content",
-        301 => "Moved Permanently",
-        302 => "Found",
-        307 => "Temporary Redirect",
-        308 => "Permanent Redirect",
-        400 => "Bad Request",
-        401 => "Unauthorized",
-        403 => "Forbidden",
-        404 => "Not Found",
-        405 => "Method Not Allowed",
-        406 => "Not Acceptable",
-        408 => "Request Timeout",
-        409 => "Conflict",
-        410 => "Gone",
-        413 => "Request Entity Too Large",
-        415 => "Unsupported Media Type",
-        422 => "Unprocessable Entity",
-        429 => "Too Many Requests",
-        431 => "Request Header Fields Too Large",
-        500 => "Internal Server Error",
-        501 => "Not Implemented",
-        502 => "Bad Gateway",
-        503 => "Service Unavailable",
-        504 => "Gateway Timeout",
-        _ => "Unknown",
-    }
 }
 
 #[cfg(test)]

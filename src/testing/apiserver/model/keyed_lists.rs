@@ -77,18 +77,26 @@ pub(crate) fn has_key(item: &Value, key: &Map<String, Value>) -> bool {
         .all(|(name, value)| item.get(name) == Some(value))
 }
 
-/// Formats a value as Go's `%v`.
-pub(crate) fn go_text(value: &Value) -> String {
-    let joined = |texts: Vec<String>| texts.join(" ");
-    match value {
-        Value::Null => "<nil>".to_owned(),
-        Value::String(text) => text.clone(),
-        Value::Array(items) => format!("[{}]", joined(items.iter().map(go_text).collect())),
-        Value::Object(fields) => {
-            let field = |(name, value): (&String, &Value)| format!("{name}:{}", go_text(value));
-            format!("map[{}]", joined(fields.iter().map(field).collect()))
+/// Merges `wanted` into `live`: objects field by field, keyed lists item by item. New items of a list
+/// come last. Other values are replaced.
+pub(crate) fn merge(live: &mut Value, wanted: Value, lists: &KeyedLists, path: &str) {
+    match (live, wanted, lists.keys(path)) {
+        (Value::Object(live), Value::Object(wanted), _) => {
+            for (name, value) in wanted {
+                let path = child(path, &name);
+                merge(live.entry(name).or_insert(Value::Null), value, lists, &path);
+            }
         }
-        other => other.to_string(),
+        (Value::Array(live), Value::Array(wanted), Some(keys)) => {
+            for item in wanted {
+                let key = key_of(&item, keys).unwrap_or_default();
+                match live.iter_mut().find(|live| has_key(live, &key)) {
+                    Some(live) => merge(live, item, lists, path),
+                    None => live.push(item),
+                }
+            }
+        }
+        (live, wanted, _) => *live = wanted,
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::resources::ApiResource;
-use super::schema::Schema;
+use super::schema;
 
 /// The content of an object without `kind` and `apiVersion`, which its resource provides.
 pub(crate) type Content = Map<String, Value>;
@@ -44,8 +44,7 @@ impl Object {
 
     /// Returns the content in the form of this resource, if the stored form is another one.
     fn converted(&self, resource: &ApiResource) -> Option<Content> {
-        let schema = Schema::of(resource).filter(|schema| schema.is_converted())?;
-        Some(schema.encode(&self.content))
+        schema::is_converted(resource).then(|| schema::encode(&self.content))
     }
 
     /// Returns the content as clients of this resource see it.
@@ -154,7 +153,7 @@ pub(crate) fn remove_meta(content: &mut Content, field: &str) {
     }
 }
 
-/// Removes empty lists and maps from the metadata: in Go they are the same as absent ones.
+/// Removes empty lists and maps from the metadata: they are the same as absent ones.
 pub(crate) fn remove_empty_meta(content: &mut Content) {
     for field in [
         "finalizers",

@@ -2,12 +2,11 @@
 
 use serde_json::{Map, Value};
 
-use super::definitions;
 use super::keyed_lists::KeyedLists;
 use super::resources::ApiResource;
 use super::status::StatusError;
 use super::strategic_merge;
-use super::validate::decode_json;
+use super::validate::parse_json;
 
 /// The maximum number of operations, as in kube-apiserver.
 const MAX_OPERATIONS: usize = 10_000;
@@ -47,49 +46,26 @@ impl Patch {
         body: &[u8],
         resource: &ApiResource,
     ) -> Result<Self, StatusError> {
-        let json = || {
-            decode_json(body).map_err(|error| {
-                let what = if error.is_eof() {
-                    "unexpected end of JSON input".to_owned()
-                } else {
-                    error.to_string()
-                };
-                StatusError::bad_request(format!("error decoding patch: {what}"))
-            })
-        };
         match media {
-            "application/merge-patch+json" => Ok(Self::Merge(json()?)),
+            "application/merge-patch+json" => Ok(Self::Merge(parse_json(body)?)),
             "application/strategic-merge-patch+json" if !resource.custom => {
-                let patch = json()?;
-                // The conditions of a definition are replaced.
-                let lists = match definitions::is_definition(resource) {
-                    true => KeyedLists::default(),
-                    false => KeyedLists::conditions(),
-                };
-                let lists = lists.and_owners();
-                if strategic_merge::is_supported(&patch, &lists, "") {
-                    Ok(Self::Strategic(patch, lists))
-                } else {
-                    Err(StatusError::unsupported_patch())
-                }
+                let lists = KeyedLists::conditions().and_owners();
+                Ok(Self::Strategic(parse_json(body)?, lists))
             }
-            "application/json-patch+json" => Self::json_patch(json()?),
-            _ => Err(StatusError::unsupported_patch()),
+            "application/json-patch+json" => Self::json_patch(parse_json(body)?),
+            _ => Err(StatusError::plain(415, None)),
         }
     }
 
     fn json_patch(patch: Value) -> Result<Self, StatusError> {
         let Value::Array(operations) = patch else {
-            let message = "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp";
-            return Err(StatusError::bad_request(message));
+            return Err(StatusError::bad_request("a JSON patch is a list"));
         };
         if operations.len() > MAX_OPERATIONS {
             return Err(StatusError::too_large(MAX_OPERATIONS));
         }
         let operations: Option<Vec<Operation>> = operations.into_iter().map(operation).collect();
-        operations
-            .map(Self::Json)
-            .ok_or_else(StatusError::unprocessable_patch)
+        operations.map(Self::Json).ok_or_else(unprocessable)
     }
 
     /// Returns the patched `target`.
@@ -104,12 +80,18 @@ impl Patch {
                 for operation in operations {
                     operation
                         .apply(&mut target, &mut copied)
-                        .ok_or_else(StatusError::unprocessable_patch)?;
+                        .ok_or_else(unprocessable)?;
                 }
             }
         }
         Ok(target)
     }
+}
+
+/// The error of a patch that is well-formed but cannot be applied.
+fn unprocessable() -> StatusError {
+    let message = "the server rejected our request due to an error in our request";
+    StatusError::plain(422, Some(message.to_owned()))
 }
 
 fn merge(target: &mut Value, patch: Value) {

@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use self::built_in::{BUILT_IN, BuiltIn};
+use self::built_in::{BUILT_IN, NAMES};
 use super::http::percent_decode;
 use super::keyed_lists::KeyedLists;
-use super::object::Key;
 use super::status::StatusError;
 
 /// A resource that the server serves: its group, version, names and capabilities.
@@ -61,8 +60,6 @@ pub struct ApiResource {
     pub(crate) custom: bool,
     /// Whether DELETE returns the object instead of a `Status`.
     pub(crate) delete_returns_object: bool,
-    /// Whether PUT creates a missing object.
-    pub(crate) creates_on_update: bool,
     /// Whether an update must contain a resourceVersion.
     pub(crate) versioned_updates: bool,
     pub(crate) scale: Option<Scale>,
@@ -104,7 +101,6 @@ impl ApiResource {
             generation: true,
             custom: true,
             delete_returns_object: false,
-            creates_on_update: false,
             versioned_updates: true,
             scale: None,
             keyed_lists: KeyedLists::conditions(),
@@ -173,7 +169,7 @@ impl ApiResource {
         format!("{group}/{}/{}", self.plural, namespace.unwrap_or_default())
     }
 
-    pub(crate) fn key(&self, namespace: Option<&str>, name: &str) -> Key {
+    pub(crate) fn key(&self, namespace: Option<&str>, name: &str) -> Arc<str> {
         (self.prefix(namespace) + name).into()
     }
 
@@ -181,6 +177,10 @@ impl ApiResource {
     fn is_named(&self, definition: &str) -> bool {
         let group = definition.strip_prefix(&*self.plural);
         group.and_then(|group| group.strip_prefix('.')) == Some(&self.group)
+    }
+
+    pub(crate) fn not_found(&self, name: &str) -> StatusError {
+        StatusError::not_found(name, &self.group, &self.plural)
     }
 
     /// Returns `v1` or `apps/v1`, for example.
@@ -197,13 +197,6 @@ impl ApiResource {
 pub(crate) fn split_key(key: &str) -> Option<(&str, &str)> {
     let (group, rest) = key.split_once('/')?;
     Some((group, rest.split_once('/')?.0))
-}
-
-/// Whether a built-in kind has this `apiVersion`.
-pub(crate) fn is_built_in(api_version: &str, kind: &str) -> bool {
-    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    let is_it = |known: &BuiltIn| (known.0, known.1, known.3) == (group, version, kind);
-    BUILT_IN.iter().any(is_it)
 }
 
 /// The resources of one server.
@@ -223,26 +216,15 @@ pub(crate) enum Route {
     Version,
     /// `/healthz`, `/livez`, `/readyz` and their subpaths.
     Health,
-    /// A discovery document.
-    Discovery(Document),
+    /// The discovery document of the core API (`/api`), or that of all other groups (`/apis`).
+    Discovery {
+        core: bool,
+    },
     Object(Target),
     /// The group and version are served, but not the resource or subresource.
     NoSuchResource,
     /// Nothing is served at this path.
     NotFound,
-}
-
-/// A discovery document.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Document {
-    /// `/api`.
-    Api,
-    /// `/apis`.
-    Apis,
-    /// `/apis/apps`.
-    Group(String),
-    /// `/api/v1`, `/apis/apps/v1`.
-    Version(String, String),
 }
 
 /// A collection, an object or a subresource.
@@ -270,7 +252,7 @@ impl Target {
     }
 
     /// Returns the key and the name of the object. Fails with 405 if the target has no name.
-    pub(crate) fn key(&self) -> Result<(Key, &str), StatusError> {
+    pub(crate) fn key(&self) -> Result<(Arc<str>, &str), StatusError> {
         let name = self.name.as_deref();
         let name = name.ok_or_else(StatusError::method_not_allowed)?;
         Ok((self.resource.key(self.namespace.as_deref(), name), name))
@@ -280,16 +262,26 @@ impl Target {
 impl Resources {
     /// Creates the table of `custom` and built-in resources. Custom ones take precedence.
     pub(crate) fn new(custom: Vec<ApiResource>) -> Self {
-        let built_in =
-            BUILT_IN.iter().map(
-                |&(group, version, plural, kind, options, fields)| ApiResource {
+        let built_in = BUILT_IN
+            .iter()
+            .map(|&(group, version, plural, kind, options, fields)| {
+                let names = NAMES.iter().find(|names| names.0 == plural);
+                let (short, is_in_all) = names.map_or((&[][..], false), |names| (names.1, names.2));
+                let categories: &[&str] = match plural {
+                    "customresourcedefinitions" => &["api-extensions"],
+                    _ if is_in_all => &["all"],
+                    _ => &[],
+                };
+                let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
+                ApiResource {
+                    short_names: owned(short),
+                    categories: owned(categories),
                     namespaced: !options.contains('c'),
-                    fields: fields.iter().map(|&field| field.to_owned()).collect(),
+                    fields: owned(fields),
                     status: options.contains('s'),
                     generation: options.contains('g'),
                     custom: false,
                     delete_returns_object: options.contains('o'),
-                    creates_on_update: options.contains('p'),
                     versioned_updates: options.contains('v'),
                     scale: options.contains('r').then(|| Scale {
                         spec: ".spec.replicas".to_owned(),
@@ -297,8 +289,8 @@ impl Resources {
                         selector: ".spec.selector".to_owned(),
                     }),
                     ..ApiResource::new(group, version, plural, kind)
-                },
-            );
+                }
+            });
         let fixed: Vec<_> = custom.into_iter().chain(built_in).map(Arc::new).collect();
         Self {
             fixed: fixed.len(),
@@ -367,34 +359,18 @@ impl Resources {
         match segments.as_slice() {
             ["version"] => Route::Version,
             ["healthz" | "livez" | "readyz", ..] => Route::Health,
-            ["api"] => Route::Discovery(Document::Api),
-            ["apis"] => Route::Discovery(Document::Apis),
-            ["api", version] if self.serves("", Some(version)) => {
-                Route::Discovery(Document::Version(String::new(), (*version).to_owned()))
-            }
-            ["apis", group] if self.serves(group, None) => {
-                Route::Discovery(Document::Group((*group).to_owned()))
-            }
-            ["apis", group, version] if self.serves(group, Some(version)) => Route::Discovery(
-                Document::Version((*group).to_owned(), (*version).to_owned()),
-            ),
+            ["api"] => Route::Discovery { core: true },
+            ["apis"] => Route::Discovery { core: false },
             ["api", version, rest @ ..] => self.route_in("", version, rest),
             ["apis", group, version, rest @ ..] => self.route_in(group, version, rest),
             _ => Route::NotFound,
         }
     }
 
-    fn serves(&self, group: &str, version: Option<&str>) -> bool {
-        let served = |r: &ApiResource| {
-            r.group == group && version.is_none_or(|version| r.version == version)
-        };
-        self.find_where(served).is_some()
-    }
-
     fn route_in(&self, group: &str, version: &str, rest: &[&str]) -> Route {
-        let missing = || match self.serves(group, Some(version)) {
-            true => Route::NoSuchResource,
-            false => Route::NotFound,
+        let missing = || match self.find_where(|r| r.group == group && r.version == version) {
+            Some(_) => Route::NoSuchResource,
+            None => Route::NotFound,
         };
         let (namespace, rest) = match rest {
             // `/namespaces/x` and `/namespaces/x/status` refer to the namespace itself.

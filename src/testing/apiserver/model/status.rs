@@ -1,6 +1,5 @@
-//! The `Status` objects of error responses, with the same text as in kube-apiserver.
+//! The `Status` objects of error responses, with the codes and reasons of kube-apiserver.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use serde_json::{Map, Value, json};
@@ -25,15 +24,39 @@ struct Inner {
     retry_after: Option<u32>,
 }
 
-/// The media types that kube-apiserver lists. This server supports only JSON.
-const MEDIA_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
-
 /// One entry of `details.causes`.
 #[derive(Clone)]
 pub(crate) struct Cause {
     pub(crate) reason: &'static str,
     pub(crate) message: String,
     pub(crate) field: &'static str,
+}
+
+impl Cause {
+    fn new(reason: &'static str, field: &'static str, message: String) -> Self {
+        Self {
+            reason,
+            message,
+            field,
+        }
+    }
+
+    pub(crate) fn invalid(field: &'static str, why: impl fmt::Display) -> Self {
+        Self::new("FieldValueInvalid", field, format!("Invalid value: {why}"))
+    }
+
+    pub(crate) fn required(field: &'static str) -> Self {
+        Self::new("FieldValueRequired", field, "Required value".to_owned())
+    }
+
+    pub(crate) fn forbidden(field: &'static str, why: &str) -> Self {
+        Self::new("FieldValueForbidden", field, format!("Forbidden: {why}"))
+    }
+
+    pub(crate) fn not_supported(field: &'static str, value: &str) -> Self {
+        let message = format!("Unsupported value: {value:?}");
+        Self::new("FieldValueNotSupported", field, message)
+    }
 }
 
 impl StatusError {
@@ -110,11 +133,6 @@ impl StatusError {
         self
     }
 
-    fn empty_details(mut self) -> Self {
-        self.0.details.get_or_insert_default();
-        self
-    }
-
     /// Sets `details.name`, `details.group` and `details.kind`. Empty values are omitted, as with
     /// Go's `omitempty`.
     fn about(self, name: &str, group: &str, kind: &str) -> Self {
@@ -124,54 +142,29 @@ impl StatusError {
             .fold(self, |status, (key, value)| status.detail(key, value))
     }
 
-    /// Returns a status with the default reason and message of an HTTP status, for injected faults.
+    /// Returns a status with the reason of an HTTP status.
     pub(crate) fn plain(code: u16, message: Option<String>) -> Self {
-        let (reason, default) = match code {
-            400 => (
-                "BadRequest",
-                "the server rejected our request for an unknown reason",
-            ),
-            401 => ("Unauthorized", "Unauthorized"),
-            403 => ("Forbidden", "forbidden: the server does not allow this"),
-            404 => (
-                "NotFound",
-                "the server could not find the requested resource",
-            ),
-            405 => (
-                "MethodNotAllowed",
-                "the server does not allow this method on the requested resource",
-            ),
-            406 => (
-                "NotAcceptable",
-                "only the following media types are accepted: application/json",
-            ),
-            409 => ("Conflict", "the server reported a conflict"),
-            410 => (
-                "Expired",
-                "The resourceVersion for the provided list is too old.",
-            ),
-            413 => ("RequestEntityTooLarge", "the request is too large"),
-            415 => ("UnsupportedMediaType", "415: Unsupported Media Type"),
-            422 => (
-                "Invalid",
-                "the server rejected our request due to an error in our request",
-            ),
-            429 => (
-                "TooManyRequests",
-                "Too many requests, please try again later.",
-            ),
-            500 => ("InternalError", "Internal error occurred: injected"),
-            503 => (
-                "ServiceUnavailable",
-                "the server is currently unable to handle the request",
-            ),
-            504 => (
-                "Timeout",
-                "the server was unable to return a response in the time allotted",
-            ),
-            _ => ("", "the server returned an injected status"),
+        let reason = match code {
+            400 => "BadRequest",
+            401 => "Unauthorized",
+            403 => "Forbidden",
+            404 => "NotFound",
+            405 => "MethodNotAllowed",
+            406 => "NotAcceptable",
+            409 => "Conflict",
+            410 => "Expired",
+            413 => "RequestEntityTooLarge",
+            415 => "UnsupportedMediaType",
+            422 => "Invalid",
+            429 => "TooManyRequests",
+            500 => "InternalError",
+            503 => "ServiceUnavailable",
+            504 => "Timeout",
+            _ => "",
         };
-        Self::new(code, reason, message.unwrap_or_else(|| default.to_owned()))
+        let message =
+            message.unwrap_or_else(|| format!("the server has responded with {code} {reason}"));
+        Self::new(code, reason, message)
     }
 
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
@@ -181,10 +174,6 @@ impl StatusError {
     /// An error without a reason. kube-apiserver returns this for unexpected errors.
     pub(crate) fn internal(message: impl Into<String>) -> Self {
         Self::new(500, "", message)
-    }
-
-    pub(crate) fn unauthorized() -> Self {
-        Self::plain(401, None)
     }
 
     pub(crate) fn forbidden(name: &str, group: &str, plural: &str, why: &str) -> Self {
@@ -215,37 +204,18 @@ impl StatusError {
     }
 
     pub(crate) fn not_found(name: &str, group: &str, plural: &str) -> Self {
-        Self::new(
-            404,
-            "NotFound",
-            format!("{} not found", quoted(plural, group, name)),
-        )
-        .about(name, group, plural)
+        let message = format!("{} not found", quoted(plural, group, name));
+        Self::plain(404, Some(message)).about(name, group, plural)
     }
 
     /// The group and version exist, but not the resource.
     pub(crate) fn no_such_resource() -> Self {
-        Self::plain(404, None).empty_details()
+        let message = "the server could not find the requested resource";
+        Self::plain(404, Some(message.to_owned()))
     }
 
     pub(crate) fn method_not_allowed() -> Self {
-        Self::plain(405, None).empty_details()
-    }
-
-    pub(crate) fn not_acceptable() -> Self {
-        let message = format!("406: Not Acceptable\n\nAvailable representations: {MEDIA_TYPES}");
-        Self::new(406, "NotAcceptable", message).empty_details()
-    }
-
-    pub(crate) fn unsupported_media_type() -> Self {
-        let message = format!(
-            "the body of the request was in an unknown format - accepted media types include: {MEDIA_TYPES}"
-        );
-        Self::new(415, "UnsupportedMediaType", message)
-    }
-
-    pub(crate) fn unsupported_patch() -> Self {
-        Self::plain(415, None).empty_details()
+        Self::plain(405, None)
     }
 
     pub(crate) fn already_exists(name: &str, group: &str, plural: &str) -> Self {
@@ -257,28 +227,21 @@ impl StatusError {
         .about(name, group, plural)
     }
 
-    /// Returns the error for a conflict. `kind` is the plural name of the resource for updates, and
-    /// its kind for deletions, as in kube-apiserver.
-    pub(crate) fn conflict(name: &str, group: &str, kind: &str, why: &str) -> Self {
-        let subject = quoted(kind, group, name);
+    pub(crate) fn conflict(name: &str, group: &str, plural: &str, why: &str) -> Self {
+        let subject = quoted(plural, group, name);
         Self::new(
             409,
             "Conflict",
             format!("Operation cannot be fulfilled on {subject}: {why}"),
         )
-        .about(name, group, kind)
+        .about(name, group, plural)
     }
 
     pub(crate) fn invalid(name: &str, group: &str, kind: &str, causes: &[Cause]) -> Self {
-        let mut each: Vec<String> = Vec::new();
-        // The message names equal causes once, as in kube-apiserver.
-        for cause in causes {
-            let text = format!("{}: {}", cause.field, cause.message);
-            if !each.contains(&text) {
-                each.push(text);
-            }
-        }
-        let why = match each.as_slice() {
+        let each = causes
+            .iter()
+            .map(|cause| format!("{}: {}", cause.field, cause.message));
+        let why = match &*each.collect::<Vec<_>>() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
         };
@@ -295,97 +258,29 @@ impl StatusError {
         .detail("causes", causes)
     }
 
-    /// Options of a list or watch that are incompatible.
+    /// Options of a request that are missing or incompatible.
     pub(crate) fn invalid_options(causes: &[Cause]) -> Self {
-        Self::invalid("", "meta.k8s.io", "ListOptions", causes)
-    }
-
-    /// Options of a patch that are missing or incompatible with its kind.
-    pub(crate) fn invalid_patch_options(cause: Cause) -> Self {
-        Self::invalid("", "meta.k8s.io", "PatchOptions", &[cause])
-    }
-
-    /// The patch, or the patched object, has a value that does not have the type of its field.
-    pub(crate) fn invalid_patch(shown: &Value, why: &str) -> Self {
-        let shown = shown.to_string();
-        let cause = Cause {
-            reason: "FieldValueInvalid",
-            message: format!("Invalid value: \"{}\": {why}", shown.escape_default()),
-            field: "patch",
-        };
-        Self::invalid("", "", "", &[cause])
+        Self::invalid("", "meta.k8s.io", "Options", causes)
     }
 
     /// The error for applying fields that other managers own with other values. `conflicts` has the
     /// quoted manager and the field of each conflict.
     pub(crate) fn apply_conflict(conflicts: &[(String, String)]) -> Self {
-        let causes: Vec<Value> = conflicts
+        let each = conflicts
             .iter()
-            .map(|(manager, field)| {
-                json!({
-                    "reason": "FieldManagerConflict",
-                    "message": format!("conflict with {manager}"),
-                    "field": field,
-                })
-            })
-            .collect();
-        let message = match conflicts {
-            [(manager, field)] => {
-                format!("Apply failed with 1 conflict: conflict with {manager}: {field}")
-            }
-            many => {
-                let mut managers: BTreeMap<&str, String> = BTreeMap::new();
-                for (manager, field) in many {
-                    managers
-                        .entry(manager)
-                        .or_default()
-                        .push_str(&format!("\n- {field}"));
-                }
-                let each = managers
-                    .iter()
-                    .map(|(manager, fields)| format!("conflicts with {manager}:{fields}"));
-                let each: Vec<String> = each.collect();
-                format!(
-                    "Apply failed with {} conflicts: {}",
-                    many.len(),
-                    each.join("\n")
-                )
-            }
+            .map(|(manager, field)| format!("conflict with {manager}: {field}"));
+        let plural = if conflicts.len() == 1 { "" } else { "s" };
+        let message = format!(
+            "Apply failed with {} conflict{plural}: {}",
+            conflicts.len(),
+            each.collect::<Vec<_>>().join(", ")
+        );
+        let cause = |(manager, field): &(String, String)| {
+            let message = format!("conflict with {manager}");
+            json!({ "reason": "FieldManagerConflict", "message": message, "field": field })
         };
+        let causes: Vec<Value> = conflicts.iter().map(cause).collect();
         Self::new(409, "Conflict", message).detail("causes", causes)
-    }
-
-    /// The requested metadata form does not exist for this kind of response.
-    pub(crate) fn not_acceptable_form(requested: &str, is_list: bool, go_type: &str) -> Self {
-        let what = if is_list {
-            "is a list"
-        } else {
-            "is not a list"
-        };
-        let message =
-            format!("you requested {requested}, but the requested object {what} ({go_type})");
-        Self::new(406, "NotAcceptable", message)
-    }
-
-    /// The patch is well-formed but cannot be applied.
-    pub(crate) fn unprocessable_patch() -> Self {
-        Self::plain(422, None).empty_details()
-    }
-
-    /// The pod's disruption budget allows no eviction.
-    pub(crate) fn disruption_budget(why: &str, retry_after: Option<u32>) -> Self {
-        let message =
-            "Cannot evict pod as it would violate the pod's disruption budget.".to_owned();
-        let causes = json!([{ "reason": "DisruptionBudget", "message": why }]);
-        let mut status = Self::plain(429, Some(message)).detail("causes", causes);
-        if let Some(seconds) = retry_after {
-            status.set_retry_after(seconds);
-        }
-        status
-    }
-
-    pub(crate) fn list_expired() -> Self {
-        Self::plain(410, None)
     }
 
     pub(crate) fn watch_expired(requested: u64, oldest: u64) -> Self {
@@ -400,34 +295,24 @@ impl StatusError {
         let mut status = Self::new(
             410,
             "Expired",
-            "The provided continue parameter is too old to display a consistent list result. You can start a new \
-             list without the continue parameter, or use the continue token in this response to retrieve the \
-             remainder of the results. Continuing with the provided token results in an inconsistent list - \
-             objects that were created, modified, or deleted between the time the first chunk was returned and \
-             now may show up in the list.",
+            "The provided continue parameter is too old to display a consistent list result.",
         );
         status.0.continue_token = Some(inconsistent);
         status
     }
 
     pub(crate) fn too_large_resource_version(requested: u64, current: u64) -> Self {
-        let message =
-            format!("Timeout: Too large resource version: {requested}, current: {current}");
-        let mut status = Self::new(504, "Timeout", message).detail(
-            "causes",
-            json!([{ "reason": "ResourceVersionTooLarge", "message": "Too large resource version" }]),
-        );
+        let why = "Too large resource version";
+        let message = format!("Timeout: {why}: {requested}, current: {current}");
+        let cause = json!([{ "reason": "ResourceVersionTooLarge", "message": why }]);
+        let mut status = Self::new(504, "Timeout", message).detail("causes", cause);
         status.set_retry_after(1);
         status
     }
 
     pub(crate) fn too_large(limit: usize) -> Self {
-        Self::new(
-            413,
-            "RequestEntityTooLarge",
-            format!("Request entity too large: limit is {limit}"),
-        )
-        .empty_details()
+        let message = format!("Request entity too large: limit is {limit}");
+        Self::plain(413, Some(message))
     }
 }
 

@@ -7,18 +7,19 @@ use super::finalizers::finalizer_causes;
 use super::garbage::owner_causes;
 use super::object::{Content, meta_str};
 use super::resources::ApiResource;
-use super::schema::Schema;
 use super::status::{Cause, StatusError};
-use super::validate::{label_causes, label_key_errors, name_causes};
+use super::validate::{key_cause, label_causes, name_causes};
 
-/// The limit of `action`, `reason` and `reportingInstance` in bytes.
-const TEXT_LIMIT: usize = 128;
-/// The limit of `note` in bytes.
-const NOTE_LIMIT: usize = 1024;
+/// The required texts of an Event and `message`, with their limits in bytes.
+const EVENT_TEXTS: [(&str, usize); 4] = [
+    ("reportingInstance", 128),
+    ("action", 128),
+    ("reason", 128),
+    ("message", 1024),
+];
 
-/// The fields of an Event that `events.k8s.io/v1` never changes, in the order of their errors.
-/// `reason` is there twice, as in kube-apiserver.
-const IMMUTABLE: &[&str] = &[
+/// The fields of an Event that `events.k8s.io/v1` never changes.
+const IMMUTABLE: [&str; 13] = [
     "involvedObject",
     "reason",
     "message",
@@ -26,7 +27,6 @@ const IMMUTABLE: &[&str] = &[
     "firstTimestamp",
     "lastTimestamp",
     "count",
-    "reason",
     "type",
     "eventTime",
     "action",
@@ -42,31 +42,16 @@ pub(crate) fn check(
     new: &Content,
     old: Option<&Content>,
 ) -> Result<(), StatusError> {
-    let name_causes = || match old {
-        None => name_causes(resource, new),
-        Some(_) => Vec::new(),
-    };
-    let event = Event {
-        resource,
-        content: new,
-    };
     let mut causes = match (&*resource.group, &*resource.plural) {
-        ("coordination.k8s.io", "leases") if !resource.custom => {
-            [name_causes(), lease(new)].concat()
-        }
-        ("events.k8s.io", "events") if !resource.custom => {
-            let strict = match old {
-                None => event.strict(),
-                Some(old) => event.changes_of(old),
-            };
-            [event.legacy(), name_causes(), strict].concat()
-        }
-        ("", "events") if !resource.custom => match event.legacy() {
-            causes if causes.is_empty() => name_causes(),
-            causes => causes,
-        },
-        _ => name_causes(),
+        _ if resource.custom => Vec::new(),
+        ("coordination.k8s.io", "leases") => lease_causes(new),
+        ("", "events") => event_causes(new),
+        ("events.k8s.io", "events") => [event_causes(new), strict_event_causes(new, old)].concat(),
+        _ => Vec::new(),
     };
+    if old.is_none() {
+        causes.extend(name_causes(resource, new));
+    }
     causes.extend(label_causes(new));
     causes.extend(finalizer_causes(resource, new, old));
     causes.extend(owner_causes(new));
@@ -75,187 +60,109 @@ pub(crate) fn check(
     }
     Err(StatusError::invalid(
         name,
-        // Events of both APIs are validated in the internal form, which has no group.
-        if resource.plural == "events" && !resource.custom {
-            ""
-        } else {
-            &resource.group
-        },
+        &resource.group,
         &resource.kind,
         &causes,
     ))
 }
 
-fn lease(content: &Content) -> Vec<Cause> {
+fn lease_causes(content: &Content) -> Vec<Cause> {
     [
-        (
-            "leaseDurationSeconds",
-            "spec.leaseDurationSeconds",
-            1,
-            "must be greater than 0",
-        ),
-        (
-            "leaseTransitions",
-            "spec.leaseTransitions",
-            0,
-            "must be greater than or equal to 0",
-        ),
+        ("leaseDurationSeconds", "spec.leaseDurationSeconds", 1),
+        ("leaseTransitions", "spec.leaseTransitions", 0),
     ]
     .into_iter()
-    .filter_map(|(name, field, least, why)| {
+    .filter_map(|(name, field, least)| {
         let number = content.get("spec")?.get(name)?.as_i64()?;
-        (number < least).then(|| invalid(field, number, why))
+        (number < least).then(|| {
+            let why = format_args!("{number}: must be at least {least}");
+            Cause::invalid(field, why)
+        })
     })
     .collect()
 }
 
-/// An Event in the stored form, and the API that it was written with.
-struct Event<'a> {
-    resource: &'a ApiResource,
-    content: &'a Content,
-}
-
-impl Event<'_> {
-    /// The rules of both APIs.
-    fn legacy(&self) -> Vec<Cause> {
-        let mut causes = Vec::new();
-        let involved = self.content.get("involvedObject");
-        let involved = involved
-            .and_then(|object| object.get("namespace")?.as_str())
-            .unwrap_or_default();
-        let namespace = meta_str(self.content, "namespace");
-        let timed = self.is_set("eventTime");
-        let fits = match involved {
-            "" => namespace == "default" || timed && namespace == "kube-system",
-            involved => timed || involved == namespace,
-        };
-        if !fits {
-            let field = "involvedObject.namespace";
-            causes.push(invalid(
-                field,
-                format!("{involved:?}"),
-                "does not match event.namespace",
-            ));
-        }
-        if !timed {
-            return causes;
-        }
-        let controller = self.text("reportingComponent");
-        let field = self.field("reportingComponent");
-        if controller.is_empty() {
-            causes.push(required(field));
-        }
-        causes.extend(
-            label_key_errors(controller)
-                .iter()
-                .map(|why| invalid(field, format!("{controller:?}"), why)),
-        );
-        for (field, limit) in [
-            ("reportingInstance", TEXT_LIMIT),
-            ("action", TEXT_LIMIT),
-            ("reason", TEXT_LIMIT),
-            ("message", NOTE_LIMIT),
-        ] {
-            match self.text(field).len() {
-                0 if limit == TEXT_LIMIT => causes.push(required(field)),
-                length if length > limit => {
-                    let why = format!("can have at most {limit} characters");
-                    causes.push(invalid(field, "\"\"", &why));
-                }
-                _ => {}
-            }
-        }
-        causes
-    }
-
-    /// The further rules of a create with `events.k8s.io/v1`.
-    fn strict(&self) -> Vec<Cause> {
-        let mut causes = self.series();
-        if !self.is_set("eventTime") {
-            causes.push(required("eventTime"));
-        }
-        let kind = self.text("type");
-        if !matches!(kind, "Normal" | "Warning") {
-            causes.push(invalid(
-                "type",
-                "\"\"",
-                &format!("has invalid value: {kind}"),
-            ));
-        }
-        for field in ["firstTimestamp", "lastTimestamp", "count", "source"] {
-            if self.is_set(field) {
-                causes.push(invalid(field, "\"\"", "needs to be unset"));
-            }
-        }
-        causes
-    }
-
-    /// The further rules of an update with `events.k8s.io/v1`.
-    fn changes_of(&self, old: &Content) -> Vec<Cause> {
-        let mut causes = Vec::new();
-        if self.content.get("series") != old.get("series") {
-            causes.extend(self.series());
-        }
-        let changed = |field: &&&str| self.content.get(**field) != old.get(**field);
-        causes.extend(IMMUTABLE.iter().filter(changed).map(|field| {
-            let value = Schema::of(self.resource)
-                .map(|schema| schema.shown(field, self.content.get(*field)));
-            invalid(
-                self.field(field),
-                value.unwrap_or_default(),
-                "field is immutable",
-            )
-        }));
-        causes
-    }
-
-    fn series(&self) -> Vec<Cause> {
-        let mut causes = Vec::new();
-        if let Some(series) = self.content.get("series") {
-            if series.get("count").and_then(Value::as_i64).unwrap_or(0) < 2 {
-                causes.push(invalid("series.count", "\"\"", "should be at least 2"));
-            }
-            if series.get("lastObservedTime").is_none_or(Value::is_null) {
-                causes.push(required("series.lastObservedTime"));
-            }
-        }
-        causes
-    }
-
-    fn text(&self, field: &str) -> &str {
-        let value = self.content.get(field);
-        value.and_then(Value::as_str).unwrap_or_default()
-    }
-
-    fn is_set(&self, field: &str) -> bool {
-        match self.content.get(field) {
-            None | Some(Value::Null) => false,
-            Some(Value::Object(fields)) => !fields.is_empty(),
-            Some(_) => true,
-        }
-    }
-
-    /// Returns the name of a field in errors: only this field has the name of its API.
-    fn field(&self, stored: &'static str) -> &'static str {
-        match stored {
-            "reportingComponent" if !self.resource.group.is_empty() => "reportingController",
-            other => other,
-        }
+fn is_set(event: &Content, field: &str) -> bool {
+    match event.get(field) {
+        None | Some(Value::Null) => false,
+        Some(Value::Object(fields)) => !fields.is_empty(),
+        Some(_) => true,
     }
 }
 
-fn required(field: &'static str) -> Cause {
-    Cause {
-        reason: "FieldValueRequired",
-        message: "Required value".to_owned(),
-        field,
-    }
+fn text<'a>(event: &'a Content, field: &str) -> &'a str {
+    let value = event.get(field);
+    value.and_then(Value::as_str).unwrap_or_default()
 }
 
-fn invalid(field: &'static str, value: impl std::fmt::Display, why: &str) -> Cause {
-    Cause {
-        reason: "FieldValueInvalid",
-        message: format!("Invalid value: {value}: {why}"),
-        field,
+/// The rules of both APIs for Events. Those with an `eventTime` are checked further.
+fn event_causes(event: &Content) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let involved = event.get("involvedObject");
+    let involved = involved
+        .and_then(|object| object.get("namespace")?.as_str())
+        .unwrap_or_default();
+    let namespace = meta_str(event, "namespace");
+    let is_timed = is_set(event, "eventTime");
+    let fits = match involved {
+        "" => namespace == "default" || is_timed && namespace == "kube-system",
+        involved => is_timed || involved == namespace,
+    };
+    if !fits {
+        let why = format_args!("{involved:?}: does not match event.namespace");
+        causes.push(Cause::invalid("involvedObject.namespace", why));
     }
+    if !is_timed {
+        return causes;
+    }
+    match text(event, "reportingComponent") {
+        "" => causes.push(Cause::required("reportingComponent")),
+        controller => causes.extend(key_cause("reportingComponent", controller)),
+    }
+    for (field, limit) in EVENT_TEXTS {
+        match text(event, field).len() {
+            0 if field != "message" => causes.push(Cause::required(field)),
+            length if length > limit => {
+                let why = format_args!("can have at most {limit} characters");
+                causes.push(Cause::invalid(field, why));
+            }
+            _ => {}
+        }
+    }
+    causes
+}
+
+/// The further rules of creates and updates with `events.k8s.io/v1`.
+fn strict_event_causes(event: &Content, old: Option<&Content>) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    if let Some(series) = event.get("series")
+        && old.is_none_or(|old| old.get("series") != Some(series))
+    {
+        if series["count"].as_i64().unwrap_or(0) < 2 {
+            causes.push(Cause::invalid("series.count", "should be at least 2"));
+        }
+        if series["lastObservedTime"].is_null() {
+            causes.push(Cause::required("series.lastObservedTime"));
+        }
+    }
+    if let Some(old) = old {
+        let changed = IMMUTABLE
+            .into_iter()
+            .filter(|field| event.get(*field) != old.get(*field));
+        causes.extend(changed.map(|field| Cause::invalid(field, "field is immutable")));
+        return causes;
+    }
+    if !is_set(event, "eventTime") {
+        causes.push(Cause::required("eventTime"));
+    }
+    let type_ = text(event, "type");
+    if !matches!(type_, "Normal" | "Warning") {
+        causes.push(Cause::not_supported("type", type_));
+    }
+    for field in ["firstTimestamp", "lastTimestamp", "count", "source"] {
+        if is_set(event, field) {
+            causes.push(Cause::invalid(field, "needs to be unset"));
+        }
+    }
+    causes
 }

@@ -1,21 +1,19 @@
 //! Options of writes: dry runs, and the handling of unknown fields.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::http::{Head, Response};
 use super::resources::ApiResource;
-use super::schema::Schema;
 use super::status::{Cause, StatusError};
 use super::validate::not_decodable;
 
 /// Whether the request is a dry run, which does everything except storing the result.
-pub(crate) fn is_dry_run(head: &Head, options: &'static str) -> Result<bool, StatusError> {
+pub(crate) fn is_dry_run(head: &Head) -> Result<bool, StatusError> {
     check_dry_run(
         head.query
             .iter()
             .filter(|(key, _)| key == "dryRun")
             .map(|(_, value)| &**value),
-        options,
     )
 }
 
@@ -24,43 +22,26 @@ pub(crate) fn is_dry_deletion(head: &Head, body: &[u8]) -> Result<bool, StatusEr
     // Ignore invalid JSON here: `DeleteOptions::parse` reports it.
     let options: Value = serde_json::from_slice(body).unwrap_or_default();
     if options.is_null() {
-        return is_dry_run(head, "DeleteOptions");
+        return is_dry_run(head);
     }
     let all = options["dryRun"]
         .as_array()
         .into_iter()
         .flatten()
         .map(|one| one.as_str().unwrap_or_default());
-    check_dry_run(all, "DeleteOptions")
+    check_dry_run(all)
 }
 
-fn check_dry_run<'a>(
-    all: impl Iterator<Item = &'a str>,
-    options: &'static str,
-) -> Result<bool, StatusError> {
+fn check_dry_run<'a>(all: impl Iterator<Item = &'a str>) -> Result<bool, StatusError> {
     let mut dry = false;
     for one in all.filter(|one| !one.is_empty()) {
         if one != "All" {
-            return Err(unsupported(
-                options,
-                "dryRun",
-                &format!("[\"{one}\"]"),
-                "\"All\"",
-            ));
+            let cause = Cause::not_supported("dryRun", one);
+            return Err(StatusError::invalid_options(&[cause]));
         }
         dry = true;
     }
     Ok(dry)
-}
-
-fn unsupported(options: &str, field: &'static str, value: &str, supported: &str) -> StatusError {
-    let message = format!("Unsupported value: {value}: supported values: {supported}");
-    let cause = Cause {
-        reason: "FieldValueNotSupported",
-        message,
-        field,
-    };
-    StatusError::invalid("", "meta.k8s.io", options, &[cause])
 }
 
 /// The handling of unknown fields.
@@ -75,19 +56,14 @@ pub(crate) enum Validation {
 pub(crate) struct Warnings(Vec<String>);
 
 impl Validation {
-    pub(crate) fn parse(head: &Head, options: &'static str) -> Result<Self, StatusError> {
+    pub(crate) fn parse(head: &Head) -> Result<Self, StatusError> {
         match head.param("fieldValidation").unwrap_or_default() {
             "" | "Warn" => Ok(Self::Warn),
             "Ignore" => Ok(Self::Ignore),
             "Strict" => Ok(Self::Strict),
             other => {
-                let supported = "\"\", \"Ignore\", \"Strict\", \"Warn\"";
-                Err(unsupported(
-                    options,
-                    "fieldValidation",
-                    &format!("\"{other}\""),
-                    supported,
-                ))
+                let cause = Cause::not_supported("fieldValidation", other);
+                Err(StatusError::invalid_options(&[cause]))
             }
         }
     }
@@ -109,9 +85,9 @@ impl Validation {
         patch: &mut Value,
         is_strategic: bool,
     ) -> Result<Warnings, StatusError> {
-        let shown = patch.clone();
         let unknown = take_unknown(resource, patch, is_strategic);
-        self.judge(&unknown, |why| StatusError::invalid_patch(&shown, &why))
+        let invalid = |why| StatusError::invalid("", "", "", &[Cause::invalid("patch", why)]);
+        self.judge(&unknown, invalid)
     }
 
     fn judge(
@@ -167,36 +143,57 @@ const METADATA: &[&str] = &[
     "uid",
 ];
 
-/// Returns the fields of a built-in kind without a schema, besides apiVersion, kind and metadata.
-/// The server does not check their nested fields, or the fields of custom resources.
-fn fields(resource: &ApiResource) -> &'static [&'static str] {
-    match resource.plural.as_str() {
-        "configmaps" => &["binaryData", "data", "immutable"],
-        "secrets" => &["data", "immutable", "stringData", "type"],
-        "serviceaccounts" => &[
-            "automountServiceAccountToken",
-            "imagePullSecrets",
-            "secrets",
-        ],
-        "endpoints" => &["subsets"],
-        "controllerrevisions" => &["data", "revision"],
-        "endpointslices" => &["addressType", "endpoints", "ports"],
-        "storageclasses" => &[
-            "allowVolumeExpansion",
-            "allowedTopologies",
-            "mountOptions",
-            "parameters",
-            "provisioner",
-            "reclaimPolicy",
-            "volumeBindingMode",
-        ],
-        "roles" => &["rules"],
-        "clusterroles" => &["aggregationRule", "rules"],
-        "rolebindings" | "clusterrolebindings" => &["roleRef", "subjects"],
-        "limitranges" | "networkpolicies" => &["spec"],
-        _ => &["spec", "status"],
-    }
-}
+/// The fields of built-in kinds, besides apiVersion, kind and metadata. One list for all kinds is
+/// enough to find misspelt names. The server does not check nested fields, or the fields of custom
+/// resources.
+const FIELDS: &[&str] = &[
+    "action",
+    "addressType",
+    "aggregationRule",
+    "allowVolumeExpansion",
+    "allowedTopologies",
+    "automountServiceAccountToken",
+    "binaryData",
+    "count",
+    "data",
+    "deprecatedCount",
+    "deprecatedFirstTimestamp",
+    "deprecatedLastTimestamp",
+    "deprecatedSource",
+    "endpoints",
+    "eventTime",
+    "firstTimestamp",
+    "imagePullSecrets",
+    "immutable",
+    "involvedObject",
+    "lastTimestamp",
+    "message",
+    "mountOptions",
+    "note",
+    "parameters",
+    "ports",
+    "provisioner",
+    "reason",
+    "reclaimPolicy",
+    "regarding",
+    "related",
+    "reportingComponent",
+    "reportingController",
+    "reportingInstance",
+    "revision",
+    "roleRef",
+    "rules",
+    "secrets",
+    "series",
+    "source",
+    "spec",
+    "status",
+    "stringData",
+    "subjects",
+    "subsets",
+    "type",
+    "volumeBindingMode",
+];
 
 /// Removes unknown fields and returns their paths. A null field is removed without being returned.
 fn take_unknown(resource: &ApiResource, object: &mut Value, is_strategic: bool) -> Vec<String> {
@@ -207,30 +204,22 @@ fn take_unknown(resource: &ApiResource, object: &mut Value, is_strategic: bool) 
     if resource.custom {
         return unknown;
     }
-    let (schema, fields) = (Schema::of(resource), fields(resource));
-    let has_field = |field: &str| match schema {
-        Some(schema) => schema.has(field),
-        None => fields.contains(&field),
-    };
-    content.retain(|field, value| {
-        let is_known =
-            matches!(field.as_str(), "apiVersion" | "kind" | "metadata") || has_field(field);
-        if !is_known && !value.is_null() {
-            unknown.push(field.clone());
-        }
-        is_known
-    });
-    if let Some(Value::Object(metadata)) = content.get_mut("metadata") {
-        metadata.retain(|field, value| {
-            let is_known = METADATA.contains(&&**field) || is_strategic && field.starts_with('$');
+    let mut retain = |fields: &mut Map<String, Value>, prefix: &str, known: &[&str]| {
+        fields.retain(|field, value| {
+            let is_known = known.contains(&&**field) || is_strategic && field.starts_with('$');
             if !is_known && !value.is_null() {
-                unknown.push(format!("metadata.{field}"));
+                unknown.push(format!("{prefix}{field}"));
             }
             is_known
         });
-    }
-    if let Some(schema) = schema {
-        schema.take_unknown(content, &mut unknown);
+    };
+    retain(
+        content,
+        "",
+        &[FIELDS, &["apiVersion", "kind", "metadata"]].concat(),
+    );
+    if let Some(Value::Object(metadata)) = content.get_mut("metadata") {
+        retain(metadata, "metadata.", METADATA);
     }
     unknown
 }

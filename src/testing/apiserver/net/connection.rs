@@ -181,7 +181,6 @@ fn serve(line: &Line<'_>) {
                     path: String::new(),
                     query: Vec::new(),
                     headers: Vec::new(),
-                    http11: true,
                 };
                 let response = Response::text(status, &format!("{status} {message}"));
                 if BodyWriter::new(line)
@@ -338,10 +337,8 @@ impl Exchange<'_> {
     }
 
     fn watch(&self, writer: &mut BodyWriter<'_>, mut watch: Watch<'_>) -> Result<bool, End> {
-        let chunked = self.request.head().http11;
-        let keep_alive = self.keep_alive && chunked;
         let begun = writer
-            .head(&stream_head(chunked, keep_alive), chunked)
+            .head(&stream_head(self.keep_alive), true)
             .and_then(|()| writer.flush());
         let end = match begun {
             Ok(()) => watch.run(writer),
@@ -351,7 +348,7 @@ impl Exchange<'_> {
         // client sees the end.
         drop(watch);
         match end {
-            End::Clean => writer.finish().map(|()| keep_alive),
+            End::Clean => writer.finish().map(|()| self.keep_alive),
             End::Cut => Err(End::Cut),
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! All input is bounded. Malformed or too large input becomes a [`Refusal`], never a panic.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::net::TcpStream;
 
 use crate::testing::apiserver::model::http::{Head, parse_query};
@@ -83,95 +83,22 @@ impl<'a> Reader<'a> {
     /// Reads the body of the request with `head`. Returns `None` if the body is larger than
     /// `limit`. The connection must not be used again after that.
     pub(crate) fn body(&mut self, head: &Head, limit: usize) -> Result<Option<Vec<u8>>, Refusal> {
-        const BAD: Refusal = Refusal::Bad(400, "Bad Request");
-        let lengths: Vec<&str> = head
-            .headers
-            .iter()
-            .filter(|(k, _)| k.eq_ignore_ascii_case("content-length"))
-            .map(|(_, v)| &**v)
-            .collect();
-        let encoding = head.header("transfer-encoding");
-        let length = match (encoding, lengths.as_slice()) {
-            (None, []) => return Ok(Some(Vec::new())),
-            (None, [length]) if length.bytes().all(|b| b.is_ascii_digit()) => {
-                // A number that overflows means a body that is too large.
-                length.parse().unwrap_or(usize::MAX)
-            }
-            (Some(encoding), []) if encoding.eq_ignore_ascii_case("chunked") => {
-                self.expect_continue(head)?;
-                return self.chunked_body(limit);
-            }
-            (Some(_), []) => return Err(Refusal::Bad(501, "Unsupported transfer encoding")),
-            _ => return Err(BAD),
-        };
+        if head.header("transfer-encoding").is_some() {
+            return Err(Refusal::Bad(501, "Unsupported transfer encoding"));
+        }
+        let length = head.header("content-length").unwrap_or("0");
+        if !length.bytes().all(|b| b.is_ascii_digit()) {
+            return Err(Refusal::Bad(400, "Bad Request"));
+        }
+        // A number that overflows means a body that is too large.
+        let length = length.parse().unwrap_or(usize::MAX);
         if length > limit {
             return Ok(None);
-        }
-        if length > 0 {
-            self.expect_continue(head)?;
         }
         while self.buffer.len() < length {
             self.fill()?;
         }
         Ok(Some(self.buffer.drain(..length).collect()))
-    }
-
-    fn expect_continue(&mut self, head: &Head) -> Result<(), Refusal> {
-        let expected = head
-            .header("expect")
-            .is_some_and(|value| value.eq_ignore_ascii_case("100-continue"));
-        if expected && head.http11 {
-            let mut stream = self.stream;
-            stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
-        }
-        Ok(())
-    }
-
-    fn chunked_body(&mut self, limit: usize) -> Result<Option<Vec<u8>>, Refusal> {
-        const BAD: Refusal = Refusal::Bad(400, "Bad Request");
-        let mut body = Vec::new();
-        loop {
-            let (line, size) = loop {
-                match httparse::parse_chunk_size(&self.buffer) {
-                    Ok(httparse::Status::Complete(found)) => break found,
-                    Ok(httparse::Status::Partial) if self.buffer.len() < 1024 => self.fill()?,
-                    _ => return Err(BAD),
-                }
-            };
-            self.buffer.drain(..line);
-            if size == 0 {
-                self.trailers()?;
-                return Ok(Some(body));
-            }
-            let size = usize::try_from(size).unwrap_or(usize::MAX);
-            if size > limit.saturating_sub(body.len()) {
-                return Ok(None);
-            }
-            while self.buffer.len() < size + 2 {
-                self.fill()?;
-            }
-            if self.buffer[size..size + 2] != *b"\r\n" {
-                return Err(BAD);
-            }
-            body.extend(self.buffer.drain(..size + 2).take(size));
-        }
-    }
-
-    /// Skips the trailers after the last chunk, up to the empty line.
-    fn trailers(&mut self) -> Result<(), Refusal> {
-        loop {
-            if let Some(end) = memchr::memchr(b'\n', &self.buffer) {
-                let empty = matches!(&self.buffer[..end], b"" | b"\r");
-                self.buffer.drain(..=end);
-                if empty {
-                    return Ok(());
-                }
-            } else if self.buffer.len() > MAX_HEAD {
-                return Err(Refusal::Bad(431, "Request Header Fields Too Large"));
-            } else {
-                self.fill()?;
-            }
-        }
     }
 }
 
@@ -188,6 +115,9 @@ fn parse_head(bytes: &[u8]) -> Result<Option<(Head, usize)>, Refusal> {
         }
         Err(_) => return Err(Refusal::Bad(400, "Bad Request")),
     };
+    if request.version != Some(1) {
+        return Err(Refusal::Bad(505, "HTTP Version Not Supported"));
+    }
     if length > MAX_HEAD {
         return Err(Refusal::Bad(431, "Request Header Fields Too Large"));
     }
@@ -213,7 +143,6 @@ fn parse_head(bytes: &[u8]) -> Result<Option<(Head, usize)>, Refusal> {
                 )
             })
             .collect(),
-        http11: request.version == Some(1),
     };
     Ok(Some((head, length)))
 }
@@ -224,12 +153,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keep_alive_depends_on_http_version_and_connection_header() {
+    fn keep_alive_depends_on_connection_header() {
         let parse = |text: &str| parse_head(text.as_bytes()).unwrap().unwrap().0;
         assert!(parse("GET / HTTP/1.1\r\n\r\n").keep_alive());
         assert!(!parse("GET / HTTP/1.1\r\nConnection: foo, Close\r\n\r\n").keep_alive());
-        assert!(!parse("GET / HTTP/1.0\r\n\r\n").keep_alive());
-        assert!(parse("GET / HTTP/1.0\r\nconnection: keep-alive\r\n\r\n").keep_alive());
         assert_eq!(parse("GET http://h:1/p?q=1 HTTP/1.1\r\n\r\n").path, "/p");
     }
 
@@ -238,6 +165,10 @@ mod tests {
         assert!(matches!(
             parse_head(b"\0\0\0\r\n\r\n"),
             Err(Refusal::Bad(400, _))
+        ));
+        assert!(matches!(
+            parse_head(b"GET / HTTP/1.0\r\n\r\n"),
+            Err(Refusal::Bad(505, _))
         ));
         assert!(parse_head(b"GET / HTTP/1.1\r\nA: b\r\n").unwrap().is_none());
         let many = format!(

@@ -18,12 +18,13 @@ use crate::testing::apiserver::engine::shared::Shared;
 #[cfg(feature = "client")]
 use crate::testing::apiserver::engine::shared::WriteObserver;
 use crate::testing::apiserver::engine::store::Store;
+use crate::testing::apiserver::engine::write::Writer;
 use crate::testing::apiserver::handlers::read;
 use crate::testing::apiserver::model::delete_options::DeleteOptions;
 use crate::testing::apiserver::model::faults::Fault;
 use crate::testing::apiserver::model::http::{Head, parse_query};
 use crate::testing::apiserver::model::log::RequestRecord;
-use crate::testing::apiserver::model::object::Form;
+use crate::testing::apiserver::model::object::{Form, Object};
 use crate::testing::apiserver::model::patch::Patch;
 use crate::testing::apiserver::model::resources::{ApiResource, Route, Target};
 use crate::testing::apiserver::model::status::StatusError;
@@ -79,11 +80,7 @@ impl ApiServer {
     /// Returns the error of the API: 409 if the object exists, 422 for an invalid name, 404 or 405
     /// for a path that is not a collection.
     pub fn create(&self, collection: &str, object: Value) -> Result<Value, StatusError> {
-        let (target, _) = self.target(collection)?;
-        let stored = self
-            .shared
-            .write(false, false, |writer| writer.create(&target, object))?;
-        Ok(stored.to_value(&target.resource))
+        self.write(collection, |writer, target| writer.create(target, object))
     }
 
     /// Replaces an object, such as `/api/v1/namespaces/default/pods/web-0`, and returns the stored
@@ -96,11 +93,7 @@ impl ApiServer {
     /// if the name in the new object differs from the path. A missing Lease or Event is created, as
     /// in kube-apiserver.
     pub fn update(&self, path: &str, object: Value) -> Result<Value, StatusError> {
-        let (target, _) = self.target(path)?;
-        let (stored, _) = self
-            .shared
-            .write(false, false, |writer| writer.update(&target, object))?;
-        Ok(stored.to_value(&target.resource))
+        self.write(path, |writer, target| writer.update(target, object))
     }
 
     /// Applies a JSON merge patch to an object and returns the stored object.
@@ -110,12 +103,8 @@ impl ApiServer {
     /// Returns the error of the API: 404 if the object does not exist, 409 if the patch contains a
     /// resourceVersion that differs from the stored one.
     pub fn patch(&self, path: &str, merge_patch: Value) -> Result<Value, StatusError> {
-        let (target, _) = self.target(path)?;
         let patch = Patch::Merge(merge_patch);
-        let stored = self
-            .shared
-            .write(false, false, |writer| writer.patch(&target, patch))?;
-        Ok(stored.to_value(&target.resource))
+        self.write(path, |writer, target| writer.patch(target, patch))
     }
 
     /// Deletes an object and returns its last state. An object with finalizers stays, with a
@@ -125,12 +114,10 @@ impl ApiServer {
     ///
     /// Returns 404 if the object does not exist.
     pub fn delete(&self, path: &str) -> Result<Value, StatusError> {
-        let (target, _) = self.target(path)?;
         let options = DeleteOptions::default();
-        let deleted = self
-            .shared
-            .write(false, false, |writer| writer.delete(&target, &options))?;
-        Ok(deleted.object.to_value(&target.resource))
+        self.write(path, |writer, target| {
+            Ok(writer.delete(target, &options)?.object)
+        })
     }
 
     /// Returns the object at `path`.
@@ -404,6 +391,19 @@ impl ApiServer {
         let _ = self.shared.write_observer.set(observer);
     }
 
+    /// Writes as the cluster. Returns the object.
+    fn write(
+        &self,
+        path: &str,
+        write: impl FnOnce(&mut Writer<'_>, &Target) -> Result<Arc<Object>, StatusError>,
+    ) -> Result<Value, StatusError> {
+        let (target, _) = self.target(path)?;
+        let stored = self
+            .shared
+            .write(false, false, |writer| write(writer, &target))?;
+        Ok(stored.to_value(&target.resource))
+    }
+
     fn target(&self, path: &str) -> Result<(Target, Head), StatusError> {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let Route::Object(target) = self.shared.resources.route(path) else {
@@ -417,7 +417,6 @@ impl ApiServer {
             path: path.to_owned(),
             query: parse_query(query),
             headers: Vec::new(),
-            http11: true,
         };
         Ok((target, head))
     }

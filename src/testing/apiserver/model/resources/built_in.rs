@@ -1,6 +1,6 @@
 /// A built-in resource: group, version, plural, kind, options, and selectable fields. Each letter
 /// of the options stands for one: `c` cluster-scoped, `s` status subresource, `g` generation, `o`
-/// DELETE returns the object, `r` scale subresource, `p` PUT creates a missing object, `v` an
+/// DELETE returns the object, `r` scale subresource, `v` an
 /// update needs a resourceVersion.
 pub(super) type BuiltIn = (
     &'static str,
@@ -11,7 +11,7 @@ pub(super) type BuiltIn = (
     &'static [&'static str],
 );
 
-/// The resources that every server has.
+/// The resources that every server has, with the groups in the order of discovery.
 pub(super) const BUILT_IN: &[BuiltIn] = &[
     (
         "",
@@ -84,7 +84,7 @@ pub(super) const BUILT_IN: &[BuiltIn] = &[
         "v1",
         "events",
         "Event",
-        "p",
+        "",
         &[
             "involvedObject.kind",
             "involvedObject.namespace",
@@ -111,14 +111,12 @@ pub(super) const BUILT_IN: &[BuiltIn] = &[
         "",
         &[],
     ),
-    ("batch", "v1", "jobs", "Job", "sg", &["status.successful"]),
-    ("batch", "v1", "cronjobs", "CronJob", "sg", &[]),
     (
         "events.k8s.io",
         "v1",
         "events",
         "Event",
-        "p",
+        "",
         &[
             "regarding.kind",
             "regarding.namespace",
@@ -132,15 +130,16 @@ pub(super) const BUILT_IN: &[BuiltIn] = &[
             "type",
         ],
     ),
-    ("coordination.k8s.io", "v1", "leases", "Lease", "pv", &[]),
     (
-        "discovery.k8s.io",
-        "v1",
-        "endpointslices",
-        "EndpointSlice",
-        "g",
+        "autoscaling",
+        "v2",
+        "horizontalpodautoscalers",
+        "HorizontalPodAutoscaler",
+        "s",
         &[],
     ),
+    ("batch", "v1", "jobs", "Job", "sg", &["status.successful"]),
+    ("batch", "v1", "cronjobs", "CronJob", "sg", &[]),
     ("networking.k8s.io", "v1", "ingresses", "Ingress", "sg", &[]),
     (
         "networking.k8s.io",
@@ -156,22 +155,6 @@ pub(super) const BUILT_IN: &[BuiltIn] = &[
         "poddisruptionbudgets",
         "PodDisruptionBudget",
         "sg",
-        &[],
-    ),
-    (
-        "autoscaling",
-        "v2",
-        "horizontalpodautoscalers",
-        "HorizontalPodAutoscaler",
-        "s",
-        &[],
-    ),
-    (
-        "storage.k8s.io",
-        "v1",
-        "storageclasses",
-        "StorageClass",
-        "c",
         &[],
     ),
     ("rbac.authorization.k8s.io", "v1", "roles", "Role", "", &[]),
@@ -200,6 +183,14 @@ pub(super) const BUILT_IN: &[BuiltIn] = &[
         &[],
     ),
     (
+        "storage.k8s.io",
+        "v1",
+        "storageclasses",
+        "StorageClass",
+        "c",
+        &[],
+    ),
+    (
         "apiextensions.k8s.io",
         "v1",
         "customresourcedefinitions",
@@ -207,4 +198,42 @@ pub(super) const BUILT_IN: &[BuiltIn] = &[
         "csg",
         &[],
     ),
+    ("coordination.k8s.io", "v1", "leases", "Lease", "v", &[]),
+    (
+        "discovery.k8s.io",
+        "v1",
+        "endpointslices",
+        "EndpointSlice",
+        "g",
+        &[],
+    ),
+];
+
+/// The short names of built-in resources, and whether the resources belong to the category `all`.
+pub(super) const NAMES: &[(&str, &[&str], bool)] = &[
+    ("configmaps", &["cm"], false),
+    ("cronjobs", &["cj"], true),
+    ("customresourcedefinitions", &["crd", "crds"], false),
+    ("daemonsets", &["ds"], true),
+    ("deployments", &["deploy"], true),
+    ("endpoints", &["ep"], false),
+    ("events", &["ev"], false),
+    ("horizontalpodautoscalers", &["hpa"], true),
+    ("ingresses", &["ing"], false),
+    ("jobs", &[], true),
+    ("limitranges", &["limits"], false),
+    ("namespaces", &["ns"], false),
+    ("networkpolicies", &["netpol"], false),
+    ("nodes", &["no"], false),
+    ("persistentvolumeclaims", &["pvc"], false),
+    ("persistentvolumes", &["pv"], false),
+    ("poddisruptionbudgets", &["pdb"], false),
+    ("pods", &["po"], true),
+    ("replicasets", &["rs"], true),
+    ("replicationcontrollers", &["rc"], true),
+    ("resourcequotas", &["quota"], false),
+    ("serviceaccounts", &["sa"], false),
+    ("services", &["svc"], true),
+    ("statefulsets", &["sts"], true),
+    ("storageclasses", &["sc"], false),
 ];
