@@ -10,7 +10,7 @@ use crate::testing::apiserver::model::http::Response;
 use crate::testing::apiserver::model::object_rules::is_namespace;
 use crate::testing::apiserver::model::resources::{ApiResource, Resources};
 
-/// The verbs of every resource.
+/// The verbs of every resource, except that Namespaces are deleted one by one.
 const VERBS: [&str; 8] = [
     "create",
     "delete",

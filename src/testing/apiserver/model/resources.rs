@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use self::built_in::{BUILT_IN, NAMES};
 use super::http::percent_decode;
 use super::keyed_lists::KeyedLists;
 use super::status::StatusError;
@@ -262,36 +261,11 @@ impl Target {
 impl Resources {
     /// Creates the table of `custom` and built-in resources. Custom ones take precedence.
     pub(crate) fn new(custom: Vec<ApiResource>) -> Self {
-        let built_in = BUILT_IN
-            .iter()
-            .map(|&(group, version, plural, kind, options, fields)| {
-                let names = NAMES.iter().find(|names| names.0 == plural);
-                let (short, is_in_all) = names.map_or((&[][..], false), |names| (names.1, names.2));
-                let categories: &[&str] = match plural {
-                    "customresourcedefinitions" => &["api-extensions"],
-                    _ if is_in_all => &["all"],
-                    _ => &[],
-                };
-                let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
-                ApiResource {
-                    short_names: owned(short),
-                    categories: owned(categories),
-                    namespaced: !options.contains('c'),
-                    fields: owned(fields),
-                    status: options.contains('s'),
-                    generation: options.contains('g'),
-                    custom: false,
-                    delete_returns_object: options.contains('o'),
-                    versioned_updates: options.contains('v'),
-                    scale: options.contains('r').then(|| Scale {
-                        spec: ".spec.replicas".to_owned(),
-                        status: ".status.replicas".to_owned(),
-                        selector: ".spec.selector".to_owned(),
-                    }),
-                    ..ApiResource::new(group, version, plural, kind)
-                }
-            });
-        let fixed: Vec<_> = custom.into_iter().chain(built_in).map(Arc::new).collect();
+        let fixed: Vec<_> = custom
+            .into_iter()
+            .chain(built_in::resources())
+            .map(Arc::new)
+            .collect();
         Self {
             fixed: fixed.len(),
             served: RwLock::new(Arc::new(fixed)),

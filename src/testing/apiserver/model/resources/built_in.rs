@@ -1,8 +1,9 @@
+use super::{ApiResource, Scale};
+
 /// A built-in resource: group, version, plural, kind, options, and selectable fields. Each letter
 /// of the options stands for one: `c` cluster-scoped, `s` status subresource, `g` generation, `o`
-/// DELETE returns the object, `r` scale subresource, `v` an
-/// update needs a resourceVersion.
-pub(super) type BuiltIn = (
+/// DELETE returns the object, `r` scale subresource, `v` an update needs a resourceVersion.
+type BuiltIn = (
     &'static str,
     &'static str,
     &'static str,
@@ -12,7 +13,7 @@ pub(super) type BuiltIn = (
 );
 
 /// The resources that every server has, with the groups in the order of discovery.
-pub(super) const BUILT_IN: &[BuiltIn] = &[
+const BUILT_IN: &[BuiltIn] = &[
     (
         "",
         "v1",
@@ -210,7 +211,7 @@ pub(super) const BUILT_IN: &[BuiltIn] = &[
 ];
 
 /// The short names of built-in resources, and whether the resources belong to the category `all`.
-pub(super) const NAMES: &[(&str, &[&str], bool)] = &[
+const NAMES: &[(&str, &[&str], bool)] = &[
     ("configmaps", &["cm"], false),
     ("cronjobs", &["cj"], true),
     ("customresourcedefinitions", &["crd", "crds"], false),
@@ -237,3 +238,37 @@ pub(super) const NAMES: &[(&str, &[&str], bool)] = &[
     ("statefulsets", &["sts"], true),
     ("storageclasses", &["sc"], false),
 ];
+
+/// Returns the built-in resources.
+pub(super) fn resources() -> impl Iterator<Item = ApiResource> {
+    let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
+    BUILT_IN
+        .iter()
+        .map(move |&(group, version, plural, kind, options, fields)| {
+            let names = NAMES.iter().find(|names| names.0 == plural);
+            let (short_names, is_in_all) =
+                names.map_or((&[][..], false), |&(_, short, all)| (short, all));
+            let categories: &[&str] = match plural {
+                "customresourcedefinitions" => &["api-extensions"],
+                _ if is_in_all => &["all"],
+                _ => &[],
+            };
+            ApiResource {
+                short_names: owned(short_names),
+                categories: owned(categories),
+                namespaced: !options.contains('c'),
+                fields: owned(fields),
+                status: options.contains('s'),
+                generation: options.contains('g'),
+                custom: false,
+                delete_returns_object: options.contains('o'),
+                versioned_updates: options.contains('v'),
+                scale: options.contains('r').then(|| Scale {
+                    spec: ".spec.replicas".to_owned(),
+                    status: ".status.replicas".to_owned(),
+                    selector: ".spec.selector".to_owned(),
+                }),
+                ..ApiResource::new(group, version, plural, kind)
+            }
+        })
+}
